@@ -29,6 +29,17 @@ for one in "$@"; do echo "$one"; done
     return path
 
 
+@pytest.fixture(autouse=True)
+def environment(monkeypatch):
+    """What sessions set stays within a test."""
+    for name in ("JAVA_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP", "SPARK_HOME"):
+        if name in os.environ:
+            monkeypatch.setenv(name, os.environ[name])
+        else:
+            monkeypatch.setenv(name, "")        # so that it is removed afterwards
+            monkeypatch.delenv(name)
+
+
 @pytest.fixture
 def no_java(monkeypatch, tmp_path):
     monkeypatch.delenv("JAVA_HOME", raising=False)
@@ -164,6 +175,43 @@ def test_a_session_whose_workers_have_no_nsqc_is_refused(spark, monkeypatch, tmp
     monkeypatch.setattr(spark.sparkContext, "pythonExec", str(other))
     with pytest.raises(sessions.NoSpark, match=rf"^Spark's workers run {other}: .*No module named .* set PYSPARK_PYTHON="):
         nsqc.spark.register(spark)
+
+
+def test_workers_of_a_session_import_pyspark_with_its_byte_code(spark, monkeypatch, tmp_path):
+    """From an archive, Python compiles it in each process."""
+    def whence(batches):
+        import pyarrow as pa
+        import pyspark
+
+        list(batches)
+        yield pa.RecordBatch.from_pydict({"path": [pyspark.__cached__ or pyspark.__file__]})
+    (row,) = spark.range(1, numPartitions=1).mapInArrow(whence, "path string").collect()
+    assert row.path.endswith(".pyc") and ".zip" not in row.path
+    # What the session of these tests was given, any local one makes for itself.
+    for name, value in (("XDG_CACHE_HOME", str(tmp_path)), ("PYSPARK_PYTHON", sys.executable)):
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("SPARK_HOME")
+    sessions.prepare("spark://127.0.0.1:7077")
+    assert "SPARK_HOME" not in os.environ
+    sessions.prepare("local[2]")
+    home = Path(os.environ["SPARK_HOME"])
+    assert home.parent == tmp_path / "nsqc" and (home / "bin" / "spark-submit").exists() and (home / "jars").is_dir()
+    assert not list(home.rglob("pyspark.zip"))
+    monkeypatch.delenv("SPARK_HOME")
+    (tmp_path / "python").write_text(f"#!/bin/sh\nexec {sys.executable} \"$@\"\n")
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(tmp_path / "python"))     # it may need the archive
+    sessions.prepare("local[2]")
+    assert "SPARK_HOME" not in os.environ
+
+
+def test_a_process_that_only_plans_imports_little():
+    """Spark starts one for each query."""
+    code = ("import sys; before = set(sys.modules); import nsqc.spark.source; "
+            "print(sorted({'pyarrow.compute', 'http.client', 'asyncio', 'nsqc.spark.sink', 'nsqc.spark.stager', "
+            "'nsqc.spark.log.stream'} & sys.modules.keys() - before))")
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True,
+                          check=True).stdout.strip() == "[]"
 
 
 def test_a_reader_that_arrives_where_there_is_no_nsqc_says_so(tmp_path):
