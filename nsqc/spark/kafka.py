@@ -6,7 +6,7 @@ OPTIONS = {
     "kafka.bootstrap.servers": "give nsqd (HOST:PORT of TCP) or nsqlookupd (HOST:PORT of HTTP)",
     "subscribe": "give topic, one for a stream of a channel",
     "subscribepattern": "give topicPattern for topics in a log; a stream of a channel has one topic",
-    "assign": "give topic, one for a stream of a channel, and nsqd; without option channel, assign takes nodes by topic",
+    "assign": "give topic, one for a stream of a channel, and nsqd; for topics in a log, assign takes nodes by topic",
     "group.id": "give channel",
     "kafka.group.id": "give channel",
     "groupidprefix": "give channel",
@@ -19,8 +19,7 @@ OPTIONS = {
                          "time; nsqc spark replay --from publishes an archive again",
     "startingoffsetsbytimestampstrategy": "a time without a message behind it means the end",
     "endingoffsets": "use .trigger(availableNow=True), which reads what is there and stops",
-    "endingoffsetsbytimestamp": "use .trigger(availableNow=True). Without option channel, tables of topics in a log take "
-                                "it",
+    "endingoffsetsbytimestamp": "use .trigger(availableNow=True). Tables of topics in a log take it",
     "endingtimestamp": "use .trigger(availableNow=True), which reads what is there and stops",
     "maxoffsetspertrigger": "give maxRowsPerBatch",
     "minoffsetspertrigger": "a batch has what is there; the trigger's processingTime makes batches rarer",

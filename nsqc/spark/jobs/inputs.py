@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import glob
 import os
-from functools import reduce
+from collections.abc import Callable, Mapping
+from functools import partial, reduce
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from nsqc.paths import is_foreign
 from nsqc.spark.jobs import json_lines
 from nsqc.spark.jobs.running import JobError
-from nsqc.spark.jobs.template import column, find
+from nsqc.spark.jobs.template import BAD, column, find, own, quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 SUFFIXES = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet",
             ".txt": "text", ".log": "text"}
@@ -23,7 +25,7 @@ FORMATS = ("csv", "json", "parquet", "text")
 # Of Spark's file sources: whether *, ?, [] and {} in paths are patterns. Without, they are characters like any other.
 GLOBS = "__globPaths__"
 LITERAL = {GLOBS: "false"}
-BAD, ROW = "nsqc bad line", "nsqc row"      # columns of JSON files, beside their own
+LINE, ROW = "nsqc line", "nsqc row"     # columns beside those of the files
 
 
 def format_of(path: str) -> str | None:
@@ -47,30 +49,50 @@ def json_bodies(spark: SparkSession, paths: list[str], body: str | None, templat
     from pyspark.sql import functions
 
     made = body is not None or template is not None
-    lines = json_lines.checked(read(spark, paths, "text"), skip, made)
+    lines = read(spark, paths, "text", partial(json_lines.checked, skip=skip, objects=made))
     if not made:
         return lines
     texts = lines.select(functions.col("value").cast("string").alias("value"))
     kind = spark.read.json(texts.where("value is not null")).schema
     row = functions.from_json("value", kind, {"mode": "FAILFAST"})
-    frame = texts.select(functions.col("value").isNull().alias(BAD), row.alias(ROW)).select(BAD, f"{ROW}.*")
-    return with_body(frame, body, template, False)
+    frame = texts.select(functions.col("value").isNull().alias(BAD), row.alias(ROW))
+    return with_body(frame.select(quoted(BAD), f"{quoted(ROW)}.*"), body, template, False)
 
 
-def read(spark: SparkSession, paths: list[str], form: str, header: bool = True,
-         delimiter: str | None = None) -> DataFrame:
-    """The files as one frame. CSV values stay text as they are; a malformed line fails the job."""
-    reader = spark.read.format(form).options(**LITERAL)
+def csv_rows(spark: SparkSession, paths: list[str], header: bool, delimiter: str | None, skip: bool) -> DataFrame:
+    """The rows of CSV files, and the column BAD. Values stay text as they are; a malformed line fails the job, or is
+    bad with skip."""
+    from pyspark.sql import functions
+
     if delimiter is None:
         delimiter = "\t" if all(".tsv" in PurePath(path).suffixes for path in paths) else ","
-    if form == "csv":
-        # A quote within quotes is doubled, as in RFC 4180; Spark's default is a backslash.
-        reader = reader.options(header=str(header).lower(), sep=delimiter, mode="FAILFAST", enforceSchema="false",
-                                escape='"')
-    frames = [reader.load([uri(path) for path in literal(paths)])] if literal(paths) else []
+    # A quote within quotes is doubled, as in RFC 4180; Spark's default is a backslash. Malformed lines are noticed in
+    # columns that are not used, too.
+    options = {"header": str(header).lower(), "sep": delimiter, "enforceSchema": "false", "escape": '"',
+               "columnPruning": "false"}
+
+    def marked(frame: DataFrame) -> DataFrame:
+        bad = functions.col(LINE).isNotNull()
+        if not skip:
+            text = functions.concat(functions.lit("malformed line of "), functions.col("_metadata.file_path"),
+                                    functions.lit(": "), functions.col(LINE))
+            bad = functions.when(bad, functions.raise_error(text).cast("boolean")).otherwise(False)
+        return frame.select(bad.alias(BAD), *(quoted(name) for name in frame.columns if name != LINE))
+
+    kind = read(spark, paths, "csv", options=options).schema.add(LINE, "string")
+    return read(spark, paths, "csv", marked, kind, {**options, "columnNameOfCorruptRecord": LINE})
+
+
+def read(spark: SparkSession, paths: list[str], form: str, made: Callable[[DataFrame], DataFrame] = lambda frame: frame,
+         schema: StructType | None = None, options: Mapping[str, str] = LITERAL) -> DataFrame:
+    """What is made of each frame of files, as one."""
+    reader = spark.read.format(form).options(**{**options, **LITERAL})
+    if schema is not None:
+        reader = reader.schema(schema)
+    frames = [made(reader.load([uri(path) for path in literal(paths)]))] if literal(paths) else []
     # Spark expands the patterns of other file systems.
     if foreign := [path for path in paths if is_foreign(path)]:
-        frames.append(reader.option(GLOBS, "true").load(foreign))
+        frames.append(made(reader.option(GLOBS, "true").load(foreign)))
     return reduce(lambda one, other: one.union(other), frames)
 
 
@@ -86,24 +108,31 @@ def uri(path: str | Path) -> str:
 
 
 def with_body(frame: DataFrame, body: str | None, template: str | None, whole: bool) -> DataFrame:
-    """A frame with only the column value: a column, a template, or (whole) all columns as JSON, nulls included.
-    Raises JobError, TemplateError."""
+    """A frame with only the column value: a column, a template, or (whole) all columns as JSON, nulls included; null
+    for bad rows. Raises JobError, TemplateError."""
     from pyspark.sql import functions
-    from pyspark.sql.types import BinaryType, StringType
 
     if template is not None:
         text = column(template, frame)
-        if BAD in frame.columns:        # a template makes an empty text of what is null
-            text = functions.when(~functions.col(BAD), text)
-        return frame.select(text.alias("value"))
-    if whole:
-        fields = [find(frame, name) for name in frame.columns]
-        return frame.select(functions.to_json(functions.struct(*fields), {"ignoreNullFields": "false"}).alias("value"))
-    bodies = frame.select(find(frame, body or "value").alias("value"))
-    kind = bodies.schema["value"].dataType
+    elif whole:
+        text = functions.to_json(functions.struct(*(find(frame, name) for name in own(frame))),
+                                 {"ignoreNullFields": "false"})
+    else:
+        text = plain(frame, body or "value")
+    if BAD in frame.columns:
+        text = functions.when(~functions.col(quoted(BAD)), text)
+    return frame.select(text.alias("value"))
+
+
+def plain(frame: DataFrame, name: str) -> Column:
+    """A column as a body. Raises JobError, TemplateError."""
+    from pyspark.sql.types import BinaryType, StringType
+
+    found = find(frame, name)
+    kind = frame.select(found.alias("value")).schema["value"].dataType
     if isinstance(kind, (BinaryType, StringType)):
-        return bodies
+        return found
     if kind.typeName() in ("array", "map", "struct", "variant"):
-        raise JobError(f"column {body} is {kind.simpleString()}, which cannot be a body; without --column a row "
+        raise JobError(f"column {name} is {kind.simpleString()}, which cannot be a body; without --column a row "
                        "is published as JSON")
-    return bodies.select(functions.col("value").cast("string").alias("value"))
+    return found.cast("string")

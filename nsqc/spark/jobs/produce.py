@@ -45,7 +45,7 @@ def command(
         help="CSV: the separator of values; a comma, for .tsv a tab")] = None,
     rate: arguments.Rate = None,
     skip_bad: Annotated[bool, typer.Option(
-        "--skip-bad", help="skip malformed lines of JSON and rows that nsqd would refuse instead of failing")] = False,
+        "--skip-bad", help="skip malformed lines, and rows that nsqd would refuse, instead of failing")] = False,
 ) -> int:
     """Publish the rows of files to a topic.
 
@@ -71,7 +71,8 @@ def command(
             if form == "json":
                 bodies = inputs.json_bodies(spark, files, column, template, skip_bad)
             else:
-                frame = inputs.read(spark, files, form, header, delimiter)
+                frame = (inputs.csv_rows(spark, files, header, delimiter, skip_bad) if form == "csv" else
+                         inputs.read(spark, files, form))
                 bodies = inputs.with_body(frame, column, template, form != "text" and column is None)
             totals = publishing.publish(spark, bodies, options, progress, rate)
             publishing.report(progress, totals, topic, started)
