@@ -32,13 +32,14 @@ def _use_installed() -> None:
     if not os.path.exists(os.path.join(root, "setup.py")):
         return
     from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
-    from importlib.util import module_from_spec
 
     def is_compiled(package: str) -> bool:
         return any(os.path.exists(os.path.join(package, "wire", f"codec{suffix}")) for suffix in EXTENSION_SUFFIXES)
 
     if is_compiled(folder):
         return
+    from importlib.util import module_from_spec
+
     for place in sys.path:
         spec = PathFinder.find_spec(__name__, [place]) if is_compiled(os.path.join(place, __name__)) else None
         if spec is not None and spec.loader is not None:

@@ -224,6 +224,7 @@ class Cluster:
         """TCP and HTTP addresses of the nodes that have a topic. HTTPS is guessed to be one port above."""
         return self._nodes_in(_ask(address, f"/lookup?topic={quote(topic, safe='')}", self._options.timeout))
 
+    # Any: JSON
     def _nodes_in(self, answer: dict[str, Any]) -> list[tuple[str, str]]:
         found = []
         for node in answer.get("producers") or ():
