@@ -40,6 +40,21 @@ def in_options(text: str) -> str:
             .replace(AUTHORITY_HINT, "give others by tlsCaFile"))
 
 
+# What jobs call the options that errors name.
+FLAGS = (("tls=true", "--tls"), ("option authSecret", "--auth-secret"), ("tlsCaFile", "--tls-ca-file"),
+         ("tlsCertFile", "--tls-cert-file"), ("tlsKeyFile", "--tls-key-file"), ("option http", "--http"),
+         ("nsqlookupd=", "--nsqlookupd "), ("nsqd=", "--nsqd "))
+
+
+def in_flags(text: str) -> str:
+    """The text of an error of a data source for the users of a job."""
+    if not text.startswith("nsq: "):
+        return text
+    for option, flag in FLAGS:
+        text = text.replace(option, flag)
+    return text.removeprefix("nsq: ")
+
+
 def service_at(address: str) -> Answer | None:
     """The service that answers at an address; None: unknown."""
     try:

@@ -10,7 +10,9 @@ import pytest
 
 from nsqc.spark import home
 from tests.support.daemon import Daemon
+from tests.support.patience import WAIT_SECONDS
 
+SPARK_SECONDS = 9 * WAIT_SECONDS       # for a Java that starts on a busy machine
 SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",

@@ -15,16 +15,15 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from tests.spark.conftest import address
+from tests.spark.conftest import SPARK_SECONDS, address
 from tests.support.daemon import wait_until
-from tests.support.patience import WAIT_SECONDS
 from tests.support.ports import free_port
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 HOME = Path(pyspark.__file__).parent
 RECIPES = (ROOT / "docs" / "spark-clusters.md").read_text()
-SECONDS = 30 * WAIT_SECONDS
+SECONDS = 3 * SPARK_SECONDS
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # Neither the driver nor what it starts finds nsqc in a working folder; PYTHONPATH is where it is installed for the driver.
 ENV = {**{name: value for name, value in os.environ.items() if name != "PYTHONPATH"}, "SPARK_HOME": str(HOME),

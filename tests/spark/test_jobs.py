@@ -26,7 +26,7 @@ from nsqc.commands.app import run
 from nsqc.spark.jobs import archive as archive_job
 from nsqc.spark.jobs.ledger import Ledger
 from tests.spark import accesslog
-from tests.spark.conftest import address, depth
+from tests.spark.conftest import SPARK_SECONDS, address, depth
 from tests.support.daemon import Daemon, wait_until
 from tests.support.patience import WAIT_SECONDS
 
@@ -225,7 +225,7 @@ def test_a_signal_ends_a_job_in_order(job, spark, nsqd, topic, tmp_path, number)
 def test_produce_as_a_process(nsqd, topic, log):
     done = subprocess.run([sys.executable, "-m", "nsqc", "spark", "produce", log.path, f"--topic={topic}",
                            f"--nsqd={address(nsqd)}", "--template={host} {status}"], capture_output=True, text=True,
-                          timeout=WAIT_SECONDS, env=ENV)
+                          timeout=SPARK_SECONDS, env=ENV)
     assert (done.returncode, done.stdout[:26]) == (0, "published 100,000 messages"), done.stderr
     assert depth(nsqd, topic) == LINES
 
@@ -290,12 +290,12 @@ def test_by_spark_submit_it_runs_until_sigterm(nsqd, topic, tmp_path):
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENV)
     try:
         wait_until(lambda: ((folder / "_ledger.json").exists() and Ledger(folder).read().rows == 500)
-                   or process.poll() is not None, "the first messages")
+                   or process.poll() is not None, "the first messages", SPARK_SECONDS)
         nsqd.connect().pub(topic, *(b"%d" % number for number in range(500, 600)))
         wait_until(lambda: Ledger(folder).read().rows == 600 or process.poll() is not None, "the others")
         python = wait_until(lambda: python_of(folder), "the job's Python")
         os.kill(python, signal.SIGTERM)
-        told, _ = process.communicate(timeout=WAIT_SECONDS)
+        told, _ = process.communicate(timeout=SPARK_SECONDS)
     finally:
         process.kill()
     assert process.returncode == 0, told
