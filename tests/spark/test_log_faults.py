@@ -306,6 +306,18 @@ def test_a_checkpoint_of_a_log_for_a_stream_of_a_channel(node, tmp_path):
         reader.stop()
 
 
+def test_an_nsqlookupd_that_does_not_answer_says_nothing_about_topics(node, topic, stream, lookupd):
+    """Neither that there are none, nor that one was deleted."""
+    gone = {"nsqlookupd": "127.0.0.1:1", "topic": topic}
+    with pytest.raises(Unreachable, match="no nsqlookupd answers"):
+        stream(gone).initialOffset()
+    with pytest.raises(Unreachable, match="knows no nsqd"):
+        stream({**gone, "nsqlookupd": lookupd()}).initialOffset()
+    reader, start = stream({**gone, "failWhenUnreachable": "60"}), at(**{topic: {name_of(node): 5}})
+    assert reader.latestOffset(start, reader.getDefaultReadLimit()) == start
+    assert "no nsqlookupd answers" in reader.reportLatestOffset()["metrics"]["nsqdDown"]["nsqlookupd"]
+
+
 def test_losses_count_once(node, topic, stream):
     """However often a batch is looked for that has to wait for more."""
     publish(node, topic, range(6000))

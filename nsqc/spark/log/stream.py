@@ -216,9 +216,9 @@ class LogStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableN
         """The logs of all nodes that answer. Raises Unreachable if none has answered for too long."""
         try:
             snapshot = self._cluster.look(known)
-            why = "; ".join(f"{node}: {text}" for node, text in sorted(snapshot.down.items()))
         except Unreachable as error:
-            snapshot, why = Snapshot(), str(error)
+            snapshot = Snapshot(down={"nsqlookupd": str(error)})
+        why = "; ".join(f"{node}: {text}" for node, text in sorted(snapshot.down.items()))
         now = time.monotonic()
         if snapshot.answered or not why:
             self._answered = now
@@ -245,7 +245,7 @@ class LogStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableN
 
     def _need_topics(self, snapshot: Snapshot, known: Collection[Place] = ()) -> None:
         """Raises NoTopic for a topic that no node has when the query starts: once all nodes answer."""
-        if not self._has_topics and not snapshot.down and (snapshot.answered or self.options.nsqlookupd):
+        if not self._has_topics and not snapshot.down:
             self._cluster.need_topics(snapshot, known)
             self._has_topics = True
 
