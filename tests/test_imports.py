@@ -146,8 +146,9 @@ def test_the_core_knows_no_edges(room):
             assert not {name.split(".")[0] for name in USES[path]} & EDGES, path
 
 
-def test_the_package_itself_imports_nothing():
-    assert USES[PACKAGE / "__init__.py"] == {"sys"}
+def test_the_package_itself_imports_little():
+    """importlib only in a checkout."""
+    assert USES[PACKAGE / "__init__.py"] == {"sys", "os", "importlib.machinery", "importlib.util"}
 
 
 # ---------------------------------------------------------------------- the start

@@ -280,8 +280,9 @@ class Connection(Core):
     def post(self, data: bytes) -> None:
         """Sends as much as the socket accepts; flush() sends the rest. Raises ConnectError."""
         with self._lock:
-            self._socket.push(data)
-            self._guard(self._socket.flush)
+            stream = self._socket
+            stream.push(data)
+            self._guard(stream.flush)
 
     def flush(self) -> bool:
         """Sends posted bytes; whether all are sent. Raises ConnectError."""
@@ -292,14 +293,16 @@ class Connection(Core):
         """Reads what nsqd has sent into inflow; how many messages. Raises ConnectError; Refused for an error that ends
         the connection."""
         with self._lock:
-            rows, received = self.inflow.rows, 0
-            while received < PULL_BYTES or self.pending:
-                count = self._guard(lambda: self._socket.receive(self.inflow, None))
+            rows, received, stream = self.inflow.rows, 0, self._socket
+            while received < PULL_BYTES or stream.pending:
+                count = self._guard(partial(stream.receive, self.inflow, None))
                 if not count:
                     break
                 received += count
-            self.flush()
-            self._handle_replies()
+            if stream.unsent:
+                self.flush()
+            if self.inflow.replies:
+                self._handle_replies()
             return self.inflow.rows - rows
 
     def _handle_replies(self) -> bool:

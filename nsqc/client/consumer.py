@@ -106,6 +106,12 @@ class Consumer:
             self._turn.release()
 
     def _next(self, deadline: float | None) -> Message | None:
+        now = time.monotonic()
+        if (now - self._checked < CHECK_SECONDS and not (self._arrived or self._stopping or self._error)
+                and (deadline is None or deadline > now)):
+            # Everything was read just now, before the last message was returned.
+            self._wait(TICK_SECONDS if deadline is None else min(deadline - now, TICK_SECONDS))
+            self._checked = float("-inf")
         while not self._closed and not self._stopping:
             if self._error is not None:
                 error, self._error = self._error, None

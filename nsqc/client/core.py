@@ -17,7 +17,7 @@ from nsqc.client import encode
 from nsqc.client.address import is_path, split_address
 from nsqc.client.batch import Ids
 from nsqc.client.commands import channel_name, topic_name
-from nsqc.client.errors import AuthError, ConnectError, Ended, WrongPort, not_nsqd, refusal
+from nsqc.client.errors import AuthError, ConnectError, Ended, NotOffered, WrongPort, not_nsqd, refusal
 from nsqc.client.inflow import Inflow
 from nsqc.client.options import FRAME_ROOM, Options, checked, tls_context
 from nsqc.client.tls import files_of
@@ -100,7 +100,7 @@ class Core:
         self.features = self._json(answer, "IDENTIFY")
         for name in ("tls", "deflate", "snappy"):
             if getattr(self.options, name) and not self.features.get("tls_v1" if name == "tls" else name):
-                raise ConnectError(f"{self.address}: nsqd does not offer {name}")
+                raise NotOffered(f"{self.address}: nsqd does not offer {name}")
         if self.options.tls:
             name = "localhost" if is_path(self.address) else split_address(self.address)[0]
             self._context = tls_context(self.options.tls)
@@ -234,6 +234,9 @@ class Core:
         """These messages are answered; ids: 16 bytes each."""
         if self._held:
             ids = bytes(ids)
+            if len(ids) == 16:
+                self._held.pop(ids, None)
+                return
             for at in range(0, len(ids), 16):
                 self._held.pop(ids[at:at + 16], None)
 

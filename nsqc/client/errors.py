@@ -21,6 +21,15 @@ class WrongPort(ConnectError):
     """Something other than nsqd's TCP port answers at the address."""
 
 
+class NotOffered(ConnectError):
+    """nsqd does not offer a feature that the options ask for: tls, deflate or snappy, the last word of the text."""
+
+    @property
+    def feature(self) -> str:
+        """The feature."""
+        return str(self).rpartition(" ")[2]
+
+
 class NoAnswer(ConnectError):
     """nsqd did not answer in time."""
 

@@ -22,6 +22,7 @@ class Stream:
 
     def __init__(self, address: str, timeout: float):
         self._socket = dial(address, timeout)
+        self._waits = True      # the socket has a timeout; false: it never waits
         self._codec: Codec | None = None
         self._more = False      # the codec may have more output without another read
         self._unsent = b""      # encoded, not yet accepted by the socket
@@ -30,7 +31,7 @@ class Stream:
 
     def secure(self, context: ssl.SSLContext, server_name: str, deadline: float) -> None:
         """TLS from here on."""
-        self._socket.settimeout(left(deadline))
+        self._wait_until(deadline)
         self._socket = context.wrap_socket(self._socket, server_hostname=server_name, suppress_ragged_eofs=True)
 
     def compress(self, codec: Codec) -> None:
@@ -93,7 +94,7 @@ class Stream:
         """Sends unsent bytes, then data."""
         self.push(data)
         while self._unsent:
-            self._socket.settimeout(left(deadline))
+            self._wait_until(deadline)
             rest = memoryview(self._unsent)
             self._unsent = self._unsent[self._socket.send(rest):]
 
@@ -102,18 +103,20 @@ class Stream:
         if self._codec is not None or self._unsent:
             self.send(data, deadline)
             return
-        self._socket.settimeout(left(deadline))
+        self._wait_until(deadline)
         self._socket.sendall(data)
 
     def push(self, data: bytes | bytearray | memoryview) -> None:
         """Buffers data for flush() and send()."""
         if self._codec is not None:
             data = self._codec.pack(bytes(data))
-        self._unsent += data
+        self._unsent = self._unsent + data if self._unsent else bytes(data)
 
     def flush(self) -> bool:
         """Sends what the socket accepts now; whether everything is sent."""
-        self._socket.settimeout(0)
+        if not self._unsent:
+            return True
+        self._wait_until(None)
         try:
             while self._unsent:
                 self._unsent = self._unsent[self._socket.send(self._unsent):]
@@ -140,12 +143,12 @@ class Stream:
         """Sends EOF and waits until the peer has read everything and closes."""
         try:
             if isinstance(self._socket, ssl.SSLSocket):
-                self._socket.settimeout(left(deadline))
+                self._wait_until(deadline)
                 self._socket.unwrap().close()
                 return
             self._socket.shutdown(socket.SHUT_WR)
             while time.monotonic() < deadline:
-                self._socket.settimeout(left(deadline))
+                self._wait_until(deadline)
                 if not self._socket.recv(1 << 16):
                     break
         except (OSError, ValueError):
@@ -154,7 +157,12 @@ class Stream:
             self._socket.close()
 
     def _wait_until(self, deadline: float | None) -> None:
-        self._socket.settimeout(0 if deadline is None else left(deadline))
+        """Sets how long the next call waits; None: not at all. A system call, which most messages do without."""
+        if deadline is not None:
+            self._socket.settimeout(left(deadline))
+        elif self._waits:
+            self._socket.settimeout(0)
+        self._waits = deadline is not None
 
 
 def left(deadline: float) -> float:

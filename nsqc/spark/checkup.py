@@ -7,17 +7,15 @@ import os
 import re
 import shutil
 import socket
-import subprocess
 import sys
 from collections.abc import Iterable
 from importlib.util import find_spec
 from typing import NamedTuple
 
-from nsqc.spark import java
+from nsqc.spark import java, workers
 
 LOWEST = {"pyspark": (4, 2), "pyarrow": (18, 0)}
 HIGHEST = {"pyspark": (5, 0)}
-ANSWER_SECONDS = 30
 TIMEOUT = 5.0
 # Spark finds a format by importing every top-level package that begins with pyspark_.
 FORMAT_PACKAGES = ("pyspark_nsq", "pyspark_nsq_diskqueue")
@@ -63,29 +61,18 @@ def which_java() -> Finding:
 
 
 def interpreter() -> Finding:
-    """Do Spark's workers run a Python of this version that has the packages?"""
+    """Do Spark's workers run a Python of this version that finds the packages? Starts one as Spark does."""
     named = os.environ.get("PYSPARK_PYTHON")
-    if not named:
-        return Finding("workers", True, f"run {sys.executable}, as this: session() and nsqc spark set it; any other "
-                       "session needs it as PYSPARK_PYTHON")
-    path = shutil.which(named)
+    path = shutil.which(named) if named else sys.executable
     advice = f"set PYSPARK_PYTHON={sys.executable}, as nsqc.spark.session() does"
     if path is None:
         return Finding("workers", False, f"PYSPARK_PYTHON: {named} does not run; {advice}")
-    if os.path.samefile(path, sys.executable) and os.path.dirname(path) == os.path.dirname(sys.executable):
-        return Finding("workers", True, f"run {path}, as this")
-    question = "import sys, pyspark, pyarrow, nsqc.spark.bodies; print('%d.%d' % sys.version_info[:2])"
-    try:
-        answer = subprocess.run([path, "-c", question], capture_output=True, text=True, timeout=ANSWER_SECONDS)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return Finding("workers", False, f"PYSPARK_PYTHON: {path}: {error}; {advice}")
-    if answer.returncode:
-        cause = (answer.stderr.strip().splitlines() or ["it failed"])[-1]
-        return Finding("workers", False, f"PYSPARK_PYTHON: {path}: {cause}; {advice}")
-    mine = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    if answer.stdout.strip() != mine:
-        return Finding("workers", False,
-                       f"PYSPARK_PYTHON: {path} is Python {answer.stdout.strip()}, this is {mine}; {advice}")
+    if (why := workers.missing(path)) is not None:
+        return Finding("workers", False, f"{'PYSPARK_PYTHON: ' if named else ''}{path}: {why}; "
+                       + (advice if named else f"their working folder would be {os.getcwd()}"))
+    if not named:
+        return Finding("workers", True, f"run {path}, as this: session() and nsqc spark set it; any other session "
+                       "needs it as PYSPARK_PYTHON")
     return Finding("workers", True, f"run {path}")
 
 

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from nsqc import __version__
-from nsqc.client import ConnectError, Connection, tls
+from nsqc.client import ClientError, ConnectError, Connection, tls
+from nsqc.spark import mistakes
 from nsqc.spark.options import NsqdOptions
 
 
 def connect(address: str, options: NsqdOptions, tick_ns: int = 1, zone: str | None = None,
             region: str | None = None) -> Connection:
     """A connection with these options. tick_ns: unit of timestamps in columns. zone, region: where a consumer is.
-    Raises ConnectError, Refused."""
+    Raises OptionError for options that do not fit this nsqd, ConnectError and Refused for other reasons."""
+    try:
+        return dial(address, options, tick_ns, zone, region)
+    except ClientError as error:
+        if (mistake := mistakes.of_nsqd(error, address, options)) is not None:
+            raise mistake from None
+        if isinstance(error, ConnectError):
+            raise ConnectError(mistakes.in_options(str(error))) from None
+        raise
+
+
+def dial(address: str, options: NsqdOptions, tick_ns: int = 1, zone: str | None = None,
+         region: str | None = None) -> Connection:
+    """The same in the words of the client. Raises ConnectError, Refused."""
     context = None
     if options.tls:
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import NoReturn
 
@@ -11,9 +10,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from nsqc.spark import columns, options, queue_files
+from nsqc.spark.travel import Travels
 
 
-class DiskQueueSource(DataSource):
+class DiskQueueSource(Travels, DataSource):
     """The format and its columns."""
 
     @classmethod
@@ -22,26 +22,27 @@ class DiskQueueSource(DataSource):
         return "nsq_diskqueue"
 
     def schema(self) -> str:
-        """All columns; a schema of fewer is read faster."""
+        """All columns; a schema of fewer is read faster. Spark calls this at load(): it checks the options. Raises
+        OptionError."""
+        options.diskqueue_at_load(self.options)
         return columns.RECORD
 
     def reader(self, schema: StructType) -> DiskQueueReader:
         """Raises OptionError, ValueError for an unknown column."""
-        return DiskQueueReader(options.diskqueue(self.options), columns.chosen(schema, columns.RECORD, self.name()))
+        chosen = options.diskqueue_at_load(self.options)
+        return DiskQueueReader(chosen, columns.chosen(schema, columns.RECORD, self.name()))
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
         """Raises NotImplementedError."""
         raise NotImplementedError("nsq_diskqueue: disk queues are written by nsqd only; publish with format nsq")
 
 
-class DiskQueueReader(DataSourceReader):
+class DiskQueueReader(Travels, DataSourceReader):
     """Plans on the driver, reads on the executors."""
 
     def __init__(self, chosen: options.DiskQueue, wanted: list[str]):
         self.options = chosen
         self.wanted = wanted
-        if not os.path.isdir(chosen.path):
-            raise options.OptionError(f"nsq_diskqueue: path={chosen.path} is not a folder")
 
     def partitions(self) -> list[InputPartition]:
         """One per data file with something to read."""

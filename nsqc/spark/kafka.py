@@ -6,7 +6,7 @@ OPTIONS = {
     "kafka.bootstrap.servers": "give nsqd (HOST:PORT of TCP) or nsqlookupd (HOST:PORT of HTTP)",
     "subscribe": "give topic, one for a stream of a channel",
     "subscribepattern": "give topicPattern for topics in a log; a stream of a channel has one topic",
-    "assign": "give topic; a topic has no partitions, each nsqd that has it is read",
+    "assign": "give topic, one for a stream of a channel, and nsqd; for topics in a log, assign takes nodes by topic",
     "group.id": "give channel",
     "kafka.group.id": "give channel",
     "groupidprefix": "give channel",
@@ -14,12 +14,12 @@ OPTIONS = {
     "startingoffsets": "a channel keeps its position: a new channel gets what is published from then on, and a "
                        "topic's first one also what waits in the topic. Without option channel, a topic in a log is "
                        "read from any offset",
-    "startingoffsetsbytimestamp": "give startingTimestamp without option channel, for topics in a log",
+    "startingoffsetsbytimestamp": "a channel keeps its position. Without option channel, topics in a log take it",
     "startingtimestamp": "a channel keeps its position. Without option channel, a topic in a log is read from any "
                          "time; nsqc spark replay --from publishes an archive again",
     "startingoffsetsbytimestampstrategy": "a time without a message behind it means the end",
     "endingoffsets": "use .trigger(availableNow=True), which reads what is there and stops",
-    "endingoffsetsbytimestamp": "give endingTimestamp without option channel, for topics in a log",
+    "endingoffsetsbytimestamp": "use .trigger(availableNow=True). Tables of topics in a log take it",
     "endingtimestamp": "use .trigger(availableNow=True), which reads what is there and stops",
     "maxoffsetspertrigger": "give maxRowsPerBatch",
     "minoffsetspertrigger": "a batch has what is there; the trigger's processingTime makes batches rarer",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
@@ -18,12 +18,14 @@ from nsqc.client.options import MPUB_ROOM
 from nsqc.spark import kafka
 from nsqc.spark.values import (
     ADDRESSES,
+    ASSIGNMENT,
     EARLIEST,
     FILE,
     FLAG,
     GIB,
     KIB,
     LATEST,
+    LATEST_MS,
     MIB,
     NAME,
     NAMES,
@@ -31,8 +33,11 @@ from nsqc.spark.values import (
     PLACES,
     TEXT,
     TIB,
+    TIMES,
+    Assignment,
     Kind,
     Places,
+    Times,
     one_of,
     seconds,
     size,
@@ -45,6 +50,9 @@ SPARKS = {"checkpointlocation", "queryname"}
 FAIL_OR_SKIP = one_of("fail", "skip")
 # As milliseconds, within the 32 bits in which delays travel.
 LONGEST_DEFER = 2**31 - 1
+NO_OPTIONS = ("there are no options. If this is a table of CREATE TABLE or saveAsTable: Spark does not hand its "
+              "options to a source in Python, so it cannot be used; use CREATE TEMPORARY VIEW ... USING {source} "
+              "OPTIONS (...), or load() and save() with options")
 
 
 class OptionError(ValueError):
@@ -165,16 +173,26 @@ class Log(NodeOptions):
     """Which messages of topics that are kept in a log, and how to fetch them."""
 
     topic: Annotated[tuple[str, ...], Option(
-        NAMES, "the topic to read, or several separated by commas", default="this or `topicPattern` is required")] = ()
+        NAMES, "the topic to read, or several separated by commas",
+        default="this, `topicPattern` or `assign` is required")] = ()
     topicPattern: Annotated[str | None, Option(
         PATTERN, "a regular expression for whole names of topics; those in memory are ignored",
         default="see `topic`")] = None
+    assign: Annotated[Assignment | None, Option(
+        ASSIGNMENT, 'topics with the nodes to read them from, others are left alone: `{"orders": ["a:4150"]}`',
+        default="see `topic`")] = None
+    allowMissingTopics: Annotated[bool, Option(
+        FLAG, "`true`: a topic that no node has, or a pattern that no topic matches, is not an error at the start")
+    ] = False
     startingOffsets: Annotated[Places | None, Option(
         PLACES, "where to begin: in JSON by topic and node, -2 is `earliest`, -1 `latest`. A query that has a "
         "checkpoint goes on from there", default="`earliest` for a table, `latest` for a stream")] = None
     startingTimestamp: Annotated[int | None, Option(
-        whole(0, 2**53), "begin with what was published then or later, in ms since 1970; at the end if there is none")
-    ] = None
+        whole(0, LATEST_MS), "begin with what was published then or later, in ms since 1970; at the end if there is "
+        "none")] = None
+    startingOffsetsByTimestamp: Annotated[Times | None, Option(
+        TIMES, 'the same for each topic, `{"orders": 1750000000000}`, or each topic and node, '
+        '`{"orders": {"a:4150": 1750000000000}}`')] = None
     minPartitions: Annotated[int | None, Option(
         whole(1, 100_000), "at least so many partitions, if there are as many messages",
         default="one for each 256 MiB, two from 128 on")] = None
@@ -205,7 +223,9 @@ class LogTable(Log):
         PLACES, "where to end, in the form of `startingOffsets`; these offsets are left out",
         default="`latest`")] = None
     endingTimestamp: Annotated[int | None, Option(
-        whole(0, 2**53), "end before what was published then or later, in ms since 1970")] = None
+        whole(0, LATEST_MS), "end before what was published then or later, in ms since 1970")] = None
+    endingOffsetsByTimestamp: Annotated[Times | None, Option(
+        TIMES, "the same by topic, or by topic and node, in the form of `startingOffsetsByTimestamp`")] = None
     pushFilters: Annotated[bool, Option(
         FLAG, "`true`: filters of `offset`, `timestamp`, `nsqd`, `topic` skip segments and nodes; see below")] = False
     clockStep: Annotated[float, Option(
@@ -258,9 +278,11 @@ def parse(kind: type[O], given: Mapping[str, str], source: str) -> O:
     """The options of a class from Spark's texts. Raises OptionError, for everything that is missing at once."""
     known = declared(kind)
     texts = {name.lower(): text for name, text in given.items()}
+    # For a table of its catalog, Spark describes the table in place of its options.
+    if not texts or any(name == "provider" or name.startswith("option.") for name in texts):
+        raise OptionError(f"{source}: {NO_OPTIONS.format(source=source)}")
     if unknown := sorted(texts.keys() - known.keys() - SPARKS):
-        hints = "; ".join(f"unknown option {name}{hint(name, known, kind)}" for name in unknown)
-        raise OptionError(f"{source}: {hints}; there are {', '.join(item.name for item in known.values())}")
+        raise OptionError(f"{source}: {'; '.join(hint(name, known, kind) for name in unknown)}")
     missing = [item.name for key, item in known.items() if item.default is MISSING and key not in texts]
     if missing:
         names = f"options {', '.join(missing[:-1])} and {missing[-1]} are" if missing[1:] else f"option {missing[0]} is"
@@ -268,24 +290,46 @@ def parse(kind: type[O], given: Mapping[str, str], source: str) -> O:
     values = {}
     for key, (name, option, _) in known.items():
         if key in texts:
-            try:
-                values[name] = option.kind.read(str(texts[key]).strip())
-            except ValueError as error:
-                raise OptionError(f"{source}: option {name}={'…' if option.secret else texts[key]}: {error}") from None
+            if (error := problem(known[key], texts[key], source)) is not None:
+                raise error
+            values[name] = option.kind.read(str(texts[key]).strip())
     return kind(**values)
 
 
+def problem(item: Declared, text: str, source: str) -> OptionError | None:
+    """The error for a value that the option does not take."""
+    try:
+        item.option.kind.read(str(text).strip())
+    except ValueError as error:
+        return OptionError(f"{source}: option {item.name}={'…' if item.option.secret else text}: {error}")
+    return None
+
+
 def hint(name: str, known: Mapping[str, Declared], kind: type[NodeOptions | DiskQueue]) -> str:
-    """What an unknown option, in lower case, was probably meant to be."""
+    """What is wrong with an unknown option, in lower case, and the option it was probably meant to be."""
     if issubclass(kind, Log):
         for other, where in ((LogStream, "is for spark.readStream only"), (LogTable, "is for spark.read only"),
                              (Stream, "goes with option channel, which consumes the topic")):
             if name in (names := declared(other)):
-                return f": {names[name].name} {where}"
+                return f"{names[name].name} {where}"
     if instead := kafka.instead_of(name):
-        return f" is Kafka's: {instead}"
-    near = get_close_matches(name, known, 1, 0.6)
-    return f": did you mean {known[near[0]].name}?" if near else ""
+        return f"unknown option {name} is Kafka's: {instead}"
+    # At load() it is not known yet what becomes of a log.
+    others = (Stream, LogTable, LogStream) if issubclass(kind, Log) else ()
+    spellings = {key: item.name for one in (*others, kind) for key, item in declared(one).items()}
+    near = get_close_matches(name, spellings, 1, 0.6)
+    if not near:
+        return f"unknown option {name}: docs/spark.md lists the options"
+    return f"unknown option {spelt(name, spellings[near[0]])}: did you mean {spellings[near[0]]}?"
+
+
+def spelt(name: str, near: str) -> str:
+    """A misspelt name, in lower case, as its user has probably spelt it: with the capitals of the nearest one. Spark
+    does not hand over the user's own."""
+    letters = list(name)
+    for at, other, length in SequenceMatcher(None, name, near.lower(), autojunk=False).get_matching_blocks():
+        letters[at:at + length] = near[other:other + length]
+    return "".join(letters)
 
 
 # ---------------------------------------------------------------------- the sources
@@ -336,8 +380,7 @@ def log_table(given: Mapping[str, str]) -> LogTable:
     """Raises OptionError."""
     options = parse(LogTable, given, "nsq")
     check_log(options)
-    if options.endingOffsets is not None and options.endingTimestamp is not None:
-        raise OptionError("nsq: give one of the options endingOffsets and endingTimestamp")
+    at_most_one(options, "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
     if options.startingOffsets == LATEST:
         raise OptionError("nsq: option startingOffsets=latest: nothing is behind the end of a table")
     if options.endingOffsets == EARLIEST:
@@ -369,16 +412,24 @@ def log_at_load(given: Mapping[str, str]) -> None:
 def check_log(options: Log) -> None:
     """Raises OptionError."""
     check_nsqd(options)
-    if bool(options.topic) == bool(options.topicPattern):
-        raise OptionError("nsq: give one of the options topic and topicPattern; option channel consumes the topic "
-                          "instead of reading its log")
-    if ephemeral := [name for name in options.topic if is_ephemeral(name.encode())]:
+    if bool(options.topic) + bool(options.topicPattern) + bool(options.assign) != 1:
+        raise OptionError("nsq: give one of the options topic, topicPattern and assign; option channel consumes the "
+                          "topic instead of reading its log")
+    if ephemeral := [name for name in (*options.topic, *(options.assign or ())) if is_ephemeral(name.encode())]:
         raise OptionError(f"nsq: topic {ephemeral[0]} is ephemeral: such topics are not kept in a log")
-    if options.startingOffsets is not None and options.startingTimestamp is not None:
-        raise OptionError("nsq: give one of the options startingOffsets and startingTimestamp")
+    at_most_one(options, "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
+    if options.nsqd and (others := sorted({node for nodes in (options.assign or {}).values() for node in nodes}
+                                          - set(options.nsqd))):
+        raise OptionError(f"nsq: option assign names {others[0]}, which is not one of nsqd={','.join(options.nsqd)}")
     if options.http and len(options.http) != len(options.nsqd):
         raise OptionError("nsq: option http needs one address for each of nsqd, in the same order; with nsqlookupd "
                           "there is no such option")
+
+
+def at_most_one(options: Log, *names: str) -> None:
+    """Raises OptionError."""
+    if sum(getattr(options, name) is not None for name in names) > 1:
+        raise OptionError(f"nsq: give one of the options {', '.join(names[:-1])} and {names[-1]}")
 
 
 def diskqueue(given: Mapping[str, str]) -> DiskQueue:
@@ -388,6 +439,14 @@ def diskqueue(given: Mapping[str, str]) -> DiskQueue:
         raise OptionError("nsq_diskqueue: channel asks for the queue of a channel, queues=topics excludes it")
     if options.channel and is_ephemeral(options.channel.encode()):
         raise OptionError(f"nsq_diskqueue: channel {options.channel} is ephemeral and has no files")
+    return options
+
+
+def diskqueue_at_load(given: Mapping[str, str]) -> DiskQueue:
+    """Like diskqueue(), and checks the path. Raises OptionError."""
+    options = diskqueue(given)
+    if not os.path.isdir(options.path):
+        raise OptionError(f"nsq_diskqueue: option path={options.path} is not a folder")
     return options
 
 

@@ -32,6 +32,7 @@ from nsqc.spark.options import Stream
 from nsqc.spark.stagelog import Place, StageError, StageLog, log, read_place
 from nsqc.spark.stager import IDLE, Stager
 from nsqc.spark.stream_metrics import StreamMetrics
+from nsqc.spark.travel import Travels
 
 KEEP_ROWS = 100_000     # of the log that stay at least: redeliveries are recognised by them after a restart
 POLL_SECONDS = 0.05
@@ -60,7 +61,7 @@ class ReportedOffset(Offset):
     metrics: StreamMetrics
 
 
-class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class NsqStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Opens the log on first use, and subscribes only after an offset that belongs to this log was given."""
 
     def __init__(self, options: Stream):
@@ -69,7 +70,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._stager: Stager | None = None
         self._available_now = False
 
-    def __getstate__(self) -> dict[str, object]:
+    def travelling(self) -> dict[str, object]:
         """Executors get only the options."""
         return {"options": self.options, "_stage": None, "_stager": None, "_available_now": False}
 

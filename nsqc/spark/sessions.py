@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypedDict
 
+from nsqc.spark import home, reasons, workers
 from nsqc.spark import java as javas
-from nsqc.spark import reasons
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
@@ -58,7 +58,7 @@ def session(name: str = "nsqc", master: str = "local[*]", settings: Mapping[str,
 
     running = SparkSession.getActiveSession()
     if running is None:
-        prepare()
+        prepare(master)
         effective = {**SETTINGS, **checkpoints(master), **(settings or {})}
         if java is not None:
             launch({"spark.app.name": name, "spark.master": master, **effective}, java)
@@ -115,8 +115,9 @@ def checkpoints(master: str) -> dict[str, str]:
 
 
 def register(spark: SparkSession) -> None:
-    """Registers nsq and nsq_diskqueue with a session whose workers may not find them by name."""
+    """Registers nsq and nsq_diskqueue with a session whose workers may not find them by name. Raises NoSpark."""
     need_packages()
+    need_workers(spark)
     from nsqc.spark.diskqueue import DiskQueueSource
     from nsqc.spark.source import NsqSource
 
@@ -133,7 +134,20 @@ def need_packages() -> None:
         raise NoSpark(f"{error.name} is missing: pip install 'nsqc[spark]'") from None
 
 
-def prepare() -> None:
+def need_workers(spark: SparkSession) -> None:
+    """Raises NoSpark if the Python that this session starts for sources has no nsqc. Executors of a cluster may have
+    another one of that name: they tell when they are used. A Connect server has its own."""
+    from pyspark.sql import SparkSession
+
+    if type(spark) is not SparkSession:
+        return
+    python = spark.sparkContext.pythonExec
+    if not workers.is_this(python) and (why := workers.missing(python)) is not None:
+        raise NoSpark(f"Spark's workers run {python}: {why}; before the session is made, set "
+                      f"PYSPARK_PYTHON={sys.executable}")
+
+
+def prepare(master: str) -> None:
     """Sets up the environment for Spark's Java. Raises NoJava."""
     chosen = javas.find()
     if chosen.home is not None:
@@ -142,3 +156,7 @@ def prepare() -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
+    # Another Python may need the archive that is left out there.
+    if ("SPARK_HOME" not in os.environ and master.startswith("local") and workers.is_this(os.environ["PYSPARK_PYTHON"])
+            and (folder := home.linked()) is not None):
+        os.environ["SPARK_HOME"] = str(folder)

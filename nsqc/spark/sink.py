@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from nsqc.client import ClientError, ConnectError, Connection, LookupFailed, Refused, nodes
 from nsqc.client.backoff import Backoff
 from nsqc.client.commands import DEFERRED_AT_ONCE
 from nsqc.client.failover import Failover, Tries
+from nsqc.spark import mistakes
 from nsqc.spark.bodies import Bodies
 from nsqc.spark.connect import connect
 from nsqc.spark.options import OptionError, Sink
@@ -152,6 +152,8 @@ class Publisher:
 
     def _of_topic(self, topic: bytes, values: pa.Array, delays: pa.Array | None) -> Iterator[Command]:
         if delays is not None:
+            import pyarrow.compute as pc  # slow to import, and most sinks do without
+
             is_deferred = pc.fill_null(pc.greater(delays, 0), False)
             yield from self._deferred(topic, values.filter(is_deferred), delays.filter(is_deferred))
             values = values.filter(pc.invert(is_deferred))
@@ -224,10 +226,12 @@ class Publisher:
 
     def _failed(self, error: ClientError, address: str | None) -> None:
         """Moves on to the next nsqd after a pause. Raises PublishFailed after too many failures in a row, Refused if no
-        nsqd would accept the command."""
+        nsqd would accept the command, OptionError if options do not permit it."""
         if self._connection is not None:
             self.totals.resent += sum(command.rows for command in self._pending)
         self.close()
+        if (mistake := mistakes.of_nsqd(error, address or "", self.options)) is not None:
+            raise mistake from None
         pause = self._tries.failed(error, address)
         self.totals.retries += 1
         log.warning("publishing: %s; trying again", error)
@@ -257,6 +261,8 @@ def by_topic(columns: Mapping[str, pa.Array], topic: str | None) -> Iterator[tup
     if len(names.dictionary) == 1:
         yield names.dictionary[0].as_py(), values, delays
         return
+    import pyarrow.compute as pc  # slow to import, and most sinks do without
+
     for index, name in enumerate(names.dictionary.to_pylist()):
         is_in_topic = pc.equal(names.indices, index)
         yield name, values.filter(is_in_topic), delays.filter(is_in_topic) if delays is not None else None
@@ -270,6 +276,8 @@ def bad_topics(column: pa.Array | None) -> dict[int, str]:
     invalid = [index for index, name in enumerate(names.dictionary.to_pylist()) if not is_valid_name(name.encode())]
     if not invalid and not column.null_count:
         return {}
+    import pyarrow.compute as pc  # slow to import, and most sinks do without
+
     rows = pc.or_kleene(pc.is_null(column), pc.is_in(names.indices, pa.array(invalid, names.indices.type)))
     return {row: f"topic is {column[row].as_py()!r}, a name is 1 to 64 of . a-z A-Z 0-9 _ -"
             for row in pc.indices_nonzero(rows).to_pylist()}
@@ -279,6 +287,8 @@ def bad_delays(column: pa.Array | None, highest: int) -> dict[int, str]:
     """Rows whose delay nsqd would refuse, with the reason."""
     if column is None or not len(column):
         return {}
+    import pyarrow.compute as pc  # slow to import, and most sinks do without
+
     rows = pc.fill_null(pc.or_(pc.less(column, 0), pc.greater(column.cast(pa.int64()), highest)), False)
     return {row: f"defer_ms is {column[row].as_py()}, allowed is 0 to maxDeferMs={highest}"
             for row in pc.indices_nonzero(rows).to_pylist()}

@@ -1,15 +1,18 @@
-"""The format nsq: readers and writers of topics for Spark."""
+"""The format nsq: readers and writers of topics for Spark. Imports each when it is used: Spark starts a process for
+each query that does nothing else."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from nsqc.spark import columns, options, sink
-from nsqc.spark.log import table
-from nsqc.spark.log.stream import LogStreamReader
-from nsqc.spark.reader import NsqStreamReader, Refusal
-from nsqc.spark.writers import BatchWriter, StreamWriter
+from nsqc.spark import columns, options
+from nsqc.spark.travel import Travels
+
+if TYPE_CHECKING:
+    from nsqc.spark.writers import BatchWriter, StreamWriter
 
 BOUNDED = ("nsq: a channel cannot be read as a bounded table: reading takes messages away, and Spark does not say when "
            "it has finished with a table. Leave out option channel to read a topic that is kept in a log, use "
@@ -17,7 +20,7 @@ BOUNDED = ("nsq: a channel cannot be read as a bounded table: reading takes mess
            "nsq_diskqueue for files")
 
 
-class NsqSource(DataSource):
+class NsqSource(Travels, DataSource):
     """The format and its columns."""
 
     @classmethod
@@ -38,11 +41,16 @@ class NsqSource(DataSource):
         """Raises OptionError, ValueError for an unknown column, NotImplementedError for a channel."""
         if not options.by_offset(self.options):
             raise NotImplementedError(BOUNDED)
+        from nsqc.spark.log import table
+
         return table.reader(options.log_table(self.options), columns.chosen(schema, columns.LOG, self.name()))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A Refusal for wrong options or a wrong schema: Spark's runner hides what is raised here behind an error of
         its own."""
+        from nsqc.spark.log.stream import LogStreamReader
+        from nsqc.spark.reader import NsqStreamReader, Refusal
+
         try:
             if options.by_offset(self.options):
                 return LogStreamReader(options.log_stream(self.options),
@@ -58,15 +66,21 @@ class NsqSource(DataSource):
         """Raises OptionError."""
         if overwrite:
             raise options.OptionError('nsq: a topic cannot be overwritten; use .mode("append")')
+        from nsqc.spark.writers import BatchWriter
+
         return BatchWriter(self._sink(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         """Raises OptionError."""
         if overwrite:
             raise options.OptionError('nsq: a topic cannot be overwritten; use .outputMode("append")')
+        from nsqc.spark.writers import StreamWriter
+
         return StreamWriter(self._sink(schema))
 
     def _sink(self, schema: StructType) -> options.Sink:
+        from nsqc.spark import sink
+
         chosen = options.sink(self.options)
         sink.check_schema(schema, chosen)
         return chosen

@@ -24,7 +24,7 @@ from nsqc.client import ClientError, ConnectError, Connection, LookupFailed, Ref
 from nsqc.client.backoff import Backoff
 from nsqc.client.batch import Columns, Ids
 from nsqc.client.peers import Peer, Peers
-from nsqc.spark import columns, frames
+from nsqc.spark import columns, frames, mistakes
 from nsqc.spark.channel_depth import ChannelDepth
 from nsqc.spark.connect import connect
 from nsqc.spark.options import Stream
@@ -320,6 +320,8 @@ class Stager:
                 except BaseException:
                     connection.close()
                     raise
+            except Refused as error:
+                raise mistakes.of_nsqd(error, peer.address, self.options) or error from None
             except ConnectError as error:
                 self._peers.failed(peer, error, time.monotonic())
                 continue
@@ -343,9 +345,10 @@ class Stager:
             raise Unreachable(f"no nsqd could be reached for {limit:g} s (failWhenUnreachable): {self.down_text()}")
 
     def _lost(self, peer: Peer[Connection], connection: Connection, error: Exception) -> None:
-        """Drops a connection: nsqd delivers its messages again. Raises Refused: retrying would not help."""
+        """Drops a connection: nsqd delivers its messages again. Raises Refused and OptionError: retrying would not
+        help."""
         if isinstance(error, Refused):
-            raise error
+            raise mistakes.of_nsqd(error, peer.address, self.options) or error
         self._selector.unregister(connection)
         self._suspect_failed(connection)
         connection.close()

@@ -18,6 +18,11 @@ SUFFIXES = {"k": KIB, "kb": KIB, "kib": KIB, "m": MIB, "mb": MIB, "mib": MIB, "g
 T = TypeVar("T")
 # `earliest`, `latest`, or offsets by topic and node (HOST:PORT of TCP), where -2 and -1 mean the same.
 Places: TypeAlias = str | dict[str, dict[str, int]]
+# Milliseconds since 1970, by topic, or by topic and node.
+Times: TypeAlias = dict[str, int | dict[str, int]]
+# Nodes by topic.
+Assignment: TypeAlias = dict[str, list[str]]
+LATEST_MS = 2**53
 EARLIEST, LATEST = "earliest", "latest"
 
 
@@ -155,6 +160,40 @@ def read_places(value: str) -> Places:
     return places
 
 
+def read_times(value: str) -> Times:
+    """JSON such as {"topic": 1750000000000} or {"topic": {"host:4150": 1750000000000}}."""
+    times = read_json(value)
+    if not isinstance(times, dict) or not times:
+        raise ValueError('must be JSON by topic, such as {"topic": 1750000000000}, or by topic and node')
+    for topic, time in times.items():
+        read_name(topic)
+        if isinstance(time, dict) and not time:
+            raise ValueError(f"topic {topic} needs a time, or times by node")
+        for node, ms in time.items() if isinstance(time, dict) else ((None, time),):
+            if node is not None:
+                split_address(node)
+            if type(ms) is not int or not 0 <= ms <= LATEST_MS:
+                where = f"topic {topic}" + (f", node {node}" if node else "")
+                raise ValueError(f"{where}: {json.dumps(ms)} is not a time in milliseconds since 1970")
+    return times
+
+
+def read_assignment(value: str) -> Assignment:
+    """JSON such as {"topic": ["host:4150"]}."""
+    assigned = read_json(value)
+    if not isinstance(assigned, dict) or not assigned:
+        raise ValueError('must be JSON by topic, such as {"topic": ["host:4150"]}')
+    for topic, nodes in assigned.items():
+        read_name(topic)
+        if not isinstance(nodes, list) or not nodes or not all(isinstance(node, str) for node in nodes):
+            raise ValueError(f'topic {topic} needs a list of nodes, such as ["host:4150"]')
+        for node in nodes:
+            split_address(node)
+        if len(set(nodes)) < len(nodes):
+            raise ValueError(f"topic {topic}: a node is given twice")
+    return assigned
+
+
 # Any: JSON
 def read_json(value: str) -> Any:
     """JSON; None if it is not. Raises ValueError for a key that is there twice."""
@@ -188,4 +227,6 @@ NAME = Kind("name", read_name)
 NAMES = Kind("name, ...", read_names, ", ".join)
 PATTERN = Kind("regular expression", read_pattern)
 PLACES: Kind[Places] = Kind("`earliest`, `latest`, JSON", read_places, str)
+TIMES: Kind[Times] = Kind("JSON", read_times)
+ASSIGNMENT: Kind[Assignment] = Kind("JSON", read_assignment)
 ADDRESSES = Kind("`HOST:PORT`, ...", read_addresses, ", ".join)

@@ -11,6 +11,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from nsqc.spark import sink
 from nsqc.spark.options import Sink
+from nsqc.spark.travel import Travels
 
 
 @dataclass
@@ -42,7 +43,7 @@ def total(messages: Iterable[WriterCommitMessage | None]) -> sink.Totals:
     return totals
 
 
-class BatchWriter(DataSourceArrowWriter):
+class BatchWriter(Travels, DataSourceArrowWriter):
     """df.write.format("nsq")."""
 
     def __init__(self, options: Sink):
@@ -61,7 +62,7 @@ class BatchWriter(DataSourceArrowWriter):
         sink.log.error("the job failed; these rows stay published: %s", total(messages))
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(Travels, DataSourceStreamArrowWriter):
     """df.writeStream.format("nsq")."""
 
     def __init__(self, options: Sink):

@@ -91,6 +91,7 @@ class Logs:
             bench.measure(f"{way} into noop, 2 nodes", both)
             bench.rates.setdefault(f"{way} as a stream into noop, 1 million rows a batch", []).append(
                 self.stream(local))
+        self.beside_files()
 
     def counted(self, frame) -> None:
         """All rows, as Spark counts them."""
@@ -121,6 +122,25 @@ class Logs:
         assert sum(one["numInputRows"] for one in batches) == bench.rows
         begin, last = (datetime.fromisoformat(batches[at]["timestamp"]).timestamp() for at in (0, -1))
         return bench.rows / (last + batches[-1]["durationMs"]["triggerExecution"] / 1000 - begin) / 1000
+
+    def beside_files(self) -> None:
+        """Whole streams, from start() to their end, beside streams of the same rows as Parquet files."""
+        bench, spark = self.bench, self.bench.spark
+        source = str(bench.folder / "rows.parquet")
+        spark.read.format("nsq").options(**self.given()).load().write.mode("overwrite").parquet(source)
+        kind = spark.read.parquet(source).schema
+        for sink in ("noop", "parquet"):
+            for name in ("log", "Parquet files"):
+                def work(sink: str = sink, name: str = name) -> None:
+                    bench.number += 1
+                    frame = (spark.readStream.format("nsq").options(**self.given(startingOffsets="earliest")).load()
+                             if name == "log" else spark.readStream.schema(kind).parquet(source))
+                    writer = frame.writeStream.format(sink).option(
+                        "checkpointLocation", str(bench.folder / f"c{bench.number}"))
+                    if sink == "parquet":
+                        writer = writer.option("path", str(bench.folder / f"out{bench.number}"))
+                    writer.trigger(availableNow=True).start().awaitTermination()
+                bench.measure(f"{name} as one stream into {sink}, start included", work)
 
     def by_part(self, name: str, work: Callable[[], None]) -> None:
         """Measures work, and the processor time of Java, of its Python workers, and of the node for each row."""

@@ -236,3 +236,19 @@ def test_ids_of_late_answers_do_not_pile_up(daemon):
         publish(node, b"last")
         message = consumer.get(WAIT_SECONDS)
         assert len(message.connection.failed_ids) <= 1
+
+
+def test_connections_are_checked_about_once_for_each_message(daemon, monkeypatch):
+    """With one message in flight, every check but the one that finds it costs as much as the message."""
+    node, pulls = daemon(), []
+    pull = Connection.pull
+    monkeypatch.setattr(Connection, "pull", lambda self: pulls.append(1) or pull(self))
+    count = 200
+    with Producer(address(node)) as producer:
+        producer.publish_many("t", [b"x"] * count)
+    with Consumer("t", "c", address(node), max_in_flight=1) as consumer:
+        for _ in range(count):
+            consumer.get(WAIT_SECONDS).finish()
+        assert len(pulls) < 1.5 * count
+        # One that waits for nothing is read from as well.
+        assert consumer.get(0) is None

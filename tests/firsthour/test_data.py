@@ -52,6 +52,7 @@ def log_node(tmp_path):
 def here(node, tmp_path, monkeypatch):
     """here(block): the block with the addresses and places of this machine; at: another node."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))     # where nsqc is installed, for a worker in that folder
 
     def put(text: str, at: Daemon = node) -> str:
         text = text.replace("127.0.0.1:4150", f"127.0.0.1:{at.tcp_port}")

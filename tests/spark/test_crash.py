@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.conftest import address, bodies
+from tests.spark.conftest import SPARK_SECONDS, address, bodies
 from tests.support.daemon import batch, wait_until
 from tests.support.ports import kept
 
@@ -105,11 +105,12 @@ def test_kill_9_of_everything(daemon, driver, tmp_path):
     one.post("/channel/create?topic=t&channel=c")
     publish(one, 0, ROWS // 2)
     first = driver(one, "never", moments.choice(("true", "false")))
-    wait_until(lambda: (tmp_path / "running").exists() and (tmp_path / "running-log").exists(), "the driver")
+    wait_until(lambda: (tmp_path / "running").exists() and (tmp_path / "running-log").exists(), "the driver",
+               SPARK_SECONDS)
     killed = {"consumer": 0, "workers": 0}
     for _ in range(ROUNDS):
         with suppress(AssertionError):      # the driver may be down to starting again for ever
-            wait_until(lambda: one.channel("t", "c")["client_count"], "a subscription")
+            wait_until(lambda: one.channel("t", "c")["client_count"], "a subscription", SPARK_SECONDS)
         time.sleep(moments.uniform(0, 1))
         killed["consumer"] += first.kill("python_streaming_source_runner")
         time.sleep(moments.uniform(0.5, 2))
@@ -119,7 +120,7 @@ def test_kill_9_of_everything(daemon, driver, tmp_path):
     thread.start()
     time.sleep(moments.uniform(0, 1))
     # Last: Spark may be unable to start new ones after it. There are some once a batch has rows.
-    killed["workers"] = wait_until(lambda: first.kill("pyspark.worker"), "a worker to kill")
+    killed["workers"] = wait_until(lambda: first.kill("pyspark.worker"), "a worker to kill", SPARK_SECONDS)
     time.sleep(moments.uniform(0, 3))
     first.end()
     thread.join()

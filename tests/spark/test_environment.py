@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,17 @@ for one in "$@"; do echo "$one"; done
 """)
     path.chmod(0o755)
     return path
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch):
+    """What sessions set stays within a test."""
+    for name in ("JAVA_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP", "SPARK_HOME"):
+        if name in os.environ:
+            monkeypatch.setenv(name, os.environ[name])
+        else:
+            monkeypatch.setenv(name, "")        # so that it is removed afterwards
+            monkeypatch.delenv(name)
 
 
 @pytest.fixture
@@ -108,6 +120,116 @@ def test_the_doctor_knows_that_sessions_name_this_python_by_themselves(monkeypat
 def test_the_doctor_names_a_python_that_is_not_there(monkeypatch):
     monkeypatch.setenv("PYSPARK_PYTHON", "/no/such/python")
     assert "does not run" in checkup.interpreter().text
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """The sources, not compiled, as they are after `pip install .` without --editable."""
+    folder = tmp_path / "checkout"
+    for tree in ("nsqc", "pyspark_nsq", "pyspark_nsq_diskqueue"):
+        shutil.copytree(ROOT / tree, folder / tree, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    (folder / "setup.py").touch()
+    return folder
+
+
+def in_checkout(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess:
+    """Runs Python there; the compiled modules are where pip would have installed them: behind it."""
+    return subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=300, env={
+        **os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, **env})
+
+
+SCRIPT = """
+import sys
+from nsqc.spark import session
+spark = session(log_level="OFF")
+given = {"nsqd": sys.argv[1], "topic": sys.argv[2]}
+spark.range(100).selectExpr("cast(id as string) as value").write.format("nsq").mode("append").options(**given).save()
+print("rows", spark.read.format("nsq").options(**given, http=sys.argv[3]).load().count())
+"""
+
+
+def test_sources_that_are_not_compiled_do_not_hide_the_installed_package(checkout, log_node, topic):
+    """For a script in a checkout, the workers of Spark that it starts, and for jobs."""
+    http = f"127.0.0.1:{log_node.http_port}"
+    (checkout / "script.py").write_text(SCRIPT)
+    ran = in_checkout(checkout, "script.py", address(log_node), topic, http)
+    assert ran.stdout == "rows 100\n", ran.stderr[-3000:]
+    (checkout / "lines.txt").write_text("a\nb\n")
+    ran = in_checkout(checkout, "-m", "nsqc", "spark", "produce", "lines.txt", "--topic", topic, "--nsqd", address(log_node),
+                      "--http", http)
+    assert ran.returncode == 0 and f"published 2 messages to {topic}" in ran.stdout, ran.stderr
+    assert "ok  workers" in in_checkout(checkout, "-m", "nsqc.spark.doctor").stdout
+
+
+def test_the_doctor_starts_a_worker_where_spark_would(checkout):
+    """Without an installed package, the sources in the working folder are what a worker finds."""
+    ran = in_checkout(checkout, "-m", "nsqc.spark.doctor", PYTHONPATH=str(checkout))
+    line = next(line for line in ran.stdout.splitlines() if "workers" in line)
+    assert ran.returncode == 1 and line.startswith("BAD workers: PYSPARK_PYTHON: ") and "No module named 'nsqc." in line
+
+
+def test_a_session_whose_workers_have_no_nsqc_is_refused(spark, monkeypatch, tmp_path):
+    other = tmp_path / "python"
+    other.write_text(f"#!/bin/sh\nexec {sys.executable} -S -I \"$@\"\n")
+    other.chmod(0o755)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(other))
+    with pytest.raises(sessions.NoSpark, match=rf"^Spark's workers run {other}: .*No module named .* set PYSPARK_PYTHON="):
+        nsqc.spark.register(spark)
+
+
+def test_workers_of_a_session_import_pyspark_with_its_byte_code(spark, monkeypatch, tmp_path):
+    """From an archive, Python compiles it in each process."""
+    def whence(batches):
+        import pyarrow as pa
+        import pyspark
+
+        list(batches)
+        yield pa.RecordBatch.from_pydict({"path": [pyspark.__cached__ or pyspark.__file__]})
+    (row,) = spark.range(1, numPartitions=1).mapInArrow(whence, "path string").collect()
+    assert row.path.endswith(".pyc") and ".zip" not in row.path
+    # What the session of these tests was given, any local one makes for itself.
+    for name, value in (("XDG_CACHE_HOME", str(tmp_path)), ("PYSPARK_PYTHON", sys.executable)):
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("SPARK_HOME")
+    sessions.prepare("spark://127.0.0.1:7077")
+    assert "SPARK_HOME" not in os.environ
+    sessions.prepare("local[2]")
+    home = Path(os.environ["SPARK_HOME"])
+    assert home.parent == tmp_path / "nsqc" and (home / "bin" / "spark-submit").exists() and (home / "jars").is_dir()
+    assert not list(home.rglob("pyspark.zip"))
+    monkeypatch.delenv("SPARK_HOME")
+    (tmp_path / "python").write_text(f"#!/bin/sh\nexec {sys.executable} \"$@\"\n")
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(tmp_path / "python"))     # it may need the archive
+    sessions.prepare("local[2]")
+    assert "SPARK_HOME" not in os.environ
+
+
+def test_a_process_that_only_plans_imports_little():
+    """Spark starts one for each query."""
+    code = ("import sys; before = set(sys.modules); import nsqc.spark.source; "
+            "print(sorted({'pyarrow.compute', 'http.client', 'asyncio', 'nsqc.spark.sink', 'nsqc.spark.stager', "
+            "'nsqc.spark.log.stream'} & sys.modules.keys() - before))")
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True,
+                          check=True).stdout.strip() == "[]"
+
+
+def test_a_reader_that_arrives_where_there_is_no_nsqc_says_so(tmp_path):
+    """As an executor would get it, from PySpark's own pickle."""
+    from pyspark import cloudpickle
+
+    from nsqc.spark import options
+    from nsqc.spark.log.table import LogTableReader
+    from nsqc.spark.source import NsqSource
+
+    source = NsqSource({"nsqd": "a:1", "topic": "t"})
+    reader = LogTableReader(options.log_table(source.options), ["value"])
+    (tmp_path / "sent").write_bytes(cloudpickle.dumps(lambda: (source.name(), reader.read)))
+    code = "import pickle; pickle.load(open('sent', 'rb'))"
+    paths = os.pathsep.join(path for path in sys.path if path and Path(path) != ROOT)
+    ran = subprocess.run([sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True, env={
+        "PYTHONPATH": paths})
+    assert "RuntimeError: nsq: the workers' Python has no nsqc (" in ran.stderr, ran.stderr
 
 
 def test_the_doctor_names_an_nsqd_that_does_not_answer(daemon):

@@ -26,7 +26,7 @@ from nsqc.commands.app import run
 from nsqc.spark.jobs import archive as archive_job
 from nsqc.spark.jobs.ledger import Ledger
 from tests.spark import accesslog
-from tests.spark.conftest import address, depth
+from tests.spark.conftest import SPARK_SECONDS, address, depth
 from tests.support.daemon import Daemon, wait_until
 from tests.support.patience import WAIT_SECONDS
 
@@ -125,18 +125,26 @@ def test_an_access_log_through_all_jobs_loses_nothing(job, log, nsqd, topic, tmp
     ("a.csv", [], [b'{"host":"x","status":"200"}', b'{"host":"y, z","status":null}']),
     ("a.csv", ["--template={host} <{status}> {{}}"], [b"x <200> {}", b"y, z <> {}"]),
     ("a.csv", ["--column=host"], [b"x", b"y, z"]),
+    ("bad.csv", [], [b'{"host":"x","status":"200"}', b""]),
+    ("bad.csv", ["--column=host"], [b"x", b""]),
+    ("bad.csv", ["--template={host}"], [b"x", b""]),
     ("a.csv", ["--no-header", "--template={_c1}"], [b"status", b"200", b""]),
     ("a.tsv", ["--column=status"], [b"200", b"404"]),
-    ("a.jsonl", [], [b'{"deep":{"x":1},"host":"x"}', b'{"deep":null,"host":"y"}']),
-    ("a.jsonl", ["--template={host}-{deep.x}"], [b"x-1", b"y-"]),
+    ("a.jsonl", [], [b'{"host": "x", "deep": {"x": 1}}', b'{"host": "y", "n": 1.50, "big": 12345678901234567890} ', b""]),
+    ("a.jsonl", ["--template={host}-{deep.x}"], [b"x-1", b"y-", b""]),
+    ("a.jsonl", ["--column=host"], [b"x", b"y", b""]),
+    ("a.jsonl", ["--format=text"], [b'{"host": "x", "deep": {"x": 1}}',
+                                    b'{"host": "y", "n": 1.50, "big": 12345678901234567890} ', b"", b"{"]),
     ("a.parquet", [], [b'{"number":1,"raw":"AP8="}', b'{"number":2,"raw":null}']),
     ("a.parquet", ["--column=number"], [b"1", b"2"]),
     ("a.txt", [], ["grün".encode(), b" two "]),
 ])
 def test_bodies_of_every_format(job, nsqd, topic, tmp_path, name, words, expected):
     (tmp_path / "a.csv").write_text('host,status\nx,200\n"y, z",\n')
+    (tmp_path / "bad.csv").write_text('host,status\nx,200\ny,z,404\n')
     (tmp_path / "a.tsv").write_text("host\tstatus\nx\t200\ny\t404\n")
-    (tmp_path / "a.jsonl").write_text('{"host": "x", "deep": {"x": 1}}\n{"host": "y"}\n')
+    (tmp_path / "a.jsonl").write_text(
+        '{"host": "x", "deep": {"x": 1}}\n{"host": "y", "n": 1.50, "big": 12345678901234567890} \n\n{\n')
     pq.write_table(pa.table({"number": [1, 2], "raw": [b"\x00\xff", None]}), tmp_path / "a.parquet")
     (tmp_path / "a.txt").write_text("grün\n two \n")
     told = job("produce", tmp_path / name, f"--topic={topic}", f"--nsqd={address(nsqd)}", *words, "--skip-bad")
@@ -148,8 +156,9 @@ def test_bodies_of_every_format(job, nsqd, topic, tmp_path, name, words, expecte
 
 @pytest.mark.parametrize("name, text, words, complaint", [
     ("a.csv", "a,b\n1,2\n", ["--template={c}"], "there is no column c; there are a, b"),
-    ("a.csv", "a,b\n1,2,3\n", [], "a.csv. SQLSTATE: KD001: [MALFORMED"),
-    ("a.json", '{"a": 1}\n{"a": \n', [], "alformed"),
+    ("a.csv", "a,b\n1,2,3\n", [], "a.csv: 1,2,3"),
+    ("a.json", '{"a": 1}\n\n{"a": \n', [], "a.json, line 3: not JSON: Expecting value"),
+    ("a.json", '{"a": 1}\n[1]\n', ["--column=a"], "a.json, line 2: not a JSON object: [1]; --skip-bad skips such lines"),
     ("a.txt", "x\n\ny\n", [], "row 1 of the partition: value is empty"),
     ("a.json", '{"a": {"b": 1}}\n', ["--column=a"], "column a is struct<b:bigint>, which cannot be a body"),
 ])
@@ -159,6 +168,22 @@ def test_rows_that_are_no_messages_fail_the_job_in_one_line(job, nsqd, topic, tm
     line = errors.splitlines()[-1]
     assert line.startswith("nsqc spark: ") and complaint in line, errors
     assert "Traceback" not in line and "\tat " not in line
+
+
+def test_paths_are_taken_as_they_are_written(job, nsqd, topic, tmp_path):
+    """A folder may be named as a pattern: the archive is written and read there; only what does not exist is a pattern."""
+    folder = tmp_path / "a[1]b{x,y}*"
+    folder.mkdir()
+    (folder / "one.txt").write_text("1\n")
+    (tmp_path / "a1bx").mkdir()
+    (tmp_path / "a1bx" / "one.txt").write_text("other\n")
+    where = f"--nsqd={address(nsqd)}"
+    assert job("produce", folder / "one.txt", f"--topic={topic}", where, "--create").startswith("published 1 messages")
+    job("archive", folder / "archive", f"--topic={topic}", where, "--until-idle", "--create")
+    told = job("replay", folder / "archive", f"--topic={topic}-again", where)
+    assert told.startswith("published 1 messages") and consume(nsqd, f"{topic}-again") == [b"1"]
+    assert job("produce", tmp_path / "a1b?" / "*.txt", f"--topic={topic}-b", where, "--create").startswith("published 1 mess")
+    assert consume(nsqd, f"{topic}-b") == [b"other"]
 
 
 def test_a_rate_is_kept_over_all_tasks(job, nsqd, topic, tmp_path):
@@ -200,7 +225,7 @@ def test_a_signal_ends_a_job_in_order(job, spark, nsqd, topic, tmp_path, number)
 def test_produce_as_a_process(nsqd, topic, log):
     done = subprocess.run([sys.executable, "-m", "nsqc", "spark", "produce", log.path, f"--topic={topic}",
                            f"--nsqd={address(nsqd)}", "--template={host} {status}"], capture_output=True, text=True,
-                          timeout=WAIT_SECONDS, env=ENV)
+                          timeout=SPARK_SECONDS, env=ENV)
     assert (done.returncode, done.stdout[:26]) == (0, "published 100,000 messages"), done.stderr
     assert depth(nsqd, topic) == LINES
 
@@ -265,12 +290,12 @@ def test_by_spark_submit_it_runs_until_sigterm(nsqd, topic, tmp_path):
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENV)
     try:
         wait_until(lambda: ((folder / "_ledger.json").exists() and Ledger(folder).read().rows == 500)
-                   or process.poll() is not None, "the first messages")
+                   or process.poll() is not None, "the first messages", SPARK_SECONDS)
         nsqd.connect().pub(topic, *(b"%d" % number for number in range(500, 600)))
         wait_until(lambda: Ledger(folder).read().rows == 600 or process.poll() is not None, "the others")
         python = wait_until(lambda: python_of(folder), "the job's Python")
         os.kill(python, signal.SIGTERM)
-        told, _ = process.communicate(timeout=WAIT_SECONDS)
+        told, _ = process.communicate(timeout=SPARK_SECONDS)
     finally:
         process.kill()
     assert process.returncode == 0, told

@@ -16,7 +16,7 @@ import pytest
 from nsqc import charts
 from nsqc.commands.app import run
 from nsqc.spark import reasons
-from nsqc.spark.jobs import JOBS, inputs, metrics, nsqd_http, page, running, template
+from nsqc.spark.jobs import JOBS, inputs, json_lines, metrics, nsqd_http, page, running, template
 from nsqc.spark.jobs.backfill import compare
 from nsqc.spark.jobs.ledger import Ledger
 from nsqc.spark.jobs.paced_sink import begun, by_due, by_rate
@@ -401,3 +401,24 @@ def test_a_report_has_at_most_96_buckets(span, width):
                                          (7200, "2 h"), (200_000, "2.31 d"), (-3, "-3 s")])
 def test_durations_are_told_in_their_largest_unit(value, told):
     assert page.span(value) == told
+
+
+# ---------------------------------------------------------------------- lines of JSON
+
+
+def test_lines_are_counted_where_a_file_is_read_in_parts(tmp_path):
+    """A part of a file begins with the first line that starts after its first byte."""
+    path = tmp_path / "a b.json"
+    lines = [b'{"n": %d}' % number for number in range(100)]
+    lines[70] = b"{"
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    start = path.read_bytes().index(b"50}")     # within line 51
+    uri = path.as_uri()
+    batch = pa.RecordBatch.from_pydict({"value": lines[51:], "path": [uri] * 49, "start": [start] * 49})
+    with pytest.raises(json_lines.BadLine, match=r"/a b\.json, line 71: not JSON: .*: \{; --skip-bad skips such lines"):
+        list(json_lines.check(iter([batch]), False, False))
+    (skipped,) = json_lines.check(iter([batch]), True, False)
+    assert skipped["value"].null_count == 1 and skipped.num_rows == 49
+    elsewhere = pa.RecordBatch.from_pydict({"value": [b"{"], "path": ["s3a://b/x.json"], "start": [10]})
+    with pytest.raises(json_lines.BadLine, match=r"s3a://b/x\.json, line 1 of those after byte 10"):
+        list(json_lines.check(iter([elsewhere]), False, False))

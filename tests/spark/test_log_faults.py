@@ -306,6 +306,18 @@ def test_a_checkpoint_of_a_log_for_a_stream_of_a_channel(node, tmp_path):
         reader.stop()
 
 
+def test_an_nsqlookupd_that_does_not_answer_says_nothing_about_topics(node, topic, stream, lookupd):
+    """Neither that there are none, nor that one was deleted."""
+    gone = {"nsqlookupd": "127.0.0.1:1", "topic": topic}
+    with pytest.raises(Unreachable, match="no nsqlookupd answers"):
+        stream(gone).initialOffset()
+    with pytest.raises(Unreachable, match="knows no nsqd"):
+        stream({**gone, "nsqlookupd": lookupd()}).initialOffset()
+    reader, start = stream({**gone, "failWhenUnreachable": "60"}), at(**{topic: {name_of(node): 5}})
+    assert reader.latestOffset(start, reader.getDefaultReadLimit()) == start
+    assert "no nsqlookupd answers" in reader.reportLatestOffset()["metrics"]["nsqdDown"]["nsqlookupd"]
+
+
 def test_losses_count_once(node, topic, stream):
     """However often a batch is looked for that has to wait for more."""
     publish(node, topic, range(6000))
@@ -314,8 +326,8 @@ def test_losses_count_once(node, topic, stream):
 
     def first() -> int:
         return json.loads(node.http("GET", f"/topic/log?topic={topic}")[1])["first_offset"]
-    wait_until(lambda: 5000 < first() < 6000, "retention")
-    given = where(node, topic=topic, failOnDataLoss="false", minOffsetsPerTrigger="1000", maxTriggerDelay="3")
+    wait_until(lambda: 4000 < first() < 6000, "retention")
+    given = where(node, topic=topic, failOnDataLoss="false", minOffsetsPerTrigger="2000", maxTriggerDelay="3")
     reader, start = stream(given), at(**{topic: {name_of(node): 100}})
     assert all(reader.latestOffset(start, reader.getDefaultReadLimit()) == start for _ in range(3))
     assert reader.reportLatestOffset()["metrics"]["lostRows"] == 0

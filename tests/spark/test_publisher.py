@@ -151,7 +151,7 @@ def test_a_listener_that_never_answers(daemon):
 
 def test_an_nsqd_that_wants_auth_is_refused_clearly(daemon):
     one = daemon("--auth-http-address=127.0.0.1:1")
-    with pytest.raises(Refused, match="asks for AUTH, but there is no auth_secret"):
+    with pytest.raises(options.OptionError, match=r"asks for AUTH, but there is no auth_secret: give option authSecret$"):
         published(publisher(address(one)), batch(value=[b"x"]))
 
 

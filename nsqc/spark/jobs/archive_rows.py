@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from nsqc.spark.columns import LOG
+from nsqc.spark.jobs.inputs import LITERAL, uri
 from nsqc.spark.jobs.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def read(spark: SparkSession, ledger: Ledger, start: int | None = None,
         if not paths:
             yield spark.createDataFrame([], SCHEMA)
             return
-        frame = spark.read.schema(SCHEMA).parquet(*(f"file://{path}" for path in paths))
+        frame = spark.read.schema(SCHEMA).options(**LITERAL).parquet(*(uri(path) for path in paths))
         micros = functions.unix_micros("timestamp")
         if start is not None:
             frame = frame.where(micros >= start)

@@ -13,9 +13,10 @@ from typing import Any
 from nsqc.client import ConnectError, Refused
 from nsqc.client.address import split_address
 from nsqc.client.lookup import fetch
-from nsqc.spark import options, values
-from nsqc.spark.connect import connect
+from nsqc.spark import mistakes, options, values
+from nsqc.spark.connect import dial
 from nsqc.spark.jobs.running import JobError
+from nsqc.wire.answers import Service
 from nsqc.wire.outside import JSONError, decode
 
 SECONDS = 2.0
@@ -54,7 +55,7 @@ def problem(address: str, chosen: options.Sink) -> JobError | None:
     if (why := closed(address)) is not None:
         return Down(f"{address}: {why}: is nsqd running there? Its default TCP port is 4150")
     try:
-        connection = connect(address, chosen)
+        connection = dial(address, chosen)
     except Refused as error:
         if "AUTH" in error.code:
             return JobError(f"{error}: give the secret by --auth-secret or NSQC_AUTH_SECRET")
@@ -104,15 +105,10 @@ def with_address(address: str, error: Exception) -> str:
 
 def other_server(address: str) -> str:
     """What answers there, if it is not an nsqd's TCP port; empty if unknown."""
-    info = get_json(address, "/info")
-    if info is None:
+    found = mistakes.service_at(address)
+    if found is None or found.service is Service.NSQD_TCP:
         return ""
-    host = address.rpartition(":")[0]
-    if "tcp_port" in info:
-        return f"{address} is the HTTP port of an nsqd: give its TCP port, --nsqd {host}:{info['tcp_port']}"
-    if producers(address) is not None:
-        return f"{address} is the HTTP port of an nsqlookupd: give it as --nsqlookupd {address}"
-    return f"{address} is an HTTP server, but not an nsqd: give nsqd's TCP port, 4150 by default"
+    return mistakes.right_port(address, found, Service.NSQD_TCP, mistakes.FLAG)
 
 
 # Any: JSON
@@ -165,7 +161,7 @@ def lookup_problem(address: str) -> Down:
     info = get_json(address, "/info")
     if info is None:
         try:
-            connect(address, options.sink({"nsqd": address, "timeout": str(SECONDS)})).close()
+            dial(address, options.sink({"nsqd": address, "timeout": str(SECONDS)})).close()
         except (Refused, ConnectError):
             raise JobError(f"{address} does not speak HTTP: give nsqlookupd's HTTP port, 4161 by default") from None
         raise JobError(f"{address} is the TCP port of an nsqd: give it as --nsqd {address}")

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import glob
+import os
+from collections.abc import Callable, Mapping
+from functools import partial, reduce
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from nsqc.paths import is_foreign
+from nsqc.spark.jobs import json_lines
 from nsqc.spark.jobs.running import JobError
-from nsqc.spark.jobs.template import column, find
+from nsqc.spark.jobs.template import BAD, column, find, own, quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 SUFFIXES = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet",
             ".txt": "text", ".log": "text"}
 PACKED = (".gz", ".bz2", ".zst", ".lz4", ".snappy")
 FORMATS = ("csv", "json", "parquet", "text")
+# Of Spark's file sources: whether *, ?, [] and {} in paths are patterns. Without, they are characters like any other.
+GLOBS = "__globPaths__"
+LITERAL = {GLOBS: "false"}
+LINE, ROW = "nsqc line", "nsqc row"     # columns beside those of the files
 
 
 def format_of(path: str) -> str | None:
@@ -32,37 +42,97 @@ def common_format(paths: list[str]) -> str | None:
     return formats.pop() if len(formats) == 1 else None
 
 
-def read(spark: SparkSession, paths: list[str], form: str, header: bool = True,
-         delimiter: str | None = None) -> DataFrame:
-    """The files as one frame. CSV values stay text as they are; a malformed line fails the job."""
-    reader = spark.read.format(form)
+def json_bodies(spark: SparkSession, paths: list[str], body: str | None, template: str | None,
+                skip: bool) -> DataFrame:
+    """The lines of JSON files in the column value, as they stand, or what a column or a template makes of them.
+    Malformed lines fail the job, or are null with skip. Raises JobError, TemplateError."""
+    from pyspark.sql import functions
+
+    made = body is not None or template is not None
+    lines = read(spark, paths, "text", partial(json_lines.checked, skip=skip, objects=made))
+    if not made:
+        return lines
+    texts = lines.select(functions.col("value").cast("string").alias("value"))
+    kind = spark.read.json(texts.where("value is not null")).schema
+    row = functions.from_json("value", kind, {"mode": "FAILFAST"})
+    frame = texts.select(functions.col("value").isNull().alias(BAD), row.alias(ROW))
+    return with_body(frame.select(quoted(BAD), f"{quoted(ROW)}.*"), body, template, False)
+
+
+def csv_rows(spark: SparkSession, paths: list[str], header: bool, delimiter: str | None, skip: bool) -> DataFrame:
+    """The rows of CSV files, and the column BAD. Values stay text as they are; a malformed line fails the job, or is
+    bad with skip."""
+    from pyspark.sql import functions
+
     if delimiter is None:
         delimiter = "\t" if all(".tsv" in PurePath(path).suffixes for path in paths) else ","
-    if form == "csv":
-        # A quote within quotes is doubled, as in RFC 4180; Spark's default is a backslash.
-        reader = reader.options(header=str(header).lower(), sep=delimiter, mode="FAILFAST", enforceSchema="false",
-                                escape='"')
-    elif form == "json":
-        reader = reader.options(mode="FAILFAST")
-    return reader.load([path if is_foreign(path) else f"file://{Path(path).absolute()}" for path in paths])
+    # A quote within quotes is doubled, as in RFC 4180; Spark's default is a backslash. Malformed lines are noticed in
+    # columns that are not used, too.
+    options = {"header": str(header).lower(), "sep": delimiter, "enforceSchema": "false", "escape": '"',
+               "columnPruning": "false"}
+
+    def marked(frame: DataFrame) -> DataFrame:
+        bad = functions.col(LINE).isNotNull()
+        if not skip:
+            text = functions.concat(functions.lit("malformed line of "), functions.col("_metadata.file_path"),
+                                    functions.lit(": "), functions.col(LINE))
+            bad = functions.when(bad, functions.raise_error(text).cast("boolean")).otherwise(False)
+        return frame.select(bad.alias(BAD), *(quoted(name) for name in frame.columns if name != LINE))
+
+    kind = read(spark, paths, "csv", options=options).schema.add(LINE, "string")
+    return read(spark, paths, "csv", marked, kind, {**options, "columnNameOfCorruptRecord": LINE})
+
+
+def read(spark: SparkSession, paths: list[str], form: str, made: Callable[[DataFrame], DataFrame] = lambda frame: frame,
+         schema: StructType | None = None, options: Mapping[str, str] = LITERAL) -> DataFrame:
+    """What is made of each frame of files, as one."""
+    reader = spark.read.format(form).options(**{**options, **LITERAL})
+    if schema is not None:
+        reader = reader.schema(schema)
+    frames = [made(reader.load([uri(path) for path in literal(paths)]))] if literal(paths) else []
+    # Spark expands the patterns of other file systems.
+    if foreign := [path for path in paths if is_foreign(path)]:
+        frames.append(made(reader.option(GLOBS, "true").load(foreign)))
+    return reduce(lambda one, other: one.union(other), frames)
+
+
+def literal(paths: list[str]) -> list[str]:
+    """The paths of this machine: one that exists as it is written is no pattern."""
+    local = [path for path in paths if not is_foreign(path)]
+    return [found for path in local for found in ([path] if os.path.exists(path) else sorted(glob.glob(path)))]
+
+
+def uri(path: str | Path) -> str:
+    """A path of this machine for Spark, to be used with LITERAL."""
+    return f"file://{Path(path).absolute()}"
 
 
 def with_body(frame: DataFrame, body: str | None, template: str | None, whole: bool) -> DataFrame:
-    """A frame with only the column value: a column, a template, or (whole) all columns as JSON, nulls included.
-    Raises JobError, TemplateError."""
+    """A frame with only the column value: a column, a template, or (whole) all columns as JSON, nulls included; null
+    for bad rows. Raises JobError, TemplateError."""
     from pyspark.sql import functions
-    from pyspark.sql.types import BinaryType, StringType
 
     if template is not None:
-        return frame.select(column(template, frame).alias("value"))
-    if whole:
-        fields = [find(frame, name) for name in frame.columns]
-        return frame.select(functions.to_json(functions.struct(*fields), {"ignoreNullFields": "false"}).alias("value"))
-    bodies = frame.select(find(frame, body or "value").alias("value"))
-    kind = bodies.schema["value"].dataType
+        text = column(template, frame)
+    elif whole:
+        text = functions.to_json(functions.struct(*(find(frame, name) for name in own(frame))),
+                                 {"ignoreNullFields": "false"})
+    else:
+        text = plain(frame, body or "value")
+    if BAD in frame.columns:
+        text = functions.when(~functions.col(quoted(BAD)), text)
+    return frame.select(text.alias("value"))
+
+
+def plain(frame: DataFrame, name: str) -> Column:
+    """A column as a body. Raises JobError, TemplateError."""
+    from pyspark.sql.types import BinaryType, StringType
+
+    found = find(frame, name)
+    kind = frame.select(found.alias("value")).schema["value"].dataType
     if isinstance(kind, (BinaryType, StringType)):
-        return bodies
+        return found
     if kind.typeName() in ("array", "map", "struct", "variant"):
-        raise JobError(f"column {body} is {kind.simpleString()}, which cannot be a body; without --column a row "
+        raise JobError(f"column {name} is {kind.simpleString()}, which cannot be a body; without --column a row "
                        "is published as JSON")
-    return bodies.select(functions.col("value").cast("string").alias("value"))
+    return found.cast("string")

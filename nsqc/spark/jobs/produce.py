@@ -45,12 +45,12 @@ def command(
         help="CSV: the separator of values; a comma, for .tsv a tab")] = None,
     rate: arguments.Rate = None,
     skip_bad: Annotated[bool, typer.Option(
-        "--skip-bad", help="skip rows that nsqd would refuse, such as empty lines, instead of failing")] = False,
+        "--skip-bad", help="skip malformed lines, and rows that nsqd would refuse, instead of failing")] = False,
 ) -> int:
     """Publish the rows of files to a topic.
 
-    A line of text is published unchanged; a row of another format as JSON, unless --template or --column defines the
-    body. At least once: a task that fails is run again.
+    A line of text or JSON is published unchanged; a row of CSV or Parquet as JSON, unless --template or --column
+    defines the body. At least once: a task that fails is run again.
     """
     if template is not None and column is not None:
         raise typer.BadParameter("give --template or --column, not both")
@@ -68,9 +68,12 @@ def command(
 
             started = time.monotonic()
             progress.show("listing files")
-            frame = inputs.read(spark, files, form, header, delimiter)
-            whole = form != "text" and column is None
-            bodies = inputs.with_body(frame, column, template, whole)
+            if form == "json":
+                bodies = inputs.json_bodies(spark, files, column, template, skip_bad)
+            else:
+                frame = (inputs.csv_rows(spark, files, header, delimiter, skip_bad) if form == "csv" else
+                         inputs.read(spark, files, form))
+                bodies = inputs.with_body(frame, column, template, form != "text" and column is None)
             totals = publishing.publish(spark, bodies, options, progress, rate)
             publishing.report(progress, totals, topic, started)
     return 0

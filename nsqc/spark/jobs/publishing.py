@@ -61,7 +61,7 @@ def report(progress: Progress, totals: Totals, topic: str, started: float) -> No
     seconds = max(time.monotonic() - started, 1e-6)
     remarks = ""
     if totals.skipped:
-        remarks += f"; {totals.skipped:,} rows skipped that nsqd would refuse"
+        remarks += f"; {totals.skipped:,} rows skipped that cannot be messages"
     if totals.resent:
         remarks += f"; {totals.resent:,} published again after a broken connection, perhaps duplicates"
     progress.result(f"published {totals.rows:,} messages to {topic} in {seconds:.1f} s, "

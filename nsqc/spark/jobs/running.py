@@ -15,6 +15,7 @@ import typer
 
 from nsqc.log.visible import visible
 from nsqc.spark.jobs.progress import PREFIX, Progress
+from nsqc.spark.mistakes import in_flags
 from nsqc.spark.reasons import is_sparks, reason
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def done_before(progress: Progress) -> str:
 
 def fail(text: str, code: int = FAILED) -> NoReturn:
     """Prints the line; raises typer's Exit."""
-    print(f"{PREFIX}{visible(' '.join(text.split()))}", file=sys.stderr)
+    print(f"{PREFIX}{visible(' '.join(in_flags(text).split()))}", file=sys.stderr)
     raise typer.Exit(code)
 
 

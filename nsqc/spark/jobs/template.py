@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 
+# A column beside those of the files: whether the line is malformed, and to be skipped.
+BAD = "nsqc bad line"
+
+
 class TemplateError(ValueError):
     """A template that is malformed or names an unknown column."""
 
@@ -54,10 +58,15 @@ def find(frame: DataFrame, name: str) -> Column:
     kind: DataType = frame.schema
     for part in name.split("."):
         if not isinstance(kind, StructType) or part not in kind.names:
-            known = f"there are {', '.join(frame.columns)}" if frame.columns else "there are none"
+            known = f"there are {', '.join(own(frame))}" if own(frame) else "there are none"
             raise TemplateError(f"there is no column {name}; {known}")
         kind = kind[part].dataType
     return functions.col(".".join(map(quoted, name.split("."))))
+
+
+def own(frame: DataFrame) -> list[str]:
+    """The columns of the files themselves."""
+    return [name for name in frame.columns if name != BAD]
 
 
 def quoted(name: str) -> str:

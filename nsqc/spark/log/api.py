@@ -141,7 +141,7 @@ class LogApi(Calls):
         except OSError as error:        # first: an answer that never came is both
             raise self._lost_connection(error) from None
         except http.client.HTTPException as error:
-            raise self._bad(self._path, f"not HTTP: {error!r}") from None
+            raise self._not_http(error) from None
         if answer.status in (410, 416):
             raise self._lost(answer, topic, offset)
         if answer.status != 200:

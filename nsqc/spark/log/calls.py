@@ -7,11 +7,14 @@ import ssl
 from typing import Any
 
 from nsqc.client.address import split_address
-from nsqc.client.http import authorization
+from nsqc.client.http import answered_by, authorization
 from nsqc.client.tls import tls
+from nsqc.client.trouble import reason_of_tls
 from nsqc.spark.log.errors import BadAnswer, LogError, NoLog, NoTopic, Unreachable
+from nsqc.spark.mistakes import in_options, right_port, secret_hint
 from nsqc.spark.options import NodeOptions
 from nsqc.store.log.block import MEDIA_TYPE
+from nsqc.wire.answers import Service
 from nsqc.wire.outside import JSONError, decode
 
 # Of answers that are not records.
@@ -30,6 +33,7 @@ class Calls:
         self._host, self._port = split_address(address)
         self._options = options
         self._connection: http.client.HTTPConnection | None = None
+        self._tls: ssl.SSLContext | None = None
         self._path = ""                                 # of the last call
 
     def close(self) -> None:
@@ -60,6 +64,10 @@ class Calls:
             raise NoTopic(f"{self.address} has no topic {topic}")
         if text.startswith("NO_LOG"):
             raise NoLog(f"{self.address}: topic {text.partition(': ')[2] or topic}")
+        if answer.status in (401, 403):
+            hint = (": give tls=true" if text == "TLS_REQUIRED" else
+                    f": {secret_hint(self._options)}" if text.startswith(("UNAUTHORIZED", "FORBIDDEN")) else "")
+            raise LogError(f"nsq: {self.address}: {text[:SHOWN_BYTES]}{hint}")
         if answer.status == 404:
             raise BadAnswer(f"{self.address} has no {self._path}: it is not an nsqc that keeps topics in logs")
         kind = Unreachable if answer.status in (429, 502, 503, 504) else BadAnswer
@@ -107,7 +115,17 @@ class Calls:
         except OSError as error:        # first: an answer that never came is both
             raise self._lost_connection(error) from None
         except http.client.HTTPException as error:
-            raise self._bad(self._path, f"not HTTP: {error!r}") from None
+            raise self._not_http(error) from None
+
+    def _not_http(self, error: http.client.HTTPException) -> LogError:
+        """The error for an answer in another protocol."""
+        found = answered_by(error)
+        if found is None:
+            return self._bad(self._path, f"not HTTP: {error!r}")
+        self.close()
+        if found.service is Service.TLS:
+            return LogError(f"nsq: {self.address} speaks TLS: give tls=true")
+        return LogError(f"nsq: {right_port(self.address, found, Service.NSQD_HTTP)}; option http has HTTP addresses")
 
     def _ask(self, path: str) -> http.client.HTTPResponse:
         self._send(path)
@@ -118,8 +136,9 @@ class Calls:
         connection = self._connection
         if connection is None:
             timeout = self._options.timeout
-            connection = (http.client.HTTPSConnection(self._host, self._port, timeout=timeout,
-                                                      context=_context(self._options))
+            if self._options.tls and self._tls is None:
+                self._tls = _context(self._options)
+            connection = (http.client.HTTPSConnection(self._host, self._port, timeout=timeout, context=self._tls)
                           if self._options.tls else
                           http.client.HTTPConnection(self._host, self._port, timeout=timeout))
             self._connection = connection
@@ -147,8 +166,9 @@ class Calls:
 
     def _lost_connection(self, error: Exception) -> LogError:
         self.close()
-        if isinstance(error, ssl.SSLCertVerificationError):
-            return LogError(f"{self.address}: its certificate does not fit: {error.verify_message}")
+        if isinstance(error, ssl.SSLError) and (why := reason_of_tls(error, self._tls)) != error.strerror:
+            return LogError(f"nsq: {self.address}: {in_options(why)}"
+                            + (": leave out tls=true, or give HTTPS addresses by option http" * ("speak TLS" in why)))
         text = str(getattr(error, "strerror", None) or error) or type(error).__name__
         return Unreachable(f"{self.address}: {text}")
 

@@ -5,19 +5,22 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Set
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 from nsqc.client.address import split_address
-from nsqc.client.lookup import fetch
+from nsqc.client.lookup import NotHttp, fetch
 from nsqc.spark.log.api import LogApi, State
 from nsqc.spark.log.errors import BadAnswer, LogError, NoLog, NoTopic, Unreachable
 from nsqc.spark.log.ranges import Place
 from nsqc.spark.log.resting import Resting
+from nsqc.spark.mistakes import right_port, service_at
 from nsqc.spark.options import Log
+from nsqc.wire.answers import Service
 from nsqc.wire.outside import JSONError, decode
 
 log = logging.getLogger("nsqc.spark")
@@ -35,8 +38,13 @@ class Snapshot:
     http: dict[str, str] = field(default_factory=dict)          # addresses by node
     down: dict[str, str] = field(default_factory=dict)          # why a node did not answer
     silent: dict[str, str] = field(default_factory=dict)        # why an nsqlookupd did not answer; others did
-    missing: set[str] = field(default_factory=set)              # topics asked for that no node has
+    lacking: set[Place] = field(default_factory=set)            # logs that were asked for and that their nodes lack
     answered: int = 0                                           # nodes
+
+    @property
+    def gone(self) -> Set[Place]:
+        """Logs that were asked for and that are nowhere: every node answers, and may have another one's address."""
+        return frozenset() if self.down else self.lacking
 
 
 class Cluster:
@@ -57,14 +65,26 @@ class Cluster:
         self._in_memory: set[Place] = set()         # that have been warned of
         self._twins: set[str] = set()               # names of nodes that have another one, too
 
-    def wants(self, topic: str) -> bool:
-        """Whether the options name the topic."""
-        return topic in self._options.topic if self._pattern is None else self._pattern.fullmatch(topic) is not None
+    def wants(self, place: Place) -> bool:
+        """Whether the options name the log."""
+        if self._pattern is not None:
+            return self._pattern.fullmatch(place.topic) is not None
+        if self._options.assign is not None:
+            return place.node in self._options.assign.get(place.topic, ())
+        return place.topic in self._options.topic
 
-    @property
-    def seen(self) -> bool:
-        """Whether any node has been found."""
-        return bool(self._http)
+    def need_topics(self, snapshot: Snapshot, known: Collection[Place] = ()) -> None:
+        """Raises NoTopic for a topic of the options that no node has, unless they allow it. known: logs that have been
+        there before: they are not misspelt."""
+        options, there = self._options, {*snapshot.states, *known}
+        topics = {place.topic for place in there}
+        missing = [f"no node has topic {name}" for name in options.topic if name not in topics]
+        missing += [f"topic {name} is not at {node}" for name, nodes in (options.assign or {}).items() for node in nodes
+                    if Place(name, node) not in there]
+        if self._pattern is not None and not there:
+            missing.append(f"no topic in a log fits topicPattern={options.topicPattern}")
+        if missing and not options.allowMissingTopics:
+            raise NoTopic(f"nsq: {'; '.join(missing)}; allowMissingTopics=true starts without")
 
     def close(self) -> None:
         """Ends all connections."""
@@ -91,6 +111,8 @@ class Cluster:
                     raise
             self._listed.clear()
             self._refreshed = now
+            if self._options.nsqlookupd:
+                self._find_registered(known)
         wanted = {node: set(topics) for node, topics in self._named.items()}
         for place in known:
             if place.node in self._http:
@@ -102,10 +124,10 @@ class Cluster:
             else:
                 found.states.update(states)
                 found.answered += 1
+                found.lacking |= {Place(topic, node) for topic in wanted[node]} - states.keys()
         self._leave_out_twins(found.states, set(known))
         found.http = dict(self._http)
         found.silent = dict(self._silent)
-        found.missing = set(self._options.topic) - {place.topic for place in found.states}
         return found
 
     def each(self, places: Iterable[Place], call: Callable[[LogApi, Place], T]) -> dict[Place, T]:
@@ -129,14 +151,26 @@ class Cluster:
         options = self._options
         for node, address in zip(options.nsqd, options.http, strict=False):
             self._http[node] = address
-        return {node: set(options.topic) for node in options.nsqd}
+        named = (*options.topic, *(options.assign or ()))
+        wanted = {node: {topic for topic in named if self.wants(Place(topic, node))} for node in options.nsqd}
+        return wanted if options.assign is None else {node: topics for node, topics in wanted.items() if topics}
 
     def _find(self, node: str) -> None:
         """Finds the HTTP address of a node. Raises LogError."""
         host, port = split_address(node)
         guess = _joined(host, port + (2 if self._options.tls else 1))
-        if self._api(guess).tcp_port() != port:
-            raise LogError(f"{guess} is not the HTTP address of {node}: give it by option http")
+        try:
+            found = self._api(guess).tcp_port()
+        except LogError as error:
+            service = service_at(node)
+            if service is not None and service.service is not Service.NSQD_TCP:
+                raise LogError(f"nsq: {right_port(node, service, Service.NSQD_TCP)}") from None
+            if service is None:
+                raise
+            raise type(error)(f"{error}; this is where the HTTP port of {node} is by default: give another one by "
+                              "option http") from None
+        if found != port:
+            raise LogError(f"nsq: {guess} is not the HTTP address of {node}: give it by option http")
         self._http[node] = guess
 
     def _looked_up(self) -> dict[str, set[str]]:
@@ -152,7 +186,8 @@ class Cluster:
                         if owners.setdefault(http, node) != node:   # its messages would be read twice
                             raise ValueError(f"{node} and {owners[http]} have the same HTTP address {http}")
                         self._http[node] = http
-                        wanted.setdefault(node, set()).add(name)
+                        if self.wants(Place(name, node)):
+                            wanted.setdefault(node, set()).add(name)
             except KeyError as error:
                 down[f"nsqlookupd {address}"] = f"its answer has no {error}"
             except (OSError, ValueError, TypeError) as error:
@@ -165,15 +200,32 @@ class Cluster:
             log.warning("%s", text)
         return wanted
 
+    def _find_registered(self, known: Collection[Place]) -> None:
+        """Finds the HTTP addresses of nodes that no nsqlookupd names for any topic: those that had a log before, which
+        may have been deleted. Raises Unreachable if there are no nodes at all."""
+        lost = {place.node for place in known} - self._http.keys()
+        if self._named and not lost:
+            return
+        registered: dict[str, str] = {}
+        for address in self._options.nsqlookupd:
+            with suppress(OSError, ValueError, KeyError, TypeError):    # told by _looked_up
+                registered |= dict(self._nodes_in(_ask(address, "/nodes", self._options.timeout)))
+        self._http |= {node: http for node, http in registered.items() if node in lost}
+        if not self._named and not registered:
+            raise Unreachable(f"nsqlookupd {', '.join(self._options.nsqlookupd)} knows no nsqd")
+
     def _topics_at(self, address: str) -> list[str]:
         if self._pattern is None:
-            return list(self._options.topic)
+            return [*self._options.topic, *(self._options.assign or ())]
         return [name for name in _ask(address, "/topics", self._options.timeout)["topics"]
                 if self._pattern.fullmatch(name) and not name.endswith("#ephemeral")]
 
     def _producers_at(self, address: str, topic: str) -> list[tuple[str, str]]:
         """TCP and HTTP addresses of the nodes that have a topic. HTTPS is guessed to be one port above."""
-        answer = _ask(address, f"/lookup?topic={quote(topic, safe='')}", self._options.timeout)
+        return self._nodes_in(_ask(address, f"/lookup?topic={quote(topic, safe='')}", self._options.timeout))
+
+    # Any: JSON
+    def _nodes_in(self, answer: dict[str, Any]) -> list[tuple[str, str]]:
         found = []
         for node in answer.get("producers") or ():
             tcp, http = (_joined(str(node["broadcast_address"]), int(node[port])) for port in ("tcp_port", "http_port"))
@@ -263,20 +315,30 @@ class Cluster:
 
 # Any: JSON
 def _ask(address: str, path: str, timeout: float) -> dict[str, Any]:
-    """What an nsqlookupd says; nothing about what it does not know."""
-    status, body = fetch(address, path, timeout, MOST_BYTES)
+    """The answer of an nsqlookupd, empty for an unknown topic. Raises LogError if it is something else, OSError,
+    ValueError."""
+    try:
+        status, body = fetch(address, path, timeout, MOST_BYTES)
+    except NotHttp as error:
+        if error.found is None:
+            raise
+        raise LogError(f"nsq: {right_port(address, error.found, Service.LOOKUPD_HTTP)}") from None
     if status == 404:
+        # nsqd's HTTP port answers 404, too.
+        if b"TOPIC_NOT_FOUND" not in body and (found := service_at(address)) is not None and (
+                found.service is not Service.LOOKUPD_HTTP):
+            raise LogError(f"nsq: {right_port(address, found, Service.LOOKUPD_HTTP)}")
         return {}
     if status != 200:
         raise ValueError(f"status {status}")
     try:
         answer = decode(body)
-        found = answer.get("data") or answer
+        said = answer.get("data") or answer
     except (JSONError, AttributeError):
-        found = None
-    if not isinstance(found, dict):
+        said = None
+    if not isinstance(said, dict):
         raise ValueError("its answer is not a JSON object")
-    return found
+    return said
 
 
 def _joined(host: str, port: int) -> str:

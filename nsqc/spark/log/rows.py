@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from nsqc.spark import columns
 from nsqc.spark.columns import LogColumns
@@ -163,6 +162,8 @@ class _Reader:
 
 def within(batch: pa.RecordBatch, times: Times) -> pa.RecordBatch:
     """The rows of a batch that were published within these times, which the batch has as a column."""
+    import pyarrow.compute as pc  # slow to import, and few queries need it
+
     stamps = batch.column("timestamp").cast(pa.int64())
     bounds = pc.min_max(stamps).as_py()
     if times.start_us <= bounds["min"] and bounds["max"] < times.end_us:

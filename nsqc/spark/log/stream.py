@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from nsqc.spark.log.lag import Lag
 from nsqc.spark.log.narrow import Times
 from nsqc.spark.log.ranges import Place, Range, advance, bundle, count, divide, shares
 from nsqc.spark.options import LogStream
+from nsqc.spark.travel import Travels
 from nsqc.spark.values import LATEST
 from nsqc.store.machine import boot_of
 
@@ -40,7 +41,7 @@ class Begins(NamedTuple):
     remarks: list[tuple[str, int]]
 
 
-class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class LogStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Runs in a process beside the driver; read() on the executors."""
 
     def __init__(self, options: LogStream, wanted: list[str]) -> None:
@@ -52,8 +53,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._available_now = False
         self._answered = self._last_batch = time.monotonic()
         self._lag = Lag()
+        self._has_topics = False            # every topic of the options has been found
+        self._deleted: set[Place] = set()   # that have been warned of
 
-    def __getstate__(self) -> dict[str, object]:
+    def travelling(self) -> dict[str, object]:
         """Executors get only what read() needs."""
         return {"options": self.options, "wanted": self.wanted}
 
@@ -62,6 +65,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Offset:
         """Where options say, for a new checkpoint. Waits until all nodes answer."""
         snapshot = self._all_nodes()
+        self._need_topics(snapshot)
         return offset_of(bounds.starts(self.options, self._cluster, snapshot, LATEST), {}, ids_in(snapshot))
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -77,12 +81,13 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of a batch that begins at start; start itself as long as there is nothing to read."""
         before, ids = places_of(start, "topics"), ids_of(start)
         # The offsets of topics that options no longer name stay in the checkpoint.
-        known = {place: offset for place, offset in before.items() if self._cluster.wants(place.topic)}
+        known = {place: offset for place, offset in before.items() if self._cluster.wants(place)}
         if self._available_now and self._stop_at is None:
             snapshot = self._all_nodes(known, ids)
             self._stop_at = {place: state.next for place, state in snapshot.states.items()}
         else:
             snapshot = self._look(known)
+        self._need_topics(snapshot, known)
         begins = self._begins(before, ids, snapshot)
         waiting = self._waiting_messages(begins.at, snapshot)
         if not any(waiting.values()) and (left := self._unread(begins.at, snapshot)):
@@ -148,7 +153,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the batch before ended, but for logs that have moved to another node, and those that are read from
         where they begin: new ones, and those that have lost what comes next. Raises DataLoss."""
         moved = moved_to(before, ids, ids_in(snapshot))
-        at = {moved.get(place, place): offset for place, offset in before.items()}
+        deleted = snapshot.gone & before.keys() - moved.keys()
+        self._are_deleted(deleted, before)
+        at = {moved.get(place, place): offset for place, offset in before.items() if place not in deleted}
         ids = {moved.get(place, place): log_id for place, log_id in ids.items() if place in before}
         joined = {now: before[place] for place, now in moved.items()}
         remarks = [(f"topic {place.topic} at {place.node} is at {now.node} now" if now in snapshot.states else
@@ -176,6 +183,15 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             joined[place] = state.first
         return Begins({**at, **joined}, joined, ids, remarks)
 
+    def _are_deleted(self, deleted: Set[Place], before: Mapping[Place, int]) -> None:
+        """Warns once of each of these logs. Raises DataLoss unless that is allowed."""
+        for place in sorted(deleted - self._deleted):
+            text, _ = self._loss(DataLoss(
+                f"nsq: topic {place.topic} at {place.node} was deleted; the batch before ended at offset "
+                f"{before[place]}, what was published after it is lost"), 0)
+            log.warning("%s", text)
+        self._deleted |= deleted
+
     def _loss(self, error: DataLoss, messages: int) -> tuple[str, int]:
         """What to say if it is allowed, and how many messages are lost. Raises the error."""
         if self.options.failOnDataLoss:
@@ -200,9 +216,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The logs of all nodes that answer. Raises Unreachable if none has answered for too long."""
         try:
             snapshot = self._cluster.look(known)
-            why = "; ".join(f"{node}: {text}" for node, text in sorted(snapshot.down.items()))
         except Unreachable as error:
-            snapshot, why = Snapshot(), str(error)
+            snapshot = Snapshot(down={"nsqlookupd": str(error)})
+        why = "; ".join(f"{node}: {text}" for node, text in sorted(snapshot.down.items()))
         now = time.monotonic()
         if snapshot.answered or not why:
             self._answered = now
@@ -218,15 +234,20 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             snapshot = self._look(known)
             moved = moved_to(known, ids, ids_in(snapshot))
             left = {place.node for place in moved}
-            gone = [place for place in known if moved.get(place, place) not in snapshot.states]
+            gone = [place for place in known if moved.get(place, place) not in snapshot.states
+                    and place not in snapshot.gone]
             down = {node: why for node, why in snapshot.down.items() if node not in left}
-            if (down or gone or not (snapshot.states or self._cluster.seen)) and not (
-                    snapshot.states and not self.options.failOnDataLoss):
-                down = down or {place.node: f"topic {place.topic} is not there" for place in gone}
-                raise Unreachable("nsq: " + ("; ".join(f"{node}: {why}" for node, why in sorted(down.items()))
-                                             or "no node is known"))
+            if (down or gone) and not (snapshot.states and not self.options.failOnDataLoss):
+                down = down or {place.node: f"it is not known, and has topic {place.topic}" for place in gone}
+                raise Unreachable("nsq: " + "; ".join(f"{node}: {why}" for node, why in sorted(down.items())))
             return snapshot
         return self._waiting(complete)
+
+    def _need_topics(self, snapshot: Snapshot, known: Collection[Place] = ()) -> None:
+        """Raises NoTopic for a topic that no node has when the query starts: once all nodes answer."""
+        if not self._has_topics and not snapshot.down:
+            self._cluster.need_topics(snapshot, known)
+            self._has_topics = True
 
     def _waiting(self, call: Callable[[], Snapshot]) -> Snapshot:
         deadline = time.monotonic() + self.options.failWhenUnreachable

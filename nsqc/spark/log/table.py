@@ -12,10 +12,11 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from nsqc.spark.log import bounds, narrow, rows
 from nsqc.spark.log.cluster import Cluster, Snapshot
-from nsqc.spark.log.errors import NoTopic, Unreachable
+from nsqc.spark.log.errors import Unreachable
 from nsqc.spark.log.narrow import EVER, Narrow
 from nsqc.spark.log.ranges import Place, Range, bundle, divide
 from nsqc.spark.options import LogTable
+from nsqc.spark.travel import Travels
 from nsqc.spark.values import EARLIEST
 from nsqc.store.machine import boot_of
 
@@ -24,7 +25,7 @@ log = logging.getLogger("nsqc.spark")
 LOOKS, PAUSE_SECONDS = 3, 0.3       # at nodes that do not answer, before a table fails
 
 
-class LogTableReader(DataSourceReader):
+class LogTableReader(Travels, DataSourceReader):
     """Plans on the driver, reads on the executors."""
 
     def __init__(self, options: LogTable, wanted: list[str]) -> None:
@@ -65,16 +66,14 @@ class LogTableReader(DataSourceReader):
                               + ("; failOnDataLoss=false reads the others" if snapshot.states else ""))
         if down:
             log.warning("messages of these nodes are missing, for they do not answer (failOnDataLoss=false): %s", down)
-        if snapshot.missing and not down:
-            raise NoTopic(f"nsq: no node has topic {', '.join(sorted(snapshot.missing))}")
-        if not snapshot.states and not down:
-            raise NoTopic(f"nsq: no topic in a log fits topicPattern={self.options.topicPattern}")
+        if not down:
+            cluster.need_topics(snapshot)
         return snapshot
 
     def _ranges(self, cluster: Cluster, snapshot: Snapshot) -> list[Range]:
         options, only = self.options, self.narrow
         starts = bounds.starts(options, cluster, snapshot, EARLIEST)
-        ends = bounds.ends(options, cluster, snapshot, options.endingOffsets, options.endingTimestamp)
+        ends = bounds.ends(options, cluster, snapshot)
         places = [place for place in sorted(starts) if (only.nodes is None or place.node in only.nodes)
                   and (only.topics is None or place.topic in only.topics)]
         times = only.times
