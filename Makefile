@@ -14,7 +14,7 @@ PYTEST = $(CURDIR)/$(BIN)/python -m pytest --numprocesses=$(PROCESSES)
 .DEFAULT_GOAL := build
 # Byte code is kept, whatever the environment says: else each daemon that the tests start would compile all of nsqc.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: build debug annotate run test main-test debug-tests package-tests background unit e2e debug-test long-test asan lint bench crash load log-bench sizes stalls scale scrape transports access-bench lookupd-bench tools-bench start pages dist portable bin deb release package-test old-test clean check-system check-tests
+.PHONY: build debug annotate run test main-test debug-tests package-tests background unit e2e debug-test long-test asan lint bench crash load log-bench sizes stalls scale scrape transports access-bench lookupd-bench tools-bench start pages dist portable bin deb image release package-test old-test clean check-system check-tests
 
 check-system:
 	@PYTHON="$(PYTHON)" packaging/check.sh
@@ -107,7 +107,7 @@ debug-test: debug $(VENV)/.testing                       ## leaks and bounds: th
 asan:                                    ## the compiled rooms and real daemons under AddressSanitizer
 	@$(MAKE) --no-print-directory build/asan/.compiled
 	@$(BIN)/python packaging/tree.py build/asan/tree
-	cd build/asan/tree && LD_PRELOAD=$$($${CC:-cc} -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=2 NSQC_BUILD=debug NSQC_ENDS=all \
+	cd build/asan/tree && LD_PRELOAD=$$($${CC:-cc} -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=2 NSQC_BUILD=debug NSQC_TEST_ENDS=all \
 		$(CURDIR)/$(BIN)/python -m pytest tests/wire tests/store tests/broker tests/tcp tests/leaks tests/peers/test_auth.py tests/e2e/test_messages.py tests/e2e/test_kill.py tests/e2e/test_fuzz.py tests/e2e/test_ends.py --ignore=tests/broker/test_log_memory.py -q
 
 crash: build                             ## kill -9 at random moments, 1,000 times; ARGS="--rounds 100 --seed 2 --sync fsync"
@@ -223,6 +223,10 @@ deb: bin                                 ## a Debian package in dist/
 	@command -v dpkg-deb >/dev/null || { echo "a Debian package needs dpkg-deb (Debian: apt-get install dpkg)"; exit 1; }
 	@$(BIN)/python packaging/deb.py
 
+image: bin                               ## a container image in dist/, without Docker
+	@command -v dpkg-query >/dev/null || { echo "an image takes glibc from Debian's packages, by dpkg-query"; exit 1; }
+	@$(BIN)/python packaging/image.py
+
 release: $(VENV)/.packaging               ## everything for a version in dist/release
 	@$(BIN)/python packaging/release.py check
 	@command -v lintian >/dev/null || { echo "a release is checked by lintian (Debian: apt-get install lintian)"; exit 1; }
@@ -237,4 +241,4 @@ package-test: $(VENV)/.testing bin dist  ## executable, wheel, units and Debian 
 old-test: $(VENV)/.testing deb           ## executable and Debian package in an older Debian; needs root and debootstrap
 	@command -v debootstrap >/dev/null || { echo "an older Debian is made by debootstrap (Debian: apt-get install debootstrap)"; exit 1; }
 	@test -d build/$(OLD) || { rm -rf build/$(OLD).new; debootstrap --variant=minbase $(OLD) build/$(OLD).new $(DEBIAN_MIRROR)/debian && mv build/$(OLD).new build/$(OLD); }
-	NSQC_OLD_ROOT=$(CURDIR)/build/$(OLD) $(BIN)/python -m pytest tests/packaging/test_old_system.py $(ARGS)
+	NSQC_TEST_OLD_ROOT=$(CURDIR)/build/$(OLD) $(BIN)/python -m pytest tests/packaging/test_old_system.py $(ARGS)

@@ -10,12 +10,16 @@ import sys
 from nsqc import own_version
 
 VERSION_FLAGS = ("--version", "-version")
+SERVERS = ("nsqc", "nsqd", "nsqlookupd", "nsqadmin")
 
 
 def main() -> None:
     """The entry point of the executable."""
-    words = sys.argv[1:]
-    name = os.path.basename(sys.argv[0])
+    if os.getpid() == 1:
+        from nsqc.process.init import become_init
+
+        become_init()
+    name, words = called(sys.argv)
     if name == "nsqd":
         sys.exit(serve(words))
     if name == "nsqlookupd":
@@ -50,6 +54,16 @@ def main() -> None:
     from nsqc.commands.app import run
 
     sys.exit(run(words))
+
+
+def called(arguments: list[str]) -> tuple[str, list[str]]:
+    """The program that is meant, and its words. In a container `nsqc` comes before a command such as /nsqd."""
+    name, words = os.path.basename(arguments[0]), arguments[1:]
+    if words:
+        first = os.path.basename(words[0])
+        if first in SERVERS or (first.startswith(("nsq_", "to_nsq")) and "/" in words[0]):
+            return first, words[1:]
+    return name, words
 
 
 def admin() -> int:

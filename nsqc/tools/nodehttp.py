@@ -93,7 +93,7 @@ class NodeHttp:
     def reply(self, method: str, path: str, arguments: Mapping[str, object] | None = None, body: bytes = b"") -> Reply:
         """An answer with status 200. Raises Unreachable, BadStatus."""
         target = path + (f"?{urlencode(arguments, quote_via=quote)}" if arguments else "")
-        answer = self._answer(method, target, body)
+        answer = self.answer(method, target, body)
         if answer.status == 200:
             return answer
         refused = BadStatus(self.address, answer)
@@ -104,7 +104,7 @@ class NodeHttp:
 
     def check(self) -> None:
         """Raises Unreachable if another service answers."""
-        answer = self._answer("GET", "/info", b"")
+        answer = self.answer("GET", "/info", b"")
         if answer.status == 200:
             found = of_info(answer.body)
         elif answer.status in NOT_HERE:
@@ -115,7 +115,8 @@ class NodeHttp:
         if found.service is not self._wants:
             raise self._wrong(found)
 
-    def _answer(self, method: str, target: str, body: bytes) -> Reply:
+    def answer(self, method: str, target: str, body: bytes = b"") -> Reply:
+        """An answer with any status, of any server. Raises Unreachable."""
         is_lookup = self._wants is Service.LOOKUPD_HTTP
         target = self._where.beside(target) if is_lookup else self._where.below(target)
         try:

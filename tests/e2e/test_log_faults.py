@@ -269,7 +269,7 @@ def test_the_sync_of_one_file_fails(daemon, tmp_path, end):
     sign = tmp_path / "fails"
     shim = program("one-sync.so", [Path(__file__).parent.parent / "support" / "onesync.c"], "-shared", "-fPIC")
     node = daemon(*LOG, "--log-sync=fsync", env={
-        **os.environ, "LD_PRELOAD": str(shim), "NSQC_FAIL_END": end, "NSQC_FAIL_WHILE": str(sign)})
+        **os.environ, "LD_PRELOAD": str(shim), "NSQC_TEST_FAIL_END": end, "NSQC_TEST_FAIL_WHILE": str(sign)})
     node.post("/topic/create?topic=t")
     node.post("/channel/create?topic=t&channel=c")
     bodies = {b"%d" % number for number in range(300)}
@@ -288,7 +288,7 @@ def test_the_sync_of_one_file_fails(daemon, tmp_path, end):
 def test_the_system_has_few_threads_to_give(daemon, threads):
     """Where none can sync, the loop does it; where one can, it syncs both files."""
     shim = program("no-thread.so", [Path(__file__).parent.parent / "support" / "nothread.c"], "-shared", "-fPIC", "-ldl")
-    node = daemon(*LOG, "--log-sync=fsync", env={**os.environ, "LD_PRELOAD": str(shim), "NSQC_THREADS": str(threads)})
+    node = daemon(*LOG, "--log-sync=fsync", env={**os.environ, "LD_PRELOAD": str(shim), "NSQC_TEST_THREADS": str(threads)})
     bodies = {topic: {b"%d" % number for number in range(100)} for topic in ("t", "u", "v")}
     for topic in bodies:
         node.post(f"/topic/create?topic={topic}")

@@ -32,7 +32,7 @@ static void note(const char *what) {
     if (syscall(SYS_gettid) != getpid())
         return;
     if (fd < 0)
-        fd = open(getenv("NSQC_NOTES"), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+        fd = open(getenv("NSQC_TEST_NOTES"), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
     if (write(fd, what, strlen(what)) < 0)
         abort();
 }
@@ -51,7 +51,7 @@ KILLED_AT_AN_INDEX = r"""
 static ssize_t done(int fd, const void *data, size_t size, off_t at) {
     char name[64], path[4096] = "";
     snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
-    if (access(getenv("NSQC_ARMED"), F_OK) == 0 && readlink(name, path, sizeof(path) - 1) > 0 && strstr(path, ".idx"))
+    if (access(getenv("NSQC_TEST_ARMED"), F_OK) == 0 && readlink(name, path, sizeof(path) - 1) > 0 && strstr(path, ".idx"))
         kill(getpid(), SIGKILL);
     return syscall(SYS_pwrite64, fd, data, size, at);
 }
@@ -126,7 +126,7 @@ def test_syncs_are_not_for_the_loop(daemon, tmp_path):
     source.write_text(ON_THE_LOOP)
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
     node = daemon(*LOG, "--max-bytes-per-file=20000", "--log-retain-time=1h",
-                  env={**os.environ, "LD_PRELOAD": str(library), "NSQC_NOTES": str(notes)})
+                  env={**os.environ, "LD_PRELOAD": str(library), "NSQC_TEST_NOTES": str(notes)})
     node.post("/topic/create?topic=t")
     node.post("/channel/create?topic=t&channel=c")
     client = node.connect()
@@ -145,7 +145,7 @@ def test_killed_between_a_delivery_and_its_index_entry(daemon, tmp_path):
     source, library, armed = tmp_path / "kill.c", tmp_path / "kill.so", tmp_path / "armed"
     source.write_text(KILLED_AT_AN_INDEX)
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
-    node = daemon(*LOG, env={**os.environ, "LD_PRELOAD": str(library), "NSQC_ARMED": str(armed)})
+    node = daemon(*LOG, env={**os.environ, "LD_PRELOAD": str(library), "NSQC_TEST_ARMED": str(armed)})
     client = node.connect().sub("t", "c", 10)       # which publishes, too
     got = []
     for number in range(3):

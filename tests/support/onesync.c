@@ -1,4 +1,4 @@
-/* To be preloaded: fdatasync of files whose names end with NSQC_FAIL_END fails while the file NSQC_FAIL_WHILE exists. */
+/* To be preloaded: fdatasync of files whose names end with NSQC_TEST_FAIL_END fails while the file NSQC_TEST_FAIL_WHILE exists. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <limits.h>
@@ -10,7 +10,7 @@
 
 int fdatasync(int fd) {
     char link[64], name[PATH_MAX];
-    const char *end = getenv("NSQC_FAIL_END"), *sign = getenv("NSQC_FAIL_WHILE");
+    const char *end = getenv("NSQC_TEST_FAIL_END"), *sign = getenv("NSQC_TEST_FAIL_WHILE");
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t length = readlink(link, name, sizeof name);
     size_t size = end ? strlen(end) : 0;

@@ -20,7 +20,12 @@ Flags have nsqd's grammar: `-name` and `--name` are the same, and a value follow
 boolean alone is true, and takes a value after `=` only. If a flag is repeated the last one counts, but lists grow.
 Durations are written like `250ms`, `1h30m` or `7d`.
 
-`--config` names a TOML file with the keys below; flags win over it. In it a list is a TOML list, and a duration that is
+Each option can be set in the environment, too: `NSQC_` and the flag's name in capitals, with `_` for `-`. `NSQC_MEM_QUEUE_SIZE=1000`
+is `--mem-queue-size=1000`; a list is separated by commas. A variable with another such name stops the start, so that no option is
+lost to a typo; except `NSQC_VERSION`, and those that Kubernetes sets for a service named `nsqc`. Flags win over variables, and these
+over the config file. `nsqc lookupd` reads them in the same way.
+
+`--config` names a TOML file with the keys below; flags and variables win over it. In it a list is a TOML list, and a duration that is
 a plain number is milliseconds. `nsqc config init` writes such a file with every option, `nsqc config check` checks one,
 and `nsqc config show` prints the values that take effect. Behind the keys there may be tables with rules for some
 topics: see [operations.md](operations.md#topic-rules).
