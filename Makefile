@@ -24,7 +24,8 @@ check-tests:
 
 # What pyproject.toml lists: `run` names the daemon's own requirements, other names the optional ones.
 REQUIREMENTS := $(BIN)/python -c 'import sys, tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; print(*(r for name in sys.argv[1:] for r in (p["dependencies"] if name == "run" else p["optional-dependencies"][name])), sep="\n")'
-INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
+# Not bin/pip: in a copied environment that script names the Python of the original.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # The environment, made again when the requirements change.
 $(VENV)/.ready: pyproject.toml
@@ -173,6 +174,11 @@ $(VENV)/.compiler: $(VENV)/.ready
 	$(REQUIREMENTS) compiler | $(INSTALL) --requirement /dev/stdin
 	@touch $@
 
+# Helm as a library, for the chart.
+$(VENV)/.charts: $(VENV)/.ready
+	$(REQUIREMENTS) charts | $(INSTALL) --requirement /dev/stdin
+	@touch $@
+
 # With `make portable` there is a Python for older systems, and packages are built with it. Else the environment's is.
 PORTABLE := build/portable
 ifneq ($(wildcard $(PORTABLE)/ready),)
@@ -191,7 +197,7 @@ portable: $(VENV)/.packaging $(VENV)/.compiler  ## a Python for the packages, co
 	@$(BIN)/python packaging/portable.py
 
 $(PORTABLE)/venv/.packaging: $(PORTABLE)/ready $(VENV)/.packaging $(VENV)/.compiler
-	$(REQUIREMENTS) run packaging | $(BIN)/pip --python $(PORTABLE)/venv/bin/python install --quiet --disable-pip-version-check 'setuptools>=77' 'cython>=3.1,<4' --requirement /dev/stdin
+	$(REQUIREMENTS) run packaging | $(BIN)/python -m pip --python $(PORTABLE)/venv/bin/python install --quiet --disable-pip-version-check 'setuptools>=77' 'cython>=3.1,<4' --requirement /dev/stdin
 	@touch $@
 
 # WHEEL=here: with the modules that are compiled in place, which is quicker. Packages so built are for tests on this machine.
@@ -235,7 +241,7 @@ release: $(VENV)/.packaging               ## everything for a version in dist/re
 	lintian --allow-root --fail-on error,warning dist/nsqc_*.deb
 	@$(BIN)/python packaging/release.py collect
 
-package-test: $(VENV)/.testing bin dist  ## executable, wheel, units and Debian package, installed and run
+package-test: $(VENV)/.testing $(VENV)/.charts bin dist  ## executable, wheel, units and Debian package, installed and run
 	$(BIN)/python -m pytest tests/packaging $(if $(filter here,$(WHEEL)),-m "not old_systems") $(ARGS)
 
 old-test: $(VENV)/.testing deb           ## executable and Debian package in an older Debian; needs root and debootstrap

@@ -58,6 +58,11 @@ def config_file(*words: str) -> str:
     return re.sub(r"^#(id|broadcast_address) = .*$", r"#\1 =", output("config", "init", *words), flags=re.MULTILINE)
 
 
+def dpkg_architecture() -> str:
+    """Debian's word for this machine's processor."""
+    return subprocess.run(["dpkg", "--print-architecture"], check=True, capture_output=True, text=True).stdout.strip()
+
+
 def version_of_tree() -> str:
     """The version, from its only place."""
     return re.search(r'^__version__ = "(.+)"$', (ROOT / "nsqc" / "__init__.py").read_text(), re.MULTILINE)[1]
@@ -129,9 +134,8 @@ def describe(tree: Path, version: str) -> None:
     """DEBIAN/: the control files."""
     files = sorted(path for path in tree.rglob("*") if path.is_file() and not path.is_symlink())
     glibc, _ = least(tree / "usr/lib/nsqc")
-    architecture = subprocess.run(["dpkg", "--print-architecture"], check=True, capture_output=True, text=True).stdout
     write(tree, "DEBIAN/control", CONTROL.format(
-        version=version, maintainer=MAINTAINER, architecture=architecture.strip(), glibc=".".join(map(str, glibc)),
+        version=version, maintainer=MAINTAINER, architecture=dpkg_architecture(), glibc=".".join(map(str, glibc)),
         kilobytes=sum(-(-path.stat().st_size // 1024) for path in files)))
     write(tree, "DEBIAN/conffiles", f"/{CONFIG}\n/{LOOKUPD_CONFIG}\n")
     write(tree, "DEBIAN/md5sums", "".join(

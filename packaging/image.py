@@ -2,8 +2,8 @@
 
     python packaging/image.py [--version 1.2.3] [--out dist]
 
-Two layers: what the executable needs of Debian (glibc, certificates), and nsqc. The same files give the same bytes: entries
-are sorted, belong to fixed users, and have the time of the last commit, or SOURCE_DATE_EPOCH.
+Two layers: what the executable needs of Debian (glibc, certificates), and nsqc. The same files give the same bytes:
+entries are sorted, belong to fixed users, and have the time of the last commit, or SOURCE_DATE_EPOCH.
 """
 
 import argparse
@@ -19,15 +19,15 @@ import tarfile
 from pathlib import Path
 from typing import NamedTuple
 
-from deb import version_of_tree
+from deb import dpkg_architecture, version_of_tree
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "dist" / "nsqc-folder"
 MOST_BYTES = 60_000_000         # of the files, unpacked
 # Debian's packages, and which of their files the executable loads. The rest of glibc is locales and conversions.
 LIBRARIES = {
-    "libc6": ("ld-linux-*.so.*", "libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libutil.so.1",
-              "libresolv.so.2", "libnss_files.so.2", "libnss_dns.so.2"),
+    "libc6": ("ld-linux-*.so.*", "libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1",
+              "libutil.so.1", "libresolv.so.2", "libnss_files.so.2", "libnss_dns.so.2"),
     "libgcc-s1": ("libgcc_s.so.1",),
     "libstdc++6": ("libstdc++.so.6*",),
     "zlib1g": ("libz.so.1*",),
@@ -35,7 +35,8 @@ LIBRARIES = {
 AUTHORITIES = "ca-certificates"
 USER = 65532                    # as in other images without root
 # NSQ's image has its programs at / and in these folders.
-PROGRAMS = ("nsqd", "nsqlookupd", "nsqadmin", "nsq_stat", "nsq_tail", "nsq_to_file", "nsq_to_http", "nsq_to_nsq", "to_nsq")
+PROGRAMS = ("nsqd", "nsqlookupd", "nsqadmin", "nsq_stat", "nsq_tail", "nsq_to_file", "nsq_to_http", "nsq_to_nsq",
+            "to_nsq")
 PROGRAM_FOLDERS = ("", "bin/", "usr/local/bin/")
 PORTS = (4150, 4151, 4152, 4160, 4161, 4171)
 PASSWD = f"root:x:0:0:root:/root:/sbin/nologin\nnsqc:x:{USER}:{USER}:nsqc:/data:/sbin/nologin\n"
@@ -87,7 +88,8 @@ class Tree:
         if above and above not in self.entries:
             self.folder(above)
         entry = tarfile.TarInfo(name)
-        entry.type, entry.mode, entry.linkname, entry.size, entry.uid, entry.gid = kind, mode, link, len(data), user, group
+        entry.type, entry.mode, entry.linkname, entry.size = kind, mode, link, len(data)
+        entry.uid, entry.gid = user, group
         self.entries[name] = entry, data
 
     def folder(self, name: str, mode: int = 0o755, user: int = 0, group: int = 0) -> None:
@@ -213,9 +215,9 @@ def configuration(version: str, architecture: str, layers: list[Blob], epoch: in
             "User": f"{USER}:{USER}", "Env": ["PATH=/usr/local/bin:/usr/bin:/bin"], "Entrypoint": ["/usr/bin/nsqc"],
             "Cmd": ["serve"], "WorkingDir": "/data", "Volumes": {"/data": {}}, "ExposedPorts": ports,
             "StopSignal": "SIGTERM",
-            "Labels": {"org.opencontainers.image.title": TITLE, "org.opencontainers.image.version": version,
-                       "org.opencontainers.image.description": DESCRIPTION, "org.opencontainers.image.licenses": LICENSES,
-                       "org.opencontainers.image.created": created}},
+            "Labels": {f"org.opencontainers.image.{name}": text for name, text in {
+                "title": TITLE, "version": version, "description": DESCRIPTION, "licenses": LICENSES,
+                "created": created}.items()}},
         "rootfs": {"type": "layers", "diff_ids": [layer.plain_digest for layer in layers]},
         "history": [{"created": created, "created_by": f"packaging/image.py: {what}"}
                     for what in ("Debian's libraries", "nsqc")],
@@ -232,7 +234,8 @@ def layout(version: str, config: Blob, layers: list[Blob], epoch: int, path: Pat
     manifest = Blob(MANIFEST_TYPE, compact({
         "schemaVersion": 2, "mediaType": MANIFEST_TYPE, "config": config.description,
         "layers": [layer.description for layer in layers]}))
-    names = {"org.opencontainers.image.ref.name": version, "io.containerd.image.name": f"docker.io/library/nsqc:{version}"}
+    names = {"org.opencontainers.image.ref.name": version,
+             "io.containerd.image.name": f"docker.io/library/nsqc:{version}"}
     tree = Tree()
     for blob in (config, *layers, manifest):
         tree.add(blob_name(blob), blob.data)
@@ -262,7 +265,7 @@ def time_of_tree() -> int:
 
 def build(version: str, out: Path) -> Path:
     """Writes the image. Returns its path. Raises Refused."""
-    architecture = subprocess.run(["dpkg", "--print-architecture"], check=True, capture_output=True, text=True).stdout.strip()
+    architecture = dpkg_architecture()
     trees = [base(architecture), program()]
     size = sum(tree.size for tree in trees)
     if size > MOST_BYTES:

@@ -103,7 +103,8 @@ def show_command(
 ) -> int:
     """Print all values and where they come from.
 
-    It takes the flags of serve, including --config, reads NSQC_* in the environment as serve does, and prints the values the daemon would use with them.
+    It takes the flags of serve, including --config, and reads NSQC_* in the environment. It prints the values the
+    daemon would use.
     """
     declaration: Declaration[OptionSet] = SERVE
     tables: tuple[TopicTable, ...] = ()

@@ -29,7 +29,8 @@ def serve(words: list[str]) -> int:
 
 
 def launch(words: list[str], declaration: Declaration[OptionSet], run: Callable[[Mapping[str, Value]], int]) -> int:
-    """Runs a server with the flags in words and the environment; run() may raise OptionError. The exit code as of serve()."""
+    """Runs a server with the flags in words and the environment; run() may raise OptionError. The exit code as of
+    serve()."""
     hold_standard_files()
     try:
         flags = parse_flags(words, declaration)

@@ -3,18 +3,24 @@
 By util-linux alone, which every system has. It takes root, as runtimes do.
 """
 
+import gzip
 import hashlib
 import io
 import json
 import os
+import signal
 import subprocess
 import tarfile
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.support.daemon import wait_until
+import pytest
+
+from tests.support.daemon import Daemon, wait_until
 from tests.support.patience import WAIT_SECONDS
 
+USER = 65532
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="namespaces with other users take root")
 # $0: the root; $1: a folder for /data; $2: user:group; then the command. The shell that becomes the program is process 1.
 SCRIPT = """
 set -e
@@ -70,8 +76,6 @@ def unpack(path: Path, folder: Path) -> Image:
     config = json.loads(blob(manifest["config"]))
     root = folder / "root"
     root.mkdir()
-    import gzip
-
     for description, plain in zip(manifest["layers"], config["rootfs"]["diff_ids"], strict=True):
         data = gzip.decompress(blob(description))
         assert plain == f"sha256:{hashlib.sha256(data).hexdigest()}"
@@ -93,3 +97,25 @@ def run(image: Image, data: Path, *command: str, entrypoint: list[str] | None = 
     """Runs a command in it to its end."""
     return subprocess.run(image.words(data, list(command), entrypoint), env=image.environment(PATH=os.environ["PATH"], **environment),
                           capture_output=True, text=True, timeout=WAIT_SECONDS)
+
+
+class Contained(Daemon):
+    """A daemon in a container; its signals go to process 1."""
+
+    def __init__(self, image, data, *flags, command=(), entrypoint=None, **environment):
+        self.image, self.folder = image, data
+        words = image.words(data, [*command], entrypoint)
+        super().__init__(data.parent / "daemon", *flags, command=words, env={"PATH": os.environ["PATH"],
+                                                                             **image.environment(**environment)})
+
+    def start(self, *more):
+        # Not a path inside the container.
+        data_path, self.data_path = self.data_path, "/data"
+        try:
+            super().start(*more)
+        finally:
+            self.data_path = data_path
+
+    def stop(self, number=signal.SIGTERM):
+        os.kill(first_process(self.process), number)
+        return self.process.wait(WAIT_SECONDS)

@@ -13,61 +13,13 @@ import pytest
 
 from nsqc import __version__, version_line
 from tests.packaging import container
-from tests.packaging.conftest import DIST, ROOT, built
-from tests.support.daemon import Daemon, wait_until
+from tests.packaging.conftest import ROOT
+from tests.support.daemon import wait_until
 from tests.support.lookupd import LookupServer, Node
 from tests.support.patience import WAIT_SECONDS
 
 MOST_BYTES = 60_000_000
-USER = 65532
-needs_root = pytest.mark.skipif(os.getuid() != 0, reason="namespaces with other users take root")
-pytestmark = needs_root
-
-
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory):
-    built(DIST / "nsqc-folder")
-    out = tmp_path_factory.mktemp("image")
-    done = subprocess.run([sys.executable, ROOT / "packaging/image.py", "--out", out], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    path, = out.iterdir()
-    return path
-
-
-@pytest.fixture(scope="module")
-def image(archive, open_folder):
-    return container.unpack(archive, open_folder)
-
-
-@pytest.fixture
-def data(tmp_path):
-    """A volume: /data of the image as its user owns it."""
-    folder = tmp_path / "volume"
-    folder.mkdir()
-    os.chown(folder, USER, 0)
-    return folder
-
-
-class Contained(Daemon):
-    """A daemon in a container; its signals go to process 1."""
-
-    def __init__(self, image, data, *flags, command=(), entrypoint=None, **environment):
-        self.image, self.folder = image, data
-        words = image.words(data, [*command], entrypoint)
-        super().__init__(data.parent / "daemon", *flags, command=words, env={"PATH": os.environ["PATH"],
-                                                                             **image.environment(**environment)})
-
-    def start(self, *more):
-        # Not a path inside the container.
-        data_path, self.data_path = self.data_path, "/data"
-        try:
-            super().start(*more)
-        finally:
-            self.data_path = data_path
-
-    def stop(self, number=signal.SIGTERM):
-        os.kill(container.first_process(self.process), number)
-        return self.process.wait(WAIT_SECONDS)
+pytestmark = container.needs_root
 
 
 @pytest.fixture
@@ -75,7 +27,7 @@ def contained(image, data):
     nodes = []
 
     def start(*flags, **more):
-        nodes.append(Contained(image, data, *flags, **more))
+        nodes.append(container.Contained(image, data, *flags, **more))
         return nodes[-1]
 
     yield start
@@ -132,7 +84,7 @@ def test_others_read_it(archive):
     for transport in ("oci-archive", "docker-archive"):
         done = subprocess.run(["skopeo", "inspect", "--config", f"{transport}:{archive}"], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout)["config"]["User"] == f"{USER}:{USER}"
+        assert json.loads(done.stdout)["config"]["User"] == f"{container.USER}:{container.USER}"
 
 
 # ---------------------------------------------------------------------- running it
@@ -149,10 +101,10 @@ def test_the_daemon_as_process_1(contained, image, data):
     assert node.http("GET", "/config/max_rdy_count") == (200, b"77")
     node.connect().pub("t", b"x")
     first = container.first_process(node.process)
-    assert status_of(first)["NSpid"].split()[-1] == "1" and status_of(first)["Uid"].split() == [str(USER)] * 4
+    assert status_of(first)["NSpid"].split()[-1] == "1" and status_of(first)["Uid"].split() == [str(container.USER)] * 4
     assert status_of(first)["Groups"].split() == []
     assert node.stop() == 0
-    assert (data / "nsqd.dat").stat().st_uid == USER
+    assert (data / "nsqd.dat").stat().st_uid == container.USER
     node.start()
     assert node.connect().sub("t", "c", 1).message().body == b"x"
     probed = container.run(image, data, "probe", f"127.0.0.1:{node.http_port}")
