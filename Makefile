@@ -14,7 +14,7 @@ PYTEST = $(CURDIR)/$(BIN)/python -m pytest --numprocesses=$(PROCESSES)
 .DEFAULT_GOAL := build
 # Byte code is kept, whatever the environment says: else each daemon that the tests start would compile all of nsqc.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: build debug annotate run test main-test debug-tests package-tests background unit e2e debug-test long-test asan lint bench crash load log-bench sizes stalls scale scrape transports access-bench lookupd-bench tools-bench start pages dist portable bin deb image release package-test old-test clean check-system check-tests
+.PHONY: build debug annotate run test main-test debug-tests package-tests background unit e2e debug-test long-test asan lint bench crash load log-bench sizes stalls scale scrape transports access-bench lookupd-bench tools-bench start pages dist portable bin deb rpm image release package-test old-test clean check-system check-tests
 
 check-system:
 	@PYTHON="$(PYTHON)" packaging/check.sh
@@ -174,9 +174,9 @@ $(VENV)/.compiler: $(VENV)/.ready
 	$(REQUIREMENTS) compiler | $(INSTALL) --requirement /dev/stdin
 	@touch $@
 
-# Helm as a library, for the chart.
-$(VENV)/.charts: $(VENV)/.ready
-	$(REQUIREMENTS) charts | $(INSTALL) --requirement /dev/stdin
+# Helm as a library, and schemas that packages are checked against.
+$(VENV)/.delivery: $(VENV)/.ready
+	$(REQUIREMENTS) delivery | $(INSTALL) --requirement /dev/stdin
 	@touch $@
 
 # With `make portable` there is a Python for older systems, and packages are built with it. Else the environment's is.
@@ -225,23 +225,33 @@ else
 	@echo "for older systems: make portable, then make bin again"
 endif
 
-deb: bin                                 ## a Debian package in dist/
+deb: bin                                 ## Debian packages in dist/
 	@command -v dpkg-deb >/dev/null || { echo "a Debian package needs dpkg-deb (Debian: apt-get install dpkg)"; exit 1; }
 	@$(BIN)/python packaging/deb.py
+
+rpm: bin                                 ## RPM packages in dist/
+	@command -v rpmbuild >/dev/null || { echo "an RPM package needs rpmbuild (Debian: apt-get install rpm)"; exit 1; }
+	@$(BIN)/python packaging/rpm.py
 
 image: bin                               ## a container image in dist/, without Docker
 	@command -v dpkg-query >/dev/null || { echo "an image takes glibc from Debian's packages, by dpkg-query"; exit 1; }
 	@$(BIN)/python packaging/image.py
 
-release: $(VENV)/.packaging               ## everything for a version in dist/release
+# SIGNING_KEY: an SSH or minisign key of the releaser. Without it the sums are not signed.
+SIGNING_KEY ?=
+release: $(VENV)/.packaging $(VENV)/.delivery  ## everything for a version in dist/release; SIGNING_KEY=FILE signs it
 	@$(BIN)/python packaging/release.py check
 	@command -v lintian >/dev/null || { echo "a release is checked by lintian (Debian: apt-get install lintian)"; exit 1; }
 	@$(MAKE) --no-print-directory portable
-	@$(MAKE) --no-print-directory bin dist deb
-	lintian --allow-root --fail-on error,warning dist/nsqc_*.deb
+	@$(MAKE) --no-print-directory bin dist deb rpm image
+	lintian --allow-root --fail-on error,warning dist/nsqc_*.deb dist/nsqc-nsq-compat_*.deb
+	@$(BIN)/python packaging/manifests.py package
+	@$(PACKAGER) packaging/sbom.py
 	@$(BIN)/python packaging/release.py collect
+	@test -z "$(SIGNING_KEY)" || $(BIN)/python packaging/release.py sign --key "$(SIGNING_KEY)"
+	@test -n "$(SIGNING_KEY)" || echo "dist/release/SHA256SUMS is not signed: make release SIGNING_KEY=FILE"
 
-package-test: $(VENV)/.testing $(VENV)/.charts bin dist  ## executable, wheel, units and Debian package, installed and run
+package-test: $(VENV)/.testing $(VENV)/.delivery bin dist  ## executable, wheel, units and Debian package, installed and run
 	$(BIN)/python -m pytest tests/packaging $(if $(filter here,$(WHEEL)),-m "not old_systems") $(ARGS)
 
 old-test: $(VENV)/.testing deb           ## executable and Debian package in an older Debian; needs root and debootstrap

@@ -19,7 +19,7 @@ import tarfile
 from pathlib import Path
 from typing import NamedTuple
 
-from deb import dpkg_architecture, version_of_tree
+from deb import PROGRAMS, dpkg_architecture, time_of_tree, version_of_tree
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "dist" / "nsqc-folder"
@@ -35,8 +35,6 @@ LIBRARIES = {
 AUTHORITIES = "ca-certificates"
 USER = 65532                    # as in other images without root
 # NSQ's image has its programs at / and in these folders.
-PROGRAMS = ("nsqd", "nsqlookupd", "nsqadmin", "nsq_stat", "nsq_tail", "nsq_to_file", "nsq_to_http", "nsq_to_nsq",
-            "to_nsq")
 PROGRAM_FOLDERS = ("", "bin/", "usr/local/bin/")
 PORTS = (4150, 4151, 4152, 4160, 4161, 4171)
 PASSWD = f"root:x:0:0:root:/root:/sbin/nologin\nnsqc:x:{USER}:{USER}:nsqc:/data:/sbin/nologin\n"
@@ -252,15 +250,6 @@ def layout(version: str, config: Blob, layers: list[Blob], epoch: int, path: Pat
 
 def blob_name(blob: Blob) -> str:
     return f"blobs/{blob.digest.replace(':', '/')}"
-
-
-def time_of_tree() -> int:
-    """SOURCE_DATE_EPOCH, or the time of the last commit."""
-    given = os.environ.get("SOURCE_DATE_EPOCH", "")
-    if given:
-        return int(given)
-    done = subprocess.run(["git", "log", "-1", "--format=%ct"], cwd=ROOT, capture_output=True, text=True)
-    return int(done.stdout) if done.returncode == 0 else 0
 
 
 def build(version: str, out: Path) -> Path:

@@ -1,4 +1,4 @@
-"""The Helm chart by Helm's own library, which comes as a Python package (the extra `charts`).
+"""The Helm chart by Helm's own library, which comes as a Python package (the extra `delivery`).
 
     python packaging/manifests.py plain                 writes packaging/kubernetes/nsqc.yaml, the chart's defaults
     python packaging/manifests.py package [--out dist]  the chart as an archive

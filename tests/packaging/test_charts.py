@@ -15,7 +15,7 @@ from tests.support.daemon import wait_until
 from tests.support.lookupd import LookupServer
 from tests.support.patience import WAIT_SECONDS
 
-pytest.importorskip("helm_python", reason="the extra `charts` is not here (make package-test installs it)")
+pytest.importorskip("helm_python", reason="the extra `delivery` is not here (make package-test installs it)")
 sys.path.insert(0, str(ROOT / "packaging"))
 
 from helm_python import lint
