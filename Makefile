@@ -23,7 +23,7 @@ check-tests:
 	@PYTHON="$(PYTHON)" packaging/check.sh tests
 
 # What pyproject.toml lists: `run` names the daemon's own requirements, other names the optional ones.
-REQUIREMENTS := $(BIN)/python -c 'import sys, tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; print(*(r for name in sys.argv[1:] for r in (p["dependencies"] if name == "run" else p["optional-dependencies"][name])), sep="\n")'
+REQUIREMENTS := $(BIN)/python -c 'import sys, tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; print(*(r for name in sys.argv[1:] for r in (p["dependencies"] if name == "run" else p["optional-dependencies"][name]) if not r.startswith("nsqc[")), sep="\n")'
 # Not bin/pip: in a copied environment that script names the Python of the original.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
@@ -34,7 +34,7 @@ $(VENV)/.ready: pyproject.toml
 	@$(PYTHON) -m venv $(VENV)
 	@echo "nsqc: installing Cython and the packages that it stands on into $(VENV)"
 	@$(INSTALL) --upgrade pip
-	@$(REQUIREMENTS) run | $(INSTALL) 'setuptools>=77' 'cython>=3.1,<4' --requirement /dev/stdin
+	@$(REQUIREMENTS) run tools | $(INSTALL) 'setuptools>=77' 'cython>=3.1,<4' --requirement /dev/stdin
 	@touch $@
 
 # What tests need beside that; Spark alone is half a gigabyte.
@@ -197,7 +197,7 @@ portable: $(VENV)/.packaging $(VENV)/.compiler  ## a Python for the packages, co
 	@$(BIN)/python packaging/portable.py
 
 $(PORTABLE)/venv/.packaging: $(PORTABLE)/ready $(VENV)/.packaging $(VENV)/.compiler
-	$(REQUIREMENTS) run packaging | $(BIN)/python -m pip --python $(PORTABLE)/venv/bin/python install --quiet --disable-pip-version-check 'setuptools>=77' 'cython>=3.1,<4' --requirement /dev/stdin
+	$(REQUIREMENTS) run tools packaging | $(BIN)/python -m pip --python $(PORTABLE)/venv/bin/python install --quiet --disable-pip-version-check 'setuptools>=77' 'cython>=3.1,<4' --requirement /dev/stdin
 	@touch $@
 
 # WHEEL=here: with the modules that are compiled in place, which is quicker. Packages so built are for tests on this machine.

@@ -51,8 +51,10 @@ def main() -> None:
         from nsqc.commands.tools import run_tool
 
         sys.exit(run_tool(words[0], words[1:]))
-    from nsqc.commands.app import run
-
+    try:
+        from nsqc.commands.app import run
+    except ModuleNotFoundError as error:
+        sys.exit(lacking(error, words))
     sys.exit(run(words))
 
 
@@ -64,6 +66,16 @@ def called(arguments: list[str]) -> tuple[str, list[str]]:
         if first in SERVERS or (first.startswith(("nsq_", "to_nsq")) and "/" in words[0]):
             return first, words[1:]
     return name, words
+
+
+def lacking(error: ModuleNotFoundError, words: list[str]) -> int:
+    """Says which extra brings the package that a command needs; the exit code."""
+    if error.name != "typer":
+        raise error
+    command = " ".join(["nsqc", *words[:1]])
+    print(f"{command}: needs the Python package typer: pip install 'nsqc[tools]' (nsqc serve, nsqc lookupd and tools "
+          "such as nsqc tail do without)", file=sys.stderr)
+    return 1
 
 
 def admin() -> int:

@@ -147,7 +147,8 @@ def test_the_core_knows_no_edges(room):
 
 
 def test_the_package_itself_imports_nothing():
-    assert USES[PACKAGE / "__init__.py"] == {"sys"}
+    # Python has loaded these before; the last one only in a checkout.
+    assert USES[PACKAGE / "__init__.py"] == {"sys", "os", "importlib.machinery"}
 
 
 # ---------------------------------------------------------------------- the start
