@@ -211,7 +211,12 @@ dist/.wheel-here: $(VENV)/.packaging $(VENV)/.built-release $(WHEEL_NEEDS)
 	@$(BIN)/python packaging/wheel.py --compiled
 	@touch $@
 
-dist: dist/.wheel-$(WHEEL)               ## sdist and wheel in dist/
+# Those for other CPythons and processors: some minutes for each.
+dist/.wheels: dist/.wheel-old packaging/cross.py
+	@$(BIN)/python packaging/cross.py
+	@touch $@
+
+dist: dist/.wheel-$(WHEEL) $(if $(filter old,$(WHEEL)),dist/.wheels)  ## sdist and wheels in dist/
 
 dist/nsqc: dist/.wheel-$(WHEEL) packaging/nsqc.spec packaging/entry.py packaging/unpacked.py
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(PACKAGER) -m PyInstaller --noconfirm --log-level ERROR --distpath dist --workpath build/pyinstaller packaging/nsqc.spec
@@ -251,7 +256,7 @@ release: $(VENV)/.packaging $(VENV)/.delivery  ## everything for a version in di
 	@test -z "$(SIGNING_KEY)" || $(BIN)/python packaging/release.py sign --key "$(SIGNING_KEY)"
 	@test -n "$(SIGNING_KEY)" || echo "dist/release/SHA256SUMS is not signed: make release SIGNING_KEY=FILE"
 
-package-test: $(VENV)/.testing $(VENV)/.delivery bin dist  ## executable, wheel, units and Debian package, installed and run
+package-test: $(VENV)/.testing $(VENV)/.delivery bin dist/.wheel-$(WHEEL)  ## executable, wheel, units and Debian package, installed and run
 	$(BIN)/python -m pytest tests/packaging $(if $(filter here,$(WHEEL)),-m "not old_systems") $(ARGS)
 
 old-test: $(VENV)/.testing deb           ## executable and Debian package in an older Debian; needs root and debootstrap

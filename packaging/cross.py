@@ -69,30 +69,37 @@ ALL = [Target(python, machine) for machine in ARCHITECTURES for python in SUITES
 # ---------------------------------------------------------------------- headers
 
 
+def here(version: str) -> tuple[Path, Path] | None:
+    """A Python of this version on this machine, and the folder of its headers."""
+    named = shutil.which(f"python{version}")
+    code = "import sys, sysconfig; print(sys.executable, '%d.%d' % sys.version_info[:2], sysconfig.get_path('include'))"
+    for python in [*Path.home().glob(f".pyenv/versions/{version}.*/bin/python3"), *filter(None, [named])]:
+        # A name such as python3.13 may be a switch between versions, which fails if this one is not chosen.
+        words = subprocess.run([python, "-c", code], capture_output=True, text=True).stdout.split()
+        if len(words) == 3 and words[1] == version:
+            return Path(words[0]), Path(words[2])
+    return None
+
+
 def headers(target: Target) -> list[Path]:
     """The folders to include. Raises Failed."""
     if target.machine == platform.machine():
-        here = shutil.which(f"python{target.python}")
-        for python in [*Path.home().glob(f".pyenv/versions/{target.python}.*/bin/python3"), *filter(None, [here])]:
-            code = "import sys, sysconfig; print(sys.version_info[:2], sysconfig.get_path('include'))"
-            done = subprocess.run([python, "-c", code], capture_output=True, text=True)
-            version = f"({target.python.replace('.', ', ')}) "
-            if done.stdout.startswith(version) and (folder := Path(done.stdout.removeprefix(version).strip())) \
-                    and (folder / "Python.h").exists():
-                return [folder]
+        found = here(target.python)
+        if found and (found[1] / "Python.h").exists():
+            return [found[1]]
     suite = SUITES[target.python]
     if suite is None:
-        raise Failed(f"no headers: Python {target.python} for {target.machine} is neither here nor in a release of Debian")
+        raise Failed(f"no headers: Python {target.python} is not here, and no release of Debian has it")
     root = target.folder / "headers"
     folder = root / "usr" / "include"
     if not (folder / f"python{target.python}" / "Python.h").exists():
-        fetch(f"libpython{target.python}-dev", suite, ARCHITECTURES[target.machine], root)
+        fetch([f"libpython{target.python}-dev"], suite, ARCHITECTURES[target.machine], root)
     # Debian's pyconfig.h is a choice between those of its processors, by a path below usr/include.
     return [folder / f"python{target.python}", folder]
 
 
-def fetch(package: str, suite: str, architecture: str, root: Path) -> None:
-    """Unpacks a Debian package into a folder, by apt with its own lists. Raises Failed."""
+def fetch(packages: list[str], suite: str, architecture: str, root: Path) -> None:
+    """Unpacks Debian packages into a folder, by apt with its own lists. Raises Failed."""
     state = HOME / "apt" / f"{suite}-{architecture}"
     for folder in ("lists/partial", "cache/archives/partial", "files"):
         (state / folder).mkdir(parents=True, exist_ok=True)
@@ -103,12 +110,13 @@ def fetch(package: str, suite: str, architecture: str, root: Path) -> None:
                "APT::Sandbox::User": "root",
                "APT::Architecture": architecture, "APT::Architectures": architecture}
     apt = ["apt-get", "--quiet", *(f"-o{name}={value}" for name, value in options.items())]
-    if not any(state.glob("lists/*Packages*")):
-        run([*apt, "update", "--error-on=any"], f"the lists of Debian {suite}")
-    run([*apt, "download", package], f"{package} of Debian {suite}", state / "files")
-    archive, = (state / "files").glob(f"{package}_*.deb")
+    run([*apt, "update", "--error-on=any"], f"the lists of Debian {suite}")
+    for old in (state / "files").glob("*.deb"):
+        old.unlink()
+    run([*apt, "download", *packages], f"{packages[0]} of Debian {suite}", state / "files")
     root.mkdir(parents=True, exist_ok=True)
-    run(["dpkg-deb", "-x", archive, root], f"{package} of Debian {suite}")
+    for archive in sorted((state / "files").glob("*.deb")):
+        run(["dpkg-deb", "-x", archive, root], f"{archive.name} of Debian {suite}")
 
 
 def run(words: list, what: str, folder: Path = ROOT, **variables: str) -> None:
@@ -132,8 +140,9 @@ def build(target: Target, base: Path) -> Path:
     modules = target.folder / "modules"
     # Debug symbols would be four fifths of it.
     run([sys.executable, "setup.py", "--quiet", "build_ext", "--build-lib", modules,
-         "--build-temp", target.folder / "temp"], f"the modules for {target.python} on {target.machine}", **tools, LDSHARED=f"{tools['CC']} -shared -Wl,-s",
-        NSQC_INCLUDE=include, NSQC_SUFFIX=target.suffix, NSQC_TRANSLATED=str(ROOT / "build" / "translated"))
+         "--build-temp", target.folder / "temp"], f"the modules for {target.python} on {target.machine}", **tools,
+        LDSHARED=f"{tools['CC']} -shared -Wl,-s", NSQC_INCLUDE=include, NSQC_SUFFIX=target.suffix,
+        NSQC_TRANSLATED=str(ROOT / "build" / "translated"))
     highest, names = least(modules)
     if highest > GLIBC:
         raise Failed(f"{names[0]} needs glibc {highest[0]}.{highest[1]}")
