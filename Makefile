@@ -85,7 +85,7 @@ debug-tests:
 
 # Packages of the modules that are there. `make package-test` compiles others, for older systems.
 package-tests:
-	@$(MAKE) --no-print-directory $(if $(wildcard $(PORTABLE)/ready),,WHEEL=here) GOALS="lint bin dist" background
+	@$(MAKE) --no-print-directory $(if $(wildcard $(PORTABLE)/ready),,WHEEL=here) GOALS="lint bin" background
 	@$(MAKE) --no-print-directory --output-sync=target $(if $(wildcard $(PORTABLE)/ready),,WHEEL=here) package-test
 
 # Compilers yield to tests, which have deadlines. What all this prints is shown if it fails.

@@ -63,7 +63,7 @@ def called(arguments: list[str]) -> tuple[str, list[str]]:
     name, words = os.path.basename(arguments[0]), arguments[1:]
     if words:
         first = os.path.basename(words[0])
-        if first in SERVERS or (first.startswith(("nsq_", "to_nsq")) and "/" in words[0]):
+        if first in SERVERS or first.startswith(("nsq_", "to_nsq")):
             return first, words[1:]
     return name, words
 

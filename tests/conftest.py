@@ -20,7 +20,7 @@ GROUPS = {
     "scenarios": ("conformance/test_conformance.py", "conformance/lookupd/test_lookupd.py"),
 }
 # Tests of ten seconds and more come first: at the end the other processes would wait for them.
-LONG = ("tests/conformance/", "tests/crash/", "tests/firsthour/", "tests/perf/", "tests/power/test_log.py",
+LONG = ("tests/conformance/", "tests/crash/", "tests/firsthour/", "tests/operations/", "tests/perf/", "tests/power/test_log.py",
         "tests/e2e/test_log_damage.py", "tests/e2e/test_log_model.py", "tests/e2e/test_restart.py",
         "tests/e2e/test_kill.py", "tests/e2e/test_scale.py")
 TREE = Path(__file__).parent.parent

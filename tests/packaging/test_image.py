@@ -137,8 +137,8 @@ def test_commands_of_nsqs_image(image, data, path, as_entrypoint):
 
 @pytest.mark.parametrize("tool", ["nsq_stat", "nsq_tail", "nsq_to_file", "nsq_to_http", "nsq_to_nsq"])
 def test_tools_of_nsqs_image(image, data, tool):
-    for words in ({"entrypoint": [f"/{tool}", "--version"]}, {}):
-        done = container.run(image, data, *([] if words else [f"/{tool}", "--version"]), **words)
+    for entrypoint, words in (([f"/{tool}", "--version"], []), (None, [f"/{tool}", "--version"]), (None, [tool, "--version"])):
+        done = container.run(image, data, *words, entrypoint=entrypoint)
         assert (done.returncode, done.stdout) == (0, f"{tool} v1.3.0\n"), done.stderr
 
 
