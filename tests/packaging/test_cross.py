@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(not WHEELS, reason="there are no such wheels: ma
 # What a Python of Debian needs to run; names that a release does not have are left out.
 NEEDED = ("python{0}-minimal", "libpython{0}-minimal", "libpython{0}-stdlib", "libc6", "libgcc-s1", "libstdc++6", "zlib1g",
           "libffi8", "libexpat1", "liblzma5", "libbz2-1.0", "libuuid1")
-OPENSSL = {"bookworm": ("libssl3", "libcrypt1"), "trixie": ("libssl3t64",), "forky": ("libssl3t64", "libzstd1")}
+OPENSSL = {"bookworm": ("libssl3", "libcrypt1"), "trixie": ("libssl3t64", "libzstd1"), "forky": ("libssl3t64", "libzstd1")}
 ALL = """
 import importlib, pkgutil, platform, sys, nsqc
 OPTIONAL = ("typer", "pytest", "prometheus_client", "opentelemetry", "pyspark", "pyarrow", "numpy", "pandas", "py4j")
