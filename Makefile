@@ -14,7 +14,7 @@ PYTEST = $(CURDIR)/$(BIN)/python -m pytest --numprocesses=$(PROCESSES)
 .DEFAULT_GOAL := build
 # Byte code is kept, whatever the environment says: else each daemon that the tests start would compile all of nsqc.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: build debug annotate run test main-test debug-tests package-tests background unit e2e debug-test long-test asan lint bench crash load log-bench sizes stalls scale scrape transports access-bench admin-bench lookupd-bench tools-bench start pages dist portable bin deb release package-test old-test clean check-system check-tests
+.PHONY: build debug annotate run test main-test debug-tests package-tests background unit e2e debug-test long-test asan lint bench crash load log-bench sizes stalls scale scrape transports access-bench admin-bench lookupd-bench tools-bench start pages dist portable bin deb rpm image release package-test old-test clean check-system check-tests
 
 check-system:
 	@PYTHON="$(PYTHON)" packaging/check.sh
@@ -23,8 +23,9 @@ check-tests:
 	@PYTHON="$(PYTHON)" packaging/check.sh tests
 
 # What pyproject.toml lists: `run` names the daemon's own requirements, other names the optional ones.
-REQUIREMENTS := $(BIN)/python -c 'import sys, tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; print(*(r for name in sys.argv[1:] for r in (p["dependencies"] if name == "run" else p["optional-dependencies"][name])), sep="\n")'
-INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
+REQUIREMENTS := $(BIN)/python -c 'import sys, tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; print(*(r for name in sys.argv[1:] for r in (p["dependencies"] if name == "run" else p["optional-dependencies"][name]) if not r.startswith("nsqc[")), sep="\n")'
+# Not bin/pip: in a copied environment that script names the Python of the original.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # The environment, made again when the requirements change.
 $(VENV)/.ready: pyproject.toml
@@ -33,7 +34,7 @@ $(VENV)/.ready: pyproject.toml
 	@$(PYTHON) -m venv $(VENV)
 	@echo "nsqc: installing Cython and the packages that it stands on into $(VENV)"
 	@$(INSTALL) --upgrade pip
-	@$(REQUIREMENTS) run | $(INSTALL) 'setuptools>=77' 'cython>=3.1,<4' --requirement /dev/stdin
+	@$(REQUIREMENTS) run tools | $(INSTALL) 'setuptools>=77' 'cython>=3.1,<4' --requirement /dev/stdin
 	@touch $@
 
 # What tests need beside that; Spark alone is half a gigabyte.
@@ -84,7 +85,7 @@ debug-tests:
 
 # Packages of the modules that are there. `make package-test` compiles others, for older systems.
 package-tests:
-	@$(MAKE) --no-print-directory $(if $(wildcard $(PORTABLE)/ready),,WHEEL=here) GOALS="lint bin dist" background
+	@$(MAKE) --no-print-directory $(if $(wildcard $(PORTABLE)/ready),,WHEEL=here) GOALS="lint bin" background
 	@$(MAKE) --no-print-directory --output-sync=target $(if $(wildcard $(PORTABLE)/ready),,WHEEL=here) package-test
 
 # Compilers yield to tests, which have deadlines. What all this prints is shown if it fails.
@@ -107,7 +108,7 @@ debug-test: debug $(VENV)/.testing                       ## leaks and bounds: th
 asan:                                    ## the compiled rooms and real daemons under AddressSanitizer
 	@$(MAKE) --no-print-directory build/asan/.compiled
 	@$(BIN)/python packaging/tree.py build/asan/tree
-	cd build/asan/tree && LD_PRELOAD=$$($${CC:-cc} -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=2 NSQC_BUILD=debug NSQC_ENDS=all \
+	cd build/asan/tree && LD_PRELOAD=$$($${CC:-cc} -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=2 NSQC_BUILD=debug NSQC_TEST_ENDS=all \
 		$(CURDIR)/$(BIN)/python -m pytest tests/wire tests/store tests/broker tests/tcp tests/leaks tests/peers/test_auth.py tests/e2e/test_messages.py tests/e2e/test_kill.py tests/e2e/test_fuzz.py tests/e2e/test_ends.py --ignore=tests/broker/test_log_memory.py -q
 
 crash: build                             ## kill -9 at random moments, 1,000 times; ARGS="--rounds 100 --seed 2 --sync fsync"
@@ -176,6 +177,11 @@ $(VENV)/.compiler: $(VENV)/.ready
 	$(REQUIREMENTS) compiler | $(INSTALL) --requirement /dev/stdin
 	@touch $@
 
+# Helm as a library, and schemas that packages are checked against.
+$(VENV)/.delivery: $(VENV)/.ready
+	$(REQUIREMENTS) delivery | $(INSTALL) --requirement /dev/stdin
+	@touch $@
+
 # With `make portable` there is a Python for older systems, and packages are built with it. Else the environment's is.
 PORTABLE := build/portable
 ifneq ($(wildcard $(PORTABLE)/ready),)
@@ -194,7 +200,7 @@ portable: $(VENV)/.packaging $(VENV)/.compiler  ## a Python for the packages, co
 	@$(BIN)/python packaging/portable.py
 
 $(PORTABLE)/venv/.packaging: $(PORTABLE)/ready $(VENV)/.packaging $(VENV)/.compiler
-	$(REQUIREMENTS) run packaging | $(BIN)/pip --python $(PORTABLE)/venv/bin/python install --quiet --disable-pip-version-check 'setuptools>=77' 'cython>=3.1,<4' --requirement /dev/stdin
+	$(REQUIREMENTS) run tools packaging | $(BIN)/python -m pip --python $(PORTABLE)/venv/bin/python install --quiet --disable-pip-version-check 'setuptools>=77' 'cython>=3.1,<4' --requirement /dev/stdin
 	@touch $@
 
 # WHEEL=here: with the modules that are compiled in place, which is quicker. Packages so built are for tests on this machine.
@@ -208,7 +214,12 @@ dist/.wheel-here: $(VENV)/.packaging $(VENV)/.built-release $(WHEEL_NEEDS)
 	@$(BIN)/python packaging/wheel.py --compiled
 	@touch $@
 
-dist: dist/.wheel-$(WHEEL)               ## sdist and wheel in dist/
+# Those for other CPythons and processors: some minutes for each.
+dist/.wheels: dist/.wheel-old packaging/cross.py
+	@$(BIN)/python packaging/cross.py
+	@touch $@
+
+dist: dist/.wheel-$(WHEEL) $(if $(filter old,$(WHEEL)),dist/.wheels)  ## sdist and wheels in dist/
 
 dist/nsqc: dist/.wheel-$(WHEEL) packaging/nsqc.spec packaging/entry.py packaging/unpacked.py
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(PACKAGER) -m PyInstaller --noconfirm --log-level ERROR --distpath dist --workpath build/pyinstaller packaging/nsqc.spec
@@ -222,22 +233,36 @@ else
 	@echo "for older systems: make portable, then make bin again"
 endif
 
-deb: bin                                 ## a Debian package in dist/
+deb: bin                                 ## Debian packages in dist/
 	@command -v dpkg-deb >/dev/null || { echo "a Debian package needs dpkg-deb (Debian: apt-get install dpkg)"; exit 1; }
 	@$(BIN)/python packaging/deb.py
 
-release: $(VENV)/.packaging               ## everything for a version in dist/release
+rpm: bin                                 ## RPM packages in dist/
+	@command -v rpmbuild >/dev/null || { echo "an RPM package needs rpmbuild (Debian: apt-get install rpm)"; exit 1; }
+	@$(BIN)/python packaging/rpm.py
+
+image: bin                               ## a container image in dist/, without Docker
+	@command -v dpkg-query >/dev/null || { echo "an image takes glibc from Debian's packages, by dpkg-query"; exit 1; }
+	@$(BIN)/python packaging/image.py
+
+# SIGNING_KEY: an SSH or minisign key of the releaser. Without it the sums are not signed.
+SIGNING_KEY ?=
+release: $(VENV)/.packaging $(VENV)/.delivery  ## everything for a version in dist/release; SIGNING_KEY=FILE signs it
 	@$(BIN)/python packaging/release.py check
 	@command -v lintian >/dev/null || { echo "a release is checked by lintian (Debian: apt-get install lintian)"; exit 1; }
 	@$(MAKE) --no-print-directory portable
-	@$(MAKE) --no-print-directory bin dist deb
-	lintian --allow-root --fail-on error,warning dist/nsqc_*.deb
+	@$(MAKE) --no-print-directory bin dist deb rpm image
+	lintian --allow-root --fail-on error,warning dist/nsqc_*.deb dist/nsqc-nsq-compat_*.deb
+	@$(BIN)/python packaging/manifests.py package
+	@$(PACKAGER) packaging/sbom.py
 	@$(BIN)/python packaging/release.py collect
+	@test -z "$(SIGNING_KEY)" || $(BIN)/python packaging/release.py sign --key "$(SIGNING_KEY)"
+	@test -n "$(SIGNING_KEY)" || echo "dist/release/SHA256SUMS is not signed: make release SIGNING_KEY=FILE"
 
-package-test: $(VENV)/.testing bin dist  ## executable, wheel, units and Debian package, installed and run
+package-test: $(VENV)/.testing $(VENV)/.delivery bin dist/.wheel-$(WHEEL)  ## executable, wheel, units and Debian package, installed and run
 	$(BIN)/python -m pytest tests/packaging $(if $(filter here,$(WHEEL)),-m "not old_systems") $(ARGS)
 
 old-test: $(VENV)/.testing deb           ## executable and Debian package in an older Debian; needs root and debootstrap
 	@command -v debootstrap >/dev/null || { echo "an older Debian is made by debootstrap (Debian: apt-get install debootstrap)"; exit 1; }
 	@test -d build/$(OLD) || { rm -rf build/$(OLD).new; debootstrap --variant=minbase $(OLD) build/$(OLD).new $(DEBIAN_MIRROR)/debian && mv build/$(OLD).new build/$(OLD); }
-	NSQC_OLD_ROOT=$(CURDIR)/build/$(OLD) $(BIN)/python -m pytest tests/packaging/test_old_system.py $(ARGS)
+	NSQC_TEST_OLD_ROOT=$(CURDIR)/build/$(OLD) $(BIN)/python -m pytest tests/packaging/test_old_system.py $(ARGS)

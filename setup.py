@@ -10,6 +10,8 @@ NSQC_TRACE=1                  a debug build in which each line can be traced, fo
 NSQC_ANNOTATE=1               also writes Cython's annotated HTML beside each .pyx
 NSQC_TRANSLATED=FOLDER        takes C from a folder, by what is in the sources, and leaves it there
 NSQC_COMPILED=FOLDER          takes the modules from a folder in which they have been compiled
+NSQC_INCLUDE=FOLDERS          where another Python's headers are, for which it compiles (packaging/cross.py)
+NSQC_SUFFIX=.cpython-...so    what that one's modules end with
 NSQC_PROGRESS=N               reports each finished module on file descriptor N (packaging/compile.py shows it)
 """
 
@@ -37,6 +39,8 @@ if BUILD not in ("release", "debug", "asan"):
 DEBUG = BUILD != "release"
 TRACE = DEBUG and bool(os.environ.get("NSQC_TRACE"))
 COMPILED = os.environ.get("NSQC_COMPILED", "")
+INCLUDE = [folder for folder in os.environ.get("NSQC_INCLUDE", "").split(os.pathsep) if folder]
+SUFFIX = os.environ.get("NSQC_SUFFIX", "")
 FOLDERS = ("nsqc", "tests/compiled") if "--inplace" in sys.argv or DEBUG else ("nsqc",)
 
 
@@ -93,7 +97,7 @@ def extensions() -> list[Extension]:
     paths = [path for folder in FOLDERS for path in sorted(Path(folder).rglob("*.pyx"))]
     return [
         Extension(".".join(path.with_suffix("").parts), [str(path)], define_macros=MACROS,
-                  extra_compile_args=COMPILE, extra_link_args=LINK, include_dirs=["nsqc"])
+                  extra_compile_args=COMPILE, extra_link_args=LINK, include_dirs=[*INCLUDE, "nsqc"])
         for path in paths
     ]
 
@@ -149,6 +153,9 @@ class ReportingBuild(build_ext):
     def run(self) -> None:
         self._done = itertools.count(1)
         super().run()
+
+    def get_ext_filename(self, fullname: str) -> str:
+        return fullname.replace(".", "/") + SUFFIX if SUFFIX else super().get_ext_filename(fullname)
 
     def build_extension(self, ext: Extension) -> None:
         if COMPILED:

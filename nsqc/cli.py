@@ -10,12 +10,16 @@ import sys
 from nsqc import own_version
 
 VERSION_FLAGS = ("--version", "-version")
+SERVERS = ("nsqc", "nsqd", "nsqlookupd", "nsqadmin")
 
 
 def main() -> None:
     """The entry point of the executable."""
-    words = sys.argv[1:]
-    name = os.path.basename(sys.argv[0])
+    if os.getpid() == 1:
+        from nsqc.process.init import become_init
+
+        become_init()
+    name, words = called(sys.argv)
     if name == "nsqd":
         sys.exit(serve(words))
     if name == "nsqlookupd":
@@ -49,9 +53,31 @@ def main() -> None:
         from nsqc.commands.tools import run_tool
 
         sys.exit(run_tool(words[0], words[1:]))
-    from nsqc.commands.app import run
-
+    try:
+        from nsqc.commands.app import run
+    except ModuleNotFoundError as error:
+        sys.exit(lacking(error, words))
     sys.exit(run(words))
+
+
+def called(arguments: list[str]) -> tuple[str, list[str]]:
+    """The program that is meant, and its words. In a container `nsqc` comes before a command such as /nsqd."""
+    name, words = os.path.basename(arguments[0]), arguments[1:]
+    if words:
+        first = os.path.basename(words[0])
+        if first in SERVERS or first.startswith(("nsq_", "to_nsq")):
+            return first, words[1:]
+    return name, words
+
+
+def lacking(error: ModuleNotFoundError, words: list[str]) -> int:
+    """Says which extra brings the package that a command needs; the exit code."""
+    if error.name != "typer":
+        raise error
+    command = " ".join(["nsqc", *words[:1]])
+    print(f"{command}: needs the Python package typer: pip install 'nsqc[tools]' (nsqc serve, nsqc lookupd and tools "
+          "such as nsqc tail do without)", file=sys.stderr)
+    return 1
 
 
 def serve(words: list[str]) -> int:

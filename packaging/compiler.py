@@ -10,20 +10,21 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 # RHEL 8 and Debian 10 have this one; it is also the oldest that all libraries are offered for as wheels.
 GLIBC = (2, 28)
-TARGET = f"{platform.machine()}-linux-gnu.{GLIBC[0]}.{GLIBC[1]}"
 PLATFORM = f"manylinux_{GLIBC[0]}_{GLIBC[1]}_{platform.machine()}"
 # Zig's extras against undefined behaviour and for reproducibility are more than C libraries stand.
-FLAGS = f"-target {TARGET} -fno-sanitize=undefined -Wno-date-time"
+FLAGS = "-target {machine}-linux-gnu.{major}.{minor} -fno-sanitize=undefined -Wno-date-time"
 TOOLS = {"CC": ("cc", FLAGS), "CXX": ("c++", FLAGS), "AR": ("ar", ""), "RANLIB": ("ranlib", "")}
 
 
-def environment(folder: Path = ROOT / "build" / "zig") -> dict[str, str]:
-    """The variables with which others' build systems take it. Writes a script for each tool into the folder."""
+def environment(folder: Path = ROOT / "build" / "zig", machine: str = platform.machine()) -> dict[str, str]:
+    """The variables with which others' build systems take it. Writes a script for each tool into the folder. machine:
+    the processor that it compiles for."""
     import ziglang
 
     zig = Path(ziglang.__file__).parent / "zig"
     folder.mkdir(parents=True, exist_ok=True)
-    for name, flags in TOOLS.values():
+    for name, form in TOOLS.values():
+        flags = form.format(machine=machine, major=GLIBC[0], minor=GLIBC[1])
         script = folder / name
         script.write_text(f'#!/bin/sh\nexec "{zig}" {name} {flags} "$@"\n')
         script.chmod(0o755)

@@ -1,4 +1,5 @@
-"""The Debian package, by dpkg-deb: the folder form of the executable, which has nothing to unpack at each start.
+"""The Debian packages, by dpkg-deb: nsqc, the folder form of the executable, which has nothing to unpack at each start;
+and nsqc-nsq-compat, links by the names of NSQ's programs.
 
     python packaging/deb.py [--version 1.2.3] [--out dist] [--fast]
 """
@@ -7,6 +8,7 @@ import argparse
 import datetime
 import gzip
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -25,7 +27,8 @@ COMPLETIONS = {"bash": "usr/share/bash-completion/completions/nsqc", "zsh": "usr
 SCRIPTS = ("postinst", "prerm", "postrm")
 # Installed with the source's layout, so that links between them work. Includes the files that they link to.
 PAGES = ("README.md", "CHANGELOG.md", "docs/*.md", "docs/*.svg", "docs/*.webp", "perf/RESULTS.md",
-         "packaging/grafana/nsqc.json", "packaging/prometheus/nsqc.rules.yml")
+         "packaging/grafana/nsqc.json", "packaging/prometheus/nsqc.rules.yml", "packaging/compose/*",
+         "packaging/kubernetes/*", "packaging/helm/nsqc/**/*")
 DOC = "usr/share/doc/nsqc"
 # Links to source files, which are not installed.
 SOURCE = re.compile(r"\[([^\]]*)\]\(\.\./nsqc/[^)]*\)")
@@ -48,6 +51,27 @@ Description: message queue daemon, lookup server and tools for NSQ
 """
 
 
+# Links by which the executable is NSQ's program of that name.
+COMPAT = "nsqc-nsq-compat"
+PROGRAMS = ("nsqd", "nsqlookupd", "nsqadmin", "nsq_stat", "nsq_tail", "nsq_to_file", "nsq_to_http", "nsq_to_nsq",
+            "to_nsq")
+COMPAT_CONTROL = """\
+Package: {name}
+Version: {version}
+Section: net
+Priority: optional
+Architecture: all
+Maintainer: {maintainer}
+Depends: nsqc (= {version})
+Conflicts: nsq, nsqd, nsqlookupd, nsqadmin
+Replaces: nsq
+Installed-Size: 8
+Description: nsqd, nsqlookupd and NSQ's tools by their own names
+ Links to nsqc, which takes exactly the flags of the program that it is
+ called as. Scripts and units for NSQ work unchanged.
+"""
+
+
 def output(*words: str) -> str:
     """What the executable prints."""
     return subprocess.run([EXECUTABLE, *words], check=True, capture_output=True, text=True).stdout
@@ -58,9 +82,23 @@ def config_file(*words: str) -> str:
     return re.sub(r"^#(id|broadcast_address) = .*$", r"#\1 =", output("config", "init", *words), flags=re.MULTILINE)
 
 
+def dpkg_architecture() -> str:
+    """Debian's word for this machine's processor."""
+    return subprocess.run(["dpkg", "--print-architecture"], check=True, capture_output=True, text=True).stdout.strip()
+
+
 def version_of_tree() -> str:
     """The version, from its only place."""
     return re.search(r'^__version__ = "(.+)"$', (ROOT / "nsqc" / "__init__.py").read_text(), re.MULTILINE)[1]
+
+
+def time_of_tree() -> int:
+    """SOURCE_DATE_EPOCH, or the time of the last commit."""
+    given = os.environ.get("SOURCE_DATE_EPOCH", "")
+    if given:
+        return int(given)
+    done = subprocess.run(["git", "log", "-1", "--format=%ct"], cwd=ROOT, capture_output=True, text=True)
+    return int(done.stdout) if done.returncode == 0 else 0
 
 
 def write(tree: Path, name: str, data: str | bytes, mode: int = 0o644) -> None:
@@ -114,7 +152,7 @@ def fill(tree: Path, version: str) -> None:
     write(tree, "usr/share/man/man1/nsqc.1.gz", zipped(output("man")))
     for shell, name in COMPLETIONS.items():
         write(tree, name, output("completion", shell))
-    for path in (path for page in PAGES for path in sorted(ROOT.glob(page))):
+    for path in (path for page in PAGES for path in sorted(ROOT.glob(page)) if path.is_file()):
         text = path.read_text()
         write(tree, f"{DOC}/{path.relative_to(ROOT)}", SOURCE.sub(r"\1", text) if path.suffix == ".md" else text)
     write(tree, f"{DOC}/copyright", (ROOT / "packaging/deb/copyright").read_bytes())
@@ -129,9 +167,8 @@ def describe(tree: Path, version: str) -> None:
     """DEBIAN/: the control files."""
     files = sorted(path for path in tree.rglob("*") if path.is_file() and not path.is_symlink())
     glibc, _ = least(tree / "usr/lib/nsqc")
-    architecture = subprocess.run(["dpkg", "--print-architecture"], check=True, capture_output=True, text=True).stdout
     write(tree, "DEBIAN/control", CONTROL.format(
-        version=version, maintainer=MAINTAINER, architecture=architecture.strip(), glibc=".".join(map(str, glibc)),
+        version=version, maintainer=MAINTAINER, architecture=dpkg_architecture(), glibc=".".join(map(str, glibc)),
         kilobytes=sum(-(-path.stat().st_size // 1024) for path in files)))
     write(tree, "DEBIAN/conffiles", f"/{CONFIG}\n/{LOOKUPD_CONFIG}\n")
     write(tree, "DEBIAN/md5sums", "".join(
@@ -141,17 +178,43 @@ def describe(tree: Path, version: str) -> None:
         write(tree, f"DEBIAN/{script}", (ROOT / "packaging" / "deb" / script).read_bytes(), 0o755)
 
 
-def build(version: str, out: Path, fast: bool) -> Path:
-    """Writes the package. Returns its path."""
-    tree = ROOT / "build" / "deb"
-    shutil.rmtree(tree, ignore_errors=True)
-    tree.mkdir(parents=True)
-    fill(tree, version)
-    describe(tree, version)
+def links(tree: Path, version: str) -> None:
+    """Everything in the package of links."""
+    for name in PROGRAMS:
+        for place, target in ((f"usr/bin/{name}", "nsqc"), (f"usr/share/man/man1/{name}.1.gz", "nsqc.1.gz")):
+            (tree / place).parent.mkdir(parents=True, exist_ok=True)
+            (tree / place).symlink_to(target)
+
+
+def describe_links(tree: Path, version: str) -> None:
+    """Its control file, and what Debian wants of each package."""
+    place = f"usr/share/doc/{COMPAT}"
+    write(tree, f"{place}/copyright", (ROOT / "packaging/deb/copyright").read_bytes())
+    text = changelog((ROOT / "CHANGELOG.md").read_text(), version)
+    write(tree, f"{place}/changelog.gz", zipped(re.sub(r"^nsqc \(", f"{COMPAT} (", text, flags=re.MULTILINE)))
+    write(tree, "DEBIAN/control", COMPAT_CONTROL.format(name=COMPAT, version=version, maintainer=MAINTAINER))
+
+
+def build(version: str, out: Path, fast: bool) -> list[Path]:
+    """Writes the packages. Returns their paths."""
+    paths = []
+    for name, steps in (("nsqc", (fill, describe)), (COMPAT, (links, describe_links))):
+        tree = ROOT / "build" / "deb" / name
+        shutil.rmtree(tree, ignore_errors=True)
+        tree.mkdir(parents=True)
+        for step in steps:
+            step(tree, version)
+        paths.append(pack(tree, out, fast))
+    return paths
+
+
+def pack(tree: Path, out: Path, fast: bool) -> Path:
+    """One package from its files."""
     out.mkdir(parents=True, exist_ok=True)
     packing = ["-Zgzip", "-z1"] if fast else ["-Zxz"]
     done = subprocess.run(["dpkg-deb", "--root-owner-group", *packing, "--build", tree, out],
-                          check=True, capture_output=True, text=True)
+                          check=True, capture_output=True, text=True,
+                          env={**os.environ, "SOURCE_DATE_EPOCH": str(time_of_tree())})
     return Path(re.search(r"in '(.+)'\.$", done.stdout)[1])
 
 
@@ -161,4 +224,4 @@ if __name__ == "__main__":
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
     parser.add_argument("--fast", action="store_true", help="packed loosely, for tests")
     arguments = parser.parse_args()
-    print(build(arguments.version, arguments.out, arguments.fast))
+    print(*build(arguments.version, arguments.out, arguments.fast), sep="\n")

@@ -1,7 +1,9 @@
 """The steps of a release other than building.
 
     python packaging/release.py check      refuses what must not be released
-    python packaging/release.py collect    dist/release: executable, folder, wheel, sdist, Debian package, SHA256SUMS
+    python packaging/release.py collect    dist/release: executable, folder, image, packages, wheels, chart, bill of
+                                           materials, apt repository, SHA256SUMS
+    python packaging/release.py sign --key FILE    a detached signature of SHA256SUMS, by an SSH or minisign key
 """
 
 import argparse
@@ -13,7 +15,19 @@ import subprocess
 import tarfile
 from pathlib import Path
 
+import repository
+
 ROOT = Path(__file__).parent.parent
+SUMS = "SHA256SUMS"
+# What a signature by an SSH key is for; a check has to name it.
+NAMESPACE = "nsqc-release"
+MINISIGN = b"untrusted comment:"
+# Files of dist/, of each of which there is one.
+EACH_ONCE = ("nsqc-{version}.tar.gz", "nsqc_{version}_*.deb", "nsqc-nsq-compat_{version}_all.deb",
+             "nsqc-{version}-1.*.rpm", "nsqc-nsq-compat-{version}-1.noarch.rpm", "nsqc-{version}-image-*.tar",
+             "nsqc-{version}.cdx.json", "nsqc-{version}.tgz")
+WHEELS = "nsqc-{version}-*.whl"
+LOOSE = ("packaging/compose/compose.yaml", "packaging/kubernetes/nsqc.yaml")
 
 
 class Refused(Exception):
@@ -43,8 +57,8 @@ def collect(version: str, dist: Path, out: Path) -> list[Path]:
     version_line = subprocess.run([dist / "nsqc", "--version"], check=True, capture_output=True, text=True).stdout
     if not version_line.startswith(f"nsqc {version} "):
         raise Refused(f"dist/nsqc is not {version}, it says {version_line.strip()}")
-    packages = [only(dist, pattern) for pattern in (
-        f"nsqc-{version}-*.whl", f"nsqc-{version}.tar.gz", f"nsqc_{version}_*.deb")]
+    packages = [only(dist, pattern.format(version=version)) for pattern in EACH_ONCE]
+    packages += several(dist, WHEELS.format(version=version))
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     for path in packages:
@@ -54,10 +68,38 @@ def collect(version: str, dist: Path, out: Path) -> list[Path]:
     with tarfile.open(out / f"{name}-folder.tar.gz", "w:gz", compresslevel=6) as archive:
         # dist/nsqc-folder may be a link to the folder.
         archive.add((dist / "nsqc-folder").resolve(), f"{name}-folder", filter=owned_by_root)
-    files = sorted(out.iterdir())
-    sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
-    (out / "SHA256SUMS").write_text("".join(sums))
+    for path in LOOSE:
+        shutil.copy2(ROOT / path, out / f"nsqc-{version}-{path.replace('/', '-').removeprefix('packaging-')}")
+    repository.build(out / "apt", sorted(out.glob("*.deb")))
+    files = sorted(path for path in out.rglob("*") if path.is_file())
+    sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(out)}\n" for path in files]
+    (out / SUMS).write_text("".join(sums))
     return files
+
+
+def sign(out: Path, key: Path) -> Path:
+    """Signs the sums, by minisign if it is minisign's key, else as SSH does. Returns the signature. Raises Refused."""
+    try:
+        is_minisign = key.read_bytes().startswith(MINISIGN)
+    except OSError as error:
+        raise Refused(f"the signing key {key} cannot be read: {error.strerror}") from None
+    sums = out / SUMS
+    words = (["minisign", "-S", "-s", key, "-m", sums, "-t", f"nsqc {sums.parent.name}"] if is_minisign else
+             ["ssh-keygen", "-q", "-Y", "sign", "-f", key, "-n", NAMESPACE, sums])
+    signature = sums.with_name(f"{SUMS}.minisig" if is_minisign else f"{SUMS}.sig")
+    signature.unlink(missing_ok=True)
+    # The terminal stays connected: either asks for the key's password.
+    if subprocess.run(words).returncode or not signature.exists():
+        raise Refused(f"{words[0]} has not signed {sums}")
+    return signature
+
+
+def several(folder: Path, pattern: str) -> list[Path]:
+    """The files that match, at least one. Raises Refused."""
+    matches = sorted(folder.glob(pattern))
+    if not matches:
+        raise Refused(f"there are 0 files {folder.name}/{pattern}")
+    return matches
 
 
 def only(folder: Path, pattern: str) -> Path:
@@ -78,17 +120,23 @@ def owned_by_root(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("step", choices=("check", "collect"))
+    parser.add_argument("step", choices=("check", "collect", "sign"))
     parser.add_argument("--root", type=Path, default=ROOT)
     parser.add_argument("--dist", type=Path, default=ROOT / "dist")
+    parser.add_argument("--key", type=Path, help="of the releaser; for sign")
     arguments = parser.parse_args()
     version = version_of_tree(arguments.root)
     try:
         if arguments.step == "check":
             check(arguments.root, version)
             return
+        if arguments.step == "sign":
+            if arguments.key is None:
+                raise Refused("sign needs --key, a file with an SSH or minisign key")
+            print(sign(arguments.dist / "release", arguments.key))
+            return
         for path in collect(version, arguments.dist, arguments.dist / "release"):
-            print(f"{path.stat().st_size:>10}  {path.name}")
+            print(f"{path.stat().st_size:>10}  {path.relative_to(arguments.dist / 'release')}")
     except Refused as error:
         raise SystemExit(f"no release: {error}") from None
 

@@ -61,7 +61,7 @@ def main() -> None:
     shutil.rmtree(WORK, ignore_errors=True)
     WORK.mkdir(parents=True)
     DIST.mkdir(exist_ok=True)
-    for old in (*DIST.glob("nsqc-*.tar.gz"), *DIST.glob("nsqc-*.whl"), *DIST.glob(".wheel-*")):
+    for old in (*DIST.glob("nsqc-*.tar.gz"), *DIST.glob("nsqc-*.whl"), *DIST.glob(".wheel*")):
         old.unlink()
     if arguments.compiled:
         for_this_machine()

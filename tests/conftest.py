@@ -16,11 +16,11 @@ from tests.support.daemon import Daemon
 GROUPS = {
     "spark": ("firsthour/test_data.py", "spark/test_sink.py", "spark/test_stream.py", "spark/test_parsing.py"),
     "jobs": ("spark/test_jobs.py", "spark/test_jobs_logs.py", "spark/test_log.py"),
-    "deb": ("packaging/test_deb.py",),      # two builds of a package would share a folder
+    "deb": ("packaging/test_deb.py", "packaging/test_rpm.py", "packaging/test_release.py"),   # builds of packages share a folder
     "scenarios": ("conformance/test_conformance.py", "conformance/lookupd/test_lookupd.py"),
 }
 # Tests of ten seconds and more come first: at the end the other processes would wait for them.
-LONG = ("tests/conformance/", "tests/crash/", "tests/firsthour/", "tests/perf/", "tests/power/test_log.py",
+LONG = ("tests/conformance/", "tests/crash/", "tests/firsthour/", "tests/operations/", "tests/perf/", "tests/power/test_log.py",
         "tests/e2e/test_log_damage.py", "tests/e2e/test_log_model.py", "tests/e2e/test_restart.py",
         "tests/e2e/test_kill.py", "tests/e2e/test_scale.py")
 TREE = Path(__file__).parent.parent

@@ -48,6 +48,7 @@ COMMANDS = (
             "nsqc.tools.topic"),
     Command("channel", ADMIN, "List, create, pause, empty, delete and move channels.", "nsqc.tools.channel"),
     Command("drain", ADMIN, "Have a daemon finish what is in flight, and stop.", "nsqc.tools.drain"),
+    Command("probe", ADMIN, "Say whether a server is alive, or ready, by its exit code.", "nsqc.tools.probe"),
     Command("spark", PIPELINE, "Move messages between topics, files and archives by Spark."),
     Command("man", SHELL, "Print the man page."),
     Command("completion", SHELL, "Print a completion script for a shell."),

@@ -23,6 +23,7 @@ from nsqc.options.declared import (
     OptionSet,
     TopicTable,
 )
+from nsqc.options.environment import from_environment
 from nsqc.options.flags import FlagError, HelpWanted, help_text, parse_flags, plain, show, shown
 from nsqc.options.resolve import effective
 from nsqc.options.topic_tables import KEY as TOPICS
@@ -102,7 +103,8 @@ def show_command(
 ) -> int:
     """Print all values and where they come from.
 
-    It takes the flags of serve, including --config, and prints the values the daemon would use with them.
+    It takes the flags of serve, including --config, and reads NSQC_* in the environment. It prints the values the
+    daemon would use.
     """
     declaration: Declaration[OptionSet] = SERVE
     tables: tuple[TopicTable, ...] = ()
@@ -113,9 +115,10 @@ def show_command(
             from nsqc.options.lookupd import effective as effective_lookupd
 
             declaration = LOOKUPD
-            options, sources, unknown = effective_lookupd(parse_flags(context.args, LOOKUPD))
+            words = parse_flags(context.args, LOOKUPD)
+            options, sources, unknown = effective_lookupd(words, from_environment(LOOKUPD))
         else:
-            options, sources, unknown = effective(parse_flags(context.args))
+            options, sources, unknown = effective(parse_flags(context.args), from_environment())
             tables = options.topics
     except HelpWanted:
         usage = f"Usage: nsqc config show{' --lookupd' if lookupd else ''} [--json] [FLAGS]"

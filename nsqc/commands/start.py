@@ -14,6 +14,7 @@ from nsqc.commands.output import EXIT_REFUSED, EXIT_USAGE, print_text
 from nsqc.log import Log
 from nsqc.log.secrets import mask
 from nsqc.options.declared import SERVE, Declaration, OptionError, OptionSet, Value
+from nsqc.options.environment import from_environment
 from nsqc.options.flags import FlagError, HelpWanted, help_text, parse_flags
 from nsqc.options.resolve import resolve, resolve_again
 
@@ -28,19 +29,21 @@ def serve(words: list[str]) -> int:
 
 
 def launch(words: list[str], declaration: Declaration[OptionSet], run: Callable[[Mapping[str, Value]], int]) -> int:
-    """Runs a server with the flags in words; run() may raise OptionError. The exit code as of serve()."""
+    """Runs a server with the flags in words and the environment; run() may raise OptionError. The exit code as of
+    serve()."""
     hold_standard_files()
     try:
         flags = parse_flags(words, declaration)
+        if flags.pop("version", False):
+            print_text(version_line(declaration.original))
+            return 0
+        flags = from_environment(declaration) | flags
     except HelpWanted:
         print_text(help_text(declaration))
         return 0
     except FlagError as error:
         print(f"{declaration.command}: {mask(str(error))} (--help lists all flags)", file=sys.stderr)
         return EXIT_USAGE
-    if flags.pop("version", False):
-        print_text(version_line(declaration.original))
-        return 0
     given = {**{name: declaration.options().value(name) for name in ("log_prefix", "log_format")}, **flags}
     log = Log(str(given["log_prefix"]), form=str(given["log_format"]))
     try:

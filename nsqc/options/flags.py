@@ -121,7 +121,8 @@ def help_text(declaration: Declaration[OptionSet] = SERVE) -> str:
     lines = [f"Usage: {declaration.command} [FLAGS]", "",
              f"Flags are {declaration.original}'s: -name and --name are the same, a value follows after = or as the "
              "next word.",
-             "Durations are written like 250ms, 1h30m or 7d."]
+             "Durations are written like 250ms, 1h30m or 7d.",
+             "NSQC_LOG_LEVEL in the environment is --log-level, and so on; flags win over variables, these over files."]
     for group, names in declaration.by_group().items():
         lines += ["", f"{group}:"]
         for name in names:

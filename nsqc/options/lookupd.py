@@ -26,6 +26,7 @@ from nsqc.options.declared import (
     unknown_choice,
 )
 from nsqc.options.file import read_config
+from nsqc.options.resolve import source
 
 NODES, LIMITS = "Nodes", "Limits"
 
@@ -103,12 +104,13 @@ class Effective(NamedTuple):
 
 def resolve(flags: Mapping[str, Value]) -> tuple[LookupdOptions, dict[str, str]]:
     """The options of flags and of the config file that they name, and warnings by unknown key. Raises OptionError."""
-    options, _, unknown = effective(flags)
+    options, _, unknown = effective(flags, {})
     return options, unknown
 
 
-def effective(flags: Mapping[str, Value]) -> Effective:
-    """As resolve(), with the sources. Raises OptionError."""
+def effective(words: Mapping[str, Value], environment: Mapping[str, Value]) -> Effective:
+    """As resolve() with flags and environment variables, with the sources. Raises OptionError."""
+    flags = {**environment, **words}
     values: dict[str, Field] = {}
     unknown: dict[str, str] = {}
     if flags.get("config"):
@@ -116,6 +118,5 @@ def effective(flags: Mapping[str, Value]) -> Effective:
     options = LookupdOptions().replace(**{**values, **flags})
     for _, text in (*LOOKUPD.out_of_range(options), *unknown_choice(options)):
         raise OptionError(text)
-    sources = {key: "flag" if name in flags else "config file" if name in values else "default"
-               for key, name in LOOKUPD.keys.items()}
+    sources = {key: source(name, words, environment, values) for key, name in LOOKUPD.keys.items()}
     return Effective(options, sources, unknown)

@@ -1,9 +1,9 @@
-"""Flags and config file to options: what the daemon runs with, and where each value comes from."""
+"""Flags, environment and config file to options: what the daemon runs with, and where each value comes from."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from nsqc.options.declared import KEYS, Field, OptionError, Options, Value, check
@@ -32,19 +32,27 @@ def resolve_again(flags: Mapping[str, Value]) -> tuple[Options, dict[str, str]]:
     return resolve(flags)
 
 
-def effective(flags: Mapping[str, Value]) -> Effective:
-    """As resolve(), with the sources and with what options imply. Raises OptionError."""
+def effective(words: Mapping[str, Value], environment: Mapping[str, Value]) -> Effective:
+    """As resolve() with flags and environment variables, with the sources and with what options imply. Raises
+    OptionError."""
     from nsqc.options.tls import settle
 
+    flags = {**environment, **words}
     values, unknown = read_file(flags)
     given = merged(values, flags)
     options = settle(given)
     sources = {}
     for key, name in KEYS.items():
-        sources[key] = "flag" if name in flags else "config file" if name in values else "default"
+        sources[key] = source(name, words, environment, values)
         if given.value(name) != options.value(name):
             sources[key] = "tls_client_auth_policy"  # the only option that implies others
     return Effective(options, sources, unknown)
+
+
+def source(name: str, words: Collection[str], environment: Collection[str], values: Collection[str]) -> str:
+    """Where an option's value comes from: the first of flags, environment and config file that has it."""
+    places = (("flag", words), ("environment", environment), ("config file", values))
+    return next((place for place, names in places if name in names), "default")
 
 
 def read_file(flags: Mapping[str, Value]) -> tuple[dict[str, Field], dict[str, str]]:

@@ -15,7 +15,8 @@ NSQLOOKUPD = Option("nsqlookupd", "nsqlookupd to ask for nsqd, by its HTTP addre
 HTTP = Option("http", "HTTP address, or URL, of each --nsqd, in the same order; by default the port after that of TCP",
               Kind.ADDRESS, None, NODES, many=True)
 CONFIG = Option("config", "config file of the local daemon, which is used without --nsqd and --nsqlookupd; by default "
-                          "$NSQC_CONFIG, then /etc/nsqc/nsqc.cfg; without such a file 127.0.0.1:4150",
+                          "$NSQC_CONFIG, then /etc/nsqc/nsqc.cfg; without such a file $NSQC_TCP_ADDRESS, or "
+                          "127.0.0.1:4150",
                 Kind.FILE, "", NODES)
 TIMEOUT = Option("timeout", "time for connecting and for each answer", Kind.DURATION, 5.0, NODES, least=0.001)
 

@@ -1,13 +1,16 @@
-"""The addresses of the daemon on this machine, from its config file."""
+"""The addresses of the daemon on this machine, from its environment variables and its config file."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from nsqc.tools.errors import UsageError
 
 VARIABLE = "NSQC_CONFIG"
+# Options of the daemon that its environment may have (nsqc.options.environment).
+OPTIONS = {name: f"NSQC_{name.upper()}" for name in ("tcp_address", "http_address", "https_address", "tls_cert")}
 USUAL_FILE = "/etc/nsqc/nsqc.cfg"
 WILDCARDS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "[::1]"}
 
@@ -23,9 +26,10 @@ class Local(NamedTuple):
 def local_node(path: str) -> Local:
     """By a config file, or by the usual one. Raises UsageError if a file that was asked for cannot be used."""
     chosen = path or os.environ.get(VARIABLE, "")
+    given = {} if path else {name: os.environ[variable] for name, variable in OPTIONS.items() if variable in os.environ}
     if not chosen:
         if not os.access(USUAL_FILE, os.R_OK):
-            return Local()
+            return in_environment(given)
         chosen = USUAL_FILE
     # Imported here: with --nsqd or without a file none of the options is needed.
     from nsqc.client.address import checked_address
@@ -37,6 +41,7 @@ def local_node(path: str) -> Local:
         values, _ = read_config(chosen)
     except OptionError as error:
         raise UsageError(str(error)) from None
+    values |= given
     options = Options()
     addresses = [reachable(str(values.get(name, options.value(name))))
                  for name in ("tcp_address", "http_address", "https_address")]
@@ -45,6 +50,14 @@ def local_node(path: str) -> Local:
     except BadAddress as error:
         raise UsageError(f"config file {chosen}: {error}") from None
     return Local(addresses[0], addresses[1], addresses[2] if values.get("tls_cert") else "")
+
+
+def in_environment(given: Mapping[str, str]) -> Local:
+    """Without a config file: the defaults, and what the daemon's variables say."""
+    usual = Local()
+    tcp = reachable(given.get("tcp_address", usual.tcp))
+    http = reachable(given.get("http_address", usual.http))
+    return Local(tcp, http, reachable(given.get("https_address", "0.0.0.0:4152")) if given.get("tls_cert") else "")
 
 
 def reachable(address: str) -> str:

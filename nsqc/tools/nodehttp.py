@@ -94,7 +94,7 @@ class NodeHttp:
               accept: str = "") -> Reply:
         """An answer with status 200; accept: its media type, if there is a choice. Raises Unreachable, BadStatus."""
         target = path + (f"?{urlencode(arguments, quote_via=quote)}" if arguments else "")
-        answer = self._answer(method, target, body, accept)
+        answer = self.answer(method, target, body, accept)
         if answer.status == 200:
             return answer
         refused = BadStatus(self.address, answer)
@@ -105,7 +105,7 @@ class NodeHttp:
 
     def check(self) -> None:
         """Raises Unreachable if another service answers."""
-        answer = self._answer("GET", "/info", b"")
+        answer = self.answer("GET", "/info", b"")
         if answer.status == 200:
             found = of_info(answer.body)
         elif answer.status in NOT_HERE:
@@ -116,7 +116,8 @@ class NodeHttp:
         if found.service is not self._wants:
             raise self._wrong(found)
 
-    def _answer(self, method: str, target: str, body: bytes, accept: str = "") -> Reply:
+    def answer(self, method: str, target: str, body: bytes = b"", accept: str = "") -> Reply:
+        """An answer with any status, of any server. Raises Unreachable."""
         is_lookup = self._wants is Service.LOOKUPD_HTTP
         target = self._where.beside(target) if is_lookup else self._where.below(target)
         try:

@@ -1,4 +1,4 @@
-/* To be preloaded: fdatasync takes NSQC_SYNC_US and syncs nothing, as on a disk that is always so fast, and does one thing at
+/* To be preloaded: fdatasync takes NSQC_TEST_SYNC_US and syncs nothing, as on a disk that is always so fast, and does one thing at
  * a time: two at once take twice as long.
  */
 #define _GNU_SOURCE
@@ -11,7 +11,7 @@ static pthread_mutex_t disk = PTHREAD_MUTEX_INITIALIZER;
 
 int fdatasync(int fd) {
     static _Thread_local int exact;
-    const char *us = getenv("NSQC_SYNC_US");
+    const char *us = getenv("NSQC_TEST_SYNC_US");
     struct timespec time = {0, us ? atol(us) * 1000 : 0};
     (void)fd;
     if (!exact)

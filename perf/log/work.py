@@ -163,7 +163,7 @@ class Work:
         """64 connections with one PUB each: on this disk, and on one as fast as that which the bar is from."""
         one_each = ("-c", 64, "-b", 1, "-w", 1)
         syncs = programs.program("syncs.so", [Path(__file__).with_name("syncs.c")], "-shared", "-fPIC")
-        fast = {"LD_PRELOAD": str(syncs), "NSQC_SYNC_US": str(FAST_SYNC_US)}
+        fast = {"LD_PRELOAD": str(syncs), "NSQC_TEST_SYNC_US": str(FAST_SYNC_US)}
         write, fsync, with_fast = self._best(lambda: self._published(WRITE, *one_each),
                                              lambda: self._published(FSYNC, *one_each),
                                              lambda: self._published(FSYNC, *one_each, environment=fast))

@@ -17,7 +17,8 @@ FLAGS = ("--mem-queue-size=1000",)
 
 def once(side: Side, scale: Scale, slow_ms: int) -> dict[str, Any]:
     """The topic `disk` overflows and has a consumer, the topic `mem` is delivered at once."""
-    environment = {"LD_PRELOAD": str(programs.slow_disk()), "NSQC_SLOW_PATH": "{data}", "NSQC_SLOW_MS": str(slow_ms)}
+    environment = {"LD_PRELOAD": str(programs.slow_disk()), "NSQC_TEST_SLOW_PATH": "{data}",
+                   "NSQC_TEST_SLOW_MS": str(slow_ms)}
     with Server(side, *FLAGS, environment=environment) as server:
         stage = Stage(server, scale)
         stage.topics = ["disk"]

@@ -1,4 +1,4 @@
-/* Preloaded into the daemon: every call on a file below $NSQC_SLOW_PATH takes $NSQC_SLOW_MS longer. Sockets, pipes and
+/* Preloaded into the daemon: every call on a file below $NSQC_TEST_SLOW_PATH takes $NSQC_TEST_SLOW_MS longer. Sockets, pipes and
  * other files are left alone: what lies below the path is noted for each descriptor when it is opened.
  */
 #define _GNU_SOURCE
@@ -24,10 +24,10 @@ static size_t root_size;
 static struct timespec pause_for;
 
 __attribute__((constructor)) static void configure(void) {
-    const char *ms = getenv("NSQC_SLOW_MS");
+    const char *ms = getenv("NSQC_TEST_SLOW_MS");
     long each = ms ? atol(ms) : 0;
     pause_for = (struct timespec){.tv_sec = each / 1000, .tv_nsec = each % 1000 * 1000000};
-    root = getenv("NSQC_SLOW_PATH");
+    root = getenv("NSQC_TEST_SLOW_PATH");
     root_size = root ? strlen(root) : 0;
 }
 

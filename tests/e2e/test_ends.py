@@ -1,7 +1,7 @@
 """Connections that end amid a packet: every fatal error after every command, on every kind of channel.
 
 Something else happens to the channel first: it is deleted, sought, drained, or its topic switches its storage. The default
-run draws that from a seed; NSQC_ENDS=all goes through all of it, as `make asan` does.
+run draws that from a seed; NSQC_TEST_ENDS=all goes through all of it, as `make asan` does.
 """
 
 import contextlib
@@ -100,7 +100,7 @@ def test_every_fatal_error_after_every_command(daemon, storage):
     node.connect().pub("kept", *[b"%d" % number for number in range(KEPT)])
     names = list(interferences("t", "c"))
     for (topic, channel), number, fatal in itertools.product(KINDS, range(len(befores("t", b""))), FATAL):
-        for interference in names if os.environ.get("NSQC_ENDS") == "all" else [rng.choice(names)]:
+        for interference in names if os.environ.get("NSQC_TEST_ENDS") == "all" else [rng.choice(names)]:
             end_amid(node, topic, channel, number, fatal, interference, rng.random() < 0.3)
             if interference in LASTING or rng.random() < 0.05:
                 node.http("POST", f"/topic/delete?topic={quoted(topic)}")   # 404 for an ephemeral one that went by itself

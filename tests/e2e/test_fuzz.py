@@ -11,7 +11,7 @@ import pytest
 from tests.support.daemon import Client, batch, wait_until
 from tests.support.patience import WAIT_SECONDS
 
-SEED = int(os.environ.get("NSQC_FUZZ_SEED", "20261121"))
+SEED = int(os.environ.get("NSQC_TEST_FUZZ_SEED", "20261121"))
 ROUNDS = 1500
 CEILING_BYTES = 150_000_000
 WORDS = [b"IDENTIFY", b"SUB", b"PUB", b"MPUB", b"DPUB", b"RDY", b"FIN", b"REQ", b"TOUCH", b"CLS", b"NOP", b"AUTH", b"t", b"c",

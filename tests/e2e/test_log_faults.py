@@ -223,7 +223,7 @@ def test_syncs_that_fail_refuse_publishes_and_heal(traced):
 def test_the_system_has_few_threads_to_give(daemon, threads):
     """Where none can sync, the loop does it; where one can, it syncs both files."""
     shim = program("no-thread.so", [Path(__file__).parent.parent / "support" / "nothread.c"], "-shared", "-fPIC", "-ldl")
-    node = daemon(*LOG, "--log-sync=fsync", env={**os.environ, "LD_PRELOAD": str(shim), "NSQC_THREADS": str(threads)})
+    node = daemon(*LOG, "--log-sync=fsync", env={**os.environ, "LD_PRELOAD": str(shim), "NSQC_TEST_THREADS": str(threads)})
     bodies = {topic: {b"%d" % number for number in range(100)} for topic in ("t", "u", "v")}
     for topic in bodies:
         node.post(f"/topic/create?topic={topic}")

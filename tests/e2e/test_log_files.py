@@ -27,7 +27,7 @@ static void note(const char *what) {
     if (syscall(SYS_gettid) != getpid())
         return;
     if (fd < 0)
-        fd = open(getenv("NSQC_NOTES"), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+        fd = open(getenv("NSQC_TEST_NOTES"), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
     if (write(fd, what, strlen(what)) < 0)
         abort();
 }
@@ -99,7 +99,7 @@ def test_syncs_are_not_for_the_loop(daemon, tmp_path):
     source.write_text(ON_THE_LOOP)
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
     node = daemon(*LOG, "--max-bytes-per-file=20000", "--log-retain-time=1h",
-                  env={**os.environ, "LD_PRELOAD": str(library), "NSQC_NOTES": str(notes)})
+                  env={**os.environ, "LD_PRELOAD": str(library), "NSQC_TEST_NOTES": str(notes)})
     node.post("/topic/create?topic=t")
     node.post("/channel/create?topic=t&channel=c")
     client = node.connect()

@@ -2,10 +2,14 @@
 
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
+
+from tests.packaging import container
 
 ROOT = Path(__file__).parent.parent.parent
 DIST = ROOT / "dist"
@@ -62,3 +66,27 @@ def bare(open_folder):
     yield words
     for folder in folders:
         shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def archive(tmp_path_factory):
+    built(DIST / "nsqc-folder")
+    out = tmp_path_factory.mktemp("image")
+    done = subprocess.run([sys.executable, ROOT / "packaging/image.py", "--out", out], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    path, = out.iterdir()
+    return path
+
+
+@pytest.fixture(scope="session")
+def image(archive, open_folder):
+    return container.unpack(archive, open_folder)
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A volume: /data of the image as its user owns it."""
+    folder = tmp_path / "volume"
+    folder.mkdir()
+    os.chown(folder, container.USER, 0)
+    return folder

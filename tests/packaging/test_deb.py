@@ -11,7 +11,8 @@ import sys
 
 import pytest
 
-from nsqc import __version__
+from nsqc import __version__, version_line
+from nsqc.commands import ORIGINALS
 from tests.packaging.conftest import DIST, ROOT, built
 from tests.support.lookupd import LookupServer, Node
 from tests.support.patience import WAIT_SECONDS
@@ -36,12 +37,18 @@ def run(*words, **more) -> str:
 
 
 @pytest.fixture(scope="module")
-def packages(tmp_path_factory):
-    """This version and a later one."""
+def both(tmp_path_factory):
+    """This version and a later one: of each nsqc, and the links by NSQ's names."""
     built(DIST / "nsqc-folder")
     out = tmp_path_factory.mktemp("debs")
     build = (sys.executable, ROOT / "packaging" / "deb.py", "--fast", "--out", out)
-    return [run(*build).strip(), run(*build, "--version", NEXT).strip()]
+    return [run(*build).split(), run(*build, "--version", NEXT).split()]
+
+
+@pytest.fixture(scope="module")
+def packages(both):
+    """nsqc of each."""
+    return [main for main, _ in both]
 
 
 class Root:
@@ -113,6 +120,33 @@ def test_install_run_upgrade_remove_purge(root, packages, daemon):
     assert not any(root.has("etc/nsqc", "var/lib/nsqc", ENABLED))
 
 
+def test_nsqs_names_are_a_package_of_their_own(root, both):
+    main, links = both[0]
+    root.dpkg("--install", main, links)
+    for name in ("nsqd", "nsqlookupd"):
+        done = subprocess.run([root.folder / "usr/bin" / name, "--version"], capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (0, version_line(name) + "\n")
+    for name in ORIGINALS:
+        assert (root.folder / "usr/bin" / name).resolve() == (root.folder / "usr/lib/nsqc/nsqc").resolve()
+        assert (root.folder / f"usr/share/man/man1/{name}.1.gz").exists()
+    assert run("dpkg-deb", "-f", links, "Conflicts").strip() == "nsq, nsqd, nsqlookupd, nsqadmin"
+    assert run("dpkg-deb", "-f", links, "Depends").strip() == f"nsqc (= {__version__})"
+    root.dpkg("--remove", "nsqc-nsq-compat")
+    assert not any(root.has("usr/bin/nsqd", "usr/bin/to_nsq")) and all(root.has("usr/bin/nsqc"))
+
+
+def test_nsq_cannot_be_installed_beside_its_names(root, both, tmp_path):
+    tree = tmp_path / "nsq"
+    (tree / "DEBIAN").mkdir(parents=True)
+    (tree / "DEBIAN/control").write_text("Package: nsq\nVersion: 1.3.0\nArchitecture: all\nMaintainer: x <x@x.invalid>\nDescription: x\n")
+    run("dpkg-deb", "--root-owner-group", "--build", tree, tmp_path / "nsq.deb")
+    root.dpkg("--install", *both[0])
+    with pytest.raises(AssertionError):
+        root.dpkg("--install", tmp_path / "nsq.deb")
+    status = (root.folder / "var/lib/dpkg/status").read_text()
+    assert not re.search(r"^Package: nsq\nStatus: \S+ \S+ (installed|unpacked)$", status, re.MULTILINE)
+
+
 def test_what_is_in_it(packages, tmp_path):
     run("dpkg-deb", "-x", packages[0], tmp_path)
     assert run("dpkg-deb", "-f", packages[0], "Version").strip() == __version__
@@ -156,9 +190,9 @@ def test_the_scripts_are_plain_shell(packages, tmp_path):
 
 
 @needs_lintian
-def test_lintian_finds_no_fault(packages):
+def test_lintian_finds_no_fault(both):
     """Each override has its reason in packaging/deb/lintian-overrides."""
-    told = run("lintian", "--allow-root", "--fail-on", "error,warning", packages[0])
+    told = run("lintian", "--allow-root", "--fail-on", "error,warning", *both[0])
     assert not [line for line in told.splitlines() if line.startswith(("E:", "W:"))]
 
 

@@ -12,8 +12,8 @@ from nsqc import __version__
 from tests.packaging.conftest import DIST, built
 from tests.support.patience import WAIT_SECONDS
 
-ROOT = os.environ.get("NSQC_OLD_ROOT")
-pytestmark = pytest.mark.skipif(ROOT is None, reason="NSQC_OLD_ROOT is set by `make old-test`")
+ROOT = os.environ.get("NSQC_TEST_OLD_ROOT")
+pytestmark = pytest.mark.skipif(ROOT is None, reason="NSQC_TEST_OLD_ROOT is set by `make old-test`")
 # /proc is mounted for this process only, and unmounted with it.
 INSIDE = ("unshare", "--mount", "sh", "-c", 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"', ROOT)
 

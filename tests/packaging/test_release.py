@@ -1,6 +1,8 @@
 """What prevents a release, and what a release consists of."""
 
+import json
 import re
+import shutil
 import subprocess
 import sys
 
@@ -59,23 +61,128 @@ def test_this_version_has_an_entry():
     assert re.search(rf"^## \[{re.escape(__version__)}\] - ", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
 
 
-def test_what_is_released(tmp_path):
-    names = ["nsqc", "nsqc-folder", f"nsqc-{__version__}.tar.gz"]
-    names += [path.name for path in DIST.glob(f"nsqc-{__version__}-*.whl")]
-    for name in names:
-        (tmp_path / name).symlink_to(built(DIST / name))
-    collect = [*RELEASE, "collect", "--dist", tmp_path]
-    done = subprocess.run(collect, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (1, f"no release: there are 0 files {tmp_path.name}/nsqc_{__version__}_*.deb\n")
+MADE = ("nsqc_{0}_amd64.deb", "nsqc-nsq-compat_{0}_all.deb", "nsqc-{0}-1.x86_64.rpm", "nsqc-nsq-compat-{0}-1.noarch.rpm",
+        "nsqc-{0}-image-amd64.tar", "nsqc-{0}.cdx.json", "nsqc-{0}.tgz")
 
-    (tmp_path / f"nsqc_{__version__}_amd64.deb").touch()
-    done = subprocess.run(collect, capture_output=True, text=True)
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory):
+    """dist/release, with true Debian packages, and stand-ins for what other tests look at."""
+    dist = tmp_path_factory.mktemp("dist")
+    for name in ["nsqc", "nsqc-folder", f"nsqc-{__version__}.tar.gz", *(path.name for path in DIST.glob(f"nsqc-{__version__}-*.whl"))]:
+        (dist / name).symlink_to(built(DIST / name))
+    subprocess.run([sys.executable, ROOT / "packaging/deb.py", "--fast", "--out", dist], check=True, capture_output=True)
+    for name in MADE:
+        (dist / name.format(__version__)).touch()
+    done = subprocess.run([*RELEASE, "collect", "--dist", dist], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
-    out = tmp_path / "release"
-    assert len(list(out.iterdir())) == 6
-    subprocess.run(["sha256sum", "--quiet", "--check", "SHA256SUMS"], cwd=out, check=True)
-    archive, = out.glob("nsqc-*-folder.tar.gz")
+    return dist / "release"
+
+
+def test_something_is_missing(tmp_path):
+    (tmp_path / "nsqc").symlink_to(built(DIST / "nsqc"))
+    done = subprocess.run([*RELEASE, "collect", "--dist", tmp_path], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, f"no release: there are 0 files {tmp_path.name}/nsqc-{__version__}.tar.gz\n")
+
+
+def test_what_is_released(released, tmp_path):
+    names = {path.name for path in released.iterdir()}
+    assert {name.format(__version__) for name in MADE} <= names
+    assert {"apt", "SHA256SUMS", f"nsqc-{__version__}-compose-compose.yaml", f"nsqc-{__version__}-kubernetes-nsqc.yaml"} <= names
+    subprocess.run(["sha256sum", "--quiet", "--check", "SHA256SUMS"], cwd=released, check=True)
+    summed = {line.split("  ")[1] for line in (released / "SHA256SUMS").read_text().splitlines()}
+    assert summed == {str(path.relative_to(released)) for path in released.rglob("*") if path.is_file()} - {"SHA256SUMS"}
+    archive, = released.glob("nsqc-*-folder.tar.gz")
     subprocess.run(["tar", "xzf", archive], cwd=tmp_path, check=True)
     for executable in (tmp_path / archive.name.removesuffix(".tar.gz") / "nsqc",
-                       out / archive.name.removesuffix("-folder.tar.gz")):
+                       released / archive.name.removesuffix("-folder.tar.gz")):
         assert __version__ in subprocess.run([executable, "--version"], capture_output=True, text=True).stdout
+
+
+def test_apt_installs_from_the_repository(released, tmp_path):
+    """With lists, and a database of installed packages, of its own."""
+    for folder in ("lists/partial", "cache/archives/partial", "etc/preferences.d", "dpkg"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "status").touch()
+    (tmp_path / "sources.list").write_text(f"deb [trusted=yes] file:{released}/apt stable main\n")
+    options = {"Dir::Etc::sourcelist": tmp_path / "sources.list", "Dir::Etc::sourceparts": "/dev/null", "Dir::State": tmp_path,
+               "Dir::State::status": tmp_path / "status", "Dir::Cache": tmp_path / "cache", "Dir::Etc": tmp_path / "etc",
+               "APT::Sandbox::User": "root", "APT::Architecture": "amd64"}
+    apt = ["apt-get", *(f"-o{name}={value}" for name, value in options.items()), "-o=Dir::Etc::sourcelist=" + str(tmp_path / "sources.list")]
+    done = subprocess.run([*apt, "--quiet", "--error-on=any", "update"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    done = subprocess.run([*apt, "download", "nsqc", "nsqc-nsq-compat"], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for name in (f"nsqc_{__version__}_amd64.deb", f"nsqc-nsq-compat_{__version__}_all.deb"):
+        assert (tmp_path / name).read_bytes() == (released / name).read_bytes()
+
+
+# ---------------------------------------------------------------------- signatures
+
+
+@pytest.fixture
+def sums(tmp_path):
+    (tmp_path / "release").mkdir()
+    (tmp_path / "release/SHA256SUMS").write_text("0  x\n")
+    return tmp_path / "release/SHA256SUMS"
+
+
+def sign(sums, key) -> subprocess.CompletedProcess:
+    return subprocess.run([*RELEASE, "sign", "--dist", sums.parent.parent, "--key", key], capture_output=True, text=True)
+
+
+def verified(sums, signers) -> bool:
+    words = ["ssh-keygen", "-Y", "verify", "-f", signers, "-I", "releaser", "-n", "nsqc-release", "-s", f"{sums}.sig"]
+    with sums.open() as text:
+        return subprocess.run(words, stdin=text, capture_output=True).returncode == 0
+
+
+def test_a_signature_by_an_ssh_key(sums, tmp_path):
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    assert sign(sums, key).returncode == 0
+    signers = tmp_path / "signers"
+    signers.write_text(f"releaser {key.with_suffix('.pub').read_text()}")
+    assert verified(sums, signers)
+    assert sign(sums, key).returncode == 0, "it is replaced"
+    sums.write_text("1  x\n")
+    assert not verified(sums, signers)
+
+
+@pytest.mark.skipif(shutil.which("minisign") is None, reason="minisign is not here (apt-get install minisign)")
+def test_a_signature_by_a_minisign_key(sums, tmp_path):
+    subprocess.run(["minisign", "-G", "-W", "-p", tmp_path / "key.pub", "-s", tmp_path / "key"], check=True, capture_output=True)
+    done = sign(sums, tmp_path / "key")
+    assert done.returncode == 0, done.stderr
+    check = ["minisign", "-V", "-p", tmp_path / "key.pub", "-m", sums]
+    assert subprocess.run(check, capture_output=True).returncode == 0
+    sums.write_text("1  x\n")
+    assert subprocess.run(check, capture_output=True).returncode != 0
+
+
+@pytest.mark.parametrize("content, reason", [(None, "cannot be read: No such file"), ("no key\n", "ssh-keygen has not signed")])
+def test_a_key_that_cannot_be_used(sums, tmp_path, content, reason):
+    key = tmp_path / "key"
+    if content:
+        key.write_text(content)
+    done = sign(sums, key)
+    assert done.returncode == 1 and reason in done.stderr
+    assert not (sums.parent / "SHA256SUMS.sig").exists()
+
+
+# ---------------------------------------------------------------------- the bill of materials
+
+
+def test_the_bill_of_materials(tmp_path):
+    schema = pytest.importorskip("cyclonedx.validation.json", reason="the extra `delivery` is not here")
+    from cyclonedx.schema import SchemaVersion
+
+    built(DIST / "nsqc-folder")
+    done = subprocess.run([sys.executable, ROOT / "packaging/sbom.py", "--out", tmp_path], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / f"nsqc-{__version__}.cdx.json").read_text()
+    assert schema.JsonStrictValidator(SchemaVersion.V1_5).validate_str(text) is None
+    found = {one["name"]: one for one in json.loads(text)["components"]}
+    assert {"uvloop", "msgspec", "cramjam", "httptools", "google-re2", "cpython", "openssl", "libc6"} <= found.keys()
+    assert not {"pyinstaller", "pyspark", "cython", "pytest"} & found.keys()
+    assert found["uvloop"]["purl"] == f"pkg:pypi/uvloop@{found['uvloop']['version']}"

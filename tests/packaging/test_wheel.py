@@ -14,32 +14,90 @@ import pytest
 
 from nsqc import __version__, own_version, version_line
 from tests.packaging.conftest import DIST, ROOT, built
+from tests.support.patience import WAIT_SECONDS
 
 
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory) -> Path:
-    """bin/ of an environment with the wheel installed."""
-    folder = tmp_path_factory.mktemp("wheel")
+def environment(folder: Path, extra: str = "") -> Path:
+    """bin/ of a new environment with the wheel installed."""
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    wheel, = DIST.glob(f"nsqc-{__version__}-*.whl")
-    done = subprocess.run([folder / "bin" / "pip", "install", "--quiet", "--only-binary=:all:",
-                           "--disable-pip-version-check", wheel], capture_output=True, text=True,
+    wheel = native()
+    done = subprocess.run([folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--only-binary=:all:",
+                           "--disable-pip-version-check", f"{wheel}{extra}"], capture_output=True, text=True,
                           env={**os.environ, "CC": "/bin/false", "CXX": "/bin/false"})
     assert done.returncode == 0, done.stderr
     return folder / "bin"
 
 
+@pytest.fixture(scope="module")
+def slim(tmp_path_factory) -> Path:
+    """Without extras."""
+    return environment(tmp_path_factory.mktemp("slim"))
+
+
+@pytest.fixture(scope="module")
+def installed(slim) -> Path:
+    """The same with the extra `tools`; after the tests of `slim`."""
+    subprocess.run([slim / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "typer>=0.28"], check=True)
+    return slim
+
+
+def call(*words, **more) -> subprocess.CompletedProcess:
+    return subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=WAIT_SECONDS, **more)
+
+
+def test_it_brings_what_client_and_daemon_need(slim, daemon, tmp_path):
+    told = json.loads(call(slim / "python", "-m", "pip", "list", "--format=json").stdout)
+    assert {one["name"].lower() for one in told} - {"pip", "setuptools", "wheel"} == {
+        "nsqc", "uvloop", "msgspec", "httptools", "cramjam", "google-re2", "isal"}
+    node = daemon(command=(str(slim / "nsqc"), "serve"), cwd=tmp_path, data_path=tmp_path / "data")
+    client = ("from nsqc.client import Producer\n"
+              f"with Producer('127.0.0.1:{node.tcp_port}') as producer: producer.publish('t', b'x')")
+    assert call(slim / "python", "-c", client, cwd=tmp_path).returncode == 0
+    assert node.stats("t")["depth"] == 1
+    for words in (["--version"], ["serve", "--help"], ["lookupd", "--help"], ["tail", "--help"], ["probe", f"127.0.0.1:{node.http_port}"]):
+        done = call(slim / "nsqc", *words, cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (0, ""), words
+    assert node.stop() == 0
+
+
+@pytest.mark.parametrize("words", [["config", "init"], ["access"], ["log"], ["spark"], ["man"], ["completion", "bash"]])
+def test_a_command_names_the_extra_it_needs(slim, tmp_path, words):
+    done = call(slim / "nsqc", *words, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"nsqc {words[0]}: needs the Python package typer: pip install 'nsqc[tools]'")
+
+
+def test_a_checkout_does_not_hide_an_installed_package_silently(slim, tmp_path):
+    """Python started in a source tree imports from there, where nothing is compiled."""
+    with tarfile.open(built(DIST / f"nsqc-{__version__}.tar.gz")) as archive:
+        archive.extractall(tmp_path, filter="data")
+    tree = tmp_path / f"nsqc-{__version__}"
+    done = call(slim / "python", "-m", "nsqc", "--version", cwd=tree)
+    assert done.returncode == 1
+    assert f"nsqc is imported from the source checkout {tree}, which is not compiled for Python" in done.stderr
+    assert "run make in it; or, to use an installed nsqc, start Python in another folder or with -P" in done.stderr
+    assert call(slim / "nsqc", "--version", cwd=tree).returncode == 0
+    assert call(slim / "python", "-P", "-m", "nsqc", "--version", cwd=tree).returncode == 0
+
+
 def test_the_installed_wheel(installed, daemon, tmp_path):
     for words, told in ((["--version"], own_version()), (["serve", "--version"], version_line("nsqd"))):
-        assert subprocess.run([installed / "nsqc", *words], capture_output=True, text=True).stdout.strip() == told
+        assert call(installed / "nsqc", *words).stdout.strip() == told
     # In another directory, or the source tree would be imported.
     node = daemon(command=(str(installed / "nsqc"), "serve"), cwd=tmp_path, data_path=tmp_path / "data")
     taker = node.connect().sub("t", "c", 1)
     node.post("/pub?topic=t", b"x")
     assert taker.message().body == b"x"
     assert node.stop() == 0
-    done = subprocess.run([installed / "nsqc", "config", "init"], capture_output=True, text=True, cwd=tmp_path)
+    done = call(installed / "nsqc", "config", "init", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_extras_of_the_wheel():
+    wheel = next(DIST.glob(f"nsqc-{__version__}-*.whl"))
+    with zipfile.ZipFile(wheel) as archive:
+        told = archive.read(f"nsqc-{__version__}.dist-info/METADATA").decode()
+    assert {"tools", "spark", "archive"} <= set(re.findall(r"^Provides-Extra: (\S+)$", told, re.MULTILINE))
 
 
 def sources(*suffixes: str) -> set[str]:
@@ -64,9 +122,15 @@ def test_the_sdist_is_whole():
     assert not {name for name in inside - page() if name.endswith((".so", ".c", ".html"))}, "nothing that was built is in it"
 
 
+def native() -> Path:
+    """The wheel for this Python on this machine."""
+    wheel, = DIST.glob(f"nsqc-{__version__}-cp{sys.version_info[0]}{sys.version_info[1]}-*{platform.machine()}.whl")
+    return wheel
+
+
 @pytest.mark.old_systems
 def test_the_wheel_is_for_older_systems():
-    wheel, = DIST.glob(f"nsqc-{__version__}-*.whl")
+    wheel = native()
     promised = f"manylinux_2_28_{platform.machine()}"
     assert wheel.name.endswith(f"-{promised}.whl")
     told = subprocess.run([sys.executable, "-m", "auditwheel", "show", "--json", wheel], check=True, capture_output=True, text=True)
@@ -74,8 +138,8 @@ def test_the_wheel_is_for_older_systems():
     assert found and int(found[1]) <= 28
 
 
-def test_the_wheel_is_whole():
-    wheel, = DIST.glob(f"nsqc-{__version__}-*.whl")
+@pytest.mark.parametrize("wheel", sorted(DIST.glob(f"nsqc-{__version__}-*.whl")), ids=lambda wheel: wheel.name.split("-", 2)[2])
+def test_each_wheel_is_whole(wheel):
     with zipfile.ZipFile(wheel) as archive:
         inside = set(archive.namelist())
     assert sources(".py", ".pxd") | types() | page() <= inside

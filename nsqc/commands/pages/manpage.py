@@ -49,7 +49,9 @@ def commands_and_options(root: Node) -> list[str]:
     options = [escape(
         "These are the flags of nsqc serve. -name and --name are the same; a value follows after = or as the next "
         "word. A boolean alone is true and takes a value after = only. If a flag is repeated the last one counts, but "
-        "lists grow. Durations are written like 250ms, 1h30m or 7d.")]
+        "lists grow. Durations are written like 250ms, 1h30m or 7d. In the environment, NSQC_ and the flag's name in "
+        "capitals, with _ for -, sets an option: NSQC_LOG_LEVEL is --log-level. Flags win over that, and it over the "
+        "config file.")]
     options += described(SERVE)
     lookupd = [escape("These are the flags of nsqc lookupd, written in the same way."), *described(LOOKUPD)]
     admin = [escape("These are the flags of nsqc admin, written in the same way."), *described(ADMIN)]

@@ -21,10 +21,15 @@ Flags have nsqd's grammar: `-name` and `--name` are the same, and a value follow
 boolean alone is true, and takes a value after `=` only. If a flag is repeated the last one counts, but lists grow.
 Durations are written like `250ms`, `1h30m` or `7d`.
 
-`--config` names a TOML file with the keys below; flags win over it. In it a list is a TOML list, and a duration that is
-a plain number is milliseconds. `nsqc config init` writes such a file with every option, `nsqc config check` checks one,
-and `nsqc config show` prints the values that take effect. Behind the keys there may be tables with rules for some
-topics: see [operations.md](operations.md#topic-rules).
+Each option can be set in the environment, too: `NSQC_` and the flag's name in capitals, with `_` for `-`.
+`NSQC_MEM_QUEUE_SIZE=1000` is `--mem-queue-size=1000`; commas separate the items of a list. Flags win over variables,
+and these over the config file. A variable with an unknown name stops the start, so that no option is lost to a typo;
+`NSQC_VERSION`, and what Kubernetes sets for a service named `nsqc`, are ignored. `nsqc lookupd` has variables as well.
+
+`--config` names a TOML file with the keys below; flags and variables win over it. In it a list is a TOML list, and a
+duration that is a plain number is milliseconds. `nsqc config init` writes such a file with every option, `nsqc config
+check` checks one, and `nsqc config show` prints the values that take effect. Behind the keys there may be tables with
+rules for some topics: see [operations.md](operations.md#topic-rules).
 """
 
 

@@ -1,8 +1,8 @@
-/* Preloaded into the daemon: notes, with contents, everything it does to files below $NSQC_TRACE_ROOT, in the order in
+/* Preloaded into the daemon: notes, with contents, everything it does to files below $NSQC_TEST_TRACE_ROOT, in the order in
  * which it took effect, and syncs by their beginning and end. tests/support/power/disk.py rebuilds from that what a disk
  * may hold after a power failure.
  *
- * $NSQC_TRACE is a file that is mapped, so it is whole after kill -9. It begins with `Control`, through which the test
+ * $NSQC_TEST_TRACE is a file that is mapped, so it is whole after kill -9. It begins with `Control`, through which the test
  * reads how far the trace has come, and asks for a kill or for calls that fail. The records follow. A call that this file
  * does not know how to note ends the process: a gap in the trace would prove something that is not so.
  */
@@ -113,7 +113,7 @@ static int note_existing(const char *path, const struct stat *status, int type, 
 }
 
 __attribute__((constructor)) static void configure(void) {
-    const char *trace = getenv("NSQC_TRACE"), *folder = getenv("NSQC_TRACE_ROOT");
+    const char *trace = getenv("NSQC_TEST_TRACE"), *folder = getenv("NSQC_TEST_TRACE_ROOT");
     struct stat status;
     if (!trace || !folder)
         return;

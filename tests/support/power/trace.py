@@ -62,7 +62,7 @@ class Trace:
     def environment(self) -> dict[str, str]:
         """For the daemon: this process's variables and those of the shim."""
         shim = program("power-shim.so", SHIM, "-shared", "-fPIC", "-ldl")
-        return {**os.environ, "LD_PRELOAD": str(shim), "NSQC_TRACE": str(self.path), "NSQC_TRACE_ROOT": str(self.folder)}
+        return {**os.environ, "LD_PRELOAD": str(shim), "NSQC_TEST_TRACE": str(self.path), "NSQC_TEST_TRACE_ROOT": str(self.folder)}
 
     @property
     def position(self) -> int:

@@ -1,0 +1,62 @@
+"""`nsqc probe`: whether a server answers, for health checks of containers, which have no curl."""
+
+from __future__ import annotations
+
+from nsqc.tools import output
+from nsqc.tools.declare import Argument, Kind, Option, Tool, Values
+from nsqc.tools.errors import EXIT_FAILED, EXIT_OK, UsageError
+from nsqc.tools.family import AUTH, CONFIG, TIMEOUT, TLS
+
+WORDS = "nsqc probe"
+WELL, NOT_FOUND = 200, 404
+
+
+def run(values: Values) -> int:
+    """`nsqc probe`."""
+    from nsqc.client.errors import BadAddress
+    from nsqc.client.httpaddress import http_address
+    from nsqc.tools.localnode import local_node
+    from nsqc.tools.nodehttp import NodeHttp
+    from nsqc.tools.security import Security
+
+    given = values.text("ADDRESS")
+    if given and values.given("config"):
+        raise UsageError("give either an address or --config", WORDS)
+    local = None if given else local_node(values.text("config"))
+    try:
+        is_tls = values.flag("tls")
+        address = given or (local.https if local and is_tls else "") or (local.http if local else "")
+        security = Security(values, WORDS, has_urls=bool(http_address(address).tls))
+        tls = security.context if is_tls or http_address(address).tls else None
+        api = NodeHttp(address, values.decimal("timeout"), tls, secret=security.secret())
+    except BadAddress as error:
+        raise UsageError(str(error), WORDS) from None
+    try:
+        answer = api.answer("GET", "/readyz" if values.flag("ready") else "/livez")
+        if answer.status == NOT_FOUND and not values.flag("ready"):
+            answer = api.answer("GET", "/ping")     # NSQ's own programs have only this one
+    finally:
+        api.close()
+    text = answer.body.decode(errors="replace")
+    if answer.status != WELL:
+        output.note(f"{WORDS}: {api.address}: {answer.status} {text}")
+        return EXIT_FAILED
+    output.line(text)
+    return EXIT_OK
+
+
+TOOL = Tool(
+    ("probe",), "Say whether a server is alive, or ready, by its exit code.", run,
+    options=(
+        Option("ready", "ask whether clients may be sent to it (/readyz), not only whether it is alive", Kind.BOOL,
+               False),
+        CONFIG, TIMEOUT._replace(help="time for the answer", default=3.0), *TLS, AUTH),
+    arguments=(Argument("ADDRESS", "HTTP address or URL of the server; by default that of the local daemon",
+                        Kind.ADDRESS, required=False),),
+    text="""Asks /livez; of a server without it, such as NSQ's own, /ping. The exit code is 0 if the server answers that
+        it is well, 1 if it answers that it is not, and 3 if it does not answer. Health checks of containers call it,
+        since images have no curl.""",
+    examples=(
+        ("nsqc probe", "the daemon on this machine, or in this container"),
+        ("nsqc probe 127.0.0.1:4161", "a lookup server"),
+        ("nsqc probe --ready --tls --tls-insecure 127.0.0.1:4152", "over HTTPS, whatever its certificate")))

@@ -1,0 +1,92 @@
+"""The operations pages, run as the scripts they are."""
+
+import json
+import re
+
+import pytest
+import yaml
+
+from tests.support.pages import ROOT, blocks
+from tests.support.shell import Shell
+
+RULES = ROOT / "packaging/prometheus/nsqc.rules.yml"
+FLAGS = "--tcp-address=127.0.0.1:4150 --http-address=127.0.0.1:4151"
+
+
+@pytest.fixture
+def shell(tmp_path):
+    return Shell(tmp_path)
+
+
+def column(told: str, title: str) -> dict[str, int]:
+    """A column of the last table that a tool has printed, by the first one."""
+    lines = told.splitlines()
+    first = max(number for number, line in enumerate(lines) if line.startswith(("TOPIC ", "CHANNEL ")))
+    at = re.split(r" {2,}", lines[first]).index(title)
+    return {(row := re.split(r" {2,}", line))[0]: int(row[at].replace(",", "")) for line in lines[first + 1:]}
+
+
+def test_backup_restore_and_moving(shell):
+    page = "docs/backup.md"
+    titles = ("A node to try it on", "A snapshot", "A stopped node", "Restore", "Moving a node", "A copy of every message")
+    steps = [block for title in titles for block in blocks(page, "bash", title)]
+    told = shell.run(*steps)
+    made, _, drained, restored, snapshot, moved, _ = told
+    assert column(made, "DEPTH") == {"billing": 100}
+    assert "drained, and stopped" in drained
+    # A stop has written everything; a snapshot lacks what was in memory.
+    assert column(restored, "IN CHANNELS") == {"events": 100, "orders": 100}
+    found = column(snapshot, "IN CHANNELS")
+    assert found["events"] == 100 and 80 <= found["orders"] < 100
+    assert column(moved, "DEPTH") == {"billing": found["orders"]}
+    archived = sorted(int(line) for path in (shell.folder / "archive").iterdir() for line in path.read_text().split())
+    assert archived == list(range(101, 111))
+
+
+def test_a_rolling_migration_and_the_way_back(shell):
+    page = "docs/migration.md"
+    steps = [block for title in ("A fleet to try it on", "One node after the other") for block in blocks(page, "bash", title)]
+    told = shell.run(*steps)
+    assert "nothing is lost" in told[-1]
+    assert int((shell.folder / "published").read_text()) > 10
+    for node in "abc":
+        log = (shell.folder / f"{node}.log").read_text()
+        assert "[old] " in log and "[new] " in log and log.count("NSQ: bye") >= 1
+    assert (shell.folder / "b.log").read_text().rindex("[old] ") > (shell.folder / "b.log").read_text().rindex("[new] ")
+
+
+def alerts() -> list[dict]:
+    return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+
+
+def test_every_alert_has_its_place_in_the_runbook():
+    sections = re.findall(r"^## (\w+)$", (ROOT / "docs/runbook.md").read_text(), re.MULTILINE)
+    assert sorted(sections) == sorted(rule["alert"] for rule in alerts())
+    for rule in alerts():
+        url = rule["annotations"]["runbook_url"]
+        assert url == f"file:///usr/share/doc/nsqc/docs/runbook.md#{rule['alert'].lower()}"
+
+
+def test_the_commands_of_the_runbook(shell):
+    start = f"nsqc serve {FLAGS} --http-extended-api=all 2>nsqc.log &\nuntil nsqc probe 127.0.0.1:4151 2>probe.log; do sleep 0.1; done"
+    config = f'printf \'tcp_address = "127.0.0.1:4150"\\nhttp_address = "127.0.0.1:4151"\\n\' >nsqc.cfg\nexport NSQC_CONFIG=$PWD/nsqc.cfg\nunset NSQC_CONFIG\n{start}\nexport NSQC_CONFIG=$PWD/nsqc.cfg\nnsqc topic create orders'
+    told = shell.run(config, *blocks("docs/runbook.md", "bash"))
+    assert "OK" in told[1] and '"ready":true' in told[1].replace(" ", "")
+
+
+def test_the_security_checklist(shell):
+    told = shell.run(*blocks("docs/security.md", "bash", "Checklist"))
+    assert told[-1].splitlines()[-3:] == ["401", "401", "200"]
+
+
+def test_the_costs_are_those_of_the_page():
+    """A quick measurement: the page's numbers with room for another allocator and machine."""
+    import subprocess
+    import sys
+
+    done = subprocess.run([sys.executable, "-m", "perf.capacity", "--quick", "--json"], cwd=ROOT, capture_output=True, text=True, check=True)
+    measured = json.loads(done.stdout)
+    rows = dict(re.findall(r"^\| `(\w+)` \|[^|]*\| ([\d,.]+) \|", (ROOT / "docs/capacity.md").read_text(), re.MULTILINE))
+    assert rows.keys() == measured.keys()
+    for name, number in rows.items():
+        assert measured[name] <= 2.5 * float(number.replace(",", "")) + 64, (name, measured[name], number)

@@ -1,0 +1,76 @@
+"""Process 1 of a container: signals reach the program, orphans are reaped, its exit code is passed on."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.daemon import wait_until
+from tests.support.pages import ROOT
+from tests.support.patience import WAIT_SECONDS
+
+IN_NAMESPACES = ("unshare", *(("--user", "--map-root-user") if os.getuid() else ()), "--pid", "--fork", "--kill-child",
+                 "--mount-proc")
+START = "import os, signal, sys, time\nfrom nsqc.process.init import become_init\nbecome_init()\n"
+
+can = subprocess.run([*IN_NAMESPACES, "true"], capture_output=True).returncode == 0
+pytestmark = pytest.mark.skipif(not can, reason="this machine gives no namespaces")
+
+
+def start(program: str) -> subprocess.Popen:
+    return subprocess.Popen([*IN_NAMESPACES, sys.executable, "-c", START + program], stdout=subprocess.PIPE, text=True,
+                            env={**os.environ, "PYTHONPATH": str(ROOT)})
+
+
+def first(outer) -> int:
+    path = Path(f"/proc/{outer.pid}/task/{outer.pid}/children")
+    return int(wait_until(lambda: path.read_text().split(), "process 1")[0])
+
+
+@pytest.mark.parametrize("program, code", [
+    ("sys.exit(7)", 7), ("pass", 0), ("os.kill(os.getpid(), signal.SIGKILL)", 128 + signal.SIGKILL),
+    ("os.abort()", 128 + signal.SIGABRT), ("print(os.getpid() != 1 and os.getppid() == 1); sys.exit(3)", 3),
+])
+def test_the_exit_code(program, code):
+    outer = start(program)
+    told, _ = outer.communicate(timeout=WAIT_SECONDS)
+    assert outer.returncode == code
+    assert told in ("", "True\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGQUIT])
+def test_signals_that_the_program_does_not_handle_end_it(number):
+    outer = start("signal.signal(signal.SIGINT, signal.SIG_DFL)\nprint('up', flush=True)\ntime.sleep(1000)")
+    assert outer.stdout.readline() == "up\n"
+    os.kill(first(outer), number)
+    assert outer.wait(WAIT_SECONDS) == 128 + number
+    outer.stdout.close()
+
+
+def test_a_handler_and_a_blocked_signal_before_the_fork():
+    outer = start("signal.signal(signal.SIGTERM, lambda *of: sys.exit(5))\nprint('up', flush=True)\ntime.sleep(1000)")
+    assert outer.stdout.readline() == "up\n"
+    os.kill(first(outer), signal.SIGTERM)
+    assert outer.wait(WAIT_SECONDS) == 5
+    outer.stdout.close()
+
+
+def test_orphans_are_reaped():
+    outer = start("""
+if os.fork() == 0:
+    if os.fork() == 0:
+        os._exit(0)         # an orphan of process 1, once its parent has gone
+    os._exit(0)
+os.wait()
+def zombies():
+    states = [open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] for pid in os.listdir("/proc") if pid.isdigit()]
+    return states.count("Z")
+while zombies():
+    time.sleep(0.01)
+print("none", flush=True)
+""")
+    told, _ = outer.communicate(timeout=WAIT_SECONDS)
+    assert (outer.returncode, told) == (0, "none\n")
