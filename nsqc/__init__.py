@@ -41,9 +41,9 @@ def _use_installed(package: str) -> None:
             spec.loader.exec_module(module)
             return
     # Without this a failure would name some compiled module, and not the reason.
-    raise ImportError(f"nsqc is imported from the source checkout {os.path.dirname(package)}, which is not compiled for "
-                      f"Python {sys.version.split()[0]}: run make in it; or, to use an installed nsqc, start Python in "
-                      "another folder or with -P")
+    raise ImportError(f"nsqc is imported from the source checkout {os.path.dirname(package)}, which is not compiled "
+                      f"for Python {sys.version.split()[0]}: run make in it; or, to use an installed nsqc, start "
+                      "Python in another folder or with -P")
 
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))

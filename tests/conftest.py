@@ -48,6 +48,13 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown():
+    """Code that closes a descriptor twice, or one that was never set, closes those of others: often it is 0."""
+    for number in range(3):
+        os.fstat(number)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     """Distributes groups as a whole, the largest first, and other tests one by one.

@@ -14,7 +14,8 @@ from nsqc.options.values import from_text
 PREFIX = "NSQC_"
 NOT_OPTIONS = ("version",)      # instructions; images and compose files have NSQC_VERSION for their own purposes
 # Names that other parts of nsqc read, or that say how it was built.
-OTHERS = ("NSQC_AUTH_SECRET", "NSQC_TOKEN", "NSQC_SPARK_LOG", "NSQC_VERBOSE", "NSQC_PROGRESS", "NSQC_VERSION", "NSQC_BUILD")
+OTHERS = ("NSQC_AUTH_SECRET", "NSQC_TOKEN", "NSQC_SPARK_LOG", "NSQC_VERBOSE", "NSQC_PROGRESS", "NSQC_VERSION",
+          "NSQC_BUILD")
 FOR_TESTS = "NSQC_TEST_"
 # Kubernetes sets these in every container of a namespace that has a service named nsqc or nsqc-*.
 SERVICE_LINK = re.compile(r"NSQC_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT|PORT_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)")

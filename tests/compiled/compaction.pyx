@@ -22,6 +22,7 @@ def compact_folder(str folder not None, int steps=3):
     memset(&append, 0, sizeof(append))
     if job is NULL:
         raise MemoryError
+    job.file.fd = -1
     job.c_folder = append.c_folder = c_folder
     try:
         for name in os.listdir(folder):
