@@ -98,7 +98,7 @@ def test_log_lines_are_the_daemons():
 # Those that deserve an alert at once.
 URGENT = ("write failed - ", "failed to sync - ", "failed to persist metadata - ", "failed to write ",
           "publishes that need the disk are refused", "messages are lost", "are gone, ", "are gone: channels have had them",
-          "is damaged", "damaged messages", "of the journal are damaged", "it has a log with ", "uncaught exception")
+          "is damaged", "damaged messages", "the journal is damaged", "it has a log with ", "uncaught exception")
 
 
 def test_the_alert_finds_what_is_urgent_and_nothing_else():
@@ -214,8 +214,8 @@ def log_ends_before_its_channel(daemon, tmp_path):
     folder = node.data_path / "t.log"
     sorted(folder.glob("*.log"))[-1].unlink()
     (folder / "manifest").unlink()
-    with sorted(folder.glob("*.journal"))[-1].open("r+b") as journal:
-        journal.seek(30)        # in its first frame, behind which others are
+    with sorted(folder.glob("cursors.*"))[-1].open("r+b") as journal:
+        journal.seek(100)        # in its first frame, behind which others are
         journal.write(b"x")
     node.start()
     return node
@@ -293,7 +293,7 @@ CAUSED = {
     full_disk_at_a_stop: ("failed to write ", "messages are lost"),
     little_room: ("publishes that need the disk are refused",), killed: ("was not closed cleanly", "is damaged"),
     queue_files_gone: ("messages are lost",), log_files_gone_and_damaged: ("are gone, ", "damaged messages"),
-    log_ends_before_its_channel: ("are gone: channels have had them", "of the journal are damaged"),
+    log_ends_before_its_channel: ("are gone: channels have had them", "the journal is damaged"),
     newest_segment_gone: ("are gone, ",), rule_of_a_log_lost: ("it has a log with ",),
     limits_reached: ("refused: ",), reload_refused: ("no option is changed, the old ones stay",), slow_loop: ("LOOP: ",),
     drain_over: ("DRAIN: the time is over",), repeated: ("more like this in the last",), no_lookup_server: ("LOOKUPD(",),
