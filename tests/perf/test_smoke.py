@@ -37,10 +37,12 @@ def run(*arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("name", [module.name for module in pkgutil.walk_packages(perf.__path__, "perf.")])
-def test_each_module_can_be_imported(name):
+def test_each_module_can_be_imported():
     """A bench that nothing here runs would not be missed when what it uses moves."""
-    importlib.import_module(name)
+    names = [module.name for module in pkgutil.walk_packages(perf.__path__, "perf.")]
+    assert len(names) > 50
+    for name in names:
+        importlib.import_module(name)
 
 
 def test_scrape():
