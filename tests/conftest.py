@@ -43,6 +43,13 @@ def pytest_configure():
         raise pytest.UsageError(f"NSQC_BUILD={wanted}: run the tests in build/{wanted}/tree, as `make {wanted}-test` does")
 
 
+# Fixtures that start processes; what uses none of them is quick.
+PROCESSES = {"daemon", "driver", "job", "log_node", "node", "nodes", "nsqd", "run", "spark", "start", "started", "tools"}
+# What a file imports to start some itself.
+STARTERS = {"COMMAND", "Daemon", "Forks", "LookupServer", "Popen", "multiprocessing", "subprocess"}
+# Of the rest, `make check` runs these.
+CHECKED = ("tests/conformance/test_conformance.py::test_all_scenarios[memory]", "tests/e2e/test_messages.py",
+           "tests/tools/test_tail.py", "tests/client/test_producer.py")
 GROUP_OF = {f"tests/{file}": group for group, files in GROUPS.items() for file in files}
 
 
@@ -55,6 +62,10 @@ def pytest_collection_modifyitems(items):
         return groups.index(group) if group else len(groups) + (not item.nodeid.startswith(LONG))
 
     items.sort(key=place)
+    for item in items:
+        if item.nodeid.startswith(CHECKED) or not (
+                PROCESSES & set(item.fixturenames) or STARTERS & vars(item.module).keys() or item.nodeid.startswith(LONG)):
+            item.add_marker("check")
 
 
 @pytest.hookimpl(optionalhook=True)
