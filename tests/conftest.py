@@ -20,9 +20,11 @@ GROUPS = {
     "deb": ("packaging/test_deb.py",),      # two builds of a package would share a folder
 }
 # Files whose tests take seconds each: these are distributed one by one, and first, or other processes would wait for them at
-# the end. Other files run as a whole, so that each starts its shared daemons once.
-LONG = ("tests/crash/", "tests/e2e/", "tests/firsthour/", "tests/packaging/", "tests/perf/", "tests/power/",
-        "tests/spark/test_log_faults.py", "tests/client/test_types.py")
+# the end. Other files run as a whole, so that each starts its shared daemons once; of these, LATER are the shortest.
+LONG = ("tests/crash/", "tests/firsthour/", "tests/packaging/", "tests/perf/", "tests/power/", "tests/client/test_types.py",
+        *(f"tests/e2e/test_{name}.py" for name in ("clients", "creation", "ends", "kill", "log_damage", "log_model", "restart")),
+        "tests/spark/test_log_faults.py")
+LATER = ("tests/wire/", "tests/options/", "tests/store/", "tests/test_")
 TREE = Path(__file__).parent.parent
 
 # On a busy machine an example may take any time; speed belongs to perf/.
@@ -54,17 +56,19 @@ GROUP_OF = {f"tests/{file}": group for group, files in GROUPS.items() for file i
 
 
 def pytest_collection_modifyitems(items):
-    """Tests start in this order: groups, then those that take long."""
+    """Tests start in this order: groups, those that take long, other files, short ones."""
     groups = [*GROUPS]
 
     def place(item: pytest.Item) -> int:
         group = GROUP_OF.get(item.nodeid.partition("::")[0])
-        return groups.index(group) if group else len(groups) + (not item.nodeid.startswith(LONG))
+        if group:
+            return groups.index(group)
+        return len(groups) + (0 if item.nodeid.startswith(LONG) else 2 if item.nodeid.startswith(LATER) else 1)
 
     items.sort(key=place)
     for item in items:
         if item.nodeid.startswith(CHECKED) or not (
-                PROCESSES & set(item.fixturenames) or STARTERS & vars(item.module).keys() or item.nodeid.startswith(LONG)):
+                PROCESSES & set(item.fixturenames) or STARTERS & vars(item.module).keys() or item.nodeid.startswith((*LONG, "tests/e2e/"))):
             item.add_marker("check")
 
 
