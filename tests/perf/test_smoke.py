@@ -71,6 +71,7 @@ def test_every_compiled_room_of_the_hot_path_has_a_bench():
             "latency"} <= set(micro.names())
 
 
+@pytest.mark.long
 def test_load_gives_every_metric(tmp_path):
     out = run("perf.load.run", "--quick", "--json", str(tmp_path / "rounds.json"))
     for metric in METRICS:
