@@ -14,7 +14,7 @@ PYTEST = $(CURDIR)/$(BIN)/python -m pytest --numprocesses=$(PROCESSES)
 .DEFAULT_GOAL := build
 # Byte code is kept, whatever the environment says: else each daemon that the tests start would compile all of nsqc.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: build debug annotate run test main-test debug-tests package-tests background unit e2e debug-test long-test asan lint bench crash load log-bench sizes stalls scale scrape transports access-bench admin-bench lookupd-bench tools-bench start pages dist portable bin deb rpm image release package-test old-test clean check-system check-tests
+.PHONY: build debug annotate run check test main-test debug-tests package-tests background unit e2e debug-test long-test asan lint bench crash pages dist portable bin deb rpm image release package-test old-test clean check-system check-tests
 
 check-system:
 	@PYTHON="$(PYTHON)" packaging/check.sh
@@ -61,19 +61,25 @@ build: $(VENV)/.built-release            ## compile in place, optimised
 debug: build/debug/.compiled             ## compile into build/debug/tree with checks and live-object counters
 	@$(BIN)/python packaging/tree.py build/debug/tree
 
-annotate: $(VENV)/.ready                 ## Cython's annotated C beside each .pyx
+# Cython's annotated C beside each .pyx.
+annotate: $(VENV)/.ready
 	NSQC_ANNOTATE=1 $(BIN)/python setup.py --quiet build_ext --inplace --force
 
 run: build                               ## start the daemon; ARGS="--mem-queue-size=0 ..." for nsqd's flags
 	@mkdir -p data
 	@exec $(BIN)/python -m nsqc serve --data-path=data $(ARGS)
 
+check: build $(VENV)/.testing            ## quick tests: all that need no Spark and few daemons
+	$(PYTEST) --ignore=tests/packaging -m "check and not long" $(ARGS)
+
 # The tests wait half of the time: builds use what they leave, and the tests that need a build follow it at once.
 test: check-tests                        ## all tests, those of the compiled rooms in the debug build, and those of packages
 	@$(MAKE) --no-print-directory -j2 $(VENV)/.testing build
 	@$(MAKE) --no-print-directory -j3 main-test debug-tests package-tests
 
+# Collected once before, so that not every process has to compile all tests.
 main-test:
+	@$(BIN)/python -m pytest --collect-only -qq --ignore=tests/packaging > /dev/null || true      # the tests tell
 	$(PYTEST) --ignore=tests/packaging -m "not long" $(ARGS)
 
 long-test: build $(VENV)/.testing        ## tests that take a minute each
@@ -95,10 +101,11 @@ background:
 		|| { echo "nsqc: $(GOALS): failed:"; cat "build/background $(GOALS).log"; exit 1; }
 	@echo "nsqc: $(GOALS): ready"
 
-unit: build $(VENV)/.testing                             ## without daemons
+# Without daemons, and with.
+unit: build $(VENV)/.testing
 	$(PYTEST) tests --ignore=tests/e2e --ignore=tests/conformance --ignore=tests/packaging $(ARGS)
 
-e2e: build $(VENV)/.testing                              ## real daemons, real clients
+e2e: build $(VENV)/.testing
 	$(PYTEST) tests/e2e tests/conformance $(ARGS)
 
 debug-test: debug $(VENV)/.testing                       ## leaks and bounds: the compiled rooms with checks and counters
@@ -114,44 +121,14 @@ asan:                                    ## the compiled rooms and real daemons 
 crash: build                             ## kill -9 at random moments, 1,000 times; ARGS="--rounds 100 --seed 2 --sync fsync"
 	$(BIN)/python -m tests.crash.run $(ARGS)
 
-bench: build                             ## ns for each operation of each compiled module
-	$(BIN)/python -m perf.micro.run $(ARGS)
+bench-%: build                           ## a bench of perf/, such as bench-load; perf/RESULTS.md has the list; ARGS="..."
+	$(BIN)/python -m perf.$*$(if $(wildcard perf/$*/run.py),.run) $(ARGS)
 
-load: build                              ## the whole daemon beside a floor; results as in perf/RESULTS.md
-	$(BIN)/python -m perf.load.run $(ARGS)
-
-log-bench: build                         ## topics in a log beside topics in memory; ARGS="--quick" for a short run
-	$(BIN)/python -m perf.log.run $(ARGS)
-
-stalls: build                            ## how long others wait while something large happens; ARGS="--nsqd PATH" beside nsqd
-	$(BIN)/python -m perf.stalls.run $(ARGS)
-
-sizes: build                             ## rates and memory by size of body beside a copying floor; ARGS="--nsqd PATH"
-	$(BIN)/python -m perf.sizes.run $(ARGS)
-
-transports: build                        ## rates over TLS, deflate and snappy beside plain
-	$(BIN)/python -m perf.transports.run $(ARGS)
-
-access-bench: build                      ## what access rules cost a message
-	$(BIN)/python -m perf.access.run $(ARGS)
-
-admin-bench: build                       ## what the admin page costs nodes, server and browser; ARGS="--topics 20000 --nodes 2"
-	$(BIN)/python -m perf.admin_page $(ARGS)
-
-scrape: build                            ## what /metrics of 20,000 topics costs; ARGS="--topics 2000" for a short run
-	$(BIN)/python -m perf.scrape.run $(ARGS)
-
-tools-bench: build                       ## tail, to-file and relay beside the load client and the disk; ARGS="--rounds 5"
-	$(BIN)/python -m perf.tools.run $(ARGS)
-
-scale: build                             ## starts, changes and statistics with 20,000 topics
-	$(BIN)/python -m perf.scale.run $(ARGS)
-
-lookupd-bench: build                     ## the lookup server with 10,000 nodes; ARGS="--watch", or "path/to/nsqlookupd"
-	$(BIN)/python -m perf.lookupd.run $(ARGS)
-
-start: build                             ## from the start to the first answer, and idle memory; ARGS="'dist/nsqc serve'" for others
-	$(BIN)/python -m perf.start $(ARGS)
+# Other names of benches.
+bench: bench-micro
+sizes load log-bench stalls scale scrape transports access-bench admin-bench lookupd-bench tools-bench start: FORCE
+	@$(MAKE) --no-print-directory bench-$(@:-bench=)
+.PHONY: FORCE
 
 pages: build                             ## docs/options.md, and the tables in lookupd.md, admin.md and metrics.md
 	$(BIN)/python -m nsqc.commands.pages docs
@@ -260,7 +237,7 @@ release: $(VENV)/.packaging $(VENV)/.delivery  ## everything for a version in di
 	@test -n "$(SIGNING_KEY)" || echo "dist/release/SHA256SUMS is not signed: make release SIGNING_KEY=FILE"
 
 package-test: $(VENV)/.testing $(VENV)/.delivery bin dist/.wheel-$(WHEEL)  ## executable, wheel, units and Debian package, installed and run
-	$(BIN)/python -m pytest tests/packaging $(if $(filter here,$(WHEEL)),-m "not old_systems") $(ARGS)
+	$(BIN)/python -m pytest tests/packaging --ignore=tests/packaging/test_old_system.py $(if $(filter here,$(WHEEL)),-m "not old_systems") $(ARGS)
 
 old-test: $(VENV)/.testing deb           ## executable and Debian package in an older Debian; needs root and debootstrap
 	@command -v debootstrap >/dev/null || { echo "an older Debian is made by debootstrap (Debian: apt-get install debootstrap)"; exit 1; }

@@ -10,19 +10,22 @@ from hypothesis import settings
 
 from tests.support.daemon import Daemon
 
-# Files whose tests run in one process each, in order: those of a group share a Spark session, or start Java themselves and
-# would slow down each other; and two players of scenarios would take each other's ports. By file, because only the path of a
-# test is known where tests are distributed.
+# Files that run in one process, in order: those of a group share a Spark session, or start Java themselves and would slow
+# down each other; and two players of scenarios would take each other's ports. By file, because only the path of a test is
+# known where tests are distributed. Longest first.
 GROUPS = {
     "spark": ("firsthour/test_data.py", "spark/test_sink.py", "spark/test_stream.py", "spark/test_parsing.py"),
     "jobs": ("spark/test_jobs.py", "spark/test_jobs_logs.py", "spark/test_log.py"),
-    "deb": ("packaging/test_deb.py", "packaging/test_rpm.py", "packaging/test_release.py"),   # builds of packages share a folder
     "scenarios": ("conformance/test_conformance.py", "conformance/lookupd/test_lookupd.py"),
+    "deb": ("packaging/test_deb.py", "packaging/test_rpm.py", "packaging/test_release.py"),   # their builds share a folder
 }
-# Tests of ten seconds and more come first: at the end the other processes would wait for them.
-LONG = ("tests/conformance/", "tests/crash/", "tests/firsthour/", "tests/operations/", "tests/perf/", "tests/power/test_log.py",
-        "tests/e2e/test_log_damage.py", "tests/e2e/test_log_model.py", "tests/e2e/test_restart.py",
-        "tests/e2e/test_kill.py", "tests/e2e/test_scale.py")
+# Files whose tests take seconds each: these are distributed one by one, and first, or other processes would wait for them at
+# the end. Other files run as a whole, so that each starts its shared daemons once; of these, LATER are the shortest.
+LONG = ("tests/crash/", "tests/firsthour/", "tests/packaging/", "tests/operations/", "tests/perf/", "tests/power/",
+        "tests/client/test_types.py",
+        *(f"tests/e2e/test_{name}.py" for name in ("clients", "creation", "ends", "kill", "log_damage", "log_model", "restart")),
+        "tests/spark/test_log_faults.py")
+LATER = ("tests/wire/", "tests/options/", "tests/store/", "tests/test_")
 TREE = Path(__file__).parent.parent
 
 # On a busy machine an example may take any time; speed belongs to perf/.
@@ -43,9 +46,31 @@ def pytest_configure():
         raise pytest.UsageError(f"NSQC_BUILD={wanted}: run the tests in build/{wanted}/tree, as `make {wanted}-test` does")
 
 
+# Fixtures that start processes; what uses none of them is quick.
+PROCESSES = {"daemon", "driver", "job", "log_node", "node", "nodes", "nsqd", "run", "spark", "start", "started", "tools"}
+# What a file imports to start some itself.
+STARTERS = {"COMMAND", "Daemon", "Forks", "LookupServer", "Popen", "multiprocessing", "subprocess"}
+# Of the rest, `make check` runs these.
+CHECKED = ("tests/conformance/test_conformance.py::test_all_scenarios[memory]", "tests/e2e/test_messages.py",
+           "tests/tools/test_tail.py", "tests/client/test_producer.py")
+GROUP_OF = {f"tests/{file}": group for group, files in GROUPS.items() for file in files}
+
+
 def pytest_collection_modifyitems(items):
-    """Single tests start in this order, after the groups."""
-    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+    """Tests start in this order: groups, those that take long, other files, short ones."""
+    groups = [*GROUPS]
+
+    def place(item: pytest.Item) -> int:
+        group = GROUP_OF.get(item.nodeid.partition("::")[0])
+        if group:
+            return groups.index(group)
+        return len(groups) + (0 if item.nodeid.startswith(LONG) else 2 if item.nodeid.startswith(LATER) else 1)
+
+    items.sort(key=place)
+    for item in items:
+        if item.nodeid.startswith(CHECKED) or not (
+                PROCESSES & set(item.fixturenames) or STARTERS & vars(item.module).keys() or item.nodeid.startswith((*LONG, "tests/e2e/"))):
+            item.add_marker("check")
 
 
 @pytest.hookimpl(trylast=True)
@@ -57,18 +82,18 @@ def pytest_runtest_teardown():
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Distributes groups as a whole, the largest first, and other tests one by one.
+    """Distributes groups and files as a whole, in the order above, and the tests of LONG one by one.
 
     With pytest 9.2, xdist's own loadgroup ignores groups silently (pytest-xdist #1386).
     """
     from xdist.scheduler import LoadScopeScheduling
 
-    group_of = {f"tests/{file}": group for group, files in GROUPS.items() for file in files}
-
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return group_of.get(nodeid.partition("::")[0], nodeid)
+            file = nodeid.partition("::")[0]
+            return GROUP_OF.get(file) or (nodeid if file.startswith(LONG) else file)
 
+    config.option.loadscopereorder = False      # else those with most tests come first
     return Scheduling(config, log)
 
 

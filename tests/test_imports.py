@@ -1,6 +1,7 @@
 """Imports go down only, as docs/design.md has it, and a start imports nothing that it can do without."""
 
 import ast
+import functools
 import importlib.util
 import re
 import sys
@@ -67,7 +68,10 @@ def cython_imports(path: Path) -> Iterator[tuple[str, str]]:
                 yield name.split()[0], ""
 
 
-USES = {path: set(imported(path)) for path in FILES}
+@functools.cache
+def uses(path: Path) -> frozenset[str]:
+    """All that a file imports."""
+    return frozenset(imported(path))
 
 
 # ---------------------------------------------------------------------- rooms
@@ -107,7 +111,7 @@ def test_imports_go_down_only(room):
     paths = [path for path in FILES if room_of(module_of(path)) == room]
     assert paths
     allowed = MAY_IMPORT[room] | {room, "nsqc"}
-    upward = {f"{path.relative_to(ROOT)} imports {used}" for path in paths for used in USES[path]
+    upward = {f"{path.relative_to(ROOT)} imports {used}" for path in paths for used in uses(path)
               if used.split(".")[0] in TREES and room_of(used) not in allowed}
     assert sorted(upward) == []
 
@@ -135,7 +139,7 @@ def test_the_walk_finds_imports_of_every_form(tmp_path):
     assert list(python_imports(path)) == [("a.b", ""), ("t", ""), ("e", "f"), ("e", "h")]
     assert list(python_imports(path, types=False)) == [("a.b", ""), ("e", "f"), ("e", "h")]
     # Everything that is compiled imports something of ours, so a walk that finds nothing there would be seen.
-    assert all(any(name.startswith("nsqc.") for name in USES[PACKAGE / "tcp" / f"connection{suffix}"])
+    assert all(any(name.startswith("nsqc.") for name in uses(PACKAGE / "tcp" / f"connection{suffix}"))
                for suffix in (".pyx", ".pxd"))
 
 
@@ -143,12 +147,12 @@ def test_the_walk_finds_imports_of_every_form(tmp_path):
 def test_the_core_knows_no_edges(room):
     for path in FILES:
         if room_of(module_of(path)) == room:
-            assert not {name.split(".")[0] for name in USES[path]} & EDGES, path
+            assert not {name.split(".")[0] for name in uses(path)} & EDGES, path
 
 
 def test_the_package_itself_imports_little():
     """importlib only in a checkout."""
-    assert USES[PACKAGE / "__init__.py"] == {"sys", "os", "importlib.machinery", "importlib.util"}
+    assert uses(PACKAGE / "__init__.py") == {"sys", "os", "importlib.machinery", "importlib.util"}
 
 
 # ---------------------------------------------------------------------- the start

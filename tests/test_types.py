@@ -7,8 +7,6 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parent.parent
 FILES = sorted(path for path in (ROOT / "nsqc").rglob("*") if path.suffix in (".py", ".pyi"))
 REASON = re.compile(r"#.*\bAny: \w")
@@ -27,9 +25,9 @@ def without_reason(source: str) -> Iterator[int]:
             yield number
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_any_has_a_reason(path):
-    assert [f"{path.relative_to(ROOT)}:{number}" for number in without_reason(path.read_text())] == []
+def test_any_has_a_reason():
+    assert len(FILES) > 400
+    assert [f"{path.relative_to(ROOT)}:{number}" for path in FILES for number in without_reason(path.read_text())] == []
 
 
 def test_what_counts_as_a_reason():

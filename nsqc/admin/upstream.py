@@ -116,11 +116,13 @@ class HttpNodes:
         """See Nodes."""
         each = self._each.setdefault(address, asyncio.Semaphore(PER_NODE))
         async with each, self._all:
+            over_http = address not in self._https      # others may learn of the port while this one is answered
             answer = await self._tried(address, ask)
             port = _https_port(answer)
-            if port and address not in self._https:
-                self._https[address] = f"{address.rpartition(':')[0]}:{port}"
-                self._drop(address)     # these speak HTTP
+            if port and over_http:
+                if address not in self._https:
+                    self._https[address] = f"{address.rpartition(':')[0]}:{port}"
+                    self._drop(address)     # these speak HTTP
                 answer = await self._tried(address, ask)
             return answer
 
@@ -152,9 +154,11 @@ class HttpNodes:
         return None
 
     async def _dial(self, address: str) -> _Connection:
-        there = self._https.get(address)
-        context = None if there is None else (self._tls or ssl.create_default_context())
-        return await self._dialer.connect(lambda: _Connection(self._loop), there or address, self._connect_s, context)
+        place = self._https.get(address, address)
+        context = None if place == address else (self._tls or ssl.create_default_context())
+        connection = await self._dialer.connect(lambda: _Connection(self._loop), place, self._connect_s, context)
+        connection.place = place
+        return connection
 
     async def _exchange(self, connection: _Connection, address: str, ask: Ask) -> Answer:
         try:
@@ -163,7 +167,9 @@ class HttpNodes:
             connection.abort()
             raise
         idle = self._idle.setdefault(address, deque())
-        if connection.is_open and len(idle) < IDLE_PER_NODE:
+        # One that speaks HTTP is of no use once the node is known to want HTTPS.
+        is_usable = connection.is_open and connection.place == self._https.get(address, address)
+        if is_usable and len(idle) < IDLE_PER_NODE:
             connection.since = self._loop.time()
             idle.append(connection)
         else:
@@ -193,6 +199,7 @@ class _Connection(Caller):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.is_open = False
+        self.place = ""         # the HOST:PORT that it was dialled by
         self.since = 0.0        # loop time since which it is idle
         self._loop = loop
         self._transport: asyncio.Transport | None = None

@@ -65,10 +65,6 @@ def wrong(stored, number: int) -> bytes:
     return f"nsqc_{stored.id}_{number:043d}".encode()
 
 
-def run(work):
-    return asyncio.run(work())
-
-
 def test_a_flood_costs_one_check_at_a_time(made, monkeypatch):
     """And those of an address that has sent wrong ones have to wait, while known clients go on."""
     monkeypatch.setattr(verifier, "FIRST_DELAY_S", 1000.0)
@@ -99,7 +95,7 @@ def test_a_flood_costs_one_check_at_a_time(made, monkeypatch):
             task.cancel()
         checked.close()
 
-    run(work)
+    asyncio.run(work())
 
 
 def test_a_wrong_token_is_remembered(made, monkeypatch):
@@ -116,7 +112,7 @@ def test_a_wrong_token_is_remembered(made, monkeypatch):
         assert checked.checks == 1
         checked.close()
 
-    run(work)
+    asyncio.run(work())
 
 
 def test_caches_are_bounded(made, monkeypatch):
@@ -132,7 +128,7 @@ def test_caches_are_bounded(made, monkeypatch):
         assert len(checked._addresses) <= 4
         checked.close()
 
-    run(work)
+    asyncio.run(work())
 
 
 def test_tokens_are_not_kept(made):
@@ -143,7 +139,7 @@ def test_tokens_are_not_kept(made):
         assert made[0] not in repr(vars(checked))
         checked.close()
 
-    run(work)
+    asyncio.run(work())
 
 
 # ---------------------------------------------------------------------- of a real daemon

@@ -1,12 +1,15 @@
 """nsqadmin's API as it was recorded (keys and their order, words, orders of checks), against real nodes."""
 
+import asyncio
 import json
+import ssl
 import threading
 import zlib
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from nsqc.admin.upstream import Ask, HttpNodes
 from nsqc.options.admin import AdminOptions, unusable
 from tests.admin.conftest import address
 from tests.support.daemon import wait_until
@@ -303,6 +306,20 @@ def test_a_node_that_wants_tls(cluster, tmp_path):
     node = cluster.node("--tls-required=true", f"--tls-cert={folder}/server.pem", f"--tls-key={folder}/server.key")
     admin = cluster.admin("--http-client-tls-insecure-skip-verify", source=f"--nsqd-http-address=127.0.0.1:{node.http_port}")
     assert admin.get("/api/topics") == {"topics": [], "message": ""}
+
+
+def test_a_node_that_wants_tls_asked_by_several_at_once(daemon, tmp_path):
+    """The first learns of its port, and the others have been refused by then."""
+    folder = make_certificates(tmp_path)
+    node = daemon("--tls-required=true", f"--tls-cert={folder}/server.pem", f"--tls-key={folder}/server.key")
+
+    async def ask() -> list[int]:
+        nodes = HttpNodes(asyncio.get_running_loop(), connect_s=WAIT_SECONDS, request_s=WAIT_SECONDS,
+                          tls=ssl._create_unverified_context())
+        asked = [nodes.ask(f"127.0.0.1:{node.http_port}", Ask("GET", "/stats?format=json")) for _ in range(5)]
+        return [answer.status for answer in await asyncio.gather(*asked)]
+
+    assert asyncio.run(ask()) == [200] * 5
 
 
 @pytest.mark.parametrize("options, reason", [

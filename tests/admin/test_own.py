@@ -4,7 +4,6 @@ import http.client
 import json
 import os
 import signal
-import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
@@ -16,6 +15,7 @@ from nsqc.admin.attention import Finding, look
 from nsqc.admin.history import MOST_SERIES, SLOTS, History
 from nsqc.admin.model import ChannelRow, Moment, NodeRow, TopicRow
 from tests.admin.conftest import address
+from tests.support import network
 from tests.support.daemon import wait_until
 
 API = "/api/v1"
@@ -263,13 +263,7 @@ def test_an_access_file(cluster, two, tmp_path):
 
 @pytest.fixture
 def outside():
-    """An address of this machine that is not a loopback one."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        try:
-            sock.connect(("192.0.2.1", 9))      # sends nothing
-        except OSError:
-            pytest.skip("this machine has no network")
-        return sock.getsockname()[0]
+    return network.outside()
 
 
 def test_other_machines_read_no_messages(cluster, two, outside):

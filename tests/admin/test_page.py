@@ -8,13 +8,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from playwright import sync_api as playwright
 
 from tests.admin.conftest import address
 from tests.admin.test_own import log_topic, seen
 from tests.support.daemon import wait_until
 from tests.support.patience import WAIT_SECONDS
 
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright, of the extra test")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium, of Debian's package chromium (apt-get install chromium)")
 

@@ -31,6 +31,13 @@ class FileSystem:
         return os.statvfs_result((4096, 4096, self.size // 4096, 0, self.free // 4096, 0, 0, 0, 0, 255))
 
 
+@pytest.fixture(autouse=True)
+def often(monkeypatch):
+    """Asks twenty times as often as a daemon."""
+    monkeypatch.setattr(space_module, "EVERY_S", space_module.EVERY_S / 20)
+    monkeypatch.setattr(space_module, "LOW_EVERY_S", space_module.LOW_EVERY_S / 20)
+
+
 def watch(tmp_path, limit, system, scenario):
     """Runs scenario(watch, space, log) with a watch that has asked once."""
 

@@ -28,7 +28,8 @@ def handled(node, work, middleware) -> None:
 
 
 def test_prometheus(daemon, work):
-    client = pytest.importorskip("prometheus_client")
+    import prometheus_client as client
+
     registry, node = client.CollectorRegistry(), daemon()
     handled(node, work, prometheus("t", "c", registry))
     prometheus("t2", "c", registry)     # a second worker of the process
@@ -40,7 +41,7 @@ def test_prometheus(daemon, work):
 
 
 def test_opentelemetry(daemon, work):
-    sdk = pytest.importorskip("opentelemetry.sdk.trace")
+    from opentelemetry.sdk import trace as sdk
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 

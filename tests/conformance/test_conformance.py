@@ -24,13 +24,14 @@ PATIENCE = 40
 HASTE = 0.3
 
 
-def play(only: str, *flags: str, folder: Path = HERE / "scenarios",
-         patience: float = PATIENCE) -> tuple[set[str], set[str], str]:
+def play(only: str, *flags: str, folder: Path = HERE / "scenarios", patience: float = PATIENCE,
+         ways: tuple[str, ...] = ("--forked",)) -> tuple[set[str], set[str], str]:
     """Names that passed, names that failed or were skipped, and what the player printed."""
     command = " ".join([sys.executable, "-m", "nsqc", "serve", *flags])
     done = subprocess.run(
         [sys.executable, HERE / "replay.py", "--server", command, "--only", only, "--jobs", str(JOBS),
-         "--patience", str(patience), "--dir", folder, "--verbose"], capture_output=True, text=True, timeout=RUN_SECONDS)
+         "--patience", str(patience), "--dir", folder, "--verbose", *ways],
+        capture_output=True, text=True, timeout=RUN_SECONDS)
     outcomes = {name: word for word, name in LINE.findall(done.stdout)}
     assert outcomes, done.stdout + done.stderr
     passed = {name for name, word in outcomes.items() if word == "ok"}
@@ -70,7 +71,7 @@ def expected() -> dict[str, str]:
 
 @pytest.mark.parametrize("storage", ["memory", "log"])
 def test_all_scenarios(storage, expected, capsys, tmp_path):
-    """Slow: 280 scenarios, each with a server of its own, many with times to wait for."""
+    """Each scenario has a server of its own, many have times to wait for."""
     if storage == "log":
         expected = expected | listed("expected-log.toml")
     others, these = divided(tmp_path, expected.keys())
@@ -97,3 +98,9 @@ def test_with_nsqds_flush_rule(scenario, expected):
 def test_all_of_buffering_with_nsqds_flush_rule():
     _, failed, printed = play("buffering/*", "--output-buffer-flush=timeout")
     assert failed == set(), differences(printed, failed)
+
+
+def test_servers_that_a_command_starts(expected):
+    """All others are forked."""
+    passed, failed, printed = play("process/*", ways=())
+    assert len(passed) > 5 and failed <= expected.keys(), printed

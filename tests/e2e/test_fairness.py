@@ -1,4 +1,4 @@
-"""Whatever one client does, the others are served. `make stalls` measures; these tests catch stalls of seconds."""
+"""Whatever one client does, the others are served. `make bench-stalls` measures; these tests catch stalls of seconds."""
 
 import http.client
 import re

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.support.counting import consume, numbered, publish
+from tests.support.counting import consume, numbered
 from tests.support.daemon import Client, Daemon, wait_until
 
 MANY = 50_000
@@ -46,7 +46,7 @@ class Case:
     def in_flight(self, count: int, bodies: list[bytes]) -> list[bytes]:
         """Messages from disk in flight to a client that accepts no more; their ids."""
         self.make("t", "c")
-        publish(self.node, "t", bodies)
+        self.node.publish("t", *bodies)
         client = self.node.connect()
         self.clients.append(client)
         client.sub("t", "c", count)
@@ -75,7 +75,7 @@ def synced() -> None:
 def first_channel(case: Case) -> Wanted:
     case.make("t")
     bodies = numbered(MANY)
-    publish(case.node, "t", bodies)
+    case.node.publish("t", *bodies)
     case.node.post("/channel/create?topic=t&channel=c")
     case.drained()
     return {"c": bodies}
@@ -85,7 +85,7 @@ def paused_backlog(case: Case, *channels: str) -> list[bytes]:
     case.make("t", *channels)
     case.node.post("/topic/pause?topic=t")
     bodies = numbered(MANY)
-    publish(case.node, "t", bodies)
+    case.node.publish("t", *bodies)
     return bodies
 
 
@@ -131,12 +131,12 @@ def topic_emptied(case: Case) -> Wanted:
     """Messages in the channel stay, and so do those published later."""
     case.make("t", "c")
     before, between, after = numbered(FEW, "a"), numbered(FEW, "b"), numbered(FEW, "c")
-    publish(case.node, "t", before)
+    case.node.publish("t", *before)
     wait_until(lambda: case.node.channel("t", "c")["depth"] == FEW)
     case.node.post("/topic/pause?topic=t")
-    publish(case.node, "t", between)
+    case.node.publish("t", *between)
     case.node.post("/topic/empty?topic=t")
-    publish(case.node, "t", after)
+    case.node.publish("t", *after)
     case.node.post("/topic/unpause?topic=t")
     case.drained()
     return {"c": before + after}
@@ -163,7 +163,7 @@ def healed_after_a_full_disk(case: Case) -> Wanted:
     """The channel's file cannot grow in the middle of the drain, and later it can."""
     case.make("t")
     bodies = numbered(MANY)
-    publish(case.node, "t", bodies)
+    case.node.publish("t", *bodies)
     limit_file_size(case.node.pid, 200_000)
     case.node.post("/channel/create?topic=t&channel=c")
     wait_until(lambda: case.node.http("GET", "/ping")[0] == 500, "the drain to fail")

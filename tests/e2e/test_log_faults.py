@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from perf.programs import program
-from tests.support.counting import consume, consume_all, numbered, publish
+from tests.support.counting import consume, consume_all, numbered
 from tests.support.daemon import Daemon, batch, wait_until
 from tests.support.patience import WAIT_SECONDS
 from tests.support.power.disk import Chance, Disk, Some, other_boot
@@ -309,7 +309,7 @@ def test_deletes_while_the_journal_is_slow(daemon, tmp_path, deleted):
 @pytest.mark.parametrize("call", ["empty?", "seek?to=end&"])
 def test_a_move_that_the_disk_refuses_says_so_and_is_final_once_it_is_written(traced, call):
     node, trace = traced()
-    publish(node, "t", numbered(5))
+    node.publish("t", *numbered(5))
     trace.fail("write", errno.EROFS, times=ALWAYS)
     status, text = node.http("POST", f"/channel/{call}topic=t&channel=c")
     assert (status, text) == (503, b'{"message":"FAILED - Read-only file system"}')

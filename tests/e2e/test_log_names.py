@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from tests.support.counting import consume, numbered, publish
+from tests.support.counting import consume, numbered
 from tests.support.daemon import wait_until
 
 LOG = ("--topic-storage=log", "--max-bytes-per-file=300")
@@ -24,7 +24,7 @@ def killed(daemon):
     node.post("/topic/create?topic=t")
     node.post("/channel/create?topic=t&channel=c")
     for begin in range(0, COUNT, 20):
-        publish(node, "t", numbered(COUNT)[begin:begin + 20])       # a segment
+        node.publish("t", *numbered(COUNT)[begin:begin + 20])       # a segment
     node.kill()
     return node
 

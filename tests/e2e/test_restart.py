@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from tests.support.counting import consume, numbered, publish
+from tests.support.counting import consume, numbered
 from tests.support.daemon import batch, wait_until
 from tests.support.patience import WAIT_SECONDS
 from tests.support.ports import free_port, kept
@@ -427,7 +427,7 @@ def test_a_full_disk_empties_through_a_consumer(daemon):
     """A channel that cannot write delivers from memory; what waits in the topic follows, though the disk stays full."""
     node = daemon("--mem-queue-size=0", preexec=lambda: signal.signal(signal.SIGXFSZ, signal.SIG_IGN))
     bodies = numbered(20_000, size=200)
-    publish(node, "t", bodies)
+    node.publish("t", *bodies)
     resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
     node.post("/channel/create?topic=t&channel=c")
     wait_until(lambda: node.http("GET", "/ping")[0] == 500, "the drain to fail")

@@ -14,6 +14,7 @@ from nsqc.lookupd import router as lookupd_router
 from nsqc.options.declared import OptionError, Options, Settings, check
 from nsqc.options.lookupd import resolve as resolve_lookupd
 from tests.httpd.wire import Wire
+from tests.support import network
 from tests.support.lookupd import LookupServer
 
 # What nsqd 1.3.0 and nsqlookupd 1.3.0 answer.
@@ -41,13 +42,7 @@ LOCAL = [(method, path) for method, path, route in DAEMON if route.need.local]
 
 @pytest.fixture(scope="module")
 def outside():
-    """An address of this machine that is not a loopback one."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        try:
-            sock.connect(("192.0.2.1", 9))      # sends nothing
-        except OSError:
-            pytest.skip("this machine has no network")
-        return sock.getsockname()[0]
+    return network.outside()
 
 
 class Elsewhere:

@@ -1,6 +1,7 @@
 """What the arguments of log lines are, taken from the formats: those of the source itself, too."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -16,6 +17,7 @@ CALL = re.compile(rf"\blog\.(?:{'|'.join(LEVELS)})\(\s*((?:\"(?:[^\"\\]|\\.)*\"\
 NAMED = re.compile(r"(?i)\b(topic|channel|client)\($")
 
 
+@functools.cache
 def formats() -> list[tuple[str, str]]:
     """The place and the format of every line that the servers log; the format is empty where it is not a literal."""
     found = []
@@ -35,21 +37,18 @@ def formats() -> list[tuple[str, str]]:
     return found
 
 
-FORMATS = formats()
-
-
 def test_the_formats_are_found():
-    assert len(FORMATS) > 130
-    assert {"tcp/connection.pyx", "daemon.py", "lookupd/commands.py", "store/log/cursor.pyx"} <= {p for p, _ in FORMATS}
+    assert len(formats()) > 130
+    assert {"tcp/connection.pyx", "daemon.py", "lookupd/commands.py", "store/log/cursor.pyx"} <= {p for p, _ in formats()}
 
 
 def test_every_format_is_a_literal():
     """What clients send must be an argument; and lines that repeat are told by their format."""
-    assert [place for place, text in FORMATS if not text] == []
+    assert [place for place, text in formats() if not text] == []
 
 
 def test_what_is_named_is_a_field():
-    for place, text in FORMATS:
+    for place, text in formats():
         arguments = [match for match in re.finditer(ARGUMENT, text) if match[0] != "%%"]
         names = {index: name for name, index in marks_of(text)}
         for index, match in enumerate(arguments):
@@ -58,7 +57,7 @@ def test_what_is_named_is_a_field():
 
 
 def test_formats_have_as_many_marks_as_arguments():
-    for place, text in FORMATS:
+    for place, text in formats():
         count = len([match for match in re.findall(ARGUMENT, text) if match != "%%"])
         assert all(index < count for _, index in marks_of(text)), place
         assert text % tuple("1" if kind[-1] in "sr" else 1 for kind in re.findall(ARGUMENT, text) if kind != "%%")

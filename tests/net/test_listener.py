@@ -52,10 +52,6 @@ def log(log_lines):
     return log_lines[0]
 
 
-def run(scenario) -> None:
-    uvloop.run(scenario)
-
-
 def endpoint(listener: Listener):
     return listener.address if listener.port < 0 else ("127.0.0.1", listener.port)
 
@@ -96,7 +92,7 @@ def test_from_start_to_close(tmp_path, log_lines, unix):
         assert [line.rpartition("INFO: ")[2] for line in lines()] == [
             f"TCP: listening on {listener.address}", f"TCP: closing {listener.address}"]
 
-    run(scenario())
+    uvloop.run(scenario())
     assert not (tmp_path / "sock").exists()
 
 
@@ -118,7 +114,7 @@ def test_the_file_of_an_inherited_socket_stays(tmp_path, log):
         await started(listener, log)
         listener.close()
 
-    run(scenario())
+    uvloop.run(scenario())
     assert (tmp_path / "sock").exists()
 
 
@@ -155,7 +151,7 @@ def test_paused_listeners_keep_clients_waiting(log_lines):
         listeners.stop()
         assert sum("accepting stops at 7 connections" in line for line in lines()) == 1
 
-    run(scenario())
+    uvloop.run(scenario())
 
 
 def test_limits_pause_and_resume(log):
@@ -176,7 +172,7 @@ def test_limits_pause_and_resume(log):
         listener.close()
         listeners.stop()
 
-    run(scenario())
+    uvloop.run(scenario())
 
 
 @pytest.mark.parametrize("limits,clients,counted", [

@@ -1,4 +1,4 @@
-"""Executable and Debian package in an older Debian, which `make old-test` downloads; `make package-test` skips this."""
+"""Executable and Debian package in an older Debian, which `make old-test` downloads."""
 
 import os
 import re

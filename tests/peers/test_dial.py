@@ -46,11 +46,6 @@ def make(calls):
     return made
 
 
-def run(work):
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(work())
-
-
 def test_the_next_endpoint_is_tried_if_one_refuses(monkeypatch, make, calls):
     with socket.create_server(("127.0.0.1", 0)) as door, socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
@@ -69,7 +64,7 @@ def test_the_next_endpoint_is_tried_if_one_refuses(monkeypatch, make, calls):
             with pytest.raises(ConnectionRefusedError):
                 await dialer.connect(make, "some.name:1", 5)
 
-        run(work)
+        uvloop.run(work())
     assert [call.aborted for call in calls] == [True, True, True]
 
 
@@ -94,7 +89,7 @@ def test_an_endpoint_that_swallows_packets_uses_only_its_share(monkeypatch, make
             assert call.transport.get_extra_info("peername") == door.getsockname()
             call.abort()
 
-        run(work)
+        uvloop.run(work())
         for filler in fillers:
             filler.close()
 
@@ -128,7 +123,7 @@ def test_a_resolver_that_hangs_is_asked_once_and_nobody_waits_for_it(monkeypatch
         await dialer.resolve("slow.example:1", socket.SOCK_STREAM)
         assert asked == ["slow.example"] * 2
 
-    run(work)
+    uvloop.run(work())
 
 
 def test_an_answer_after_the_end_of_the_loop_is_nobodys(monkeypatch):
@@ -152,7 +147,7 @@ def test_an_answer_after_the_end_of_the_loop_is_nobodys(monkeypatch):
                 await dialer.resolve("slow.example:1", socket.SOCK_STREAM)
         threads.extend(thread for thread in threading.enumerate() if thread.name == "nsqc-resolver")
 
-    run(work)
+    uvloop.run(work())
     assert threads
     answer.set()
     for thread in threads:
@@ -167,7 +162,7 @@ def test_numbers_need_no_resolver():
         assert await dialer.resolve("127.0.0.1:1", socket.SOCK_STREAM) == [(socket.AF_INET, ("127.0.0.1", 1))]
         assert not [thread for thread in threading.enumerate() if thread.name == "nsqc-resolver"]
 
-    run(work)
+    uvloop.run(work())
 
 
 def test_names_that_do_not_exist():
@@ -177,4 +172,4 @@ def test_names_that_do_not_exist():
             with pytest.raises((OSError, ValueError)):
                 await dialer.resolve(address, socket.SOCK_STREAM)
 
-    run(work)
+    uvloop.run(work())

@@ -12,7 +12,7 @@ import struct
 import pytest
 
 from tests.power.test_log import disks
-from tests.support.counting import consume, numbered, publish
+from tests.support.counting import consume, numbered
 from tests.support.daemon import wait_until
 from tests.support.power.disk import Chance, Disk, contents
 from tests.support.power.trace import Trace
@@ -54,7 +54,7 @@ def test_what_was_synced_is_delivered(daemon, tmp_path, channels):
     for channel in channels:
         node.post(f"/channel/create?topic=t&channel={channel}")
     node.post("/topic/pause?topic=t")
-    publish(node, "t", numbered(COUNT))
+    node.publish("t", *numbered(COUNT))
     node.post("/topic/unpause?topic=t")
     meta = data / META
     wait_until(lambda: meta.exists() and meta.read_text().startswith("0\n"), "the topic's positions to be written")

@@ -50,14 +50,6 @@ def where(*nodes: Daemon) -> list[str]:
     return [f"--nsqd={address(*nodes)}", f"--http={','.join(f'127.0.0.1:{one.http_port}' for one in nodes)}"]
 
 
-def publish(node: Daemon, topic: str, *bodies: bytes) -> None:
-    """Each with a timestamp of its own."""
-    client = node.connect()
-    for body in bodies:
-        client.pub(topic, body)
-    client.close()
-
-
 def bodies_of(node: Daemon, topic: str) -> list[bytes]:
     """Everything in a log, in its order."""
     text = node.http("GET", f"/topic/log?topic={topic}")[1]
@@ -83,7 +75,7 @@ def lag(job, topic: str, *words: str) -> list[dict]:
 
 
 def test_replay_of_a_range_of_offsets(job, spark, log_node, topic):
-    publish(log_node, topic, *(b"%d" % number for number in range(20)))
+    log_node.publish(topic, *(b"%d" % number for number in range(20)), size=1)
     to = f"--topic={topic}-again"
     told = job("replay", f"--from-topic={topic}", to, *where(log_node), "--from-offset=5", "--to-offset=15", "--create")
     assert told.startswith(f"published 10 messages to {topic}-again in ")
@@ -94,15 +86,15 @@ def test_replay_of_a_range_of_offsets(job, spark, log_node, topic):
 
 
 def test_replay_of_a_time_range_of_two_nodes(job, spark, log_node, second, topic):
-    publish(log_node, topic, *(b"a%d" % number for number in range(10)))
-    publish(second, topic, *(b"b%d" % number for number in range(10)))
+    log_node.publish(topic, *(b"a%d" % number for number in range(10)), size=1)
+    second.publish(topic, *(b"b%d" % number for number in range(10)), size=1)
     time.sleep(0.01)
     start = time.time()
-    publish(second, topic, *(b"b%d" % number for number in range(10, 15)))
-    publish(log_node, topic, *(b"a%d" % number for number in range(10, 15)))
+    second.publish(topic, *(b"b%d" % number for number in range(10, 15)), size=1)
+    log_node.publish(topic, *(b"a%d" % number for number in range(10, 15)), size=1)
     time.sleep(0.01)
     end = time.time()
-    publish(log_node, topic, b"a15")
+    log_node.publish(topic, b"a15", size=1)
     span = [f"--{name}={time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(at))}.{int(at % 1 * 1e6):06d}"
             for name, at in (("from", start), ("to", end))]
     for number, words in enumerate(([], ["--speed=1000"], ["--rate=100000"])):
@@ -115,8 +107,8 @@ def test_replay_of_a_time_range_of_two_nodes(job, spark, log_node, second, topic
 
 
 def test_by_nsqlookupd(job, spark, log_node, second, lookupd, topic, tmp_path):
-    publish(log_node, topic, b"a0", b"a1")
-    publish(second, topic, b"b0")
+    log_node.publish(topic, b"a0", b"a1", size=1)
+    second.publish(topic, b"b0", size=1)
     second.post(f"/channel/create?topic={topic}&channel=c&from=beginning")
     found = f"--nsqlookupd={lookupd(log_node, second)}"
     (row,) = lag(job, topic, found)
@@ -152,8 +144,8 @@ def test_by_https(job, spark, daemon, topic, tmp_path):
 
 
 def test_a_log_that_cannot_be_replayed(job, log_node, second, topic):
-    publish(log_node, topic, b"0", b"1")
-    publish(second, topic, b"0")
+    log_node.publish(topic, b"0", b"1", size=1)
+    second.publish(topic, b"0", size=1)
     in_memory(log_node, f"{topic}-mem")
     one, both = where(log_node), where(log_node, second)
     a, b = address(log_node), address(second)
@@ -179,7 +171,7 @@ def test_a_log_that_cannot_be_replayed(job, log_node, second, topic):
 
 
 def test_a_node_by_two_names_is_counted_once(log_node, topic):
-    publish(log_node, topic, b"0", b"1")
+    log_node.publish(topic, b"0", b"1", size=1)
     names = [f"{host}:{log_node.tcp_port}" for host in ("127.0.0.1", "localhost")]
     notes = []
     found = logs.fixed(Cluster({"nsqd": ",".join(names)}, (f"127.0.0.1:{log_node.http_port}", f"localhost:{log_node.http_port}"),
@@ -200,8 +192,8 @@ def archived(folder: Path):
 def test_an_archive_of_a_log(job, spark, log_node, second, topic, tmp_path):
     folder = tmp_path / "archive"
     words = ["archive", folder, f"--topic={topic}", *where(log_node, second), "--until-idle", "--no-compact"]
-    publish(log_node, topic, *(b"a%d" % number for number in range(30)))
-    publish(second, topic, *(b"b%d" % number for number in range(20)))
+    log_node.publish(topic, *(b"a%d" % number for number in range(30)), size=1)
+    second.publish(topic, *(b"b%d" % number for number in range(20)), size=1)
     told = job(*words, "--batch-rows=40", "--create")
     assert "batch 0: 40 messages in " in told and "archived 50 messages in " in told
     assert not log_node.stats(topic)["channels"]
@@ -210,7 +202,7 @@ def test_an_archive_of_a_log(job, spark, log_node, second, topic, tmp_path):
     commits = folder / "_state" / "checkpoint" / "commits"
     for path in (commits / "1", commits / ".1.crc"):
         path.unlink()
-    publish(second, topic, *(b"b%d" % number for number in range(20, 25)))
+    second.publish(topic, *(b"b%d" % number for number in range(20, 25)), size=1)
     told = job(*words)
     assert "batch 1 is in the archive already" in told and "archived 5 messages in " in told
     rows = archived(folder)
@@ -219,7 +211,7 @@ def test_an_archive_of_a_log(job, spark, log_node, second, topic, tmp_path):
     assert found == sorted([(address(log_node), number, b"a%d" % number) for number in range(30)]
                            + [(address(second), number, b"b%d" % number) for number in range(25)])
 
-    publish(second, topic, b"b25", b"b26")
+    second.publish(topic, b"b25", b"b26", size=1)
     checkpoint = folder / "_state" / "checkpoint"
     rows = {row["nsqd"]: row for row in lag(job, topic, *where(log_node, second), f"--checkpoint={checkpoint}")}
     one, two = rows[address(log_node)], rows[address(second)]
@@ -243,9 +235,9 @@ def test_an_archive_that_consumes_goes_on_consuming(job, spark, log_node, topic,
     """Also where the topic could be read by offset: its checkpoint fits nothing else."""
     folder = tmp_path / "archive"
     words = ["archive", folder, f"--topic={topic}", *where(log_node), "--until-idle", "--idle=0.3", "--no-compact"]
-    publish(log_node, topic, b"0", b"1")
+    log_node.publish(topic, b"0", b"1", size=1)
     assert "archived 2 messages" in job(*words, "--channel=archive", "--create")
-    publish(log_node, topic, b"2")
+    log_node.publish(topic, b"2", size=1)
     assert "archived 1 messages" in job(*words)
     assert [channel["channel_name"] for channel in log_node.stats(topic)["channels"]] == ["archive"]
     checkpoint = folder / "_state" / "checkpoint"
@@ -255,7 +247,7 @@ def test_an_archive_that_consumes_goes_on_consuming(job, spark, log_node, topic,
 
 
 def test_a_log_without_a_time_of_retention_is_noted(job, log_node, topic, tmp_path, capfd):
-    publish(log_node, topic, b"0")
+    log_node.publish(topic, b"0", size=1)
     log_node.http("PUT", f"/topic/rules?topic={topic}", b'{"retain_time": "0s"}')
     with running.failures() as progress:
         cluster = Cluster({"nsqd": address(log_node)}, (f"127.0.0.1:{log_node.http_port}",), False)
@@ -266,14 +258,14 @@ def test_a_log_without_a_time_of_retention_is_noted(job, log_node, topic, tmp_pa
 def test_a_topic_in_memory_is_consumed(job, spark, log_node, topic, tmp_path):
     in_memory(log_node, topic)
     log_node.post(f"/channel/create?topic={topic}&channel=archive")
-    publish(log_node, topic, b"0")
+    log_node.publish(topic, b"0", size=1)
     words = ["archive", tmp_path / "archive", f"--topic={topic}", *where(log_node), "--until-idle", "--idle=0.3"]
     assert "archived 1 messages" in job(*words, "--create")
     assert log_node.channel(topic, "archive")["message_count"] == 1
 
 
 def test_a_log_that_cannot_be_archived(job, log_node, second, topic, tmp_path):
-    publish(log_node, topic, b"0")
+    log_node.publish(topic, b"0", size=1)
     in_memory(second, topic)
     folder = tmp_path / "archive"
     both, one = where(log_node, second), where(log_node)
@@ -304,8 +296,8 @@ def test_a_log_that_cannot_be_archived(job, log_node, second, topic, tmp_path):
 
 
 def test_a_report_of_logs_and_of_logs_and_archives(job, spark, log_node, second, topic, tmp_path):
-    publish(log_node, topic, *(b"%d" % number for number in range(30)))
-    publish(second, f"{topic}-2", b"x" * 3000)
+    log_node.publish(topic, *(b"%d" % number for number in range(30)), size=1)
+    second.publish(f"{topic}-2", b"x" * 3000, size=1)
     words = ["report", f"--topic={topic},{topic}-2", *where(log_node, second), f"--out={tmp_path}/report.html"]
     told = job(*words)
     assert re.match(r"31 messages with 3\.0 KiB from \S+ \S+ to \S+ \S+\n", told), told
@@ -361,8 +353,8 @@ def log_offset(**topics: dict[str, int]) -> str:
 
 
 def test_lag_of_channels_and_queries(job, log_node, second, topic, tmp_path):
-    publish(log_node, topic, *(b"%d" % number for number in range(10)))
-    publish(second, topic, b"x")
+    log_node.publish(topic, *(b"%d" % number for number in range(10)), size=1)
+    second.publish(topic, b"x", size=1)
     log_node.post(f"/channel/create?topic={topic}&channel=mail&from=4")
     client = log_node.connect().sub(topic, "mail", 3)
     client.messages(3, finish=True)
@@ -393,7 +385,7 @@ def test_lag_of_channels_and_queries(job, log_node, second, topic, tmp_path):
 
 
 def test_lag_of_all_topics_leaves_out_those_in_memory(job, log_node, topic, capfd):
-    publish(log_node, topic, b"0")
+    log_node.publish(topic, b"0", size=1)
     in_memory(log_node, f"{topic}-mem")
     log_node.post(f"/channel/create?topic={topic}&channel=c&from=beginning")
     assert run(["spark", "lag", *where(log_node)]) == 0
@@ -406,7 +398,7 @@ def test_lag_of_all_topics_leaves_out_those_in_memory(job, log_node, topic, capf
 
 
 def test_a_lag_that_is_not_known_is_noted(job, log_node, second, topic, tmp_path, capfd):
-    publish(log_node, topic, *(b"%d" % number for number in range(3)))
+    log_node.publish(topic, *(b"%d" % number for number in range(3)), size=1)
     behind = checkpoint_of(tmp_path / "c", log_offset(**{topic: {address(log_node): 7, "127.0.0.1:9": 5}}))
     assert run(["spark", "lag", *where(log_node), f"--topic={topic}", f"--checkpoint={behind}"]) == 0
     told, errors = capfd.readouterr()
@@ -422,8 +414,8 @@ def test_a_lag_that_is_not_known_is_noted(job, log_node, second, topic, tmp_path
 
 
 def test_lag_knows_logs_by_their_ids(job, log_node, second, topic, tmp_path, capfd):
-    publish(log_node, topic, *(b"%d" % number for number in range(10)))
-    publish(second, topic, b"x")
+    log_node.publish(topic, *(b"%d" % number for number in range(10)), size=1)
+    second.publish(topic, b"x", size=1)
     one, other = (json.loads(node.http("GET", f"/topic/log?topic={topic}")[1])["id"] for node in (log_node, second))
 
     def positions(name: str, ends: dict[str, int], ids: dict[str, str]) -> dict[str, tuple]:
@@ -440,7 +432,7 @@ def test_lag_knows_logs_by_their_ids(job, log_node, second, topic, tmp_path, cap
 
 
 def test_a_lag_that_cannot_be_shown(job, log_node, nsqd, topic, tmp_path):
-    publish(log_node, topic, b"0")
+    log_node.publish(topic, b"0", size=1)
     one = where(log_node)
     (tmp_path / "empty" / "offsets").mkdir(parents=True)
     kafka = checkpoint_of(tmp_path / "kafka", '{"orders":{"0":12}}')

@@ -10,7 +10,7 @@ from nsqc.spark import frames, options
 from nsqc.spark.stagelog import StageLog, read_place
 from nsqc.spark.stager import Stager
 from tests.spark.conftest import address
-from tests.support.daemon import batch, wait_until
+from tests.support.daemon import wait_until
 from tests.support.patience import WAIT_SECONDS
 from tests.support.ports import kept
 
@@ -54,12 +54,6 @@ def run(tmp_path):
         one.stop()
 
 
-def publish(daemon, *bodies: bytes) -> None:
-    client = daemon.connect()
-    client.ok("MPUB t", batch(*bodies))
-    client.close()
-
-
 def bodies(start: int, end: int) -> list[bytes]:
     return [b"%06d" % number for number in range(start, end)]
 
@@ -71,7 +65,7 @@ def drained(daemon) -> bool:
 
 def test_all_of_it_and_finished(daemon, run):
     one = daemon()
-    publish(one, *bodies(0, 20_000))
+    one.publish("t", *bodies(0, 20_000))
     run = run(one, connections="2", maxInFlight="500")
     run.wait(20_000)
     assert sorted(run.values()) == bodies(0, 20_000)
@@ -80,7 +74,7 @@ def test_all_of_it_and_finished(daemon, run):
 
 def test_windows_that_are_full_do_not_stop_it(daemon, run):
     one = daemon()
-    publish(one, *bodies(0, 50))
+    one.publish("t", *bodies(0, 50))
     run = run(one, maxInFlight="1")
     run.wait(50)
 
@@ -89,7 +83,7 @@ def test_messages_larger_than_a_read(daemon, run):
     one = daemon()
     big = [bytes([n]) * 1_000_000 for n in range(8)]
     for body in big:
-        publish(one, body, b"small")
+        one.publish("t", body, b"small")
     run = run(one)
     run.wait(16)
     assert sorted(value for value in run.values() if value != b"small") == big
@@ -99,7 +93,7 @@ def test_stopping_hands_everything_back_at_once(daemon, run):
     """Nothing is written: the linger time does not end. What was in flight is there for the next one, long before
     its message time-out of a minute."""
     one = daemon()
-    publish(one, *bodies(0, 100))
+    one.publish("t", *bodies(0, 100))
     one.post("/channel/create?topic=t&channel=c")
     run = run(one, lingerMs="60000", maxInFlight="1000")
     wait_until(lambda: one.channel("t", "c")["in_flight_count"] == 100, "all in flight")
@@ -110,7 +104,7 @@ def test_stopping_hands_everything_back_at_once(daemon, run):
 
 def test_what_was_synced_and_not_finished_is_dropped_when_it_comes_again(daemon, run, tmp_path):
     one = daemon("--msg-timeout=300ms")
-    publish(one, *bodies(0, 1000))
+    one.publish("t", *bodies(0, 1000))
     first = run(one, start=False)
     first.stager._finish = lambda: None     # the crash comes between sync and FIN
     first.stager.start()
@@ -127,7 +121,7 @@ def test_what_was_synced_and_not_finished_is_dropped_when_it_comes_again(daemon,
 def test_what_is_redelivered_while_it_runs_is_dropped(daemon, run):
     """The connection breaks with FIN not sent; the same messages come again on the next one."""
     one = daemon("--msg-timeout=300ms")
-    publish(one, *bodies(0, 500))
+    one.publish("t", *bodies(0, 500))
     run = run(one, start=False)
     held, send = [], run.stager._finish
     run.stager._finish = lambda: held.append(len(run.stager._done))
@@ -143,24 +137,24 @@ def test_what_is_redelivered_while_it_runs_is_dropped(daemon, run):
 
 def test_a_daemon_that_restarts_is_found_again(daemon, run):
     one = daemon(kept())
-    publish(one, *bodies(0, 10))
+    one.publish("t", *bodies(0, 10))
     run = run(one)
     run.wait(10)
     wait_until(lambda: drained(one), "FIN for all")
     assert one.stop() == 0
     time.sleep(0.1)
     one.start()
-    publish(one, *bodies(10, 30))
+    one.publish("t", *bodies(10, 30))
     run.wait(30)
 
 
 def test_new_nsqd_are_found_through_lookupd(daemon, run, lookupd):
     first, second = daemon(), daemon()
-    publish(first, *bodies(0, 10))
+    first.publish("t", *bodies(0, 10))
     where = lookupd(first)
     run = run(nsqlookupd=where, lookupInterval="0.1")
     run.wait(10)
-    publish(second, *bodies(10, 20))
+    second.publish("t", *bodies(10, 20))
     lookupd.servers[0].known.append(second)
     run.wait(20)
     nodes = {frames.decode(read_place(place), "t").column(5)[0].as_py() for place in run.log.places(0, 20)}
@@ -171,7 +165,7 @@ def test_one_dead_nsqd_does_not_hold_the_others_up(daemon, run):
     dead, alive = daemon(kept()), daemon()
     where = [dead, alive]
     dead.kill()
-    publish(alive, *bodies(0, 10))
+    alive.publish("t", *bodies(0, 10))
     run = run(*where)
     run.wait(10)
     run.stager.drain_from_now()
@@ -183,7 +177,7 @@ def test_a_full_log_takes_no_more_and_goes_on_when_there_is_room(daemon, run):
     one = daemon()
     size = 1000
     for start in range(0, 2000, 200):
-        publish(one, *(b"%06d" % n + b"x" * size for n in range(start, start + 200)))
+        one.publish("t", *(b"%06d" % n + b"x" * size for n in range(start, start + 200)))
     run = run(one, maxStagedBytes="300k", segmentBytes="64k", maxInFlight="50")
     wait_until(lambda: run.stager.full, "the pause")
     time.sleep(0.3)
@@ -202,7 +196,7 @@ def test_a_full_log_takes_no_more_and_goes_on_when_there_is_room(daemon, run):
 
 def test_a_drain_waits_only_for_what_was_there(daemon, run):
     one = daemon()
-    publish(one, *bodies(0, 100))
+    one.publish("t", *bodies(0, 100))
     run = run(one, start=False)
     run.stager.drain_from_now()
     run.stager.start()
@@ -211,7 +205,7 @@ def test_a_drain_waits_only_for_what_was_there(daemon, run):
     end = time.monotonic() + WAIT_SECONDS
     number = 100
     while not run.stager.drained() and time.monotonic() < end:
-        publish(one, b"later %d" % number)
+        one.publish("t", b"later %d" % number)
         number += 1
         time.sleep(0.02)
     assert run.stager.drained()
@@ -226,7 +220,7 @@ def test_subscribing_to_what_is_refused_ends_it(daemon, run):
 
 def test_a_disk_that_fails_ends_it_and_nothing_is_finished(daemon, run, tmp_path):
     one = daemon()
-    publish(one, *bodies(0, 100))
+    one.publish("t", *bodies(0, 100))
     run = run(one, start=False)
     run.log.append = lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device"))
     run.stager.start()
@@ -239,7 +233,7 @@ def test_a_disk_that_fails_ends_it_and_nothing_is_finished(daemon, run, tmp_path
 def test_metrics_tell_of_nsqd_that_are_down_and_of_reconnections(run, daemon):
     one, other = daemon(kept()), daemon(kept())
     staging = run(one, other, http=f"127.0.0.1:{one.http_port}")
-    publish(one, *(b"%d" % number for number in range(10)))
+    one.publish("t", *(b"%d" % number for number in range(10)))
     staging.wait(10)
     told = wait_until(lambda: (found := staging.stager.metrics())["depth"] == 0 and found["nsqdUp"] == 2 and found)
     assert told == {"depth": 0, "nsqdUp": 2, "nsqdDown": {}, "unreachableSeconds": 0.0, "reconnects": 0,
@@ -266,5 +260,5 @@ def test_nobody_there_may_be_waited_for_without_end(run, daemon):
     wait_until(lambda: staging.stager.metrics()["unreachableSeconds"] > 0.5)
     assert staging.stager.error is None
     one.start()
-    publish(one, b"x")
+    one.publish("t", b"x")
     staging.wait(1)

@@ -6,10 +6,9 @@ import struct
 import time
 from collections import Counter
 
-from tests.support.daemon import HEARTBEAT, Daemon, batch
+from tests.support.daemon import HEARTBEAT, Daemon
 from tests.support.patience import WAIT_SECONDS
 
-BATCH = 5000
 RDY = 2500
 LOOK_SECONDS = 0.5      # without a message, after which it is asked whether there is one
 
@@ -17,14 +16,6 @@ LOOK_SECONDS = 0.5      # without a message, after which it is asked whether the
 def numbered(count: int, prefix: str = "m", size: int = 0) -> list[bytes]:
     """Distinct bodies, padded to size."""
     return [b"%s%07d" % (prefix.encode(), number) + b"." * max(0, size - 7 - len(prefix)) for number in range(count)]
-
-
-def publish(node: Daemon, topic: str, bodies: list[bytes]) -> None:
-    """Publishes bodies in batches, each acknowledged."""
-    client = node.connect()
-    for at in range(0, len(bodies), BATCH):
-        client.ok(f"MPUB {topic}", batch(*bodies[at:at + BATCH]))
-    client.close()
 
 
 def consume(node: Daemon, topic: str, channel: str, wanted: set[bytes], seconds: float = 0.0,

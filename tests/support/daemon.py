@@ -162,6 +162,13 @@ class Daemon:
 
     # ------------------------------------------------------------------ TCP
 
+    def publish(self, topic: str, *bodies: bytes, size: int = 5000) -> None:
+        """Publishes on a connection of its own, in batches of a size, each acknowledged."""
+        client = self.connect()
+        for at in range(0, len(bodies), size):
+            client.pub(topic, *bodies[at:at + size])
+        client.close()
+
     def connect(self, magic: bytes = b"  V2", source: str | None = None) -> Client:
         """A raw V2 connection; source: the local address."""
         if self.unix:

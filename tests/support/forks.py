@@ -89,6 +89,7 @@ class Forks:
     """The process that forks, as who asks it sees it."""
 
     def __init__(self) -> None:
+        self.lock = threading.Lock()    # an answer belongs to the request before it
         self.control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for buffer in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             self.control.setsockopt(socket.SOL_SOCKET, buffer, REQUEST_BYTES)
@@ -102,8 +103,9 @@ class Forks:
         status, other = os.pipe()
         try:
             request = json.dumps([words, os.getcwd(), dict(os.environ)]).encode("utf-8", "surrogateescape")
-            socket.send_fds(self.control, [request], [log, other])
-            pid = int(self.control.recv(REQUEST_BYTES) or 0)
+            with self.lock:
+                socket.send_fds(self.control, [request], [log, other])
+                pid = int(self.control.recv(REQUEST_BYTES) or 0)
         finally:
             os.close(other)
         assert pid, "the process that forks daemons has ended"
@@ -111,13 +113,15 @@ class Forks:
 
 
 _forks: Forks | None = None
+_making = threading.Lock()
 
 
 def run(words: list[str], log: IO[bytes]) -> Forked:
     """`nsqc WORDS`, with what it prints in a file."""
     global _forks
-    if _forks is None:
-        _forks = Forks()
+    with _making:
+        if _forks is None:
+            _forks = Forks()
     return _forks.start(words, log.fileno())
 
 

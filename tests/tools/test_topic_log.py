@@ -27,12 +27,6 @@ def logged(*nodes: Daemon) -> str:
     return name
 
 
-def publish(node: Daemon, topic: str, *bodies: bytes) -> None:
-    client = node.connect()
-    client.pub(topic, *bodies)
-    client.close()
-
-
 def where(*nodes: Daemon) -> list[str]:
     return [word for node in nodes for word in ("--nsqd", f"127.0.0.1:{node.tcp_port}", "--http", f"127.0.0.1:{node.http_port}")]
 
@@ -54,7 +48,7 @@ def other(tmp_path_factory):
 def test_topic_log(tools, node):
     topic = logged(node)
     node.post(f"/channel/create?topic={topic}&channel=c")
-    publish(node, topic, b"a", b"b", b"c")
+    node.publish(topic, b"a", b"b", b"c")
     done = tools.run("topic", "log", topic)
     head, row, _, titles, channel = done.stdout.decode().splitlines()
     assert head.split("  ")[0] == "NODE" and titles.startswith("CHANNEL  NODE")
@@ -84,7 +78,7 @@ def test_what_has_no_log(tools, node, words):
 def test_topic_read(tools, node):
     topic = logged(node)
     bodies = [b"%d" % number for number in range(10)]
-    publish(node, topic, *bodies)
+    node.publish(topic, *bodies)
 
     def read(*words: str) -> list[bytes]:
         done = tools.run("topic", "read", topic, *words)
@@ -103,7 +97,7 @@ def test_topic_read(tools, node):
     assert re.fullmatch("[0-9a-f]{16}", found[0]["id"]) and found[0]["attempts"] == 0
     moment = found[1]["timestamp"]
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(moment // 10**9)) + f".{moment % 10**9:09d}Z"
-    publish(node, topic, b"later")
+    node.publish(topic, b"later")
     assert read("--until", stamp) == [] or len(read("--until", stamp)) < 11
     assert read("--from", stamp)[-2:] == [b"9", b"later"]
     assert not node.stats(topic)["channels"]
@@ -115,7 +109,7 @@ def test_topic_read(tools, node):
     (("--from", "9"), 1, "there is no offset 9: the next message gets offset 3"), (("-n", "x"), 2, "not a whole number")])
 def test_places_that_are_not_there(tools, node, words, code, text):
     topic = logged(node)
-    publish(node, topic, b"a", b"b", b"c")
+    node.publish(topic, b"a", b"b", b"c")
     done = tools.run("topic", "read", topic, *words)
     assert (done.returncode, done.stdout) == (code, b"") and text in done.stderr.decode() and len(done.stderr.splitlines()) == 1
 
@@ -124,7 +118,7 @@ def test_many_messages_and_large_ones(tools, node):
     topic = logged(node)
     bodies = [b"%06d" % number * 30 for number in range(20_000)] + [b"x" * 1_000_000] * 3
     for at in range(0, len(bodies), 2000):
-        publish(node, topic, *bodies[at:at + 2000])
+        node.publish(topic, *bodies[at:at + 2000])
     done = tools.run("topic", "read", topic)
     assert (done.returncode, done.stdout) == (0, b"\n".join([*bodies, b""]))
     done = tools.run("topic", "read", topic, "--json", "--from", "19990", "-n", "11")
@@ -133,8 +127,8 @@ def test_many_messages_and_large_ones(tools, node):
 
 def test_several_nodes(tools, node, other, tmp_path):
     topic = logged(node, other)
-    publish(node, topic, b"a", b"b")
-    publish(other, topic, b"c")
+    node.publish(topic, b"a", b"b")
+    other.publish(topic, b"c")
     nodes = where(node, other)
     done = tools.run("topic", "read", topic, *nodes, nodes=False)
     assert (done.returncode, done.stdout) == (0, b"a\nb\nc\n")
@@ -154,7 +148,7 @@ def test_what_retention_has_removed(tools, daemon):
     node.post("/topic/create?topic=t")
     node.post("/channel/create?topic=t&channel=c")
     for _ in range(10):
-        publish(node, "t", *[b"x" * 1000] * 50)
+        node.publish("t", *[b"x" * 1000] * 50)
     node.post("/channel/empty?topic=t&channel=c")
     first = wait_until(lambda: json.loads(node.http("GET", "/topic/log?topic=t")[1])["first_offset"], seconds=60)
     for words in (("topic", "read"), ("tail", "-n", "1")):
@@ -167,7 +161,7 @@ def test_what_retention_has_removed(tools, daemon):
 def test_damaged_messages_are_left_out_and_said(tools, daemon):
     node = daemon("--topic-storage=log")
     for body in b"first", b"damaged", b"last":
-        publish(node, "t", body)
+        node.publish("t", body)
         time.sleep(0.01)        # messages of a moment share a frame, and would be lost together
     assert node.stop() == 0
     [segment] = (node.data_path / "t.log").glob("*.log")
@@ -185,13 +179,13 @@ def test_damaged_messages_are_left_out_and_said(tools, daemon):
 
 def test_it_follows(tools, node):
     topic = logged(node)
-    publish(node, topic, b"a", b"b")
+    node.publish(topic, b"a", b"b")
     running = [tools.start("tail", topic, "--from", place) for place in ("beginning", "1", "end", "-1h", "1h")]
     for tail, text in zip(running, (b"a\nb\n", b"b\n", b"", b"a\nb\n", b"a\nb\n"), strict=True):
         tail.says(text)
     # Nothing says that a reader at the end has begun: what is published until then may or may not be its.
-    wait_until(lambda: (publish(node, topic, b"."), running[2].out)[1], seconds=60)
-    publish(node, topic, b"c")
+    wait_until(lambda: (node.publish(topic, b"."), running[2].out)[1], seconds=60)
+    node.publish(topic, b"c")
     for tail in running:
         tail.says(b"c\n")
     assert running[0].out.startswith(b"a\nb\n") and running[1].out.startswith(b"b\n.\n")
@@ -203,10 +197,10 @@ def test_it_follows(tools, node):
 
 def test_a_number_of_messages_as_json_and_with_the_topic(tools, node):
     topic, second = logged(node), logged(node)
-    publish(node, topic, b"a", b"b", b"c")
+    node.publish(topic, b"a", b"b", b"c")
     done = tools.run("tail", topic, "--from", "beginning", "-n", "2", "--json")
     assert [(one["offset"], one["body"], one["nsqd"]) for one in objects(done.stdout)] == [(0, "a", tools.tcp), (1, "b", tools.tcp)]
-    publish(node, second, b"z")
+    node.publish(second, b"z")
     done = tools.run("tail", topic, "--topic", second, "--from", "beginning", "-n", "4", "--print-topic")
     assert done.returncode == 0
     assert sorted(done.stdout.decode().splitlines()) == sorted(
@@ -217,12 +211,12 @@ def test_a_node_that_is_restarted(tools, daemon):
     """What comes is complete, and comes once: it continues at its offset."""
     node = daemon("--topic-storage=log", kept(), kept("http"))
     expected = [b"%d" % number for number in range(50)]
-    publish(node, "t", *expected[:20])
+    node.publish("t", *expected[:20])
     running = tools.start("tail", "t", "--from", "beginning", "--print-topic", *where(node), nodes=False).says(b"t | 19\n")
     assert node.stop() == 0
     running.says("trying again")
     node.start()
-    publish(node, "t", *expected[20:])
+    node.publish("t", *expected[20:])
     running.says(b"t | 49\n").says("connected again")
     assert running.stop() == 130
     assert running.out == b"".join(b"t | %s\n" % body for body in expected)
@@ -231,12 +225,12 @@ def test_a_node_that_is_restarted(tools, daemon):
 
 def test_a_topic_that_is_created_again(tools, node):
     topic = logged(node)
-    publish(node, topic, b"old", b"old too")
+    node.publish(topic, b"old", b"old too")
     running = tools.start("tail", topic, "--from", "beginning").says(b"old too\n")
     node.post(f"/topic/delete?topic={topic}")
     running.says("was deleted")
     assert node.http("PUT", f"/topic/rules?topic={topic}", b'{"storage":"log"}')[0] == 200
-    publish(node, topic, b"new")
+    node.publish(topic, b"new")
     running.says(b"new\n")
     assert running.out == b"old\nold too\nnew\n"
 
@@ -247,7 +241,7 @@ def test_a_topic_that_comes_later(tools, node):
     running = tools.start("tail", topic, "--from", "end", "--wait", "-n", "1")
     assert node.http("PUT", f"/topic/rules?topic={topic}", b'{"storage":"log"}')[0] == 200
     # It may start after the first of them, which are before its end then.
-    wait_until(lambda: (publish(node, topic, b"came"), time.sleep(0.2), running.out)[2], seconds=60)
+    wait_until(lambda: (node.publish(topic, b"came"), time.sleep(0.2), running.out)[2], seconds=60)
     assert (running.wait(), running.out, running.err) == (0, b"came\n", "")
 
 
@@ -257,11 +251,11 @@ def test_nodes_of_a_lookup_server(tools, daemon, tmp_path):
         flags = (f"--lookupd-tcp-address={lookup.tcp_address}", "--broadcast-address=127.0.0.1", "--topic-storage=log")
         nodes = [daemon(*flags, data_path=tmp_path / name) for name in ("one", "two")]
         for number, each in enumerate(nodes):
-            publish(each, "t", b"%d" % number)
+            each.publish("t", b"%d" % number)
         wait_until(lambda: len(lookup.get("/nodes")["producers"]) == 2 and len(lookup.get("/lookup?topic=t")["producers"]) == 2, seconds=60)
         running = tools.start("tail", "t", "--from", "-1h", "--nsqlookupd", lookup.http_address, nodes=False)
         running.says(b"0\n").says(b"1\n")
-        publish(nodes[1], "t", b"more")
+        nodes[1].publish("t", b"more")
         running.says(b"more\n")
         assert running.stop() == 130 and running.err == ""
     finally:
@@ -270,7 +264,7 @@ def test_nodes_of_a_lookup_server(tools, daemon, tmp_path):
 
 def test_a_reader_that_has_gone_ends_it(tools, node):
     topic = logged(node)
-    publish(node, topic, b"a", b"b")
+    node.publish(topic, b"a", b"b")
     process = subprocess.Popen([sys.executable, "-m", "nsqc", "tail", topic, "--from", "beginning", *tools.nodes], stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, env=ENV)
     assert process.stdout.readline() == b"a\n"
@@ -283,7 +277,7 @@ def test_a_reader_that_has_gone_ends_it(tools, node):
 def test_a_slow_reader_costs_no_memory(tools, daemon):
     node = daemon("--topic-storage=log")
     for _ in range(30):
-        publish(node, "t", *[b"x" * 100_000] * 40)
+        node.publish("t", *[b"x" * 100_000] * 40)
     read, write = os.pipe()
     running = tools.start("tail", "t", "--from", "beginning", "-n", "1200", *where(node), nodes=False, stdout=write)
     os.close(write)
@@ -340,7 +334,7 @@ def test_nsqd_without_logs(inside, monkeypatch):
 def test_seek(tools, node, words, position):
     topic = logged(node)
     node.post(f"/channel/create?topic={topic}&channel=c")
-    publish(node, topic, b"a", b"b", b"c")
+    node.publish(topic, b"a", b"b", b"c")
     for names in ((topic, "c"), ("--topic", topic, "--channel", "c")):
         done = tools.run("channel", "seek", *names, *words)
         assert (done.returncode, done.stderr) == (0, b""), done

@@ -450,10 +450,10 @@ def test_damaged_files_are_kept(several):
 
 
 def test_a_large_state_has_many_frames_and_survives_damage_in_each(tmp_path):
-    """25,000 single unfinished messages, and as many that wait, in frames of their own."""
-    ops = [*NEW, (ADVANCE, 100_000)]
-    ops += [(FIN, at, 1) for at in range(0, 100_000, 2)]
-    ops += [(REQ, at, 1, DUE) for at in range(1, 100_000, 4)]
+    """12,500 single unfinished messages, and as many that wait, in frames of their own."""
+    ops = [*NEW, (ADVANCE, 50_000)]
+    ops += [(FIN, at, 1) for at in range(0, 50_000, 2)]
+    ops += [(REQ, at, 1, DUE) for at in range(1, 50_000, 4)]
     write_journal(tmp_path, [(1, ops)])
     before = as_described(read_progress(str(tmp_path)))
     compact_folder(str(tmp_path))
@@ -461,7 +461,7 @@ def test_a_large_state_has_many_frames_and_survives_damage_in_each(tmp_path):
     path = journal_path(tmp_path, 2)
     data = path.read_bytes()
     flags = [data[at + 17] & MORE for at in range(0, len(data), 8) if data[at:at + 4] == b"nqFR"]
-    assert len(flags) > 10 and flags == [MORE] * (len(flags) - 1) + [0]
+    assert len(flags) > 5 and flags == [MORE] * (len(flags) - 1) + [0]
     pending = before[1][2] | set(before[1][4])
     for at in range(100, len(data), 65_536 // 2):
         path.write_bytes(data[:at] + bytes([data[at] ^ 4]) + data[at + 1:])

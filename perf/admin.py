@@ -1,6 +1,6 @@
 """What the admin page costs, at the nodes, at the admin server and in a browser.
 
-    python -m perf.admin_page [--topics 1000] [--channels 3] [--nodes 5] [--seconds 60]
+    python -m perf.admin [--topics 1000] [--channels 3] [--nodes 5] [--seconds 60]
 
 Starts nodes, a lookup server and an admin server on loopback, and Chromium, driven by playwright.
 """
