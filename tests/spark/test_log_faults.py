@@ -326,8 +326,8 @@ def test_losses_count_once(node, topic, stream):
 
     def first() -> int:
         return json.loads(node.http("GET", f"/topic/log?topic={topic}")[1])["first_offset"]
-    wait_until(lambda: 4000 < first() < 6000, "retention")
-    given = where(node, topic=topic, failOnDataLoss="false", minOffsetsPerTrigger="2000", maxTriggerDelay="3")
+    wait_until(lambda: 1000 < first() < 6000, "retention")
+    given = where(node, topic=topic, failOnDataLoss="false", minOffsetsPerTrigger="6000", maxTriggerDelay="3")
     reader, start = stream(given), at(**{topic: {name_of(node): 100}})
     assert all(reader.latestOffset(start, reader.getDefaultReadLimit()) == start for _ in range(3))
     assert reader.reportLatestOffset()["metrics"]["lostRows"] == 0

@@ -12,7 +12,7 @@ from nsqc.store.log.topiclog cimport TopicLog
 cdef class Earlier:
     cdef JournalState state         # owned
     cdef dict numbers               # name of a channel: its number
-    cdef tuple journal              # for a Recorder
+    cdef readonly tuple journal     # for a Recorder
     cdef readonly int64_t damaged   # places where the journal could not be read
 
     # The cursor of a channel as it was; None: the journal does not have it.
