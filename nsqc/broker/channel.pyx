@@ -7,8 +7,10 @@ the timers call expire() then.
 cimport cython
 from libc.stdint cimport INT64_MAX, int64_t, uint16_t, uint32_t, uint64_t
 
+from nsqc.broker.channelrules cimport rules_delay
 from nsqc.broker.channelstate cimport TO_DELIVERY, TO_FINISH, check_alive, count_time, unlikely
 from nsqc.broker.consumer cimport wants_more
+from nsqc.broker.lost cimport RETURNED, lost_add, lost_clear, lost_has, lost_step
 from nsqc.broker.ring cimport ready_add, ready_remove
 from nsqc.loop.watch cimport span_over
 from nsqc.store.backlog cimport PUT_NO_MEMORY
@@ -113,21 +115,9 @@ cdef class Channel:
         cdef Delivery *delivery = self._claim(consumer, c_id, &result)
         if delivery is NULL:
             return result
-        if delay_ns > 0 and delivery.offset >= 0:
-            if self.cursor.defer(delivery.offset, delivery.attempts, self.clock.monotonic + delay_ns) < 0:
-                delivery.deadline_ns = self.clock.monotonic + NO_MEMORY_NS
-                heap_moved(&self.timeouts, delivery)
-                return CLAIMED
-            self._release(delivery)
-            delivery_free(delivery)
-            self._arm()
-        elif delay_ns > 0 and heap_reserve(&self.delayed):
-            self._release(delivery)
-            delivery.owner = 0
-            delivery.deadline_ns = self.clock.monotonic + delay_ns
-            heap_push(&self.delayed, delivery)
-            self._arm()
-        elif not self._put_back(delivery, &self.timeouts):
+        if unlikely(self.rules is not NULL) and delay_ns <= 0:
+            delay_ns = rules_delay(self.rules, delivery.attempts)
+        if not self._come_back(delivery, delay_ns):
             return CLAIMED
         consumer.in_flight -= 1
         consumer.requeue_count += 1
@@ -263,6 +253,25 @@ cdef class Channel:
         if unlikely(not wants_more(consumer)):
             relist(self, consumer)
 
+    cdef bint _come_back(self, Delivery *delivery, int64_t delay_ns) noexcept:
+        if delay_ns > 0 and delivery.offset >= 0:
+            if self.cursor.defer(delivery.offset, delivery.attempts, self.clock.monotonic + delay_ns) < 0:
+                delivery.deadline_ns = self.clock.monotonic + NO_MEMORY_NS
+                heap_moved(&self.timeouts, delivery)
+                return False
+            self._release(delivery)
+            delivery_free(delivery)
+            self._arm()
+        elif delay_ns > 0 and heap_reserve(&self.delayed):
+            self._release(delivery)
+            delivery.owner = 0
+            delivery.deadline_ns = self.clock.monotonic + delay_ns
+            heap_push(&self.delayed, delivery)
+            self._arm()
+        else:
+            return self._put_back(delivery, &self.timeouts)
+        return True
+
     cdef bint _put_back(self, Delivery *delivery, Heap *heap) noexcept:
         """Puts a message behind those that wait. It was accepted before, so it is never dropped."""
         cdef uint16_t attempts = delivery.attempts
@@ -341,6 +350,9 @@ cdef class Channel:
         if self.exiting:
             return False
         self.clock.refresh()
+        while self.lost.count and lost_step(&self.lost, &self.timeouts, STEPS):
+            if self.slicer.over():
+                return True
         if not self._expire():
             if self.backlog.commit.is_full():
                 self.backlog.commit.block(self)
@@ -364,8 +376,14 @@ cdef class Channel:
                 # Before the message goes back: the same consumer may get it again.
                 consumer.in_flight -= 1
                 self.update(consumer)
-            if self._put_back(delivery, &self.timeouts):
-                self.timeout_count += 1
+            if self._come_back(delivery, 0 if self.rules is NULL or owner == RETURNED
+                               else rules_delay(self.rules, delivery.attempts)):
+                if owner == RETURNED:
+                    self.requeue_count += 1
+                else:
+                    self.timeout_count += 1
+                if unlikely(self.lost.count) and lost_has(&self.lost, owner):
+                    self.lost.left -= 1
             elif consumer is not None:
                 consumer.in_flight += 1
                 self.update(consumer)
@@ -408,7 +426,8 @@ cdef class Channel:
         return True
 
     def remove_client(self, Consumer consumer not None):
-        """Removes a consumer. Messages in flight to it stay in flight until they time out.
+        """Removes a consumer. Messages in flight to it stay in flight until they time out, unless the channel has
+        requeue_on_disconnect.
 
         An ephemeral channel goes with its last consumer, but in a slice of its own: the consumer may be in the middle
         of its commands, and what called it in the middle of this channel's messages.
@@ -417,6 +436,9 @@ cdef class Channel:
         if self.clients.pop(consumer.id, None) is None:
             return
         self.left[consumer.distance] += consumer.message_count
+        if self.rules is not NULL and self.rules.requeue_on_disconnect and not self.exiting:
+            lost_add(&self.lost, consumer.id, consumer.in_flight)
+            self.slicer.add(self)
         if self.ephemeral and not self.clients and not self.exiting:
             self.deserted = True
             self.slicer.add(self)
@@ -456,6 +478,7 @@ cdef class Channel:
         """Continues at an offset of the log. Of the log, nothing is in flight, requeued or deferred any more."""
         cdef Consumer consumer
         cdef Delivery *delivery
+        lost_clear(&self.lost)
         while self.timeouts.count:
             delivery = heap_first(&self.timeouts)
             if delivery.offset < 0 and not self._wait_again(delivery):
@@ -471,6 +494,7 @@ cdef class Channel:
     cdef void _drop_all(self) noexcept:
         """Drops what is in flight or deferred, once the backlog counts no places; the memory is freed in slices."""
         cdef Trash trash = Trash.new(self.slicer)
+        lost_clear(&self.lost)
         if self.backlog.disk is not None:
             self.backlog.disk.drop_out()
         trash.take_heap(0, &self.timeouts)

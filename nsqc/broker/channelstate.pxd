@@ -5,8 +5,10 @@
 # delayed. A consumer is in a ring of ready ones exactly while wants_more(consumer) holds.
 
 from libc.stdint cimport int64_t, uint64_t
+from nsqc.broker.channelrules cimport ChannelRules
 from nsqc.broker.consumer cimport DISTANCES
 from nsqc.broker.latency cimport LatencyWindow
+from nsqc.broker.lost cimport Lost
 from nsqc.broker.ring cimport Ready
 from nsqc.broker.seams cimport ChannelOwner
 from nsqc.metrics.times cimport TwoTimes
@@ -49,6 +51,9 @@ cdef class ChannelState(BacklogOwner):
     cdef InFlightMap in_flight
     cdef Heap timeouts                  # deliveries in flight, by time-out
     cdef Heap delayed                   # deferred deliveries, by due time
+    cdef ChannelRules *rules            # owned; NULL: none
+    cdef readonly object rule           # nsqc.broker.protocols.ChannelRule; None: no rule
+    cdef Lost lost
     cdef Clock clock
     cdef int64_t max_msg_timeout_ns
     cdef int64_t max_consumers          # 0: no limit

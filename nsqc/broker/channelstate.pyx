@@ -3,7 +3,9 @@
 from libc.stdint cimport INT64_MAX, int64_t
 from libc.stdlib cimport calloc, free
 
+from nsqc.broker.channelrules cimport ChannelRules, rules_new
 from nsqc.broker.consumer cimport DISTANCES, Consumer
+from nsqc.broker.lost cimport lost_free
 from nsqc.metrics.times cimport TwoTimes, times_add
 from nsqc.store.backlog cimport Commit
 from nsqc.store.disk.queue cimport DiskQueue
@@ -39,11 +41,20 @@ cdef class ChannelState(BacklogOwner):
         trash.take_heap(0, &self.timeouts)
         trash.take_heap(1, &self.delayed)
         inflight_free(&self.in_flight)
+        lost_free(&self.lost)
+        free(self.rules)
         free(self.times)
 
     def __str__(self):
         name = f"channel {self.name.decode()}"
         return name if self.owner is None else f"{name} of {self.owner}"
+
+    def set_rule(self, rule):
+        """Its delivery rules: nsqc.broker.protocols.ChannelRule; None: none."""
+        cdef ChannelRules *rules = rules_new(rule)
+        free(self.rules)
+        self.rules = rules
+        self.rule = rule if rules is not NULL else None
 
     def retry(self):
         """Retries a backlog that could not be written."""

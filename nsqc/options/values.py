@@ -100,12 +100,12 @@ def parse_texts(text: str) -> tuple[str, ...]:
 FROM_TEXT: dict[Kind, Callable[[str], Value]] = {
     Kind.BOOL: parse_bool, Kind.INT: parse_int, Kind.TEXT: str, Kind.FILE: str, Kind.FOLDER: str,
     Kind.DURATION: parse_duration,
-    Kind.TEXTS: parse_texts, Kind.FLOATS: parse_floats, Kind.LEVEL: parse_level,
+    Kind.TEXTS: parse_texts, Kind.FLOAT: parse_float, Kind.FLOATS: parse_floats, Kind.LEVEL: parse_level,
     Kind.TLS_REQUIRED: parse_tls_required, Kind.TLS_VERSION: parse_tls_version,
     **{kind: one_of(kind) for kind in (Kind.FLUSH, Kind.STORAGE, Kind.LOG_SYNC, Kind.OVERFLOW, Kind.LOG_FORMAT)},
 }
 # Kinds whose value may be a TOML number. Not a boolean, for which nsqd reads numbers the wrong way round.
-NUMERIC = (Kind.INT, Kind.DURATION, Kind.FLOATS, Kind.TLS_REQUIRED)
+NUMERIC = (Kind.INT, Kind.DURATION, Kind.FLOAT, Kind.FLOATS, Kind.TLS_REQUIRED)
 NAMED = {bool: "true or false", int: "a number", float: "a number", dict: "a table"}
 
 
