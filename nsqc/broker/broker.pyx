@@ -14,6 +14,7 @@ from cpython.object cimport PyObject
 from nsqc.broker.channel cimport Channel
 from nsqc.broker.channelend cimport close_channel
 from nsqc.broker.consumer cimport Consumer
+from nsqc.broker.deadletter cimport dead_publish
 from nsqc.broker.latency cimport LatencyWindow
 from nsqc.broker.retired cimport retire
 from nsqc.loop.unread cimport Unread
@@ -253,7 +254,7 @@ cdef class Broker(TopicOwner):
                           topic.commit, self.clock, topic, self.timers, latency, options.max_msg_timeout,
                           options.max_channel_consumers)
         if self.channel_rules is not None:
-            (<Channel> channel).set_rule(self.channel_rules.of(topic.name + b"/" + name))
+            self._set_rule(topic, channel)
         (<Channel> channel).set_draining(self.draining)
         return channel
 
@@ -319,6 +320,28 @@ cdef class Broker(TopicOwner):
         if topic.retain():
             self.watched[topic.name] = topic
 
+    def _set_rule(self, Topic topic, Channel channel):
+        rule = self.channel_rules.of(topic.name + b"/" + channel.name)
+        channel.set_rule(rule, rule.dead_topic(topic.name))
+
+    cdef void on_dead(self, BacklogOwner channel) noexcept:
+        cdef Channel origin = <Channel> channel
+        cdef Topic target
+        if self.closing:
+            return
+        try:
+            target = self.get_topic(origin.dead_letter)
+            if dead_publish(target, origin):
+                self.log.warn("DEAD LETTERS: messages of %s have failed too often and go to topic %s", origin,
+                              origin.dead_letter.decode(), kind=("dead letters", str(origin)))
+                return
+            reason = target.refusal() or "it accepts nothing"
+        except Exception as error:
+            reason = error
+        self.log.error("DEAD LETTERS: messages of %s cannot be moved to topic %s and wait - %s", origin,
+                       origin.dead_letter.decode(), reason, kind=("dead letters wait", str(origin)))
+        origin._try_again()
+
     def channel_rule_changed(self, name):
         """The rule of a channel, TOPIC/CHANNEL, has changed; None: that of any channel may have. A generator that
         yields after each channel."""
@@ -330,7 +353,7 @@ cdef class Broker(TopicOwner):
                 continue
             for channel in [topic.channels.get(wanted)] if name is not None else list(topic.channels.values()):
                 if channel is not None and not channel.exiting:
-                    channel.set_rule(self.channel_rules.of(topic.name + b"/" + channel.name))
+                    self._set_rule(topic, channel)
                 yield
 
     def retain(self):

@@ -57,6 +57,8 @@ cdef class Channel(ChannelState):
     # Ends a delivery of this heap; its message is delivered again or waits. False: no memory; it stays for a while.
     cdef bint _put_back(self, Delivery *delivery, Heap *heap) noexcept
     cdef bint _wait_again(self, Delivery *delivery) noexcept    # False: no memory
+    cdef void _throttle(self) noexcept  # after anything that max_in_flight and rate depend on has changed
+    cdef void _set_halted(self) noexcept    # after paused, draining or throttled has changed
     cdef bint _expire(self) noexcept    # False: the slice ended before all was done
     cdef void _try_again(self) noexcept
     cdef void _drop_all(self) noexcept

@@ -6,10 +6,12 @@ the timers call expire() then.
 
 cimport cython
 from libc.stdint cimport INT64_MAX, int64_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free
 
-from nsqc.broker.channelrules cimport rules_delay
+from nsqc.broker.channelrules cimport ChannelRules, rules_delay, rules_new
 from nsqc.broker.channelstate cimport TO_DELIVERY, TO_FINISH, check_alive, count_time, unlikely
 from nsqc.broker.consumer cimport wants_more
+from nsqc.broker.dead cimport dead_add, dead_drop_logged, dead_recall, dead_take
 from nsqc.broker.lost cimport RETURNED, lost_add, lost_clear, lost_has, lost_step
 from nsqc.broker.ring cimport ready_add, ready_remove
 from nsqc.loop.watch cimport span_over
@@ -108,6 +110,8 @@ cdef class Channel:
             self.backlog.done(delivery.place)
         delivery_free(delivery)
         self.update(consumer)
+        if unlikely(self.throttled):
+            self._throttle()
         return CLAIMED
 
     cdef int requeue(self, Consumer consumer, const char *c_id, int64_t delay_ns) noexcept:
@@ -123,6 +127,8 @@ cdef class Channel:
         consumer.requeue_count += 1
         self.requeue_count += 1
         self.update(consumer)
+        if unlikely(self.throttled):
+            self._throttle()
         return CLAIMED
 
     cdef int touch(self, Consumer consumer, const char *c_id) noexcept:
@@ -163,7 +169,7 @@ cdef class Channel:
             return True
         from_log = self._reads_log()
         while self.ready.c_next is not NULL and not self.halted:
-            if not self._has_room():
+            if not self._has_room() or (self.rules is not NULL and not heap_reserve(&self.dead)):
                 self._try_again()
                 return True
             if not (self._pop_logged(&entry) if from_log else self._pop(&entry)):
@@ -172,6 +178,8 @@ cdef class Channel:
             steps -= 1 + <int> (entry.message.size >> SIZE_SHIFT)
             if entry.defer_ms:
                 self._defer(entry.message, entry.attempts, <int64_t> entry.defer_ms * 1000000, self.place)
+            elif unlikely(self.rules is not NULL) and 0 < self.rules.max_attempts <= entry.attempts:
+                dead_add(self, entry.message, entry.attempts, self.place, self.offset)
             else:
                 self._deliver(entry.message, entry.attempts, self.place, self.offset)
             if steps <= 0:
@@ -252,8 +260,37 @@ cdef class Channel:
         consumer.deliver(message, delivery.attempts)
         if unlikely(not wants_more(consumer)):
             relist(self, consumer)
+        if unlikely(self.rules is not NULL):
+            self.paced_ns = max(self.paced_ns, self.clock.monotonic) + self.rules.interval_ns
+            self._throttle()
+
+    cdef void _throttle(self) noexcept:
+        cdef ChannelRules *rules = self.rules
+        cdef bint throttled = False
+        self.resume_ns = NEVER
+        if rules is not NULL:
+            throttled = 0 < rules.max_in_flight <= self.timeouts.count
+            if rules.interval_ns and self.paced_ns - rules.burst_ns > self.clock.monotonic:
+                throttled = True
+                self.resume_ns = self.paced_ns - rules.burst_ns
+                if self.resume_ns < self.alarm_ns:
+                    self._arm()
+        if throttled != self.throttled:
+            self.throttled = throttled
+            self._set_halted()
+
+    cdef void _set_halted(self) noexcept:
+        self.halted = self.paused or self.draining or self.throttled
+        if not self.halted and self.ready.c_next is not NULL and not self.exiting:
+            self.slicer.add(self)
 
     cdef bint _come_back(self, Delivery *delivery, int64_t delay_ns) noexcept:
+        if unlikely(self.rules is not NULL) and 0 < self.rules.max_attempts <= delivery.attempts:
+            if not dead_take(self, delivery):
+                delivery.deadline_ns = self.clock.monotonic + NO_MEMORY_NS
+                heap_moved(&self.timeouts, delivery)
+                return False
+            return True
         if delay_ns > 0 and delivery.offset >= 0:
             if self.cursor.defer(delivery.offset, delivery.attempts, self.clock.monotonic + delay_ns) < 0:
                 delivery.deadline_ns = self.clock.monotonic + NO_MEMORY_NS
@@ -358,6 +395,10 @@ cdef class Channel:
                 self.backlog.commit.block(self)
                 return False
             return True
+        if unlikely(self.dead.count) and self.sender is None and not self.retrying:
+            self.owner.on_dead(self)
+        if unlikely(self.throttled):
+            self._throttle()
         self._arm()
         return not self.pump()
 
@@ -447,20 +488,31 @@ cdef class Channel:
 
     cdef void set_draining(self, bint draining) noexcept:
         self.draining = draining
-        self.halted = self.paused or draining
-        if not self.halted and self.ready.c_next is not NULL and not self.exiting:
-            self.slicer.add(self)
+        self._set_halted()
+
+    def set_rule(self, rule, bytes dead_letter=b""):
+        """Its delivery rules: nsqc.broker.protocols.ChannelRule; None: none. dead_letter: the dead-letter topic."""
+        cdef ChannelRules *rules = rules_new(rule, len(dead_letter) > 0)
+        free(self.rules)
+        self.rules = rules
+        self.rule = rule if rules is not NULL else None
+        if dead_letter:
+            self.dead_letter = dead_letter      # what is on its way still goes to one that a rule has named
+        self.clock.refresh()
+        self.paced_ns = 0
+        self._throttle()
 
     def pause(self):
         """Stops deliveries."""
-        self.paused = self.halted = True
+        self.paused = True
+        self._set_halted()
 
     def unpause(self):
         """Starts deliveries again."""
         self.clock.refresh()
         self.slicer.begin(self.clock.monotonic)
         self.paused = False
-        self.halted = self.draining
+        self._set_halted()
         self.pump()
 
     def empty(self):
@@ -473,6 +525,7 @@ cdef class Channel:
         for consumer in self.clients.values():
             consumer.in_flight = 0
             self.update(consumer)
+        self._throttle()
 
     def seek(self, int64_t offset):
         """Continues at an offset of the log. Of the log, nothing is in flight, requeued or deferred any more."""
@@ -485,10 +538,14 @@ cdef class Channel:
                 raise MemoryError
             self._release(delivery)
             delivery_free(delivery)
+        if not dead_recall(self):
+            raise MemoryError
+        dead_drop_logged(self)
         self.cursor.reset(min(max(offset, self.cursor.log.first_offset()), self.cursor.log.next))
         for consumer in self.clients.values():
             consumer.in_flight = 0
             self.update(consumer)
+        self._throttle()
         self.slicer.add(self)
 
     cdef void _drop_all(self) noexcept:
@@ -500,6 +557,11 @@ cdef class Channel:
         trash.take_heap(0, &self.timeouts)
         trash.take_heap(1, &self.delayed)
         inflight_free(&self.in_flight)
+        trash.start()
+        trash = Trash.new(self.slicer)
+        self.sender = None
+        trash.take_heap(0, &self.dead)
+        trash.take_heap(1, &self.sent)
         trash.start()
 
     # ------------------------------------------------------------------ failed writes
@@ -535,4 +597,6 @@ cdef int64_t next_deadline(Channel channel) noexcept:
         first = delivery.deadline_ns
     if channel.cursor is not None and 0 < channel.cursor.next_due() < first:
         first = channel.cursor.next_due()
+    if channel.resume_ns < first:
+        first = channel.resume_ns
     return first

@@ -4,6 +4,7 @@ from libc.errno cimport ENOMEM
 from libc.stdint cimport int64_t
 
 from nsqc.broker.consumer cimport Consumer
+from nsqc.broker.dead cimport dead_drop_logged, dead_recall
 from nsqc.broker.ring cimport ready_remove
 from nsqc.store.delivery cimport Delivery, delivery_free
 from nsqc.store.heap cimport heap_first, heap_remove
@@ -27,8 +28,12 @@ cdef tuple close_channel(Channel channel):
     cdef dict delays
     cdef int64_t in_flight = channel.timeouts.count, deferred = channel.delayed.count, waiting
     leave(channel)
+    if not dead_recall(channel):
+        raise OSError(ENOMEM, "no memory to write the channel out")
     if channel.cursor is not None:
+        dead_drop_logged(channel)       # the journal has their attempts
         in_flight -= record_out(channel)
+    deferred += channel.dead.count
     if channel.backlog.disk is None:
         return (0, 0, 0, {})
     delays = channel.backlog.delays
@@ -44,6 +49,11 @@ cdef tuple close_channel(Channel channel):
         delays[delivery.message.id[:16]] = channel.clock.wall + delivery.deadline_ns - channel.clock.monotonic
         write_back(channel, delivery)
         heap_remove(&channel.delayed, delivery)
+        delivery_free(delivery)
+    while channel.dead.count:
+        delivery = heap_first(&channel.dead)
+        write_back(channel, delivery)
+        heap_remove(&channel.dead, delivery)
         delivery_free(delivery)
     channel.backlog.close()
     return (waiting, in_flight, deferred, delays)

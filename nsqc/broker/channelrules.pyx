@@ -4,9 +4,14 @@ from libc.math cimport pow
 from libc.stdint cimport int64_t, uint16_t
 from libc.stdlib cimport calloc
 
+cdef double NS = 1e9
+cdef double MOST_NS = 1e12      # times the largest burst, and a time, this fits 64 bits
+cdef int64_t LEAST_BURST_NS = 10000000      # timers have steps of a millisecond, and the loop has other work
 
-cdef ChannelRules *rules_new(object rule) except? NULL:
+
+cdef ChannelRules *rules_new(object rule, bint can_die) except? NULL:
     cdef ChannelRules *rules
+    cdef double interval_ns
     if rule is None or rule.is_off:
         return NULL
     rules = <ChannelRules *> calloc(1, sizeof(ChannelRules))
@@ -16,6 +21,12 @@ cdef ChannelRules *rules_new(object rule) except? NULL:
     rules.requeue_max_ns = rule.requeue_max
     rules.requeue_backoff = rule.requeue_backoff
     rules.requeue_on_disconnect = rule.requeue_on_disconnect
+    rules.max_attempts = rule.max_attempts if can_die else 0
+    rules.max_in_flight = rule.max_in_flight
+    if rule.rate:
+        interval_ns = min(max(NS / <double> rule.rate, 1.0), MOST_NS)
+        rules.interval_ns = <int64_t> interval_ns
+        rules.burst_ns = max(<int64_t> (rule.rate_burst - 1) * rules.interval_ns, LEAST_BURST_NS)
     return rules
 
 

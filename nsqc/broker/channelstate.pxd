@@ -35,7 +35,8 @@ cdef class ChannelState(BacklogOwner):
     cdef readonly bint ephemeral
     cdef readonly bint paused
     cdef bint draining                  # the daemon drains
-    cdef bint halted                    # paused or draining: nothing is delivered
+    cdef bint throttled                 # a rule allows no delivery now
+    cdef bint halted                    # paused, draining or throttled: nothing is delivered
     cdef readonly bint exiting          # deleted or closed: it accepts nothing more, and owner is None
     cdef bint deserted                  # ephemeral, and its last client has left: the next slice deletes it
     cdef readonly uint64_t message_count
@@ -54,6 +55,12 @@ cdef class ChannelState(BacklogOwner):
     cdef ChannelRules *rules            # owned; NULL: none
     cdef readonly object rule           # nsqc.broker.protocols.ChannelRule; None: no rule
     cdef Lost lost
+    cdef Heap dead, sent                # deliveries that go to the dead-letter topic: see dead.pxd
+    cdef object sender                  # of the batch in sent; None: none is under way
+    cdef readonly bytes dead_letter     # the name of that topic; empty: none
+    cdef readonly uint64_t dead_letter_count    # messages that were moved there
+    cdef int64_t paced_ns               # monotonic: when the deliveries so far would be over at the rule's rate
+    cdef int64_t resume_ns              # monotonic: when the rate allows the next one; NEVER: it does now
     cdef Clock clock
     cdef int64_t max_msg_timeout_ns
     cdef int64_t max_consumers          # 0: no limit

@@ -15,6 +15,7 @@ cdef struct Lost:
     uint32_t room
     uint32_t at             # items of the heap before this one are still to be looked at
     int64_t left            # deliveries that were not found yet
+    int64_t idle            # items looked at since the last of them was found
 
 
 # A consumer with messages in flight is lost. Without memory for it they wait for their time-out.

@@ -9,6 +9,7 @@ from nsqc.store.heap cimport Heap, heap_moved
 
 cdef enum:
     FIRST_ROOM = 8
+    PASSES = 4
 
 
 cdef uint32_t position(const Lost *lost, int64_t owner) noexcept nogil:
@@ -53,6 +54,7 @@ cdef bint lost_step(Lost *lost, Heap *heap, int steps) noexcept nogil:
         if lost.at == 0 or lost.at > heap.count:
             lost.at = heap.count
         lost.at -= 1
+        lost.idle += 1
         steps -= 1
         delivery = heap.items[lost.at].delivery
         if lost_has(lost, delivery.owner):
@@ -60,8 +62,10 @@ cdef bint lost_step(Lost *lost, Heap *heap, int steps) noexcept nogil:
             delivery.deadline_ns = 0
             heap_moved(heap, delivery)
             lost.left -= 1
+            lost.idle = 0
             lost.at += 1        # it has moved to the front, and another one to its place
-    if lost.left > 0 and heap.count:
+    # Between slices one may move past the walk, so it is repeated; but not for a delivery that no longer exists.
+    if lost.left > 0 and lost.idle < PASSES * <int64_t> heap.count:
         return True
     lost_clear(lost)
     return False
@@ -69,7 +73,7 @@ cdef bint lost_step(Lost *lost, Heap *heap, int steps) noexcept nogil:
 
 cdef void lost_clear(Lost *lost) noexcept nogil:
     lost.count = lost.at = 0
-    lost.left = 0
+    lost.left = lost.idle = 0
 
 
 cdef void lost_free(Lost *lost) noexcept nogil:

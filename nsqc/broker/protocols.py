@@ -114,6 +114,25 @@ class ChannelRule(Protocol):
     def requeue_on_disconnect(self) -> bool:
         """Whether messages in flight to a client come back when its connection is lost."""
 
+    @property
+    def max_attempts(self) -> int:
+        """Deliveries after which a message goes to the dead-letter topic; 0: no limit."""
+
+    def dead_topic(self, topic: bytes, /) -> bytes:
+        """The dead-letter topic of a topic's channel; empty: none."""
+
+    @property
+    def max_in_flight(self) -> int:
+        """Messages in flight to all consumers together; 0: no limit."""
+
+    @property
+    def rate(self) -> float:
+        """Deliveries a second; 0: no limit."""
+
+    @property
+    def rate_burst(self) -> int:
+        """Deliveries at once, after a pause."""
+
     def as_json(self) -> dict[str, str | int | float]:
         """What differs from the defaults, for /stats."""
 

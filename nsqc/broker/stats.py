@@ -99,6 +99,7 @@ class ChannelStats(Struct, frozen=True, gc=False):
     paused: bool
     e2e_processing_latency: Latency
     rules: dict[str, str | int | float] | UnsetType = UNSET     # that are not the defaults
+    dead_letter_count: int | UnsetType = UNSET      # messages that were moved to the dead-letter topic
 
 
 class LogStats(Struct, frozen=True, gc=False):
@@ -232,7 +233,8 @@ def _channel_stats(channel: Channel, topic: str, include_clients: bool,
                         channel.deferred_count, channel.message_count, zone or UNSET, region or UNSET,
                         elsewhere or UNSET, channel.requeue_count, channel.timeout_count, len(consumers), clients,
                         channel.paused, _latency([channel]),
-                        UNSET if channel.rule is None else channel.rule.as_json())
+                        UNSET if channel.rule is None else channel.rule.as_json(),
+                        channel.dead_letter_count or UNSET)
 
 
 def _latency(channels: list[Channel]) -> Latency:

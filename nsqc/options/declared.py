@@ -42,6 +42,7 @@ class Kind(Enum):
     BOOL = "bool"
     INT = "int"
     TEXT = "string"
+    TOPIC = "topic"
     FILE = "file"
     FOLDER = "folder"
     DURATION = "duration"

@@ -1,5 +1,6 @@
-"""What has rules: topics and channels. Each kind has its keys, its tables in the config file and a file for what PUT has
-set."""
+"""Topics and channels have rules. Each kind has its keys, its tables in the config file and a file for the values that
+PUT has set.
+"""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ from nsqc.options.declared import Kind, RuleValue
 from nsqc.options.durations import parse_duration
 from nsqc.options.rule_scopes import Scope
 from nsqc.options.rule_tables import in_range, unknown_key
+from nsqc.options.values import parse_topic
 from nsqc.store.badfiles import set_aside
 from nsqc.store.files import read_edited_file, replace_file
 from nsqc.wire.outside import Decoder, JSONError
@@ -60,6 +61,10 @@ def _of_kind(kind: Kind, given: object) -> RuleValue:
         if isinstance(value, bool):
             return value
         raise ValueError("true or false is expected")
+    if kind is Kind.TOPIC:
+        if isinstance(value, str):
+            return parse_topic(value)
+        raise ValueError("the name of a topic is expected")
     if kind in EXPECTED:
         wanted = (int, float) if kind is Kind.FLOAT else (int,)
         if isinstance(value, wanted) and not isinstance(value, bool):

@@ -27,6 +27,8 @@ def option_of(key: str, declared: Flag) -> Option:
     if declared.kind in (RuleKind.INT, RuleKind.FLOAT):
         return Option(name, declared.help, Kind.INT if declared.kind is RuleKind.INT else Kind.FLOAT, None, rule.GROUP,
                       least=declared.least, most=declared.most)
+    if declared.kind is RuleKind.TOPIC:
+        return Option(name, declared.help, Kind.TEXT, "", rule.GROUP, metavar="TOPIC")
     choices = ("true", "false") if declared.kind is RuleKind.BOOL else tuple(declared.kind.value.split("|"))
     return Option(name, declared.help, Kind.TEXT, "", rule.GROUP, choices=choices)
 
