@@ -57,6 +57,9 @@ cdef class Channel(ChannelState):
     # Ends a delivery of this heap; its message is delivered again or waits. False: no memory; it stays for a while.
     cdef bint _put_back(self, Delivery *delivery, Heap *heap) noexcept
     cdef bint _wait_again(self, Delivery *delivery) noexcept    # False: no memory
+    # Has a delivery in flight be the next one, after delay_ns. False: no memory; it stays in flight for a while.
+    cdef bint _to_front(self, Delivery *delivery, int64_t delay_ns) noexcept
+    cdef bint _deliver_front(self) noexcept     # False: some of front waits
     cdef void _throttle(self) noexcept  # after anything that max_in_flight and rate depend on has changed
     cdef void _set_halted(self) noexcept    # after paused, draining or throttled has changed
     cdef bint _expire(self) noexcept    # False: the slice ended before all was done

@@ -9,9 +9,9 @@ from libc.stdint cimport INT64_MAX, int64_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 
 from nsqc.broker.channelrules cimport ChannelRules, rules_delay, rules_new
-from nsqc.broker.channelstate cimport TO_DELIVERY, TO_FINISH, check_alive, count_time, unlikely
+from nsqc.broker.channelstate cimport TO_DELIVERY, TO_FINISH, check_alive, count_time, drop_logged, unlikely
 from nsqc.broker.consumer cimport wants_more
-from nsqc.broker.dead cimport dead_add, dead_drop_logged, dead_recall, dead_take
+from nsqc.broker.dead cimport dead_add, dead_recall, dead_take
 from nsqc.broker.lost cimport RETURNED, lost_add, lost_clear, lost_has, lost_step
 from nsqc.broker.ring cimport ready_add, ready_remove
 from nsqc.loop.watch cimport span_over
@@ -167,6 +167,8 @@ cdef class Channel:
         check_alive(self)
         if self.exiting:
             return True
+        if unlikely(self.front.count) and not self._deliver_front():
+            return True
         from_log = self._reads_log()
         while self.ready.c_next is not NULL and not self.halted:
             if not self._has_room() or (self.rules is not NULL and not heap_reserve(&self.dead)):
@@ -264,24 +266,64 @@ cdef class Channel:
             self.paced_ns = max(self.paced_ns, self.clock.monotonic) + self.rules.interval_ns
             self._throttle()
 
+    cdef bint _to_front(self, Delivery *delivery, int64_t delay_ns) noexcept:
+        if not heap_reserve(&self.front):
+            delivery.deadline_ns = self.clock.monotonic + NO_MEMORY_NS
+            heap_moved(&self.timeouts, delivery)
+            return False
+        self._release(delivery)
+        delivery.owner = 0
+        delivery.deadline_ns = self.clock.monotonic + delay_ns
+        heap_push(&self.front, delivery)
+        if delivery.offset >= 0:
+            self.cursor.came_back(delivery.offset, delivery.attempts)
+        self._throttle()
+        return True
+
+    cdef bint _deliver_front(self) noexcept:
+        cdef Delivery *delivery
+        cdef Place *place
+        cdef int64_t offset
+        cdef uint32_t attempts
+        while self.front.count:
+            self._throttle()
+            if (self.ready.c_next is NULL or self.paused or self.draining or self.resume_ns != NEVER
+                    or self.rules is not NULL and 0 < self.rules.max_in_flight <= self.timeouts.count):
+                return False
+            if not self._has_room():
+                self._try_again()
+                return False
+            delivery = heap_first(&self.front)
+            heap_remove(&self.front, delivery)
+            place, offset, attempts = delivery.place, delivery.offset, delivery.attempts
+            self._deliver(delivery_take(delivery), attempts, place, offset)
+        self._throttle()
+        return True
+
     cdef void _throttle(self) noexcept:
+        """While something is in front, nothing else goes out: pump() delivers that first."""
         cdef ChannelRules *rules = self.rules
-        cdef bint throttled = False
-        self.resume_ns = NEVER
+        cdef bint throttled = self.front.count > 0
+        cdef int64_t resume_ns = self.clock.monotonic
         if rules is not NULL:
-            throttled = 0 < rules.max_in_flight <= self.timeouts.count
-            if rules.interval_ns and self.paced_ns - rules.burst_ns > self.clock.monotonic:
-                throttled = True
-                self.resume_ns = self.paced_ns - rules.burst_ns
-                if self.resume_ns < self.alarm_ns:
-                    self._arm()
+            throttled |= 0 < rules.max_in_flight <= self.timeouts.count
+            if rules.interval_ns:
+                resume_ns = max(resume_ns, self.paced_ns - rules.burst_ns)
+            if rules.ordered and self.front.count:
+                resume_ns = max(resume_ns, heap_first(&self.front).deadline_ns)
+        self.resume_ns = NEVER
+        if resume_ns > self.clock.monotonic:
+            throttled = True
+            self.resume_ns = resume_ns
+            if resume_ns < self.alarm_ns:
+                self._arm()
         if throttled != self.throttled:
             self.throttled = throttled
             self._set_halted()
 
     cdef void _set_halted(self) noexcept:
         self.halted = self.paused or self.draining or self.throttled
-        if not self.halted and self.ready.c_next is not NULL and not self.exiting:
+        if (not self.halted or self.front.count) and self.ready.c_next is not NULL and not self.exiting:
             self.slicer.add(self)
 
     cdef bint _come_back(self, Delivery *delivery, int64_t delay_ns) noexcept:
@@ -291,6 +333,8 @@ cdef class Channel:
                 heap_moved(&self.timeouts, delivery)
                 return False
             return True
+        if unlikely(self.rules is not NULL) and self.rules.ordered:
+            return self._to_front(delivery, delay_ns)
         if delay_ns > 0 and delivery.offset >= 0:
             if self.cursor.defer(delivery.offset, delivery.attempts, self.clock.monotonic + delay_ns) < 0:
                 delivery.deadline_ns = self.clock.monotonic + NO_MEMORY_NS
@@ -501,6 +545,8 @@ cdef class Channel:
         self.clock.refresh()
         self.paced_ns = 0
         self._throttle()
+        if self.front.count:
+            self.slicer.add(self)
 
     def pause(self):
         """Stops deliveries."""
@@ -540,7 +586,8 @@ cdef class Channel:
             delivery_free(delivery)
         if not dead_recall(self):
             raise MemoryError
-        dead_drop_logged(self)
+        drop_logged(&self.dead)
+        drop_logged(&self.front)
         self.cursor.reset(min(max(offset, self.cursor.log.first_offset()), self.cursor.log.next))
         for consumer in self.clients.values():
             consumer.in_flight = 0
@@ -562,6 +609,9 @@ cdef class Channel:
         self.sender = None
         trash.take_heap(0, &self.dead)
         trash.take_heap(1, &self.sent)
+        trash.start()
+        trash = Trash.new(self.slicer)
+        trash.take_heap(0, &self.front)
         trash.start()
 
     # ------------------------------------------------------------------ failed writes

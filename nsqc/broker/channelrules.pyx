@@ -22,7 +22,8 @@ cdef ChannelRules *rules_new(object rule, bint can_die) except? NULL:
     rules.requeue_backoff = rule.requeue_backoff
     rules.requeue_on_disconnect = rule.requeue_on_disconnect
     rules.max_attempts = rule.max_attempts if can_die else 0
-    rules.max_in_flight = rule.max_in_flight
+    rules.ordered = rule.ordered
+    rules.max_in_flight = 1 if rule.ordered else rule.max_in_flight
     if rule.rate:
         interval_ns = min(max(NS / <double> rule.rate, 1.0), MOST_NS)
         rules.interval_ns = <int64_t> interval_ns

@@ -54,6 +54,7 @@ cdef class ChannelState(BacklogOwner):
     cdef Heap delayed                   # deferred deliveries, by due time
     cdef ChannelRules *rules            # owned; NULL: none
     cdef readonly object rule           # nsqc.broker.protocols.ChannelRule; None: no rule
+    cdef Heap front                     # failed deliveries of an ordered channel, which come before all others
     cdef Lost lost
     cdef Heap dead, sent                # deliveries that go to the dead-letter topic: see dead.pxd
     cdef object sender                  # of the batch in sent; None: none is under way
@@ -81,6 +82,7 @@ cdef class ChannelState(BacklogOwner):
     cdef int64_t count_on_disk(self) noexcept
     cdef int64_t count_deferred(self) noexcept
     cdef int64_t log_lag(self) noexcept
+    cdef int64_t front_deferred(self) noexcept     # those of front that wait for their time
 
 
 # RULE: nothing calls a channel after its end, except to remove a client or to free it.
@@ -88,6 +90,9 @@ cdef inline void check_alive(ChannelState channel) noexcept:
     if CHECKS and channel.exiting:
         broken("a channel is used after its end")
 
+
+# Frees the deliveries of a heap whose messages are in the log. They must not be in flight.
+cdef void drop_logged(Heap *heap) noexcept
 
 cdef void count_other_time(ChannelState channel, int which, int64_t ns) noexcept
 

@@ -7,8 +7,9 @@ from nsqc.broker.consumer cimport DISTANCES, Consumer
 from nsqc.broker.lost cimport lost_free
 from nsqc.metrics.times cimport TwoTimes, times_add
 from nsqc.store.backlog cimport Commit
+from nsqc.store.delivery cimport Delivery, delivery_free
 from nsqc.store.disk.queue cimport DiskQueue
-from nsqc.store.heap cimport Heap
+from nsqc.store.heap cimport Heap, heap_remove
 from nsqc.store.inflight cimport inflight_free
 from nsqc.store.log.segments cimport segments_rank
 from nsqc.store.log.topiclog cimport TopicLog
@@ -43,6 +44,8 @@ cdef class ChannelState(BacklogOwner):
         trash.take_heap(0, &self.timeouts)
         trash.take_heap(1, &self.delayed)
         trash = Trash.new(None)
+        trash.take_heap(0, &self.front)
+        trash = Trash.new(None)
         trash.take_heap(0, &self.dead)
         trash.take_heap(1, &self.sent)
         inflight_free(&self.in_flight)
@@ -71,7 +74,7 @@ cdef class ChannelState(BacklogOwner):
     # ------------------------------------------------------------------ metrics
 
     cdef int64_t count_waiting(self) noexcept:
-        return (self.backlog.depth() - self.backlog.delayed_on_disk()
+        return (self.backlog.depth() - self.backlog.delayed_on_disk() + self.front.count - self.front_deferred()
                 + (self.cursor.depth() if self.cursor is not None else 0))
 
     cdef int64_t count_on_disk(self) noexcept:
@@ -81,8 +84,16 @@ cdef class ChannelState(BacklogOwner):
         return count
 
     cdef int64_t count_deferred(self) noexcept:
-        return (self.delayed.count + self.dead.count + self.sent.count + self.backlog.delayed_on_disk()
+        return (self.delayed.count + self.dead.count + self.sent.count + self.front_deferred()
+                + self.backlog.delayed_on_disk()
                 + (self.cursor.deferred_count() if self.cursor is not None else 0))
+
+    cdef int64_t front_deferred(self) noexcept:
+        cdef int64_t count = 0
+        cdef uint32_t index
+        for index in range(self.front.count):
+            count += self.front.items[index].deadline_ns > self.clock.monotonic
+        return count
 
     cdef int64_t log_lag(self) noexcept:
         cdef TopicLog log = self.cursor.log
@@ -133,6 +144,7 @@ cdef class ChannelState(BacklogOwner):
             return None
         least = self.cursor.least_waiting()
         least = least_of(&self.timeouts, least)
+        least = least_of(&self.front, least)
         least = least_of(&self.dead, least)
         return least_of(&self.sent, least)
 
@@ -153,6 +165,22 @@ cdef int64_t least_of(Heap *heap, int64_t least) noexcept:
         if heap.items[index].delivery.offset >= 0:
             least = min(least, heap.items[index].delivery.offset)
     return least
+
+
+cdef void drop_logged(Heap *heap) noexcept:
+    cdef Delivery *delivery
+    cdef uint32_t at = heap.count
+    # From the end on: what moves into the place of one that is taken was looked at, or comes later.
+    while at:
+        at = min(at, heap.count)
+        if at == 0:
+            return
+        delivery = heap.items[at - 1].delivery
+        if delivery.offset < 0:
+            at -= 1
+            continue
+        heap_remove(heap, delivery)
+        delivery_free(delivery)
 
 
 cdef void count_other_time(ChannelState channel, int which, int64_t ns) noexcept:

@@ -1,5 +1,6 @@
-# Messages of a channel that go to its dead-letter topic, as functions on the channel. Those in `dead` are to be published
-# there; those in `sent` are, and are finished in the channel once that is acknowledged. One batch is under way at a time.
+# Messages of a channel that go to its dead-letter topic, as functions on the channel. Those in `dead` are to be
+# published there; those in `sent` are, and are finished in the channel once that is acknowledged. One batch is under
+# way at a time.
 
 from libc.stdint cimport int64_t, uint32_t
 from nsqc.broker.channelstate cimport ChannelState
@@ -15,4 +16,3 @@ cdef void dead_add(ChannelState channel, Message *message, uint32_t attempts, Pl
 cdef void dead_ended(ChannelState channel, int error) noexcept
 # Forgets the batch under way: its messages are to be published again. False: no memory to do that for all of them.
 cdef bint dead_recall(ChannelState channel) noexcept
-cdef void dead_drop_logged(ChannelState channel) noexcept       # of the log; after dead_recall()

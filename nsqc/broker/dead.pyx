@@ -62,19 +62,3 @@ cdef bint dead_recall(ChannelState channel) noexcept:
         heap_remove(&channel.sent, delivery)
         heap_push(&channel.dead, delivery)
     return True
-
-
-cdef void dead_drop_logged(ChannelState channel) noexcept:
-    cdef Delivery *delivery
-    cdef uint32_t at = channel.dead.count
-    # From the end on: what moves into the place of one that is taken was looked at, or comes later.
-    while at:
-        at = min(at, channel.dead.count)
-        if at == 0:
-            return
-        delivery = channel.dead.items[at - 1].delivery
-        if delivery.offset < 0:
-            at -= 1
-            continue
-        heap_remove(&channel.dead, delivery)
-        delivery_free(delivery)

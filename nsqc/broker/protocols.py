@@ -126,6 +126,10 @@ class ChannelRule(Protocol):
         """Messages in flight to all consumers together; 0: no limit."""
 
     @property
+    def ordered(self) -> bool:
+        """Whether one message is in flight at once, and one that failed is the next."""
+
+    @property
     def rate(self) -> float:
         """Deliveries a second; 0: no limit."""
 

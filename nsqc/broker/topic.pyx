@@ -668,7 +668,8 @@ cdef class Topic(TopicState):
         """Whether no channel has anything in flight or deferred, which may be in no file but this topic's."""
         cdef Channel channel
         for channel in self.fan:
-            if channel.timeouts.count or channel.delayed.count or channel.dead.count or channel.sent.count:
+            if (channel.timeouts.count or channel.delayed.count or channel.front.count or channel.dead.count
+                    or channel.sent.count):
                 return False
         return True
 

@@ -37,6 +37,9 @@ class ChannelRule(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         Kind.TOPIC, GROUP, "the dead-letter topic; empty: TOPIC.dead")] = ""
     max_in_flight: Annotated[int, flag(
         Kind.INT, GROUP, "messages in flight to all consumers together; 0: no limit", least=0, most=LARGEST)] = 0
+    ordered: Annotated[bool, flag(
+        Kind.BOOL, GROUP, "strict order: one message in flight at once, and no other before it is finished or moved to "
+        "the dead-letter topic")] = False
     rate: Annotated[float, flag(
         Kind.FLOAT, GROUP, "deliveries a second on this node; 0: no limit", least=0, most=1_000_000_000)] = 0.0
     rate_burst: Annotated[int, flag(

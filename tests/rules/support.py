@@ -33,6 +33,6 @@ def until_channel(node: Daemon, topic: str, channel: str = "c", **wanted: int) -
     """Waits for values in the channel's /stats; returns them all."""
     def there() -> dict | None:
         found = node.channel(topic, channel)
-        return found if all(found.get(key) == value for key, value in wanted.items()) else None
+        return found if all(found.get(key, 0) == value for key, value in wanted.items()) else None
 
     return wait_until(there, f"{wanted} of {topic}/{channel}")

@@ -26,7 +26,7 @@ from tests.support.daemon import Client, Daemon, Message
 
 LONG = "20m"
 EXAMPLES, STEPS = 12, 30
-KEYS = ("requeue_delay", "requeue_on_disconnect", "max_in_flight")
+KEYS = ("requeue_delay", "requeue_on_disconnect", "max_in_flight", "max_attempts")
 
 
 @dataclass
@@ -49,11 +49,25 @@ class Model:
         self.delays = False
         self.returns = False
         self.limit = 0
+        self.most = 0                           # attempts
+        self.dead = 0                           # messages in the dead-letter topic
 
     def fail(self, body: bytes, attempts: int) -> None:
         """A delivery is requeued with 0."""
-        (self.delayed if self.delays else self.waiting)[body] = attempts
         self.requeues += 1
+        if 0 < self.most <= attempts:
+            self.dead += 1
+        else:
+            (self.delayed if self.delays else self.waiting)[body] = attempts
+
+    def come_back(self, flying: dict[bytes, int]) -> None:
+        """The deliveries of a lost connection are requeued."""
+        self.requeues += len(flying)
+        for body, attempts in flying.items():
+            if 0 < self.most <= attempts:
+                self.dead += 1
+            else:
+                self.waiting[body] = attempts
 
 
 def machine(node: Daemon, topics: list[int]) -> type[RuleBasedStateMachine]:
@@ -77,12 +91,16 @@ def machine(node: Daemon, topics: list[int]) -> type[RuleBasedStateMachine]:
 
         @rule(key=st.sampled_from(KEYS), on=st.booleans(), limit=st.integers(1, 4))
         def change_rule(self, key: str, on: bool, limit: int) -> None:
-            values = {"requeue_delay": LONG, "requeue_on_disconnect": True, "max_in_flight": limit}
+            if key == "max_attempts":       # what waits has attempts left: else it goes when a consumer would get it
+                limit = max(limit, *(1 + attempts for attempts in (0, *self.model.waiting.values())))
+            values = {"requeue_delay": LONG, "requeue_on_disconnect": True, "max_in_flight": limit, "max_attempts": limit}
             set_rule(node, self.topic, "c", **{key: values[key] if on else None})
             if key == "requeue_delay":
                 self.model.delays = on
             elif key == "requeue_on_disconnect":
                 self.model.returns = on
+            elif key == "max_attempts":
+                self.model.most = limit if on else 0
             else:
                 self.model.limit = limit if on else 0
 
@@ -123,8 +141,7 @@ def machine(node: Daemon, topics: list[int]) -> type[RuleBasedStateMachine]:
             consumer.client.close()
             flying = {body: message.attempts for body, message in consumer.flying.items()}
             if self.model.returns:
-                self.model.waiting.update(flying)
-                self.model.requeues += len(flying)
+                self.model.come_back(flying)
             else:
                 self.model.lost.update(flying)
             until_channel(node, self.topic, client_count=len(self.consumers), requeue_count=self.model.requeues)
@@ -167,7 +184,8 @@ def machine(node: Daemon, topics: list[int]) -> type[RuleBasedStateMachine]:
         def agrees(self) -> None:
             due = min(self.room(), len(self.model.waiting))
             wanted = {"in_flight_count": self.in_flight() + due, "depth": len(self.model.waiting) - due,
-                      "deferred_count": len(self.model.delayed), "requeue_count": self.model.requeues}
+                      "deferred_count": len(self.model.delayed), "requeue_count": self.model.requeues,
+                      "dead_letter_count": self.model.dead}
             until_channel(node, self.topic, **wanted)
             for consumer in self.consumers:
                 self.barrier(consumer)
@@ -177,6 +195,8 @@ def machine(node: Daemon, topics: list[int]) -> type[RuleBasedStateMachine]:
             for consumer in self.consumers:
                 consumer.client.close()
             node.post(f"/topic/delete?topic={self.topic}")
+            if self.model.dead:
+                node.post(f"/topic/delete?topic={self.topic}.dead")
 
     return Machine
 
