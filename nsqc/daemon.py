@@ -36,6 +36,7 @@ from nsqc.net.acceptor import Acceptor
 from nsqc.net.address import is_loopback
 from nsqc.net.limits import ConnectionLimits
 from nsqc.net.listener import Listener, Listeners
+from nsqc.options.channel_rules import ChannelRules
 from nsqc.options.declared import TLS_REQUIRED, OptionError, Options, Settings
 from nsqc.options.reload import Reloader, Reread
 from nsqc.options.tls import is_offered, settle
@@ -179,7 +180,7 @@ class Daemon:
         self.space_watch = SpaceWatch(self.loop, self.data_path, self.space, options.min_free_disk, self.log)
         self.write_health = WriteHealth(self.loop, self.workers, self.data_path, self.log, self.disks.failing_sync,
                                         self.space_watch.reason)
-        self.rules = self._read_rules()
+        self.rules, self.channel_rules = self._read_rules()
         ids = nsqc_dat.load_ids(self.data_path, self.log)
         self.boot_id = boot_id()
         self.saved = nsqc_dat.load(self.data_path, self.disks.index, ids, self.log)
@@ -187,7 +188,7 @@ class Daemon:
                          self.sync_workers, self.log, options.max_req_timeout, ids.stopped)
         self.guids = GuidFactory.make(options.node_id, self.saved.reached_unit)
         self.broker = Broker(self.settings, self.log, self.timers, self.disks, self.write_health, self.guids,
-                             self.loop, self.rules, self.space, self.logs)
+                             self.loop, self.rules, self.space, self.logs, self.channel_rules)
         self.metadata = metadata.MetadataWriter(self.loop, self.workers, self.data_path, self.broker, self.log)
         self.broker.saver = self.metadata.save
         self.broker.folds_channels = not options.metrics_per_channel
@@ -203,11 +204,12 @@ class Daemon:
                            self._stop, self.log)
         self._saved_unit = self.guids.reached
 
-    def _read_rules(self) -> TopicRules:
+    def _read_rules(self) -> tuple[TopicRules, ChannelRules]:
+        given = self.loop, self.workers, self.data_path, self.settings, self.log
         try:
-            return TopicRules(self.loop, self.workers, self.data_path, self.settings, self.log)
+            return TopicRules(*given), ChannelRules(*given)
         except OSError as error:
-            raise StartError(f"failed to read the rules of topics - {error}") from None
+            raise StartError(f"failed to read the rules of topics and channels - {error}") from None
 
     def _make_authority(self) -> Authority:
         from nsqc.peers.auth import Authority  # here: only daemons with auth servers need its regular expressions
@@ -258,6 +260,7 @@ class Daemon:
             topic.start()
         self.retention = Retention(self.loop, self.broker, self.log)
         self.rules.on_change(self.retention.rule_changed)
+        self.channel_rules.on_change(self.retention.channel_rule_changed)
         self._tick()
         # Nobody had to wait for the disk until here: what the start has replaced becomes durable now.
         self.loop.run_in_executor(self.workers, self._write_ids, self._ids(self.guids.reached))
@@ -291,7 +294,8 @@ class Daemon:
         self.mounted = Mounted(b"/ui", "nsqc.admin.local", router.resolve)
         watched = Watched(self.lag.lags, self.connection_limits, self.disks.syncer, self.space_watch,
                           self.hub.connections)
-        self.app = App(broker=self.broker, settings=self.settings, rules=self.rules, log=self.log,
+        self.app = App(broker=self.broker, settings=self.settings, rules=self.rules,
+                       channel_rules=self.channel_rules, log=self.log,
                        sessions=self.hub.sessions, info=self.info, start_time=self.start_time, threads=self.workers,
                        resolve=self.mounted.resolve, limits=self.connection_limits, listeners=self.listeners,
                        writable=WritableProbe(self.loop, self.data_path), drain=self.drain,
@@ -457,6 +461,7 @@ class Daemon:
         self.broker.closing = True
         await self.metadata.finish()
         await self.rules.written()
+        await self.channel_rules.written()
         self.broker.slicer.finish()
         await self.disks.quiet()
         lost = self._write_all()

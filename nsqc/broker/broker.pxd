@@ -28,6 +28,7 @@ cdef class Broker(TopicOwner):
     cdef object settings                # BrokerSettings
     cdef readonly bint is_topology_aware    # channels prefer near consumers
     cdef object rules                   # TopicRules; None: all topics are kept in memory
+    cdef object channel_rules           # ChannelRules; None: no channel has rules
     cdef object log                     # nsqc.log.Log
     cdef object timers                  # ChannelTimers
     cdef readonly list listeners        # of TopicListener

@@ -14,6 +14,7 @@ from cpython.object cimport PyObject
 from nsqc.broker.channel cimport Channel
 from nsqc.broker.channelend cimport close_channel
 from nsqc.broker.consumer cimport Consumer
+from nsqc.broker.deadletter cimport dead_publish
 from nsqc.broker.latency cimport LatencyWindow
 from nsqc.broker.retired cimport retire
 from nsqc.loop.unread cimport Unread
@@ -46,12 +47,12 @@ cdef class Broker(TopicOwner):
     """The topics of a daemon.
 
     timers call channels at their deadlines; disks open disk queues; write_health is notified of writes that fail and
-    heal; guids makes the message ids; loop: runs long work in slices and begins writes; rules say how topics are kept;
-    space says whether the data path has room for more.
+    heal; guids makes the message ids; loop: runs long work in slices and begins writes; rules say how topics are kept,
+    channel_rules how channels deliver; space says whether the data path has room for more.
     """
 
     def __init__(self, settings, log, timers, disks, write_health, GuidFactory guids not None, loop=None, rules=None,
-                 DiskSpace space=None, logs=None):
+                 DiskSpace space=None, logs=None, channel_rules=None):
         self.settings = settings
         self.is_topology_aware = settings.now.is_topology_aware
         self.log = log
@@ -62,6 +63,7 @@ cdef class Broker(TopicOwner):
         self.clock = Clock()
         self.slicer = Slicer(loop, None if loop is None else Unread())
         self.rules = rules
+        self.channel_rules = channel_rules
         self.space = DiskSpace() if space is None else space
         self.commits = CommitSchedule(loop, self.slicer, write_health, self.space)
         self.logs = logs
@@ -204,6 +206,8 @@ cdef class Broker(TopicOwner):
         # of its own.
         if self.rules is not None:
             self.rules.forget(name)
+        if self.channel_rules is not None:
+            self.channel_rules.forget_topic(name)
         if topic.log is not None:
             self.logs.leave(topic.log)
         elif self.logs is not None and not topic.ephemeral:
@@ -249,6 +253,8 @@ cdef class Broker(TopicOwner):
                           options.mem_queue_size,
                           topic.commit, self.clock, topic, self.timers, latency, options.max_msg_timeout,
                           options.max_channel_consumers)
+        if self.channel_rules is not None:
+            self._set_rule(topic, channel)
         (<Channel> channel).set_draining(self.draining)
         return channel
 
@@ -314,6 +320,42 @@ cdef class Broker(TopicOwner):
         if topic.retain():
             self.watched[topic.name] = topic
 
+    def _set_rule(self, Topic topic, Channel channel):
+        rule = self.channel_rules.of(topic.name + b"/" + channel.name)
+        channel.set_rule(rule, rule.dead_topic(topic.name))
+
+    cdef void on_dead(self, BacklogOwner channel) noexcept:
+        cdef Channel origin = <Channel> channel
+        cdef Topic target
+        if self.closing:
+            return
+        try:
+            target = self.get_topic(origin.dead_letter)
+            if dead_publish(target, origin):
+                self.log.warn("DEAD LETTERS: messages of %s have failed too often and go to topic %s", origin,
+                              origin.dead_letter.decode(), kind=("dead letters", str(origin)))
+                return
+            reason = target.refusal() or "it accepts nothing"
+        except Exception as error:
+            reason = error
+        self.log.error("DEAD LETTERS: messages of %s cannot be moved to topic %s and wait - %s", origin,
+                       origin.dead_letter.decode(), reason, kind=("dead letters wait", str(origin)))
+        origin._try_again()
+
+    def channel_rule_changed(self, name):
+        """The rule of a channel, TOPIC/CHANNEL, has changed; None: that of any channel may have. A generator that
+        yields after each channel."""
+        cdef Topic topic
+        cdef Channel channel
+        of, _, wanted = (b"", b"", b"") if name is None else name.partition(b"/")
+        for topic in [self.topics.get(of)] if name is not None else list(self.topics.values()):
+            if topic is None:
+                continue
+            for channel in [topic.channels.get(wanted)] if name is not None else list(topic.channels.values()):
+                if channel is not None and not channel.exiting:
+                    self._set_rule(topic, channel)
+                yield
+
     def retain(self):
         """Has logs remove what their rules do not keep; a generator that yields after each part of the work."""
         for name, topic in list(self.watched.items()):
@@ -364,6 +406,8 @@ cdef class Broker(TopicOwner):
             retire(&topic.retired, channel)
         self.log.info("TOPIC(%s): deleting channel %s", topic.name.decode(), channel.name.decode())
         self.write_health.forget(channel)
+        if self.channel_rules is not None and not topic.exiting:
+            self.channel_rules.forget(topic.name + b"/" + channel.name)
         if not topic.exiting or topic.name not in self.topics:
             self._notify(CHANNEL_DELETED, topic, channel)
         return 0

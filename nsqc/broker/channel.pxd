@@ -51,9 +51,17 @@ cdef class Channel(ChannelState):
     # With room: to the next ready consumer, who must exist. Takes the reference and the place.
     cdef void _deliver(self, Message *message, uint32_t attempts, Place *place, int64_t offset) noexcept
     cdef void _defer(self, Message *message, uint32_t attempts, int64_t delay_ns, Place *place) noexcept
+    # Ends a delivery in flight; its message waits for delay_ns, or as _put_back(). False: no memory; it stays in flight
+    # for a while.
+    cdef bint _come_back(self, Delivery *delivery, int64_t delay_ns) noexcept
     # Ends a delivery of this heap; its message is delivered again or waits. False: no memory; it stays for a while.
     cdef bint _put_back(self, Delivery *delivery, Heap *heap) noexcept
     cdef bint _wait_again(self, Delivery *delivery) noexcept    # False: no memory
+    # Has a delivery in flight be the next one, after delay_ns. False: no memory; it stays in flight for a while.
+    cdef bint _to_front(self, Delivery *delivery, int64_t delay_ns) noexcept
+    cdef bint _deliver_front(self) noexcept     # False: some of front waits
+    cdef void _throttle(self) noexcept  # after anything that max_in_flight and rate depend on has changed
+    cdef void _set_halted(self) noexcept    # after paused, draining or throttled has changed
     cdef bint _expire(self) noexcept    # False: the slice ended before all was done
     cdef void _try_again(self) noexcept
     cdef void _drop_all(self) noexcept

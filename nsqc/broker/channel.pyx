@@ -6,9 +6,13 @@ the timers call expire() then.
 
 cimport cython
 from libc.stdint cimport INT64_MAX, int64_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free
 
-from nsqc.broker.channelstate cimport TO_DELIVERY, TO_FINISH, check_alive, count_time, unlikely
+from nsqc.broker.channelrules cimport ChannelRules, rules_delay, rules_new
+from nsqc.broker.channelstate cimport TO_DELIVERY, TO_FINISH, check_alive, count_time, drop_logged, unlikely
 from nsqc.broker.consumer cimport wants_more
+from nsqc.broker.dead cimport dead_add, dead_recall, dead_take
+from nsqc.broker.lost cimport RETURNED, lost_add, lost_clear, lost_has, lost_step
 from nsqc.broker.ring cimport ready_add, ready_remove
 from nsqc.loop.watch cimport span_over
 from nsqc.store.backlog cimport PUT_NO_MEMORY
@@ -106,6 +110,8 @@ cdef class Channel:
             self.backlog.done(delivery.place)
         delivery_free(delivery)
         self.update(consumer)
+        if unlikely(self.throttled):
+            self._throttle()
         return CLAIMED
 
     cdef int requeue(self, Consumer consumer, const char *c_id, int64_t delay_ns) noexcept:
@@ -113,26 +119,16 @@ cdef class Channel:
         cdef Delivery *delivery = self._claim(consumer, c_id, &result)
         if delivery is NULL:
             return result
-        if delay_ns > 0 and delivery.offset >= 0:
-            if self.cursor.defer(delivery.offset, delivery.attempts, self.clock.monotonic + delay_ns) < 0:
-                delivery.deadline_ns = self.clock.monotonic + NO_MEMORY_NS
-                heap_moved(&self.timeouts, delivery)
-                return CLAIMED
-            self._release(delivery)
-            delivery_free(delivery)
-            self._arm()
-        elif delay_ns > 0 and heap_reserve(&self.delayed):
-            self._release(delivery)
-            delivery.owner = 0
-            delivery.deadline_ns = self.clock.monotonic + delay_ns
-            heap_push(&self.delayed, delivery)
-            self._arm()
-        elif not self._put_back(delivery, &self.timeouts):
+        if unlikely(self.rules is not NULL) and delay_ns <= 0:
+            delay_ns = rules_delay(self.rules, delivery.attempts)
+        if not self._come_back(delivery, delay_ns):
             return CLAIMED
         consumer.in_flight -= 1
         consumer.requeue_count += 1
         self.requeue_count += 1
         self.update(consumer)
+        if unlikely(self.throttled):
+            self._throttle()
         return CLAIMED
 
     cdef int touch(self, Consumer consumer, const char *c_id) noexcept:
@@ -171,9 +167,11 @@ cdef class Channel:
         check_alive(self)
         if self.exiting:
             return True
+        if unlikely(self.front.count) and not self._deliver_front():
+            return True
         from_log = self._reads_log()
         while self.ready.c_next is not NULL and not self.halted:
-            if not self._has_room():
+            if not self._has_room() or (self.rules is not NULL and not heap_reserve(&self.dead)):
                 self._try_again()
                 return True
             if not (self._pop_logged(&entry) if from_log else self._pop(&entry)):
@@ -182,6 +180,8 @@ cdef class Channel:
             steps -= 1 + <int> (entry.message.size >> SIZE_SHIFT)
             if entry.defer_ms:
                 self._defer(entry.message, entry.attempts, <int64_t> entry.defer_ms * 1000000, self.place)
+            elif unlikely(self.rules is not NULL) and 0 < self.rules.max_attempts <= entry.attempts:
+                dead_add(self, entry.message, entry.attempts, self.place, self.offset)
             else:
                 self._deliver(entry.message, entry.attempts, self.place, self.offset)
             if steps <= 0:
@@ -262,6 +262,96 @@ cdef class Channel:
         consumer.deliver(message, delivery.attempts)
         if unlikely(not wants_more(consumer)):
             relist(self, consumer)
+        if unlikely(self.rules is not NULL):
+            self.paced_ns = max(self.paced_ns, self.clock.monotonic) + self.rules.interval_ns
+            self._throttle()
+
+    cdef bint _to_front(self, Delivery *delivery, int64_t delay_ns) noexcept:
+        if not heap_reserve(&self.front):
+            delivery.deadline_ns = self.clock.monotonic + NO_MEMORY_NS
+            heap_moved(&self.timeouts, delivery)
+            return False
+        self._release(delivery)
+        delivery.owner = 0
+        delivery.deadline_ns = self.clock.monotonic + delay_ns
+        heap_push(&self.front, delivery)
+        if delivery.offset >= 0:
+            self.cursor.came_back(delivery.offset, delivery.attempts)
+        self._throttle()
+        return True
+
+    cdef bint _deliver_front(self) noexcept:
+        cdef Delivery *delivery
+        cdef Place *place
+        cdef int64_t offset
+        cdef uint32_t attempts
+        while self.front.count:
+            self._throttle()
+            if (self.ready.c_next is NULL or self.paused or self.draining or self.resume_ns != NEVER
+                    or self.rules is not NULL and 0 < self.rules.max_in_flight <= self.timeouts.count):
+                return False
+            if not self._has_room():
+                self._try_again()
+                return False
+            delivery = heap_first(&self.front)
+            heap_remove(&self.front, delivery)
+            place, offset, attempts = delivery.place, delivery.offset, delivery.attempts
+            self._deliver(delivery_take(delivery), attempts, place, offset)
+        self._throttle()
+        return True
+
+    cdef void _throttle(self) noexcept:
+        """While something is in front, nothing else goes out: pump() delivers that first."""
+        cdef ChannelRules *rules = self.rules
+        cdef bint throttled = self.front.count > 0
+        cdef int64_t resume_ns = self.clock.monotonic
+        if rules is not NULL:
+            throttled |= 0 < rules.max_in_flight <= self.timeouts.count
+            if rules.interval_ns:
+                resume_ns = max(resume_ns, self.paced_ns - rules.burst_ns)
+            if rules.ordered and self.front.count:
+                resume_ns = max(resume_ns, heap_first(&self.front).deadline_ns)
+        self.resume_ns = NEVER
+        if resume_ns > self.clock.monotonic:
+            throttled = True
+            self.resume_ns = resume_ns
+            if resume_ns < self.alarm_ns:
+                self._arm()
+        if throttled != self.throttled:
+            self.throttled = throttled
+            self._set_halted()
+
+    cdef void _set_halted(self) noexcept:
+        self.halted = self.paused or self.draining or self.throttled
+        if (not self.halted or self.front.count) and self.ready.c_next is not NULL and not self.exiting:
+            self.slicer.add(self)
+
+    cdef bint _come_back(self, Delivery *delivery, int64_t delay_ns) noexcept:
+        if unlikely(self.rules is not NULL) and 0 < self.rules.max_attempts <= delivery.attempts:
+            if not dead_take(self, delivery):
+                delivery.deadline_ns = self.clock.monotonic + NO_MEMORY_NS
+                heap_moved(&self.timeouts, delivery)
+                return False
+            return True
+        if unlikely(self.rules is not NULL) and self.rules.ordered:
+            return self._to_front(delivery, delay_ns)
+        if delay_ns > 0 and delivery.offset >= 0:
+            if self.cursor.defer(delivery.offset, delivery.attempts, self.clock.monotonic + delay_ns) < 0:
+                delivery.deadline_ns = self.clock.monotonic + NO_MEMORY_NS
+                heap_moved(&self.timeouts, delivery)
+                return False
+            self._release(delivery)
+            delivery_free(delivery)
+            self._arm()
+        elif delay_ns > 0 and heap_reserve(&self.delayed):
+            self._release(delivery)
+            delivery.owner = 0
+            delivery.deadline_ns = self.clock.monotonic + delay_ns
+            heap_push(&self.delayed, delivery)
+            self._arm()
+        else:
+            return self._put_back(delivery, &self.timeouts)
+        return True
 
     cdef bint _put_back(self, Delivery *delivery, Heap *heap) noexcept:
         """Puts a message behind those that wait. It was accepted before, so it is never dropped."""
@@ -341,11 +431,18 @@ cdef class Channel:
         if self.exiting:
             return False
         self.clock.refresh()
+        while self.lost.count and lost_step(&self.lost, &self.timeouts, STEPS):
+            if self.slicer.over():
+                return True
         if not self._expire():
             if self.backlog.commit.is_full():
                 self.backlog.commit.block(self)
                 return False
             return True
+        if unlikely(self.dead.count) and self.sender is None and not self.retrying:
+            self.owner.on_dead(self)
+        if unlikely(self.throttled):
+            self._throttle()
         self._arm()
         return not self.pump()
 
@@ -364,8 +461,14 @@ cdef class Channel:
                 # Before the message goes back: the same consumer may get it again.
                 consumer.in_flight -= 1
                 self.update(consumer)
-            if self._put_back(delivery, &self.timeouts):
-                self.timeout_count += 1
+            if self._come_back(delivery, 0 if self.rules is NULL or owner == RETURNED
+                               else rules_delay(self.rules, delivery.attempts)):
+                if owner == RETURNED:
+                    self.requeue_count += 1
+                else:
+                    self.timeout_count += 1
+                if unlikely(self.lost.count) and lost_has(&self.lost, owner):
+                    self.lost.left -= 1
             elif consumer is not None:
                 consumer.in_flight += 1
                 self.update(consumer)
@@ -408,7 +511,8 @@ cdef class Channel:
         return True
 
     def remove_client(self, Consumer consumer not None):
-        """Removes a consumer. Messages in flight to it stay in flight until they time out.
+        """Removes a consumer. Messages in flight to it stay in flight until they time out, unless the channel has
+        requeue_on_disconnect.
 
         An ephemeral channel goes with its last consumer, but in a slice of its own: the consumer may be in the middle
         of its commands, and what called it in the middle of this channel's messages.
@@ -417,6 +521,9 @@ cdef class Channel:
         if self.clients.pop(consumer.id, None) is None:
             return
         self.left[consumer.distance] += consumer.message_count
+        if self.rules is not NULL and self.rules.requeue_on_disconnect and not self.exiting:
+            lost_add(&self.lost, consumer.id, consumer.in_flight)
+            self.slicer.add(self)
         if self.ephemeral and not self.clients and not self.exiting:
             self.deserted = True
             self.slicer.add(self)
@@ -425,20 +532,33 @@ cdef class Channel:
 
     cdef void set_draining(self, bint draining) noexcept:
         self.draining = draining
-        self.halted = self.paused or draining
-        if not self.halted and self.ready.c_next is not NULL and not self.exiting:
+        self._set_halted()
+
+    def set_rule(self, rule, bytes dead_letter=b""):
+        """Its delivery rules: nsqc.broker.protocols.ChannelRule; None: none. dead_letter: the dead-letter topic."""
+        cdef ChannelRules *rules = rules_new(rule, len(dead_letter) > 0)
+        free(self.rules)
+        self.rules = rules
+        self.rule = rule if rules is not NULL else None
+        if dead_letter:
+            self.dead_letter = dead_letter      # what is on its way still goes to one that a rule has named
+        self.clock.refresh()
+        self.paced_ns = 0
+        self._throttle()
+        if self.front.count:
             self.slicer.add(self)
 
     def pause(self):
         """Stops deliveries."""
-        self.paused = self.halted = True
+        self.paused = True
+        self._set_halted()
 
     def unpause(self):
         """Starts deliveries again."""
         self.clock.refresh()
         self.slicer.begin(self.clock.monotonic)
         self.paused = False
-        self.halted = self.draining
+        self._set_halted()
         self.pump()
 
     def empty(self):
@@ -451,31 +571,47 @@ cdef class Channel:
         for consumer in self.clients.values():
             consumer.in_flight = 0
             self.update(consumer)
+        self._throttle()
 
     def seek(self, int64_t offset):
         """Continues at an offset of the log. Of the log, nothing is in flight, requeued or deferred any more."""
         cdef Consumer consumer
         cdef Delivery *delivery
+        lost_clear(&self.lost)
         while self.timeouts.count:
             delivery = heap_first(&self.timeouts)
             if delivery.offset < 0 and not self._wait_again(delivery):
                 raise MemoryError
             self._release(delivery)
             delivery_free(delivery)
+        if not dead_recall(self):
+            raise MemoryError
+        drop_logged(&self.dead)
+        drop_logged(&self.front)
         self.cursor.reset(min(max(offset, self.cursor.log.first_offset()), self.cursor.log.next))
         for consumer in self.clients.values():
             consumer.in_flight = 0
             self.update(consumer)
+        self._throttle()
         self.slicer.add(self)
 
     cdef void _drop_all(self) noexcept:
         """Drops what is in flight or deferred, once the backlog counts no places; the memory is freed in slices."""
         cdef Trash trash = Trash.new(self.slicer)
+        lost_clear(&self.lost)
         if self.backlog.disk is not None:
             self.backlog.disk.drop_out()
         trash.take_heap(0, &self.timeouts)
         trash.take_heap(1, &self.delayed)
         inflight_free(&self.in_flight)
+        trash.start()
+        trash = Trash.new(self.slicer)
+        self.sender = None
+        trash.take_heap(0, &self.dead)
+        trash.take_heap(1, &self.sent)
+        trash.start()
+        trash = Trash.new(self.slicer)
+        trash.take_heap(0, &self.front)
         trash.start()
 
     # ------------------------------------------------------------------ failed writes
@@ -511,4 +647,6 @@ cdef int64_t next_deadline(Channel channel) noexcept:
         first = delivery.deadline_ns
     if channel.cursor is not None and 0 < channel.cursor.next_due() < first:
         first = channel.cursor.next_due()
+    if channel.resume_ns < first:
+        first = channel.resume_ns
     return first

@@ -3,10 +3,12 @@
 from libc.errno cimport ENOMEM
 from libc.stdint cimport int64_t
 
+from nsqc.broker.channelstate cimport drop_logged
 from nsqc.broker.consumer cimport Consumer
+from nsqc.broker.dead cimport dead_recall
 from nsqc.broker.ring cimport ready_remove
 from nsqc.store.delivery cimport Delivery, delivery_free
-from nsqc.store.heap cimport heap_first, heap_remove
+from nsqc.store.heap cimport Heap, heap_first, heap_remove
 
 
 cdef int delete_channel(Channel channel) except -1:
@@ -27,8 +29,13 @@ cdef tuple close_channel(Channel channel):
     cdef dict delays
     cdef int64_t in_flight = channel.timeouts.count, deferred = channel.delayed.count, waiting
     leave(channel)
+    if not dead_recall(channel):
+        raise OSError(ENOMEM, "no memory to write the channel out")
     if channel.cursor is not None:
+        drop_logged(&channel.dead)      # the journal has their attempts
+        drop_logged(&channel.front)
         in_flight -= record_out(channel)
+    deferred += channel.dead.count + channel.front.count
     if channel.backlog.disk is None:
         return (0, 0, 0, {})
     delays = channel.backlog.delays
@@ -45,6 +52,8 @@ cdef tuple close_channel(Channel channel):
         write_back(channel, delivery)
         heap_remove(&channel.delayed, delivery)
         delivery_free(delivery)
+    write_all_back(channel, &channel.front)
+    write_all_back(channel, &channel.dead)
     channel.backlog.close()
     return (waiting, in_flight, deferred, delays)
 
@@ -66,6 +75,16 @@ cdef int64_t record_out(Channel channel) except -1:
         index = 0 if index else index
     channel.cursor.let_go()
     return count
+
+
+cdef int write_all_back(Channel channel, Heap *heap) except -1:
+    cdef Delivery *delivery
+    while heap.count:
+        delivery = heap_first(heap)
+        write_back(channel, delivery)
+        heap_remove(heap, delivery)
+        delivery_free(delivery)
+    return 0
 
 
 cdef int write_back(Channel channel, Delivery *delivery) except -1:

@@ -5,8 +5,10 @@
 # delayed. A consumer is in a ring of ready ones exactly while wants_more(consumer) holds.
 
 from libc.stdint cimport int64_t, uint64_t
+from nsqc.broker.channelrules cimport ChannelRules
 from nsqc.broker.consumer cimport DISTANCES
 from nsqc.broker.latency cimport LatencyWindow
+from nsqc.broker.lost cimport Lost
 from nsqc.broker.ring cimport Ready
 from nsqc.broker.seams cimport ChannelOwner
 from nsqc.metrics.times cimport TwoTimes
@@ -33,7 +35,8 @@ cdef class ChannelState(BacklogOwner):
     cdef readonly bint ephemeral
     cdef readonly bint paused
     cdef bint draining                  # the daemon drains
-    cdef bint halted                    # paused or draining: nothing is delivered
+    cdef bint throttled                 # a rule allows no delivery now
+    cdef bint halted                    # paused, draining or throttled: nothing is delivered
     cdef readonly bint exiting          # deleted or closed: it accepts nothing more, and owner is None
     cdef bint deserted                  # ephemeral, and its last client has left: the next slice deletes it
     cdef readonly uint64_t message_count
@@ -49,6 +52,16 @@ cdef class ChannelState(BacklogOwner):
     cdef InFlightMap in_flight
     cdef Heap timeouts                  # deliveries in flight, by time-out
     cdef Heap delayed                   # deferred deliveries, by due time
+    cdef ChannelRules *rules            # owned; NULL: none
+    cdef readonly object rule           # nsqc.broker.protocols.ChannelRule; None: no rule
+    cdef Heap front                     # failed deliveries of an ordered channel, which come before all others
+    cdef Lost lost
+    cdef Heap dead, sent                # deliveries that go to the dead-letter topic: see dead.pxd
+    cdef object sender                  # of the batch in sent; None: none is under way
+    cdef readonly bytes dead_letter     # the name of that topic; empty: none
+    cdef readonly uint64_t dead_letter_count    # messages that were moved there
+    cdef int64_t paced_ns               # monotonic: when the deliveries so far would be over at the rule's rate
+    cdef int64_t resume_ns              # monotonic: when the rate allows the next one; NEVER: it does now
     cdef Clock clock
     cdef int64_t max_msg_timeout_ns
     cdef int64_t max_consumers          # 0: no limit
@@ -69,6 +82,7 @@ cdef class ChannelState(BacklogOwner):
     cdef int64_t count_on_disk(self) noexcept
     cdef int64_t count_deferred(self) noexcept
     cdef int64_t log_lag(self) noexcept
+    cdef int64_t front_deferred(self) noexcept     # those of front that wait for their time
 
 
 # RULE: nothing calls a channel after its end, except to remove a client or to free it.
@@ -76,6 +90,9 @@ cdef inline void check_alive(ChannelState channel) noexcept:
     if CHECKS and channel.exiting:
         broken("a channel is used after its end")
 
+
+# Frees the deliveries of a heap whose messages are in the log. They must not be in flight.
+cdef void drop_logged(Heap *heap) noexcept
 
 cdef void count_other_time(ChannelState channel, int which, int64_t ns) noexcept
 

@@ -1,12 +1,15 @@
 """What a channel consists of, and what is counted of it. See the .pxd."""
 
-from libc.stdint cimport INT64_MAX, int64_t
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 
 from nsqc.broker.consumer cimport DISTANCES, Consumer
+from nsqc.broker.lost cimport lost_free
 from nsqc.metrics.times cimport TwoTimes, times_add
 from nsqc.store.backlog cimport Commit
+from nsqc.store.delivery cimport Delivery, delivery_free
 from nsqc.store.disk.queue cimport DiskQueue
+from nsqc.store.heap cimport Heap, heap_remove
 from nsqc.store.inflight cimport inflight_free
 from nsqc.store.log.segments cimport segments_rank
 from nsqc.store.log.topiclog cimport TopicLog
@@ -32,13 +35,22 @@ cdef class ChannelState(BacklogOwner):
         self.max_msg_timeout_ns = max_msg_timeout_ns
         self.max_consumers = max_consumers
         self.clients = {}
+        self.dead_letter = b""
         self.alarm_ns = NEVER
+        self.resume_ns = NEVER
 
     def __dealloc__(self):
         cdef Trash trash = Trash.new(None)      # freed at once, not in slices
         trash.take_heap(0, &self.timeouts)
         trash.take_heap(1, &self.delayed)
+        trash = Trash.new(None)
+        trash.take_heap(0, &self.front)
+        trash = Trash.new(None)
+        trash.take_heap(0, &self.dead)
+        trash.take_heap(1, &self.sent)
         inflight_free(&self.in_flight)
+        lost_free(&self.lost)
+        free(self.rules)
         free(self.times)
 
     def __str__(self):
@@ -62,7 +74,7 @@ cdef class ChannelState(BacklogOwner):
     # ------------------------------------------------------------------ metrics
 
     cdef int64_t count_waiting(self) noexcept:
-        return (self.backlog.depth() - self.backlog.delayed_on_disk()
+        return (self.backlog.depth() - self.backlog.delayed_on_disk() + self.front.count - self.front_deferred()
                 + (self.cursor.depth() if self.cursor is not None else 0))
 
     cdef int64_t count_on_disk(self) noexcept:
@@ -72,8 +84,16 @@ cdef class ChannelState(BacklogOwner):
         return count
 
     cdef int64_t count_deferred(self) noexcept:
-        return (self.delayed.count + self.backlog.delayed_on_disk()
+        return (self.delayed.count + self.dead.count + self.sent.count + self.front_deferred()
+                + self.backlog.delayed_on_disk()
                 + (self.cursor.deferred_count() if self.cursor is not None else 0))
+
+    cdef int64_t front_deferred(self) noexcept:
+        cdef int64_t count = 0
+        cdef uint32_t index
+        for index in range(self.front.count):
+            count += self.front.items[index].deadline_ns > self.clock.monotonic
+        return count
 
     cdef int64_t log_lag(self) noexcept:
         cdef TopicLog log = self.cursor.log
@@ -119,14 +139,14 @@ cdef class ChannelState(BacklogOwner):
     @property
     def oldest(self):
         """The least offset of the log that is not finished; None: the topic has no log."""
-        cdef int64_t least, index
+        cdef int64_t least
         if self.cursor is None:
             return None
         least = self.cursor.least_waiting()
-        for index in range(self.timeouts.count):
-            if self.timeouts.items[index].delivery.offset >= 0:
-                least = min(least, self.timeouts.items[index].delivery.offset)
-        return least
+        least = least_of(&self.timeouts, least)
+        least = least_of(&self.front, least)
+        least = least_of(&self.dead, least)
+        return least_of(&self.sent, least)
 
     def forget_removed(self) -> bool:
         """Messages that retention has removed from the log wait no longer, requeued or deferred; looks at some of
@@ -136,6 +156,31 @@ cdef class ChannelState(BacklogOwner):
     def restore_delays(self, dict delays not None):
         """Due times, in wall-clock nanoseconds, of messages that an earlier run left on disk."""
         self.backlog.delays.update(delays)
+
+
+cdef int64_t least_of(Heap *heap, int64_t least) noexcept:
+    """The least offset of the log among these deliveries and least."""
+    cdef uint32_t index
+    for index in range(heap.count):
+        if heap.items[index].delivery.offset >= 0:
+            least = min(least, heap.items[index].delivery.offset)
+    return least
+
+
+cdef void drop_logged(Heap *heap) noexcept:
+    cdef Delivery *delivery
+    cdef uint32_t at = heap.count
+    # From the end on: what moves into the place of one that is taken was looked at, or comes later.
+    while at:
+        at = min(at, heap.count)
+        if at == 0:
+            return
+        delivery = heap.items[at - 1].delivery
+        if delivery.offset < 0:
+            at -= 1
+            continue
+        heap_remove(heap, delivery)
+        delivery_free(delivery)
 
 
 cdef void count_other_time(ChannelState channel, int which, int64_t ns) noexcept:

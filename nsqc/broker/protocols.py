@@ -91,6 +91,69 @@ class TopicRules(Protocol):
         """Has call(name) called when the rule of that topic has changed; None: that of any topic may have."""
 
 
+class ChannelRule(Protocol):
+    """How a channel delivers: nsqc.options.channel_rules.ChannelRule. Durations are nanoseconds."""
+
+    @property
+    def is_off(self) -> bool:
+        """Whether the channel delivers as nsqd's do."""
+
+    @property
+    def requeue_delay(self) -> int:
+        """Delay after the first delivery that failed without a delay of the client's own."""
+
+    @property
+    def requeue_backoff(self) -> float:
+        """Factor of each further one."""
+
+    @property
+    def requeue_max(self) -> int:
+        """The longest such delay."""
+
+    @property
+    def requeue_on_disconnect(self) -> bool:
+        """Whether messages in flight to a client come back when its connection is lost."""
+
+    @property
+    def max_attempts(self) -> int:
+        """Deliveries after which a message goes to the dead-letter topic; 0: no limit."""
+
+    def dead_topic(self, topic: bytes, /) -> bytes:
+        """The dead-letter topic of a topic's channel; empty: none."""
+
+    @property
+    def max_in_flight(self) -> int:
+        """Messages in flight to all consumers together; 0: no limit."""
+
+    @property
+    def ordered(self) -> bool:
+        """Whether one message is in flight at once, and one that failed is the next."""
+
+    @property
+    def rate(self) -> float:
+        """Deliveries a second; 0: no limit."""
+
+    @property
+    def rate_burst(self) -> int:
+        """Deliveries at once, after a pause."""
+
+    def as_json(self) -> dict[str, str | int | float]:
+        """What differs from the defaults, for /stats."""
+
+
+class ChannelRules(Protocol):
+    """The rules of all channels: nsqc.options.channel_rules.ChannelRules. Names are TOPIC/CHANNEL."""
+
+    def of(self, name: bytes, /) -> ChannelRule:
+        """The rule of a channel, whether it exists or not."""
+
+    def forget(self, name: bytes, /) -> None:
+        """The channel is deleted."""
+
+    def forget_topic(self, name: bytes, /) -> None:
+        """The topic is deleted with its channels."""
+
+
 class BrokerSettings(Protocol):
     """Options that may change: nsqc.options.declared.Settings."""
 

@@ -28,6 +28,10 @@ class Retention:
         """The rule of a topic has changed; None: that of any topic may have."""
         self._begin(self._broker.rule_changed(name))
 
+    def channel_rule_changed(self, name: bytes | None) -> None:
+        """The rule of a channel, TOPIC/CHANNEL, has changed; None: that of any channel may have."""
+        self._begin(self._broker.channel_rule_changed(name))
+
     def close(self) -> None:
         """Stops looking."""
         self._closed = True

@@ -16,6 +16,7 @@ cdef class ChannelOwner(CommitOwner):
     cdef void on_channel_stuck(self, BacklogOwner channel, int error, bint first) noexcept
     cdef void on_channel_healed(self, BacklogOwner channel) noexcept    # it has written, or has nothing left to write
     cdef bint is_behind(self) noexcept      # messages wait that go to its channels before those of the log
+    cdef void on_dead(self, BacklogOwner channel) noexcept      # messages are to be moved to its dead-letter topic
     cdef int on_clients_gone(self, BacklogOwner channel) except -1      # an ephemeral one has no clients any more
 
 
@@ -37,4 +38,5 @@ cdef class TopicOwner:
     cdef int on_log_left(self, CommitOwner topic, CommitLog log) except -1  # everything in it is finished
     cdef int on_refused(self, reason) except -1                             # a publish, see nsqc.broker.refusals
     cdef object space_reason(self)                                          # why the disk has no room
+    cdef void on_dead(self, BacklogOwner channel) noexcept
     cdef void resume_later(self, CommitOwner topic) noexcept            # calls topic.resume() in a moment

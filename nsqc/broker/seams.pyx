@@ -22,6 +22,9 @@ cdef class ChannelOwner(CommitOwner):
     cdef bint is_behind(self) noexcept:
         return False
 
+    cdef void on_dead(self, BacklogOwner channel) noexcept:
+        pass
+
     cdef int on_clients_gone(self, BacklogOwner channel) except -1:
         raise NotImplementedError
 
@@ -48,6 +51,9 @@ cdef class TopicOwner:
         pass
 
     cdef void on_write_healed(self, CommitOwner topic, BacklogOwner channel) noexcept:
+        pass
+
+    cdef void on_dead(self, BacklogOwner channel) noexcept:
         pass
 
     cdef void on_log_grew(self, CommitOwner topic) noexcept:

@@ -98,6 +98,8 @@ class ChannelStats(Struct, frozen=True, gc=False):
     clients: list[ClientStats] | None
     paused: bool
     e2e_processing_latency: Latency
+    rules: dict[str, str | int | float] | UnsetType = UNSET     # that are not the defaults
+    dead_letter_count: int | UnsetType = UNSET      # messages that were moved to the dead-letter topic
 
 
 class LogStats(Struct, frozen=True, gc=False):
@@ -230,7 +232,9 @@ def _channel_stats(channel: Channel, topic: str, include_clients: bool,
     return ChannelStats(channel.name.decode(), channel.depth, channel.backend_depth, channel.in_flight_count,
                         channel.deferred_count, channel.message_count, zone or UNSET, region or UNSET,
                         elsewhere or UNSET, channel.requeue_count, channel.timeout_count, len(consumers), clients,
-                        channel.paused, _latency([channel]))
+                        channel.paused, _latency([channel]),
+                        UNSET if channel.rule is None else channel.rule.as_json(),
+                        channel.dead_letter_count or UNSET)
 
 
 def _latency(channels: list[Channel]) -> Latency:

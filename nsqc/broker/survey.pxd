@@ -28,6 +28,7 @@ cdef enum ChannelColumn:
     C_MESSAGES
     C_REQUEUES
     C_TIMEOUTS
+    C_DEAD_LETTERS
     C_CLIENTS
     C_LOG_LAG
 

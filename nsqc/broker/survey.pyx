@@ -167,6 +167,7 @@ cdef class Survey:
         row.cells[<int> C_MESSAGES] += <int64_t> channel.message_count
         row.cells[<int> C_REQUEUES] += <int64_t> channel.requeue_count
         row.cells[<int> C_TIMEOUTS] += <int64_t> channel.timeout_count
+        row.cells[<int> C_DEAD_LETTERS] += <int64_t> channel.dead_letter_count
         if channel.times is not NULL:
             self.channels.add_times(row, channel.times)
         return 0
@@ -194,6 +195,7 @@ cdef class Survey:
             row.cells[<int> C_MESSAGES] = <int64_t> retired.messages
             row.cells[<int> C_REQUEUES] = <int64_t> retired.requeues
             row.cells[<int> C_TIMEOUTS] = <int64_t> retired.timeouts
+            row.cells[<int> C_DEAD_LETTERS] = <int64_t> retired.dead_letters
             self.channels.add_times(row, &retired.times)
         return row
 

@@ -484,6 +484,9 @@ cdef class Topic(TopicState):
             self.owner.on_last_channel_gone(self)
         return True
 
+    cdef void on_dead(self, BacklogOwner channel) noexcept:
+        self.owner.on_dead(channel)
+
     cdef int on_clients_gone(self, BacklogOwner channel) except -1:
         self.delete_channel((<Channel> channel).name)
         return 0
@@ -665,7 +668,8 @@ cdef class Topic(TopicState):
         """Whether no channel has anything in flight or deferred, which may be in no file but this topic's."""
         cdef Channel channel
         for channel in self.fan:
-            if channel.timeouts.count or channel.delayed.count:
+            if (channel.timeouts.count or channel.delayed.count or channel.front.count or channel.dead.count
+                    or channel.sent.count):
                 return False
         return True
 

@@ -13,20 +13,18 @@ from nsqc.commands import TAKES_FLAGS
 from nsqc.commands.output import EXIT_REFUSED, EXIT_USAGE, print_text
 from nsqc.log.secrets import mask
 from nsqc.options.declared import (
-    FLAGS,
     NO_KEY,
-    RULE_KEYS,
     SERVE,
     Chosen,
     Declaration,
     OptionError,
     OptionSet,
-    TopicTable,
+    RuleTable,
 )
 from nsqc.options.environment import from_environment
 from nsqc.options.flags import FlagError, HelpWanted, help_text, parse_flags, plain, show, shown
 from nsqc.options.resolve import effective
-from nsqc.options.topic_tables import KEY as TOPICS
+from nsqc.options.rule_scopes import BY_KEY, scope_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +65,8 @@ def check_command(
     report.findings.extend(in_access_file(options.access_file))
     folder = f"data path {options.data_path} can be written" if options.data_path else (
         "no data path is set, files go to the folder nsqc is started in")
-    tables = f", {len(options.topics)} topic table{'' if len(options.topics) == 1 else 's'}" if options.topics else ""
+    counts = ((len(options.topics), "topic"), (len(options.channels), "channel"))
+    tables = "".join(f", {number} {noun} table{'' if number == 1 else 's'}" for number, noun in counts if number)
     return conclude(file, report, f"{tables}; {folder}")
 
 
@@ -107,7 +106,7 @@ def show_command(
     daemon would use.
     """
     declaration: Declaration[OptionSet] = SERVE
-    tables: tuple[TopicTable, ...] = ()
+    tables: tuple[RuleTable, ...] = ()
     options: OptionSet
     try:
         if lookupd:
@@ -119,7 +118,7 @@ def show_command(
             options, sources, unknown = effective_lookupd(words, from_environment(LOOKUPD))
         else:
             options, sources, unknown = effective(parse_flags(context.args), from_environment())
-            tables = options.topics
+            tables = (*options.topics, *options.channels)
     except HelpWanted:
         usage = f"Usage: nsqc config show{' --lookupd' if lookupd else ''} [--json] [FLAGS]"
         print_text(help_text(declaration).replace(f"Usage: {declaration.command} [FLAGS]", usage))
@@ -134,21 +133,22 @@ def show_command(
     return 0
 
 
-def as_json_text(declaration: Declaration[OptionSet], options: OptionSet, tables: tuple[TopicTable, ...],
+def as_json_text(declaration: Declaration[OptionSet], options: OptionSet, tables: tuple[RuleTable, ...],
                  sources: dict[str, str]) -> str:
     """Values as in a config file."""
     flags, keys = declaration.flags, declaration.keys
     values: dict[str, dict[str, object]] = {
         key: {"value": plain(flags[keys[key]].kind, options.value(keys[key])), "from": source}
         for key, source in sources.items()}
-    if tables:
-        rules = {table.glob: {key: plain(FLAGS[RULE_KEYS[key]].kind, value) for key, value in table.values.items()}
-                 for table in tables}
-        values[TOPICS] = {"value": rules, "from": "config file"}
+    for scope in BY_KEY.values():
+        rules = {table.glob: {key: plain(scope.flags[key].kind, value) for key, value in table.values.items()}
+                 for table in tables if table.of == scope.key}
+        if rules:
+            values[scope.key] = {"value": rules, "from": "config file"}
     return json.dumps(values, indent=2, ensure_ascii=False)
 
 
-def as_table(declaration: Declaration[OptionSet], options: OptionSet, tables: tuple[TopicTable, ...],
+def as_table(declaration: Declaration[OptionSet], options: OptionSet, tables: tuple[RuleTable, ...],
              sources: dict[str, str]) -> str:
     """Key, value and source, under the titles of the groups."""
     keys = {name: key for key, name in declaration.keys.items()}
@@ -161,7 +161,7 @@ def as_table(declaration: Declaration[OptionSet], options: OptionSet, tables: tu
             lines.append(f"  {key:{key_width}}  {values[key]:{value_width}}  {sources[key]}")
     for table in tables:
         lines += ["", f"{table.title}:"]
-        lines += [f"  {key:{key_width}}  {show(FLAGS[RULE_KEYS[key]].kind, value):{value_width}}  config file"
+        lines += [f"  {key:{key_width}}  {show(scope_of(table).flags[key].kind, value):{value_width}}  config file"
                   for key, value in table.values.items()]
     return "\n".join(lines[1:])
 

@@ -21,6 +21,7 @@ from nsqc.log import Log
 from nsqc.loop.slow import SlowLoop
 from nsqc.net.limits import ConnectionLimits
 from nsqc.net.listener import Listeners
+from nsqc.options.channel_rules import ChannelRules
 from nsqc.options.declared import Options, Settings
 from nsqc.options.topic_rules import TopicRules
 
@@ -70,8 +71,9 @@ class App(Site):
 
     pipeline = PublishPipeline
 
-    def __init__(self, *, broker: Broker, settings: Settings, rules: TopicRules, log: Log, sessions: Sessions,
-                 info: NodeInfo, start_time: float, threads: Executor, resolve: Resolve, limits: ConnectionLimits,
+    def __init__(self, *, broker: Broker, settings: Settings, rules: TopicRules, channel_rules: ChannelRules, log: Log,
+                 sessions: Sessions, info: NodeInfo, start_time: float, threads: Executor, resolve: Resolve,
+                 limits: ConnectionLimits,
                  listeners: Listeners, writable: WritableProbe, drain: Drain, slow: SlowLoop, watched: Watched,
                  gate: Gate) -> None:
         super().__init__(log=log, resolve=resolve, publishes=KnownPublishes(), threads=threads,
@@ -80,6 +82,7 @@ class App(Site):
         self.unread = broker.slicer.unread
         self.settings = settings
         self.rules = rules
+        self.channel_rules = channel_rules
         self.sessions = sessions            # all V2 connections
         self.info = info                    # read by each call: ports are filled in as listeners start
         self.start_time = start_time        # unix seconds

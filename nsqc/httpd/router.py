@@ -60,6 +60,8 @@ ROUTES: Table = {
         b"/topic/peek": Route(at_first("peek", "topic"), local(READ, TOPIC)),
         b"/channel/peek": Route(at_first("peek", "channel"), local(READ, CHANNEL)),
         b"/topic/rules": _call(at_first("rules", "get_rules"), Need((STATS, READ, ADMIN), TOPIC, own=True, local=True)),
+        b"/channel/rules": _call(at_first("rules", "get_channel_rules"),
+                                 Need((STATS, READ, ADMIN), CHANNEL, own=True, local=True)),
         b"/debug/pprof/": debug_route(at_first("debug", "index"), need(ADMIN)),
         b"/debug/pprof/cmdline": debug_route(at_first("debug", "cmdline"), need(ADMIN)),
         b"/debug/pprof/profile": debug_route(at_first("debug", "profile"), need(ADMIN)),
@@ -92,6 +94,8 @@ ROUTES: Table = {
     b"PUT": {
         b"/topic/rules": Route(at_first("rules", "put_rules"), local(ADMIN, TOPIC), body_limit=_longest_rules,
                                reads_body=True),
+        b"/channel/rules": Route(at_first("rules", "put_channel_rules"), local(ADMIN, CHANNEL),
+                                 body_limit=_longest_rules, reads_body=True),
         b"/debug/setblockrate": plain_route(at_first("debug", "set_block_rate"), need(ADMIN)),
     },
 }

@@ -121,6 +121,8 @@ OF_CHANNELS = (
     _counter(CHANNELS, "channel_messages", "Messages that the channel has received.", labels=_CHANNEL),
     _counter(CHANNELS, "channel_requeues", "Messages that clients have requeued.", labels=_CHANNEL),
     _counter(CHANNELS, "channel_timeouts", "Deliveries that were not finished in time.", labels=_CHANNEL),
+    _counter(CHANNELS, "channel_dead_letters", "Messages that were moved to the channel's dead-letter topic.",
+             labels=_CHANNEL),
     _gauge(CHANNELS, "channel_clients", "Consumers of the channel.", labels=_CHANNEL),
     _gauge(CHANNELS, "channel_log_lag", "Records of the topic's log that the channel was not given yet.",
            labels=_CHANNEL),

@@ -16,7 +16,7 @@ from nsqc.net import tls
 from nsqc.net.address import is_unix
 from nsqc.net.remote import split_address
 from nsqc.net.url import parse_server
-from nsqc.options import file, toml, topic_globs
+from nsqc.options import file, rule_globs, toml
 from nsqc.options.declared import (
     KEYS,
     SERVE,
@@ -25,13 +25,13 @@ from nsqc.options.declared import (
     OptionError,
     Options,
     OptionSet,
-    TopicTable,
+    RuleTable,
     flag_name,
     out_of_range,
 )
 from nsqc.options.lines import lines_of
+from nsqc.options.rule_scopes import BY_KEY
 from nsqc.options.tls import is_offered, settle
-from nsqc.options.topic_tables import KEY as TOPICS
 
 LINE = re.compile(r"at line (\d+)")
 NAME = re.compile(r"(?!.*\.sock(et)?$)[A-Za-z0-9.-]+")  # probably of a host, not of a unix socket
@@ -92,21 +92,21 @@ def read(path: str, declaration: Declaration[Chosen], errors: Problems[Chosen], 
     line_of = lines_of(text)
     findings = [Finding(line_of(*place), True, problem) for place, problem in reading.problems]
     findings += [Finding(line_of(key), False, warning) for key, warning in reading.unknown.items()]
-    findings += [Finding(line_of(TOPICS, table.glob), False, f"{table.title} has no effect: {reason}")
-                 for table, reason in topic_globs.ineffective(tables_of(reading))]
+    findings += [Finding(line_of(key, table.glob), False, f"{table.title} has no effect: {reason}")
+                 for key in BY_KEY for table, reason in rule_globs.ineffective(tables_of(reading, key))]
     keys = {name: key for key, name in declaration.keys.items()}
     problems = [(True, name, problem) for name, problem in errors(options)]
     problems += [(False, name, problem) for name, problem in warnings(options)]
     for fatal, name, problem in problems:
         line_number = line_of(keys[name]) if name in reading.values else 0
         findings.append(Finding(line_number, fatal, problem.replace(flag_name(name), keys[name])))
-    return Report(options, len(reading.values.keys() - {TOPICS}), sorted(findings))
+    return Report(options, len(reading.values.keys() - BY_KEY.keys()), sorted(findings))
 
 
-def tables_of(reading: file.Reading) -> tuple[TopicTable, ...]:
-    """The topic tables of a file."""
-    tables = reading.values.get(TOPICS)
-    return tuple(one for one in tables if isinstance(one, TopicTable)) if isinstance(tables, tuple) else ()
+def tables_of(reading: file.Reading, key: str) -> tuple[RuleTable, ...]:
+    """The tables with rules below a key of a file."""
+    tables = reading.values.get(key)
+    return tuple(one for one in tables if isinstance(one, RuleTable)) if isinstance(tables, tuple) else ()
 
 
 # ---------------------------------------------------------------------- the machine

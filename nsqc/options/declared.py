@@ -8,7 +8,7 @@ import socket
 import zlib
 from collections.abc import Callable, Iterator
 from enum import Enum
-from typing import Annotated, Generic, Self, TypeAlias, TypeVar
+from typing import Annotated, ClassVar, Generic, Self, TypeAlias, TypeVar
 
 import msgspec
 
@@ -33,7 +33,7 @@ LARGEST_BODY = 2**31 - 1 - 30
 # The protocol has 32 bits of milliseconds for delays.
 LONGEST_DELAY = (2**32 - 1) * MS
 
-Value: TypeAlias = bool | int | str | tuple[str, ...] | tuple[float, ...]  # of an option
+Value: TypeAlias = bool | int | float | str | tuple[str, ...] | tuple[float, ...]  # of an option
 
 
 class Kind(Enum):
@@ -42,10 +42,12 @@ class Kind(Enum):
     BOOL = "bool"
     INT = "int"
     TEXT = "string"
+    TOPIC = "topic"
     FILE = "file"
     FOLDER = "folder"
     DURATION = "duration"
     TEXTS = "string, may be repeated"
+    FLOAT = "float"
     FLOATS = "float, may be repeated"
     LEVEL = "|".join(LEVELS)
     TLS_REQUIRED = "true|false|tcp-https"
@@ -98,19 +100,35 @@ def default_node_id() -> int:
     return zlib.crc32(md5(socket.gethostname().encode(), usedforsecurity=False).digest()) % 1024
 
 
-class TopicTable(msgspec.Struct, frozen=True):
-    """A [topics."GLOB"] table of the config file: the topics it is for, and what it sets (keys as in RULE_KEYS)."""
+RuleValue: TypeAlias = str | int | float  # of a rule; a bool is an int
+
+
+class RuleTable(msgspec.Struct, frozen=True):
+    """A table of the config file with rules: the names it is for, and what it sets."""
 
     glob: str
-    values: dict[str, str | int]
+    values: dict[str, RuleValue]
+    of: ClassVar[str]       # the key above the globs
 
     @property
     def title(self) -> str:
         """As the file has it."""
-        return f'[topics."{self.glob}"]'
+        return f'[{self.of}."{self.glob}"]'
 
 
-Field: TypeAlias = Value | tuple[TopicTable, ...]  # of Options
+class TopicTable(RuleTable, frozen=True):
+    """A [topics."GLOB"] table; keys as in RULE_KEYS."""
+
+    of = "topics"
+
+
+class ChannelTable(RuleTable, frozen=True):
+    """A [channels."TOPIC/CHANNEL"] table; keys as in nsqc.options.channel_keys."""
+
+    of = "channels"
+
+
+Field: TypeAlias = Value | tuple[RuleTable, ...]  # of Options
 
 
 class OptionSet(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -253,6 +271,8 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
         "publishes, or drop these messages", own=True, live=True)] = "refuse"
     # The [topics."GLOB"] tables of the config file, in its order.
     topics: tuple[TopicTable, ...] = ()
+    # The [channels."TOPIC/CHANNEL"] tables: see nsqc.options.channel_keys.
+    channels: tuple[ChannelTable, ...] = ()
 
     msg_timeout: Annotated[int, flag(
         Kind.DURATION, MESSAGES, "time a client has to finish a message, unless it asks for another", least=1,
@@ -355,7 +375,7 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
         """max_msg_size, bounded by what the size field of a frame can hold."""
         return min(self.max_msg_size, LARGEST_BODY)
 
-    def by_config_name(self, name: str) -> bool | int | str | list[str | float]:
+    def by_config_name(self, name: str) -> bool | int | float | str | list[str | float]:
         """The answer of GET /config/NAME. Raises KeyError for a name that is not an option's."""
         value = self.value(KEYS[name])
         return [*value] if isinstance(value, tuple) else value
@@ -374,7 +394,7 @@ class Declaration(Generic[Chosen]):
         self.options = options
         self.command = command          # that takes these flags
         self.original = original        # the program of NSQ that has them, too
-        self.has_tables = has_tables    # the config file may have [topics."GLOB"] tables
+        self.has_tables = has_tables    # the config file may have tables with rules
         self.flags: dict[str, Flag] = {
             name: item
             for name, annotation in options.__annotations__.items()
@@ -446,7 +466,7 @@ def unknown_choice(options: OptionSet) -> Iterator[tuple[str, str]]:
         yield "audit_level", f"--audit-level must be off, refused or changes, not {given!r}"
 
 
-def beyond(declared: Flag, value: int) -> str:
+def beyond(declared: Flag, value: float) -> str:
     """Which bound of an option a value exceeds; empty: none."""
     if declared.least is not None and value < declared.least:
         return f"must be at least {written(declared, declared.least)}, not {written(declared, value)}"
@@ -455,9 +475,9 @@ def beyond(declared: Flag, value: int) -> str:
     return ""
 
 
-def written(declared: Flag, value: int) -> str:
+def written(declared: Flag, value: float) -> str:
     """A bound or a value as it is written in a config file."""
-    return format_duration(value) if declared.kind is Kind.DURATION else str(value)
+    return format_duration(int(value)) if declared.kind is Kind.DURATION else str(value)
 
 
 class Settings:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from nsqc.options import toml
 from nsqc.options.declared import SERVE, Declaration, Field, OptionError, OptionSet
-from nsqc.options.topic_tables import KEY as TOPICS
-from nsqc.options.topic_tables import Place, read_tables
+from nsqc.options.rule_scopes import BY_KEY
+from nsqc.options.rule_tables import Place, read_tables
 from nsqc.options.values import from_toml
 
 NEAR = 0.8  # similarity to a known key from which an unknown one counts as a typo
@@ -55,8 +55,8 @@ def interpret(tables: Mapping[str, object], declaration: Declaration[OptionSet] 
     reading = Reading({}, {}, [])
     for key, value in tables.items():
         name = declaration.keys.get(key)
-        if key == TOPICS and declaration.has_tables:
-            reading.values[TOPICS], problems = read_tables(value)
+        if key in BY_KEY and declaration.has_tables:
+            reading.values[key], problems = read_tables(BY_KEY[key], value)
             reading.problems.extend(problems)
             continue
         if name is None:
@@ -84,6 +84,6 @@ def likely_key(key: str, given: Collection[str], declaration: Declaration[Option
     if not near:
         import difflib  # only after a typo
 
-        known_keys = [*declaration.keys, TOPICS] if declaration.has_tables else [*declaration.keys]
+        known_keys = [*declaration.keys, *BY_KEY] if declaration.has_tables else [*declaration.keys]
         near = difflib.get_close_matches(plain, known_keys, n=1, cutoff=NEAR)
     return near[0] if near and near[0] not in given else ""

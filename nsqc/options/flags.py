@@ -81,8 +81,8 @@ def show(kind: Kind, value: Value) -> str:
         return str(value).lower()
     if isinstance(value, tuple):
         return ",".join(map(str, value))
-    if isinstance(value, str):
-        return value
+    if isinstance(value, (str, float)):
+        return str(value)
     if kind is Kind.DURATION:
         return format_duration(value)
     if kind is Kind.LEVEL:
@@ -101,11 +101,11 @@ def shown(kind: Kind, value: Value) -> str:
     return mask_address(show(kind, value))
 
 
-def plain(kind: Kind, value: Value) -> bool | int | str | list[str | float]:
+def plain(kind: Kind, value: Value) -> bool | int | float | str | list[str | float]:
     """A value as TOML and JSON have it: a boolean, a number, text or a list."""
     if isinstance(value, tuple):
         return [*value]
-    if kind in (Kind.BOOL, Kind.INT):
+    if kind in (Kind.BOOL, Kind.INT, Kind.FLOAT):
         return value
     if kind is Kind.TLS_REQUIRED and isinstance(value, int):
         return (False, "tcp-https", True)[value]

@@ -11,11 +11,11 @@ from concurrent.futures import Executor
 
 from nsqc.log import Log
 from nsqc.net.tls import Certificates
-from nsqc.options.declared import FLAGS, KEYS, Field, OptionError, Options, Settings, TopicTable
+from nsqc.options.declared import FLAGS, KEYS, Field, OptionError, Options, RuleTable, Settings
 from nsqc.options.flags import shown
+from nsqc.options.rule_scopes import BY_KEY, scope_of
+from nsqc.options.rule_tables import written
 from nsqc.options.tls import settle
-from nsqc.options.topic_tables import KEY as TOPICS
-from nsqc.options.topic_tables import written
 
 Reread = Callable[[], tuple[Options, dict[str, str]]]  # options and warnings by unknown key; raises OptionError
 
@@ -64,9 +64,11 @@ class Reloader:
             options = settle(given)
             changes: dict[str, Field] = {name: options.value(name) for name in KEYS.values()
                                          if FLAGS[name].live and options.value(name) != self._last.value(name)}
-            tables = changed_tables(self._last.topics, options.topics)
-            if tables:
-                changes[TOPICS] = options.topics
+            tables: list[str] = []
+            for key in BY_KEY:
+                if lines := changed_tables(getattr(self._last, key), getattr(options, key)):
+                    changes[key] = getattr(options, key)
+                    tables += lines
             self._settings.change(**changes)
         except OptionError as error:
             self._log.error("RELOAD: no option is changed, the old ones stay - %s", error, each=True)
@@ -90,13 +92,13 @@ class Reloader:
         self._log.info("RELOAD: %d options changed", len(changes))
 
 
-def changed_tables(old: tuple[TopicTable, ...], new: tuple[TopicTable, ...]) -> list[str]:
-    """What is different between the topic tables of two readings, a line for each."""
+def changed_tables(old: tuple[RuleTable, ...], new: tuple[RuleTable, ...]) -> list[str]:
+    """What is different between the tables of two readings, all of one kind, a line for each."""
     before = {table.glob: table for table in old}
     after = {table.glob: table for table in new}
     lines = [f"{table.title} is gone" for glob, table in before.items() if glob not in after]
     lines += [f"{table.title} is now {written(table) or 'empty'}" for glob, table in after.items()
               if before.get(glob) != table]
     if [glob for glob in before if glob in after] != [glob for glob in after if glob in before]:
-        lines.append("the topic tables have another order")
+        lines.append(f"the {scope_of(new[0]).noun} tables have another order")
     return lines

@@ -1,6 +1,7 @@
-"""nsqc.rules.json: what PUT /topic/rules has set, for each topic. nsqd ignores it.
+"""nsqc.rules.json and nsqc.channel-rules.json: what PUT has set, for each topic and channel. nsqd ignores them.
 
     {"topics": {"NAME": {"storage": "log", "retain_time": 3600000000000}}}
+    {"channels": {"TOPIC/CHANNEL": {"requeue_delay": 1000000000}}}
 
 Durations are nanoseconds there.
 """
@@ -15,56 +16,63 @@ from typing import TypeAlias
 import msgspec
 
 from nsqc.log import Log
-from nsqc.options.declared import FLAGS, RULE_KEYS, Kind
+from nsqc.options.declared import Kind, RuleValue
 from nsqc.options.durations import parse_duration
-from nsqc.options.topic_tables import in_range, unknown_key
+from nsqc.options.rule_scopes import Scope
+from nsqc.options.rule_tables import in_range, unknown_key
+from nsqc.options.values import parse_topic
 from nsqc.store.badfiles import set_aside
 from nsqc.store.files import read_edited_file, replace_file
-from nsqc.wire.names import is_ephemeral, is_valid_name
 from nsqc.wire.outside import Decoder, JSONError
 
-NAME = "nsqc.rules.json"
 NOT_FILES = (errno.EINVAL, errno.EISDIR, errno.ENXIO)  # what reading something else than a file fails with
 
-Values: TypeAlias = Mapping[str, str | int]  # by key of a rule
-Changes: TypeAlias = Mapping[str, str | int | None]  # None: as if it had not been set
+Values: TypeAlias = Mapping[str, RuleValue]  # by key of a rule
+Changes: TypeAlias = Mapping[str, RuleValue | None]  # None: as if it had not been set
+
+EXPECTED = {Kind.DURATION: 'a duration such as "36h", or nanoseconds,', Kind.INT: "an integer", Kind.FLOAT: "a number"}
 
 _encode = msgspec.json.Encoder().encode
 
 
-class _File(msgspec.Struct):
-    """The whole file."""
-
-    topics: dict[str, dict[str, object]]
-
-
-_decode = Decoder(_File).decode
+_decode = Decoder(dict[str, dict[str, dict[str, object]]]).decode
 
 
 # ---------------------------------------------------------------------- values
 
 
-def from_json(key: str, given: object) -> str | int | None:
+def from_json(scope: Scope, key: str, given: object) -> RuleValue | None:
     """The value of a key in JSON: null, or as the rule has it; durations are text or nanoseconds. Raises ValueError
     that names key and value."""
-    if key not in RULE_KEYS:
-        raise ValueError(unknown_key(key))
+    if key not in scope.flags:
+        raise ValueError(unknown_key(scope, key))
     if given is None:
         return None
-    kind = FLAGS[RULE_KEYS[key]].kind
-    value = given
     try:
-        if kind is Kind.DURATION and isinstance(given, str):
-            value = parse_duration(given)
-        if kind in (Kind.DURATION, Kind.INT):
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise ValueError("a duration such as \"36h\", or nanoseconds, is expected" if kind is Kind.DURATION
-                                 else "an integer is expected")
-        elif not isinstance(value, str) or value not in kind.value.split("|"):
-            raise ValueError(f"one of {', '.join(kind.value.split('|'))} is expected")
-        return in_range(key, value)
+        return in_range(scope, key, _of_kind(scope.flags[key].kind, given))
     except ValueError as error:
         raise ValueError(f"{key} = {_shown(given)} cannot be used - {error}") from None
+
+
+def _of_kind(kind: Kind, given: object) -> RuleValue:
+    """A value of JSON as one of that kind. Raises ValueError that says what is expected."""
+    value = parse_duration(given) if kind is Kind.DURATION and isinstance(given, str) else given
+    if kind is Kind.BOOL:
+        if isinstance(value, bool):
+            return value
+        raise ValueError("true or false is expected")
+    if kind is Kind.TOPIC:
+        if isinstance(value, str):
+            return parse_topic(value)
+        raise ValueError("the name of a topic is expected")
+    if kind in EXPECTED:
+        wanted = (int, float) if kind is Kind.FLOAT else (int,)
+        if isinstance(value, wanted) and not isinstance(value, bool):
+            return float(value) if kind is Kind.FLOAT else value
+        raise ValueError(f"{EXPECTED[kind]} is expected")
+    if isinstance(value, str) and value in kind.value.split("|"):
+        return value
+    raise ValueError(f"one of {', '.join(kind.value.split('|'))} is expected")
 
 
 def _shown(given: object) -> str:
@@ -85,31 +93,34 @@ def merged(values: Values, changes: Changes) -> Values:
 
 
 def piece(name: bytes, values: Values) -> bytes:
-    """A topic in the file; names contain nothing that JSON escapes."""
+    """A topic or channel in the file; names contain nothing that JSON escapes."""
     return b'"%b":%b' % (name, _encode(values))
 
 
-def save(data_path: str, pieces: list[bytes]) -> None:
+def save(data_path: str, scope: Scope, pieces: list[bytes]) -> None:
     """Replaces the file, durably. Raises OSError."""
-    replace_file(os.path.join(data_path, NAME), b'{"topics":{%b}}\n' % b",\n".join(pieces))
+    replace_file(os.path.join(data_path, scope.file), b'{"%b":{%b}}\n' % (scope.key.encode(), b",\n".join(pieces)))
 
 
-def load(data_path: str, log: Log) -> dict[bytes, Values]:
+def load(data_path: str, scope: Scope, log: Log) -> dict[bytes, Values]:
     """What the file says. If any of it cannot be used, the file is kept as .bad, and replaced by the rest.
 
     Raises OSError if it exists and cannot be read, or cannot be replaced: without the rules, topics would be kept in
     another way than was asked for.
     """
-    path = os.path.join(data_path, NAME)
+    path = os.path.join(data_path, scope.file)
     rules: dict[bytes, Values] = {}
     problems: list[str] = []
     try:
-        entries = _decode(read_edited_file(path)).topics
+        entries = _decode(read_edited_file(path))[scope.key]
     except FileNotFoundError:
         return {}
     except JSONError as error:
         entries = {}
         problems.append(str(error))
+    except KeyError:
+        entries = {}
+        problems.append(f"it has no {scope.key}")
     except OSError as error:
         if error.errno not in NOT_FILES:
             raise
@@ -118,14 +129,14 @@ def load(data_path: str, log: Log) -> dict[bytes, Values]:
     for text, given in entries.items():
         name = text.encode("utf-8", "replace")
         try:
-            if not is_valid_name(name) or is_ephemeral(name):
-                raise ValueError("no topic of that name can have a rule")
-            rules[name] = merged({}, {key: from_json(key, value) for key, value in given.items()})
+            if not scope.can_have(name):
+                raise ValueError(f"no {scope.noun} of that name can have a rule")
+            rules[name] = merged({}, {key: from_json(scope, key, value) for key, value in given.items()})
         except ValueError as error:
             problems.append(f"{text[:64]!r}: {error}")
     if problems:
         backup = set_aside(path)
         log.error("RULES: %s is damaged (%s%s): kept as %s, %d rules remain", path, problems[0],
                   f" and {len(problems) - 1} more" if problems[1:] else "", backup, len(rules))
-        save(data_path, [piece(name, values) for name, values in rules.items()])
+        save(data_path, scope, [piece(name, values) for name, values in rules.items()])
     return rules

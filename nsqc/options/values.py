@@ -17,6 +17,7 @@ from nsqc.options.declared import (
     Value,
 )
 from nsqc.options.durations import LARGEST, parse_duration
+from nsqc.wire.names import is_ephemeral, is_valid_name
 
 TRUE = ("1", "t", "T", "true", "TRUE", "True")
 FALSE = ("0", "f", "F", "false", "FALSE", "False")
@@ -97,15 +98,23 @@ def parse_texts(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
+def parse_topic(text: str) -> str:
+    """The name of a topic that outlives its clients; empty: none."""
+    name = text.encode("utf-8", "replace")
+    if name and (not is_valid_name(name) or is_ephemeral(name)):
+        raise ValueError(f"{text!r:.80} is not a topic name without #ephemeral: 1 to 64 of a-z A-Z 0-9 . _ -")
+    return text
+
+
 FROM_TEXT: dict[Kind, Callable[[str], Value]] = {
     Kind.BOOL: parse_bool, Kind.INT: parse_int, Kind.TEXT: str, Kind.FILE: str, Kind.FOLDER: str,
-    Kind.DURATION: parse_duration,
-    Kind.TEXTS: parse_texts, Kind.FLOATS: parse_floats, Kind.LEVEL: parse_level,
+    Kind.DURATION: parse_duration, Kind.TOPIC: parse_topic,
+    Kind.TEXTS: parse_texts, Kind.FLOAT: parse_float, Kind.FLOATS: parse_floats, Kind.LEVEL: parse_level,
     Kind.TLS_REQUIRED: parse_tls_required, Kind.TLS_VERSION: parse_tls_version,
     **{kind: one_of(kind) for kind in (Kind.FLUSH, Kind.STORAGE, Kind.LOG_SYNC, Kind.OVERFLOW, Kind.LOG_FORMAT)},
 }
 # Kinds whose value may be a TOML number. Not a boolean, for which nsqd reads numbers the wrong way round.
-NUMERIC = (Kind.INT, Kind.DURATION, Kind.FLOATS, Kind.TLS_REQUIRED)
+NUMERIC = (Kind.INT, Kind.DURATION, Kind.FLOAT, Kind.FLOATS, Kind.TLS_REQUIRED)
 NAMED = {bool: "true or false", int: "a number", float: "a number", dict: "a table"}
 
 

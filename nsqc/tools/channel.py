@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from nsqc.options.channel_keys import CHANNEL_FLAGS
+from nsqc.options.declared import Flag
+from nsqc.options.declared import Kind as RuleKind
 from nsqc.tools import output
+from nsqc.tools import rules as rule
 from nsqc.tools.acting import Acting, Subject, count
-from nsqc.tools.declare import Argument, Group, Kind, Tool, Values
+from nsqc.tools.declare import Argument, Group, Kind, Option, Tool, Values
 from nsqc.tools.errors import UsageError
 from nsqc.tools.family import CHANNEL, FROM, HTTP_NODES, JSON, TOPIC, YES
 from nsqc.tools.topic import state
@@ -13,6 +17,23 @@ NAMES = (TOPIC, CHANNEL)
 PLACE = Argument("PLACE", "beginning, end, an offset, a time in RFC 3339, or how long ago, such as 1h, -1h or 7d",
                  Kind.PLACE, option="to")
 COLUMNS = ("depth", "in_flight_count", "deferred_count", "requeue_count", "timeout_count", "client_count")
+
+
+def option_of(key: str, declared: Flag) -> Option:
+    """The option that sets a key of a rule."""
+    name = key.replace("_", "-")
+    if declared.kind is RuleKind.DURATION:
+        return Option(name, declared.help, Kind.DURATION, None, rule.GROUP, least=0)
+    if declared.kind in (RuleKind.INT, RuleKind.FLOAT):
+        return Option(name, declared.help, Kind.INT if declared.kind is RuleKind.INT else Kind.FLOAT, None, rule.GROUP,
+                      least=declared.least, most=declared.most)
+    if declared.kind is RuleKind.TOPIC:
+        return Option(name, declared.help, Kind.TEXT, "", rule.GROUP, metavar="TOPIC")
+    choices = ("true", "false") if declared.kind is RuleKind.BOOL else tuple(declared.kind.value.split("|"))
+    return Option(name, declared.help, Kind.TEXT, "", rule.GROUP, choices=choices)
+
+
+RULES = tuple(option_of(key, declared) for key, declared in CHANNEL_FLAGS.items())
 
 
 def words(name: str) -> str:
@@ -93,13 +114,18 @@ def seek(values: Values) -> int:
     return subject.post(f"goes on at {place}", to=place)
 
 
+def rules(values: Values) -> int:
+    """`nsqc channel rules`."""
+    return rule.run(values, "/channel/rules", {"topic": values.text("TOPIC"), "channel": values.text("CHANNEL")}, RULES)
+
+
 def one_node(place: str, nodes: int, tool: str) -> None:
     """Offsets are a node's own. Raises UsageError."""
     if place.isdigit() and nodes > 1:
         raise UsageError(f"an offset belongs to one node, and {nodes} have the topic: choose one by --nsqd", tool)
 
 
-TOOL = Group(("channel",), "List, create, pause, empty, delete and move channels.", (
+TOOL = Group(("channel",), "List, create, pause, empty, delete and move channels, and change how they deliver.", (
     Tool(("channel", "list"), "List the channels of a topic with what they hold.", list_channels,
          options=(JSON, *HTTP_NODES), arguments=(TOPIC,),
          text="Several nodes are summed up, with --json each is an entry.",
@@ -124,4 +150,10 @@ TOOL = Group(("channel",), "List, create, pause, empty, delete and move channels
              delivered. An offset belongs to one node; beginning, end and times mean the same on several.""",
          examples=(("nsqc channel seek orders billing beginning", "deliver all again that the log has"),
                    ("nsqc channel seek orders billing 2026-11-22T08:00:00Z", "from eight o'clock on"),
-                   ("nsqc channel seek orders billing --to -1h", "the last hour again")))))
+                   ("nsqc channel seek orders billing --to -1h", "the last hour again"))),
+    Tool(("channel", "rules"), "Show and change how a channel delivers.", rules,
+         options=(*RULES, rule.RESET, JSON, *HTTP_NODES), arguments=NAMES,
+         text="""Without options that change it, the rule is shown. The channel need not exist. nsqd has no rules.""",
+         examples=(("nsqc channel rules orders billing", "show"),
+                   ("nsqc channel rules orders billing --requeue-delay 1s --requeue-backoff 2", "back off"),
+                   ("nsqc channel rules orders billing --reset", "as the config file says")))))

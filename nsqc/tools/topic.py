@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from nsqc.tools import output, topiclog
+from nsqc.tools import rules as rule
 from nsqc.tools.acting import Acting, Subject, count, nodes_for
-from nsqc.tools.declare import Group, Kind, Option, Tool, Value, Values
-from nsqc.tools.errors import EXIT_FAILED, UsageError
+from nsqc.tools.declare import Group, Kind, Option, Tool, Values
 from nsqc.tools.family import HTTP_NODES, JSON, TOPIC, YES
 
 if TYPE_CHECKING:
     from nsqc.tools.cluster import Node
     from nsqc.tools.nodehttp import NodeHttp
 
-RULE = "Rule"
 RULES = (
-    Option("storage", "where messages are kept", Kind.TEXT, "", RULE, choices=("memory", "log")),
+    Option("storage", "where messages are kept", Kind.TEXT, "", rule.GROUP, choices=("memory", "log")),
     Option("sync", "what an acknowledged message of a log survives: write: kill -9; fsync: power loss", Kind.TEXT,
-           "", RULE, choices=("write", "fsync")),
+           "", rule.GROUP, choices=("write", "fsync")),
     Option("retain-time", "how long a log keeps messages that all channels have finished; 0: no limit", Kind.TEXT, "",
-           RULE, metavar="DURATION"),
-    Option("retain-bytes", "how large a log may become; 0: no limit", Kind.SIZE, None, RULE, least=0),
-    Option("overflow", "what happens when it is that large", Kind.TEXT, "", RULE, choices=("refuse", "drop-oldest")),
-    Option("reset", "take back what was set before", Kind.BOOL, False, RULE),
+           rule.GROUP, metavar="DURATION"),
+    Option("retain-bytes", "how large a log may become; 0: no limit", Kind.SIZE, None, rule.GROUP, least=0),
+    Option("overflow", "what happens when it is that large", Kind.TEXT, "", rule.GROUP,
+           choices=("refuse", "drop-oldest")),
 )
 
 
@@ -113,49 +111,9 @@ def delete(values: Values) -> int:
     return subject.post("deleted")
 
 
-# ---------------------------------------------------------------------- rules
-
 def rules(values: Values) -> int:
     """`nsqc topic rules`."""
-    acting = Acting(values, words("rules"))
-    name = values.text("TOPIC")
-    changes = wanted(values)
-    nodes = acting.cluster.nodes(name) or nodes_for(acting.cluster)
-
-    def call(api: NodeHttp, _: Node) -> object:
-        from nsqc.tools.nodehttp import BadStatus
-
-        try:
-            if changes:
-                return api.json("PUT", "/topic/rules", {"topic": name}, json.dumps(changes).encode())
-            return api.get("/topic/rules", {"topic": name})
-        except BadStatus as error:
-            acting.warn("this node is an nsqd, which has no rules: " + error.args[0] if error.status == 404
-                        else str(error))
-            return None
-
-    found = acting.cluster.each(nodes, call, acting.warn)
-    shown = [{"node": node.http, **rule} for node, rule in found.items() if isinstance(rule, dict)]
-    if values.flag("json"):
-        for rule in shown:
-            output.as_json(rule)
-    elif shown:
-        rows = [["NODE", "STORAGE", "SYNC", "RETAIN TIME", "RETAIN BYTES", "OVERFLOW", "SOURCE"]]
-        rows += [[str(rule.get(key, "")) for key in ("node", "storage", "sync", "retain_time", "retain_bytes",
-                                                     "overflow", "source")] for rule in shown]
-        output.write(output.table(rows))
-    return acting.code if shown else EXIT_FAILED
-
-
-def wanted(values: Values) -> dict[str, Value]:
-    """What the command line wants to change, as /topic/rules takes it. Raises UsageError."""
-    keys = [option.name for option in RULES if option.name != "reset"]
-    given = [key for key in keys if values.given(key)]
-    if values.flag("reset"):
-        if given:
-            raise UsageError(f"--reset and --{given[0]} exclude each other", words("rules"))
-        return dict.fromkeys((key.replace("-", "_") for key in keys), None)
-    return {key.replace("-", "_"): values.number(key) if key == "retain-bytes" else values.text(key) for key in given}
+    return rule.run(values, "/topic/rules", {"topic": values.text("TOPIC")}, RULES)
 
 
 TOOL = Group(("topic",), "List, create, read, pause, empty and delete topics, and change how they are kept.", (
@@ -179,7 +137,7 @@ TOOL = Group(("topic",), "List, create, read, pause, empty and delete topics, an
          options=(YES, JSON, *HTTP_NODES), arguments=(TOPIC,), text="Asks for confirmation, unless --yes is given.",
          examples=(("nsqc topic delete orders --nsqd 10.0.0.1:4150 --nsqd 10.0.0.2:4150", "on two nodes"),)),
     Tool(("topic", "rules"), "Show and change how a topic is kept: in memory, or in a log.", rules,
-         options=(*RULES, JSON, *HTTP_NODES), arguments=(TOPIC,),
+         options=(*RULES, rule.RESET, JSON, *HTTP_NODES), arguments=(TOPIC,),
          text="""Without options that change it, the rule is shown. The topic need not exist. nsqd has no rules.""",
          examples=(("nsqc topic rules orders", "show"),
                    ("nsqc topic rules orders --storage log --sync fsync --retain-time 72h", "keep it in a log"),

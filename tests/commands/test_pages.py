@@ -19,6 +19,7 @@ from nsqc.commands.pages.markdown import (
     with_admin_options,
     with_lookupd_options,
     with_metrics,
+    with_rules,
 )
 from nsqc.metrics.declared import EVERY
 from nsqc.options.admin import ADMIN
@@ -62,6 +63,11 @@ def test_the_page_of_metrics_is_fresh():
     page = (ROOT / "docs/metrics.md").read_text()
     assert page == with_metrics(page), "run make pages"
     assert re.findall(r"^\| `(nsqc_\w+)` ", page, re.MULTILINE) == [metric.sample for metric in EVERY]
+
+
+def test_the_page_of_delivery_rules_is_fresh():
+    page = (ROOT / "docs/delivery.md").read_text()
+    assert page == with_rules(page), "run make pages"
 
 
 def test_the_options_page_has_a_row_for_every_option():

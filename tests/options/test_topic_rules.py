@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from nsqc.options.declared import Options, Settings, TopicTable
-from nsqc.options.rules_file import NAME
-from nsqc.options.topic_rules import MOST_KNOWN, TopicRules
+from nsqc.options.rule_scopes import TOPICS
+from nsqc.options.rules import MOST_KNOWN
+from nsqc.options.topic_rules import TopicRules
 from tests.support.log import RecordingLog
 
 
@@ -28,7 +29,7 @@ def run(tmp_path, scenario, **options):
 
 
 def on_disk(tmp_path) -> dict:
-    return json.loads((tmp_path / NAME).read_text())["topics"]
+    return json.loads((tmp_path / TOPICS.file).read_text())["topics"]
 
 
 def test_many_globs_and_many_topics(tmp_path):
@@ -106,14 +107,14 @@ def test_a_topic_that_is_deleted_while_its_rule_is_written(tmp_path, was_set):
 def test_a_failed_write_fails_its_changes_only(tmp_path):
     async def scenario(rules, settings, calls):
         await rules.set(b"t", {"sync": "fsync"})
-        (tmp_path / NAME).unlink()
-        (tmp_path / NAME).mkdir()
-        (tmp_path / NAME / "full").touch()
+        (tmp_path / TOPICS.file).unlink()
+        (tmp_path / TOPICS.file).mkdir()
+        (tmp_path / TOPICS.file / "full").touch()
         failing = [asyncio.ensure_future(rules.set(name, {"storage": "log"})) for name in (b"t", b"u")]
         assert all(isinstance(result, OSError) for result in await asyncio.gather(*failing, return_exceptions=True))
         assert rules.of(b"t").storage == rules.of(b"u").storage == "memory" and calls == [b"t"]
-        (tmp_path / NAME / "full").unlink()
-        (tmp_path / NAME).rmdir()
+        (tmp_path / TOPICS.file / "full").unlink()
+        (tmp_path / TOPICS.file).rmdir()
         await rules.set(b"v", {"storage": "log"})
         assert on_disk(tmp_path) == {"t": {"sync": "fsync"}, "v": {"storage": "log"}}
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nsqc.options.check import examine
 from nsqc.options.declared import OptionError, TopicTable
 from nsqc.options.file import read_config
-from nsqc.options.topic_globs import can_match, covers
+from nsqc.options.rule_globs import can_match, covers
 from nsqc.wire.names import EPHEMERAL, is_valid_name
 
 

@@ -1,4 +1,4 @@
-"""docs/options.md, and the tables of docs/lookupd.md, docs/admin.md and docs/metrics.md"""
+"""docs/options.md, and the tables of docs/lookupd.md, docs/admin.md, docs/metrics.md and docs/delivery.md"""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from nsqc.broker.refusals import REASONS
 from nsqc.commands.pages.facts import config_key, fixed_default, takes, value_range
 from nsqc.metrics.declared import EVERY, Metric, Type
 from nsqc.options.admin import ADMIN
+from nsqc.options.channel_keys import CHANNEL_FLAGS, DEFAULT
 from nsqc.options.declared import SERVE, Declaration, OptionSet, flag_name
-from nsqc.options.flags import marks
+from nsqc.options.flags import marks, show
 from nsqc.options.lookupd import LOOKUPD
 
 METRICS_TITLE = "## All metrics\n"
 REASONS_TITLE = "## Reasons of refused publishes\n"
 OPTIONS_TITLE = "## Options\n"
+RULES_TITLE = "## Keys\n"
 HEAD = """# Options
 
 Made by `make pages` from [declared.py](../nsqc/options/declared.py); `nsqc serve --help` and `nsqc man` have the same.
@@ -28,8 +30,8 @@ and these over the config file. A variable with an unknown name stops the start,
 
 `--config` names a TOML file with the keys below; flags and variables win over it. In it a list is a TOML list, and a
 duration that is a plain number is milliseconds. `nsqc config init` writes such a file with every option, `nsqc config
-check` checks one, and `nsqc config show` prints the values that take effect. Behind the keys there may be tables with
-rules for some topics: see [operations.md](operations.md#topic-rules).
+check` checks one, and `nsqc config show` prints the values that take effect. After the keys there may be tables with
+rules for some topics and channels: see [operations.md](operations.md#topic-rules) and [delivery.md](delivery.md).
 """
 
 
@@ -67,6 +69,17 @@ def with_metrics(page: str) -> str:
         parts += [f"### {group}", "", "| metric | type | labels | meaning |", "|---|---|---|---|",
                   *map(metric_row, metrics), ""]
     return "\n".join(parts)
+
+
+def with_rules(page: str) -> str:
+    """docs/delivery.md, with its last section, which has all keys of channels' rules, made again."""
+    before, title, _ = page.partition(RULES_TITLE)
+    rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
+    for key, declared in CHANNEL_FLAGS.items():
+        default = show(declared.kind, getattr(DEFAULT, key))
+        kind = declared.kind.value.replace("|", "\\|")
+        rows.append(f"| `{key}` | {kind} | `{default}` | {declared.help} |")
+    return "\n".join([before + title.rstrip("\n"), "", *rows, ""])
 
 
 def metric_row(metric: Metric) -> str:

@@ -6,6 +6,7 @@ import json
 import textwrap
 
 from nsqc.commands.pages.facts import config_key, takes, value_range
+from nsqc.options.channel_keys import CHANNEL_FLAGS, DEFAULT
 from nsqc.options.declared import FLAGS, NO_KEY, RULE_KEYS, SERVE, Declaration, Options, OptionSet
 from nsqc.options.flags import marks, plain
 
@@ -27,6 +28,12 @@ tables. [not in nsqd; changes on SIGHUP]
 """
 
 
+CHANNEL_TABLES = """\
+How channels deliver, by a glob for TOPIC/CHANNEL: the first table that fits counts. PUT /channel/rules wins over these
+tables. [not in nsqd; changes on SIGHUP]
+"""
+
+
 def template(declaration: Declaration[OptionSet] = SERVE) -> str:
     """The whole file. A line with an option begins with # and its key, other lines with # and a blank."""
     parts = [HEAD if declaration.has_tables else LOOKUPD_HEAD]
@@ -36,6 +43,7 @@ def template(declaration: Declaration[OptionSet] = SERVE) -> str:
             parts.append(f"\n# ---- {group}\n\n" + "\n".join(entries))
     if declaration.has_tables:
         parts.append(f"\n# ---- Topics\n\n{tables()}")
+        parts.append(f"\n# ---- Channels\n\n{channel_tables()}")
     return "".join(parts)
 
 
@@ -46,6 +54,17 @@ def tables() -> str:
     for key, name in RULE_KEYS.items():
         value = json.dumps(plain(FLAGS[name].kind, Options().value(name)))
         lines.append(f"# {key} = {value}")
+    return "\n".join(lines) + "\n"
+
+
+def channel_tables() -> str:
+    """The tables with rules for some channels."""
+    lines = textwrap.wrap(CHANNEL_TABLES, WIDTH, initial_indent="# ", subsequent_indent="# ")
+    lines += ["#", '# [channels."orders.*/billing"]']
+    for key, declared in CHANNEL_FLAGS.items():
+        value = json.dumps(plain(declared.kind, getattr(DEFAULT, key)))
+        lines += textwrap.wrap(f"{key} = {value}  # {declared.help}", WIDTH, initial_indent="# ",
+                               subsequent_indent="# #     ")
     return "\n".join(lines) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""What globs of topic tables can match, to warn about those that never take effect."""
+"""What globs of tables can match, to warn about those that never take effect."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import string
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 
-from nsqc.options.declared import TopicTable
+from nsqc.options.declared import RuleTable
 from nsqc.wire.names import EPHEMERAL
 
 MAX_NAME = 64  # characters of a topic name, #ephemeral included
@@ -17,10 +17,15 @@ SPECIAL = re.compile(r"\[!?\]?[^\]]*\]|.", re.DOTALL)  # a set of characters, or
 Fits = Callable[[str], bool]
 
 
-def ineffective(tables: tuple[TopicTable, ...]) -> Iterator[tuple[TopicTable, str]]:
+def ineffective(tables: tuple[RuleTable, ...]) -> Iterator[tuple[RuleTable, str]]:
     """Tables that never take effect, and why."""
     for at, table in enumerate(tables):
-        if not can_match(table.glob):
+        if table.of == "channels":
+            if not can_match_channel(table.glob):
+                yield table, "it fits no TOPIC/CHANNEL with valid names"
+            elif hides := next((earlier for earlier in tables[:at] if covers(earlier.glob, table.glob)), None):
+                yield table, f"{hides.title}, which comes first, fits all of its channels"
+        elif not can_match(table.glob):
             if can_match(table.glob, EPHEMERAL):
                 yield table, "it fits ephemeral topics only, which are always kept in memory"
             else:
@@ -43,6 +48,20 @@ def can_match(glob: str, ending: str = "") -> bool:
                 and (places[at] > 0 or "*" in tokens[:at + 1]) and fnmatchcase(ending, "".join(tokens[at:]))):
             return True
     return not ending and len(tokens) in places and places[len(tokens)] <= MAX_NAME and bool(tokens)
+
+
+def can_match_channel(glob: str) -> bool:
+    """Whether a glob fits a topic's name, a slash and a channel's name: it is split at each place where the slash may
+    be, a star serving both sides."""
+    tokens = SPECIAL.findall(glob)
+    for at, token in enumerate(tokens):
+        if not fnmatchcase("/", token):
+            continue
+        star = token if token == "*" else ""
+        if all(can_match(part) or can_match(part, EPHEMERAL)
+               for part in ("".join(tokens[:at]) + star, star + "".join(tokens[at + 1:]))):
+            return True
+    return False
 
 
 def covers(glob: str, other: str) -> bool:

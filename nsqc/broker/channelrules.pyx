@@ -1,0 +1,40 @@
+"""Delivery rules of a channel. See the .pxd."""
+
+from libc.math cimport pow
+from libc.stdint cimport int64_t, uint16_t
+from libc.stdlib cimport calloc
+
+cdef double NS = 1e9
+cdef double MOST_NS = 1e12      # times the largest burst, and a time, this fits 64 bits
+cdef int64_t LEAST_BURST_NS = 10000000      # timers have steps of a millisecond, and the loop has other work
+
+
+cdef ChannelRules *rules_new(object rule, bint can_die) except? NULL:
+    cdef ChannelRules *rules
+    cdef double interval_ns
+    if rule is None or rule.is_off:
+        return NULL
+    rules = <ChannelRules *> calloc(1, sizeof(ChannelRules))
+    if rules is NULL:
+        raise MemoryError
+    rules.requeue_delay_ns = rule.requeue_delay
+    rules.requeue_max_ns = rule.requeue_max
+    rules.requeue_backoff = rule.requeue_backoff
+    rules.requeue_on_disconnect = rule.requeue_on_disconnect
+    rules.max_attempts = rule.max_attempts if can_die else 0
+    rules.ordered = rule.ordered
+    rules.max_in_flight = 1 if rule.ordered else rule.max_in_flight
+    if rule.rate:
+        interval_ns = min(max(NS / <double> rule.rate, 1.0), MOST_NS)
+        rules.interval_ns = <int64_t> interval_ns
+        rules.burst_ns = max(<int64_t> (rule.rate_burst - 1) * rules.interval_ns, LEAST_BURST_NS)
+    return rules
+
+
+cdef int64_t rules_delay(const ChannelRules *rules, uint16_t attempts) noexcept nogil:
+    cdef double delay_ns
+    if rules.requeue_delay_ns == 0:
+        return 0
+    delay_ns = <double> rules.requeue_delay_ns * pow(rules.requeue_backoff, max(<int> attempts - 1, 0))
+    # Compared as doubles: a large power does not fit an integer.
+    return <int64_t> delay_ns if delay_ns < <double> rules.requeue_max_ns else rules.requeue_max_ns

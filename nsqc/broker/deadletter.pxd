@@ -1,0 +1,14 @@
+# Publishes the dead messages of a channel to its dead-letter topic.
+
+from nsqc.broker.channel cimport Channel
+from nsqc.broker.topic cimport Topic
+from nsqc.store.backlog cimport CommitWaiter
+
+
+cdef class DeadLetters(CommitWaiter):
+    # A batch under way; channel.sender, unless that was forgotten meanwhile.
+    cdef Channel channel
+
+
+# Begins a batch; none is under way. False: the topic accepts nothing now.
+cdef bint dead_publish(Topic target, Channel channel) noexcept

@@ -1,0 +1,38 @@
+"""Delivery rules of channels, as tests set and see them."""
+
+from __future__ import annotations
+
+import json
+
+from tests.support.daemon import Client, Daemon, wait_until
+
+
+def set_rule(node: Daemon, topic: str, channel: str, **changes: object) -> dict:
+    """PUT /channel/rules, which must succeed; the new rule."""
+    status, answer = node.http("PUT", f"/channel/rules?topic={topic}&channel={channel}", json.dumps(changes).encode())
+    assert status == 200, answer
+    return json.loads(answer)
+
+
+def publish(node: Daemon, topic: str, *bodies: bytes) -> None:
+    """PUB or MPUB on a connection of its own, so that consumers read only messages."""
+    client = node.connect()
+    client.pub(topic, *bodies)
+    client.close()
+
+
+def subscribe(node: Daemon, topic: str, channel: str = "c", rdy: int = 1, msg_timeout: int | None = None) -> Client:
+    """A consumer; msg_timeout in milliseconds."""
+    client = node.connect()
+    if msg_timeout is not None:
+        client.ok("IDENTIFY", json.dumps({"msg_timeout": msg_timeout}).encode())
+    return client.sub(topic, channel, rdy)
+
+
+def until_channel(node: Daemon, topic: str, channel: str = "c", **wanted: int) -> dict:
+    """Waits for values in the channel's /stats; returns them all."""
+    def there() -> dict | None:
+        found = node.channel(topic, channel)
+        return found if all(found.get(key, 0) == value for key, value in wanted.items()) else None
+
+    return wait_until(there, f"{wanted} of {topic}/{channel}")

@@ -1,0 +1,222 @@
+"""max_attempts and dead_letter: messages that fail too often are moved, in memory and in logs, over kills and full disks."""
+
+import json
+import signal
+
+import pytest
+
+from tests.rules.support import publish, set_rule, subscribe, until_channel
+from tests.support.daemon import wait_until
+
+
+@pytest.fixture(params=["memory", "log"])
+def node(request, daemon):
+    return daemon(f"--topic-storage={request.param}")
+
+
+def fail(client, count: int, attempts: int) -> None:
+    """Requeues `count` messages with 0 until each has failed so often."""
+    for _ in range(count * attempts):
+        client.command(f"REQ {client.message().id.decode()} 0")
+
+
+def dead(node, topic: str, count: int) -> list[bytes]:
+    """The bodies in a dead-letter topic, which has no channel yet; they are finished."""
+    wait_until(lambda: any(found["topic_name"] == topic and found["depth"] == count for found in node.stats()["topics"]),
+               f"{count} messages in {topic}")
+    reader = subscribe(node, topic, "reader", rdy=1000)
+    bodies = [message.body for message in reader.messages(count, finish=True)]
+    assert reader.quiet(0.1)
+    reader.close()
+    return bodies
+
+
+def test_a_message_that_always_fails_is_moved(node):
+    set_rule(node, "t", "c", max_attempts=3)
+    client = subscribe(node, "t")
+    publish(node, "t", b"poison")
+    fail(client, 1, 3)
+    stats = until_channel(node, "t", dead_letter_count=1, depth=0, in_flight_count=0, deferred_count=0, requeue_count=3)
+    assert stats["rules"] == {"max_attempts": 3}
+    assert dead(node, "t.dead", 1) == [b"poison"]
+    publish(node, "t", b"next")
+    client.fin(client.message())
+    until_channel(node, "t", dead_letter_count=1, in_flight_count=0)
+    metrics = node.http("GET", "/metrics")[1].decode()
+    assert 'nsqc_channel_dead_letters_total{topic="t",channel="c"} 1' in metrics
+
+
+def test_other_channels_keep_their_copy(node):
+    set_rule(node, "t", "c", max_attempts=1, dead_letter="graveyard")
+    client, other = subscribe(node, "t", rdy=10), subscribe(node, "t", "other", rdy=10)
+    publish(node, "t", b"a", b"b")
+    fail(client, 2, 1)
+    assert sorted(dead(node, "graveyard", 2)) == [b"a", b"b"]
+    assert {message.body for message in other.messages(2, finish=True)} == {b"a", b"b"}
+
+
+def test_time_outs_and_lost_connections_count(node):
+    set_rule(node, "t", "c", max_attempts=1, requeue_on_disconnect=True)
+    client = subscribe(node, "t", msg_timeout=1000)
+    publish(node, "t", b"slow")
+    client.message()
+    until_channel(node, "t", timeout_count=1, dead_letter_count=1, in_flight_count=0)
+    publish(node, "t", b"lost")
+    client.message()
+    client.close()
+    until_channel(node, "t", dead_letter_count=2, in_flight_count=0, depth=0)
+    assert sorted(dead(node, "t.dead", 2)) == [b"lost", b"slow"]
+
+
+def test_a_delay_of_the_client_does_not_save_a_message(node):
+    set_rule(node, "t", "c", max_attempts=1)
+    client = subscribe(node, "t")
+    publish(node, "t", b"x")
+    client.command(f"REQ {client.message().id.decode()} 600000")
+    until_channel(node, "t", dead_letter_count=1, deferred_count=0)
+
+
+def test_a_rule_set_later_moves_what_waits(node):
+    first = subscribe(node, "t", rdy=10)
+    publish(node, "t", b"a", b"b")
+    received = first.messages(2)
+    first.command("RDY 0")
+    for message in received:
+        first.command(f"REQ {message.id.decode()} 0")
+    until_channel(node, "t", depth=2)
+    set_rule(node, "t", "c", max_attempts=1)
+    first.command("RDY 10")
+    until_channel(node, "t", depth=0, dead_letter_count=2, in_flight_count=0)
+    assert sorted(dead(node, "t.dead", 2)) == [b"a", b"b"]
+
+
+def test_many_at_once(node):
+    set_rule(node, "t", "c", max_attempts=2, max_in_flight=700)
+    client = subscribe(node, "t", rdy=1000)
+    publish(node, "t", *(b"%d" % number for number in range(3000)))
+    fail(client, 3000, 2)
+    until_channel(node, "t", dead_letter_count=3000, depth=0, in_flight_count=0, deferred_count=0)
+    assert {int(body) for body in dead(node, "t.dead", 3000)} == set(range(3000))
+
+
+def test_messages_do_not_circle(node):
+    set_rule(node, "t.dead", "c", max_attempts=1)
+    set_rule(node, "g", "c", max_attempts=1, dead_letter="g")
+    for topic in ("t.dead", "g"):
+        client = subscribe(node, topic)
+        publish(node, topic, b"x")
+        fail(client, 1, 5)
+        assert client.message().attempts == 6
+        assert "dead_letter_count" not in node.channel(topic, "c")
+    assert {topic["topic_name"] for topic in node.stats()["topics"]} == {"t.dead", "g"}
+
+
+@pytest.mark.parametrize("name", ["a b", "x#ephemeral", "a" * 65])
+def test_a_name_that_is_none_is_refused(daemon, name):
+    node = daemon()
+    status, answer = node.http("PUT", "/channel/rules?topic=t&channel=c", json.dumps({"dead_letter": name}).encode())
+    assert status == 400 and "is not a topic name" in json.loads(answer)["message"]
+
+
+def test_a_topic_with_a_long_or_ephemeral_name(daemon):
+    node = daemon("--topic-storage=memory")
+    long = "n" * 64
+    set_rule(node, long, "c", max_attempts=1)
+    client = subscribe(node, long)
+    publish(node, long, b"x")
+    fail(client, 1, 1)
+    assert dead(node, "n" * 59 + ".dead", 1) == [b"x"]
+
+
+def test_without_room_they_wait_and_are_moved_later(daemon):
+    """The dead-letter topic cannot be created; then it can."""
+    node = daemon("--max-topics=1", "--topic-storage=log")
+    set_rule(node, "t", "c", max_attempts=1)
+    client = subscribe(node, "t")
+    publish(node, "t", b"x")
+    fail(client, 1, 1)
+    until_channel(node, "t", deferred_count=1, in_flight_count=0)
+    wait_until(lambda: "cannot be moved to topic t.dead and wait" in node.log)
+    assert node.stop() == 0
+    node.start("--max-topics=0")
+    client = subscribe(node, "t")
+    until_channel(node, "t", dead_letter_count=1, deferred_count=0, depth=0)
+    assert client.quiet(0.1)
+    assert dead(node, "t.dead", 1) == [b"x"]
+
+
+def test_emptying_drops_those_that_wait(daemon):
+    node = daemon("--max-topics=1")
+    set_rule(node, "t", "c", max_attempts=1)
+    client = subscribe(node, "t", rdy=10)
+    publish(node, "t", b"a", b"b")
+    fail(client, 2, 1)
+    until_channel(node, "t", deferred_count=2, in_flight_count=0)
+    node.post("/channel/empty?topic=t&channel=c")
+    until_channel(node, "t", deferred_count=0, depth=0)
+    node.post("/channel/delete?topic=t&channel=c")
+    assert node.stop() == 0
+
+
+def test_a_seek_brings_back_those_that_wait(daemon):
+    node = daemon("--max-topics=1", "--topic-storage=log", "--log-retain-time=1h")
+    set_rule(node, "t", "c", max_attempts=1)
+    client = subscribe(node, "t", rdy=10)
+    publish(node, "t", b"a", b"b")
+    fail(client, 2, 1)
+    until_channel(node, "t", deferred_count=2, in_flight_count=0)
+    set_rule(node, "t", "c", max_attempts=None)
+    node.post("/channel/seek?topic=t&channel=c&to=beginning")
+    assert [message.body for message in client.messages(2, finish=True)] == [b"a", b"b"]
+    until_channel(node, "t", deferred_count=0, depth=0, in_flight_count=0)
+
+
+@pytest.mark.parametrize("storage", ["memory", "log"])
+def test_what_waits_survives_a_stop(daemon, storage):
+    node = daemon("--max-topics=1", f"--topic-storage={storage}")
+    set_rule(node, "t", "c", max_attempts=2)
+    client = subscribe(node, "t", rdy=10)
+    publish(node, "t", *(b"%d" % number for number in range(50)))
+    fail(client, 50, 2)
+    until_channel(node, "t", deferred_count=50, in_flight_count=0)
+    assert node.stop() == 0
+    node.start("--max-topics=0")
+    client = subscribe(node, "t", rdy=100)
+    until_channel(node, "t", dead_letter_count=50, depth=0)
+    assert client.quiet(0.1)
+    assert {int(body) for body in dead(node, "t.dead", 50)} == set(range(50))
+
+
+@pytest.mark.parametrize("sync", ["write", "fsync"])
+def test_a_kill_at_any_moment_loses_nothing(daemon, sync):
+    """kill -9 while messages are moved, several times: each message ends in the dead-letter topic, at most twice."""
+    node = daemon("--topic-storage=log", f"--log-sync={sync}")
+    set_rule(node, "t", "c", max_attempts=1)
+    count, rounds = 400, 4
+    for turn in range(rounds):
+        client = subscribe(node, "t", rdy=1000)
+        publish(node, "t", *(b"%d" % number for number in range(turn * count, (turn + 1) * count)))
+        try:
+            # The kill comes while the answers are under way: some messages failed, some are being moved.
+            for message in client.messages(count)[:count * (turn + 1) // rounds]:
+                client.command(f"REQ {message.id.decode()} 0")
+        finally:
+            node.stop(signal.SIGKILL)
+        node.start()
+    client = subscribe(node, "t", rdy=1000)
+
+    def finished() -> bool:
+        stats = node.channel("t", "c")
+        return stats["depth"] == stats["deferred_count"] == stats["in_flight_count"] == 0
+
+    while not finished():
+        try:
+            client.command(f"REQ {client.message(0.1).id.decode()} 0")
+        except TimeoutError:
+            continue
+    moved: dict[int, int] = {}
+    total = next(topic["depth"] for topic in node.stats()["topics"] if topic["topic_name"] == "t.dead")
+    for body in dead(node, "t.dead", total):
+        moved[int(body)] = moved.get(int(body), 0) + 1
+    assert set(moved) == set(range(count * rounds))
+    assert max(moved.values()) <= 2
