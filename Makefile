@@ -239,7 +239,7 @@ release: $(VENV)/.packaging $(VENV)/.delivery  ## everything for a version in di
 package-test: $(VENV)/.testing $(VENV)/.delivery bin dist/.wheel-$(WHEEL)  ## executable, wheel, units and Debian package, installed and run
 	$(BIN)/python -m pytest tests/packaging --ignore=tests/packaging/test_old_system.py $(if $(filter here,$(WHEEL)),-m "not old_systems") $(ARGS)
 
-old-test: $(VENV)/.testing deb           ## executable and Debian package in an older Debian; needs root and debootstrap
+old-test: $(VENV)/.testing deb
 	@command -v debootstrap >/dev/null || { echo "an older Debian is made by debootstrap (Debian: apt-get install debootstrap)"; exit 1; }
 	@test -d build/$(OLD) || { rm -rf build/$(OLD).new; debootstrap --variant=minbase $(OLD) build/$(OLD).new $(DEBIAN_MIRROR)/debian && mv build/$(OLD).new build/$(OLD); }
 	NSQC_TEST_OLD_ROOT=$(CURDIR)/build/$(OLD) $(BIN)/python -m pytest tests/packaging/test_old_system.py $(ARGS)

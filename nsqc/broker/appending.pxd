@@ -1,5 +1,5 @@
-# Publishing to a topic that is kept in a log. A batch is appended as a whole or not at all: from where it has arrived, if
-# it lies there in one piece and is not long; otherwise it is staged, in slices.
+# Publishes to a log-backed topic. A batch is appended as a whole or not at all: from the buffer it arrived in, if it
+# lies there in one piece and is not long; otherwise it is staged, in slices.
 
 from libc.stdint cimport uint32_t
 from nsqc.broker.topicstate cimport Batch, OpenBatch, TopicState

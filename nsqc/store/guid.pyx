@@ -75,7 +75,8 @@ cdef class GuidFactory:
         guid_write(number, c_to)
 
     cdef int64_t take(self, int64_t count, int64_t wall_ns) noexcept:
-        cdef int64_t next_ = max(self.unit << SEQUENCE_BITS | self.sequence, ((wall_ns >> UNIT_BITS) << SEQUENCE_BITS) - 1) + 1
+        cdef int64_t next_ = 1 + max(self.unit << SEQUENCE_BITS | self.sequence,
+                                     ((wall_ns >> UNIT_BITS) << SEQUENCE_BITS) - 1)
         cdef int64_t last = next_ + count - 1
         self.unit = last >> SEQUENCE_BITS
         self.sequence = last & LAST_SEQUENCE

@@ -101,7 +101,7 @@ def test_spark_reads_logs_with_a_token(node, access):
     assert node.call("PUT", "/topic/rules?topic=kept", b'{"storage":"log","retain_time":"1h"}', root).status == 200
     assert node.call("POST", "/pub?topic=kept", b"x", root).status == 200
     assert api(node, authSecret=access.tokens["reader"]).state("kept").next == 1
-    with pytest.raises(LogError, match="UNAUTHORIZED .* authSecret"):
+    with pytest.raises(LogError, match=r"UNAUTHORIZED .* authSecret"):
         api(node).state("kept")
 
 

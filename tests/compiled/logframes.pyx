@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memset
 
 from nsqc.store.guid cimport GuidFactory
-from nsqc.store.log.frame cimport (DELAY_BYTES, FRAME_HEAD, RECORD_SIZE, FrameCheck, Frame, frame_check, frames_seal,
+from nsqc.store.log.frame cimport (DELAY_BYTES, FRAME_HEAD, RECORD_SIZE, Frame, frame_check, frames_seal,
                                    record_length)
 from nsqc.store.log.frames cimport Frames, frames_add, frames_add_batch, frames_close, frames_free
 from nsqc.store.log.walk cimport Walk, walk_data, walk_free, walk_next, walk_open

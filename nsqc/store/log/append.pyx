@@ -169,7 +169,7 @@ cdef int write_span(AppendJob *job, Piece *piece, int64_t at, int64_t length, in
 
 
 cdef void make_ready(AppendJob *job, int64_t position) noexcept nogil:
-    """Makes the file as much larger as it is: overwriting durable zeros is synced in less time than growing the file."""
+    """Doubles the file, up to a limit: a sync after overwriting durable zeros is faster than one after growing it."""
     cdef int64_t length = min(position - FRAMES_AT, <int64_t> MOST_READY, FRAMES_AT + job.max_file - position), written
     job.ready = position
     if position - FRAMES_AT < LEAST_READY:

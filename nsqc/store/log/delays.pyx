@@ -16,8 +16,8 @@ cdef void delays_add(Delays *delays, const char *c_frame, const Frame *frame, in
                      Clock clock) noexcept:
     cdef const char *c_delay = c_frame + FRAME_HEAD + frame.payload - <int64_t> frame.delays * DELAY_BYTES
     cdef int64_t offset, asked_ns
-    cdef uint32_t index
-    for index in range(frame.delays):
+    cdef uint32_t _index
+    for _index in range(frame.delays):
         offset = frame.first + <int64_t> <uint32_t> load_i32(c_delay)
         asked_ns = <int64_t> <uint32_t> load_i32(c_delay + 12) * NS_PER_MS
         if offset < min(end, frame.first + frame.records):

@@ -14,8 +14,8 @@
 #       40      8  publish time, nanoseconds since 1970
 #       48      8  id of the first record
 #       56      8  position up to which the segment was durable when the frame was written
-#       64      n  the payload: the records, each a size and a body as in an MPUB; then the delays, each a record's index
-#                  (4), its due time (8, nanoseconds since 1970) and the delay asked for (4, milliseconds)
+#       64      n  the payload: the records, each a size and a body as in an MPUB; then the delays: each a record's
+#                  index (4), its due time (8, nanoseconds since 1970) and the delay asked for (4, milliseconds)
 #                  zeros up to a multiple of 8
 #
 # The salt and the position make a frame valid in one place only: a copy inside a body, or one that an earlier file left

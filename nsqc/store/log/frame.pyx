@@ -1,6 +1,6 @@
 """Frames: stored, loaded and checked. See the .pxd."""
 
-from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from nsqc.store.guid cimport guid_after, guid_write
@@ -95,8 +95,8 @@ cdef bint is_walkable(const char *c_at, const Frame *frame) noexcept nogil:
     file."""
     cdef const char *c_record = c_at + FRAME_HEAD
     cdef int64_t left = frame.payload - <int64_t> frame.delays * DELAY_BYTES
-    cdef uint32_t index
-    for index in range(frame.records):
+    cdef uint32_t _index
+    for _index in range(frame.records):
         if left < RECORD_SIZE or record_length(c_record) > left:
             return False
         left -= record_length(c_record)

@@ -45,8 +45,8 @@ cdef void journal_new_path(char *c_path, const char *c_folder) noexcept nogil
 cdef int64_t journal_number(const char *c_name) noexcept nogil      # of a file of this name; 0: it is not a journal's
 cdef int files_add(FoundFiles *files, int64_t number) noexcept nogil        # 0 or ENOMEM
 cdef void files_free(FoundFiles *files) noexcept nogil
-# Loads what they say into an empty state: of the file of a number, which is being appended to, up to `limit` bytes. 0 or
-# errno.
+# Loads what they say into an empty state: of the file of a number, which is being appended to, up to `limit` bytes. 0
+# or errno.
 cdef int files_load(FoundFiles *files, JournalState *state, const char *c_folder, int64_t number,
                     int64_t limit) noexcept nogil
 cdef int64_t files_free_number(const FoundFiles *files, int64_t number) noexcept nogil      # that, or the next one

@@ -11,7 +11,7 @@ from nsqc.store.disk.syscalls cimport io_open
 from nsqc.store.log.frame cimport FRAME_HEAD, FRAME_SOUND, Frame, frame_check, frame_load, record_length
 from nsqc.store.log.index cimport Index, IndexEntry, index_find, index_free, index_read
 from nsqc.store.log.segmenthead cimport FRAMES_AT, segment_path
-from nsqc.store.log.walk cimport Walk, walk_free, walk_next, walk_open
+from nsqc.store.log.walk cimport Walk, walk_next, walk_open
 
 cdef extern from "<fcntl.h>" nogil:
     int posix_fadvise(int fd, long long offset, long long length, int advice)

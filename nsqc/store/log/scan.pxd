@@ -1,7 +1,7 @@
 # What counts of a segment whose end nobody has recorded: after a kill or a power failure.
 #
-# Frames that are valid count, whatever lies between them: that was damaged later. The last batch counts if all its parts
-# are there. Only a power failure may leave a hole where bytes were never durable: then what follows the first hole
+# Valid frames count, whatever lies between them: that was damaged later. The last batch counts if all its parts are
+# there. Only a power failure may leave a hole where bytes were never durable: then what follows the first hole
 # after the highest `synced` does not count, as it never was acknowledged as durable.
 
 from libc.stdint cimport int64_t

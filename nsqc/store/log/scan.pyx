@@ -62,8 +62,8 @@ cdef int64_t keep_delays(const char *c_frame, const Frame *frame, int64_t now_ns
     """Keeps those that are ahead; the latest due time. Without memory they are delivered too early."""
     cdef const char *c_delay = c_frame + FRAME_HEAD + frame.payload - <int64_t> frame.delays * DELAY_BYTES
     cdef int64_t latest = 0, due_ns
-    cdef uint32_t index
-    for index in range(frame.delays):
+    cdef uint32_t _index
+    for _index in range(frame.delays):
         due_ns = load_i64(c_delay + 4)
         latest = max(latest, due_ns)
         if due_ns > now_ns and buffer_room(delays, LEFT_BYTES) == 0:

@@ -6,4 +6,4 @@ from nsqc.store.log.segments cimport Segment
 
 # Takes zeros for frames to come off the newest segment's file; 0 or errno.
 cdef int segment_trim(const char *c_folder, const Segment *segment) noexcept nogil
-cdef void seal_begin(IoPool io, bytes c_folder, const Segment *segment, const Index *index) noexcept     # takes the index
+cdef void seal_begin(IoPool io, bytes c_folder, const Segment *segment, const Index *index) noexcept   # owns index
