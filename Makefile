@@ -173,7 +173,7 @@ endif
 OLD := bullseye
 DEBIAN_MIRROR ?= http://deb.debian.org
 
-portable: $(VENV)/.packaging $(VENV)/.compiler  ## a Python for the packages, compiled for older systems: minutes, once
+portable: $(VENV)/.packaging $(VENV)/.compiler
 	@$(BIN)/python packaging/portable.py
 
 $(PORTABLE)/venv/.packaging: $(PORTABLE)/ready $(VENV)/.packaging $(VENV)/.compiler
