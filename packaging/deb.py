@@ -153,8 +153,9 @@ def fill(tree: Path, version: str) -> None:
     for shell, name in COMPLETIONS.items():
         write(tree, name, output("completion", shell))
     for path in (path for page in PAGES for path in sorted(ROOT.glob(page)) if path.is_file()):
-        text = path.read_text()
-        write(tree, f"{DOC}/{path.relative_to(ROOT)}", SOURCE.sub(r"\1", text) if path.suffix == ".md" else text)
+        data = path.read_bytes()
+        page = SOURCE.sub(r"\1", data.decode()) if path.suffix == ".md" else data
+        write(tree, f"{DOC}/{path.relative_to(ROOT)}", page)
     write(tree, f"{DOC}/copyright", (ROOT / "packaging/deb/copyright").read_bytes())
     write(tree, f"{DOC}/changelog.gz", zipped(changelog((ROOT / "CHANGELOG.md").read_text(), version)))
     write(tree, "usr/share/lintian/overrides/nsqc", (ROOT / "packaging/deb/lintian-overrides").read_bytes())

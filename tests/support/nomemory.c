@@ -11,12 +11,14 @@ extern void *__libc_realloc(void *old, size_t size);
 
 static char wanted[256];
 static __thread int looking;
-static long skipped, left, failed;
+static volatile long skipped, left, failed;      /* other threads allocate meanwhile: in this order */
 
 /* Of the libraries whose names contain this, after skip more that succeed the next times allocations fail. */
 void nomemory_fail(const char *name, long skip, long times) {
     left = 0;
-    strncpy(wanted, name, sizeof(wanted) - 1);
+    __sync_synchronize();
+    if (*name)          /* an empty one would be part of each */
+        strncpy(wanted, name, sizeof(wanted) - 1);
     skipped = skip;
     failed = 0;
     left = times;
