@@ -153,8 +153,10 @@ def test_hostile_names_and_bodies(cluster, fleet, visit):
     page = browser.open("topics/orders/billing")
     page.get_by_text(EVIL, exact=True).first.wait_for()
     page = browser.open(f"messages?topic=orders&channel=shipping&node={address(cluster.one)}")
+    page.locator(".messages summary").nth(1).wait_for()
     for summary in page.locator(".messages summary").all():
         summary.click()
+    page.locator(".message pre").nth(1).wait_for()
     bodies = page.locator(".message pre").all_inner_texts()
     assert json.dumps(EVIL) in bodies[0] and "12345678901234567890" in bodies[0]      # with all of its digits
     assert bodies[1].startswith("000000  00 ff 62 69 6e 61 72 79")
