@@ -50,6 +50,9 @@ async def due():
     assert not Disks.syncer.failing
 
 async def recorded(topic):
+    written = asyncio.get_running_loop().create_future()
+    topic.log.recorder.when_written(lambda: written.set_result(None))
+    await written
     await until(lambda: topic.log.recorder.at > 0 and not topic.log.busy)
 
 async def synced(topic):
