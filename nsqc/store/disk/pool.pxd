@@ -3,24 +3,17 @@
 # A job is one allocation. submit() hands it to a thread; when it is done, the loop calls its owner's job_done(), which
 # owns it from then on and frees it. Meanwhile the pool holds a reference to the owner.
 #
-# A short job (a small write, to the page cache) may be run within submit(), as long as little is written and no such
-# job has been slow lately: handing it to a thread and back would cost several times as much as the job. When much is
-# written, the kernel makes writers wait now and then, and those should be threads. After a slow job, short ones are
-# left to threads for QUARANTINE_NS; after each further slow one, for twice as long.
-#
-# Urgent jobs are short ones that somebody waits for. They are run within submit() while the kernel has so little to
-# write back that it lets writers write, however much that is. After a slow one they are left to threads for URGENT_NS;
-# each further slow one doubles that, and many quick ones in a row set it back.
-#
-# A job may leave a part of its work to another thread, if there is one more for the jobs of others. It takes the part
-# back if no thread has begun it: so none waits for one that waits itself.
+# A short job (a small write to the page cache) runs within submit() while the disk keeps up: handing it to a thread and
+# back would cost several times as much as the job. It goes to a thread while the kernel has so much to write back that it
+# may block writers, for FIRST_NS after a job was slow (twice as long after each further one, until many in a row were
+# quick), and when short jobs have taken HERE_NS of the last BURST_NS.
 #
 # A pool without threads runs jobs, and job_done(), within submit(): for tools, tests and the end of a stop.
 
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
-cdef enum:                      # for whoever makes jobs
+cdef enum:                      # for those who make jobs
     SHORT_BYTES = 131072        # a write of at most so much is short if the page cache takes it
     QUIET_NS = 1000000000       # after a write, the page cache keeps what the next one needs for so long at the least
 
@@ -30,16 +23,8 @@ cdef struct Job:
     void (*run)(Job *job) noexcept nogil            # called on a thread; must not touch Python
     PyObject *owner                                 # a JobOwner; a reference from submit() to job_done()
     bint is_short           # may be run within submit()
-    bint is_urgent          # somebody waits for it; of short ones only
     int64_t bytes           # that it writes
     int64_t took_ns         # run() did
-    void *threads           # while a thread of the pool runs it: what the threads share; otherwise NULL
-
-
-cdef struct Part:           # of a job, on the stack of the thread that runs it
-    Part *next              # in the pool's list
-    void (*run)(Part *part) noexcept nogil
-    bint offered, begun, done
 
 
 cdef class JobOwner:
@@ -49,14 +34,11 @@ cdef class JobOwner:
 cdef class IoPool:
     cdef readonly int threads           # at most; 0: jobs are run at once
     cdef readonly int64_t under_way     # jobs submitted and not collected
-    cdef int64_t quick                  # short jobs that were quick, counted up to FIRST_QUICK
-    cdef int64_t trusted_ns             # monotonic: until then short jobs are left to threads
-    cdef int64_t quarantine_ns          # how long, after the next slow one
+    cdef int64_t quick                  # short jobs in a row that were quick
+    cdef int64_t trusted_ns             # monotonic: until then short jobs go to threads
+    cdef int64_t distrust_ns            # how long, after the next slow one
     cdef int vmstat                     # descriptor of /proc/vmstat; -1: not open
     cdef readonly bint crowded          # the kernel has so much to write back that it may make writers wait
-    cdef int64_t urgent_ns              # monotonic: until then urgent jobs are left to threads, too
-    cdef int64_t urgent_quarantine_ns   # how long, after the next slow one
-    cdef int64_t urgent_quick           # quick ones in a row
     cdef int64_t window_ns              # monotonic: when the current window began
     cdef int64_t bytes_before           # written in the previous window
     cdef int64_t bytes_now
@@ -71,17 +53,12 @@ cdef class IoPool:
 
     # Whether submit() would run a short job.
     cdef inline bint runs_here(self, Job *job) noexcept:
-        return self.threads == 0 or (job.is_short and self._may_run_here(job))
+        return self.threads == 0 or (job.is_short and self._may_run_here())
 
-    cdef bint _may_run_here(self, Job *job) noexcept
+    cdef bint _may_run_here(self) noexcept
     cdef void _count_bytes(self, Job *job) noexcept
     cdef void _judge(self, Job *job) noexcept
-    cdef void _judge_urgent(self, Job *job) noexcept
     cdef bint _opened(self) noexcept
     cdef void _finish(self, Job *job) noexcept
     cdef void _no_thread(self) noexcept
     cdef void _put_back(self, Job *job) noexcept
-
-
-cdef void part_begin(Job *job, Part *part) noexcept nogil       # leaves run() to another thread, if one is free
-cdef void part_end(Job *job, Part *part) noexcept nogil         # it has been run now, by this thread if not by another

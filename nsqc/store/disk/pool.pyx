@@ -48,26 +48,21 @@ cdef extern from "<sys/eventfd.h>" nogil:
 cdef enum:
     COLLECT_NS = 2000000        # of a loop iteration, spent in job_done()
     STACK_BYTES = 262144        # of a thread; jobs are shallow
-    FIRST_QUICK = 32            # short jobs that must have been quick on threads before any is run within submit()
-    QUICK_NS = 1000000          # a short job that takes longer is slow
-    URGENT_QUICK_NS = 2000000   # the same of an urgent job
-    URGENT_NS = 20000000
-    MANY_QUICK = 256            # urgent jobs in a row that were quick: the disk keeps up
+    SLOW_NS = 2000000           # a short job that takes longer is slow
+    FIRST_NS = 20000000         # short jobs stay on threads this long after a slow one; doubled by each further one
+    MANY_QUICK = 256            # quick jobs in a row that reset the time to FIRST_NS
     VMSTAT_BYTES = 16384
     WINDOW_NS = 1000000000      # bytes are counted by windows of this length
-    MUCH_BYTES = 16777216       # from so many in this window and the previous one on, only threads write
+    MUCH_BYTES = 16777216       # written in this window and the one before: worth looking at the kernel's counters
     BURST_NS = 6000000
-    HERE_NS = 2000000           # spent within submit() in BURST_NS, at most
+    HERE_NS = 4000000           # spent within submit() in BURST_NS, at most: many files may be written in one iteration
 
-cdef int64_t QUARANTINE_NS = 10000000000
-cdef int64_t LONGEST_NS = 640000000000
+cdef int64_t LONGEST_NS = 10000000000
 
 cdef struct State:
     # Shared by the loop and the threads, under the mutex. The last of them frees it.
     pthread_mutex_t mutex
     pthread_cond_t filled
-    pthread_cond_t ended    # a part
-    Part *parts             # that no thread has begun
     Job *first              # waiting, in order
     Job *last
     Job *done_first         # done, in order
@@ -87,21 +82,16 @@ cdef void *work(void *c_state) noexcept nogil:
     cdef bint last
     pthread_mutex_lock(&state.mutex)
     while True:
-        while state.first is NULL and state.parts is NULL and not state.closing:
+        while state.first is NULL and not state.closing:
             state.idle += 1
             pthread_cond_wait(&state.filled, &state.mutex)
             state.idle -= 1
-        if state.first is NULL:         # jobs come first: nobody else runs them
-            if state.parts is NULL:
-                break
-            run_part(state, state.parts)
-            continue
+        if state.first is NULL:
+            break
         job = state.first
         state.first = job.next
         pthread_mutex_unlock(&state.mutex)
-        job.threads = state
         run_timed(job)
-        job.threads = NULL
         pthread_mutex_lock(&state.mutex)
         job.next = NULL
         if state.done_first is NULL:
@@ -118,67 +108,13 @@ cdef void *work(void *c_state) noexcept nogil:
     return NULL
 
 
-cdef void run_part(State *state, Part *part) noexcept nogil:
-    """The first one of the list. Holds the mutex before and after."""
-    state.parts = part.next
-    part.begun = True
-    pthread_mutex_unlock(&state.mutex)
-    part.run(part)
-    pthread_mutex_lock(&state.mutex)
-    part.done = True
-    pthread_cond_broadcast(&state.ended)
-
-
 cdef bint wants_thread(State *state) noexcept nogil:
-    """For what has just been put into a list: wakes a thread, or says that one has to be started, which counts already.
-    Holds the mutex."""
+    """Wakes a thread for a job just queued. True: the caller must start one, which is counted already. Holds the mutex."""
     if state.idle == 0 and state.running < state.most:
         state.running += 1
         return True
     pthread_cond_signal(&state.filled)
     return False
-
-
-cdef void part_begin(Job *job, Part *part) noexcept nogil:
-    cdef State *state = <State *> job.threads
-    cdef bint start
-    part.begun = part.done = part.offered = False
-    if state is NULL:
-        return
-    pthread_mutex_lock(&state.mutex)
-    # One thread stays for the jobs of others: the disk may hang for a while, and this one waits for the part then.
-    if state.first is not NULL or state.idle + state.most - state.running < 2:
-        pthread_mutex_unlock(&state.mutex)
-        return
-    part.offered = True
-    part.next = state.parts
-    state.parts = part
-    start = wants_thread(state)
-    pthread_mutex_unlock(&state.mutex)
-    if start and start_thread(state) != 0:
-        pthread_mutex_lock(&state.mutex)
-        state.running -= 1
-        pthread_mutex_unlock(&state.mutex)
-
-
-cdef void part_end(Job *job, Part *part) noexcept nogil:
-    cdef State *state = <State *> job.threads
-    cdef Part **c_at
-    if not part.offered:
-        part.run(part)
-        return
-    pthread_mutex_lock(&state.mutex)
-    if part.begun:
-        while not part.done:
-            pthread_cond_wait(&state.ended, &state.mutex)
-        pthread_mutex_unlock(&state.mutex)
-        return
-    c_at = &state.parts
-    while c_at[0] is not part:
-        c_at = &c_at[0].next
-    c_at[0] = part.next
-    pthread_mutex_unlock(&state.mutex)
-    part.run(part)
 
 
 cdef void run_timed(Job *job) noexcept nogil:
@@ -200,12 +136,11 @@ cdef class JobOwner:
 
 
 cdef class IoPool:
-    """At most so many threads, each started when it is needed. The loop collects results; without one, no threads."""
+    """Up to `threads` threads, each started when it is needed. The loop collects results; without a loop, no threads."""
 
     def __init__(self, int threads=0, loop=None):
         self.threads = threads if loop is not None else 0
-        self.quarantine_ns = QUARANTINE_NS
-        self.urgent_quarantine_ns = URGENT_NS
+        self.distrust_ns = FIRST_NS
         self.vmstat = -1
         self.loop = loop
 
@@ -213,7 +148,6 @@ cdef class IoPool:
         cdef State *state
         cdef bint start
         job.next = NULL
-        job.threads = NULL
         Py_INCREF(owner)
         job.owner = <PyObject *> owner
         self.under_way += 1
@@ -240,9 +174,7 @@ cdef class IoPool:
         """Returns a finished job to its owner."""
         cdef JobOwner owner = <JobOwner> job.owner
         self.under_way -= 1
-        if job.is_urgent:
-            self._judge_urgent(job)
-        elif job.is_short:
+        if job.is_short:
             self._judge(job)
         owner.job_done(job)
         Py_DECREF(owner)
@@ -255,11 +187,9 @@ cdef class IoPool:
             self.window_ns = now
         self.bytes_now += job.bytes
 
-    cdef bint _may_run_here(self, Job *job) noexcept:
+    cdef bint _may_run_here(self) noexcept:
         cdef int64_t now
-        if job.is_urgent:
-            return not self.crowded and monotonic_ns() >= self.urgent_ns
-        if self.quick < FIRST_QUICK or self.bytes_before + self.bytes_now >= MUCH_BYTES:
+        if self.crowded:
             return False
         now = monotonic_ns()
         if now - self.burst_ns >= BURST_NS:
@@ -268,28 +198,15 @@ cdef class IoPool:
         return self.spent_ns < HERE_NS and now >= self.trusted_ns
 
     cdef void _judge(self, Job *job) noexcept:
-        """Learns from a finished short job whether the disk keeps up."""
-        cdef int64_t now
-        if job.took_ns <= QUICK_NS:
-            self.quick += self.quick < FIRST_QUICK
+        """Learns from a finished short job whether the disk keeps up. A few are slow on any machine."""
+        if job.took_ns <= SLOW_NS:
+            self.quick += 1
+            if self.quick >= MANY_QUICK:
+                self.distrust_ns = FIRST_NS
             return
-        now = monotonic_ns()
-        if now >= self.trusted_ns:
-            self.trusted_ns = now + self.quarantine_ns
-            self.quarantine_ns = min(2 * self.quarantine_ns, LONGEST_NS)
-        else:
-            self.trusted_ns = max(self.trusted_ns, now + QUARANTINE_NS)
-
-    cdef void _judge_urgent(self, Job *job) noexcept:
-        """The same for urgent jobs, of which a few are slow on any machine."""
-        if job.took_ns <= URGENT_QUICK_NS:
-            self.urgent_quick += 1
-            if self.urgent_quick >= MANY_QUICK:
-                self.urgent_quarantine_ns = URGENT_NS
-            return
-        self.urgent_quick = 0
-        self.urgent_ns = monotonic_ns() + self.urgent_quarantine_ns
-        self.urgent_quarantine_ns = min(2 * self.urgent_quarantine_ns, QUARANTINE_NS)
+        self.quick = 0
+        self.trusted_ns = monotonic_ns() + self.distrust_ns
+        self.distrust_ns = min(2 * self.distrust_ns, LONGEST_NS)
 
     def look(self):
         """Called by the loop every tenth of a second: finds out whether the kernel may make writers wait.
@@ -342,7 +259,6 @@ cdef class IoPool:
             return False
         pthread_mutex_init(&state.mutex, NULL)
         pthread_cond_init(&state.filled, NULL)
-        pthread_cond_init(&state.ended, NULL)
         state.most = self.threads
         self.c_state = state
         try:

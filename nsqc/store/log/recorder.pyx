@@ -174,7 +174,7 @@ cdef class Recorder(Scheduled):
         self.job.job.run = run_journal
         self.job.job.bytes = self.ops.length
         # A kill must cost no more than what was done in the loop iteration under way.
-        self.job.job.is_short = self.job.job.is_urgent = (
+        self.job.job.is_short = (
             not self.compacted and self.ops.length <= SHORT_BYTES
             and (self.file.fd < 0 or io_write_ready(self.file.fd, self.file.position)))
         self.job.c_folder = PyBytes_AS_STRING(self.c_folder)

@@ -72,7 +72,7 @@ cdef AppendJob *new_job(LogState log) noexcept:
     job.opens = job.fd < 0
     job.job.bytes = job.out.length
     # Publishers wait for it: handing it to a thread and back would take longer than the write.
-    job.job.is_short = job.job.is_urgent = (
+    job.job.is_short = (
         job.out.length <= SHORT_BYTES and not job.fresh and not job.syncs
         and last.position - FRAMES_AT + job.out.length <= job.max_file
         and (log.clock.monotonic - log.wrote_ns < QUIET_NS or job.fd >= 0 and io_write_ready(job.fd, last.position)))
