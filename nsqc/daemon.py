@@ -57,6 +57,7 @@ from nsqc.store.machine import boot_id
 from nsqc.store.space import DiskSpace
 from nsqc.tcp.connection import Connection
 from nsqc.tcp.hub import Hub
+from nsqc.wire.codecs import LIBRARIES
 
 if TYPE_CHECKING:
     from nsqc.guarding import Guarding
@@ -285,7 +286,7 @@ class Daemon:
         self.manager.watch(self.loop)
         self.slow.set_limit(self.settings.now.slow_loop)
         self._begin_polling()
-        later.read_ahead()
+        later.read_ahead(LIBRARIES)
 
     async def _listen_http(self) -> None:
         options = self.settings.now

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqc.process import later
+from nsqc.wire.codecs import LIBRARIES
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "nsqc"
@@ -179,7 +179,7 @@ def test_a_start_imports_nothing_that_it_can_do_without(daemon):
 
 
 def test_what_is_read_ahead_is_there():
-    for name in later.NAMES:
+    for name in LIBRARIES:
         spec = importlib.util.find_spec(name)
         assert any(Path(folder).glob("*.so") for folder in spec.submodule_search_locations), name
 

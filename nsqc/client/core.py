@@ -24,6 +24,7 @@ from nsqc.client.tls import files_of
 from nsqc.client.trouble import CERTIFICATE_HINT, port_hint, reason
 from nsqc.wire.answers import Service, recognized
 from nsqc.wire.codec import Codec
+from nsqc.wire.codecs import CODECS, new_codec
 from nsqc.wire.outside import JSONError, decode
 
 RESPONSE, ERROR = 0, 1
@@ -98,7 +99,7 @@ class Core:
         body = json.dumps(self.options.identify()).encode()
         answer = yield Send(b"  V2IDENTIFY\n" + struct.pack(">i", len(body)) + body)
         self.features = self._json(answer, "IDENTIFY")
-        for name in ("tls", "deflate", "snappy"):
+        for name in ("tls", *CODECS):
             if getattr(self.options, name) and not self.features.get("tls_v1" if name == "tls" else name):
                 raise NotOffered(f"{self.address}: nsqd does not offer {name}")
         if self.options.tls:
@@ -127,15 +128,10 @@ class Core:
         return value
 
     def _agreed_codec(self) -> Codec | None:
-        """The codec that nsqd has accepted, if any. Imported here because it loads a library."""
-        if self.features.get("deflate"):
-            from nsqc.wire.deflate import Deflate
-
-            return Deflate(self.options.deflate or 6)
-        if self.features.get("snappy"):
-            from nsqc.wire.snappy import Snappy
-
-            return Snappy()
+        """The codec that nsqd has accepted, if any."""
+        for name in CODECS:
+            if self.features.get(name):
+                return new_codec(name, self.options.deflate or 6)
         return None
 
     def frame_size(self, head: bytes) -> int:

@@ -7,15 +7,14 @@ disk needs if it is not. Therefore the system is asked to read the files ahead o
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from importlib.util import find_spec
 
-NAMES = ("cramjam", "isal")  # packages with large libraries: snappy, deflate
 
-
-def read_ahead() -> None:
-    """Asks the system to read the files, and does not wait."""
-    for name in NAMES:
+def read_ahead(packages: Iterable[str]) -> None:
+    """Asks the system to read the packages' libraries, and does not wait."""
+    for name in packages:
         spec = find_spec(name)
         for folder in spec.submodule_search_locations or () if spec else ():
             # If a file cannot be read, the import will try again and report it.

@@ -11,6 +11,7 @@ from nsqc import NSQD_VERSION
 from nsqc.log import Log
 from nsqc.options.declared import Options
 from nsqc.tcp.errors import ClientError
+from nsqc.wire.codecs import CODECS
 from nsqc.wire.gojson import BOOL, INT32, INT64, STRING, GoJSONError, decode_struct
 
 if TYPE_CHECKING:
@@ -137,15 +138,15 @@ def negotiate(body: bytes, options: Options, current: Current, log: Log, address
 def agree(wanted: Wanted, options: Options, current: Current) -> Layers:
     """TLS and compression, as far as wanted and offered. Raises ClientError."""
     tls = bool(wanted.tls_v1 and (options.tls_cert or options.tls_key))
-    deflate, snappy = bool(wanted.deflate and options.deflate), bool(wanted.snappy and options.snappy)
-    if deflate and snappy:
+    codecs = [name for name in CODECS if getattr(wanted, name) and getattr(options, name)]
+    if len(codecs) > 1:
         raise ClientError("E_IDENTIFY_FAILED", "cannot enable both deflate and snappy compression")
-    if (current.compressed and (tls or deflate or snappy)) or (tls and current.encrypted):
+    if (current.compressed and (tls or codecs)) or (tls and current.encrypted):
         raise ClientError("E_IDENTIFY_FAILED", "IDENTIFY failed connection is upgraded already")
     level = DEFAULT_DEFLATE_LEVEL
-    if deflate and wanted.deflate_level is not None and wanted.deflate_level > 0:
+    if "deflate" in codecs and wanted.deflate_level is not None and wanted.deflate_level > 0:
         level = wanted.deflate_level
-    return Layers(tls, "deflate" if deflate else "snappy" if snappy else "", min(level, options.max_deflate_level))
+    return Layers(tls, codecs[0] if codecs else "", min(level, options.max_deflate_level))
 
 
 def settle(wanted: Wanted, options: Options, current: Current) -> Settings:

@@ -13,6 +13,7 @@ from nsqc.wire.codec cimport Codec
 import asyncio
 
 from nsqc.net.limits import handshake_error
+from nsqc.wire.codecs import new_codec
 
 HANDSHAKE_S = 5.0  # as with nsqd
 SHUTDOWN_S = 5.0  # for a client to take its last bytes and the end of TLS
@@ -133,22 +134,10 @@ cdef class Upgrade:
         self.link.upgraded()
         if agreed.codec:
             self.hub.log.info("PROTOCOL(V2): [%s] upgrading connection to %s", self.session.address, agreed.codec)
-            codec = self.outbox.codec = new_codec(agreed)
+            codec = self.outbox.codec = new_codec(agreed.codec, agreed.level)
             self.session.compression = agreed.codec
             self.link.say_ok()
         if agreed.tls:
             # Not 0: at that, TLS would report a full buffer with nothing in it.
             self.outbox.transport.set_write_buffer_limits(high=1, low=0)
         self.intake.end_upgrade(codec)
-
-
-def new_codec(agreed):
-    """The codec that an nsqc.tcp.identify.Layers names."""
-    # Its library is loaded for the first client that asks for it; see nsqc.process.later.
-    if agreed.codec == "deflate":
-        from nsqc.wire.deflate import Deflate
-
-        return Deflate(agreed.level)
-    from nsqc.wire.snappy import Snappy
-
-    return Snappy()
