@@ -14,7 +14,6 @@ from msgspec import Struct
 
 from nsqc.broker.broker import Broker
 from nsqc.broker.consumer import Consumer, busy_among
-from nsqc.broker.stats import Slice
 from nsqc.log import Log
 
 EVERY_S = 0.02          # between two looks at who has messages in flight
@@ -44,6 +43,7 @@ class Drain:
         stop() at the end of one that is not kept."""
         self._loop = loop
         self._broker = broker
+        self._slicer = broker.slicer
         self._timeout = timeout
         self._changed = changed
         self._stop = stop
@@ -118,16 +118,18 @@ class Drain:
         """Halts or lets go of all channels; what an earlier call has not reached, this one reaches."""
         running, self._work = self._work is not None, work
         if not running:
-            self._run()
+            self._slicer.start()
+            if self._step():
+                self._slicer.call(self._step)
 
-    def _run(self) -> None:
-        part = Slice()
+    def _step(self) -> bool:
+        """A slice; whether more is left."""
         while self._work is not None:
-            if next(self._work, part) is part:
+            if next(self._work, self) is self:
                 self._work = None
-            elif part.over():
-                self._loop.call_soon(self._run)
-                return
+            elif self._slicer.is_over():
+                return True
+        return False
 
     # ------------------------------------------------------------------ the end
 

@@ -14,11 +14,11 @@ import asyncio
 import os
 import re
 import reprlib
-import time
 from collections import OrderedDict
 from collections.abc import Iterable
 from concurrent.futures import Executor
 from contextlib import suppress
+from functools import partial
 
 import msgspec
 
@@ -37,7 +37,6 @@ FILE_NAME = "nsqd.dat"
 COPY_NAME = "nsqd.dat.last"
 LEFTOVER = re.compile(r"^(?:nsqd\.dat(?:\.last)?|nsqc\.(?:ids\.)?dat|nsqc\.rules\.json)\.\d+\.tmp$")
 RETRY_S = 1.0  # after it could not be written
-SLICE_S = 0.002  # of making pieces, before the loop turns to other work
 
 BOOLEANS = {False: b"false", True: b"true"}
 
@@ -295,19 +294,20 @@ class MetadataWriter:
 
     def _start(self, promise: asyncio.Future[None]) -> asyncio.Future[None]:
         """Waits for the end of the loop iteration, to include its other changes."""
-        self._loop.call_soon(self._collect, promise)
+        self._broker.slicer.call(partial(self._collect, promise))
         return promise
 
-    def _collect(self, promise: asyncio.Future[None]) -> None:
-        if self._renew(time.monotonic() + SLICE_S):
-            self._loop.call_soon(self._collect, promise)
-            return
+    def _collect(self, promise: asyncio.Future[None]) -> bool:
+        """A slice; whether more is left."""
+        if self._renew(in_slices=True):
+            return True
         self._log.info("NSQ: persisting topic/channel metadata to %s", os.path.join(self._data_path, FILE_NAME))
         job = self._loop.run_in_executor(self._workers, write, self._data_path, list(self._pieces.values()))
         job.add_done_callback(lambda done: self._written(done, promise))
+        return False
 
-    def _renew(self, deadline: float | None = None) -> bool:
-        """Makes the pieces of changed topics again, until the deadline; whether any are left."""
+    def _renew(self, in_slices: bool = False) -> bool:
+        """Makes the pieces of changed topics again, all of them or until the slice is over; whether any are left."""
         topics, pieces = self._broker.topics, self._pieces
         while self._changed:
             name, _ = self._changed.popitem(last=False)
@@ -316,7 +316,7 @@ class MetadataWriter:
                 pieces.pop(name, None)
             elif not topic.ephemeral:
                 pieces[name] = piece(topic)
-            if deadline is not None and time.monotonic() > deadline:
+            if in_slices and self._broker.slicer.is_over():
                 return bool(self._changed)
         return False
 

@@ -6,14 +6,13 @@ import asyncio
 from collections.abc import Iterator
 
 from nsqc.broker.broker import Broker
-from nsqc.broker.stats import Slice
 from nsqc.log import Log
 
 EVERY_S = 0.5  # between two looks at the logs that have more than one segment
 
 
 class Retention:
-    """Looks after the logs of a broker, a few milliseconds of each loop iteration at most."""
+    """Looks after the logs of a broker, in slices."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, broker: Broker, log: Log):
         self._loop = loop
@@ -45,11 +44,11 @@ class Retention:
     def _begin(self, work: Iterator[None]) -> None:
         self._work.append(work)
         if not self._running:
-            self._run()
+            self._running = True
+            self._broker.slicer.call(self._step)
 
-    def _run(self) -> None:
-        part = Slice()
-        self._running = False
+    def _step(self) -> bool:
+        """A slice; whether more is left."""
         while self._work and not self._closed:
             try:
                 if next(self._work[0], self) is self:
@@ -58,7 +57,7 @@ class Retention:
                 # The next look begins anew: a generator that has raised goes no further.
                 self._work.pop(0)
                 self._log.error("LOG: failed to remove segments or to follow a rule - %r", error)
-            if part.over():
-                self._running = True
-                self._loop.call_soon(self._run)
-                return
+            if self._broker.slicer.is_over():
+                return True
+        self._running = False
+        return False

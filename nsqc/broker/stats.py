@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import heapq
 import sys
-import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, cast
@@ -19,6 +18,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from nsqc.broker.latency import LatencyWindow
 from nsqc.loop.watch import span_began, span_ended
 from nsqc.store.slab import held_bytes
+from nsqc.store.slices import Slicer
 
 if TYPE_CHECKING:  # sessions import this module
     from nsqc.broker.broker import Broker
@@ -26,7 +26,6 @@ if TYPE_CHECKING:  # sessions import this module
     from nsqc.broker.consumer import Consumer
     from nsqc.broker.topic import Topic
 
-SLICE_S = 0.001
 SORTED_AT_ONCE = 1024
 _KEPT_PAUSES = 256
 
@@ -141,33 +140,13 @@ class MemoryStats(Struct, frozen=True, gc=False):
     gc_total_runs: int
 
 
-class Slice:
-    """The share of one loop iteration that long work may take.
-
-    Generators here yield None when it is over; their driver renews it, in the next iteration, before it continues.
-    """
-
-    __slots__ = ("until",)
-
-    def __init__(self) -> None:
-        self.renew()
-
-    def renew(self) -> None:
-        """Starts the next share."""
-        self.until = time.monotonic() + SLICE_S
-
-    def over(self) -> bool:
-        """Whether the rest must wait for the next iteration."""
-        return time.monotonic() > self.until
-
-
-def topics_of(broker: Broker, part: Slice, topic: str = "", channel: str = "", include_clients: bool = True,
+def topics_of(broker: Broker, topic: str = "", channel: str = "", include_clients: bool = True,
               pack: Callable[[ClientStats], ClientStats | Raw] | None = None) -> Iterator[TopicStats | None]:
-    """All topics or one, with all channels or those of one name; sorted by name. None: see Slice.
+    """All topics or one, with all channels or those of one name; sorted by name. None: the slice is over.
 
     What is deleted meanwhile is left out. Clients are listed as pack returns them.
     """
-    for name in [topic.encode()] if topic else in_order(broker.topics, part):
+    for name in [topic.encode()] if topic else in_order(broker.topics, broker.slicer):
         listed = None if name is None else broker.topics.get(name)
         if name is not None and listed is not None:
             channels = _channels_of(listed, channel)
@@ -177,20 +156,20 @@ def topics_of(broker: Broker, part: Slice, topic: str = "", channel: str = "", i
                     if existing.exiting:
                         continue
                     channel_stats.append((yield from _channel_stats(
-                        existing, topic, include_clients, pack, part, broker.is_topology_aware)))
+                        existing, topic, include_clients, pack, broker.slicer, broker.is_topology_aware)))
                 if broker.topics.get(name) is listed:
                     yield _topic_stats(listed, channel_stats)
-        if part.over():
+        if broker.slicer.is_over():
             yield None
 
 
-def in_order(names: Iterable[bytes], part: Slice) -> Iterator[bytes | None]:
-    """The names there are now, sorted; None: see Slice."""
+def in_order(names: Iterable[bytes], slicer: Slicer) -> Iterator[bytes | None]:
+    """The names there are now, sorted; None: the slice is over."""
     left = list(names)
     runs = []
     for at in range(0, len(left), SORTED_AT_ONCE):
         runs.append(sorted(left[at:at + SORTED_AT_ONCE]))
-        if part.over():
+        if slicer.is_over():
             yield None
     yield from runs[0] if len(runs) == 1 else heapq.merge(*runs)
 
@@ -217,7 +196,7 @@ def _log_stats(topic: Topic) -> LogStats | UnsetType:
 
 def _channel_stats(channel: Channel, topic: str, include_clients: bool,
                    pack: Callable[[ClientStats], ClientStats | Raw] | None,
-                   part: Slice, by_distance: bool) -> Generator[None, None, ChannelStats]:
+                   slicer: Slicer, by_distance: bool) -> Generator[None, None, ChannelStats]:
     consumers = channel.consumers
     zone, region, elsewhere = channel.deliveries() if by_distance else (0, 0, 0)
     clients: list[ClientStats] | None = None
@@ -227,7 +206,7 @@ def _channel_stats(channel: Channel, topic: str, include_clients: bool,
             client = consumer.stats(topic or None)
             # Raw: the JSON of a client takes its place where nothing but JSON is made of it.
             clients.append(client if pack is None else cast(ClientStats, pack(client)))
-            if part.over():
+            if slicer.is_over():
                 yield None
     return ChannelStats(channel.name.decode(), channel.depth, channel.backend_depth, channel.in_flight_count,
                         channel.deferred_count, channel.message_count, zone or UNSET, region or UNSET,
@@ -251,13 +230,13 @@ def whole(number: float) -> float | int:
     return int(number) if number.is_integer() else number
 
 
-def producers_of(sessions: Iterable[Consumer], topic: str, part: Slice) -> Iterator[ClientStats | None]:
-    """The clients that have published anything, with their count for the topic. None: see Slice."""
+def producers_of(sessions: Iterable[Consumer], topic: str, slicer: Slicer) -> Iterator[ClientStats | None]:
+    """The clients that have published anything, with their count for the topic. None: the slice is over."""
     for session in list(sessions):
         stats = session.stats(None)
         if stats.pub_counts:
             yield session.stats(topic) if topic else stats
-        if part.over():
+        if slicer.is_over():
             yield None
 
 

@@ -6,6 +6,7 @@ from nsqc.broker.channel cimport Channel
 from nsqc.broker.retired cimport Retired
 from nsqc.broker.topic cimport Topic
 from nsqc.metrics.table cimport Row, Table
+from nsqc.store.slices cimport Sliced
 
 cdef enum TopicColumn:
     T_DEPTH
@@ -33,7 +34,7 @@ cdef enum ChannelColumn:
     C_LOG_LAG
 
 
-cdef class Survey:
+cdef class Survey(Sliced):
     cdef readonly Table topics
     cdef readonly Table channels
     cdef readonly int64_t topic_count, channel_count
@@ -49,9 +50,7 @@ cdef class Survey:
     cdef Row *fold                      # that its folded channels have; NULL: none so far, here and below
     cdef Row *ephemeral_topics
     cdef Row *ephemeral_channels
-    cdef object loop
     cdef object done
-    cdef int64_t deadline_ns            # monotonic: the end of the slice under way
     cdef readonly object failure
 
     cdef bint _collect(self) except -1

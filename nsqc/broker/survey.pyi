@@ -1,4 +1,3 @@
-from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from typing import final
 
@@ -7,7 +6,7 @@ from nsqc.metrics.table import Table
 
 @final
 class Survey:
-    def __init__(self, broker: Broker, loop: AbstractEventLoop, done: Callable[[], object]) -> None: ...
+    def __init__(self, broker: Broker, done: Callable[[], object]) -> None: ...
     @property
     def topics(self) -> Table: ...
     @property

@@ -14,14 +14,13 @@ from nsqc.broker.topic cimport Topic
 from nsqc.metrics.table cimport ABSENT, Row, Table
 from nsqc.metrics.times cimport TwoTimes
 from nsqc.store.backlog cimport Backlog
-from nsqc.store.clock cimport monotonic_ns
 from nsqc.store.delivery cimport Delivery
 from nsqc.store.fifo cimport FifoBlock
 from nsqc.store.heap cimport HeapItem
 from nsqc.store.inflight cimport IdSlot
+from nsqc.store.slices cimport Sliced
 
 cdef enum:
-    SLICE_NS = 1000000      # of a loop iteration, beside what Slicer spends there
     STEPS = 16              # rows between two looks at the clock: each touches a dozen cold lines
     BLOCK_SLOTS = 511       # of a FifoBlock
 
@@ -29,12 +28,11 @@ cdef bytes EPHEMERAL = b"#ephemeral"
 
 
 @cython.final
-cdef class Survey:
+cdef class Survey(Sliced):
     """Collects once. done() is called when it has; failure: the exception that ended it early."""
 
-    def __init__(self, Broker broker not None, loop, done):
+    def __init__(self, Broker broker not None, done):
         self.broker = broker
-        self.loop = loop
         self.done = done
         self.topics = Table()
         self.channels = Table()
@@ -42,21 +40,19 @@ cdef class Survey:
 
     def start(self):
         """Collects from the next loop iteration on."""
-        self.loop.call_soon(self.run)
+        self.broker.slicer.add(self)
 
-    def run(self):
-        """One slice; called by the loop."""
-        self.deadline_ns = monotonic_ns() + SLICE_NS
+    cdef bint run_slice(self) noexcept:
         try:
             if self._collect():
-                self.loop.call_soon(self.run)
-                return
+                return True
         except Exception as error:
             self.failure = error
         self.left = self.fans = self.channels_left = None
         self.topic = None
         done, self.done = self.done, None
         done()
+        return False
 
     cdef bint _collect(self) except -1:
         """Whether more is left."""
@@ -71,7 +67,7 @@ cdef class Survey:
                 self.channel_at += 1
                 steps -= 1
                 if steps <= 0:
-                    if monotonic_ns() >= self.deadline_ns:
+                    if self.broker.slicer.over():
                         return True
                     steps = STEPS
             if self.at == len(self.left):

@@ -158,7 +158,7 @@ class Connection(asyncio.Protocol):
             at = reader.take(data, at)
             if at == len(data) or pipeline.blocked or pipeline.closing:
                 return at
-            if self._app.turn.over():
+            if self._app.share.over():
                 pipeline.rest()
                 return at
             if not reader.incomplete:
@@ -208,7 +208,7 @@ class Connection(asyncio.Protocol):
                 return end
             if end > look:
                 look = end + _PUBLISHED_BYTES
-                if not pipeline.blocked and self._app.turn.over():
+                if not pipeline.blocked and self._app.share.over():
                     pipeline.rest()
             if pipeline.blocked:
                 return end

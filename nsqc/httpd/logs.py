@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from nsqc.broker.stats import Slice
 from nsqc.httpd import records
 from nsqc.httpd.app import App
 from nsqc.httpd.positions import beyond, gone, invalid, log_of, named, number_of, time_of
@@ -19,6 +18,8 @@ from nsqc.httpd.reply import ApiError, Reply, encoded
 from nsqc.httpd.request import Request, read_arguments
 from nsqc.store.log.names import FRAMES_AT
 from nsqc.store.machine import folder_key
+from nsqc.store.slices import Slicer
+from nsqc.store.slicing import rest
 
 if TYPE_CHECKING:
     from nsqc.broker.channel import Channel
@@ -95,17 +96,18 @@ def show(app: App, request: Request) -> Awaitable[LogState]:
 
 
 async def _show(app: App, topic: Topic, log: TopicLog, with_segments: bool) -> LogState:
-    part = Slice()
+    slicer = app.broker.slicer
+    slicer.start()
     places: list[tuple[Channel, int, int]] = []     # with position and oldest unfinished offset
     for name in sorted(topic.channels):
         channel = topic.channels.get(name)
         position, oldest = (None, None) if channel is None else (channel.position, channel.oldest)
         if channel is not None and position is not None and oldest is not None:
             places.append((channel, position, oldest))
-        await _next_slice(part)
+        await rest(slicer)
     listed: Raw | UnsetType = UNSET
     if with_segments:
-        listed, known = await _listed(topic, part)
+        listed, known = await _listed(topic, slicer)
     else:
         known = _known(log_of(topic))
     first, last = known.first, known.next - 1
@@ -115,16 +117,16 @@ async def _show(app: App, topic: Topic, log: TopicLog, with_segments: bool) -> L
         oldest = _there(log, oldest)
         places[at] = channel, _there(log, position), oldest
         where[oldest] = log.segment_at(oldest), log.position_for(oldest)
-        await _next_slice(part)
+        await rest(slicer)
     times = await app.readers.run(partial(records.timestamps, log.folder, where))
     folder, key = await app.readers.run(partial(_recognized, log.folder))
     now = time.time_ns()
     channels = []
-    part.renew()
+    slicer.start()
     for channel, position, oldest in places:
         if not channel.exiting:
             channels.append(_position(channel, position, oldest, times[oldest], now))
-        await _next_slice(part)
+        await rest(slicer)
     return LogState(
         topic=topic.name.decode(),
         id=log.id,
@@ -169,7 +171,7 @@ def _known(log: TopicLog) -> _Known:
     return _Known(log.first, log.next, log.following, log.bytes, len(log.table), log.missing)
 
 
-async def _listed(topic: Topic, part: Slice) -> tuple[Raw, _Known]:
+async def _listed(topic: Topic, slicer: Slicer) -> tuple[Raw, _Known]:
     """The segments as JSON, in slices, and the log at the moment that they are of."""
     for _ in range(_TRIES):
         log = log_of(topic)
@@ -179,7 +181,7 @@ async def _listed(topic: Topic, part: Slice) -> tuple[Raw, _Known]:
             for at in range(0, len(segments), _LISTED_AT_ONCE):
                 pieces.append(encoded([(first, end, position - FRAMES_AT, f"{salt:016x}") for first, end, position, salt
                                        in segments.some(at, _LISTED_AT_ONCE)])[1:-1])
-                await _next_slice(part)
+                await rest(slicer)
         except FileNotFoundError:
             continue
         if log_of(topic).first == known.first:
@@ -191,12 +193,6 @@ def _there(log: TopicLog, offset: int) -> int:
     """An offset, or the next one that exists; behind the end there is none yet."""
     segment = log.segment_at(offset)
     return offset if segment is None else max(offset, segment[0])
-
-
-async def _next_slice(part: Slice) -> None:
-    if part.over():
-        await asyncio.sleep(0)
-        part.renew()
 
 
 def _position(channel: Channel, position: int, oldest: int, stamp: int | None, now: int) -> ChannelPosition:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from weakref import WeakSet
 
-from nsqc.broker.stats import Slice
 from nsqc.broker.survey import Survey
 from nsqc.httpd import scrape
 from nsqc.httpd.app import App
@@ -20,6 +19,7 @@ from nsqc.metrics import declared
 from nsqc.metrics.encoding import Format, family, head, histogram
 from nsqc.metrics.table import Text
 from nsqc.store.slab import held_bytes
+from nsqc.store.slicing import rest
 
 MOST_UNDER_WAY = 4      # long pages that are being sent: each holds the numbers of its time
 PATIENCE_S = 30.0       # a scraper that takes nothing for so long is not waited for
@@ -68,7 +68,7 @@ async def _collected(app: App) -> Survey:
         if not done.done():
             done.set_result(None)
 
-    survey = Survey(app.broker, loop, collected)
+    survey = Survey(app.broker, collected)
     survey.start()
     await done
     if survey.failure is not None:
@@ -78,12 +78,12 @@ async def _collected(app: App) -> Survey:
 
 async def _connection_bytes(app: App) -> int:
     """What the buffers of all clients take."""
-    part, total = Slice(), 0
+    slicer, total = app.broker.slicer, 0
+    slicer.start()
     for number, connection in enumerate(list(app.watched.tcp_clients)):
         total += connection.held_bytes()
-        if number % _CONNECTIONS_AT_ONCE == 0 and part.over():
-            await asyncio.sleep(0)
-            part.renew()
+        if number % _CONNECTIONS_AT_ONCE == 0:
+            await rest(slicer)
     return total
 
 

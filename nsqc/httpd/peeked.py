@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from nsqc.broker.stats import Slice
 from nsqc.httpd.held import Held
 from nsqc.httpd.records import opened
 from nsqc.httpd.reply import JSON, Reply, encoded
 from nsqc.store.log import reading
 from nsqc.store.log.table import Bounds
+from nsqc.store.slicing import rest
 from nsqc.wire.outside import Decoder, JSONError
 
 if TYPE_CHECKING:
@@ -131,7 +131,8 @@ async def reply(app: App, topic: Topic, channel: Channel | None, state: str, bod
                 following: str | None) -> Reply:
     """The answer: encoded a few messages at a time."""
     await asyncio.sleep(0)
-    part = Slice()
+    slicer = app.broker.slicer
+    slicer.start()
     head = {"topic": topic.name.decode(), "state": state,
             "count": topic.depth if channel is None else _count(channel, state), "next": following}
     if channel is not None:
@@ -142,9 +143,7 @@ async def reply(app: App, topic: Topic, channel: Channel | None, state: str, bod
         for piece in _pieces(item, state, bodies):
             parts.append(before + piece)
             before = b""
-            if part.over():
-                await asyncio.sleep(0)
-                part.renew()
+            await rest(slicer)
         before = b",\n"
     parts.append(b"]}" if shown else before + b"]}")
     if sum(map(len, parts)) <= _SHORT_BYTES:

@@ -65,7 +65,7 @@ class Pipeline:
 
     def handle(self, request: Request) -> None:
         """Answers a request, now or in one of the next iterations. Only while not blocked."""
-        if self._app.turn.over():
+        if self._app.share.over():
             self._next = request
             self.rest()
         else:
@@ -159,7 +159,7 @@ class Pipeline:
 
     def _unblock(self) -> None:
         self.blocked = False
-        if self._next is not None and self._app.turn.over():
+        if self._next is not None and self._app.share.over():
             self.rest()
         elif self._next is not None:
             request, self._next = self._next, None
@@ -180,7 +180,7 @@ class Pipeline:
     def rest(self) -> None:
         """The requests' share of this iteration is used up: everything else waits for the next one."""
         self.blocked = True
-        self._app.turn.wait(self._go_on)
+        self._app.share.add(self._go_on)
 
     def _go_on(self) -> None:
         if self.blocked and not (self._waits() or self.ended):

@@ -14,9 +14,9 @@ from nsqc.httpd.known import KnownPublishes
 from nsqc.httpd.pipeline import Pipeline
 from nsqc.httpd.reply import Dates
 from nsqc.httpd.streaming import Readers
-from nsqc.httpd.turn import Turn
 from nsqc.httpd.untaken import Untaken
 from nsqc.log import Log
+from nsqc.loop.share import REQUESTS_S, Share
 from nsqc.loop.slow import SlowLoop
 from nsqc.loop.unread import Unread
 from nsqc.options.durations import format_duration
@@ -82,7 +82,7 @@ class Site:
         self.readers = Readers(threads, _READERS)
         self.servers: list[Endpoint] = []
         self.dates = Dates()
-        self.turn = Turn()
+        self.share = Share(REQUESTS_S, "requests")
         self.untaken = Untaken()
 
     def body_limit(self, route: Route) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Generator, Iterable
 from datetime import datetime
@@ -11,12 +10,13 @@ import msgspec
 from msgspec import Raw, Struct
 
 from nsqc import NSQD_VERSION, version_line
-from nsqc.broker.stats import ChannelStats, ClientStats, Latency, Slice, TopicStats, producers_of, topics_of
+from nsqc.broker.stats import ChannelStats, ClientStats, Latency, TopicStats, producers_of, topics_of
 from nsqc.httpd.app import App
 from nsqc.httpd.reply import JSON, TEXT, Reply
 from nsqc.httpd.request import BOOLEANS, Request, read_whole
 from nsqc.log.visible import visible
 from nsqc.options.durations import format_duration
+from nsqc.store.slicing import completed
 
 _SECOND_NS = 1_000_000_000
 _encode = msgspec.json.Encoder().encode
@@ -31,35 +31,22 @@ def stats(app: App, request: Request) -> Reply | Awaitable[Reply]:
         clients=BOOLEANS.get(arguments.get(b"include_clients", b""), True),
         memory=BOOLEANS.get(arguments.get(b"include_mem", b""), True),
     )
-    part = Slice()
-    work = (_json if arguments.get(b"format") == b"json" else _text)(app, query, part)
+    work = (_json if arguments.get(b"format") == b"json" else _text)(app, query)
     if (query.topic or not app.surveys.locked()) and not app.untaken.full:
-        reply = _next_slice(work)
-        if reply is not None:
+        app.broker.slicer.start()
+        try:
+            next(work)
+        except StopIteration as complete:
+            reply: Reply = complete.value
             return reply
-    return _in_slices(app, work, part)
+    return _in_slices(app, work)
 
 
-async def _in_slices(app: App, work: Generator[None, None, Reply], part: Slice) -> Reply:
-    """One survey at a time: each takes a slice of every loop iteration."""
+async def _in_slices(app: App, work: Generator[None, None, Reply]) -> Reply:
+    """One survey at a time."""
     async with app.surveys:
         await app.untaken.room()
-        while True:
-            await asyncio.sleep(0)
-            part.renew()
-            reply = _next_slice(work)
-            if reply is not None:
-                return reply
-
-
-def _next_slice(work: Generator[None, None, Reply]) -> Reply | None:
-    """The reply, if this slice completes it."""
-    try:
-        next(work)
-    except StopIteration as complete:
-        reply: Reply = complete.value
-        return reply
-    return None
+        return await completed(app.broker.slicer, "statistics", work)
 
 
 class _Query(Struct, frozen=True, gc=False):
@@ -71,7 +58,7 @@ class _Query(Struct, frozen=True, gc=False):
     memory: bool
 
 
-def _json(app: App, query: _Query, part: Slice) -> Generator[None, None, Reply]:
+def _json(app: App, query: _Query) -> Generator[None, None, Reply]:
     head = b'{"version":%b,"health":%b,"start_time":%d,"topics":' % (
         _encode(NSQD_VERSION), _encode(app.broker.health()), int(app.start_time))
     parts = [head]
@@ -79,14 +66,14 @@ def _json(app: App, query: _Query, part: Slice) -> Generator[None, None, Reply]:
     if not known:
         parts.append(b"null")
     else:
-        topics = topics_of(app.broker, part, query.topic, query.channel, query.clients, _packed)
+        topics = topics_of(app.broker, query.topic, query.channel, query.clients, _packed)
         yield from _listed(topics, parts)
     if query.memory:
         parts.append(b',"memory":' + _encode(app.memory.read()))
     parts.append(b',"producers":')
     start = len(parts)
     if query.clients and known:
-        yield from _listed(producers_of(app.sessions(), query.topic, part), parts)
+        yield from _listed(producers_of(app.sessions(), query.topic, app.broker.slicer), parts)
     if parts[start:] in ([], [b"[", b"]"]):
         # An empty list is null here, as in nsqd.
         parts[start:] = [b"null"]
@@ -122,12 +109,12 @@ def _listed(items: Iterable[Struct | None], parts: list[bytes]) -> Generator[Non
     parts.append(b"]")
 
 
-def _text(app: App, query: _Query, part: Slice) -> Generator[None, None, Reply]:
+def _text(app: App, query: _Query) -> Generator[None, None, Reply]:
     parts: list[bytes] = []
     out = [_text_head(app, query)]
     known = _is_known(app, query)
     empty = True
-    for topic in topics_of(app.broker, part, query.topic, query.channel, query.clients):
+    for topic in topics_of(app.broker, query.topic, query.channel, query.clients):
         if topic is not None:
             if empty:
                 out.append("\nTopics:")
@@ -140,7 +127,7 @@ def _text(app: App, query: _Query, part: Slice) -> Generator[None, None, Reply]:
     if empty:
         out.append("\nTopics: None\n")
     empty = True
-    for client in producers_of(app.sessions(), query.topic, part) if query.clients and known else ():
+    for client in producers_of(app.sessions(), query.topic, app.broker.slicer) if query.clients and known else ():
         if client is not None:
             if empty:
                 out.append("\nProducers:\n")

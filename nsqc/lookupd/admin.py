@@ -37,11 +37,11 @@ async def _delete_topic(site: LookupSite, topic: str) -> None:
     for channel in site.registry.find_channels(topic):
         site.log.info("DB: removing channel(%s) from topic(%s)", channel.subkey, topic)
         site.registry.forget(channel)
-        await site.turns.rest()
+        await site.share.rest()
     for known in site.registry.find_topics(topic):
         site.log.info("DB: removing topic(%s)", topic)
         site.registry.forget(known)
-        await site.turns.rest()
+        await site.share.rest()
 
 
 def delete_channel(site: LookupSite, request: Request) -> None:

@@ -1,7 +1,7 @@
 """One node's connection: bytes to commands, replies to bytes, and an end that loses no reply.
 
 A reply is its length, four bytes, and its text. What is more than an iteration's share of work continues in the next
-ones (turns.py), and meanwhile nothing is read; the same while a client does not take its replies.
+ones (loop/share.py), and meanwhile nothing is read; the same while a client does not take its replies.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Connection(asyncio.Protocol):
         self._at = 0
         if self._queued or self._blocked:
             return
-        if self._hub.turns.over():
+        if self._hub.share.over():
             self._wait()
         else:
             began = span_began()
@@ -109,7 +109,7 @@ class Connection(asyncio.Protocol):
         if self._ended:
             self.transport.close()
         elif not (self._queued or self._blocked):
-            if self._hub.turns.over():
+            if self._hub.share.over():
                 # Thousands may leave at once: what is left to do for each can wait, being listed cannot.
                 if self.peer is not None and self._next == LINE:
                     self._hub.registry.leave(self.peer)
@@ -137,7 +137,7 @@ class Connection(asyncio.Protocol):
             return
         self._queued = True
         self.transport.pause_reading()
-        self._hub.turns.add(self._continue)
+        self._hub.share.add(self._continue)
 
     def _continue(self) -> bool:
         """A turn; True: more of the input is left."""
@@ -155,7 +155,7 @@ class Connection(asyncio.Protocol):
 
     def _work(self, in_turn: bool = False) -> bool:
         """Carries out the commands that are complete; True: its turn ended before them."""
-        turns = self._hub.turns
+        share = self._hub.share
         replies: list[bytes] = []
         count = 0
         is_left = False
@@ -164,7 +164,7 @@ class Connection(asyncio.Protocol):
                 if reply:
                     replies.append(reply)
                 count += 1
-                if count % AT_ONCE == 0 and turns.over():
+                if count % AT_ONCE == 0 and share.over():
                     is_left = True
                     break
         except CommandError as error:

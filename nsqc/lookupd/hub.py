@@ -12,7 +12,7 @@ from nsqc import NSQD_VERSION
 from nsqc.log import Log
 from nsqc.lookupd.commands import names
 from nsqc.lookupd.registry import Peer, Registry
-from nsqc.lookupd.turns import Turns
+from nsqc.loop.share import Share
 from nsqc.net.limits import ConnectionLimits
 from nsqc.options.lookupd import LookupdOptions
 
@@ -29,11 +29,11 @@ LINGER_S = 1.0      # how long a stop waits for nodes to take their last replies
 class Hub:
     """Made once; connections come and go."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, registry: Registry, turns: Turns, limits: ConnectionLimits,
+    def __init__(self, loop: asyncio.AbstractEventLoop, registry: Registry, share: Share, limits: ConnectionLimits,
                  options: LookupdOptions, log: Log) -> None:
         self.loop = loop
         self.registry = registry
-        self.turns = turns
+        self.share = share
         self.limits = limits
         self.log = log
         self.identity = b""                         # the answer to IDENTIFY
@@ -76,7 +76,7 @@ class Hub:
 
         def step() -> bool:
             while left:
-                if self.turns.over():
+                if self.share.over():
                     return True
                 for one in left[-STEP:]:
                     if not access.rules.may_announce(host, one.key) and self.registry.remove(one, peer):
@@ -86,7 +86,7 @@ class Hub:
                 del left[-STEP:]
             return False
 
-        self.turns.add(step)
+        self.share.add(step)
 
     # ------------------------------------------------------------------ nodes that leave
 
@@ -95,14 +95,14 @@ class Hub:
         self.registry.leave(peer)
         step = self._departure(peer)
         if step():
-            self.turns.add(step)
+            self.share.add(step)
 
     def _departure(self, peer: Peer) -> Callable[[], bool]:
-        turns, log, left = self.turns, self.log, peer.registrations
+        share, log, left = self.share, self.log, peer.registrations
 
         def step() -> bool:
             while left:
-                if turns.over():
+                if share.over():
                     return True
                 for _ in range(min(STEP, len(left))):
                     registration, _ = left.popitem()

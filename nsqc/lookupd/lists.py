@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from nsqc.httpd.reply import JSON, Reply
-from nsqc.lookupd.turns import Turns
+from nsqc.loop.share import Share
 
 AT_ONCE = 64                # items between two looks at the clock
 PART_BYTES = 64 * 1024
@@ -14,8 +14,8 @@ PART_BYTES = 64 * 1024
 class Parts:
     """Collects an answer."""
 
-    def __init__(self, turns: Turns) -> None:
-        self._turns = turns
+    def __init__(self, share: Share) -> None:
+        self._share = share
         self._parts: list[bytes] = []
         self._open: list[bytes] = []
         self._size = 0
@@ -37,7 +37,7 @@ class Parts:
                 self.add(b",".join(waiting) if first else b"," + b",".join(waiting))
                 first = False
                 waiting.clear()
-                await self._turns.rest()
+                await self._share.rest()
         if waiting:
             self.add(b",".join(waiting) if first else b"," + b",".join(waiting))
 

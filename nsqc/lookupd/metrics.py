@@ -24,7 +24,7 @@ async def metrics(site: LookupSite, request: Request) -> Reply:
 
 
 async def _registry(site: LookupSite, form: Format) -> list[bytes]:
-    registry, turns = site.registry, site.turns
+    registry, share = site.registry, site.share
     connected = [peer for peer in registry.clients.producers if not peer.gone]
     active = set(registry.active(connected))
     registered = tombstones = 0
@@ -35,14 +35,14 @@ async def _registry(site: LookupSite, form: Format) -> list[bytes]:
         if peer.tombstones:
             tombstones += sum(registry.is_tombstoned(one.producers.get(peer, 0)) for one in list(peer.registrations))
         if number % _AT_ONCE == 0:
-            await turns.rest()
+            await share.rest()
     topics = registry.find_topics("*")
     without = 0
     for number, topic in enumerate(topics):
         without += not any(peer in active and not peer.gone and not registry.is_tombstoned(marked)
                            for peer, marked in topic.producers.items())
         if number % _AT_ONCE == 0:
-            await turns.rest()
+            await share.rest()
     states = [("active", sum(not peer.gone for peer in active)),
               ("inactive", sum(not peer.gone and peer not in active for peer in connected))]
     return [

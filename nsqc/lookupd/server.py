@@ -18,7 +18,7 @@ from nsqc.lookupd.hub import Hub
 from nsqc.lookupd.registry import Registry
 from nsqc.lookupd.router import PATHS, resolve
 from nsqc.lookupd.site import LookupSite
-from nsqc.lookupd.turns import Turns
+from nsqc.loop.share import REGISTRATIONS_S, Share
 from nsqc.loop.slow import SlowLoop
 from nsqc.metrics.lag import LoopLag
 from nsqc.net import systemd
@@ -100,9 +100,9 @@ class LookupServer:
         self.slow = slow
         self.limits = ConnectionLimits(options, log)
         self.listeners = Listeners(loop, log)
-        self.turns = Turns(loop)
+        self.share = Share(REGISTRATIONS_S, "registrations")
         self.registry = Registry(options.inactive_producer_timeout, options.tombstone_lifetime)
-        self.hub = Hub(loop, self.registry, self.turns, self.limits, options, log)
+        self.hub = Hub(loop, self.registry, self.share, self.limits, options, log)
         self.threads = ThreadPoolExecutor(1, thread_name_prefix="nsqc-worker")  # started by the first work for it
         self.guarding = self._make_guarding()
         self.tcp = self._bind("TCP", options.tcp_address)

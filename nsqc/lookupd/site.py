@@ -14,7 +14,7 @@ from nsqc.httpd.site import Resolve, Site
 from nsqc.log import Log
 from nsqc.lookupd.hub import Hub
 from nsqc.lookupd.registry import Registry
-from nsqc.lookupd.turns import Turns
+from nsqc.loop.share import LISTS_S, Share
 from nsqc.loop.slow import SlowLoop
 from nsqc.metrics.durations import Durations
 from nsqc.net.listener import Listeners
@@ -34,8 +34,7 @@ class LookupSite(Site):
         self.hub = hub
         self.listeners = listeners
         self.registry: Registry = hub.registry
-        # Apart from the nodes' turns: lists get on while a storm of registrations goes on.
-        self.turns = Turns(hub.loop)
+        self.share = Share(LISTS_S, "lists")
         # Held by an answer that takes more than one loop iteration: one at a time is in the making.
         self.surveys = asyncio.Lock()
         # For metrics.

@@ -79,13 +79,13 @@ def lookup(site: LookupSite, request: Request) -> Reply | Awaitable[Reply]:
 async def _lookup_all(site: LookupSite) -> Reply:
     async with site.surveys:
         await site.untaken.room()
-        registry, parts = site.registry, Parts(site.turns)
+        registry, parts = site.registry, Parts(site.share)
         parts.add(b'{"channels":[')
         await parts.items(channel.quoted for channel in registry.find_channels(ALL))
         parts.add(b'],"producers":[')
         first: dict[Peer, int] = {}
         for topic in registry.find_topics(ALL):
-            await site.turns.rest()
+            await site.share.rest()
             for peer, marked in topic.producers.items():
                 first.setdefault(peer, marked)
         await parts.items(peer.json for peer in registry.active(first) if not registry.is_tombstoned(first[peer]))
@@ -115,7 +115,7 @@ def _names(site: LookupSite, title: bytes, found: list[Registration]) -> Reply |
 async def _many_names(site: LookupSite, title: bytes, found: list[Registration]) -> Reply:
     async with site.surveys:
         await site.untaken.room()
-        parts = Parts(site.turns)
+        parts = Parts(site.share)
         parts.add(b'{"%b":[' % title)
         await parts.items(one.quoted for one in found)
         parts.add(b"]}")
@@ -126,7 +126,7 @@ async def nodes(site: LookupSite, request: Request) -> Reply:
     """All nodes with their topics, and whether each is tombstoned."""
     async with site.surveys:
         await site.untaken.room()
-        registry, parts = site.registry, Parts(site.turns)
+        registry, parts = site.registry, Parts(site.share)
         parts.add(b'{"producers":[')
         await parts.items(_node(registry, peer) for peer in registry.active(registry.clients.producers)
                           if not peer.gone)
@@ -148,7 +148,7 @@ async def debug(site: LookupSite, request: Request) -> Reply:
     """Every registration that has a node, active or not."""
     async with site.surveys:
         await site.untaken.room()
-        parts = Parts(site.turns)
+        parts = Parts(site.share)
         parts.add(b"{")
         first = True
         for registration in site.registry.all():
@@ -159,7 +159,7 @@ async def debug(site: LookupSite, request: Request) -> Reply:
                 first = False
                 await parts.items(_entries(registration, peers))
                 parts.add(b"]")
-            await site.turns.rest()
+            await site.share.rest()
         parts.add(b"}")
         return parts.reply()
 

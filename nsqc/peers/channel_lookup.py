@@ -12,7 +12,6 @@ import msgspec
 
 from nsqc.broker.broker import Broker
 from nsqc.broker.refusals import LimitReached
-from nsqc.broker.stats import Slice
 from nsqc.broker.topic import Topic
 from nsqc.log import Log
 from nsqc.options.declared import Settings
@@ -21,6 +20,7 @@ from nsqc.peers.dial import Dialer, seconds
 from nsqc.peers.lookup import Lookup
 from nsqc.peers.lookup_peer import LookupPeer
 from nsqc.peers.tasks import reason_of, spawn
+from nsqc.store.slicing import rest
 from nsqc.wire.names import EPHEMERAL, is_valid_name
 from nsqc.wire.outside import Decoder
 
@@ -90,11 +90,9 @@ class ChannelLookup:
 
     async def _create(self, topic: Topic, channels: set[str]) -> None:
         """Creates channels in slices: an nsqlookupd may name a hundred thousand. Raises OSError, LimitReached."""
-        part = Slice()
+        self._broker.slicer.start()
         for channel in sorted(channels):
-            if part.over():
-                await asyncio.sleep(0)
-                part.renew()
+            await rest(self._broker.slicer)
             if not self._waits(topic):
                 return
             if is_valid_name(channel.encode()) and not channel.endswith(EPHEMERAL):

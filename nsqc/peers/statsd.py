@@ -12,7 +12,7 @@ import socket
 from collections import deque
 
 from nsqc.broker.broker import Broker
-from nsqc.broker.stats import ChannelStats, Latency, MemoryStats, MemoryWatch, Slice, TopicStats, topics_of
+from nsqc.broker.stats import ChannelStats, Latency, MemoryStats, MemoryWatch, TopicStats, topics_of
 from nsqc.log import Log
 from nsqc.net.remote import join_address
 from nsqc.options.declared import Options, Settings
@@ -166,11 +166,12 @@ class Statsd:
         options = self._settings.now
         report = Report(prefix_of(options, self._info), self._previous)
         datagrams = Datagrams(options.statsd_udp_packet_size)
-        part = Slice()
-        for topic in topics_of(self._broker, part, include_clients=False):
+        slicer = self._broker.slicer
+        slicer.start()
+        for topic in topics_of(self._broker, include_clients=False):
             if topic is None:
                 await asyncio.sleep(0)
-                part.renew()
+                slicer.start()
             elif not (options.statsd_exclude_ephemeral and topic.topic_name.endswith(EPHEMERAL)):
                 report.topic(topic)
                 for channel in topic.channels:

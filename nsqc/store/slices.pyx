@@ -88,6 +88,14 @@ cdef class Slicer:
         if self.scheduled:
             self.loop.call_soon(self.run)
 
+    def start(self):
+        """Begins a slice in a callback of the loop; see is_over()."""
+        self.begin(monotonic_ns())
+
+    def is_over(self) -> bool:
+        """Whether the slice under way is over: the rest must wait for the next one."""
+        return self.over()
+
     def call(self, call):
         """Calls call() in each slice until it returns something false."""
         self.add(SlicedCall(call))

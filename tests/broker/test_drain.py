@@ -2,16 +2,23 @@
 
 import asyncio
 
-from nsqc.broker import stats
 from nsqc.broker.drain import DRAINED, DRAINING, Drain
 from nsqc.log import Log
 from tests.broker.harness import publish, run, until
 from tests.compiled.taker import Taker
 
 
-def test_consumers_of_all_slices_are_waited_for_and_counted_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(stats, "SLICE_S", -1.0)     # a slice is over after each topic
+class Impatient:
+    """A slicer whose slices are over after each topic."""
 
+    def __init__(self, slicer):
+        self.start, self.call = slicer.start, slicer.call
+
+    def is_over(self) -> bool:
+        return True
+
+
+def test_consumers_of_all_slices_are_waited_for_and_counted_once(tmp_path):
     async def scenario(broker):
         takers = []
         for number in range(10):
@@ -22,6 +29,7 @@ def test_consumers_of_all_slices_are_waited_for_and_counted_once(tmp_path, monke
             takers.append(taker)
         drain = Drain(asyncio.get_running_loop(), broker, lambda: 3600 * 10**9, lambda draining: None, lambda: None,
                       Log(level=5))
+        drain._slicer = Impatient(broker.slicer)
         await until(lambda: sum(channel.in_flight_count for topic in broker.topics.values()
                                 for channel in topic.channels.values()) == 10)
         drain.begin(None, True)

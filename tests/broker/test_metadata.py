@@ -10,6 +10,7 @@ import pytest
 
 from nsqc.broker import metadata
 from nsqc.store.disk.index import Index
+from nsqc.store.slices import Slicer
 from tests.support.log import RecordingLog
 
 
@@ -39,6 +40,7 @@ def whole(broker) -> bytes:
 
 def run(scenario, broker, folder):
     async def main():
+        broker.slicer = Slicer(asyncio.get_running_loop())
         with ThreadPoolExecutor(2) as workers:
             writer = metadata.MetadataWriter(asyncio.get_running_loop(), workers, folder, broker, RecordingLog())
             await scenario(writer)

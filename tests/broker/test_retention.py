@@ -3,6 +3,7 @@
 import asyncio
 
 from nsqc.broker.retention import Retention
+from nsqc.store.slices import Slicer
 from tests.support.log import RecordingLog
 
 
@@ -29,6 +30,7 @@ def test_a_look_that_fails_does_not_end_the_next(monkeypatch):
 
     async def main():
         broker, log = Broker(failures=2), RecordingLog()
+        broker.slicer = Slicer(asyncio.get_running_loop())
         retention = Retention(asyncio.get_running_loop(), broker, log)
         retention.rule_changed(None)
         while broker.looks < 5:

@@ -18,7 +18,7 @@ LAST = b"c%d#ephemeral" % (CHANNELS - 1)
 async def collected(broker, meanwhile=lambda: None) -> Samples:
     """meanwhile() is called after the first slice."""
     done: list[bool] = []
-    survey = Survey(broker, asyncio.get_running_loop(), lambda: done.append(True))
+    survey = Survey(broker, lambda: done.append(True))
     survey.start()
     await asyncio.sleep(0)
     assert not done, "there are too few channels"

@@ -3,7 +3,6 @@
 import signal
 import socket
 
-from nsqc.httpd import turn
 from tests.httpd.wire import request
 
 COUNT = 4000
@@ -56,55 +55,6 @@ def test_a_stop_amid_requests_is_clean(start):
         wire.send(mixed(COUNT)[0])
         wire.reply()
         assert server.stop() == 0
-
-
-def test_a_share_ends_and_begins_again(monkeypatch):
-    now = [5.0]
-    calls = []
-
-    class Loop:
-        call_soon = calls.append
-
-    monkeypatch.setattr(turn, "monotonic", lambda: now[0])
-    monkeypatch.setattr(turn.asyncio, "get_running_loop", lambda: Loop)
-    one = turn.Turn()
-    assert not one.over()
-    now[0] += turn.SHARE_S / 2
-    assert not one.over()
-    now[0] += turn.SHARE_S
-    assert one.over()
-    calls.pop()()
-    assert not one.over()
-    assert len(calls) == 1
-
-
-def test_whoever_uses_its_share_up_waits_behind_the_others(monkeypatch):
-    now = [5.0]
-    calls, ran = [], []
-
-    class Loop:
-        call_soon = calls.append
-
-    monkeypatch.setattr(turn, "monotonic", lambda: now[0])
-    monkeypatch.setattr(turn.asyncio, "get_running_loop", lambda: Loop)
-    one = turn.Turn()
-
-    def greedy():
-        ran.append("greedy")
-        now[0] += turn.SHARE_S
-        assert one.over()
-        one.wait(greedy)
-
-    def modest():
-        ran.append("modest")
-
-    assert not one.over()
-    greedy()
-    one.wait(modest)
-    for _ in range(2):
-        assert len(calls) == 1
-        calls.pop()()
-    assert ran == ["greedy", "greedy", "modest", "greedy"]
 
 
 def test_one_request_does_not_wait_for_thousands_of_another_client(start):

@@ -12,6 +12,7 @@ from nsqc.peers.channel_lookup import ChannelLookup
 from nsqc.peers.dial import Dialer
 from nsqc.peers.lookup_peer import LookupPeer
 from nsqc.peers.statsd import Statsd
+from nsqc.store.slices import Slicer
 from tests.support.log import RecordingLog
 
 SECONDS = 60
@@ -108,6 +109,7 @@ class Lookup:
 
 async def prepare(broker, lookup, topic):
     loop, log = asyncio.get_running_loop(), RecordingLog()
+    broker.slicer = Slicer(loop)
     starter = ChannelLookup(loop, Dialer(loop), broker, Settings(Options()), lookup, log)
     starter.start(topic)
     return starter, log

@@ -4,8 +4,9 @@ import asyncio
 import itertools
 import time
 
-from nsqc.lookupd import turns
-from nsqc.lookupd.turns import Turns
+from nsqc.loop.share import Share
+
+SHARE_S = 0.005
 
 
 def run(work):
@@ -18,13 +19,13 @@ def run(work):
 
 def test_steps_run_in_rotation_until_nothing_is_left():
     async def work(loop):
-        shared, done = Turns(loop), []
+        shared, done = Share(SHARE_S, "work"), []
 
         def step(name, left):
             def take():
                 done.append(name)
                 left.pop()
-                time.sleep(turns.SHARE_S)
+                time.sleep(SHARE_S)
                 return bool(left)
             return take
 
@@ -46,9 +47,9 @@ def test_steps_run_in_rotation_until_nothing_is_left():
 
 def test_the_share_ends_and_comes_again_in_the_next_iteration():
     async def work(loop):
-        shared = Turns(loop)
+        shared = Share(SHARE_S, "work")
         assert not shared.over()
-        time.sleep(turns.SHARE_S)
+        time.sleep(SHARE_S)
         assert shared.over()
         await shared.rest()
         assert not shared.over()
@@ -58,11 +59,11 @@ def test_the_share_ends_and_comes_again_in_the_next_iteration():
 
 def test_others_have_the_loop_meanwhile():
     async def work(loop):
-        shared, count, seen = Turns(loop), 0, []
+        shared, count, seen = Share(SHARE_S, "work"), 0, []
         left = list(range(20))
 
         def step():
-            time.sleep(turns.SHARE_S / 2)
+            time.sleep(SHARE_S / 2)
             left.pop()
             return bool(left)
 
@@ -73,5 +74,25 @@ def test_others_have_the_loop_meanwhile():
             seen.append(len(left))
         assert count >= 9
         assert max(one - other for one, other in itertools.pairwise(seen)) <= 2
+
+    run(work)
+
+
+def test_work_that_uses_the_share_up_waits_behind_the_others():
+    async def work(loop):
+        shared, ran = Share(SHARE_S, "work"), []
+
+        def greedy():
+            ran.append("greedy")
+            time.sleep(SHARE_S)
+            assert shared.over()
+            shared.add(greedy if len(ran) < 4 else lambda: None)
+
+        assert not shared.over()
+        greedy()
+        shared.add(lambda: ran.append("modest"))
+        while len(ran) < 4:
+            await asyncio.sleep(0)
+        assert ran == ["greedy", "greedy", "modest", "greedy"]
 
     run(work)
