@@ -68,7 +68,7 @@ def test_the_pages_examples(daemon, tmp_path):
     programs = examples()
     assert len(programs) >= 7
     for code, prints in programs:
-        done = subprocess.run([sys.executable, "-X", "dev", "-c", at(node, code)], capture_output=True, text=True, timeout=WAIT_SECONDS,
+        done = subprocess.run([sys.executable, "-W", "default", "-c", at(node, code)], capture_output=True, text=True, timeout=WAIT_SECONDS,
                               cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
         assert (done.returncode, done.stderr, done.stdout) == (0, "", prints), code
 
