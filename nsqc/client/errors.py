@@ -22,7 +22,7 @@ class WrongPort(ConnectError):
 
 
 class NotOffered(ConnectError):
-    """nsqd does not offer a feature that the options ask for: tls, deflate or snappy, the last word of the text."""
+    """nsqd does not offer a feature that the options ask for: tls or a codec, the last word of the text."""
 
     @property
     def feature(self) -> str:

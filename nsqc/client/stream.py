@@ -35,7 +35,7 @@ class Stream:
         self._socket = context.wrap_socket(self._socket, server_hostname=server_name, suppress_ragged_eofs=True)
 
     def compress(self, codec: Codec) -> None:
-        """Deflate or snappy from here on, within TLS."""
+        """A codec from here on, within TLS."""
         self._codec = codec
 
     # ------------------------------------------------------------------ in

@@ -44,7 +44,7 @@ cdef class Session(Consumer):
     cdef bint locked                    # TLS is required and not in place: nothing but IDENTIFY is allowed
     cdef object layers                  # with UPGRADE, from IDENTIFY to the upgrade: nsqc.tcp.identify.Layers
     cdef object tls                     # nsqc.tcp.secured.Secured; None: not encrypted
-    cdef object compression             # deflate, snappy; empty: none
+    cdef object compression             # a codec's name; empty: none
     # What IDENTIFY may ask for. As with nsqd, a client may send it again until it subscribes. What is delivered, and
     # when, goes by the first: pace_ms, and msg_timeout_ns, sample_rate, distance, the timeout of the outbox. The last
     # one counts for all the rest: replies, statistics, deadlines, TOUCH.

@@ -8,7 +8,7 @@ cdef enum:
 
 
 cdef class Codec:
-    cdef readonly object name       # deflate or snappy
+    cdef readonly object name       # as in IDENTIFY
     cdef readonly bint ended        # the stream says that it has ended
     cdef InBuf fed                  # owned; input, of which the first taken bytes are decoded
     cdef Py_ssize_t taken

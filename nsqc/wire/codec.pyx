@@ -1,4 +1,4 @@
-"""What deflate and snappy share: undecoded input, and methods for Python."""
+"""What codecs share: undecoded input, and methods for Python."""
 
 from nsqc.wire.inbuf cimport inbuf_append, inbuf_drop, inbuf_free
 
