@@ -23,4 +23,4 @@ def test_the_places_are_all_there_are(example, text):
     word = re.compile(rf"(?<![\w.]){re.escape(example)}(?![\w.]*\w)" if "." in example else rf"(?<!\.)\b{example}\b")
     found = {str(path.relative_to(ROOT)) for path in (ROOT / "nsqc").rglob("*")
              if path.suffix in SOURCES and word.search(path.read_text())}
-    assert [path for path in sorted(found) if not any(path == one or one.endswith("/") and path.startswith(one) for one in listed)] == []
+    assert [path for path in sorted(found) if not any(path == one or (one.endswith("/") and path.startswith(one)) for one in listed)] == []
