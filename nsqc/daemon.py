@@ -18,6 +18,7 @@ from nsqc.broker.broker import Broker
 from nsqc.broker.drain import Drain
 from nsqc.broker.health import WriteHealth
 from nsqc.broker.retention import Retention
+from nsqc.broker.saved_ids import SavedIds
 from nsqc.broker.space import SpaceWatch
 from nsqc.broker.timers import Timers
 from nsqc.broker.writable import WritableProbe
@@ -53,9 +54,9 @@ from nsqc.store.disk.manager import DiskQueues
 from nsqc.store.guid import GuidFactory
 from nsqc.store.log import openfiles
 from nsqc.store.log.manager import Logs
-from nsqc.store.machine import boot_id
 from nsqc.store.space import DiskSpace
 from nsqc.tcp.connection import Connection
+from nsqc.tcp.farewell import ARRIVING_S, accepted, farewell
 from nsqc.tcp.hub import Hub
 from nsqc.wire.codecs import LIBRARIES
 
@@ -65,7 +66,6 @@ if TYPE_CHECKING:
 
 WORKERS = 4  # threads for nsqd.dat and other work that somebody waits for
 SYNC_WORKERS = 4  # threads for fsync and unlink of queue files
-IDS_EVERY_S = 5.0  # how often the progress of message ids is saved
 LOGS_SHARE = 32  # of the files that may be open, logs keep one in so many open
 TICK_S = 0.1  # how often disk queues check their sync deadlines
 # When Python's collector looks for cycles. With the defaults a burst of new topics makes it traverse all of them again
@@ -74,10 +74,6 @@ TICK_S = 0.1  # how often disk queues check their sync deadlines
 COLLECT = (2_000, 5, 2_000)
 POLLING_PROCESSORS = 2  # fewer leave none for the clients while the loop polls
 SWITCH_S = 0.0005  # the loop waits so long for a worker thread that runs Python; 5 ms by default
-LINGER_S = 1.0  # how long a stop waits for clients that take none of their last replies
-LINGER_MOST_S = 10.0  # and how long for all of them, even if they take some
-ARRIVING_S = 0.5  # how long a new client may take to send what it has connected for
-FAREWELL_S = 0.1  # how long for clients that have taken all to confirm the end of TLS
 
 
 class StartError(Exception):
@@ -126,6 +122,7 @@ class Daemon:
     info: NodeInfo
     app: App
     peers: Peers
+    _ticking: asyncio.Handle
 
     # ------------------------------------------------------------------ build
 
@@ -148,7 +145,6 @@ class Daemon:
         self.data_path = absolute(options.data_path)
         self.start_time = time.time()
         self.servers: list[Server] = []
-        self._scheduled: dict[str, asyncio.Handle] = {}
         try:
             self._lock = lock(self.data_path)
         except LockError as error:
@@ -183,7 +179,6 @@ class Daemon:
                                         self.space_watch.reason)
         self.rules, self.channel_rules = self._read_rules()
         ids = nsqc_dat.load_ids(self.data_path, self.log)
-        self.boot_id = boot_id()
         self.saved = nsqc_dat.load(self.data_path, self.disks.index, ids, self.log)
         self.logs = Logs(self.data_path, self.disks, nsqc_dat.power_failed(ids), options.max_bytes_per_file, self.loop,
                          self.sync_workers, self.log, options.max_req_timeout, ids.stopped)
@@ -203,7 +198,7 @@ class Daemon:
                        None if guarding is None else guarding.audit)
         self.drain = Drain(self.loop, self.broker, lambda: self.settings.now.msg_timeout, self._drain_changed,
                            self._stop, self.log)
-        self._saved_unit = self.guids.reached
+        self.saved_ids = SavedIds(self.loop, self.workers, self.data_path, self.guids, self.log)
 
     def _read_rules(self) -> tuple[TopicRules, ChannelRules]:
         given = self.loop, self.workers, self.data_path, self.settings, self.log
@@ -246,8 +241,7 @@ class Daemon:
         del self.saved
         try:
             self.metadata.write_missing()
-            # Before any message moves: what nsqc.dat says, if anything, is true only at this moment.
-            nsqc_dat.save_ids(self.data_path, self._ids(self.guids.reached), durable=has_delays)
+            self.saved_ids.replace(durable=has_delays)
         except OSError as error:
             raise StartError(f"failed to persist metadata - {error}") from None
 
@@ -263,9 +257,7 @@ class Daemon:
         self.rules.on_change(self.retention.rule_changed)
         self.channel_rules.on_change(self.retention.channel_rule_changed)
         self._tick()
-        # Nobody had to wait for the disk until here: what the start has replaced becomes durable now.
-        self.loop.run_in_executor(self.workers, self._write_ids, self._ids(self.guids.reached))
-        self._save_ids()
+        self.saved_ids.start()
         if self.certificates is not None:
             self.certificates.watch(self.loop, self.workers, self.log)
         await self._listen_http()
@@ -402,27 +394,7 @@ class Daemon:
         if self.open_files != (now := descriptors.limit()):
             self.open_files = now
             self._reserve_descriptors()
-        self._scheduled["tick"] = self.loop.call_soon(self._tick) if more else self.loop.call_later(TICK_S, self._tick)
-
-    def _ids_ahead(self) -> int:
-        """How far ids may get before they are saved again: they rise even after a kill and a clock step."""
-        return self.guids.reached + (int(2 * IDS_EVERY_S * 1e9) >> nsqc_dat.UNIT_BITS)
-
-    def _save_ids(self) -> None:
-        reached = self.guids.reached
-        if reached != self._saved_unit:
-            self._saved_unit = reached
-            self.loop.run_in_executor(self.workers, self._write_ids, self._ids(self._ids_ahead()))
-        self._scheduled["ids"] = self.loop.call_later(IDS_EVERY_S, self._save_ids)
-
-    def _ids(self, reached: int, stopped: bool = False) -> nsqc_dat.Ids:
-        return nsqc_dat.Ids(reached, stopped, self.boot_id)
-
-    def _write_ids(self, ids: nsqc_dat.Ids) -> None:
-        try:
-            nsqc_dat.save_ids(self.data_path, ids, durable=True)
-        except OSError as error:
-            self.log.error("NSQ: failed to write %s - %s", nsqc_dat.IDS_NAME, error)
+        self._ticking = self.loop.call_soon(self._tick) if more else self.loop.call_later(TICK_S, self._tick)
 
     # ------------------------------------------------------------------ stop
 
@@ -444,14 +416,14 @@ class Daemon:
         for server in self.servers:
             await server.close()
         self.listeners.stop()
-        await self._linger()
+        await farewell(self.loop, self.hub)
         await self.peers.close()
         if self.guarding is not None:
             await self.guarding.close()
         if self.auth_servers is not None:
             await self.auth_servers.close()
-        for handle in self._scheduled.values():
-            handle.cancel()
+        self._ticking.cancel()
+        self.saved_ids.close()
         if self.certificates is not None:
             self.certificates.close()
         self.lag.close()
@@ -472,31 +444,11 @@ class Daemon:
         self.workers.shutdown()
         self.sync_workers.shutdown()
         if not lost:
-            # The last write: everything is on disk, and what nsqc.dat says about it holds.
-            self._write_ids(self._ids(self.guids.reached, stopped=True))
+            self.saved_ids.write_stopped()
         os.close(self._lock)
         self.manager.close()
         self.log.info("NSQ: bye")
         return 1 if lost else 0
-
-    async def _linger(self) -> None:
-        """Waits a moment for clients to take their last replies, and less if only the end of TLS is due.
-
-        New clients may publish and leave by themselves.
-        """
-        start = last = self.loop.time()
-        left = sum(connection.unsent() for connection in self.hub.connections)
-        while self.hub.connections:
-            now, before = self.loop.time(), left
-            left = sum(connection.unsent() for connection in self.hub.connections)
-            if left < before:
-                last = now
-            if (now - last >= LINGER_S or now - start >= LINGER_MOST_S
-                    or (now - start >= FAREWELL_S and not any(map(is_busy, self.hub.connections)))):
-                break
-            await asyncio.sleep(0.01)
-            self.hub.close(ARRIVING_S)
-        self.hub.close()
 
     def _write_all(self) -> int:
         """Writes everything in memory to disk; returns how many files and queues could not be written."""
@@ -529,14 +481,3 @@ def absolute(data_path: str) -> str:
 def cannot_listen(address: str, error: Exception) -> StartError:
     """nsqd's text."""
     return StartError(f"failed to instantiate nsqd - listen ({address}) failed - {error}")
-
-
-def is_busy(connection: Connection) -> bool:
-    """Whether a stop waits for this client."""
-    return connection.unsent() > 0 or connection.arrives(ARRIVING_S)
-
-
-async def accepted() -> None:
-    """Returns when all accepted clients have their connection_made(), and the loop has read once more."""
-    for _ in range(2):
-        await asyncio.sleep(0)

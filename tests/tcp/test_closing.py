@@ -55,8 +55,8 @@ def test_a_client_that_is_slow_to_read_gets_every_answer(unread):
 
 # Whatever else ends a stop takes an hour.
 PATIENT = """
-import nsqc.daemon, nsqc.tcp.upgrade
-nsqc.daemon.LINGER_S = nsqc.daemon.LINGER_MOST_S = nsqc.tcp.upgrade.SHUTDOWN_S = 3600
+import nsqc.tcp.farewell, nsqc.tcp.upgrade
+nsqc.tcp.farewell.LINGER_S = nsqc.tcp.farewell.LINGER_MOST_S = nsqc.tcp.upgrade.SHUTDOWN_S = 3600
 from nsqc.cli import main
 main()
 """
