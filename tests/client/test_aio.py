@@ -422,7 +422,7 @@ def test_a_daemon_that_stops_reading(daemon, proxy, run):
     between = proxy(node)
 
     async def main():
-        producer = Producer([between.address, address(other)], timeout=3, backoff=0.01)
+        producer = Producer([between.address, address(other)], timeout=10, backoff=0.01)
         await producer.publish("t", b"x")
         between.to_nsqd = 0
         body = b"x" * 1_000_000

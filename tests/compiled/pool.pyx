@@ -43,7 +43,8 @@ cdef class Jobs(JobOwner):
     def __init__(self):
         self.done = []
 
-    def submit(self, IoPool pool not None, int number, int gate=-1, bint is_short=False, int64_t size=0, int64_t spin_ns=0):
+    def submit(self, IoPool pool not None, int number, int gate=-1, bint is_short=False, int64_t size=0,
+               int64_t spin_ns=0):
         """gate: the job ends once it has read a byte from this descriptor."""
         cdef TestJob *job = <TestJob *> calloc(1, sizeof(TestJob))
         if job is NULL:

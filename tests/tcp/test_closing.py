@@ -71,7 +71,8 @@ def test_a_stop_does_not_wait_for_a_silent_client_under_tls(secure):
 
 
 def test_a_stop_still_sends_what_is_due(daemon):
-    node = daemon("--max-buffered-bytes=100000000", "--mem-queue-size=1000000")
+    node = daemon("--max-buffered-bytes=100000000", "--mem-queue-size=1000000",
+                  command=(sys.executable, "-c", PATIENT, "serve"))
     with contextlib.closing(small(node)) as sock:
         client = Client(sock)
         sock.sendall(b"  V2" + PUB * 400_000)

@@ -238,6 +238,7 @@ class Producer:
         dialing = self._dialing.get(where.slot)
         if dialing is None:
             dialing = self._dialing[where.slot] = asyncio.create_task(self._dial_shared(where.slot))
+            dialing.add_done_callback(_looked_at)
         await asyncio.wait({dialing})
         if dialing.cancelled():
             raise Closed("the producer is closed")
@@ -292,3 +293,9 @@ class Where:
     def __init__(self, slot: str = ""):
         self.slot = self.address = slot
         self.connection: Connection | None = None
+
+
+def _looked_at(dialing: asyncio.Task[Connection]) -> None:
+    """Those who waited for it may all be cancelled: asyncio would report that nobody has seen its exception."""
+    if not dialing.cancelled():
+        dialing.exception()

@@ -4,9 +4,9 @@
 # owns it from then on and frees it. Meanwhile the pool holds a reference to the owner.
 #
 # A short job (a small write to the page cache) runs within submit() while the disk keeps up: handing it to a thread and
-# back would cost several times as much as the job. It goes to a thread while the kernel has so much to write back that it
-# may block writers, for FIRST_NS after a job was slow (twice as long after each further one, until many in a row were
-# quick), and when short jobs have taken HERE_NS of the last BURST_NS.
+# back would cost several times as much as the job. It goes to a thread while the kernel has so much to write back that
+# it may block writers, for FIRST_NS after a job was slow (twice as long after each further one, until many in a row
+# were quick), and when short jobs have taken HERE_NS of the last BURST_NS.
 #
 # A pool without threads runs jobs, and job_done(), within submit(): for tools, tests and the end of a stop.
 

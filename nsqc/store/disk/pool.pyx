@@ -109,7 +109,7 @@ cdef void *work(void *c_state) noexcept nogil:
 
 
 cdef bint wants_thread(State *state) noexcept nogil:
-    """Wakes a thread for a job just queued. True: the caller must start one, which is counted already. Holds the mutex."""
+    """Wakes a thread for a job just queued. True: the caller must start one, counted already. Holds the mutex."""
     if state.idle == 0 and state.running < state.most:
         state.running += 1
         return True

@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint64_t
 from nsqc.store.log.segmenthead cimport HeadCheck
 
 
-cdef struct Manifest:
+cdef struct Manifest:           # 8 bytes each, in the order of the file
     uint64_t log_id
     int64_t newest              # sequence of the newest segment that may hold acknowledged records; 0: none was made
     int64_t newest_first        # its first offset

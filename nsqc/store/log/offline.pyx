@@ -2,7 +2,7 @@
 
 from libc.errno cimport EOPNOTSUPP
 from libc.stdint cimport int64_t, uint64_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 from posix.fcntl cimport O_RDONLY
 from posix.unistd cimport close
 
@@ -13,7 +13,7 @@ from nsqc.store.disk.syscalls cimport io_read
 from nsqc.store.log.frame cimport DELAY_BYTES, RECORD_SIZE
 from nsqc.store.log.index cimport Index, index_free, index_read
 from nsqc.store.log.recovery import LogError
-from nsqc.store.log.segmenthead cimport COPY_AT, FRAMES_AT, HEAD_ROOM, HEAD_SOUND, SegmentHead, head_load
+from nsqc.store.log.segmenthead cimport COPY_AT, FRAMES_AT, HEAD_SOUND, SegmentHead, head_load
 from nsqc.store.log.walk cimport Walk, walk_free, walk_next, walk_open
 
 
@@ -64,10 +64,9 @@ cdef inline int64_t queue_bytes(const Walk *walk) noexcept nogil:
 def read_head(str path not None):
     """See the .pyi."""
     cdef char c_block[FRAMES_AT]
-    cdef char c_alone[FRAMES_AT]
     cdef SegmentHead head
-    cdef int64_t at, got
-    cdef int sound = 0
+    cdef int64_t got
+    cdef int sound
     cdef int fd = opened(path)
     memset(c_block, 0, FRAMES_AT)
     memset(&head, 0, sizeof(head))
@@ -75,10 +74,8 @@ def read_head(str path not None):
     close(fd)
     if got < 0:
         raise OSError(-got, os.strerror(-got), path)
-    for at in (0, COPY_AT):
-        memset(c_alone, 0, FRAMES_AT)
-        memcpy(c_alone + at, c_block + at, HEAD_ROOM)
-        sound += head_load(c_alone, &head) == HEAD_SOUND
+    sound = head_load(c_block, &head) == HEAD_SOUND
+    sound += head_load(c_block + COPY_AT, &head) == HEAD_SOUND
     return sound, head.log_id, head.sequence, head.first
 
 

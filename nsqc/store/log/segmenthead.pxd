@@ -33,10 +33,11 @@ cdef enum HeadCheck:
     HEAD_UNKNOWN                # a version or a flag that this one does not know
 
 
-cdef struct SegmentHead:
-    uint64_t log_id, salt
+cdef struct SegmentHead:        # 8 bytes each, in the order of the file
+    uint64_t log_id
     int64_t sequence
     int64_t first
+    uint64_t salt
     int64_t made_ns
     uint64_t before_salt        # 0: there was none before it
     int64_t before_position, before_end
@@ -46,13 +47,15 @@ cdef struct SegmentHead:
     int64_t durable_from
 
 
-# c_block: FRAMES_AT bytes.
-cdef void head_store(char *c_block, const SegmentHead *head) noexcept nogil
+# HEAD_ROOM bytes with magic, version, numbers of 8 bytes each, and checksum: headers of segments and the manifest.
+cdef void numbers_store(char *c_to, const char *c_magic, const void *numbers, int bytes) noexcept nogil
+cdef HeadCheck numbers_load(const char *c_from, const char *c_magic, void *numbers, int bytes) noexcept nogil
+
 # Records before the first segment of all that are lost: it was begun because others had gone.
 cdef inline int64_t lost_before(const SegmentHead *head) noexcept nogil:
     return 0 if head.before_salt else head.before_records
 
-cdef HeadCheck head_load(const char *c_block, SegmentHead *head) noexcept nogil
+cdef HeadCheck head_load(const char *c_copy, SegmentHead *head) noexcept nogil      # of one copy
 # Reads the header of an open file; HeadCheck, or -errno.
 cdef int head_read(int fd, SegmentHead *head) noexcept nogil
 # Makes the file with its header under a temporary name and renames it; its descriptor or -errno. syncs: the file is

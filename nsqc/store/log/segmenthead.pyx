@@ -19,61 +19,43 @@ cdef enum:
     CRC_AT = HEAD_ROOM - 4
 
 
-cdef void head_store(char *c_block, const SegmentHead *head) noexcept nogil:
-    memset(c_block, 0, FRAMES_AT)
-    memcpy(c_block, SEGMENT_MAGIC, MAGIC_BYTES)
-    store_i32(c_block + 8, SEGMENT_VERSION)
-    store_i64(c_block + NUMBERS_AT, <int64_t> head.log_id)
-    store_i64(c_block + 24, head.sequence)
-    store_i64(c_block + 32, head.first)
-    store_i64(c_block + 40, <int64_t> head.salt)
-    store_i64(c_block + 48, head.made_ns)
-    store_i64(c_block + 56, <int64_t> head.before_salt)
-    store_i64(c_block + 64, head.before_position)
-    store_i64(c_block + 72, head.before_end)
-    store_i64(c_block + 80, head.before_records)
-    store_i64(c_block + 88, head.before_due_ns)
-    store_i64(c_block + 96, head.before_time_ns)
-    store_i64(c_block + 104, head.durable_from)
-    store_i32(c_block + CRC_AT, <int> crc32c(<const unsigned char *> c_block, CRC_AT))
-    memcpy(c_block + COPY_AT, c_block, HEAD_ROOM)
+cdef void numbers_store(char *c_to, const char *c_magic, const void *numbers, int bytes) noexcept nogil:
+    cdef const int64_t *c_numbers = <const int64_t *> numbers
+    cdef int index
+    memset(c_to, 0, HEAD_ROOM)
+    memcpy(c_to, c_magic, MAGIC_BYTES)
+    store_i32(c_to + MAGIC_BYTES, SEGMENT_VERSION)
+    for index in range(bytes // 8):
+        store_i64(c_to + NUMBERS_AT + 8 * index, c_numbers[index])
+    store_i32(c_to + CRC_AT, <int> crc32c(<const unsigned char *> c_to, CRC_AT))
 
 
-cdef HeadCheck head_load(const char *c_block, SegmentHead *head) noexcept nogil:
-    cdef const char *c_head = c_block
-    if not is_sound(c_head):
-        c_head = c_block + COPY_AT
-        if not is_sound(c_head):
-            return HEAD_DAMAGED
-    if load_i32(c_head + 8) != SEGMENT_VERSION or load_i32(c_head + 12):
+cdef HeadCheck numbers_load(const char *c_from, const char *c_magic, void *numbers, int bytes) noexcept nogil:
+    cdef int64_t *c_numbers = <int64_t *> numbers
+    cdef int index
+    if (memcmp(c_from, c_magic, MAGIC_BYTES)
+            or <uint32_t> load_i32(c_from + CRC_AT) != crc32c(<const unsigned char *> c_from, CRC_AT)):
+        return HEAD_DAMAGED
+    if load_i32(c_from + MAGIC_BYTES) != SEGMENT_VERSION or load_i32(c_from + MAGIC_BYTES + 4):
         return HEAD_UNKNOWN
-    head.log_id = <uint64_t> load_i64(c_head + NUMBERS_AT)
-    head.sequence = load_i64(c_head + 24)
-    head.first = load_i64(c_head + 32)
-    head.salt = <uint64_t> load_i64(c_head + 40)
-    head.made_ns = load_i64(c_head + 48)
-    head.before_salt = <uint64_t> load_i64(c_head + 56)
-    head.before_position = load_i64(c_head + 64)
-    head.before_end = load_i64(c_head + 72)
-    head.before_records = load_i64(c_head + 80)
-    head.before_due_ns = load_i64(c_head + 88)
-    head.before_time_ns = load_i64(c_head + 96)
-    head.durable_from = load_i64(c_head + 104)
+    for index in range(bytes // 8):
+        c_numbers[index] = load_i64(c_from + NUMBERS_AT + 8 * index)
     return HEAD_SOUND
 
 
-cdef bint is_sound(const char *c_head) noexcept nogil:
-    return (memcmp(c_head, SEGMENT_MAGIC, MAGIC_BYTES) == 0
-            and <uint32_t> load_i32(c_head + CRC_AT) == crc32c(<const unsigned char *> c_head, CRC_AT))
+cdef HeadCheck head_load(const char *c_copy, SegmentHead *head) noexcept nogil:
+    return numbers_load(c_copy, SEGMENT_MAGIC, head, sizeof(SegmentHead))
 
 
 cdef int head_read(int fd, SegmentHead *head) noexcept nogil:
     cdef char c_block[FRAMES_AT]
     cdef int64_t got = io_read(fd, c_block, FRAMES_AT, 0)
+    cdef HeadCheck answer
     if got < 0:
         return <int> got
     memset(c_block + got, 0, <size_t> (FRAMES_AT - got))
-    return head_load(c_block, head)
+    answer = head_load(c_block, head)
+    return head_load(c_block + COPY_AT, head) if answer == HEAD_DAMAGED else answer
 
 
 cdef int segment_make(const char *c_folder, const SegmentHead *head, bint syncs) noexcept nogil:
@@ -86,7 +68,9 @@ cdef int segment_make(const char *c_folder, const SegmentHead *head, bint syncs)
     fd = newfile_open(c_temporary)
     if fd < 0:
         return fd
-    head_store(c_block, head)
+    memset(c_block, 0, FRAMES_AT)
+    numbers_store(c_block, SEGMENT_MAGIC, head, sizeof(SegmentHead))
+    memcpy(c_block + COPY_AT, c_block, HEAD_ROOM)
     error = io_write(fd, c_block, FRAMES_AT, 0, &written)
     if error == 0 and syncs:
         error = io_sync_data(fd)
