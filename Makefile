@@ -199,7 +199,7 @@ dist/.wheels: dist/.wheel-old packaging/cross.py
 
 dist: dist/.wheel-$(WHEEL) $(if $(filter old,$(WHEEL)),dist/.wheels)  ## sdist and wheels in dist/
 
-dist/nsqc: dist/.wheel-$(WHEEL) packaging/nsqc.spec packaging/entry.py packaging/unpacked.py
+dist/nsqc: dist/.wheel-$(WHEEL) packaging/nsqc.spec packaging/early.py packaging/entry.py packaging/unpacked.py
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(PACKAGER) -m PyInstaller --noconfirm --log-level ERROR --distpath dist --workpath build/pyinstaller packaging/nsqc.spec
 	@touch $@
 

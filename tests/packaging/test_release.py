@@ -152,7 +152,7 @@ def test_apt_refuses_a_repository_that_was_changed(released, tmp_path):
 
 
 def test_a_key_that_gpg_does_not_have(keyring, released, tmp_path):
-    package, = released.glob("nsqc-nsq-compat_*.deb")
+    package, = released.glob("nsqc_*.deb")
     done = subprocess.run([sys.executable, ROOT / "packaging/repository.py", "--key", "nobody@nsqc.invalid", tmp_path / "apt", package],
                           capture_output=True, text=True, env=keyring)
     assert done.returncode == 1
