@@ -74,8 +74,6 @@ def run_called() -> None:
         from nsqc.commands.app import run
     except ModuleNotFoundError as error:
         sys.exit(lacking(error, words))
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-        signal.signal(signal.SIGINT, signal.default_int_handler)        # typer's commands clean up
     sys.exit(run(words))
 
 
