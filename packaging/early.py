@@ -1,4 +1,4 @@
-"""Runs first in the executable, while all else is still to be loaded: a signal then ends it, and without a traceback."""
+"""Runs first in the executable, before the rest is loaded: a signal during that ends it, without a traceback."""
 
 # Both are part of the interpreter; `signal` and `os` would load more.
 import _signal

@@ -127,7 +127,7 @@ def main() -> None:
     parser.add_argument("--root", type=Path, default=ROOT)
     parser.add_argument("--dist", type=Path, default=ROOT / "dist")
     parser.add_argument("--key", type=Path, help="of the releaser; for sign")
-    parser.add_argument("--apt-key", default="", help="an OpenPGP key in gpg's keyring, which signs the apt repository; for collect")
+    parser.add_argument("--apt-key", default="", help="a key of gpg's keyring, for the apt repository; for collect")
     arguments = parser.parse_args()
     version = version_of_tree(arguments.root)
     try:

@@ -17,7 +17,8 @@ def lock(folder: str) -> int:
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
-        raise LockError(f"failed to lock data-path: open {folder}: {error.strerror}{advice(folder, error.errno)}") from None
+        hint = advice(folder, error.errno)
+        raise LockError(f"failed to lock data-path: open {folder}: {error.strerror}{hint}") from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -47,5 +48,6 @@ def advice(folder: str, code: int | None) -> str:
         status = os.stat(folder)
     except OSError:
         return ""       # of a folder above
-    return (f"; it belongs to user {status.st_uid} and group {status.st_gid} with mode {stat.S_IMODE(status.st_mode):o}, "
-            f"and this process runs as user {os.geteuid()} and group {os.getegid()}: chown it, or set --data-path")
+    mode = stat.S_IMODE(status.st_mode)
+    return (f"; it belongs to user {status.st_uid} and group {status.st_gid} with mode {mode:o}, and this process runs "
+            f"as user {os.geteuid()} and group {os.getegid()}: chown it, or set --data-path")

@@ -15,10 +15,9 @@ import sys
 import time
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent.parent), str(HERE.parent.parent / "packaging")]
-
 from tests.packaging import container
+
+HERE = Path(__file__).resolve().parent
 
 STATE = Path(os.environ.get("STAND_INS", "/nonexistent"))     # a folder for images, volumes, and what runs
 OF_OTHERS = "alpine"            # an image that is not nsqc's: its commands are those of this machine
@@ -195,6 +194,7 @@ def kubectl(words: list[str]) -> int:
 
 
 def helm(words: list[str]) -> int:
+    sys.path.insert(0, str(HERE.parent.parent / "packaging"))
     import manifests
 
     parser = Parser(prog="helm")

@@ -142,7 +142,7 @@ def test_a_changed_list_is_refused(repository):
     release = folder / "dists/stable/InRelease"
     release.write_text(release.read_text().replace("Label: nsqc", "Label: other"))
     (folder / "dists/stable/Release.gpg").unlink()
-    with pytest.raises(AssertionError, match="invalid|BADSIG|not signed"):
+    with pytest.raises(AssertionError, match="BADSIG"):
         by_the_page(address, folder)
 
 

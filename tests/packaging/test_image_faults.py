@@ -87,7 +87,7 @@ def test_a_port_that_is_in_use(image, data):
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        address = "127.0.0.1:%d" % other.getsockname()[1]
+        address = f"127.0.0.1:{other.getsockname()[1]}"
         assert f"listen ({address}) failed - [Errno 98] Address already in use" in refused(
             image, data, "serve", NSQC_TCP_ADDRESS=address, NSQC_HTTP_ADDRESS="127.0.0.1:0")
         assert f"listen ({address}) failed - [Errno 98] Address already in use" in refused(
