@@ -120,8 +120,8 @@ def translated() -> list[Extension]:
     os.close(writer)
     done = 0
     while finished := os.read(reader, len(modules)):
-        done += len(finished)
-        report("translating-to-C", done, len(modules))
+        for done in range(done + 1, done + 1 + len(finished)):
+            report("translating-to-C", done, len(modules))
     os.close(reader)
     for process in processes:
         process.join()
