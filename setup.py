@@ -118,10 +118,10 @@ def translated() -> list[Extension]:
     for process in processes:
         process.start()
     os.close(writer)
-    done = 0
+    numbers = itertools.count(1)
     while finished := os.read(reader, len(modules)):
-        for done in range(done + 1, done + 1 + len(finished)):
-            report("translating-to-C", done, len(modules))
+        for number in itertools.islice(numbers, len(finished)):
+            report("translating-to-C", number, len(modules))
     os.close(reader)
     for process in processes:
         process.join()
