@@ -16,6 +16,7 @@ import tarfile
 from pathlib import Path
 
 import repository
+from portable import OUTDATED
 
 ROOT = Path(__file__).parent.parent
 SUMS = "SHA256SUMS"
@@ -141,6 +142,8 @@ def main() -> None:
             return
         for path in collect(version, arguments.dist, arguments.dist / "release", arguments.apt_key):
             print(f"{path.stat().st_size:>10}  {path.relative_to(arguments.dist / 'release')}")
+        if OUTDATED.exists():       # once more: a long build has printed much since
+            print(OUTDATED.read_text(), end="")
     except Refused as error:
         raise SystemExit(f"no release: {error}") from None
 
