@@ -171,6 +171,7 @@ endif
 
 # The oldest Debian that is still on the mirrors.
 OLD := bullseye
+OLD_TESTS := tests/packaging/test_old_system.py tests/packaging/test_apt.py
 DEBIAN_MIRROR ?= http://deb.debian.org
 
 portable: $(VENV)/.packaging $(VENV)/.compiler
@@ -198,7 +199,7 @@ dist/.wheels: dist/.wheel-old packaging/cross.py
 
 dist: dist/.wheel-$(WHEEL) $(if $(filter old,$(WHEEL)),dist/.wheels)  ## sdist and wheels in dist/
 
-dist/nsqc: dist/.wheel-$(WHEEL) packaging/nsqc.spec packaging/entry.py packaging/unpacked.py
+dist/nsqc: dist/.wheel-$(WHEEL) packaging/nsqc.spec packaging/early.py packaging/entry.py packaging/unpacked.py
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(PACKAGER) -m PyInstaller --noconfirm --log-level ERROR --distpath dist --workpath build/pyinstaller packaging/nsqc.spec
 	@touch $@
 
@@ -222,9 +223,11 @@ image: bin                               ## a container image in dist/, without 
 	@command -v dpkg-query >/dev/null || { echo "an image takes glibc from Debian's packages, by dpkg-query"; exit 1; }
 	@$(BIN)/python packaging/image.py
 
-# SIGNING_KEY: an SSH or minisign key of the releaser. Without it the sums are not signed.
+# SIGNING_KEY: a file with an SSH or minisign key of the releaser. Without it the sums are not signed.
+# APT_KEY: an OpenPGP key in gpg's keyring, by fingerprint or mail address. Without it the apt repository is not signed.
 SIGNING_KEY ?=
-release: $(VENV)/.packaging $(VENV)/.delivery  ## everything for a version in dist/release; SIGNING_KEY=FILE signs it
+APT_KEY ?=
+release: $(VENV)/.packaging $(VENV)/.delivery  ## everything for a version in dist/release; SIGNING_KEY=FILE APT_KEY=ID sign it
 	@$(BIN)/python packaging/release.py check
 	@command -v lintian >/dev/null || { echo "a release is checked by lintian (Debian: apt-get install lintian)"; exit 1; }
 	@$(MAKE) --no-print-directory portable
@@ -232,14 +235,15 @@ release: $(VENV)/.packaging $(VENV)/.delivery  ## everything for a version in di
 	lintian --allow-root --fail-on error,warning dist/nsqc_*.deb dist/nsqc-nsq-compat_*.deb
 	@$(BIN)/python packaging/manifests.py package
 	@$(PACKAGER) packaging/sbom.py
-	@$(BIN)/python packaging/release.py collect
+	@$(BIN)/python packaging/release.py collect --apt-key "$(APT_KEY)"
 	@test -z "$(SIGNING_KEY)" || $(BIN)/python packaging/release.py sign --key "$(SIGNING_KEY)"
 	@test -n "$(SIGNING_KEY)" || echo "dist/release/SHA256SUMS is not signed: make release SIGNING_KEY=FILE"
+	@test -n "$(APT_KEY)" || echo "dist/release/apt is not signed: make release APT_KEY=FINGERPRINT"
 
 package-test: $(VENV)/.testing $(VENV)/.delivery bin dist/.wheel-$(WHEEL)  ## executable, wheel, units and Debian package, installed and run
-	$(BIN)/python -m pytest tests/packaging --ignore=tests/packaging/test_old_system.py $(if $(filter here,$(WHEEL)),-m "not old_systems") $(ARGS)
+	$(BIN)/python -m pytest tests/packaging $(OLD_TESTS:%=--ignore=%) $(if $(filter here,$(WHEEL)),-m "not old_systems") $(ARGS)
 
 old-test: $(VENV)/.testing deb
 	@command -v debootstrap >/dev/null || { echo "an older Debian is made by debootstrap (Debian: apt-get install debootstrap)"; exit 1; }
 	@test -d build/$(OLD) || { rm -rf build/$(OLD).new; debootstrap --variant=minbase $(OLD) build/$(OLD).new $(DEBIAN_MIRROR)/debian && mv build/$(OLD).new build/$(OLD); }
-	NSQC_TEST_OLD_ROOT=$(CURDIR)/build/$(OLD) $(BIN)/python -m pytest tests/packaging/test_old_system.py $(ARGS)
+	NSQC_TEST_OLD_ROOT=$(CURDIR)/build/$(OLD) $(BIN)/python -m pytest $(OLD_TESTS) $(ARGS)

@@ -24,7 +24,6 @@ import sys
 import sysconfig
 import tempfile
 import zipfile
-from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -111,12 +110,19 @@ def translated() -> list[Extension]:
     """The same with C in place of Cython."""
     modules = extensions()
     count = os.cpu_count() or 1
-    done = multiprocessing.Value("i")
+    # Not a counter of multiprocessing: packages are built by a Python without its locks.
+    reader, writer = os.pipe()
     # Forked: where a package is built, this file is no module that another process could import.
     fork = multiprocessing.get_context("fork").Process
-    processes = [fork(target=translate_some, args=(modules[at::count], len(modules), done)) for at in range(count)]
+    processes = [fork(target=translate_some, args=(modules[at::count], writer)) for at in range(count)]
     for process in processes:
         process.start()
+    os.close(writer)
+    numbers = itertools.count(1)
+    while finished := os.read(reader, len(modules)):
+        for number in itertools.islice(numbers, len(finished)):
+            report("translating-to-C", number, len(modules))
+    os.close(reader)
     for process in processes:
         process.join()
         if process.exitcode:
@@ -124,13 +130,11 @@ def translated() -> list[Extension]:
     return translate(*modules)      # nothing is left to translate
 
 
-def translate_some(modules: list[Extension], total: int, done: Synchronized) -> None:
-    """On a process of its own."""
+def translate_some(modules: list[Extension], writer: int) -> None:
+    """On a process of its own; writes a byte for each module."""
     for module in modules:
         translate(module)
-        with done.get_lock():
-            done.value += 1
-            report("translating-to-C", done.value, total)
+        os.write(writer, b".")
 
 
 def translate(*modules: Extension) -> list[Extension]:

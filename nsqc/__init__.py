@@ -9,9 +9,16 @@ __version__ = "0.1.0"
 NSQD_VERSION = "1.3.0"
 
 
+_PACKAGE = os.path.dirname(os.path.abspath(__file__))
+# An installed package has no setup.py beside it.
+_IS_CHECKOUT = os.path.exists(os.path.join(os.path.dirname(_PACKAGE), "setup.py"))
+
+
 def own_version() -> str:
-    """What people are shown: nsqc's version and the NSQ version it is compatible with."""
-    return f"nsqc {__version__} (compatible with NSQ {NSQD_VERSION}, Python {sys.version.split()[0]})"
+    """The version for people: nsqc's own, the NSQ version it is compatible with, and the source checkout it runs from.
+    Python started in a compiled checkout imports that and not an installed package."""
+    place = f", source checkout {os.path.dirname(_PACKAGE)}" if _IS_CHECKOUT else ""
+    return f"nsqc {__version__} (compatible with NSQ {NSQD_VERSION}, Python {sys.version.split()[0]}{place})"
 
 
 def version_line(name: str = "nsqd") -> str:
@@ -46,6 +53,5 @@ def _use_installed(package: str) -> None:
                       "Python in another folder or with -P")
 
 
-_PACKAGE = os.path.dirname(os.path.abspath(__file__))
-if os.path.exists(os.path.join(os.path.dirname(_PACKAGE), "setup.py")) and not _is_compiled(_PACKAGE):
+if _IS_CHECKOUT and not _is_compiled(_PACKAGE):
     _use_installed(_PACKAGE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import os.path
+import signal
 import sys
 
 from nsqc import own_version
@@ -15,10 +16,26 @@ SERVERS = ("nsqc", "nsqd", "nsqlookupd", "nsqadmin")
 
 def main() -> None:
     """The entry point of the executable."""
-    if os.getpid() == 1:
-        from nsqc.process.init import become_init
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # Until a command handles it: there is nothing to clean up, and a traceback would help nobody.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        if os.getpid() == 1:
+            from nsqc.process.init import become_init
 
-        become_init()
+            become_init()
+        run_called()
+    except (ImportError, MemoryError, OSError) as error:
+        from nsqc.process.shortage import shortage
+
+        reason = shortage(error)
+        if reason is None:
+            raise
+        sys.exit(f"nsqc: {reason}")
+
+
+def run_called() -> None:
+    """Runs the program that is meant; exits with its code."""
     name, words = called(sys.argv)
     if name == "nsqd":
         sys.exit(serve(words))

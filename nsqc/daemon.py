@@ -46,7 +46,7 @@ from nsqc.peers.peers import Peers
 from nsqc.process import descriptors, later, processors, running
 from nsqc.process.environment import EnvironmentVariableError
 from nsqc.process.hangup import Hangup
-from nsqc.process.lock import LockError, lock
+from nsqc.process.lock import LockError, check_writable, lock
 from nsqc.process.notify import ServiceManager
 from nsqc.process.terminal import Terminal
 from nsqc.process.workers import Workers
@@ -147,6 +147,7 @@ class Daemon:
         self.servers: list[Server] = []
         try:
             self._lock = lock(self.data_path)
+            check_writable(self.data_path)
         except LockError as error:
             raise StartError(f"failed to instantiate nsqd - {error}") from None
         log.info("%s", version_line("nsqd"))
@@ -156,7 +157,7 @@ class Daemon:
             self.sync_workers = Workers(SYNC_WORKERS, "nsqc-sync")
         except RuntimeError as error:
             raise StartError(f"failed to start threads - {error}; raise the limit of processes "
-                             "(ulimit -u, pids.max)") from None
+                             "(ulimit -u, pids.max), or of memory (ulimit -v)") from None
         self.reloader = Reloader(loop, self.workers, self.settings, reread, self.certificates, log)
         self.listener = self._bind("TCP", self.settings.now.tcp_address)
         self._build()

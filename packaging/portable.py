@@ -23,6 +23,7 @@ HOME = ROOT / "build" / "portable"
 SOURCES = HOME / "sources"
 PREFIX = HOME / "python"
 READY = HOME / "ready"
+OUTDATED = HOME / "outdated"        # what is older than Debian's latest, a line each; packaging/release.py shows it
 LOG = HOME / "build.log"
 
 SUITE, PYTHON = "bookworm", "python3.11"
@@ -87,7 +88,10 @@ def fetch(package: str) -> str:
         done = apt("apt-get", "--quiet", "--download-only", "source", f"{package}={version}", cwd=SOURCES)
         if done.returncode == 0:
             if version != listed[0]:
-                print(f"warning: {package} {listed[0]} is listed but cannot be fetched; {version} is used")
+                told = f"warning: {package} {listed[0]} is listed but cannot be fetched; {version} is used"
+                print(told)
+                with OUTDATED.open("a") as file:
+                    file.write(f"{told}\n")
             return version
         reason = done.stderr.strip().splitlines()[-1]
     raise Failed(f"no source of {package} from {MIRROR}: {reason}")
@@ -195,6 +199,7 @@ def main() -> None:
             print("warning: Debian's archive cannot be searched for newer sources; the existing build is kept")
             return
         raise Failed(f"Debian's archive cannot be read: {done.stderr.strip().splitlines()[-1]}")
+    OUTDATED.unlink(missing_ok=True)
     versions = {package: fetch(package) for package in PACKAGES}
     wanted = "".join(f"{package} {version}\n" for package, version in versions.items()) + Path(__file__).read_text()
     if READY.exists() and READY.read_text() == wanted:

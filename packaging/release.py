@@ -16,6 +16,7 @@ import tarfile
 from pathlib import Path
 
 import repository
+from portable import OUTDATED
 
 ROOT = Path(__file__).parent.parent
 SUMS = "SHA256SUMS"
@@ -52,7 +53,7 @@ def check(root: Path, version: str) -> None:
         raise Refused(f"CHANGELOG.md has {entry[1]!r} for the date of {version}; a release has one like 2026-01-31")
 
 
-def collect(version: str, dist: Path, out: Path) -> list[Path]:
+def collect(version: str, dist: Path, out: Path, apt_key: str = "") -> list[Path]:
     """Copies what was built, renamed for a release. Returns the files. Raises Refused."""
     version_line = subprocess.run([dist / "nsqc", "--version"], check=True, capture_output=True, text=True).stdout
     if not version_line.startswith(f"nsqc {version} "):
@@ -70,7 +71,10 @@ def collect(version: str, dist: Path, out: Path) -> list[Path]:
         archive.add((dist / "nsqc-folder").resolve(), f"{name}-folder", filter=owned_by_root)
     for path in LOOSE:
         shutil.copy2(ROOT / path, out / f"nsqc-{version}-{path.replace('/', '-').removeprefix('packaging-')}")
-    repository.build(out / "apt", sorted(out.glob("*.deb")))
+    try:
+        repository.build(out / "apt", sorted(out.glob("*.deb")), apt_key)
+    except repository.NotSigned as error:
+        raise Refused(str(error)) from None
     files = sorted(path for path in out.rglob("*") if path.is_file())
     sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(out)}\n" for path in files]
     (out / SUMS).write_text("".join(sums))
@@ -124,6 +128,7 @@ def main() -> None:
     parser.add_argument("--root", type=Path, default=ROOT)
     parser.add_argument("--dist", type=Path, default=ROOT / "dist")
     parser.add_argument("--key", type=Path, help="of the releaser; for sign")
+    parser.add_argument("--apt-key", default="", help="a key of gpg's keyring, for the apt repository; for collect")
     arguments = parser.parse_args()
     version = version_of_tree(arguments.root)
     try:
@@ -135,8 +140,10 @@ def main() -> None:
                 raise Refused("sign needs --key, a file with an SSH or minisign key")
             print(sign(arguments.dist / "release", arguments.key))
             return
-        for path in collect(version, arguments.dist, arguments.dist / "release"):
+        for path in collect(version, arguments.dist, arguments.dist / "release", arguments.apt_key):
             print(f"{path.stat().st_size:>10}  {path.relative_to(arguments.dist / 'release')}")
+        if OUTDATED.exists():       # once more: a long build has printed much since
+            print(OUTDATED.read_text(), end="")
     except Refused as error:
         raise SystemExit(f"no release: {error}") from None
 

@@ -1,9 +1,10 @@
 """An apt repository from Debian packages: a folder that any web server can serve.
 
-    python packaging/repository.py FOLDER PACKAGE...
+    python packaging/repository.py [--key KEY] FOLDER PACKAGE...
 
     FOLDER/pool/nsqc_0.1.0_amd64.deb
     FOLDER/dists/stable/Release, main/binary-amd64/Packages, Packages.gz
+    FOLDER/dists/stable/InRelease, Release.gpg, and FOLDER/nsqc.gpg, the public key: with --key, a key of gpg's keyring
 """
 
 import argparse
@@ -19,7 +20,12 @@ from deb import time_of_tree
 SUITE, COMPONENT = "stable", "main"
 # apt asks for the packages of its architecture; those of "all" are in every such list.
 ALL = "all"
+PUBLIC_KEY = "nsqc.gpg"
 HASHES = {"MD5Sum": hashlib.md5, "SHA256": hashlib.sha256}
+
+
+class NotSigned(Exception):
+    """Why the repository has no signature; the text is one line."""
 
 
 def control(package: Path) -> str:
@@ -54,8 +60,25 @@ def release(folder: Path, architectures: list[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def build(folder: Path, packages: list[Path]) -> None:
-    """Writes the repository; what was in the folder is removed."""
+def gpg(key: str, *words: str | Path) -> None:
+    """Runs gpg, which may ask for the key's password. Raises NotSigned."""
+    if shutil.which("gpg") is None:
+        raise NotSigned("gpg is not here (Debian: apt-get install gpg)")
+    done = subprocess.run(["gpg", "--quiet", "--yes", "--local-user", key, *words])
+    if done.returncode:
+        raise NotSigned(f"gpg has not signed with the key {key}: gpg --list-secret-keys shows yours")
+
+
+def sign(folder: Path, key: str) -> None:
+    """Signs the Release file both ways that apt knows, and exports the public key. Raises NotSigned."""
+    place = folder / "dists" / SUITE
+    gpg(key, "--clearsign", "--output", place / "InRelease", place / "Release")
+    gpg(key, "--detach-sign", "--armor", "--output", place / "Release.gpg", place / "Release")
+    gpg(key, "--output", folder / PUBLIC_KEY, "--export", key)
+
+
+def build(folder: Path, packages: list[Path], key: str = "") -> None:
+    """Replaces the folder with the repository. Raises NotSigned."""
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "pool").mkdir(parents=True)
     stanzas: dict[str, list[str]] = {}
@@ -71,11 +94,17 @@ def build(folder: Path, packages: list[Path]) -> None:
         (place / "Packages").write_bytes(text)
         (place / "Packages.gz").write_bytes(gzip.compress(text, 9, mtime=0))
     (dist / "Release").write_text(release(dist, architectures))
+    if key:
+        sign(folder, key)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("packages", type=Path, nargs="+")
+    parser.add_argument("--key", default="", help="signs the repository: a fingerprint or mail address")
     arguments = parser.parse_args()
-    build(arguments.folder, arguments.packages)
+    try:
+        build(arguments.folder, arguments.packages, arguments.key)
+    except NotSigned as error:
+        raise SystemExit(f"the repository is not signed: {error}") from None

@@ -35,6 +35,8 @@ Version: {version}
 Release: 1
 Summary: {summary}
 License: MIT
+Group: System Environment/Daemons
+Packager: {packager}
 {relations}
 AutoReqProv: no
 
@@ -51,7 +53,7 @@ AutoReqProv: no
 {changes}
 """
 SUMMARY = "Message queue daemon, lookup server and tools for NSQ"
-COMPAT_SUMMARY = "nsqd, nsqlookupd and NSQ's tools by their own names"
+COMPAT_SUMMARY = "Links by which nsqc is nsqd, nsqlookupd and NSQ's tools"
 
 
 def described(control: str) -> str:
@@ -64,7 +66,9 @@ def relations(name: str, version: str, tree: Path) -> str:
     if name == deb.COMPAT:
         return f"BuildArch: noarch\nRequires: nsqc = {version}\nConflicts: nsq"
     glibc, _ = least(tree / "usr/lib/nsqc")
-    needed = (f"glibc >= {'.'.join(map(str, glibc))}", "libgcc", "libstdc++", "zlib", "systemd")
+    # Libraries by what they provide: distributions name the packages differently.
+    libraries = (f"{name}()(64bit)" for name in ("libgcc_s.so.1", "libstdc++.so.6", "libz.so.1"))
+    needed = (f"glibc >= {'.'.join(map(str, glibc))}", *libraries, "systemd")
     return "\n".join([*(f"Requires: {one}" for one in needed), "Recommends: ca-certificates"])
 
 
@@ -115,7 +119,7 @@ def pack(name: str, version: str, tree: Path, out: Path, fast: bool) -> Path:
     is_compat = name == deb.COMPAT
     spec = WORK / f"{name}.spec"
     spec.write_text(SPEC.format(
-        name=name, version=version, summary=COMPAT_SUMMARY if is_compat else SUMMARY,
+        name=name, version=version, packager=deb.MAINTAINER, summary=COMPAT_SUMMARY if is_compat else SUMMARY,
         relations=relations(name, version, tree), scripts="" if is_compat else scripts(),
         description=described(deb.COMPAT_CONTROL if is_compat else deb.CONTROL), files=listed(tree),
         changes=changes(version)))

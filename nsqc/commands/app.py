@@ -6,6 +6,7 @@ rest of a command.
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Collection
 from importlib import import_module
@@ -84,6 +85,8 @@ def run(words: list[str]) -> int:
     stdout = sys.stdout
     if stdout is not None:
         sys.stdout = Stdout(stdout)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)        # typer's Abort
     try:
         code = app(words or ["--help"], prog_name="nsqc", standalone_mode=False, obj=describe)
         if stdout is not None:

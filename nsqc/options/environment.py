@@ -55,6 +55,8 @@ def unknown(given: str, known: list[str], command: str) -> str:
     """What is said about an unknown name."""
     import difflib  # only after a typo
 
-    near = difflib.get_close_matches(given, known, n=1, cutoff=NEAR)
+    # Without the prefix, which all have in common.
+    names = [name.removeprefix(PREFIX) for name in known]
+    near = difflib.get_close_matches(given.removeprefix(PREFIX), names, n=1, cutoff=NEAR)
     return (f"environment variable {given} is not an option of {command}" +
-            (f"; did you mean {near[0]}?" if near else "; unset it"))
+            (f"; did you mean {PREFIX}{near[0]}?" if near else "; unset it"))

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 from typing import NoReturn
 
 # Not forwarded: of faults of this process, and those that cannot be waited for.
 OWN = {signal.SIGCHLD, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGKILL, signal.SIGSTOP,
        signal.SIGTTIN, signal.SIGTTOU}
-STDIN = 0
+STDIN, STDERR = 0, 2
+# How a program ends that has failed, or that the kernel has ended.
+FAILURES = {signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGSYS}
 
 
 def become_init() -> None:
@@ -21,6 +24,9 @@ def become_init() -> None:
     if child:
         watch(child)
     take_terminal()
+    # What the executable handles while it loads, as process 1 must: no other process does.
+    if callable(signal.getsignal(signal.SIGTERM)):
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
@@ -44,8 +50,12 @@ def watch(child: int) -> NoReturn:
                 os.kill(child, number)
             continue
         status = reap(child)
-        if status is not None:
-            os._exit(os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status))
+        if status is None:
+            continue
+        if os.WIFEXITED(status):
+            os._exit(os.WEXITSTATUS(status))
+        tell(os.WTERMSIG(status))
+        os._exit(128 + os.WTERMSIG(status))
 
 
 def reap(child: int) -> int | None:
@@ -60,3 +70,13 @@ def reap(child: int) -> int | None:
             return found
         if pid == child:
             found = status
+
+
+def tell(number: int) -> None:
+    """Writes which failure has ended the program, which cannot do so itself. Does not wait for whoever reads stderr."""
+    if number not in FAILURES:
+        return
+    reason = ": the kernel does that when memory runs out (memory.max)" if number == signal.SIGKILL else ""
+    with contextlib.suppress(OSError, ValueError):
+        if select.select([], [STDERR], [], 0)[1]:
+            os.write(STDERR, f"nsqc: ended by {signal.Signals(number).name}{reason}\n".encode())

@@ -13,6 +13,7 @@ import pytest
 
 from nsqc import __version__
 from tests.support.daemon import wait_until
+from tests.support.pages import ROOT
 from tests.support.patience import WAIT_SECONDS
 
 NSQC = [sys.executable, "-m", "nsqc"]
@@ -70,7 +71,7 @@ def http_port(lines) -> int:
 def test_its_own_version_is_beside_that_of_nsq(words):
     done = run(*words)
     assert (done.returncode, done.stderr) == (0, "")
-    assert re.fullmatch(rf"nsqc {re.escape(__version__)} \(compatible with NSQ 1\.3\.0, Python 3\.\S+\)\n", done.stdout)
+    assert re.fullmatch(rf"nsqc {re.escape(__version__)} \(compatible with NSQ 1\.3\.0, Python 3\.\S+, source checkout {re.escape(str(ROOT))}\)\n", done.stdout)
 
 
 @pytest.mark.parametrize("words", [["serve", "--version"], ["serve", "-version=true"]])

@@ -55,6 +55,58 @@ def test_a_rolling_migration_and_the_way_back(shell):
     assert (shell.folder / "b.log").read_text().rindex("[old] ") > (shell.folder / "b.log").read_text().rindex("[new] ")
 
 
+UP = "until nsqc probe 127.0.0.1:4151 2>probe.log; do sleep 0.1; done"
+
+
+def test_an_upgrade_by_packages(shell):
+    """apt stops the old daemon and starts the new one, as the package's scripts do by systemctl."""
+    drain, = blocks("docs/migration.md", heading="With packages")
+    drained = shell.run(
+        f"printf 'http_address = \"127.0.0.1:4151\"\\n' >nsqc.cfg\nexport NSQC_CONFIG=$PWD/nsqc.cfg\nnsqc serve {FLAGS} 2>old.log &\n{UP}",
+        f"apt() {{ curl -s -o ready.txt -w '%{{http_code}}\\n' http://127.0.0.1:4151/readyz; kill $!; wait $!; nsqc serve {FLAGS} 2>new.log & }}\n{drain}")
+    assert "503" in drained[1] and "drained" in drained[1]
+    assert "NSQ: bye" in (shell.folder / "old.log").read_text() and "listening" in (shell.folder / "new.log").read_text()
+
+
+def test_a_config_file_of_nsqd(shell):
+    commands, = blocks("docs/migration.md", heading="What stays as it is")
+    told, = shell.run("printf 'max_rdy_count = 9\\nmax_rdy = 1\\n' >nsqd.cfg\n" + commands.replace("/etc/nsq/", ""))
+    assert "unknown key 'max_rdy'" in told and "max_rdy_count" in told.partition("unknown key")[2]
+
+
+def test_the_calls_of_the_operations_page(shell):
+    page = "docs/operations.md"
+    rules, = [block for block in blocks(page, heading="Topic rules") if block.startswith("curl")]
+    drain, = blocks(page, heading="Drain")
+    zones, = blocks(page, heading="Zones")
+    told = shell.run(f"{zones.strip()} {FLAGS} 2>nsqc.log &\n{UP}", rules, f"{drain}\nwait $!")
+    assert '"36h' in told[1] and "NSQ: bye" in (shell.folder / "nsqc.log").read_text()
+
+
+# Of tables and of what a service manager, pip or a build does; tests/packaging has these.
+NOT_SCRIPTS = {"operations.md": {"systemctl stop nsqc", "make portable"}, "capacity.md": {"34 MB", "messages waiting"}}
+
+
+@pytest.mark.parametrize("name", ["backup", "capacity", "containers", "migration", "operations", "runbook", "security"])
+def test_every_block_of_the_page_is_run(name):
+    """By a test here, in tests/firsthour or in tests/packaging; a new block needs one."""
+    page, run = f"docs/{name}.md", []
+    for kind, title in RUN[name]:
+        run += blocks(page, kind, title)
+    rest = [block for block in blocks(page) if block not in run and not block.startswith(tuple(NOT_SCRIPTS.get(f"{name}.md", ("\0",))))]
+    data = [block for kind in ("toml", "yaml", "json") for block in blocks(page, kind)]
+    assert [block for block in rest if block not in data] == []
+
+
+# Language and heading of the blocks that tests run.
+RUN = {
+    "backup": [("bash", "")], "capacity": [], "runbook": [("bash", "")], "security": [("bash", "Checklist")],
+    "containers": [("bash", title) for title in ("The image", "In place of nsqio/nsq", "Kubernetes")],
+    "migration": [("bash", ""), ("", "What stays as it is"), ("", "With packages")],
+    "operations": [("", title) for title in ("Download and run", "The first hour", "apt repository", "Drain", "Topic rules", "Zones")],
+}
+
+
 def alerts() -> list[dict]:
     return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
 

@@ -1,43 +1,31 @@
 """Executable and Debian package in an older Debian, which `make old-test` downloads."""
 
-import os
 import re
 import shutil
-import subprocess
-from pathlib import Path
 
 import pytest
 
 from nsqc import __version__
+from tests.packaging import old_system
 from tests.packaging.conftest import DIST, built
-from tests.support.patience import WAIT_SECONDS
+from tests.packaging.old_system import INSIDE, ROOT, inside
 
-ROOT = os.environ.get("NSQC_TEST_OLD_ROOT")
-pytestmark = pytest.mark.skipif(ROOT is None, reason="NSQC_TEST_OLD_ROOT is set by `make old-test`")
-# /proc is mounted for this process only, and unmounted with it.
-INSIDE = ("unshare", "--mount", "sh", "-c", 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"', ROOT)
-
-
-def inside(*words: str) -> str:
-    done = subprocess.run([*INSIDE, *words], capture_output=True, text=True, timeout=WAIT_SECONDS,
-                          env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive"})
-    assert done.returncode == 0, (words, done.stdout, done.stderr)
-    return done.stdout
+pytestmark = old_system.needed
 
 
 @pytest.fixture(params=["file", "package"])
 def executable(request):
     """The path of the executable inside."""
     if request.param == "file":
-        shutil.copy(built(DIST / "nsqc"), Path(ROOT) / "nsqc")
+        shutil.copy(built(DIST / "nsqc"), ROOT / "nsqc")
         yield "/nsqc"
         return
     package, = DIST.glob(f"nsqc_{__version__}_*.deb")
-    shutil.copy(package, Path(ROOT) / "nsqc.deb")
+    shutil.copy(package, ROOT / "nsqc.deb")
     inside("dpkg", "--install", "/nsqc.deb")
     yield "/usr/bin/nsqc"
     inside("dpkg", "--purge", "nsqc")
-    assert not (Path(ROOT) / "usr/lib/nsqc").exists() and not (Path(ROOT) / "etc/nsqc").exists()
+    assert not (ROOT / "usr/lib/nsqc").exists() and not (ROOT / "etc/nsqc").exists()
 
 
 def test_it_is_older():
@@ -47,7 +35,7 @@ def test_it_is_older():
 
 def test_a_message_and_a_restart(daemon, executable, tmp_path):
     data = tmp_path / "data"
-    (Path(ROOT) / data.relative_to("/")).mkdir(parents=True)
+    (ROOT / data.relative_to("/")).mkdir(parents=True)
     node = daemon(command=(*INSIDE, executable, "serve"), data_path=data)
     assert node.http("GET", "/ping") == (200, b"OK")
     node.connect().pub("t", b"x")

@@ -1,6 +1,7 @@
 """What prevents a release, and what a release consists of."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -10,8 +11,10 @@ import pytest
 
 from nsqc import __version__
 from tests.packaging.conftest import DIST, ROOT, built
+from tests.support.pages import blocks
 
 RELEASE = (sys.executable, str(ROOT / "packaging" / "release.py"))
+RELEASER = "releaser@nsqc.invalid"
 DATED = f"## [{__version__}] - 2026-01-31\n"
 
 
@@ -66,7 +69,19 @@ MADE = ("nsqc_{0}_amd64.deb", "nsqc-nsq-compat_{0}_all.deb", "nsqc-{0}-1.x86_64.
 
 
 @pytest.fixture(scope="module")
-def released(tmp_path_factory):
+def keyring(tmp_path_factory):
+    """The environment for gpg, with a keyring that has the releaser's key."""
+    folder = tmp_path_factory.mktemp("gnupg")
+    folder.chmod(0o700)
+    environment = {**os.environ, "GNUPGHOME": str(folder)}
+    subprocess.run(["gpg", "--quiet", "--batch", "--passphrase", "", "--quick-generate-key", RELEASER, "ed25519", "sign"], check=True,
+                   env=environment)
+    yield environment
+    subprocess.run(["gpgconf", "--kill", "all"], env=environment)
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory, keyring):
     """dist/release, with true Debian packages, and stand-ins for what other tests look at."""
     dist = tmp_path_factory.mktemp("dist")
     for name in ["nsqc", "nsqc-folder", f"nsqc-{__version__}.tar.gz", *(path.name for path in DIST.glob(f"nsqc-{__version__}-*.whl"))]:
@@ -74,7 +89,7 @@ def released(tmp_path_factory):
     subprocess.run([sys.executable, ROOT / "packaging/deb.py", "--fast", "--out", dist], check=True, capture_output=True)
     for name in MADE:
         (dist / name.format(__version__)).touch()
-    done = subprocess.run([*RELEASE, "collect", "--dist", dist], capture_output=True, text=True)
+    done = subprocess.run([*RELEASE, "collect", "--dist", dist, "--apt-key", RELEASER], capture_output=True, text=True, env=keyring)
     assert (done.returncode, done.stderr) == (0, "")
     return dist / "release"
 
@@ -99,22 +114,50 @@ def test_what_is_released(released, tmp_path):
         assert __version__ in subprocess.run([executable, "--version"], capture_output=True, text=True).stdout
 
 
-def test_apt_installs_from_the_repository(released, tmp_path):
-    """With lists, and a database of installed packages, of its own."""
-    for folder in ("lists/partial", "cache/archives/partial", "etc/preferences.d", "dpkg"):
-        (tmp_path / folder).mkdir(parents=True)
-    (tmp_path / "status").touch()
-    (tmp_path / "sources.list").write_text(f"deb [trusted=yes] file:{released}/apt stable main\n")
-    options = {"Dir::Etc::sourcelist": tmp_path / "sources.list", "Dir::Etc::sourceparts": "/dev/null", "Dir::State": tmp_path,
-               "Dir::State::status": tmp_path / "status", "Dir::Cache": tmp_path / "cache", "Dir::Etc": tmp_path / "etc",
+def apt_of(folder, repository, trust):
+    """The words of apt-get with lists, and a database of installed packages, of its own."""
+    for name in ("lists/partial", "cache/archives/partial", "etc/preferences.d", "dpkg"):
+        (folder / name).mkdir(parents=True)
+    (folder / "status").touch()
+    (folder / "sources.list").write_text(f"deb [{trust}] file:{repository} stable main\n")
+    options = {"Dir::Etc": folder / "etc", "Dir::Etc::sourceparts": "/dev/null", "Dir::State": folder,
+               "Dir::State::status": folder / "status", "Dir::Cache": folder / "cache", "Dir::Etc::sourcelist": folder / "sources.list",
                "APT::Sandbox::User": "root", "APT::Architecture": "amd64"}
-    apt = ["apt-get", *(f"-o{name}={value}" for name, value in options.items()), "-o=Dir::Etc::sourcelist=" + str(tmp_path / "sources.list")]
-    done = subprocess.run([*apt, "--quiet", "--error-on=any", "update"], capture_output=True, text=True)
+    return ["apt-get", *(f"-o{name}={value}" for name, value in options.items()), "--quiet"]
+
+
+@pytest.mark.parametrize("signature", ["InRelease", "Release.gpg", None])
+def test_apt_installs_from_the_repository(released, tmp_path, signature):
+    """Signed in either form, or trusted without a signature."""
+    repository = shutil.copytree(released / "apt", tmp_path / "apt")
+    for name in {"InRelease", "Release.gpg"} - {signature}:
+        (repository / "dists/stable" / name).unlink()
+    apt = apt_of(tmp_path, repository, f"signed-by={repository}/nsqc.gpg" if signature else "trusted=yes")
+    done = subprocess.run([*apt, "--error-on=any", "update"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     done = subprocess.run([*apt, "download", "nsqc", "nsqc-nsq-compat"], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     for name in (f"nsqc_{__version__}_amd64.deb", f"nsqc-nsq-compat_{__version__}_all.deb"):
         assert (tmp_path / name).read_bytes() == (released / name).read_bytes()
+
+
+def test_apt_refuses_a_repository_that_was_changed(released, tmp_path):
+    repository = shutil.copytree(released / "apt", tmp_path / "apt")
+    (repository / "dists/stable/Release.gpg").unlink()
+    signed = repository / "dists/stable/InRelease"
+    signed.write_text(signed.read_text().replace("Label: nsqc", "Label: other"))
+    done = subprocess.run([*apt_of(tmp_path, repository, f"signed-by={repository}/nsqc.gpg"), "--error-on=any", "update"],
+                          capture_output=True, text=True)
+    assert done.returncode != 0 and "BADSIG" in done.stderr
+
+
+def test_a_key_that_gpg_does_not_have(keyring, released, tmp_path):
+    package, = released.glob("nsqc_*.deb")
+    done = subprocess.run([sys.executable, ROOT / "packaging/repository.py", "--key", "nobody@nsqc.invalid", tmp_path / "apt", package],
+                          capture_output=True, text=True, env=keyring)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == ("the repository is not signed: gpg has not signed with the key nobody@nsqc.invalid: "
+                                            "gpg --list-secret-keys shows yours")
 
 
 # ---------------------------------------------------------------------- signatures
@@ -147,6 +190,42 @@ def test_a_signature_by_an_ssh_key(sums, tmp_path):
     assert sign(sums, key).returncode == 0, "it is replaced"
     sums.write_text("1  x\n")
     assert not verified(sums, signers)
+
+
+@pytest.fixture
+def download(released, tmp_path):
+    """A release that is signed, with the file `signers` that has the releaser's public key."""
+    folder = shutil.copytree(released, tmp_path / "dist/release")
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    done = subprocess.run([*RELEASE, "sign", "--dist", tmp_path / "dist", "--key", key], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (folder / "signers").write_text(f"releaser {key.with_suffix('.pub').read_text()}")
+    return folder
+
+
+def check_and_install(folder) -> subprocess.CompletedProcess:
+    """Runs the commands of the page, up to the start of the daemon."""
+    script, *_ = blocks("docs/operations.md", heading="Download and run")
+    *steps, start = script.replace("/usr/local/bin", f"{folder}/bin").splitlines()
+    assert start.startswith("nsqc serve ")
+    (folder / "bin").mkdir(exist_ok=True)
+    return subprocess.run(["bash", "-euo", "pipefail", "-c", "\n".join([*steps, "bin/nsqc --version"])], cwd=folder, capture_output=True,
+                          text=True)
+
+
+def test_the_commands_for_a_download(download):
+    done = check_and_install(download)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].startswith(f"nsqc {__version__} ")
+
+
+@pytest.mark.parametrize("name", ["SHA256SUMS", f"nsqc-{__version__}-linux-x86_64"])
+def test_the_commands_for_a_download_refuse_what_was_changed(download, name):
+    with (download / name).open("ab") as file:
+        file.write(b"\n")
+    done = check_and_install(download)
+    assert done.returncode != 0 and not (download / "bin/nsqc").exists()
 
 
 @pytest.mark.skipif(shutil.which("minisign") is None, reason="minisign is not here (apt-get install minisign)")

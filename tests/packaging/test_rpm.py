@@ -105,6 +105,15 @@ def test_what_is_in_it(packages):
     assert set(run("rpm", "--query", "--package", "--configfiles", packages[0][0]).split()) == {"/etc/nsqc/nsqc.cfg", "/etc/nsqc/lookupd.cfg"}
     needed = run("rpm", "--query", "--package", "--requires", packages[0][0])
     assert "glibc >= 2." in needed and "systemd" in needed
+    # RHEL's libgcc, libstdc++ and zlib are libgcc_s1, libstdc++6 and libz1 on SUSE; all provide these.
+    assert {"libgcc_s.so.1()(64bit)", "libstdc++.so.6()(64bit)", "libz.so.1()(64bit)"} <= set(needed.split("\n"))
+
+
+@pytest.mark.skipif(shutil.which("rpmlint") is None, reason="rpmlint is not here (apt-get install rpmlint)")
+def test_rpmlint_finds_no_error(packages):
+    """Each filter has its reason in packaging/rpmlint.toml."""
+    done = subprocess.run(["rpmlint", "--config", ROOT / "packaging/rpmlint.toml", *packages[0]], capture_output=True, text=True)
+    assert "0 errors" in done.stdout, done.stdout + done.stderr
 
 
 def test_nsqs_names_are_a_package_of_their_own(root, packages):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqc import __version__, own_version, version_line
+from nsqc import __version__, version_line
 from tests.packaging.conftest import DIST, ROOT, built
 from tests.support.patience import WAIT_SECONDS
 
@@ -80,8 +80,17 @@ def test_a_checkout_does_not_hide_an_installed_package(slim, tmp_path):
     assert call(slim / "python", "-P", "-m", "nsqc", "--version", cwd=tree).returncode == 0
 
 
+def test_a_compiled_checkout_is_imported_and_shown(slim, tmp_path):
+    """Whoever starts Python in a compiled tree means that tree; the version shows which of the two runs."""
+    checkout = f"nsqc {__version__} (compatible with NSQ 1.3.0, Python {platform.python_version()}, source checkout {ROOT})\n"
+    assert call(slim / "python", "-m", "nsqc", "--version", cwd=ROOT).stdout == checkout
+    for words in ((slim / "nsqc",), (slim / "python", "-P", "-m", "nsqc")):
+        assert call(*words, "--version", cwd=ROOT).stdout == checkout.replace(f", source checkout {ROOT}", "")
+
+
 def test_the_installed_wheel(installed, daemon, tmp_path):
-    for words, told in ((["--version"], own_version()), (["serve", "--version"], version_line("nsqd"))):
+    for words, told in ((["--version"], f"nsqc {__version__} (compatible with NSQ 1.3.0, Python {platform.python_version()})"),
+                        (["serve", "--version"], version_line("nsqd"))):
         assert call(installed / "nsqc", *words).stdout.strip() == told
     # In another directory, or the source tree would be imported.
     node = daemon(command=(str(installed / "nsqc"), "serve"), cwd=tmp_path, data_path=tmp_path / "data")

@@ -20,8 +20,8 @@ can = subprocess.run([*IN_NAMESPACES, "true"], capture_output=True).returncode =
 pytestmark = pytest.mark.skipif(not can, reason="this machine gives no namespaces")
 
 
-def start(program: str) -> subprocess.Popen:
-    return subprocess.Popen([*IN_NAMESPACES, sys.executable, "-c", START + program], stdout=subprocess.PIPE, text=True,
+def start(program: str, stderr: int | None = None) -> subprocess.Popen:
+    return subprocess.Popen([*IN_NAMESPACES, sys.executable, "-c", START + program], stdout=subprocess.PIPE, stderr=stderr, text=True,
                             env={**os.environ, "PYTHONPATH": str(ROOT)})
 
 
@@ -39,6 +39,25 @@ def test_the_exit_code(program, code):
     told, _ = outer.communicate(timeout=WAIT_SECONDS)
     assert outer.returncode == code
     assert told in ("", "True\n")
+
+
+@pytest.mark.parametrize("number, told", [
+    (signal.SIGKILL, "nsqc: ended by SIGKILL: the kernel does that when memory runs out (memory.max)\n"),
+    (signal.SIGSEGV, "nsqc: ended by SIGSEGV\n"), (signal.SIGTERM, ""), (signal.SIGPIPE, ""),
+])
+def test_what_has_ended_the_program_is_told(number, told):
+    outer = start(f"signal.signal({int(number)}, signal.SIG_DFL) if {int(number)} != 9 else None\nos.kill(os.getpid(), {int(number)})",
+                  stderr=subprocess.PIPE)
+    assert outer.communicate(timeout=WAIT_SECONDS)[1] == told
+    assert outer.returncode == 128 + number
+
+
+def test_stderr_that_nobody_reads_does_not_hold_it_up():
+    outer = start("import fcntl\nfcntl.fcntl(2, fcntl.F_SETFL, os.O_NONBLOCK)\ntry:\n    while True: os.write(2, b'x' * 4096)\n"
+                  "except BlockingIOError: pass\nfcntl.fcntl(2, fcntl.F_SETFL, 0)\nos.kill(os.getpid(), 9)", stderr=subprocess.PIPE)
+    assert outer.wait(WAIT_SECONDS) == 128 + signal.SIGKILL
+    outer.stderr.close()
+    outer.stdout.close()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGQUIT])

@@ -1,10 +1,11 @@
 """The lock on a folder."""
 
+import errno
 import os
 
 import pytest
 
-from nsqc.process.lock import LockError, lock
+from nsqc.process.lock import LockError, advice, check_writable, lock
 
 
 def test_one_at_a_time(tmp_path):
@@ -21,3 +22,21 @@ def test_no_folder(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(LockError, match="Not a directory"):
         lock(f"{tmp_path}/file")
+
+
+def test_a_folder_that_can_be_written(tmp_path):
+    check_writable(str(tmp_path))
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write to every folder; tests/packaging/test_image_faults.py is not root")
+def test_a_folder_that_cannot_be_written(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(LockError, match="Permission denied; it belongs to user"):
+        check_writable(str(tmp_path))
+    tmp_path.chmod(0o700)
+
+
+def test_what_to_do(tmp_path):
+    assert advice(str(tmp_path), errno.EACCES).endswith(f"runs as user {os.geteuid()} and group {os.getegid()}: chown it, or set --data-path")
+    assert advice(str(tmp_path / "none"), errno.EACCES) == "", "a folder above cannot be searched"
+    assert advice(str(tmp_path), errno.EIO) == ""

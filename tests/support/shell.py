@@ -21,7 +21,7 @@ main()
 """
 PORT = re.compile(r"(?<=127\.0\.0\.1:)[4-6]1[5-7][0-9]\b")
 # What is left over if a step fails must not outlive the test.
-TIDY = "trap 'kill -CONT $(jobs -p) 2>/dev/null; kill $(jobs -p) 2>/dev/null || true' EXIT\n"
+TIDY = "trap 'kill -CONT $(jobs -p) 2>/dev/null || true; kill $(jobs -p) 2>/dev/null || true' EXIT\n"
 
 
 class Shell:
