@@ -46,6 +46,8 @@ cdef int put(Topic topic, Channel channel, const char *c_body, uint32_t size) no
     result = channel.put_copy(message, 0, 0)
     if result == PUT_NO_MEMORY:
         message_unref(message)
+    elif result != PUT_DROPPED:
+        channel.redriven_count += 1
     return result
 
 
@@ -66,9 +68,6 @@ def put_again(Broker broker not None, Topic topic not None, Channel channel not 
 @cython.final
 cdef class Taken:
     """Messages on their way from one channel to another one."""
-
-    cdef Channel source
-    cdef Heap heap
 
     def __init__(self, Channel source not None):
         self.source = source

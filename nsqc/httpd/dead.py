@@ -22,6 +22,7 @@ from nsqc.wire.names import is_valid_name
 if TYPE_CHECKING:
     from nsqc.broker.topic import Topic
 
+Json = dict[str, Any]           # Any: JSON
 _SUFFIX = b".dead"              # of the default dead-letter topic: see nsqc.options.channel_keys
 _DEFAULT_LIMIT, _MAX_LIMIT = 1000, 10_000
 _DEFAULT_SHOWN, _MAX_SHOWN = 10, 1000
@@ -124,15 +125,13 @@ def _count(topic: Topic) -> int:
 
 # ---------------------------------------------------------------------- GET /dead/list, /dead/show
 
-# Any: JSON
-def groups(app: App, request: Request) -> Awaitable[dict[str, Any]]:
+def groups(app: App, request: Request) -> Awaitable[Json]:
     """How many letters wait, by the channel that they come from and the reason: those of one part of the log."""
     topic, query = _asked(app, read_arguments(app.log, request), _MAX_LIMIT, 2**62)
     return _groups(app, topic, query)
 
 
-# Any: JSON
-async def _groups(app: App, topic: Topic, query: Query) -> dict[str, Any]:
+async def _groups(app: App, topic: Topic, query: Query) -> Json:
     scan, found = Scan(app, topic, query.offset), dict[tuple[str | None, str | None], _Group]()
     for _ in range(_MOST_READS):
         letters = await scan.some()
@@ -149,8 +148,7 @@ async def _groups(app: App, topic: Topic, query: Query) -> dict[str, Any]:
             "next": scan.following}
 
 
-# Any: JSON
-def show(app: App, request: Request) -> Awaitable[dict[str, Any]]:
+def show(app: App, request: Request) -> Awaitable[Json]:
     """Letters with their bodies, a page at a time."""
     arguments = read_arguments(app.log, request)
     topic, query = _asked(app, arguments, _DEFAULT_SHOWN, _MAX_SHOWN)
@@ -161,8 +159,7 @@ def show(app: App, request: Request) -> Awaitable[dict[str, Any]]:
     return _show(app, topic, query, Bodies(form, most), most)
 
 
-# Any: JSON
-async def _show(app: App, topic: Topic, query: Query, bodies: Bodies, most: int) -> dict[str, Any]:
+async def _show(app: App, topic: Topic, query: Query, bodies: Bodies, most: int) -> Json:
     scan, found, room = Scan(app, topic, query.offset), list[_Shown](), _SHOWN_BYTES
     for _ in range(_MOST_READS):
         letters = await scan.some()
@@ -182,8 +179,7 @@ async def _show(app: App, topic: Topic, query: Query, bodies: Bodies, most: int)
 
 def _shown(letter: Letter, bodies: Bodies, most: int) -> _Shown:
     cut = len(letter.body) > most
-    # Any: the field of the body depends on its form
-    body: dict[str, Any] = bodies.show(letter.body[:most], cut)
+    body: Json = bodies.show(letter.body[:most], cut)
     return _Shown(letter.offset, letter.id, letter.timestamp, len(letter.body),
                   None if letter.raw is None else Raw(letter.raw), truncated=cut and bool(body), **body)
 
@@ -197,8 +193,7 @@ def _asked(app: App, arguments: dict[bytes, bytes], default: int, most: int) -> 
 
 # ---------------------------------------------------------------------- POST /dead/redrive, /dead/drop
 
-# Any: JSON
-def redrive(app: App, request: Request) -> Awaitable[dict[str, Any]]:
+def redrive(app: App, request: Request) -> Awaitable[Json]:
     """Moves letters back to the channels that they come from, and to no other channel of their topics."""
     arguments = read_whole(app.log, request)
     topic, query = named(app, arguments), Query.of(arguments, _DEFAULT_LIMIT, _MAX_LIMIT)
@@ -208,19 +203,19 @@ def redrive(app: App, request: Request) -> Awaitable[dict[str, Any]]:
     if topic.log is None and not topic.exiting:
         return _redrive_memory(app, topic, query, target, arguments)
     if b"source" in arguments:
-        raise ApiError(400, f"INVALID_ARG_SOURCE - {topic.name.decode()} is kept in a log: its letters are in no channel")
+        raise ApiError(400, f"INVALID_ARG_SOURCE - {topic.name.decode()} is kept in a log: its letters wait in no "
+                       "channel")
     log_of(topic)
     return moving.redrive(app, topic, query, target, _MOST_READS)
 
 
-# Any: JSON
-def _redrive_memory(app: App, topic: Topic, query: Query, target: tuple[str, str], arguments: dict[bytes, bytes]
-                    ) -> Awaitable[dict[str, Any]]:
+def _redrive_memory(app: App, topic: Topic, query: Query, target: tuple[str, str],
+                    arguments: dict[bytes, bytes]) -> Awaitable[Json]:
     name, source = topic.name.decode(), arguments.get(b"source", b"")
     if not target[0] or not source:
-        raise ApiError(400, f"MISSING_ARG_{'TO' if source else 'SOURCE'} - {name} is kept in memory, so its messages do "
-                       "not say where they come from: name the channel of it that they wait in (source) and the channel "
-                       "that they go to (to=TOPIC/CHANNEL)")
+        raise ApiError(400, f"MISSING_ARG_{'TO' if source else 'SOURCE'} - {name} is kept in memory, so its messages "
+                       "have no origin: name the channel of it that they wait in (source) and the channel that they go "
+                       "to (to=TOPIC/CHANNEL)")
     if query.letters != Filter() or query.offset:
         raise ApiError(400, f"NO_LOG - {name} is kept in memory: its messages can be redriven in their order only, "
                        "without origin, reason, id and from")
@@ -230,13 +225,12 @@ def _redrive_memory(app: App, topic: Topic, query: Query, target: tuple[str, str
     return moving.redrive_memory(app, topic, channel, query, target)
 
 
-# Any: JSON
-def drop(app: App, request: Request) -> Awaitable[dict[str, Any]]:
+def drop(app: App, request: Request) -> Awaitable[Json]:
     """Settles letters without delivering them again."""
     arguments = read_whole(app.log, request)
     topic, query = named(app, arguments), Query.of(arguments, _DEFAULT_LIMIT, _MAX_LIMIT)
     if topic.log is None and not topic.exiting:
-        raise ApiError(400, f"NO_LOG - {topic.name.decode()} is kept in memory: /channel/empty and /topic/empty drop its "
-                       "messages")
+        raise ApiError(400, f"NO_LOG - {topic.name.decode()} is kept in memory: /channel/empty and /topic/empty drop "
+                       "its messages")
     log_of(topic)
     return moving.drop(app, topic, query, _MOST_READS)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from nsqc.httpd.app import App
     from nsqc.httpd.dead import Query
 
+Json = dict[str, Any]       # Any: JSON
+_READ_AGAIN_S, _PATIENCE_S = 0.01, 5.0      # for messages that a thread reads from the disk
 NO_ORIGIN = "it has no origin; name a channel (to=TOPIC/CHANNEL)"
 NO_CHANNEL = "the channel does not exist; create it, or name another one (to=TOPIC/CHANNEL)"
 
@@ -39,8 +41,7 @@ class _Moved:
         """One letter stays where it is."""
         self.skipped[origin, reason] = self.skipped.get((origin, reason), 0) + 1
 
-    # Any: JSON
-    def answer(self, topic: Topic, query: Query, scan: Scan, word: str) -> dict[str, Any]:
+    def answer(self, topic: Topic, query: Query, scan: Scan, word: str) -> Json:
         """For the client."""
         return {"topic": topic.name.decode(), "dry_run": query.dry_run, word: self.count,
                 "skipped": [{"origin": origin, "reason": reason, "count": count}
@@ -49,8 +50,7 @@ class _Moved:
 
 # ---------------------------------------------------------------------- of a log
 
-# Any: JSON
-async def redrive(app: App, topic: Topic, query: Query, target: tuple[str, str], reads: int) -> dict[str, Any]:
+async def redrive(app: App, topic: Topic, query: Query, target: tuple[str, str], reads: int) -> Json:
     """Redrives letters that wait, each to its own channel, or all to one."""
     moved, scan = _Moved(), Scan(app, topic, query.offset)
     async with app.redrives:
@@ -142,8 +142,7 @@ def _written(topic: Topic) -> asyncio.Future[int]:
     return written
 
 
-# Any: JSON
-async def drop(app: App, topic: Topic, query: Query, reads: int) -> dict[str, Any]:
+async def drop(app: App, topic: Topic, query: Query, reads: int) -> Json:
     """Settles letters that wait."""
     moved, scan = _Moved(), Scan(app, topic, query.offset)
     async with app.redrives:
@@ -161,9 +160,7 @@ async def drop(app: App, topic: Topic, query: Query, reads: int) -> dict[str, An
 
 # ---------------------------------------------------------------------- in memory
 
-# Any: JSON
-async def redrive_memory(app: App, topic: Topic, source: Channel, query: Query, target: tuple[str, str]
-                         ) -> dict[str, Any]:
+async def redrive_memory(app: App, topic: Topic, source: Channel, query: Query, target: tuple[str, str]) -> Json:
     """Moves messages that wait in a channel of a dead-letter topic in memory to one channel."""
     found = app.broker.topic(target[0].encode())
     channel = None if found is None else found.channel(target[1].encode())
@@ -171,7 +168,7 @@ async def redrive_memory(app: App, topic: Topic, source: Channel, query: Query, 
         raise ApiError(404, "TOPIC_NOT_FOUND" if found is None else "CHANNEL_NOT_FOUND")
     if channel is source:
         raise ApiError(400, "INVALID_ARG_TO - that is the channel that they wait in")
-    moved = min(query.limit, source.depth) if query.dry_run else 0
+    moved, idle = min(query.limit, source.depth) if query.dry_run else 0, 0.0
     async with app.redrives:
         while not query.dry_run and moved < query.limit and not source.exiting:
             taken = Taken(source)
@@ -185,7 +182,9 @@ async def redrive_memory(app: App, topic: Topic, source: Channel, query: Query, 
             moved += count
             if result > 0:
                 raise ApiError(503, f"{topic_refusal(result, found)} - {moved} messages were redriven before")
-            if not count:
-                break
-            await asyncio.sleep(0)
-    return {"topic": topic.name.decode(), "dry_run": query.dry_run, "redriven": moved, "skipped": [], "next": None}
+            idle = 0.0 if count else idle + _READ_AGAIN_S
+            if not count and (source.depth == 0 or idle > _PATIENCE_S):
+                break       # none waits, or the disk does not give it
+            await asyncio.sleep(0 if count else _READ_AGAIN_S)
+    return {"topic": topic.name.decode(), "dry_run": query.dry_run, "redriven": moved, "skipped": [],
+            "next": 0 if source.depth and not query.dry_run else None}
