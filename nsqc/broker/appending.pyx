@@ -46,6 +46,18 @@ cdef int append(TopicState topic, const char *c_body, uint32_t size, uint32_t de
     return PUT_DISK
 
 
+cdef int append_dead(TopicState topic, const char *c_body, uint32_t size, const char *c_origin,
+                     uint32_t origin_size) noexcept:
+    cdef int result = refusal(topic)
+    if result != PUT_DISK:
+        return result
+    if topic.log.append_dead(topic.clock.wall, c_body, size, c_origin, origin_size) < 0:
+        return PUT_NO_MEMORY
+    topic.message_count += 1
+    topic.message_bytes += size
+    return PUT_DISK
+
+
 cdef int append_whole(TopicState topic, const char *c_payload, int64_t length, int64_t records) noexcept:
     """All messages of a batch; PutResult."""
     cdef int result = refusal(topic)

@@ -26,6 +26,7 @@ cdef class Broker(TopicOwner):
     cdef GuidFactory guids
     # What it calls upward, by the names in nsqc.broker.protocols; starter and saver are set once their owners exist.
     cdef object settings                # BrokerSettings
+    cdef bytes node                     # this one, in the origins of dead letters
     cdef readonly bint is_topology_aware    # channels prefer near consumers
     cdef object rules                   # TopicRules; None: all topics are kept in memory
     cdef object channel_rules           # ChannelRules; None: no channel has rules

@@ -26,6 +26,7 @@ from nsqc.store.space cimport DiskSpace
 from nsqc.wire.names cimport name_is_ephemeral
 
 from nsqc.broker import refusals
+from nsqc.broker.origin import origin_node
 
 TOPIC_CREATED = "topic created"
 TOPIC_DELETED = "topic deleted"
@@ -54,6 +55,7 @@ cdef class Broker(TopicOwner):
     def __init__(self, settings, log, timers, disks, write_health, GuidFactory guids not None, loop=None, rules=None,
                  DiskSpace space=None, logs=None, channel_rules=None):
         self.settings = settings
+        self.node = origin_node(settings.now.broadcast_address, settings.now.node_id)
         self.is_topology_aware = settings.now.is_topology_aware
         self.log = log
         self.timers = timers
@@ -331,7 +333,7 @@ cdef class Broker(TopicOwner):
             return
         try:
             target = self.get_topic(origin.dead_letter)
-            if dead_publish(target, origin):
+            if dead_publish(target, origin, self.node):
                 self.log.warn("DEAD LETTERS: messages of %s have failed too often and go to topic %s", origin,
                               origin.dead_letter.decode(), kind=("dead letters", str(origin)))
                 return

@@ -13,6 +13,8 @@ from nsqc.broker.channelstate cimport TO_DELIVERY, TO_FINISH, check_alive, count
 from nsqc.broker.consumer cimport wants_more
 from nsqc.broker.dead cimport dead_add, dead_recall, dead_take
 from nsqc.broker.lost cimport RETURNED, lost_add, lost_clear, lost_has, lost_step
+from nsqc.broker.origin cimport (DEAD_ATTEMPTS, DEAD_DISCONNECTED, DEAD_REQUEUED, DEAD_TIMED_OUT,
+                                 origin_client)
 from nsqc.broker.ring cimport ready_add, ready_remove
 from nsqc.loop.watch cimport span_over
 from nsqc.store.backlog cimport PUT_NO_MEMORY
@@ -119,8 +121,10 @@ cdef class Channel:
         cdef Delivery *delivery = self._claim(consumer, c_id, &result)
         if delivery is NULL:
             return result
-        if unlikely(self.rules is not NULL) and delay_ns <= 0:
-            delay_ns = rules_delay(self.rules, delivery.attempts)
+        if unlikely(self.rules is not NULL):
+            delivery.reason = DEAD_REQUEUED
+            if delay_ns <= 0:
+                delay_ns = rules_delay(self.rules, delivery.attempts)
         if not self._come_back(delivery, delay_ns):
             return CLAIMED
         consumer.in_flight -= 1
@@ -181,7 +185,7 @@ cdef class Channel:
             if entry.defer_ms:
                 self._defer(entry.message, entry.attempts, <int64_t> entry.defer_ms * 1000000, self.place)
             elif unlikely(self.rules is not NULL) and 0 < self.rules.max_attempts <= entry.attempts:
-                dead_add(self, entry.message, entry.attempts, self.place, self.offset)
+                dead_add(self, entry.message, entry.attempts, self.place, self.offset, DEAD_ATTEMPTS)
             else:
                 self._deliver(entry.message, entry.attempts, self.place, self.offset)
             if steps <= 0:
@@ -461,6 +465,8 @@ cdef class Channel:
                 # Before the message goes back: the same consumer may get it again.
                 consumer.in_flight -= 1
                 self.update(consumer)
+            if unlikely(self.rules is not NULL):
+                delivery.reason = DEAD_DISCONNECTED if owner == RETURNED else DEAD_TIMED_OUT
             if self._come_back(delivery, 0 if self.rules is NULL or owner == RETURNED
                                else rules_delay(self.rules, delivery.attempts)):
                 if owner == RETURNED:
@@ -521,6 +527,8 @@ cdef class Channel:
         if self.clients.pop(consumer.id, None) is None:
             return
         self.left[consumer.distance] += consumer.message_count
+        if self.rules is not NULL and self.rules.max_attempts and consumer.in_flight > 0:
+            origin_client(self, consumer, consumer.id)
         if self.rules is not NULL and self.rules.requeue_on_disconnect and not self.exiting:
             lost_add(&self.lost, consumer.id, consumer.in_flight)
             self.slicer.add(self)

@@ -58,8 +58,10 @@ cdef class ChannelState(BacklogOwner):
     cdef Lost lost
     cdef Heap dead, sent                # deliveries that go to the dead-letter topic: see dead.pxd
     cdef object sender                  # of the batch in sent; None: none is under way
+    cdef dict last_clients              # id of a consumer to its part of an origin; None: none is known. See origin.pxd
     cdef readonly bytes dead_letter     # the name of that topic; empty: none
     cdef readonly uint64_t dead_letter_count    # messages that were moved there
+    cdef readonly uint64_t redriven_count       # dead letters that came back
     cdef int64_t paced_ns               # monotonic: when the deliveries so far would be over at the rule's rate
     cdef int64_t resume_ns              # monotonic: when the rate allows the next one; NEVER: it does now
     cdef Clock clock

@@ -2,6 +2,8 @@
 
 from libc.stdint cimport int64_t, uint16_t, uint32_t
 
+from nsqc.broker.lost cimport RETURNED
+from nsqc.broker.origin cimport origin_client
 from nsqc.store.delivery cimport delivery_free, delivery_new
 from nsqc.store.heap cimport heap_first, heap_push, heap_remove, heap_reserve
 from nsqc.store.inflight cimport inflight_remove
@@ -12,14 +14,20 @@ cdef bint dead_take(ChannelState channel, Delivery *delivery) noexcept:
         return False
     inflight_remove(&channel.in_flight, delivery)
     heap_remove(&channel.timeouts, delivery)
+    if delivery.owner != RETURNED:
+        delivery.delivered_ns = delivery.owner
+        if delivery.owner in channel.clients:
+            origin_client(channel, channel.clients[delivery.owner], delivery.owner)
     add(channel, delivery)
     return True
 
 
-cdef void dead_add(ChannelState channel, Message *message, uint32_t attempts, Place *place, int64_t offset) noexcept:
+cdef void dead_add(ChannelState channel, Message *message, uint32_t attempts, Place *place, int64_t offset,
+                   DeadReason reason) noexcept:
     cdef Delivery *delivery = delivery_new(message, <uint16_t> attempts)
     delivery.place = place
     delivery.offset = offset
+    delivery.reason = <uint16_t> reason
     add(channel, delivery)
 
 

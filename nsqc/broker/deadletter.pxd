@@ -10,5 +10,5 @@ cdef class DeadLetters(CommitWaiter):
     cdef Channel channel
 
 
-# Begins a batch; none is under way. False: the topic accepts nothing now.
-cdef bint dead_publish(Topic target, Channel channel) noexcept
+# Begins a batch; none is under way. node: of the daemon, for the origins. False: the topic accepts nothing now.
+cdef bint dead_publish(Topic target, Channel channel, bytes node) except *

@@ -1,12 +1,16 @@
 """Publishing to a dead-letter topic. See the .pxd."""
 
 cimport cython
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint32_t
 
+from nsqc.broker.appending cimport append_dead
 from nsqc.broker.dead cimport dead_ended, dead_recall
+from nsqc.broker.origin cimport origin_head, origin_store
+from nsqc.broker.topicstate cimport TopicState
 from nsqc.store.backlog cimport PUT_DISK, Commit, is_refused
 from nsqc.store.delivery cimport Delivery
 from nsqc.store.heap cimport heap_first, heap_push, heap_remove, heap_reserve
+from nsqc.store.log.frame cimport MOST_ORIGIN
 from nsqc.store.slices cimport SIZE_SHIFT
 
 cdef enum:
@@ -28,20 +32,31 @@ cdef class DeadLetters(CommitWaiter):
             channel._try_again()
 
 
-cdef bint dead_publish(Topic target, Channel channel) noexcept:
+cdef int put(Topic target, Channel channel, Delivery *delivery, bytes head) noexcept:
+    """PutResult. Files of disk queues have no room for an origin, and a queue in memory may come to a file."""
+    cdef char c_origin[MOST_ORIGIN]
+    cdef uint32_t size
+    if not target.logs or target.exiting:
+        return target.publish_bytes(delivery.message.body, delivery.message.size, 0)
+    size = origin_store(c_origin, channel, delivery, head)
+    return append_dead(target, delivery.message.body, delivery.message.size, c_origin, size)
+
+
+cdef bint dead_publish(Topic target, Channel channel, bytes node) except *:
     cdef DeadLetters batch
     cdef Delivery *delivery
     cdef bint waits = False
-    cdef int put
+    cdef int result
     cdef int64_t left = MOST
+    cdef bytes head = origin_head(channel, (<TopicState> channel.owner).name, node)
     if not dead_recall(channel):
         return False
     while channel.dead.count and left > 0 and not target.commit.is_full() and heap_reserve(&channel.sent):
         delivery = heap_first(&channel.dead)
-        put = target.publish_bytes(delivery.message.body, delivery.message.size, 0)
-        if is_refused(put):
+        result = put(target, channel, delivery, head)
+        if is_refused(result):
             break
-        waits |= put == PUT_DISK
+        waits |= result == PUT_DISK
         heap_remove(&channel.dead, delivery)
         heap_push(&channel.sent, delivery)
         left -= 1 + <int64_t> (delivery.message.size >> SIZE_SHIFT)

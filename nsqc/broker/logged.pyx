@@ -5,6 +5,7 @@ import os
 from libc.stdint cimport int64_t, uint64_t
 
 from nsqc.broker.channel cimport Channel
+from nsqc.broker.settled cimport restore_settled
 from nsqc.store.log.cursor cimport Cursor
 from nsqc.store.log.earlier cimport TopicPlace, new_cursor
 from nsqc.store.log.segments cimport segments_rank
@@ -24,6 +25,7 @@ cdef int attach_log(TopicState topic, TopicLog log, Earlier earlier, rule) excep
     topic.commit.log = log
     topic.earlier = earlier
     topic.place = TopicPlace(log, log.first_offset() if place is None else min(<int64_t> place, log.next))
+    restore_settled(topic)
     for channel in topic.fan:
         give_cursor(topic, channel, log.next)
     follow_rule(topic, rule)
@@ -167,6 +169,7 @@ cdef int leave_log(TopicState topic) except -1:
     topic.log = None
     topic.commit.log = None
     topic.place = None
+    topic.settled = None
     log.delete()
     topic.owner.on_log_left(topic, log)
     return 0

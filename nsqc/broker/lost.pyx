@@ -58,6 +58,7 @@ cdef bint lost_step(Lost *lost, Heap *heap, int steps) noexcept nogil:
         steps -= 1
         delivery = heap.items[lost.at].delivery
         if lost_has(lost, delivery.owner):
+            delivery.delivered_ns = delivery.owner      # it cannot be touched any more
             delivery.owner = RETURNED
             delivery.deadline_ns = 0
             heap_moved(heap, delivery)

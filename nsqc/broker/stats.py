@@ -99,6 +99,7 @@ class ChannelStats(Struct, frozen=True, gc=False):
     e2e_processing_latency: Latency
     rules: dict[str, str | int | float] | UnsetType = UNSET     # that are not the defaults
     dead_letter_count: int | UnsetType = UNSET      # messages that were moved to the dead-letter topic
+    redriven_count: int | UnsetType = UNSET         # dead letters that came back
 
 
 class LogStats(Struct, frozen=True, gc=False):
@@ -213,7 +214,7 @@ def _channel_stats(channel: Channel, topic: str, include_clients: bool,
                         elsewhere or UNSET, channel.requeue_count, channel.timeout_count, len(consumers), clients,
                         channel.paused, _latency([channel]),
                         UNSET if channel.rule is None else channel.rule.as_json(),
-                        channel.dead_letter_count or UNSET)
+                        channel.dead_letter_count or UNSET, channel.redriven_count or UNSET)
 
 
 def _latency(channels: list[Channel]) -> Latency:

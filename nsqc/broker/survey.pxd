@@ -30,6 +30,7 @@ cdef enum ChannelColumn:
     C_REQUEUES
     C_TIMEOUTS
     C_DEAD_LETTERS
+    C_REDRIVEN
     C_CLIENTS
     C_LOG_LAG
 

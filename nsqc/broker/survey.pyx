@@ -164,6 +164,7 @@ cdef class Survey(Sliced):
         row.cells[<int> C_REQUEUES] += <int64_t> channel.requeue_count
         row.cells[<int> C_TIMEOUTS] += <int64_t> channel.timeout_count
         row.cells[<int> C_DEAD_LETTERS] += <int64_t> channel.dead_letter_count
+        row.cells[<int> C_REDRIVEN] += <int64_t> channel.redriven_count
         if channel.times is not NULL:
             self.channels.add_times(row, channel.times)
         return 0
@@ -192,6 +193,7 @@ cdef class Survey(Sliced):
             row.cells[<int> C_REQUEUES] = <int64_t> retired.requeues
             row.cells[<int> C_TIMEOUTS] = <int64_t> retired.timeouts
             row.cells[<int> C_DEAD_LETTERS] = <int64_t> retired.dead_letters
+            row.cells[<int> C_REDRIVEN] = <int64_t> retired.redriven
             self.channels.add_times(row, &retired.times)
         return row
 

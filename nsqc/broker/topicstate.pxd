@@ -10,6 +10,7 @@ from nsqc.store.backlog cimport Backlog, Commit
 from nsqc.store.clock cimport Clock
 from nsqc.store.fifo cimport Fifo
 from nsqc.store.guid cimport GuidFactory
+from nsqc.store.log.cursor cimport Cursor
 from nsqc.store.log.earlier cimport Earlier, TopicPlace
 from nsqc.store.log.buffer cimport Buffer
 from nsqc.store.log.topiclog cimport TopicLog
@@ -67,6 +68,7 @@ cdef class TopicState(ChannelOwner):
     cdef bint logs                      # it publishes to the log; otherwise, what is left there is delivered first
     cdef TopicPlace place               # what no channel may read yet begins there
     cdef Earlier earlier                # channels of an earlier run, until the topic is started
+    cdef Cursor settled                 # dead letters that were redriven or dropped; None: none was. See settled.pxd
     cdef int64_t segment_count          # of the log, when the owner was last notified
     cdef int64_t most_bytes             # of the log; 0: no limit
     cdef bint log_full                  # the log is at its limit, and a channel needs its oldest segment

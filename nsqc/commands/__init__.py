@@ -47,6 +47,7 @@ COMMANDS = (
     Command("topic", ADMIN, "List, create, read, pause, empty and delete topics, and change how they are kept.",
             "nsqc.tools.topic"),
     Command("channel", ADMIN, "List, create, pause, empty, delete and move channels.", "nsqc.tools.channel"),
+    Command("dead", ADMIN, "Show dead letters, redrive them to their channels, or drop them.", "nsqc.tools.dead"),
     Command("drain", ADMIN, "Have a daemon finish what is in flight, and stop.", "nsqc.tools.drain"),
     Command("probe", ADMIN, "Say whether a server is alive, or ready, by its exit code.", "nsqc.tools.probe"),
     Command("spark", PIPELINE, "Move messages between topics, files and archives by Spark."),

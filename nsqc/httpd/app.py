@@ -98,6 +98,7 @@ class App(Site):
         self.memory.start()
         self.surveys = asyncio.Lock()       # held by statistics that take more than one loop iteration
         self.peeks = asyncio.Semaphore(_PEEKS)
+        self.redrives = asyncio.Lock()      # held while messages leave a dead-letter topic
         self.pages: weakref.WeakSet[Stream] = weakref.WeakSet()     # of messages, that their clients are still taking
         self.max_msg_size = settings.now.message_limit
         settings.on_change(self._settings_changed)

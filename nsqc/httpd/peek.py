@@ -107,6 +107,7 @@ async def _peek(app: App, looking: _Looking) -> Reply:
         if sum(page.length or 0 for page in app.pages) > _MOST_HELD:
             raise ApiError(503, "FAILED - too many pages that their clients do not read")
         following = await (looking.queued() if looking.query.state == _QUEUED else looking.held())
+        await looking.add_origins()
         looking.still_there()
         return await peeked.reply(app, looking.topic, looking.channel, looking.query.state, looking.query.bodies,
                                   looking.shown, following)
@@ -308,6 +309,17 @@ class _Looking:
                 peeked.read_run, log.folder, segment, log.position_for(offset), offset, _READ_RECORDS, _READ_BYTES))
         except FileNotFoundError:
             return None
+
+    async def add_origins(self) -> None:
+        """Has dead letters of a log show where they come from."""
+        log = self.topic.log
+        offsets = sorted({shown.offset for shown in self.shown if shown.offset >= 0})
+        if log is None or not offsets:
+            return
+        places = {offset: (log.segment_at(offset), log.position_for(offset)) for offset in offsets}
+        origins = await self.app.readers.run(partial(peeked.read_origins, log.folder, places))
+        for shown in self.shown:
+            shown.origin = origins.get(shown.offset)
 
     # ------------------------------------------------------------------ in flight, deferred
 

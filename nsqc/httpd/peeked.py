@@ -45,7 +45,7 @@ class Client(Struct, frozen=True, gc=False):
 class Shown:
     """A message of a page."""
 
-    __slots__ = ("attempts", "client", "delay_ms", "delivered", "due", "offset", "seen")
+    __slots__ = ("attempts", "client", "delay_ms", "delivered", "due", "offset", "origin", "seen")
 
     def __init__(self, seen: Seen) -> None:
         self.seen = seen
@@ -55,6 +55,7 @@ class Shown:
         self.delivered = 0          # ns since 1970
         self.delay_ms = 0           # has not begun
         self.client: Client | None = None
+        self.origin: bytes | None = None    # of a dead letter in a log, as JSON
 
 
 class _Line(Struct, frozen=True, omit_defaults=True):
@@ -68,6 +69,7 @@ class _Line(Struct, frozen=True, omit_defaults=True):
     delay_ms: int | UnsetType = UNSET
     delivered: int | UnsetType = UNSET
     client: Client | UnsetType | None = UNSET
+    origin: Raw | UnsetType = UNSET
     body: str | UnsetType = UNSET
     body_json: Raw | UnsetType = UNSET
     body_base64: str | UnsetType = UNSET
@@ -184,7 +186,8 @@ def _line(shown: Shown, state: str, body: dict[str, Any], truncated: bool) -> by
         state="deferred" if state == "queued" and (shown.due or shown.delay_ms) else state, size=seen.size,
         offset=shown.offset if shown.offset >= 0 else UNSET, due=shown.due or UNSET,
         delay_ms=shown.delay_ms or UNSET, delivered=shown.delivered or UNSET,
-        client=shown.client if shown.delivered else UNSET, truncated=truncated, **body))
+        client=shown.client if shown.delivered else UNSET,
+        origin=UNSET if shown.origin is None else Raw(shown.origin), truncated=truncated, **body))
 
 
 # ---------------------------------------------------------------------- records of a log
@@ -231,4 +234,30 @@ def read_some(folder: str, places: dict[int, tuple[Bounds | None, int]], room: i
         room -= len(found[offset])
         if room < 0:
             break
+    return found
+
+
+def read_origins(folder: str, places: dict[int, tuple[Bounds | None, int]]) -> dict[int, bytes]:
+    """The origins of dead letters by offset, of those that have one. places: ascending offsets, as of read_some().
+
+    Runs on a worker thread. Raises OSError.
+    """
+    found: dict[int, bytes] = {}
+    runs: list[tuple[Bounds, int, int, int]] = []       # segment, position, first offset, the one after the last
+    for offset, (segment, position) in places.items():
+        if segment is None:
+            continue
+        if runs and runs[-1][3] == offset < runs[-1][0][1]:
+            runs[-1] = (*runs[-1][:3], offset + 1)
+        else:
+            runs.append((segment, position, offset, offset + 1))
+    for segment, position, first, end in runs:
+        try:
+            file = opened(folder, segment)
+        except FileNotFoundError:
+            continue        # retention has removed it
+        try:
+            found.update(reading.origins(file, segment, first, position, end))
+        finally:
+            os.close(file)
     return found

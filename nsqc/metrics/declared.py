@@ -123,6 +123,7 @@ OF_CHANNELS = (
     _counter(CHANNELS, "channel_timeouts", "Deliveries that were not finished in time.", labels=_CHANNEL),
     _counter(CHANNELS, "channel_dead_letters", "Messages that were moved to the channel's dead-letter topic.",
              labels=_CHANNEL),
+    _counter(CHANNELS, "channel_redriven", "Dead letters that were redriven to the channel.", labels=_CHANNEL),
     _gauge(CHANNELS, "channel_clients", "Consumers of the channel.", labels=_CHANNEL),
     _gauge(CHANNELS, "channel_log_lag", "Records of the topic's log that the channel was not given yet.",
            labels=_CHANNEL),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
@@ -15,24 +15,32 @@ if TYPE_CHECKING:
     from nsqc.client.chunk import Chunk
 
 MESSAGE = "value binary, topic string, id string, timestamp timestamp, attempts int, nsqd string"
-LOG = f"{MESSAGE}, offset bigint"
+# Where a dead letter comes from, as the daemon's JSON has it; a struct's fields have no space between them.
+ORIGIN = ("struct<topic:string,channel:string,node:string,node_id:int,id:string,timestamp:timestamp,attempts:int,"
+          "reason:string,client:struct<client_id:string,hostname:string,remote_address:string>>")
+LOG = f"{MESSAGE}, offset bigint, origin {ORIGIN}"
 RECORD = ("value binary, topic string, id string, timestamp timestamp, attempts int, channel string, file string, "
           "pos bigint")
 ID_BYTES = 16
 # Of Records.batch(): count, bodies, body offsets, timestamps, attempts, ids, positions.
 RecordColumns: TypeAlias = "tuple[int, Chunk, Chunk, Chunk, Chunk, Chunk, Chunk]"
 # Of LogBlock.batch().
-LogColumns: TypeAlias = "tuple[int, bytes, bytes, bytes, bytes, bytes]"
+LogColumns: TypeAlias = "tuple[int, bytes, bytes, bytes, bytes, bytes, list[str | None] | None]"
 Column: TypeAlias = "bytes | Chunk"
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 TYPES = {
     "value": pa.binary(), "topic": pa.string(), "id": pa.string(), "timestamp": TIMESTAMP, "attempts": pa.int32(),
     "nsqd": pa.string(), "offset": pa.int64(), "channel": pa.string(), "file": pa.string(), "pos": pa.int64(),
+    "origin": pa.struct([
+        ("topic", pa.string()), ("channel", pa.string()), ("node", pa.string()), ("node_id", pa.int32()),
+        ("id", pa.string()), ("timestamp", TIMESTAMP), ("attempts", pa.int32()), ("reason", pa.string()),
+        ("client", pa.struct([("client_id", pa.string()), ("hostname", pa.string()), ("remote_address", pa.string())])),
+    ]),
 }
 SQL_TYPES = {
     "value": "binary", "topic": "string", "id": "string", "timestamp": "timestamp", "attempts": "int",
-    "nsqd": "string", "offset": "bigint", "channel": "string", "file": "string", "pos": "bigint",
+    "nsqd": "string", "offset": "bigint", "channel": "string", "file": "string", "pos": "bigint", "origin": ORIGIN,
 }
 
 
@@ -97,3 +105,25 @@ def same(value: str | None, count: int) -> pa.Array:
 def zeros(count: int) -> pa.Array:
     """The attempts of messages in a log: none."""
     return pa.repeat(pa.scalar(0, pa.int32()), count)
+
+
+def origins(texts: list[str | None] | None, count: int) -> pa.Array:
+    """Where dead letters come from; null for other messages."""
+    return no_origins(count) if texts is None else pa.array(map(origin, texts), TYPES["origin"])
+
+
+# Any: JSON
+def origin(text: str | None) -> dict[str, Any] | None:
+    """A struct of a row."""
+    import json
+
+    if text is None:
+        return None
+    found: dict[str, Any] = json.loads(text)
+    return found | {"timestamp": found["timestamp"] // 1000}
+
+
+@lru_cache(maxsize=8)
+def no_origins(count: int) -> pa.Array:
+    """Nulls."""
+    return pa.nulls(count, TYPES["origin"])

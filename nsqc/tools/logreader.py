@@ -168,10 +168,17 @@ def as_json(key: str, address: Callable[[Node], str]) -> Form:
     def text(topic: str, node: Node, piece: Piece, most: int) -> tuple[bytes, int]:
         lines = [json.dumps({
             "topic": topic, key: address(node), "offset": offset, "id": id_, "timestamp": time_ns, "attempts": 0,
-            **body_of(body)}, ensure_ascii=False) for offset, time_ns, id_, body in islice(piece.block, most)]
+            **body_of(body), **origin_of(origin)}, ensure_ascii=False)
+            for offset, time_ns, id_, body, origin in islice(piece.block, most)]
         return visible_json("\n".join([*lines, ""])).encode(), len(lines)
 
     return text
+
+
+# Any: JSON
+def origin_of(origin: str | None) -> dict[str, Any]:
+    """The field of where a dead letter comes from; none of another message."""
+    return {} if origin is None else {"origin": json.loads(origin)}
 
 
 def body_of(body: bytes) -> dict[str, str]:

@@ -77,6 +77,8 @@ def is_message(message: object) -> bool:
             and message.keys() >= {"timestamp", "attempts", "size"}
             and ("delivered" not in message or "due" in message)
             and isinstance(message.get("body_base64", ""), str)
+            and (not (origin := message.get("origin")) or (isinstance(origin, dict)
+                 and all(isinstance(origin.get(name), str) for name in ("topic", "channel", "reason"))))
             and (not (client := message.get("client")) or (isinstance(client, dict)
                  and all(isinstance(client.get(name), str) for name in ("client_id", "remote_address")))))
 
@@ -109,6 +111,8 @@ def show(node: Node, message: dict[str, Any], as_json: bool, with_node: bool) ->
         parts.append(f"  due {time(message['due'])}")
     if "delay_ms" in message:
         parts.append(f"  delay {message['delay_ms']} ms")
+    if origin := message.get("origin"):
+        parts.append(f"  from {origin['topic']}/{origin['channel']} {origin['reason']}")
     parts.append(f"  {message['size']} B  {body(message)}")
     output.line("".join(parts).rstrip())
 

@@ -119,7 +119,7 @@ class LogApi(Calls):
             block = LogBlock(body, len(body), *_place(answer), first, following)
         except (ValueError, OverflowError) as error:
             raise self._bad("/topic/read", str(error)) from None
-        return next((time_ns for _, time_ns, _, _ in block), None)
+        return next((time_ns for _, time_ns, *_ in block), None)
 
     def ask(self, topic: str, log_id: str, offset: int, max_messages: int, max_bytes: int) -> None:
         """Asks for records of the log with an id, or of any; finish() has to be the next call. The node works

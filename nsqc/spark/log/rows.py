@@ -17,7 +17,7 @@ from nsqc.spark.log.narrow import Times
 from nsqc.spark.log.patience import patiently
 from nsqc.spark.log.ranges import Range, count, lost
 from nsqc.spark.options import Log
-from nsqc.store.log.block import FRAME_MOST, ID, OFFSET, TIMESTAMP, VALUE, LogBlock
+from nsqc.store.log.block import FRAME_MOST, ID, OFFSET, ORIGIN, TIMESTAMP, VALUE, LogBlock
 from nsqc.store.machine import boot_id
 
 log = logging.getLogger("nsqc.spark")
@@ -25,7 +25,7 @@ log = logging.getLogger("nsqc.spark")
 BATCH_BYTES = 16 << 20
 # To learn where the files are costs a request: worth it if so many times the first answer is left to read.
 WORTH_FILES = 4
-BITS = {"value": VALUE, "timestamp": TIMESTAMP, "id": ID, "offset": OFFSET}
+BITS = {"value": VALUE, "timestamp": TIMESTAMP, "id": ID, "offset": OFFSET, "origin": ORIGIN}
 
 
 def read(parts: Iterable[Range], options: Log, wanted: list[str], times: Times) -> Iterator[pa.RecordBatch]:
@@ -146,7 +146,7 @@ class _Reader:
         self._at = max(self._at, to)
 
     def _batch(self, read: LogColumns) -> pa.RecordBatch:
-        count, bodies, ends, times, ids, offsets = read
+        count, bodies, ends, times, ids, offsets, origins = read
         place = self._part.place
         make = {
             "value": lambda: columns.bodies(ends, bodies, count),
@@ -156,6 +156,7 @@ class _Reader:
             "attempts": lambda: columns.zeros(count),
             "nsqd": lambda: columns.same(place.node, count),
             "offset": lambda: columns.fixed(pa.int64(), offsets, count),
+            "origin": lambda: columns.origins(origins, count),
         }
         return pa.RecordBatch.from_arrays([make[name]() for name in self._schema.names], schema=self._schema)
 

@@ -11,6 +11,7 @@ cdef struct FramePart:          # the records of one frame that are in a block
     int64_t time_ns
     int64_t id                  # of the first one
     int64_t at                  # where the first one lies in the data
+    int64_t origin_at           # where its origin does; 0: they have none
 
 
 cdef class LogBlock:
@@ -28,6 +29,7 @@ cdef class LogBlock:
     cdef int64_t row            # the next one,
     cdef int64_t part           # and its part
     cdef const char *c_record   # and its record
+    cdef const char *c_origin   # and its origin; NULL: it has none
     cdef readonly int64_t first, next       # offsets of the first record, and after the last one
     cdef readonly int64_t largest           # bytes of the largest body
 

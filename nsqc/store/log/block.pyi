@@ -7,13 +7,15 @@ VALUE: int
 TIMESTAMP: int
 ID: int
 OFFSET: int
+ORIGIN: int
 FRAME_MOST: int         # bytes of the largest frame, unless one record is larger
 FRAME_MORE: int         # bytes of a frame with one record, at most, beside its body
 
 @final
 class LogBlock:
     """The records first to end - 1 of the frames that are the first `length` bytes of data. Iterating returns (offset,
-    time in nanoseconds since 1970, id, body) of the records that were not returned yet.
+    time in nanoseconds since 1970, id, body, origin) of the records that were not returned yet. The origin of a dead
+    letter is a JSON object; others have None.
 
     salt and position: of the segment, and of the first byte of data in it. Data must not change while the block is
     used. Raises ValueError unless these are sound frames, one after the other, which have these records.
@@ -40,11 +42,12 @@ class LogBlock:
         """Bytes of the largest body."""
 
     def batch(self, max_rows: int, max_bytes: int,
-              wanted: int) -> tuple[int, bytes, bytes, bytes, bytes, bytes] | None:
-        """The next records as columns for Arrow: (count, bodies, body offsets, timestamps, ids, offsets); None at the
-        end. At least one; otherwise at most max_rows, and max_bytes of bodies.
+              wanted: int) -> tuple[int, bytes, bytes, bytes, bytes, bytes, list[str | None] | None] | None:
+        """The next records as columns for Arrow: (count, bodies, body offsets, timestamps, ids, offsets, origins); None
+        at the end. At least one; otherwise at most max_rows, and max_bytes of bodies.
 
-        wanted: the sum of VALUE, TIMESTAMP, ID, OFFSET; other columns are empty. Body offsets are int32, one more than
+        wanted: the sum of VALUE, TIMESTAMP, ID, OFFSET, ORIGIN; other columns are empty. Origins are None if no record
+        has one. Body offsets are int32, one more than
         records; timestamps int64 in microseconds; ids 16 bytes each; offsets int64.
         """
 
@@ -52,7 +55,10 @@ class LogBlock:
         """(text, count): prefix, body and suffix of the next records, up to `most`."""
 
     def __iter__(self) -> LogBlock: ...
-    def __next__(self) -> tuple[int, int, str, bytes]: ...
+    def origins(self, rows: int) -> list[str | None] | None:
+        """The origins of the next `rows` records; None: they have none."""
+
+    def __next__(self) -> tuple[int, int, str, bytes, str | None]: ...
 
 @final
 class BlockMemory:

@@ -13,15 +13,16 @@ from libc.string cimport memcpy, memset
 
 from nsqc.store.guid cimport guid_after, guid_write, guid_write_range
 from nsqc.store.log.frame cimport (DELAY_BYTES, FRAME_ALIGN, FRAME_FULL, FRAME_HEAD, FRAME_SHORT, FRAME_SOUND,
-                                   RECORD_SIZE, Frame, FrameCheck, frame_check, frame_load, record_length)
+                                   MOST_ORIGIN, RECORD_SIZE, Frame, FrameCheck, frame_check, frame_load, frame_origin,
+                                   record_length)
 from nsqc.store.log.manifest cimport Manifest, manifest_load
 from nsqc.store.log.read cimport ReadFrames, read_free, run_read
 from nsqc.store.log.segmenthead cimport HEAD_SOUND
 from nsqc.store.log import names
 
 MEDIA_TYPE = "application/vnd.nsqc.frames"
-VALUE, TIMESTAMP, ID, OFFSET = 1, 2, 4, 8
-FRAME_MORE = FRAME_HEAD + RECORD_SIZE + DELAY_BYTES + FRAME_ALIGN
+VALUE, TIMESTAMP, ID, OFFSET, ORIGIN = 1, 2, 4, 8, 16
+FRAME_MORE = FRAME_HEAD + RECORD_SIZE + DELAY_BYTES + RECORD_SIZE + MOST_ORIGIN + FRAME_ALIGN
 FRAME_MOST = FRAME_HEAD + FRAME_FULL + FRAME_FULL // RECORD_SIZE * DELAY_BYTES + FRAME_ALIGN
 
 cdef enum:
@@ -29,6 +30,7 @@ cdef enum:
     WANT_TIMESTAMP = 2
     WANT_ID = 4
     WANT_OFFSET = 8
+    WANT_ORIGIN = 16
     ID_BYTES = 16
     NS_PER_US = 1000
     FIRST_PARTS = 16
@@ -108,8 +110,10 @@ cdef class LogBlock:
         cdef int64_t skipped = max(self.first - frame.first, <int64_t> 0), size, index
         cdef int64_t count = min(self.next - frame.first, <int64_t> frame.records) - skipped
         cdef uint32_t total = self.ends[self.rows - 1] if self.rows else 0
+        cdef const char *c_origin
         if count <= 0:
             return NO_ERROR
+        c_origin = frame_origin(self.c_data + at, frame, skipped)
         if frame.first + skipped != self.first + self.rows:
             return NO_RECORD
         if self.reserve(count) < 0:
@@ -118,10 +122,12 @@ cdef class LogBlock:
             c_record += record_length(c_record)
         if self.rows == 0:
             self.c_record = c_record
+            self.c_origin = c_origin
         self.parts[self.part_count].row = self.rows
         self.parts[self.part_count].time_ns = frame.time_ns
         self.parts[self.part_count].id = guid_after(frame.id, skipped)
         self.parts[self.part_count].at = c_record - self.c_data
+        self.parts[self.part_count].origin_at = c_origin - self.c_data if c_origin is not NULL else 0
         self.part_count += 1
         for index in range(self.rows, self.rows + count):
             size = record_length(c_record) - RECORD_SIZE
@@ -166,9 +172,13 @@ cdef class LogBlock:
     cdef void pass_over(self, int64_t count) noexcept nogil:
         self.c_record += self.size_of(count) + RECORD_SIZE * count
         self.row += count
+        if self.c_origin is not NULL:
+            for _ in range(count):
+                self.c_origin += record_length(self.c_origin)
         if self.in_part(1) == 0 and self.row < self.rows:
             self.part += 1
             self.c_record = self.c_data + self.parts[self.part].at
+            self.c_origin = self.c_data + self.parts[self.part].origin_at if self.parts[self.part].origin_at else NULL
 
     cdef int64_t fitting(self, int64_t max_rows, int64_t max_bytes) noexcept nogil:
         """How many of the next rows are a batch: at least one."""
@@ -195,6 +205,7 @@ cdef class LogBlock:
         if self.row == self.rows:
             return None
         rows = self.fitting(max_rows, min(max_bytes, <int64_t> FULL))
+        origins = self.origins(rows) if wanted & WANT_ORIGIN else None
         bodies = column(wanted & WANT_VALUE, self.size_of(rows))
         ends = column(wanted & WANT_VALUE, 4 * (rows + 1))
         times = column(wanted & WANT_TIMESTAMP, 8 * rows)
@@ -223,7 +234,29 @@ cdef class LogBlock:
                     c_bodies = copy_bodies(self, c_bodies, count, NULL, 0, NULL, 0)
                 self.pass_over(count)
                 done += count
-        return rows, bodies, ends, times, ids, offsets
+        return rows, bodies, ends, times, ids, offsets, origins
+
+    def origins(self, int64_t rows):
+        """Those of the next rows; None: they have none."""
+        cdef int64_t row = self.row, end = self.row + rows, part = self.part, part_end
+        cdef const char *c_origin = self.c_origin
+        cdef list found = []
+        cdef bint some = False
+        while row < end:
+            part_end = self.parts[part + 1].row if part + 1 < self.part_count else self.rows
+            if c_origin is NULL:
+                found.extend([None] * (min(part_end, end) - row))
+                row = min(part_end, end)
+            else:
+                some = True
+            while row < min(part_end, end):
+                found.append(origin_text(c_origin))
+                c_origin += record_length(c_origin)
+                row += 1
+            part += 1
+            if row < end:
+                c_origin = self.c_data + self.parts[part].origin_at if self.parts[part].origin_at else NULL
+        return found if some else None
 
     def lines(self, int64_t most, bytes prefix not None, bytes suffix not None):
         """See the .pyi."""
@@ -249,6 +282,7 @@ cdef class LogBlock:
         cdef char c_id[ID_BYTES]
         cdef int64_t offset = self.first + self.row, size
         cdef bytes body
+        cdef object origin
         if self.row == self.rows:
             raise StopIteration
         part = &self.parts[self.part]
@@ -256,8 +290,16 @@ cdef class LogBlock:
         size = self.size_of(1)
         body = self.c_record[RECORD_SIZE:RECORD_SIZE + size]
         time_ns = part.time_ns
+        origin = origin_text(self.c_origin)
         self.pass_over(1)
-        return offset, time_ns, c_id[:ID_BYTES].decode("ascii"), body
+        return offset, time_ns, c_id[:ID_BYTES].decode("ascii"), body, origin
+
+
+cdef object origin_text(const char *c_origin):
+    """None of NULL."""
+    if c_origin is NULL:
+        return None
+    return c_origin[RECORD_SIZE:record_length(c_origin)].decode("utf-8", "replace")
 
 
 cdef int set_up(LogBlock block, const unsigned char[::1] data, uint64_t salt, int64_t position, int64_t first,

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memmove, memset
 
-from nsqc.store.log.frame cimport DELAY_BYTES, FRAME_HEAD, Frame
+from nsqc.store.log.frame cimport DELAY_BYTES, Frame, frame_delays
 from nsqc.wire.hton cimport load_i32, load_i64
 
 cdef enum:
@@ -14,7 +14,7 @@ cdef enum:
 
 cdef void delays_add(Delays *delays, const char *c_frame, const Frame *frame, int64_t end, int64_t longest_ns,
                      Clock clock) noexcept:
-    cdef const char *c_delay = c_frame + FRAME_HEAD + frame.payload - <int64_t> frame.delays * DELAY_BYTES
+    cdef const char *c_delay = frame_delays(c_frame, frame)
     cdef int64_t offset, asked_ns
     cdef uint32_t _index
     for _index in range(frame.delays):

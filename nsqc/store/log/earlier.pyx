@@ -13,6 +13,8 @@ from nsqc.store.log.segments cimport segments_find
 from nsqc.store.log.uses cimport use_add
 from nsqc.store.log.waiting cimport Deferred, Requeued, deferred_push, requeued_push
 
+from nsqc.store.log.names import SETTLED
+
 NO_NUMBER = -1
 
 
@@ -41,7 +43,7 @@ cdef class Earlier:
     @property
     def channels(self) -> list:
         """Names of the channels."""
-        return list(self.numbers)
+        return [name for name in self.numbers if name != SETTLED]
 
     @property
     def topic_cursor(self):

@@ -9,13 +9,14 @@
 #       18      2  flags that a reader may ignore
 #       20      4  records
 #       24      4  delayed records
-#       28      4  0
+#       28      4  origins, bytes
 #       32      8  offset of the first record
 #       40      8  publish time, nanoseconds since 1970
 #       48      8  id of the first record
 #       56      8  position up to which the segment was durable when the frame was written
 #       64      n  the payload: the records, each a size and a body as in an MPUB; then the delays: each a record's
-#                  index (4), its due time (8, nanoseconds since 1970) and the delay asked for (4, milliseconds)
+#                  index (4), its due time (8, nanoseconds since 1970) and the delay asked for (4, milliseconds);
+#                  then the origins of dead letters: one for each record, each a size (4) and a JSON object
 #                  zeros up to a multiple of 8
 #
 # The salt and the position make a frame valid in one place only: a copy inside a body, or one that an earlier file left
@@ -33,7 +34,9 @@ cdef enum:
     RECORD_SIZE = 4             # before each body
     MORE = 1                    # flags: the batch continues in the next frame
     DELAYS = 2
-    KNOWN_FLAGS = 3
+    ORIGINS = 4
+    KNOWN_FLAGS = 7
+    MOST_ORIGIN = 4096          # bytes of an origin
     FRAME_FULL = 65536          # payload bytes at which a frame is closed; one larger record makes a larger frame
 
 cdef enum FrameCheck:
@@ -51,6 +54,7 @@ cdef struct Frame:
     int64_t synced
     int64_t length              # in the file, with head and padding
     int64_t payload
+    int64_t origins             # bytes of them; 0: it has none
     uint32_t records, delays
     uint32_t crc                # of the payload
     uint16_t flags
@@ -77,6 +81,16 @@ cdef inline int64_t frame_length(int64_t payload) noexcept nogil:
 
 cdef inline int64_t record_length(const char *c_record) noexcept nogil:
     return RECORD_SIZE + <int64_t> <uint32_t> load_i32(c_record)
+
+# Bytes of its records, which begin behind the head; the delays follow, then the origins.
+cdef inline int64_t frame_records(const Frame *frame) noexcept nogil:
+    return frame.payload - frame.origins - <int64_t> frame.delays * DELAY_BYTES
+
+cdef inline const char *frame_delays(const char *c_at, const Frame *frame) noexcept nogil:
+    return c_at + FRAME_HEAD + frame_records(frame)
+
+# The origin of a record, behind its size; NULL: the frame has none. Costs a step for each record before it.
+cdef const char *frame_origin(const char *c_at, const Frame *frame, int64_t index) noexcept nogil
 
 # The message of a record of a valid frame; NULL: no memory.
 cdef Message *frame_message(const Frame *frame, const char *c_record, int64_t index) noexcept nogil

@@ -16,6 +16,7 @@ cdef enum:
     FLAGS_AT = 16
     RECORDS_AT = 20
     DELAYS_AT = 24
+    ORIGINS_AT = 28
     FIRST_AT = 32
     TIME_AT = 40
     ID_AT = 48
@@ -38,6 +39,7 @@ cdef void frame_load(const char *c_at, Frame *frame) noexcept nogil:
     frame.flags = load_u16(c_at + FLAGS_AT)
     frame.records = <uint32_t> load_i32(c_at + RECORDS_AT)
     frame.delays = <uint32_t> load_i32(c_at + DELAYS_AT)
+    frame.origins = <int64_t> <uint32_t> load_i32(c_at + ORIGINS_AT)
     frame.first = load_i64(c_at + FIRST_AT)
     frame.time_ns = load_i64(c_at + TIME_AT)
     frame.id = load_i64(c_at + ID_AT)
@@ -52,6 +54,7 @@ cdef void frame_store(char *c_at, const Frame *frame) noexcept nogil:
     store_u16(c_at + FLAGS_AT, frame.flags)
     store_i32(c_at + RECORDS_AT, <int> frame.records)
     store_i32(c_at + DELAYS_AT, <int> frame.delays)
+    store_i32(c_at + ORIGINS_AT, <int> <uint32_t> frame.origins)
     store_i64(c_at + TIME_AT, frame.time_ns)
     store_i64(c_at + ID_AT, frame.id)
 
@@ -91,17 +94,34 @@ cdef FrameCheck frame_check(const char *c_at, int64_t have, uint64_t salt, int64
 
 
 cdef bint is_walkable(const char *c_at, const Frame *frame) noexcept nogil:
-    """Whether the records fill the payload: a checksum vouches for what was written, and anybody may have written a
-    file."""
-    cdef const char *c_record = c_at + FRAME_HEAD
-    cdef int64_t left = frame.payload - <int64_t> frame.delays * DELAY_BYTES
+    """Whether the records and the origins fill the payload: a checksum vouches for what was written, and anybody may
+    have written a file."""
+    if frame.records == 0 or (frame.origins > 0) != ((frame.flags & ORIGINS) > 0):
+        return False
+    if frame.origins and not fills(c_at + FRAME_HEAD + frame.payload - frame.origins, frame.origins, frame.records):
+        return False
+    return fills(c_at + FRAME_HEAD, frame_records(frame), frame.records)
+
+
+cdef inline bint fills(const char *c_item, int64_t left, uint32_t count) noexcept nogil:
+    """Whether `count` items, each behind its size, have exactly so many bytes."""
     cdef uint32_t _index
-    for _index in range(frame.records):
-        if left < RECORD_SIZE or record_length(c_record) > left:
+    for _index in range(count):
+        if left < RECORD_SIZE or record_length(c_item) > left:
             return False
-        left -= record_length(c_record)
-        c_record += record_length(c_record)
-    return left == 0 and frame.records > 0
+        left -= record_length(c_item)
+        c_item += record_length(c_item)
+    return left == 0
+
+
+cdef const char *frame_origin(const char *c_at, const Frame *frame, int64_t index) noexcept nogil:
+    cdef const char *c_origin = c_at + FRAME_HEAD + frame.payload - frame.origins
+    cdef int64_t _index
+    if frame.origins == 0:
+        return NULL
+    for _index in range(index):
+        c_origin += record_length(c_origin)
+    return c_origin
 
 
 cdef void frames_latest(const char *c_at, int64_t length, int64_t *time_ns, int64_t *due_ns) noexcept nogil:
@@ -112,7 +132,7 @@ cdef void frames_latest(const char *c_at, int64_t length, int64_t *time_ns, int6
     while at < length:
         frame_load(c_at + at, &frame)
         time_ns[0] = max(time_ns[0], frame.time_ns)
-        c_delay = c_at + at + FRAME_HEAD + frame.payload - <int64_t> frame.delays * DELAY_BYTES
+        c_delay = frame_delays(c_at + at, &frame)
         for index in range(frame.delays):
             due_ns[0] = max(due_ns[0], load_i64(c_delay + index * DELAY_BYTES + 4))
         at += frame.length

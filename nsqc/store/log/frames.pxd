@@ -9,8 +9,9 @@ from nsqc.store.log.frame cimport Frame
 
 
 cdef struct Frames:
-    Buffer out              # closed frames, and the open one without its delays; owned
+    Buffer out              # closed frames, and the open one without its delays and origins; owned
     Buffer delays           # of the open frame, as it will have them; owned
+    Buffer origins          # likewise: its messages are dead letters, or none of them is
     int64_t open_at         # where the open frame begins in `out`
     Frame open              # its head; 0 records: there is none
     int64_t records         # of all
@@ -18,6 +19,9 @@ cdef struct Frames:
 # Adds a message; -1: no memory. defer_ms: it is delayed by so much; 0: it is not.
 cdef int frames_add(Frames *frames, GuidFactory guids, int64_t wall_ns, const char *c_body, uint32_t size,
                     uint32_t defer_ms) noexcept
+# Adds a dead letter with its origin, a JSON object of up to MOST_ORIGIN bytes; -1: no memory.
+cdef int frames_add_dead(Frames *frames, GuidFactory guids, int64_t wall_ns, const char *c_body, uint32_t size,
+                         const char *c_origin, uint32_t origin_size) noexcept
 # Adds a batch: the payload of an MPUB, checked; all of it, or with -1 (no memory) nothing.
 cdef int frames_add_batch(Frames *frames, GuidFactory guids, int64_t wall_ns, const char *c_payload, int64_t length,
                           int64_t records) noexcept

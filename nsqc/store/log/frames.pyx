@@ -5,8 +5,8 @@ from libc.string cimport memcpy, memset
 
 from nsqc.store.guid cimport GuidFactory
 from nsqc.store.log.buffer cimport buffer_free, buffer_room
-from nsqc.store.log.frame cimport (DELAY_BYTES, DELAYS, FRAME_ALIGN, FRAME_FULL, FRAME_HEAD, MORE, RECORD_SIZE,
-                                   frame_length, frame_store, record_length)
+from nsqc.store.log.frame cimport (DELAY_BYTES, DELAYS, FRAME_ALIGN, FRAME_FULL, FRAME_HEAD, MORE, ORIGINS,
+                                   RECORD_SIZE, frame_length, frame_store, record_length)
 from nsqc.wire.hton cimport store_i32, store_i64
 
 cdef enum:
@@ -14,20 +14,23 @@ cdef enum:
     SAME_TIME_NS = 1000000      # messages of one frame have one time
 
 
-cdef inline bint fits(const Frames *frames, int64_t wall_ns, int64_t length) noexcept:
-    """Whether the open frame takes so many bytes more."""
-    return (frames.open.records > 0 and frames.open.payload + length <= FRAME_FULL
+cdef inline bint fits(const Frames *frames, int64_t wall_ns, int64_t length, int64_t origin) noexcept:
+    """Whether the open frame takes so many bytes more, of records and of origins."""
+    return (frames.open.records > 0 and (frames.origins.length > 0) == (origin > 0)
+            and frames.open.payload + frames.origins.length + length + origin <= FRAME_FULL
             and 0 <= wall_ns - frames.open.time_ns < SAME_TIME_NS)
 
 
-cdef int add_records(Frames *frames, GuidFactory guids, int64_t wall_ns, int64_t length, char **c_to) noexcept:
-    """Room for bytes of records in the open frame, or in a new one; -1: no memory."""
-    if fits(frames, wall_ns, length):
-        if buffer_room(&frames.out, length + FRAME_ALIGN) < 0:
+cdef int add_records(Frames *frames, GuidFactory guids, int64_t wall_ns, int64_t length, int64_t origin,
+                     char **c_to) noexcept:
+    """Room for bytes of records, and for an origin, in the open frame, or in a new one; -1: no memory."""
+    if fits(frames, wall_ns, length, origin):
+        if buffer_room(&frames.out, length + frames.origins.length + origin + FRAME_ALIGN) < 0:
             return -1
     else:
-        # Room for the delays and padding of the frame that is closed, and for the padding of the new one.
-        if buffer_room(&frames.out, frames.delays.length + FRAME_HEAD + length + 2 * FRAME_ALIGN) < 0:
+        # Room for what ends the frame that is closed, and for the origin and padding of the new one.
+        if buffer_room(&frames.out, frames.delays.length + frames.origins.length + FRAME_HEAD + length + origin
+                       + 2 * FRAME_ALIGN) < 0:
             return -1
         frames_close(frames, guids)
         frames.open_at = frames.out.length
@@ -45,7 +48,7 @@ cdef int frames_add(Frames *frames, GuidFactory guids, int64_t wall_ns, const ch
     cdef char *c_delay
     if defer_ms and buffer_room(&frames.delays, DELAY_BYTES) < 0:
         return -1
-    if add_records(frames, guids, wall_ns, RECORD_SIZE + <int64_t> size, &c_to) < 0:
+    if add_records(frames, guids, wall_ns, RECORD_SIZE + <int64_t> size, 0, &c_to) < 0:
         return -1
     store_i32(c_to, <int> size)
     memcpy(c_to + RECORD_SIZE, c_body, size)
@@ -60,22 +63,41 @@ cdef int frames_add(Frames *frames, GuidFactory guids, int64_t wall_ns, const ch
     return 0
 
 
+cdef int frames_add_dead(Frames *frames, GuidFactory guids, int64_t wall_ns, const char *c_body, uint32_t size,
+                         const char *c_origin, uint32_t origin_size) noexcept:
+    cdef char *c_to = NULL
+    cdef int64_t origin = RECORD_SIZE + <int64_t> origin_size
+    if buffer_room(&frames.origins, origin) < 0:
+        return -1
+    if add_records(frames, guids, wall_ns, RECORD_SIZE + <int64_t> size, origin, &c_to) < 0:
+        return -1
+    store_i32(c_to, <int> size)
+    memcpy(c_to + RECORD_SIZE, c_body, size)
+    c_to = frames.origins.c_data + frames.origins.length
+    store_i32(c_to, <int> origin_size)
+    memcpy(c_to + RECORD_SIZE, c_origin, origin_size)
+    frames.origins.length += origin
+    frames.open.records += 1
+    frames.records += 1
+    return 0
+
+
 cdef int frames_add_batch(Frames *frames, GuidFactory guids, int64_t wall_ns, const char *c_payload, int64_t length,
                           int64_t records) noexcept:
     cdef char *c_to = NULL
     cdef int64_t part = length, count = records, left = length
     # Heads and padding for the most frames that it can fill: two that follow each other hold more than one full one.
-    if buffer_room(&frames.out, frames.delays.length + length
+    if buffer_room(&frames.out, frames.delays.length + frames.origins.length + length
                    + (2 + 2 * length // FRAME_FULL) * (FRAME_HEAD + FRAME_ALIGN)) < 0:
         return -1
-    if not fits(frames, wall_ns, length):
+    if not fits(frames, wall_ns, length, 0):
         frames_close(frames, guids)     # a batch that needs several frames begins one
     while left:
         if left > FRAME_FULL:
             part = whole_records(c_payload, left, &count)
         else:
             part, count = left, records
-        add_records(frames, guids, wall_ns, part, &c_to)
+        add_records(frames, guids, wall_ns, part, 0, &c_to)
         memcpy(c_to, c_payload, <size_t> part)
         frames.open.records += <uint32_t> count
         frames.records += count
@@ -102,7 +124,7 @@ cdef int64_t whole_records(const char *c_payload, int64_t length, int64_t *count
 
 
 cdef void frames_close(Frames *frames, GuidFactory guids) noexcept:
-    """There is room for delays and padding: add_records() has seen to that, or does it here."""
+    """There is room for delays, origins and padding: add_records() has seen to that, or does it here."""
     cdef int64_t end
     if frames.open.records == 0:
         return
@@ -115,6 +137,13 @@ cdef void frames_close(Frames *frames, GuidFactory guids) noexcept:
         frames.open.payload += frames.delays.length
         frames.out.length += frames.delays.length
     frames.delays.length = 0
+    if frames.origins.length:
+        memcpy(frames.out.c_data + frames.out.length, frames.origins.c_data, <size_t> frames.origins.length)
+        frames.open.origins = frames.origins.length
+        frames.open.flags |= ORIGINS
+        frames.open.payload += frames.origins.length
+        frames.out.length += frames.origins.length
+        frames.origins.length = 0
     frame_store(frames.out.c_data + frames.open_at, &frames.open)
     end = frames.open_at + frame_length(frames.open.payload)
     memset(frames.out.c_data + frames.out.length, 0, <size_t> (end - frames.out.length))
@@ -125,4 +154,5 @@ cdef void frames_close(Frames *frames, GuidFactory guids) noexcept:
 cdef void frames_free(Frames *frames) noexcept nogil:
     buffer_free(&frames.out)
     buffer_free(&frames.delays)
+    buffer_free(&frames.origins)
     memset(frames, 0, sizeof(Frames))

@@ -7,12 +7,13 @@ from libc.string cimport memcpy
 
 from nsqc.store.guid cimport guid_after, guid_write
 from nsqc.store.log.buffer cimport buffer_room
-from nsqc.store.log.frame cimport RECORD_SIZE, Frame
+from nsqc.store.log.frame cimport RECORD_SIZE, Frame, frame_origin, record_length
 from nsqc.wire.gojson cimport utf8_bytes
 from nsqc.wire.hton cimport load_i32
 
 cdef enum:
-    LINE_BYTES = 160            # of a line without its body, at most
+    LINE_BYTES = 160            # of a line without its origin and its body, at most
+    ORIGIN_KEY = 10             # bytes of ,"origin":
 
 cdef uint64_t HIGH_BITS = 0x8080808080808080
 cdef uint64_t ONES = 0x0101010101010101
@@ -29,21 +30,29 @@ cdef int head_of_line(char *c_to, const Frame *frame, int64_t index, bint is_tex
                     <const char *> b"body" if is_text else <const char *> b"body_base64")
 
 
-cdef int64_t line_bytes(const Frame *frame, const char *c_record, int64_t index) noexcept nogil:
+cdef inline int64_t origin_bytes(const char *c_origin) noexcept nogil:
+    """Of the field of an origin, which may be NULL, with its comma and key."""
+    return ORIGIN_KEY + record_length(c_origin) - RECORD_SIZE if c_origin is not NULL else 0
+
+
+cdef int64_t line_bytes(const char *c_frame, const Frame *frame, const char *c_record, int64_t index) noexcept nogil:
     cdef char[LINE_BYTES] head
     cdef int64_t length = <int64_t> <uint32_t> load_i32(c_record)
     cdef int64_t body = escaped_bytes(<const unsigned char *> c_record + RECORD_SIZE, length)
+    cdef int64_t origin = origin_bytes(frame_origin(c_frame, frame, index))
     if body < 0:
-        return head_of_line(head, frame, index, False) + (length + 2) // 3 * 4 + 3
-    return head_of_line(head, frame, index, True) + body + 3
+        return origin + head_of_line(head, frame, index, False) + (length + 2) // 3 * 4 + 3
+    return origin + head_of_line(head, frame, index, True) + body + 3
 
 
-cdef int put_line(Buffer *text, const Frame *frame, const char *c_record, int64_t index) noexcept nogil:
+cdef int put_line(Buffer *text, const char *c_frame, const Frame *frame, const char *c_record,
+                  int64_t index) noexcept nogil:
     cdef int64_t length = <int64_t> <uint32_t> load_i32(c_record)
     cdef const char *c_body = c_record + RECORD_SIZE
+    cdef const char *c_origin = frame_origin(c_frame, frame, index)
     cdef int64_t body = escaped_bytes(<const unsigned char *> c_body, length)
     cdef char *c_to
-    if buffer_room(text, LINE_BYTES + (body if body >= 0 else (length + 2) // 3 * 4)) < 0:
+    if buffer_room(text, LINE_BYTES + origin_bytes(c_origin) + (body if body >= 0 else (length + 2) // 3 * 4)) < 0:
         return ENOMEM
     c_to = text.c_data + text.length
     c_to += head_of_line(c_to, frame, index, body >= 0)
@@ -54,8 +63,14 @@ cdef int put_line(Buffer *text, const Frame *frame, const char *c_record, int64_
         c_to += body
     else:
         c_to = put_escaped(c_to, c_body, length)
-    memcpy(c_to, b"\"}\n", 3)
-    text.length = c_to + 3 - text.c_data
+    c_to[0] = c'"'
+    c_to += 1
+    if c_origin is not NULL:
+        memcpy(c_to, b",\"origin\":", ORIGIN_KEY)
+        memcpy(c_to + ORIGIN_KEY, c_origin + RECORD_SIZE, <size_t> (record_length(c_origin) - RECORD_SIZE))
+        c_to += origin_bytes(c_origin)
+    memcpy(c_to, b"}\n", 2)
+    text.length = c_to + 2 - text.c_data
     return 0
 
 

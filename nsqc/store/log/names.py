@@ -16,6 +16,8 @@ TEMPORARY = re.compile(r"(next|manifest|cursors)\.tmp")
 # An empty file in the data path: a topic has left its log, and the numbering of its next one continues here.
 LEFT = re.compile(r"([^~]+)\.log\.next\.([0-9]{20})")
 FRAMES_AT = 4096  # where the frames of a segment begin: see segmenthead.pxd
+# In the journal, for dead letters that were redriven or dropped: no channel can have this name.
+SETTLED = b"(settled)"
 # Of an offset that a segment may begin with. Publishes are refused before offsets come to it.
 MOST_OFFSET = 2**62
 

@@ -10,7 +10,7 @@ import os
 
 from nsqc.store.disk.segment cimport HEAD_BYTES
 from nsqc.store.disk.syscalls cimport io_read
-from nsqc.store.log.frame cimport DELAY_BYTES, RECORD_SIZE
+from nsqc.store.log.frame cimport RECORD_SIZE, frame_records
 from nsqc.store.log.index cimport Index, index_free, index_read
 from nsqc.store.log.recovery import LogError
 from nsqc.store.log.segmenthead cimport COPY_AT, FRAMES_AT, HEAD_SOUND, SegmentHead, head_load
@@ -57,8 +57,7 @@ def read_frames(str path not None, segment):
 
 cdef inline int64_t queue_bytes(const Walk *walk) noexcept nogil:
     """Of the records of a frame."""
-    return (walk.frame.payload - <int64_t> walk.frame.delays * DELAY_BYTES
-            + <int64_t> walk.frame.records * (HEAD_BYTES - RECORD_SIZE))
+    return frame_records(&walk.frame) + <int64_t> walk.frame.records * (HEAD_BYTES - RECORD_SIZE)
 
 
 def read_head(str path not None):

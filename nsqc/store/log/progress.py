@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from nsqc.store.log.journalfile import read_journal
+from nsqc.store.log.names import SETTLED
 
 Ranges = list[tuple[int, int]]  # first, end; in order
 
@@ -55,7 +56,7 @@ class TopicProgress(NamedTuple):
     @property
     def named(self) -> dict[str, Progress]:
         """The channels by name."""
-        return {channel.name: channel for channel in self.channels if channel.name}
+        return {channel.name: channel for channel in self.channels if channel.name and channel.name != SETTLED.decode()}
 
 
 def read_progress(folder: str) -> TopicProgress:

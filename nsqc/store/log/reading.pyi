@@ -31,6 +31,9 @@ def records(fd: int, segment: Bounds, offset: int, position: int, end: int, most
     the records.
     """
 
+def origins(fd: int, segment: Bounds, offset: int, position: int, end: int) -> dict[int, bytes]:
+    """The origins of dead letters from an offset to before another, by offset: JSON objects. Raises OSError."""
+
 def first_at(fd: int, segment: Bounds, time_ns: int) -> int:
     """The first offset with this publish time or a later one; the end of the segment if there is none. Raises
     OSError."""

@@ -13,7 +13,7 @@ from libc.string cimport memcpy, memset
 from nsqc.store.disk.segment cimport HEAD_BYTES, RECORD_ATTEMPTS_AT, RECORD_ID_AT, RECORD_TIMESTAMP_AT
 from nsqc.store.guid cimport guid_after, guid_write
 from nsqc.store.log.buffer cimport Buffer, buffer_free, buffer_room
-from nsqc.store.log.frame cimport RECORD_SIZE, Frame, record_length
+from nsqc.store.log.frame cimport RECORD_SIZE, Frame, frame_origin, record_length
 from nsqc.store.log.index cimport Index, IndexEntry, index_before, index_free, index_read
 from nsqc.store.log.jsonlines cimport line_bytes, put_line
 from nsqc.store.log.read cimport Spot, position_of, spot_find
@@ -28,7 +28,8 @@ cdef enum:
     HOP_BYTES = 4096            # of a read that wants a head
     READ_BYTES = 262144
 
-ctypedef int (*PutRecord)(Buffer *text, const Frame *frame, const char *c_record, int64_t index) noexcept nogil
+ctypedef int (*PutRecord)(Buffer *text, const char *c_frame, const Frame *frame, const char *c_record,
+                          int64_t index) noexcept nogil
 
 cdef struct Bounds:             # of a segment
     int64_t first, end, position
@@ -132,7 +133,7 @@ cdef int64_t measure(Walk *walk, Span *found, int64_t end, int64_t *left) noexce
         if at > found.first and record_length(c_record) > left[0]:
             left[0] = 0
             break
-        found.lines += line_bytes(&spot.frame, c_record, spot.index)
+        found.lines += line_bytes(c_data, &spot.frame, c_record, spot.index)
         left[0] -= record_length(c_record)
         at += 1
     return at
@@ -174,7 +175,7 @@ cdef int put_records(Walk *walk, int64_t *offset, int64_t *position, int64_t end
         position[0] = walk.position
         while offset[0] < min(end, following) and (text.length < most_bytes or text.length == 0):
             c_record = spot_find(&spot, walk_data(walk), offset[0])
-            answer = put(text, &spot.frame, c_record, spot.index)
+            answer = put(text, walk_data(walk), &spot.frame, c_record, spot.index)
             if answer:
                 return -answer
             offset[0] += 1
@@ -185,7 +186,35 @@ cdef int put_records(Walk *walk, int64_t *offset, int64_t *position, int64_t end
     return min(answer, 0)
 
 
-cdef int put_record(Buffer *text, const Frame *frame, const char *c_record, int64_t index) noexcept nogil:
+def origins(int fd, segment, int64_t offset, int64_t position, int64_t end):
+    """See the .pyi."""
+    cdef Bounds bounds = bounds_of(segment)
+    cdef const char *c_origin
+    cdef dict found = {}
+    cdef Walk walk
+    cdef int answer
+    cdef int64_t at
+    with nogil:
+        answer = go_to(&walk, fd, &bounds, offset, position)
+    try:
+        while answer == 1 and walk.frame.first < end:
+            at = max(offset, walk.frame.first)
+            c_origin = frame_origin(walk_data(&walk), &walk.frame, at - walk.frame.first)
+            while c_origin is not NULL and at < min(end, walk.frame.first + walk.frame.records):
+                found[at] = c_origin[RECORD_SIZE:record_length(c_origin)]
+                c_origin += record_length(c_origin)
+                at += 1
+            with nogil:
+                answer = walk_next(&walk)
+    finally:
+        walk_free(&walk)
+    if answer < 0:
+        raise_error(-answer)
+    return found
+
+
+cdef int put_record(Buffer *text, const char *c_frame, const Frame *frame, const char *c_record,
+                    int64_t index) noexcept nogil:
     """As files of disk queues have it. 0 or ENOMEM."""
     cdef int64_t size = record_length(c_record) - RECORD_SIZE
     cdef char *c_to

@@ -4,7 +4,7 @@ from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 from libc.string cimport memset
 
 from nsqc.store.log.buffer cimport buffer_room
-from nsqc.store.log.frame cimport DELAY_BYTES, FRAME_HEAD, MORE, Frame
+from nsqc.store.log.frame cimport DELAY_BYTES, MORE, Frame, frame_delays
 from nsqc.store.log.index cimport index_note
 from nsqc.store.log.segmenthead cimport FRAMES_AT
 from nsqc.store.log.walk cimport Walk, walk_data, walk_free, walk_next, walk_open
@@ -60,7 +60,7 @@ cdef int walk_over(int fd, const SegmentHead *head, int64_t size, int64_t durabl
 
 cdef int64_t keep_delays(const char *c_frame, const Frame *frame, int64_t now_ns, Buffer *delays) noexcept nogil:
     """Keeps those that are ahead; the latest due time. Without memory they are delivered too early."""
-    cdef const char *c_delay = c_frame + FRAME_HEAD + frame.payload - <int64_t> frame.delays * DELAY_BYTES
+    cdef const char *c_delay = frame_delays(c_frame, frame)
     cdef int64_t latest = 0, due_ns
     cdef uint32_t _index
     for _index in range(frame.delays):

@@ -13,7 +13,7 @@ from nsqc.store.guid cimport GuidFactory
 from nsqc.store.log.append cimport AppendJob
 from nsqc.store.log.buffer cimport Buffer, buffer_free
 from nsqc.store.log.delays cimport delays_drop_due, delays_from, delays_of
-from nsqc.store.log.frames cimport frames_add, frames_add_batch, frames_free
+from nsqc.store.log.frames cimport frames_add, frames_add_batch, frames_add_dead, frames_free
 from nsqc.store.log.index cimport index_find
 from nsqc.store.log.logstate cimport file_path, next_appended, wake_readers
 from nsqc.store.log.losses cimport damage_found, losses_forgotten
@@ -62,6 +62,16 @@ cdef class TopicLog(LogState):
         self._use_spare()
         before = self.frames.out.length
         if frames_add(&self.frames, self.guids, wall_ns, c_body, size, defer_ms) < 0:
+            return -1
+        self._collected(before)
+        return 0
+
+    cdef int append_dead(self, int64_t wall_ns, const char *c_body, uint32_t size, const char *c_origin,
+                         uint32_t origin_size) noexcept:
+        cdef int64_t before
+        self._use_spare()
+        before = self.frames.out.length
+        if frames_add_dead(&self.frames, self.guids, wall_ns, c_body, size, c_origin, origin_size) < 0:
             return -1
         self._collected(before)
         return 0

@@ -12,7 +12,7 @@ from nsqc.store.disk.syscalls cimport io_write_ready
 from nsqc.store.log.append cimport Piece, append_close, append_free, run_append
 from nsqc.store.log.buffer cimport Buffer, buffer_free
 from nsqc.store.log.delays cimport delays_add
-from nsqc.store.log.frame cimport DELAY_BYTES, RECORD_SIZE, Frame, frame_load
+from nsqc.store.log.frame cimport RECORD_SIZE, Frame, frame_load, frame_records
 from nsqc.store.log.frames cimport frames_close, frames_free
 from nsqc.store.log.index cimport index_note
 from nsqc.store.log.logstate cimport next_appended, wake_readers
@@ -127,7 +127,7 @@ cdef int64_t bodies_of(const Buffer *out) noexcept:
     cdef Frame frame
     while at < out.length:
         frame_load(out.c_data + at, &frame)
-        found += frame.payload - frame.records * RECORD_SIZE - frame.delays * DELAY_BYTES
+        found += frame_records(&frame) - frame.records * RECORD_SIZE
         at += frame.length
     return found
 

@@ -121,8 +121,10 @@ class Model:
                     for name, number in (("in", rates.coming), ("out", rates.going), ("depth", channel.depth),
                                          ("in flight", channel.in_flight_count), ("deferred", channel.deferred_count),
                                          ("requeued", rates.requeued), ("timed out", rates.timed_out),
-                                         ("clients", channel.client_count or len(channel.clients or ()))):
+                                         ("clients", channel.client_count or len(channel.clients or ())),
+                                         ("dead", channel.dead_letter_count)):
                         add(row, name, number)
+                    row["rules"] = " ".join(f"{rule}={value}" for rule, value in (channel.rules or {}).items())
                     paused[key] = paused.get(key, False) or channel.paused
         return [Row(key, {**row, "oldest": self.age(key)}, self.history(key), paused[key]) for key, row in sums.items()]
 

@@ -37,6 +37,8 @@ class Channel(Struct):
     client_count: int = 0
     clients: list[Client] | None = None
     paused: bool = False
+    dead_letter_count: int = 0
+    rules: dict[str, str | int | float | bool] | None = None
 
 
 class Topic(Struct):

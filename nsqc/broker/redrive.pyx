@@ -1,0 +1,133 @@
+"""Messages that go to one channel of a topic and to no other. See the .pyi."""
+
+cimport cython
+from libc.errno cimport ENOMEM, ENOSPC, ESHUTDOWN
+from libc.stdint cimport int64_t, uint32_t
+
+from nsqc.broker.broker cimport Broker
+from nsqc.broker.channel cimport Channel
+from nsqc.broker.topic cimport Topic
+from nsqc.store.backlog cimport PUT_DISK, PUT_DROPPED, PUT_MEMORY, PUT_NO_MEMORY
+from nsqc.store.delivery cimport Delivery, delivery_free, delivery_new, delivery_reserve
+from nsqc.store.fifo cimport Entry
+from nsqc.store.heap cimport Heap, heap_first, heap_push, heap_remove, heap_reserve
+from nsqc.store.message cimport Message, message_new, message_ref, message_unref
+from nsqc.store.slices cimport Trash
+
+from nsqc.broker.topic import DRAINING, NO_SPACE, PENDING
+
+
+cdef object prepare(Broker broker, Topic topic, Channel channel):
+    """Why the channel accepts nothing, as put_again(); None: it does."""
+    if broker.draining or broker.closing:
+        return DRAINING
+    if topic.exiting or channel.exiting:
+        return ESHUTDOWN
+    if broker.space.low:
+        return NO_SPACE
+    if channel.backlog.disk is None and not channel.ephemeral:
+        # A channel of a log has no files of its own until something is for it alone.
+        channel.backlog.attach(broker.disks.open(f"{topic.name.decode()}:{channel.name.decode()}"))
+        topic.set_disks()
+    broker.clock.refresh()
+    return None
+
+
+cdef int put(Topic topic, Channel channel, const char *c_body, uint32_t size) noexcept:
+    """PutResult. Where the channel has files it goes there: memory would not survive a kill, and it leaves a place that
+    does."""
+    cdef char c_id[16]
+    cdef Message *message
+    cdef int result
+    topic.guids.next(topic.clock.wall, c_id)
+    message = message_new(c_id, topic.clock.wall, c_body, size)
+    if message is NULL:
+        return PUT_NO_MEMORY
+    result = channel.put_copy(message, 0, 0)
+    if result == PUT_NO_MEMORY:
+        message_unref(message)
+    elif result != PUT_DROPPED:
+        channel.redriven_count += 1
+    return result
+
+
+cdef object outcome(int result):
+    if result == PUT_NO_MEMORY:
+        return ENOMEM
+    if result == PUT_DROPPED:
+        return ENOSPC       # an ephemeral channel is full
+    return PENDING if result == PUT_DISK else 0
+
+
+def put_again(Broker broker not None, Topic topic not None, Channel channel not None, bytes body not None):
+    """See the .pyi."""
+    refused = prepare(broker, topic, channel)
+    return outcome(put(topic, channel, body, <uint32_t> len(body))) if refused is None else refused
+
+
+@cython.final
+cdef class Taken:
+    """Messages on their way from one channel to another one."""
+
+    def __init__(self, Channel source not None):
+        self.source = source
+
+    def __dealloc__(self):
+        cdef Trash trash = Trash.new(None)
+        trash.take_heap(0, &self.heap)
+
+    def move(self, Broker broker not None, Topic topic not None, Channel channel not None, int64_t most):
+        """See the .pyi."""
+        cdef int result = PUT_MEMORY
+        cdef Delivery *delivery
+        cdef Entry entry
+        cdef int64_t count = 0
+        refused = prepare(broker, topic, channel)
+        if refused is not None:
+            return 0, refused
+        broker.slicer.begin(broker.clock.monotonic)
+        while count < most and not topic.commit.is_full():
+            if not (heap_reserve(&self.heap) and delivery_reserve()):
+                result = PUT_NO_MEMORY
+                break
+            if not self.source.backlog.pop(&entry):
+                break
+            delivery = delivery_new(entry.message, entry.attempts)
+            delivery.place = self.source.backlog.place
+            delivery.deadline_ns = entry.message.timestamp_ns
+            heap_push(&self.heap, delivery)
+            result = put(topic, channel, entry.message.body, entry.message.size)
+            if result == PUT_NO_MEMORY or result == PUT_DROPPED:
+                give_back(self.source, &self.heap, delivery)
+                break
+            count += 1
+            if broker.slicer.over():
+                break
+        return count, outcome(result)
+
+    def finish(self):
+        """See the .pyi."""
+        cdef Delivery *delivery
+        while self.heap.count and not self.source.exiting:      # a deleted one's are freed with this
+            delivery = heap_first(&self.heap)
+            heap_remove(&self.heap, delivery)
+            self.source.backlog.done(delivery.place)
+            delivery_free(delivery)
+
+    def give_back(self):
+        """See the .pyi."""
+        while self.heap.count and not self.source.exiting and give_back(self.source, &self.heap,
+                                                                        heap_first(&self.heap)):
+            pass
+        self.finish()       # without memory for it: they are where they went
+
+
+cdef bint give_back(Channel source, Heap *heap, Delivery *delivery) noexcept:
+    """False: no memory; it stays in the heap."""
+    message_ref(delivery.message)
+    if source.backlog.put(delivery.message, delivery.attempts, 0, True, delivery.place) == PUT_NO_MEMORY:
+        message_unref(delivery.message)
+        return False
+    heap_remove(heap, delivery)
+    delivery_free(delivery)
+    return True

@@ -1,0 +1,236 @@
+"""GET /dead, /dead/list and /dead/show, POST /dead/redrive and /dead/drop: dead letters, and what becomes of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from nsqc.broker.settled import waiting
+from nsqc.broker.stats import Slice
+from nsqc.httpd import moving
+from nsqc.httpd.app import App
+from nsqc.httpd.letters import Filter, Letter, Scan
+from nsqc.httpd.peeked import FORMS, Bodies
+from nsqc.httpd.positions import invalid, log_of, named, number_of
+from nsqc.httpd.reply import ApiError
+from nsqc.httpd.request import Request, read_arguments, read_whole
+from nsqc.wire.names import is_valid_name
+
+if TYPE_CHECKING:
+    from nsqc.broker.topic import Topic
+
+Json = dict[str, Any]           # Any: JSON
+_SUFFIX = b".dead"              # of the default dead-letter topic: see nsqc.options.channel_keys
+_DEFAULT_LIMIT, _MAX_LIMIT = 1000, 10_000
+_DEFAULT_SHOWN, _MAX_SHOWN = 10, 1000
+_DEFAULT_BYTES, _MAX_BYTES = 64 * 1024, 1024 * 1024
+_SHOWN_BYTES = 256 * 1024       # of bodies in one answer, unless the first is larger
+_MOST_READS = 64                # of the log, for one call
+_FLAGS = {b"true": True, b"false": False}
+
+
+class _DeadTopic(Struct, frozen=True, gc=False):
+    """A dead-letter topic. waiting: messages that wait to be redriven or dropped; in memory, those of its channels."""
+
+    topic: str
+    storage: str
+    waiting: int
+    channels: list[str]     # that it is the dead-letter topic of, as TOPIC/CHANNEL
+
+
+class _Group(Struct):
+    """Letters of one channel that died for the same reason; origin is None for messages that are no dead letters."""
+
+    origin: str | None
+    reason: str | None
+    count: int
+    oldest: int | None      # first publish time of the oldest, ns since 1970
+
+
+class _Shown(Struct, frozen=True, omit_defaults=True):
+    offset: int
+    id: str
+    timestamp: int
+    size: int
+    origin: Raw | None
+    body: str | UnsetType = UNSET
+    body_json: Raw | UnsetType = UNSET
+    body_base64: str | UnsetType = UNSET
+    truncated: bool = False
+
+
+class Query(NamedTuple):
+    """What a call is about."""
+
+    letters: Filter
+    offset: int         # where it begins
+    limit: int          # messages
+    dry_run: bool
+
+    @staticmethod
+    def of(arguments: dict[bytes, bytes], default: int, most: int) -> Query:
+        """The arguments, checked."""
+        topic, channel = _origin(arguments, b"origin")
+        dry_run = _FLAGS.get(arguments.get(b"dry_run", b"false"))
+        if dry_run is None:
+            raise invalid(b"dry_run")
+        return Query(Filter(topic, channel, arguments.get(b"reason", b"").decode("latin-1"),
+                            arguments.get(b"id", b"").decode("latin-1")),
+                     number_of(arguments, b"from", 0), number_of(arguments, b"limit", default, 1, most), dry_run)
+
+
+def _origin(arguments: dict[bytes, bytes], key: bytes) -> tuple[str, str]:
+    """TOPIC or TOPIC/CHANNEL; empty: nothing was said."""
+    topic, slash, channel = arguments.get(key, b"").partition(b"/")
+    if (topic or slash) and not (is_valid_name(topic) and (not slash or is_valid_name(channel))):
+        raise invalid(key)
+    return topic.decode(), channel.decode()
+
+
+# ---------------------------------------------------------------------- GET /dead
+
+async def topics(app: App, request: Request) -> dict[str, list[_DeadTopic]]:
+    """The dead-letter topics of this node: those that rules of its channels name, and those with the usual name."""
+    part = Slice()
+    sources: dict[bytes, list[str]] = {}
+    for topic in list(app.broker.topics.values()):
+        if topic.name.endswith(_SUFFIX):
+            sources.setdefault(topic.name, [])
+        for channel in list(topic.channels.values()):
+            if channel.rule is not None and channel.rule.max_attempts and channel.dead_letter:
+                sources.setdefault(channel.dead_letter, []).append(f"{topic.name.decode()}/{channel.name.decode()}")
+        if part.over():
+            await asyncio.sleep(0)
+            part.renew()
+    found = []
+    for name in sorted(sources):
+        dead = app.broker.topic(name)
+        if dead is not None and not dead.exiting:
+            found.append(_DeadTopic(name.decode(), "memory" if dead.log is None else "log", _count(dead),
+                                    sorted(sources[name])))
+        if part.over():
+            await asyncio.sleep(0)
+            part.renew()
+    return {"topics": found}
+
+
+def _count(topic: Topic) -> int:
+    if topic.log is not None:
+        return waiting(topic)
+    return topic.depth + sum(channel.depth for channel in topic.channels.values())
+
+
+# ---------------------------------------------------------------------- GET /dead/list, /dead/show
+
+def groups(app: App, request: Request) -> Awaitable[Json]:
+    """How many letters wait, by the channel that they come from and the reason: those of one part of the log."""
+    topic, query = _asked(app, read_arguments(app.log, request), _MAX_LIMIT, 2**62)
+    return _groups(app, topic, query)
+
+
+async def _groups(app: App, topic: Topic, query: Query) -> Json:
+    scan, found = Scan(app, topic, query.offset), dict[tuple[str | None, str | None], _Group]()
+    for _ in range(_MOST_READS):
+        letters = await scan.some()
+        if letters is None:
+            break
+        for letter in filter(query.letters.fits, letters):
+            origin = letter.origin
+            key = (None, None) if origin is None else (f"{origin.topic}/{origin.channel}", origin.reason)
+            group = found.setdefault(key, _Group(key[0], key[1], 0, None))
+            group.count += 1
+            if origin is not None:
+                group.oldest = min(group.oldest or origin.timestamp, origin.timestamp)
+    return {"topic": topic.name.decode(), "waiting": waiting(topic), "groups": list(found.values()),
+            "next": scan.following}
+
+
+def show(app: App, request: Request) -> Awaitable[Json]:
+    """Letters with their bodies, a page at a time."""
+    arguments = read_arguments(app.log, request)
+    topic, query = _asked(app, arguments, _DEFAULT_SHOWN, _MAX_SHOWN)
+    form = arguments.get(b"body", b"text").decode("latin-1")
+    if form not in FORMS:
+        raise invalid(b"body")
+    most = number_of(arguments, b"max_bytes", _DEFAULT_BYTES, 0, _MAX_BYTES)
+    return _show(app, topic, query, Bodies(form, most), most)
+
+
+async def _show(app: App, topic: Topic, query: Query, bodies: Bodies, most: int) -> Json:
+    scan, found, room = Scan(app, topic, query.offset), list[_Shown](), _SHOWN_BYTES
+    for _ in range(_MOST_READS):
+        letters = await scan.some()
+        if letters is None:
+            break
+        for letter in filter(query.letters.fits, letters):
+            if len(found) == query.limit or (found and room < min(len(letter.body), most)):
+                scan.back_to(letter.offset)
+                break
+            room -= min(len(letter.body), most)
+            found.append(_shown(letter, bodies, most))
+        else:
+            continue
+        break
+    return {"topic": topic.name.decode(), "messages": found, "next": scan.following}
+
+
+def _shown(letter: Letter, bodies: Bodies, most: int) -> _Shown:
+    cut = len(letter.body) > most
+    body: Json = bodies.show(letter.body[:most], cut)
+    return _Shown(letter.offset, letter.id, letter.timestamp, len(letter.body),
+                  None if letter.raw is None else Raw(letter.raw), truncated=cut and bool(body), **body)
+
+
+def _asked(app: App, arguments: dict[bytes, bytes], default: int, most: int) -> tuple[Topic, Query]:
+    topic = named(app, arguments)
+    query = Query.of(arguments, default, most)
+    log_of(topic)
+    return topic, query
+
+
+# ---------------------------------------------------------------------- POST /dead/redrive, /dead/drop
+
+def redrive(app: App, request: Request) -> Awaitable[Json]:
+    """Moves letters back to the channels that they come from, and to no other channel of their topics."""
+    arguments = read_whole(app.log, request)
+    topic, query = named(app, arguments), Query.of(arguments, _DEFAULT_LIMIT, _MAX_LIMIT)
+    target = _origin(arguments, b"to")
+    if target[0] and not target[1]:
+        raise invalid(b"to")
+    if topic.log is None and not topic.exiting:
+        return _redrive_memory(app, topic, query, target, arguments)
+    if b"source" in arguments:
+        raise ApiError(400, f"INVALID_ARG_SOURCE - {topic.name.decode()} is kept in a log: its letters wait in no "
+                       "channel")
+    log_of(topic)
+    return moving.redrive(app, topic, query, target, _MOST_READS)
+
+
+def _redrive_memory(app: App, topic: Topic, query: Query, target: tuple[str, str],
+                    arguments: dict[bytes, bytes]) -> Awaitable[Json]:
+    name, source = topic.name.decode(), arguments.get(b"source", b"")
+    if not target[0] or not source:
+        raise ApiError(400, f"MISSING_ARG_{'TO' if source else 'SOURCE'} - {name} is kept in memory, so its messages "
+                       "have no origin: name the channel of it that they wait in (source) and the channel that they go "
+                       "to (to=TOPIC/CHANNEL)")
+    if query.letters != Filter() or query.offset:
+        raise ApiError(400, f"NO_LOG - {name} is kept in memory: its messages can be redriven in their order only, "
+                       "without origin, reason, id and from")
+    channel = topic.channel(source)
+    if channel is None:
+        raise ApiError(404, "CHANNEL_NOT_FOUND")
+    return moving.redrive_memory(app, topic, channel, query, target)
+
+
+def drop(app: App, request: Request) -> Awaitable[Json]:
+    """Settles letters without delivering them again."""
+    arguments = read_whole(app.log, request)
+    topic, query = named(app, arguments), Query.of(arguments, _DEFAULT_LIMIT, _MAX_LIMIT)
+    if topic.log is None and not topic.exiting:
+        raise ApiError(400, f"NO_LOG - {topic.name.decode()} is kept in memory: /channel/empty and /topic/empty drop "
+                       "its messages")
+    log_of(topic)
+    return moving.drop(app, topic, query, _MOST_READS)

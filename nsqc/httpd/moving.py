@@ -1,0 +1,190 @@
+"""Dead letters on their way out of their topic: back to a channel, or dropped.
+
+A letter is settled once its copy in the channel is on disk. So a kill leaves it in one of them, or in both: never in
+none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from nsqc.broker.redrive import Taken, put_again
+from nsqc.broker.settled import settle
+from nsqc.broker.stats import Slice
+from nsqc.broker.topic import PENDING
+from nsqc.httpd.letters import Letter, Scan
+from nsqc.httpd.positions import log_of
+from nsqc.httpd.publish import topic_refusal
+from nsqc.httpd.reply import ApiError
+
+if TYPE_CHECKING:
+    from nsqc.broker.channel import Channel
+    from nsqc.broker.topic import Topic
+    from nsqc.httpd.app import App
+    from nsqc.httpd.dead import Query
+
+Json = dict[str, Any]       # Any: JSON
+_READ_AGAIN_S, _PATIENCE_S = 0.01, 5.0      # for messages that a thread reads from the disk
+NO_ORIGIN = "it has no origin; name a channel (to=TOPIC/CHANNEL)"
+NO_CHANNEL = "the channel does not exist; create it, or name another one (to=TOPIC/CHANNEL)"
+
+
+class _Moved:
+    """What a call has done so far."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.skipped: dict[tuple[str | None, str], int] = {}
+
+    def skip(self, origin: str | None, reason: str) -> None:
+        """One letter stays where it is."""
+        self.skipped[origin, reason] = self.skipped.get((origin, reason), 0) + 1
+
+    def answer(self, topic: Topic, query: Query, scan: Scan, word: str) -> Json:
+        """For the client."""
+        return {"topic": topic.name.decode(), "dry_run": query.dry_run, word: self.count,
+                "skipped": [{"origin": origin, "reason": reason, "count": count}
+                            for (origin, reason), count in self.skipped.items()], "next": scan.following}
+
+
+# ---------------------------------------------------------------------- of a log
+
+async def redrive(app: App, topic: Topic, query: Query, target: tuple[str, str], reads: int) -> Json:
+    """Redrives letters that wait, each to its own channel, or all to one."""
+    moved, scan = _Moved(), Scan(app, topic, query.offset)
+    async with app.redrives:
+        for _ in range(reads):
+            letters = await _next(scan, query, moved.count)
+            if letters is None:
+                break
+            await _put_all(app, topic, letters, target, query, moved)
+            if moved.count == query.limit:
+                break
+    return moved.answer(topic, query, scan, "redriven")
+
+
+async def _next(scan: Scan, query: Query, done: int) -> list[Letter] | None:
+    """The next letters that are meant, as many as the limit leaves; None: that was all."""
+    letters = await scan.some()
+    if letters is None:
+        return None
+    wanted = list(filter(query.letters.fits, letters))
+    left = query.limit - done
+    if len(wanted) > left:
+        scan.back_to(wanted[left].offset)
+    return wanted[:left]
+
+
+async def _put_all(app: App, topic: Topic, letters: list[Letter], target: tuple[str, str], query: Query,
+                   moved: _Moved) -> None:
+    """Puts letters into their channels, and settles them once they are on disk there. Raises ApiError."""
+    part, writes, settled, failure = Slice(), _Writes(), list[int](), ""
+    for letter in letters:
+        origin = letter.origin
+        to = target if target[0] or origin is None else (origin.topic, origin.channel)
+        label = f"{to[0]}/{to[1]}" if to[0] else None
+        found = app.broker.topic(to[0].encode())
+        channel = None if found is None else found.channel(to[1].encode())
+        if found is None or channel is None:
+            moved.skip(label, NO_CHANNEL if label else NO_ORIGIN)
+            continue
+        if not query.dry_run:
+            result = put_again(app.broker, found, channel, letter.body)
+            if result > 0:
+                failure = f"{label}: {topic_refusal(result, found)}"
+                break
+            if result == PENDING:
+                writes.topics[found.name] = found
+            settled.append(letter.offset)
+        moved.count += 1
+        if part.over():
+            writes.begin()
+            await asyncio.sleep(0)
+            part.renew()
+    if await writes.failed():
+        raise ApiError(503, f"FAILED - channels could not be written, and may deliver up to {len(settled)} of these "
+                       "letters, which stay in the dead-letter topic as well")
+    await _settle(app, topic, settled)
+    if failure:
+        raise ApiError(503, f"{failure} - {moved.count} letters were redriven before")
+
+
+class _Writes:
+    """Commits to wait for."""
+
+    def __init__(self) -> None:
+        self.topics: dict[bytes, Topic] = {}    # with something that was put in this loop iteration
+        self._under_way: list[asyncio.Future[int]] = []
+
+    def begin(self) -> None:
+        """Has to be called in the iteration in which something was put: a commit does not wait."""
+        self._under_way += map(_written, self.topics.values())
+        self.topics.clear()
+
+    async def failed(self) -> bool:
+        """Whether one of them has failed, once all have ended."""
+        self.begin()
+        return any(await asyncio.gather(*self._under_way))
+
+
+async def _settle(app: App, topic: Topic, offsets: list[int]) -> None:
+    log_of(topic)
+    if offsets:
+        settle(topic, offsets)
+        await app.broker.recorded(topic)
+
+
+def _written(topic: Topic) -> asyncio.Future[int]:
+    """0 or errno, once what was just put is written."""
+    written: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    topic.when_written(written.set_result)
+    return written
+
+
+async def drop(app: App, topic: Topic, query: Query, reads: int) -> Json:
+    """Settles letters that wait."""
+    moved, scan = _Moved(), Scan(app, topic, query.offset)
+    async with app.redrives:
+        for _ in range(reads):
+            letters = await _next(scan, query, moved.count)
+            if letters is None:
+                break
+            if not query.dry_run:
+                await _settle(app, topic, [letter.offset for letter in letters])
+            moved.count += len(letters)
+            if moved.count == query.limit:
+                break
+    return moved.answer(topic, query, scan, "dropped")
+
+
+# ---------------------------------------------------------------------- in memory
+
+async def redrive_memory(app: App, topic: Topic, source: Channel, query: Query, target: tuple[str, str]) -> Json:
+    """Moves messages that wait in a channel of a dead-letter topic in memory to one channel."""
+    found = app.broker.topic(target[0].encode())
+    channel = None if found is None else found.channel(target[1].encode())
+    if found is None or channel is None:
+        raise ApiError(404, "TOPIC_NOT_FOUND" if found is None else "CHANNEL_NOT_FOUND")
+    if channel is source:
+        raise ApiError(400, "INVALID_ARG_TO - that is the channel that they wait in")
+    moved, idle = min(query.limit, source.depth) if query.dry_run else 0, 0.0
+    async with app.redrives:
+        while not query.dry_run and moved < query.limit and not source.exiting:
+            taken = Taken(source)
+            count, result = taken.move(app.broker, found, channel, query.limit - moved)
+            error = await _written(found) if count and not channel.ephemeral else 0
+            if error:
+                taken.give_back()
+                raise ApiError(503, f"FAILED - {target[0]}/{target[1]} could not be written, and may deliver up to "
+                               f"{count} messages that are still in {topic.name.decode()} as well")
+            taken.finish()
+            moved += count
+            if result > 0:
+                raise ApiError(503, f"{topic_refusal(result, found)} - {moved} messages were redriven before")
+            idle = 0.0 if count else idle + _READ_AGAIN_S
+            if not count and (source.depth == 0 or idle > _PATIENCE_S):
+                break       # none waits, or the disk does not give it
+            await asyncio.sleep(0 if count else _READ_AGAIN_S)
+    return {"topic": topic.name.decode(), "dry_run": query.dry_run, "redriven": moved, "skipped": [],
+            "next": 0 if source.depth and not query.dry_run else None}

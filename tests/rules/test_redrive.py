@@ -1,0 +1,173 @@
+"""Dead letters that are redriven to the channels that they come from, and to no other, or dropped."""
+
+import json
+
+import pytest
+
+from tests.rules.letters import ask, die, waiting
+from tests.rules.support import publish, set_rule, subscribe, until_channel
+from tests.tools.calling import call
+
+
+@pytest.fixture
+def node(daemon):
+    return daemon("--topic-storage=log")
+
+
+def where(node):
+    return "--nsqd", f"127.0.0.1:{node.tcp_port}", "--http", f"127.0.0.1:{node.http_port}"
+
+
+def take(node, topic: str, channel: str, count: int) -> list[bytes]:
+    client = subscribe(node, topic, channel, rdy=count + 1)
+    messages = client.messages(count, finish=True)
+    assert {message.attempts for message in messages} <= {1}
+    assert client.quiet(0.1)
+    client.close()
+    until_channel(node, topic, channel, depth=0, in_flight_count=0)
+    return sorted(message.body for message in messages)
+
+
+@pytest.mark.parametrize("storage", ["log", "memory"])
+def test_letters_go_to_their_channel_only(daemon, storage):
+    node = daemon("--topic-storage=log")
+    node.http("PUT", "/topic/rules?topic=t", json.dumps({"storage": storage}).encode())
+    other = subscribe(node, "t", "other", rdy=10)
+    die(node, "t", "c", b"a", b"b", attempts=3)
+    assert len(other.messages(2, finish=True)) == 2
+    assert ask(node, "POST", "/dead/redrive?topic=t.dead")["redriven"] == 2
+    assert other.quiet(0.1) and node.channel("t", "other")["depth"] == 0
+    assert waiting(node, "t.dead") == []
+    node.kill()         # they are on the disk of the channel
+    node.start()
+    assert waiting(node, "t.dead") == []
+    assert take(node, "t", "c", 2) == [b"a", b"b"]
+    publish(node, "t", b"next")
+    assert take(node, "t", "c", 1) == [b"next"]
+    node.restart()
+    assert node.channel("t", "c")["depth"] == 0
+
+
+def test_a_letter_that_dies_again_waits_again(node):
+    die(node, "t", "c", b"x")
+    client = subscribe(node, "t", "c")
+    assert ask(node, "POST", "/dead/redrive?topic=t.dead")["redriven"] == 1
+    client.command(f"REQ {client.message().id.decode()} 0")
+    until_channel(node, "t", dead_letter_count=2)
+    assert waiting(node, "t.dead") == [b"x"]
+
+
+def test_filters_and_limits(node):
+    for topic, channel in (("t", "c"), ("v", "d"), ("u", "c")):
+        set_rule(node, topic, channel, dead_letter="dead")
+    for topic, channel, body in (("t", "c", b"a"), ("v", "d", b"b"), ("u", "c", b"c"), ("u", "c", b"d")):
+        die(node, topic, channel, body)
+    call_ = "/dead/redrive?topic=dead&dry_run=true"
+    for filters, count in (("", 4), ("&origin=t", 1), ("&origin=v/d", 1), ("&origin=u/d", 0), ("&reason=requeued", 4),
+                           ("&reason=timed_out", 0), ("&limit=3", 3), ("&from=3", 1), ("&origin=u&reason=requeued", 2)):
+        assert ask(node, "POST", call_ + filters)["redriven"] == count, filters
+    letters = ask(node, "GET", "/dead/show?topic=dead")["messages"]
+    assert len(waiting(node, "dead")) == 4
+    answer = ask(node, "POST", f"/dead/redrive?topic=dead&id={letters[1]['origin']['id']}")
+    assert (answer["redriven"], answer["next"]) == (1, None)
+    assert ask(node, "POST", f"/dead/drop?topic=dead&id={letters[3]['id']}")["dropped"] == 1
+    assert waiting(node, "dead") == [b"a", b"c"]
+    answer = ask(node, "POST", "/dead/drop?topic=dead&limit=1")
+    assert (answer["dropped"], answer["next"]) == (1, 2)
+    assert [topic["waiting"] for topic in ask(node, "GET", "/dead")["topics"] if topic["topic"] == "dead"] == [1]
+    for bad in ("origin=/c", "origin=t/", "dry_run=yes", "limit=0", "limit=10001", "from=x", "to=t", "source=c"):
+        ask(node, "POST", f"/dead/redrive?topic=dead&{bad}", 400)
+    ask(node, "POST", "/dead/redrive?topic=nothing", 404)
+
+
+def test_what_has_no_channel_stays(node):
+    die(node, "t", "c", b"a")
+    publish(node, "t.dead", b"plain")
+    node.post("/channel/delete?topic=t&channel=c")
+    answer = ask(node, "POST", "/dead/redrive?topic=t.dead")
+    assert answer["redriven"] == 0 and [one["origin"] for one in answer["skipped"]] == ["t/c", None]
+    assert len(waiting(node, "t.dead")) == 2
+    node.post("/channel/create?topic=t&channel=new")
+    assert ask(node, "POST", "/dead/redrive?topic=t.dead&to=t/new")["redriven"] == 2
+    assert take(node, "t", "new", 2) == [b"a", b"plain"]
+
+
+def test_many_letters_in_pieces(node):
+    bodies = [b"%d" % number for number in range(2000)]
+    die(node, "t", "c", *bodies)
+    moved, begin = 0, 0
+    while begin is not None:
+        answer = ask(node, "POST", f"/dead/redrive?topic=t.dead&limit=300&from={begin}")
+        moved, begin = moved + answer["redriven"], answer["next"]
+    assert moved == 2000
+    assert take(node, "t", "c", 2000) == sorted(bodies)
+
+
+def test_settled_letters_can_be_removed(daemon):
+    """Without a channel the dead-letter topic keeps what waits, and nothing else."""
+    node = daemon("--topic-storage=log", "--max-bytes-per-file=65536")
+    die(node, "t", "c", *(b"%d" % number + b"x" * 1000 for number in range(500)))
+    assert node.stats("t.dead")["depth"] == 500
+    ask(node, "POST", "/dead/drop?topic=t.dead&limit=499")
+    assert node.stats("t.dead")["depth"] == 1
+    node.kill()
+    node.start()
+    assert len(waiting(node, "t.dead")) == 1
+    assert node.stats("t.dead")["depth"] == 1
+
+
+def test_a_topic_in_memory(daemon):
+    node = daemon("--topic-storage=memory")
+    for body in (b"a", b"b", b"c"):
+        die(node, "t", "c", body)
+    node.post("/channel/create?topic=t.dead&channel=ops")
+    node.post("/channel/create?topic=t&channel=other")
+    until_channel(node, "t.dead", "ops", depth=3)
+    for missing in ("", "&source=ops", "&to=t/c"):
+        assert "is kept in memory" in ask(node, "POST", f"/dead/redrive?topic=t.dead{missing}", 400)["message"]
+    ask(node, "POST", "/dead/redrive?topic=t.dead&source=ops&to=t/c&origin=t", 400)
+    ask(node, "POST", "/dead/drop?topic=t.dead", 400)
+    ask(node, "POST", "/dead/redrive?topic=t.dead&source=no&to=t/c", 404)
+    ask(node, "POST", "/dead/redrive?topic=t.dead&source=ops&to=t/no", 404)
+    path = "/dead/redrive?topic=t.dead&source=ops&to=t/c"
+    assert ask(node, "POST", f"{path}&dry_run=true")["redriven"] == 3
+    assert ask(node, "POST", f"{path}&limit=2")["redriven"] == 2
+    until_channel(node, "t.dead", "ops", depth=1)
+    assert ask(node, "POST", path)["redriven"] == 1
+    assert ask(node, "POST", path)["redriven"] == 0
+    assert node.channel("t.dead", "ops")["depth"] == 0 and node.channel("t", "other")["depth"] == 0
+    node.kill()
+    node.start()
+    assert take(node, "t", "c", 3) == [b"a", b"b", b"c"]
+
+
+def test_memory_on_disk(daemon):
+    """Messages of files of the dead-letter topic leave them once they are in the files of the channel."""
+    node = daemon("--topic-storage=memory", "--mem-queue-size=0")
+    bodies = [b"%d" % number for number in range(500)]
+    die(node, "t", "c", *bodies)
+    node.post("/channel/create?topic=t.dead&channel=ops")
+    until_channel(node, "t.dead", "ops", depth=500)
+    assert ask(node, "POST", "/dead/redrive?topic=t.dead&source=ops&to=t/c")["redriven"] == 500
+    node.restart()
+    assert node.channel("t.dead", "ops")["depth"] == 0
+    assert take(node, "t", "c", 500) == sorted(bodies)
+
+
+def test_the_command(node):
+    die(node, "t", "c", b"a", b"b", attempts=2)
+    listed = call("dead", "list", *where(node))
+    assert listed.code == 0 and listed.out.splitlines()[1].split()[2:5] == ["t/c", "requeued", "2"]
+    assert json.loads(call("dead", "list", "t.dead", "--json", *where(node)).out)["count"] == 2
+    shown = call("dead", "show", "t.dead", "-n", "1", *where(node)).out
+    assert "from t/c  requeued, attempts 2" in shown and len(shown.splitlines()) == 1
+    assert "2 letters would be redriven" in call("dead", "redrive", "t.dead", "--dry-run", *where(node)).out
+    assert "1 letter redriven" in call("dead", "redrive", "t.dead", "--origin", "t/c", "-n", "1", *where(node)).out
+    refused = call("dead", "drop", "t.dead", *where(node))
+    assert refused.code == 2 and "--yes" in refused.err
+    dropped = json.loads(call("dead", "drop", "t.dead", "--yes", "--json", *where(node)).out)
+    assert dropped["dropped"] == 1
+    assert waiting(node, "t.dead") == []
+    bad = call("dead", "redrive", "t.dead", "--to", "x", *where(node))
+    assert bad.code == 1 and "INVALID_ARG_TO" in bad.err
+    assert call("dead", "show", "nothing", *where(node)).code != 0
