@@ -7,9 +7,11 @@ from typing import Any
 
 import msgspec
 
+from nsqc.access.needs import ADMIN, STATS
 from nsqc.admin.changes import Result, failures
 from nsqc.admin.classic import Json, node_json, summed_channel, summed_topic, topic_json
 from nsqc.admin.fleet import NSQD, AllFailed, Fleet, Known, version_key, warning
+from nsqc.admin.rights import rights_of
 from nsqc.admin.shapes import Producer
 from nsqc.admin.shapes import channel_list as decode_channels
 from nsqc.admin.site import AdminSite
@@ -78,7 +80,8 @@ def ping(site: AdminSite, request: Request) -> str:
 async def topics(site: AdminSite, request: Request) -> Json:
     """The names of all topics, or with inactive=true those without a producer, with their channels."""
     found = await site.fleet.topics()
-    names = sorted({name for each in found.answers.values() for name in each})
+    rights = rights_of(request)
+    names = sorted({name for each in found.answers.values() for name in each if rights.may(STATS, name)})
     inactive = read_arguments(site.log, request).get(b"inactive") == b"true"
     if not inactive:
         return {"topics": names, "message": found.warning()}
@@ -111,6 +114,7 @@ async def _parts(site: AdminSite, topic: str, channel: str, clients: bool) -> tu
 @reading
 async def topic(site: AdminSite, request: Request) -> Json:
     """A topic over all nodes."""
+    rights_of(request).require(STATS, request.param)
     parts, errors = await _parts(site, request.param, "", False)
     return {**summed_topic(parts, request.param), "message": warning(errors)}
 
@@ -119,6 +123,7 @@ async def topic(site: AdminSite, request: Request) -> Json:
 async def channel(site: AdminSite, request: Request) -> Json:
     """A channel over all nodes, with clients. One that no node has is an empty answer, as nsqadmin's."""
     name, _, wanted = request.param.partition("/")
+    rights_of(request).require(STATS, name)
     parts, errors = await _parts(site, name, wanted, True)
     channels = [each for part in parts for each in part["channels"] if each["channel_name"] == wanted]
     if not channels:
@@ -207,6 +212,7 @@ async def create(site: AdminSite, request: Request) -> Json:
     _named(body.topic, "INVALID_TOPIC")
     if body.channel:
         _named(body.channel, "INVALID_CHANNEL")
+    rights_of(request).require(ADMIN, body.topic)
     request.param = f"{body.topic}/{body.channel}".rstrip("/")
     if site.fleet.has_lookupds:
         # Nodes take a new topic from a lookup server when it is first published to; channels go to those that have it.
@@ -232,6 +238,7 @@ async def _producers_or_none(fleet: Fleet, topic: str) -> list[Producer]:
 async def delete(site: AdminSite, request: Request) -> Json:
     """Deletes a topic or a channel."""
     topic, _, channel = request.param.partition("/")
+    rights_of(request).require(ADMIN, topic, channel)
     producers, errors = await site.fleet.producers(topic)
     if not producers and not site.fleet.has_lookupds:
         raise AllFailed(NSQD, ())
@@ -244,6 +251,7 @@ async def delete(site: AdminSite, request: Request) -> Json:
 async def act(site: AdminSite, request: Request) -> Json:
     """Pauses, unpauses or empties a topic or a channel."""
     topic, _, channel = request.param.partition("/")
+    rights_of(request).require(ADMIN, topic, channel)
     body = _body(request, _action)
     if body.action not in ACTIONS:
         raise ApiError(400, "INVALID_ACTION")
@@ -264,6 +272,7 @@ async def tombstone(site: AdminSite, request: Request) -> Json:
     node = request.param
     body = _body(request, _action, "INVALID_BODY")
     topic = _named(body.topic, "INVALID_TOPIC")
+    rights_of(request).require(ADMIN, topic)
     request.param = f"{topic} on {node}"
     results = await site.changes.tombstone(topic, node)
     if not results[-1].ok and not results[-1].status:

@@ -8,9 +8,11 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from nsqc.admin import shapes
-from nsqc.admin.shapes import Info, Producer, Stats
+from nsqc.admin.shapes import Info, Producer
 from nsqc.admin.upstream import Answer, Ask, Nodes, UpstreamError, checked, target
 from nsqc.log import Log
+from nsqc.wire import nsqstats
+from nsqc.wire.nsqstats import Stats
 from nsqc.wire.outside import JSONError
 
 LOOKUPD, NSQD = "nsqlookupd", "nsqd"
@@ -122,7 +124,7 @@ class Fleet:
 
         async def one(address: str) -> tuple[Info, Stats]:
             info = await self.get(address, Ask("GET", "/info"), shapes.info)
-            return info, await self.get(address, stats, shapes.stats)
+            return info, await self.get(address, stats, nsqstats.stats)
 
         found = (await together(self.nsqds, one)).usable(NSQD)
         return sorted_nodes(
@@ -140,7 +142,7 @@ class Fleet:
         ask = Ask("GET", target("/stats", format="json", topic=topic, include_clients="false"))
 
         async def one(address: str) -> Producer | None:
-            stats = await self.get(address, ask, shapes.stats)
+            stats = await self.get(address, ask, nsqstats.stats)
             if not any(each.topic_name == topic for each in stats.topics or ()):
                 return None
             return of_info(await self.get(address, Ask("GET", "/info"), shapes.info))
@@ -153,7 +155,7 @@ class Fleet:
         """/stats of nodes. Raises AllFailed."""
         ask = Ask("GET", target("/stats", format="json", topic=topic or None, channel=channel or None,
                                 include_clients=None if clients else "false"))
-        return (await self.ask_all([each.http for each in producers], ask, shapes.stats)).usable(NSQD)
+        return (await self.ask_all([each.http for each in producers], ask, nsqstats.stats)).usable(NSQD)
 
     async def topics(self) -> Found[list[str]]:
         """The names of topics by lookup server, or by node. Raises AllFailed."""
@@ -161,7 +163,7 @@ class Fleet:
             found = (await self.ask_all(self.lookupds, Ask("GET", "/topics"), shapes.topic_list)).usable(LOOKUPD)
             return Found({address: answer.topics or [] for address, answer in found.answers.items()}, found.errors)
         ask = Ask("GET", target("/stats", format="json", include_clients="false"))
-        stats = (await self.ask_all(self.nsqds, ask, shapes.stats)).usable(NSQD)
+        stats = (await self.ask_all(self.nsqds, ask, nsqstats.stats)).usable(NSQD)
         return Found({address: [topic.topic_name for topic in answer.topics or ()]
                       for address, answer in stats.answers.items()}, stats.errors)
 

@@ -81,8 +81,9 @@ def node_row(row: NodeRow, history: History | None = None) -> Json:
     data: Json = {
         "address": row.address, "tcp": row.tcp, "hostname": row.hostname, "version": row.version, "nsqc": row.nsqc,
         "listed": row.listed, "error": row.error, "missing_since": since(row.missing_since), "health": row.health,
-        "start_time": row.start_time or None, "topics": row.topics, "channels": row.channels,
-        "clients": row.clients, "depth": row.depth, "in_flight": row.in_flight, "messages": row.messages,
+        "start_time": row.start_time or None, "topics": known(row.topics), "channels": known(row.channels),
+        "clients": known(row.clients), "depth": known(row.depth), "in_flight": known(row.in_flight),
+        "messages": known(row.messages),
         "came": rate(row.came), "went": rate(row.went), "answer_ms": round(row.answer_ms, 1),
         "disk_free": known(row.disk_free), "disk_size": known(row.disk_size), "memory": known(row.memory),
         "cpu": known(row.cpu), "draining": row.draining, "connections": known(row.connections)}

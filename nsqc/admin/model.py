@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from nsqc.admin.shapes import Channel, Latency, Topic
+from nsqc.wire.nsqstats import Channel, Latency, Topic
 
 P99 = 0.99
 
@@ -173,7 +173,7 @@ class Moment:
         node.clients += channel.consumers
         node.depth += channel.depth
         node.in_flight += channel.in_flight_count
-        node.finished += (channel.message_count - channel.depth - channel.in_flight_count - channel.deferred_count)
+        node.finished += channel.message_count - channel.held
 
     # ------------------------------------------------------------------ comparing
 
@@ -191,7 +191,7 @@ class Moment:
                 yield
         for node in self.nodes.values():
             self._compare_node(node, None if before is None else before.nodes.get(node.address), seconds)
-        self._total()
+        self.sum_up()
 
     def _sum_up(self, row: TopicRow, earlier: TopicRow | None, seconds: float) -> None:
         row.total_depth = row.depth
@@ -232,7 +232,8 @@ class Moment:
         node.came = rate(node.messages, past.messages, seconds)
         node.went = rate(node.finished, past.finished, seconds)
 
-    def _total(self) -> None:
+    def sum_up(self) -> None:
+        """Sums over all topics and nodes."""
         total = self.totals
         for row in self.topics.values():
             total.channels += len(row.channels)

@@ -22,8 +22,10 @@ from nsqc.admin.fleet import Fleet, together
 from nsqc.admin.gauges import METRICS_BYTES, take_gauges
 from nsqc.admin.history import History
 from nsqc.admin.model import ChannelRow, Moment, NodeRow, channels_of, earliest
+from nsqc.admin.pace import Pace
 from nsqc.admin.upstream import Ask, UpstreamError, target
 from nsqc.log import Log
+from nsqc.wire import nsqstats
 from nsqc.wire.outside import Decoder, JSONError
 
 SHARE = 100.0           # of an answer's time, a pause
@@ -32,7 +34,6 @@ LONGEST_S = 300.0
 REMEMBERED_S = 3600.0   # a node that is gone is shown as missing for this time
 GAUGES_S = 60.0
 OLDEST = 24             # channels whose oldest message is looked for
-SLICE_S = 0.004         # of a loop iteration
 BYTES_A_SECOND = 25e6   # of /stats that any nsqd makes in a second of one processor; nsqc makes twice as many
 TIMES = 8               # latest answers of a node that its cost is judged by
 AT_ONCE = 4             # answers of nodes that are in memory
@@ -61,24 +62,6 @@ class Listed(NamedTuple):
 
     errors: dict[str, str]
     tombstones: list[tuple[str, str]]
-
-
-class Pace:
-    """Gives the loop to others after a slice of time."""
-
-    def __init__(self) -> None:
-        self._until = time.monotonic() + SLICE_S
-        self.spent = 0.0
-
-    def over(self) -> bool:
-        """Whether the slice is over."""
-        return time.monotonic() > self._until
-
-    async def rest(self) -> None:
-        """Lets others run."""
-        self.spent += SLICE_S
-        await asyncio.sleep(0)
-        self._until = time.monotonic() + SLICE_S
 
 
 class Poller:
@@ -247,7 +230,7 @@ class Poller:
             try:
                 body = await self._fleet.call(row.address, STATS)
                 row.answer_ms, row.answer_bytes = (time.monotonic() - began) * 1000, len(body)
-                answer = shapes.raw_stats(body)
+                answer = nsqstats.raw_stats(body)
             except UpstreamError as error:
                 self._missing(row, str(error))
                 return
@@ -258,7 +241,7 @@ class Poller:
             row.version = answer.version or row.version
             for raw in answer.topics or ():
                 with suppress(JSONError):
-                    moment.add(shapes.one_topic(bytes(raw)), row)
+                    moment.add(nsqstats.one_topic(bytes(raw)), row)
                 if pace.over():
                     await pace.rest()
 

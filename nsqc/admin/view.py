@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nsqc import __version__
+from nsqc.access.needs import ADMIN, PUBLISH, READ, STATS
 from nsqc.admin import shapes
 from nsqc.admin.changes import Changes
 from nsqc.admin.classic import client_json
@@ -26,10 +28,12 @@ from nsqc.admin.listing import (
 from nsqc.admin.model import Moment, NodeRow, TopicRow
 from nsqc.admin.people import cookie_of, new_token, token_in
 from nsqc.admin.poller import Poller
+from nsqc.admin.rights import Rights, Views, concerns_for, rights_of
 from nsqc.admin.upstream import Ask, UpstreamError, target
 from nsqc.httpd.reply import ApiError, Reply, v1
 from nsqc.httpd.request import Request, read_arguments
 from nsqc.log import Log
+from nsqc.wire import nsqstats
 from nsqc.wire.names import is_valid_name
 from nsqc.wire.outside import Decoder
 
@@ -67,8 +71,9 @@ class View:
         self.changes = Changes(fleet)
         self.mode, self.base, self.notify = mode, base, notify
         self.ledger = Ledger()
+        self._views = Views()
         self._prometheus = prometheus
-        self._stats: dict[str, tuple[float, shapes.Stats]] = {}
+        self._stats: dict[str, tuple[float, nsqstats.Stats]] = {}
 
     async def moment(self) -> Moment:
         """The latest moment. Raises ApiError if nothing has been seen yet."""
@@ -77,6 +82,11 @@ class View:
         if moment is None:
             raise ApiError(503, f"NOT_YET - {self.poller.error or 'the nodes have not answered yet'}")
         return moment
+
+    async def seen(self, request: Request) -> tuple[Moment, Rights]:
+        """The same as the user of a request sees it."""
+        rights = rights_of(request)
+        return await self._views.of(await self.moment(), rights), rights
 
     async def _series(self, key: Key) -> Series | None:
         """The last hour: of Prometheus, if it has it."""
@@ -88,33 +98,36 @@ class View:
     async def session(self, request: Request) -> Reply:
         """Who the user is, and what the page may offer."""
         token = token_in(request) or new_token()
-        people = self.people
-        reply = v1({"user": people.user_of(request), "may_change": people.may_change(request),
-                    "may_extend": people.may_extend(request), "csrf": token, "mode": self.mode, "version": __version__,
+        people, rights = self.people, rights_of(request)
+        reply = v1({"user": people.user_of(request),
+                    "may_change": people.may_change(request) and rights.has(ADMIN, PUBLISH),
+                    "may_extend": people.may_extend(request) and rights.has(ADMIN, PUBLISH, READ),
+                    "sees_all": rights.sees_all, "csrf": token, "mode": self.mode, "version": __version__,
                     "interval": round(self.poller.interval_s, 1), "time": round(time.time(), 3)})
         reply.extra += cookie_of(token, self.base, request.header("X-Forwarded-Proto") == "https")
         return reply
 
     async def overview(self, request: Request) -> Json:
         """Sums, the last hour, what needs attention, and the busiest topics."""
-        moment = await self.moment()
-        poller = self.poller
+        moment, rights = await self.seen(request)
+        poller, concerns = self.poller, concerns_for(self.poller.concerns, rights)
         busiest = topics_page(moment, poller.history, search="", by="came", descending=True, offset=0, limit=8)
         deepest = topics_page(moment, poller.history, search="", by="depth", descending=True, offset=0, limit=8)
         return {"at": round(moment.at, 3), "interval": round(poller.interval_s, 1), "error": poller.error,
-                "totals": totals_json(moment.totals), "series": await self._series(()),
-                "attention": poller.concerns.listed[:100], "attention_counts": poller.concerns.counts,
+                "totals": totals_json(moment.totals), "series": await self._series(()) if rights.sees_all else None,
+                "attention": concerns.listed[:100], "attention_counts": concerns.counts,
                 "busiest": busiest["topics"], "deepest": [row for row in deepest["topics"] if row["depth"]],
                 "nodes": [node_row(node, poller.history) for node in in_order(moment)[:50]]}
 
     async def attention(self, request: Request) -> Json:
         """All that needs attention."""
-        await self.moment()
-        return {"attention": self.poller.concerns.listed, "counts": self.poller.concerns.counts}
+        _, rights = await self.seen(request)
+        concerns = concerns_for(self.poller.concerns, rights)
+        return {"attention": concerns.listed, "counts": concerns.counts}
 
     async def topics(self, request: Request) -> Json:
         """A page of the list of topics."""
-        moment = await self.moment()
+        moment, _ = await self.seen(request)
         arguments = Arguments(read_arguments(self.log, request))
         order = arguments.text("order", "asc")
         if order not in ("asc", "desc"):
@@ -125,13 +138,14 @@ class View:
 
     async def search(self, request: Request) -> Json:
         """Names that have a text in them."""
-        moment = await self.moment()
+        moment, _ = await self.seen(request)
         return {"found": search(moment, Arguments(read_arguments(self.log, request)).text("q"))}
 
     async def topic(self, request: Request) -> Json:
         """A topic: sums, channels, nodes, the last hour, its log."""
-        moment = await self.moment()
+        moment, rights = await self.seen(request)
         name = request.param
+        rights.require(STATS, name)
         row = moment.topics.get(name)
         if row is None:
             raise ApiError(404, "TOPIC_NOT_FOUND")
@@ -142,7 +156,8 @@ class View:
         stats = await self.stats(moment, name)
         nodes = [node_part(address, answer, name) for address, answer in stats.answers.items()]
         logs = await self._logs(moment, name)
-        return {"at": round(moment.at, 3), **topic_row(row), "series": await self._series((name,)),
+        return {"at": round(moment.at, 3), **topic_row(row), **self._may(request, rights, name),
+                "series": await self._series((name,)),
                 "channel_rows": [channel_row(each, history) for each in cut(channels, offset, limit)],
                 "node_rows": [part for part in nodes if part is not None],
                 "errors": {address: str(error) for address, error in stats.errors.items()},
@@ -150,8 +165,9 @@ class View:
 
     async def channel(self, request: Request) -> Json:
         """A channel: sums, nodes, consumers, what has been in flight for longest."""
-        moment = await self.moment()
+        moment, rights = await self.seen(request)
         topic, _, name = request.param.partition("/")
+        rights.require(STATS, topic)
         row = moment.topics.get(topic, TopicRow("")).channels.get(name)
         if row is None:
             raise ApiError(404, "CHANNEL_NOT_FOUND" if topic in moment.topics else "TOPIC_NOT_FOUND")
@@ -164,8 +180,10 @@ class View:
                     if (each.topic_name, its.channel_name) == (topic, name):
                         nodes.append(channel_part(address, its))
                         clients += [client_json(client, address) for client in its.clients or ()]
-        held, logs = await asyncio.gather(self._held(moment, topic, name), self._logs(moment, topic))
-        return {"at": round(moment.at, 3), **channel_row(row), "series": await self._series((topic, name)),
+        may = self._may(request, rights, topic, name)
+        held, logs = await asyncio.gather(self._held(moment, topic, name) if may["may_read"] else nothing(),
+                                          self._logs(moment, topic))
+        return {"at": round(moment.at, 3), **channel_row(row), **may, "series": await self._series((topic, name)),
                 "node_rows": nodes, "held": held,
                 "consumers": sorted(clients, key=lambda each: (each["client_id"], each["remote_address"])),
                 "positions": [{"node": log["node"], **position} for log in logs if "log" in log
@@ -175,13 +193,13 @@ class View:
 
     async def nodes(self, request: Request) -> Json:
         """All nodes."""
-        moment = await self.moment()
+        moment, _ = await self.seen(request)
         return {"at": round(moment.at, 3),
                 "nodes": [node_row(row, self.poller.history) for row in in_order(moment)]}
 
     async def node(self, request: Request) -> Json:
         """A node, with a page of its topics."""
-        moment = await self.moment()
+        moment, rights = await self.seen(request)
         row = moment.nodes.get(request.param)
         if row is None:
             raise ApiError(404, "NODE_NOT_FOUND")
@@ -193,11 +211,15 @@ class View:
                 stats = await self._all_of(row.address)
             except UpstreamError as error:
                 return {**node_row(row), "error": str(error), "total": 0, "topic_rows": [], "series": None}
-            topics = [topic_part(each) for each in stats.topics or () if wanted in each.topic_name.lower()]
+            topics = [{**topic_part(each), "may_change": rights.may(ADMIN, each.topic_name)}
+                      for each in stats.topics or ()
+                      if wanted in each.topic_name.lower() and rights.may(STATS, each.topic_name)]
         offset, limit = arguments.number("offset", 0, 10**9), arguments.number("limit", 50, 500)
-        return {"at": round(moment.at, 3), **node_row(row), "series": self.poller.history.series((NODE, row.address)),
+        return {"at": round(moment.at, 3), **node_row(row), "may_change": rights.may(ADMIN),
+                "series": self.poller.history.series((NODE, row.address)) if rights.sees_all else None,
                 "total": len(topics), "offset": offset, "topic_rows": cut(topics, offset, limit),
-                "tombstones": [topic for topic, node in self.poller.listed.tombstones if node == row.address]}
+                "tombstones": [topic for topic, node in self.poller.listed.tombstones
+                               if node == row.address and rights.may(STATS, topic)]}
 
     async def lookup(self, request: Request) -> Json:
         """Lookup servers, and topics that no node has."""
@@ -212,7 +234,14 @@ class View:
 
     async def audit(self, request: Request) -> Json:
         """The latest changes that were made here."""
-        return {"changes": self.ledger.newest()}
+        rights = rights_of(request)
+        return {"changes": self.ledger.newest(lambda topic: rights.may(STATS, topic))}
+
+    def _may(self, request: Request, rights: Rights, topic: str, channel: str = "") -> dict[str, bool]:
+        """What the page may offer to do with a topic or a channel."""
+        people = self.people
+        return {"may_change": people.may_change(request) and rights.may(ADMIN, topic, channel),
+                "may_read": people.may_extend(request) and rights.may(READ, topic, channel)}
 
     # ------------------------------------------------------------------ questions to nodes
 
@@ -220,25 +249,29 @@ class View:
         """The nodes that may have a topic: those that answer."""
         return [row for row in moment.nodes.values() if not row.error]
 
-    async def stats(self, moment: Moment, topic: str, channel: str = "", clients: bool = False) -> Found[shapes.Stats]:
+    async def stats(self, moment: Moment, topic: str, channel: str = "", clients: bool = False
+                    ) -> Found[nsqstats.Stats]:
         """/stats of a topic, of all nodes."""
         ask = Ask("GET", target("/stats", format="json", topic=topic, channel=channel or None, include_mem="false",
                                 include_clients="true" if clients else "false"))
-        found = await self.fleet.ask_all([row.address for row in self.having(moment, topic)], ask, shapes.stats)
+        found = await self.fleet.ask_all([row.address for row in self.having(moment, topic)], ask, nsqstats.stats)
         return Found(dict(sorted(found.answers.items())), found.errors)
 
-    async def _all_of(self, address: str) -> shapes.Stats:
+    async def _all_of(self, address: str) -> nsqstats.Stats:
         """All topics of a node; kept for a moment, as pages of them are asked for."""
         now = time.monotonic()
         known = self._stats.get(address)
         if known is None or now - known[0] > self.poller.interval_s / 2:
             ask = Ask("GET", target("/stats", format="json", include_clients="false", include_mem="false"))
-            known = (now, await self.fleet.get(address, ask, shapes.stats))
+            # All users share it, so it is asked for nobody; each is shown what their grants cover.
+            asked = asyncio.get_running_loop().create_task(self.fleet.get(address, ask, nsqstats.stats),
+                                                           context=contextvars.Context())
+            known = (now, await asked)
             self._stats = {address: known}      # of one node, and for a while: they may be large
             asyncio.get_running_loop().call_later(WATCHED_S, self._forget, known)
         return known[1]
 
-    def _forget(self, known: tuple[float, shapes.Stats]) -> None:
+    def _forget(self, known: tuple[float, nsqstats.Stats]) -> None:
         self._stats = {address: there for address, there in self._stats.items() if there is not known}
 
     async def _logs(self, moment: Moment, topic: str) -> list[Json]:
@@ -268,6 +301,11 @@ class View:
         held = [{**message, "node": address} for address, page in found.answers.items()
                 for message in listed(page.get("messages"))]
         return sorted(held, key=delivered_at)[:50]
+
+
+async def nothing() -> list[Json]:
+    """In place of an answer that the user may not see."""
+    return []
 
 
 def in_order(moment: Moment) -> list[NodeRow]:
@@ -313,7 +351,7 @@ class Arguments:
         return text
 
 
-def topic_part(topic: shapes.Topic) -> Json:
+def topic_part(topic: nsqstats.Topic) -> Json:
     """A topic on one node."""
     channels = topic.channels or []
     return {"name": topic.topic_name, "waiting": topic.depth, "backend": topic.backend_depth,
@@ -322,7 +360,7 @@ def topic_part(topic: shapes.Topic) -> Json:
             "clients": sum(each.consumers for each in channels), "channels": len(channels), "paused": topic.paused}
 
 
-def node_part(address: str, answer: shapes.Stats, topic: str) -> Json | None:
+def node_part(address: str, answer: nsqstats.Stats, topic: str) -> Json | None:
     """A topic as a node has it; None: it has none of that name."""
     for each in answer.topics or ():
         if each.topic_name == topic:
@@ -330,7 +368,7 @@ def node_part(address: str, answer: shapes.Stats, topic: str) -> Json | None:
     return None
 
 
-def channel_part(address: str, channel: shapes.Channel) -> Json:
+def channel_part(address: str, channel: nsqstats.Channel) -> Json:
     """A channel as a node has it."""
     return {"node": address, "depth": channel.depth, "backend": channel.backend_depth,
             "in_flight": channel.in_flight_count, "deferred": channel.deferred_count,
