@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from nsqc.access.needs import ADMIN
-from nsqc.admin.changes import Result, places, send
+from nsqc.admin.changes import Result, places, send, subject
 from nsqc.admin.fleet import NSQD
 from nsqc.admin.messages import LINES
 from nsqc.admin.model import Moment
@@ -74,7 +74,7 @@ class Actions:
         request.param += f": {done} of {len(results)} done"
         view.ledger.add(request.user, request.remote, asked.action, shown, asked.topic, results)
         self._notify(request, asked)
-        view.poller.hurry()
+        view.poller.hurry(gauges=asked.action in OF_NODES)
         return {"results": results}
 
     def _check(self, request: Request, asked: Asked) -> None:
@@ -117,7 +117,8 @@ class Actions:
         if action == "undrain":
             return await self._send(nodes, Ask("DELETE", "/drain"))
         if action == "rules":
-            return await self._send(nodes, Ask("PUT", target("/topic/rules", topic=topic), encode(asked.rules)))
+            path, arguments = subject(topic, channel)
+            return await self._send(nodes, Ask("PUT", target(f"/{path}/rules", **arguments), encode(asked.rules)))
         having = asked.nodes or await self._having(asked, nodes)
         if action == "delete":
             return await changes.delete(topic, channel, having)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from nsqc.admin.gauges import p99_of_buckets
 from nsqc.admin.history import History
 from nsqc.admin.model import ChannelRow, Moment, NodeRow, TopicRow, Totals
 from nsqc.httpd.reply import ApiError
@@ -35,7 +36,15 @@ def known(value: float) -> float | None:
 
 def milliseconds(nanoseconds: float) -> float | None:
     """A latency for JSON; null: none is measured."""
-    return float(f"{nanoseconds / NS_PER_MS:.4g}") if nanoseconds else None
+    return float(f"{nanoseconds / NS_PER_MS:.4g}") if nanoseconds > 0 else None
+
+
+def latency(measured_ns: float, bucket_ns: float = -1.0) -> Json:
+    """A 99th percentile, and where it comes from: percentiles of nsqd, or buckets of a histogram, of which it is the
+    upper bound. null: nobody measures it."""
+    if measured_ns >= 0 or bucket_ns < 0:
+        return {"p99_ms": milliseconds(measured_ns), "p99_from": "percentiles" if measured_ns >= 0 else None}
+    return {"p99_ms": milliseconds(bucket_ns), "p99_from": "buckets"}
 
 
 def since(unix: float) -> float | None:
@@ -47,7 +56,7 @@ def totals_json(total: Totals) -> Json:
     """Sums over the fleet."""
     return {"topics": total.topics, "channels": total.channels, "clients": total.clients, "depth": total.depth,
             "in_flight": total.in_flight, "deferred": total.deferred, "came": rate(total.came),
-            "went": rate(total.went), "oldest": since(total.oldest), "p99_ms": milliseconds(total.latency_ns),
+            "went": rate(total.went), "oldest": since(total.oldest), **latency(total.latency_ns, total.bucket_ns),
             "nodes": total.nodes, "answering": total.answering}
 
 
@@ -57,7 +66,7 @@ def topic_row(row: TopicRow, history: History | None = None) -> Json:
             "waiting": row.depth, "backend": row.backend, "in_flight": row.in_flight, "deferred": row.deferred,
             "messages": row.messages, "bytes": row.bytes, "channels": len(row.channels), "clients": row.clients,
             "nodes": row.nodes, "paused": row.paused, "damaged": row.damaged, "oldest": since(row.oldest),
-            "p99_ms": milliseconds(row.latency_ns)}
+            **latency(row.latency_ns)}
     if history is not None:
         data["spark"] = history.spark((row.name,))
     return data
@@ -70,7 +79,8 @@ def channel_row(row: ChannelRow, history: History | None = None) -> Json:
         "backend": row.backend, "in_flight": row.in_flight, "deferred": row.deferred, "messages": row.messages,
         "requeues": row.requeues, "timeouts": row.timeouts, "requeued": rate(row.requeued),
         "timed_out": rate(row.timed_out), "clients": row.clients, "nodes": row.nodes, "paused": row.paused,
-        "oldest": since(row.oldest), "p99_ms": milliseconds(row.latency_ns), "still_since": since(row.still_since)}
+        "oldest": since(row.oldest), **latency(row.latency_ns), "still_since": since(row.still_since),
+        "rules": row.rules or {}, "dead_topic": row.dead_topic, "dead_letters": row.dead_letters}
     if history is not None:
         data["spark"] = history.spark((row.topic, row.name), "depth")
     return data
@@ -86,7 +96,8 @@ def node_row(row: NodeRow, history: History | None = None) -> Json:
         "messages": known(row.messages),
         "came": rate(row.came), "went": rate(row.went), "answer_ms": round(row.answer_ms, 1),
         "disk_free": known(row.disk_free), "disk_size": known(row.disk_size), "memory": known(row.memory),
-        "cpu": known(row.cpu), "draining": row.draining, "connections": known(row.connections)}
+        "cpu": known(row.cpu), "draining": row.draining, "connections": known(row.connections),
+        **latency(-1.0, p99_of_buckets([row.recent_times]))}
     if history is not None:
         data["spark"] = history.spark(("/", row.address))
     return data

@@ -49,6 +49,7 @@ def routes(view: View, looking: Need | None = None, wrap: Wrap = _same) -> tuple
             API + b"search": read(view.search),
             API + b"nodes": read(view.nodes),
             API + b"lookup": read(view.lookup, STATS, of=NODE),
+            API + b"rules": read(view.rules),
             API + b"audit": read(view.audit, READ, ADMIN),
             API + b"messages": read(messages.page, READ),
         },

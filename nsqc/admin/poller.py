@@ -19,7 +19,7 @@ from msgspec import Struct
 from nsqc.admin import shapes
 from nsqc.admin.attention import Concerns, Finding, look
 from nsqc.admin.fleet import Fleet, together
-from nsqc.admin.gauges import METRICS_BYTES, take_gauges
+from nsqc.admin.gauges import METRICS_BYTES, p99_of_buckets, take_gauges
 from nsqc.admin.history import History
 from nsqc.admin.model import ChannelRow, Moment, NodeRow, channels_of, earliest
 from nsqc.admin.pace import Pace
@@ -111,8 +111,10 @@ class Poller:
                 async with asyncio.timeout(limit_s):
                     await self._looked.wait()
 
-    def hurry(self) -> None:
-        """Something was changed: looks again soon."""
+    def hurry(self, gauges: bool = False) -> None:
+        """Something was changed: looks again soon. gauges: at what /metrics has, too, such as drains."""
+        if gauges:
+            self._gauges_due = 0.0
         self._hurry.set()
 
     async def _run(self) -> None:
@@ -271,10 +273,11 @@ class Poller:
             known = self._gauges.get(address)
             if known is not None and known is not row and not row.error:
                 for name in ("nsqc", "disk_free", "disk_size", "disk_limit", "memory", "cpu_s", "cpu", "draining",
-                             "connections"):
+                             "connections", "times", "recent_times"):
                     setattr(row, name, getattr(known, name))
         for address in self._gauges.keys() - moment.nodes.keys():
             del self._gauges[address]
+        moment.totals.bucket_ns = p99_of_buckets(row.recent_times for row in moment.nodes.values())
 
     async def _look_for_oldest(self, moment: Moment) -> None:
         """When the oldest waiting message was published, of the longest queues and of those that are looked at."""

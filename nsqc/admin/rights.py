@@ -97,6 +97,8 @@ async def narrowed(moment: Moment, rights: Rights) -> Moment:
         view.nodes[address] = NodeRow(
             address, node.tcp, node.hostname, node.version, node.nsqc, node.listed, node.error, node.missing_since,
             start_time=node.start_time, topics=-1, channels=-1, clients=-1, depth=-1, in_flight=-1, messages=-1)
+    view.feeders = {name: seen for name, rows in moment.feeders.items()
+                    if (seen := [row for row in rows if row.topic in view.topics])}
     view.sum_up()
     return view
 

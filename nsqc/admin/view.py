@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from nsqc import __version__
 from nsqc.access.needs import ADMIN, PUBLISH, READ, STATS
 from nsqc.admin import shapes
-from nsqc.admin.changes import Changes
+from nsqc.admin.changes import Changes, subject
 from nsqc.admin.classic import client_json
 from nsqc.admin.fleet import Fleet, Found, together
 from nsqc.admin.history import NODE, Key, Series
@@ -29,6 +29,7 @@ from nsqc.admin.model import Moment, NodeRow, TopicRow
 from nsqc.admin.people import cookie_of, new_token, token_in
 from nsqc.admin.poller import Poller
 from nsqc.admin.rights import Rights, Views, concerns_for, rights_of
+from nsqc.admin.ruling import KEYS, set_rules
 from nsqc.admin.upstream import Ask, UpstreamError, target
 from nsqc.httpd.reply import ApiError, Reply, v1
 from nsqc.httpd.request import Request, read_arguments
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 FIRST_S = 6.0           # how long the first call waits for the first look
 WATCHED_S = 60.0
+MOST_FEEDERS = 200      # channels that are listed with the topic of their dead letters
 Json = dict[str, Any]   # Any: JSON
 json_of = Decoder(dict[str, object]).decode
 
@@ -100,7 +102,8 @@ class View:
         token = token_in(request) or new_token()
         people, rights = self.people, rights_of(request)
         reply = v1({"user": people.user_of(request),
-                    "may_change": people.may_change(request) and rights.has(ADMIN, PUBLISH),
+                    "may_change": people.may_change(request) and rights.has(ADMIN),
+                    "may_publish": people.may_change(request) and rights.has(PUBLISH),
                     "may_extend": people.may_extend(request) and rights.has(ADMIN, PUBLISH, READ),
                     "sees_all": rights.sees_all, "csrf": token, "mode": self.mode, "version": __version__,
                     "interval": round(self.poller.interval_s, 1), "time": round(time.time(), 3)})
@@ -155,13 +158,17 @@ class View:
         offset, limit = arguments.number("offset", 0, 10**9), arguments.number("limit", 200, 500)
         stats = await self.stats(moment, name)
         nodes = [node_part(address, answer, name) for address, answer in stats.answers.items()]
-        logs = await self._logs(moment, name)
+        logs, rules = await asyncio.gather(self._logs(moment, name), self._rules(moment, name))
+        ruled = {each["node"]: each.get("rules") for each in rules}
         return {"at": round(moment.at, 3), **topic_row(row), **self._may(request, rights, name),
+                "dead_letters_of": [{"topic": each.topic, "channel": each.name, "dead_letters": each.dead_letters}
+                                    for each in moment.feeders.get(name, [])[:MOST_FEEDERS]],
                 "series": await self._series((name,)),
                 "channel_rows": [channel_row(each, history) for each in cut(channels, offset, limit)],
                 "node_rows": [part for part in nodes if part is not None],
                 "errors": {address: str(error) for address, error in stats.errors.items()},
-                "tombstones": [node for topic, node in self.poller.listed.tombstones if topic == name], "logs": logs}
+                "tombstones": [node for topic, node in self.poller.listed.tombstones if topic == name],
+                "node_rules": rules, "logs": [{**log, "rules": ruled.get(log["node"]) or {}} for log in logs]}
 
     async def channel(self, request: Request) -> Json:
         """A channel: sums, nodes, consumers, what has been in flight for longest."""
@@ -181,9 +188,11 @@ class View:
                         nodes.append(channel_part(address, its))
                         clients += [client_json(client, address) for client in its.clients or ()]
         may = self._may(request, rights, topic, name)
-        held, logs = await asyncio.gather(self._held(moment, topic, name) if may["may_read"] else nothing(),
-                                          self._logs(moment, topic))
+        held, logs, rules = await asyncio.gather(
+            self._held(moment, topic, name) if may["may_read"] else nothing(), self._logs(moment, topic),
+            self._rules(moment, topic, name))
         return {"at": round(moment.at, 3), **channel_row(row), **may, "series": await self._series((topic, name)),
+                "node_rules": rules,
                 "node_rows": nodes, "held": held,
                 "consumers": sorted(clients, key=lambda each: (each["client_id"], each["remote_address"])),
                 "positions": [{"node": log["node"], **position} for log in logs if "log" in log
@@ -232,6 +241,10 @@ class View:
                 "without_nodes": sorted(names - moment.topics.keys())[:1000],
                 "tombstones": [{"topic": topic, "node": node} for topic, node in self.poller.listed.tombstones]}
 
+    async def rules(self, request: Request) -> Json:
+        """The keys of rules, for forms."""
+        return KEYS
+
     async def audit(self, request: Request) -> Json:
         """The latest changes that were made here."""
         rights = rights_of(request)
@@ -275,7 +288,7 @@ class View:
         self._stats = {address: there for address, there in self._stats.items() if there is not known}
 
     async def _logs(self, moment: Moment, topic: str) -> list[Json]:
-        """The logs of a topic, and its rules, of nodes that are nsqc's; errors of nodes that do not show them."""
+        """The logs of a topic, of nodes that are nsqc's; errors of nodes that do not show them."""
 
         async def one(address: str) -> Json:
             try:
@@ -284,14 +297,19 @@ class View:
                 if error.status in (400, 404):
                     return {}
                 return {"node": address, "error": error.word or str(error)}
-            try:
-                rules = await self.fleet.get(address, Ask("GET", target("/topic/rules", topic=topic)), json_of)
-            except UpstreamError:
-                rules = {}
-            return {"node": address, "log": log, "rules": rules}
+            return {"node": address, "log": log}
 
         found = await together([row.address for row in self.having(moment, topic) if row.nsqc], one)
         return [each for each in found.answers.values() if each]
+
+    async def _rules(self, moment: Moment, topic: str, channel: str = "") -> list[Json]:
+        """The rules of a topic or channel, of nodes that are nsqc's; errors of nodes that do not show them."""
+        path, arguments = subject(topic, channel)
+        ask = Ask("GET", target(f"/{path}/rules", **arguments))
+        found = await self.fleet.ask_all([row.address for row in self.having(moment, topic) if row.nsqc], ask, json_of)
+        return [{"node": address, "rules": rules, "set": set_rules(rules) if channel else {}}
+                for address, rules in sorted(found.answers.items())] + [
+            {"node": address, "error": error.word or str(error)} for address, error in sorted(found.errors.items())]
 
     async def _held(self, moment: Moment, topic: str, channel: str) -> list[Json]:
         """What is in flight, of nodes that show it: the oldest delivery first."""

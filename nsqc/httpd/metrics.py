@@ -18,7 +18,8 @@ from nsqc.httpd.reply import ApiError, Reply
 from nsqc.httpd.request import Request
 from nsqc.metrics import declared
 from nsqc.metrics.encoding import Format, family, head, histogram
-from nsqc.metrics.table import Text
+from nsqc.metrics.rising import Rising
+from nsqc.metrics.table import BOUNDS_S, Text
 from nsqc.store.slab import held_bytes
 
 MOST_UNDER_WAY = 4      # long pages that are being sent: each holds the numbers of its time
@@ -26,11 +27,13 @@ PATIENCE_S = 30.0       # a scraper that takes nothing for so long is not waited
 _FEW = 256              # rows, whose text takes less than a millisecond
 _PIECE_BYTES = 256 * 1024
 _CONNECTIONS_AT_ONCE = 64
+_PROCESSING = declared.CHANNEL_TIMES.index(declared.CHANNEL_PROCESSING)
 
 # (table, 0 or 1; column; whether they are durations; head; name of the samples)
 FamilyPlace = tuple[int, int, bool, bytes, bytes]
 
 _under_way: WeakSet[Pieces] = WeakSet()
+_processing = Rising(BOUNDS_S)
 _places: dict[bool, list[FamilyPlace]] = {}
 
 
@@ -92,6 +95,7 @@ def _daemon(app: App, survey: Survey, buffers: int, form: Format) -> list[bytes]
     watched, rooms = app.watched, {"slabs": held_bytes(), "queues": survey.queue_bytes, "connections": buffers}
     shaken = watched.limits.shaken
     free, size, limit = watched.space.last()
+    _processing.take(*survey.channels.total_times(_PROCESSING))
     return [
         family(declared.HANDSHAKES, scrape.by_label([("ok", shaken[True]), ("failed", shaken[False])]), form),
         family(declared.REFUSED, scrape.by_label(app.broker.refusals.items()), form),
@@ -107,6 +111,7 @@ def _daemon(app: App, survey: Survey, buffers: int, form: Format) -> list[bytes]
         family(declared.MEMORY, scrape.by_label(rooms.items()), form),
         family(declared.TOPIC_COUNT, [((), survey.topic_count)], form),
         family(declared.CHANNEL_COUNT, [((), survey.channel_count)], form),
+        histogram(declared.PROCESSING, _processing, form),
     ]
 
 

@@ -92,8 +92,10 @@ MEMORY = _gauge(DISK, "memory_bytes",
                 "(buffers of clients).", BYTES, ("room",))
 TOPIC_COUNT = _gauge(DISK, "topics", "Topics, ephemeral ones included.")
 CHANNEL_COUNT = _gauge(DISK, "channels", "Channels of all topics, ephemeral ones included.")
+PROCESSING = _histogram(CHANNELS, "processing_latency_seconds",
+                        "Time from publishing a message to FIN, delays included, in all channels of the node.")
 DAEMON = (HANDSHAKES, REFUSED, CREATIONS_REFUSED, CREATIONS_DELAYED, DRAINING, HEALTHY, SYNC, SYNC_FAILURES, DISK_FREE,
-          DISK_SIZE, DISK_LIMIT, MEMORY, TOPIC_COUNT, CHANNEL_COUNT)
+          DISK_SIZE, DISK_LIMIT, MEMORY, TOPIC_COUNT, CHANNEL_COUNT, PROCESSING)
 
 # Of topics, then of channels, in the order of the columns in nsqc/broker/survey.pxd.
 OF_TOPICS = (
@@ -127,13 +129,11 @@ OF_CHANNELS = (
     _gauge(CHANNELS, "channel_log_lag", "Records of the topic's log that the channel was not given yet.",
            labels=_CHANNEL),
 )
-# In the order of Channel.times.
-CHANNEL_TIMES = (
-    _histogram(CHANNELS, "channel_delivery_latency_seconds",
-               "Time from publishing a message to its first delivery, delays included.", _CHANNEL),
-    _histogram(CHANNELS, "channel_processing_latency_seconds",
-               "Time from publishing a message to FIN, delays included.", _CHANNEL),
-)
+CHANNEL_DELIVERY = _histogram(CHANNELS, "channel_delivery_latency_seconds",
+                              "Time from publishing a message to its first delivery, delays included.", _CHANNEL)
+CHANNEL_PROCESSING = _histogram(CHANNELS, "channel_processing_latency_seconds",
+                                "Time from publishing a message to FIN, delays included.", _CHANNEL)
+CHANNEL_TIMES = (CHANNEL_DELIVERY, CHANNEL_PROCESSING)      # in the order of Channel.times
 
 # Of the lookup server.
 PRODUCERS = _gauge(LOOKUPD, "lookupd_producers",
