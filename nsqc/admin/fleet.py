@@ -9,7 +9,17 @@ from typing import Generic, NamedTuple, TypeVar
 
 from nsqc.admin import shapes
 from nsqc.admin.shapes import Info, Producer
-from nsqc.admin.upstream import Answer, Ask, Nodes, UpstreamError, checked, target
+from nsqc.admin.upstream import (
+    LONGEST,
+    LOOKUP_NODES,
+    LOOKUP_TOPICS,
+    Answer,
+    Ask,
+    Nodes,
+    UpstreamError,
+    checked,
+    target,
+)
 from nsqc.log import Log
 from nsqc.wire import nsqstats
 from nsqc.wire.nsqstats import Stats
@@ -107,7 +117,7 @@ class Fleet:
         """All nodes, sorted by host name, and the errors of servers that do not answer. Raises AllFailed."""
         if not self.lookupds:
             return await self._asked()
-        found = (await self.ask_all(self.lookupds, Ask("GET", "/nodes"), shapes.producer_list)).usable(LOOKUPD)
+        found = (await self.ask_all(self.lookupds, LOOKUP_NODES, shapes.producer_list)).usable(LOOKUPD)
         merged: dict[str, Known] = {}
         for lookupd, answer in found.answers.items():
             for producer in answer.producers or ():
@@ -120,7 +130,7 @@ class Fleet:
         return sorted_nodes(merged.values()), found.errors
 
     async def _asked(self) -> tuple[list[Known], dict[str, UpstreamError]]:
-        stats = Ask("GET", target("/stats", format="json", include_clients="false"))
+        stats = Ask("GET", target("/stats", format="json", include_clients="false"), limit=LONGEST)
 
         async def one(address: str) -> tuple[Info, Stats]:
             info = await self.get(address, Ask("GET", "/info"), shapes.info)
@@ -154,15 +164,15 @@ class Fleet:
                     clients: bool = False) -> Found[Stats]:
         """/stats of nodes. Raises AllFailed."""
         ask = Ask("GET", target("/stats", format="json", topic=topic or None, channel=channel or None,
-                                include_clients=None if clients else "false"))
+                                include_clients=None if clients else "false"), limit=LONGEST)
         return (await self.ask_all([each.http for each in producers], ask, nsqstats.stats)).usable(NSQD)
 
     async def topics(self) -> Found[list[str]]:
         """The names of topics by lookup server, or by node. Raises AllFailed."""
         if self.lookupds:
-            found = (await self.ask_all(self.lookupds, Ask("GET", "/topics"), shapes.topic_list)).usable(LOOKUPD)
+            found = (await self.ask_all(self.lookupds, LOOKUP_TOPICS, shapes.topic_list)).usable(LOOKUPD)
             return Found({address: answer.topics or [] for address, answer in found.answers.items()}, found.errors)
-        ask = Ask("GET", target("/stats", format="json", include_clients="false"))
+        ask = Ask("GET", target("/stats", format="json", include_clients="false"), limit=LONGEST)
         stats = (await self.ask_all(self.nsqds, ask, nsqstats.stats)).usable(NSQD)
         return Found({address: [topic.topic_name for topic in answer.topics or ()]
                       for address, answer in stats.answers.items()}, stats.errors)

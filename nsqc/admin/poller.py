@@ -23,7 +23,7 @@ from nsqc.admin.gauges import METRICS_BYTES, p99_of_buckets, take_gauges
 from nsqc.admin.history import History
 from nsqc.admin.model import ChannelRow, Moment, NodeRow, channels_of, earliest
 from nsqc.admin.pace import Pace
-from nsqc.admin.upstream import Ask, UpstreamError, target
+from nsqc.admin.upstream import LONGEST, LOOKUP_NODES, Ask, UpstreamError, target
 from nsqc.log import Log
 from nsqc.wire import nsqstats
 from nsqc.wire.outside import Decoder, JSONError
@@ -38,7 +38,7 @@ BYTES_A_SECOND = 25e6   # of /stats that any nsqd makes in a second of one proce
 TIMES = 8               # latest answers of a node that its cost is judged by
 AT_ONCE = 4             # answers of nodes that are in memory
 
-STATS = Ask("GET", target("/stats", format="json", include_clients="false", include_mem="false"))
+ALL_STATS = Ask("GET", target("/stats", format="json", include_clients="false", include_mem="false"), limit=LONGEST)
 METRICS = Ask("GET", "/metrics", accept="text/plain", most=METRICS_BYTES)
 
 
@@ -197,7 +197,7 @@ class Poller:
 
     async def _ask_lookups(self) -> list[NodeRow]:
         # A lookup server that does not answer hides nobody: all nodes of the hour are asked anyway.
-        found = await self._fleet.ask_all(self._fleet.lookupds, Ask("GET", "/nodes"), shapes.producer_list)
+        found = await self._fleet.ask_all(self._fleet.lookupds, LOOKUP_NODES, shapes.producer_list)
         rows: dict[str, NodeRow] = {}
         tombstones: dict[tuple[str, str], None] = {}
         for answer in found.answers.values():
@@ -230,7 +230,7 @@ class Poller:
         async with limit:
             began = time.monotonic()
             try:
-                body = await self._fleet.call(row.address, STATS)
+                body = await self._fleet.call(row.address, ALL_STATS)
                 row.answer_ms, row.answer_bytes = (time.monotonic() - began) * 1000, len(body)
                 answer = nsqstats.raw_stats(body)
             except UpstreamError as error:

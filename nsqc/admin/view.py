@@ -27,10 +27,10 @@ from nsqc.admin.listing import (
 )
 from nsqc.admin.model import Moment, NodeRow, TopicRow
 from nsqc.admin.people import cookie_of, new_token, token_in
-from nsqc.admin.poller import Poller
+from nsqc.admin.poller import ALL_STATS, Poller
 from nsqc.admin.rights import Rights, Views, concerns_for, rights_of
 from nsqc.admin.ruling import KEYS, set_rules
-from nsqc.admin.upstream import Ask, UpstreamError, target
+from nsqc.admin.upstream import LOOKUP_TOPICS, Ask, UpstreamError, target
 from nsqc.httpd.reply import ApiError, Reply, v1
 from nsqc.httpd.request import Request, read_arguments
 from nsqc.log import Log
@@ -233,7 +233,7 @@ class View:
     async def lookup(self, request: Request) -> Json:
         """Lookup servers, and topics that no node has."""
         moment = await self.moment()
-        found = await self.fleet.ask_all(self.fleet.lookupds, Ask("GET", "/topics"), shapes.topic_list)
+        found = await self.fleet.ask_all(self.fleet.lookupds, LOOKUP_TOPICS, shapes.topic_list)
         names = {name for answer in found.answers.values() for name in answer.topics or ()}
         return {"lookupds": [{"address": address, "error": str(found.errors.get(address, "")),
                               "topics": len(answer.topics or ()) if (answer := found.answers.get(address)) else 0}
@@ -275,9 +275,8 @@ class View:
         now = time.monotonic()
         known = self._stats.get(address)
         if known is None or now - known[0] > self.poller.interval_s / 2:
-            ask = Ask("GET", target("/stats", format="json", include_clients="false", include_mem="false"))
             # All users share it, so it is asked for nobody; each is shown what their grants cover.
-            asked = asyncio.get_running_loop().create_task(self.fleet.get(address, ask, nsqstats.stats),
+            asked = asyncio.get_running_loop().create_task(self.fleet.get(address, ALL_STATS, nsqstats.stats),
                                                            context=contextvars.Context())
             known = (now, await asked)
             self._stats = {address: known}      # of one node, and for a while: they may be large

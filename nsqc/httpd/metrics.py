@@ -102,6 +102,7 @@ def _daemon(app: App, survey: Survey, buffers: int, form: Format) -> list[bytes]
         family(declared.CREATIONS_REFUSED, scrape.by_label(app.broker.creations_refused.items()), form),
         family(declared.CREATIONS_DELAYED, [((), app.broker.creations_delayed)], form),
         family(declared.DRAINING, [((), int(app.drain.reason is not None))], form),
+        histogram(declared.PROCESSING, _processing, form),
         family(declared.HEALTHY, [((), int(app.broker.health() == "OK"))], form),
         histogram(declared.SYNC, watched.syncer.durations, form),
         family(declared.SYNC_FAILURES, [((), watched.syncer.failures)], form),
@@ -111,7 +112,6 @@ def _daemon(app: App, survey: Survey, buffers: int, form: Format) -> list[bytes]
         family(declared.MEMORY, scrape.by_label(rooms.items()), form),
         family(declared.TOPIC_COUNT, [((), survey.topic_count)], form),
         family(declared.CHANNEL_COUNT, [((), survey.channel_count)], form),
-        histogram(declared.PROCESSING, _processing, form),
     ]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from nsqc import charts
 from tests.admin.browser import EVIL, PHONE, WIDE, needs_chromium
 from tests.admin.conftest import address
 from tests.support.daemon import wait_until
@@ -158,6 +159,17 @@ def test_keyboard_and_links(cluster, fleet, visit):
     page.get_by_role("button", name="Switch between light and dark").click()
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
     assert browser.open("topics").evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_axes_are_those_of_other_charts(cluster, visit):
+    node = cluster.node()
+    page = visit(f"http://127.0.0.1:{node.http_port}/ui").open()
+    tops = [0, 0.001, 0.3, 1, 2, 3.7, 4, 5, 7, 9.99, 10, 11, 23, 40, 50, 99, 100, 101, 250, 999, 1000, 12345, 1e6, 2.5e7, 4e9]
+    drawn = page.evaluate("""async tops => {
+        const {scale} = await import(document.querySelector('link[href*="chart.js"]').href);
+        return tops.map(scale);
+    }""", tops)
+    assert [pytest.approx(charts.scale(top)) for top in tops] == drawn
 
 
 def test_no_answer(cluster, fleet, visit):
