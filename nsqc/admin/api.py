@@ -10,9 +10,10 @@ import msgspec
 from nsqc.access.needs import ADMIN, STATS
 from nsqc.admin.changes import Result, failures
 from nsqc.admin.classic import Json, node_json, summed_channel, summed_topic, topic_json
-from nsqc.admin.fleet import NSQD, AllFailed, Fleet, Known, version_key, warning
+from nsqc.admin.fleet import NSQD, AllFailed, Fleet, Known, topics_in, version_key, warning
+from nsqc.admin.pace import Pace
 from nsqc.admin.rights import rights_of
-from nsqc.admin.shapes import Producer
+from nsqc.admin.shapes import Producer, encode
 from nsqc.admin.shapes import channel_list as decode_channels
 from nsqc.admin.site import AdminSite
 from nsqc.admin.upstream import Ask, UpstreamError, target
@@ -151,12 +152,15 @@ async def _node_named(site: AdminSite, address: str) -> tuple[Known, list[str]]:
 async def node(site: AdminSite, request: Request) -> Json:
     """A node with its topics."""
     found, errors = await _node_named(site, request.param)
-    stats = await site.fleet.stats([found.producer], clients=True)
-    listed = [topic_json(each, found.address, found.producer.hostname, True) for answer in stats.answers.values()
-              for each in answer.topics or ()]
-    return {"node": found.address, "topics": listed,
-            "total_messages": sum(each["message_count"] for each in listed),
-            "total_clients": sum(len(its["clients"]) for each in listed for its in each["channels"]),
+    stats = await site.fleet.raw_stats([found.producer], clients=True)
+    listed, messages, clients = [], 0, 0
+    pace = Pace()
+    async for each in topics_in(stats.answers[found.address], pace):
+        messages += each.message_count
+        clients += sum(len(its.clients or ()) for its in each.channels or ())
+        # Encoded one by one: all of them at once would take the loop too long.
+        listed.append(msgspec.Raw(encode(topic_json(each, found.address, found.producer.hostname, True))))
+    return {"node": found.address, "topics": listed, "total_messages": messages, "total_clients": clients,
             "message": warning(errors)}
 
 
@@ -164,15 +168,17 @@ async def node(site: AdminSite, request: Request) -> Json:
 async def counter(site: AdminSite, request: Request) -> Json:
     """How many messages each channel of each node has received."""
     known, errors = await site.fleet.known()
-    stats = await site.fleet.stats([node.producer for node in known])
-    counts = {}
+    stats = await site.fleet.raw_stats([node.producer for node in known])
+    counts: list[bytes] = []
+    pace = Pace()
     for address, answer in stats.answers.items():
-        for each in answer.topics or ():
+        async for each in topics_in(answer, pace):
             for its in each.channels or ():
-                counts[f"{each.topic_name}:{its.channel_name}:{address}"] = {
-                    "node": address, "topic_name": each.topic_name, "channel_name": its.channel_name,
-                    "message_count": its.message_count}
-    return {"stats": counts, "message": warning([*errors.values(), *stats.errors.values()])}
+                count = {"node": address, "topic_name": each.topic_name, "channel_name": its.channel_name,
+                         "message_count": its.message_count}
+                counts.append(encode(f"{each.topic_name}:{its.channel_name}:{address}") + b":" + encode(count))
+    return {"stats": msgspec.Raw(b"{%b}" % b",".join(counts)),
+            "message": warning([*errors.values(), *stats.errors.values()])}
 
 
 # ---------------------------------------------------------------------- changes

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Generic, NamedTuple, TypeVar
 
 from nsqc.admin import shapes
+from nsqc.admin.pace import Pace
 from nsqc.admin.shapes import Info, Producer
 from nsqc.admin.upstream import (
     LONGEST,
@@ -22,7 +24,7 @@ from nsqc.admin.upstream import (
 )
 from nsqc.log import Log
 from nsqc.wire import nsqstats
-from nsqc.wire.nsqstats import Stats
+from nsqc.wire.nsqstats import RawStats, Stats, Topic
 from nsqc.wire.outside import JSONError
 
 LOOKUPD, NSQD = "nsqlookupd", "nsqd"
@@ -160,12 +162,17 @@ class Fleet:
         asked = (await together(self.nsqds, one)).usable(NSQD)
         return [each for each in asked.answers.values() if each is not None], asked.errors
 
-    async def stats(self, producers: Iterable[Producer], topic: str = "", channel: str = "",
+    async def stats(self, producers: Iterable[Producer], topic: str, channel: str = "",
                     clients: bool = False) -> Found[Stats]:
-        """/stats of nodes. Raises AllFailed."""
-        ask = Ask("GET", target("/stats", format="json", topic=topic or None, channel=channel or None,
-                                include_clients=None if clients else "false"), limit=LONGEST)
+        """/stats of a topic, of nodes. Raises AllFailed."""
+        ask = Ask("GET", target("/stats", format="json", topic=topic, channel=channel or None,
+                                include_clients=None if clients else "false"))
         return (await self.ask_all([each.http for each in producers], ask, nsqstats.stats)).usable(NSQD)
+
+    async def raw_stats(self, producers: Iterable[Producer], clients: bool = False) -> Found[RawStats]:
+        """The same of all topics, for topics_in(). Raises AllFailed."""
+        ask = Ask("GET", target("/stats", format="json", include_clients=None if clients else "false"), limit=LONGEST)
+        return (await self.ask_all([each.http for each in producers], ask, nsqstats.raw_stats)).usable(NSQD)
 
     async def topics(self) -> Found[list[str]]:
         """The names of topics by lookup server, or by node. Raises AllFailed."""
@@ -176,6 +183,15 @@ class Fleet:
         stats = (await self.ask_all(self.nsqds, ask, nsqstats.stats)).usable(NSQD)
         return Found({address: [topic.topic_name for topic in answer.topics or ()]
                       for address, answer in stats.answers.items()}, stats.errors)
+
+
+async def topics_in(stats: RawStats, pace: Pace) -> AsyncIterator[Topic]:
+    """The topics of an answer, decoded one by one; those that make no sense are left out."""
+    for raw in stats.topics or ():
+        with suppress(JSONError):
+            yield nsqstats.one_topic(bytes(raw))
+        if pace.over():
+            await pace.rest()
 
 
 async def together(addresses: Iterable[str], call: Callable[[str], Awaitable[T]]) -> Found[T]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from nsqc.admin.gauges import p99_of_buckets
 from nsqc.admin.history import History
 from nsqc.admin.model import ChannelRow, Moment, NodeRow, TopicRow, Totals
+from nsqc.admin.pace import Pace
 from nsqc.httpd.reply import ApiError
 
 T = TypeVar("T")
@@ -126,26 +128,32 @@ def cut(rows: Sequence[T], offset: int, limit: int) -> Sequence[T]:
     return rows[offset:offset + min(limit, MOST_ROWS)]
 
 
-def search(moment: Moment, text: str) -> list[Json]:
+async def search(moment: Moment, text: str) -> list[Json]:
     """Topics, channels and nodes whose names have a text in them: those that begin with it first."""
     wanted = text.lower()
-    found: list[tuple[int, int, str, Json]] = []
+    pace = Pace()
+    found: list[tuple[int, int, int, str, Json]] = []
 
-    def add(kind: int, name: str, data: Json) -> None:
-        at = name.lower().find(wanted)
-        if at >= 0:
-            found.append((min(at, 1), kind, name, data))
+    def add(first: int, kind: int, name: str, data: Json) -> None:
+        found.append((first, kind, len(name), name, data))
 
     for node in moment.nodes.values():
-        add(1, f"{node.address} {node.hostname}", {"kind": "node", "node": node.address, "hint": node.hostname})
+        name = f"{node.address} {node.hostname}"
+        if (at := name.lower().find(wanted)) >= 0:
+            add(min(at, 1), 1, name, {"kind": "node", "node": node.address, "hint": node.hostname})
     for row in moment.topics.values():
-        add(0, row.name, {"kind": "topic", "topic": row.name})
+        if (at := row.name.lower().find(wanted)) >= 0:
+            add(min(at, 1), 0, row.name, {"kind": "topic", "topic": row.name})
+        if pace.over():
+            await pace.rest()
     if len(found) < MOST_FOUND or "/" in wanted:
         for row in moment.topics.values():
-            for name in row.channels:
-                whole = f"{row.name}/{name}"
-                if wanted in whole.lower() and wanted not in row.name.lower():
-                    found.append((0 if name.lower().startswith(wanted) else 1, 2, whole,
-                                  {"kind": "channel", "topic": row.name, "channel": name}))
-    found.sort(key=lambda each: (each[0], each[1], len(each[2]), each[2]))
-    return [data for _, _, _, data in found[:MOST_FOUND]]
+            if wanted not in row.name.lower():
+                for name in row.channels:
+                    whole = f"{row.name}/{name}"
+                    if wanted in whole.lower():
+                        add(0 if name.lower().startswith(wanted) else 1, 2, whole,
+                            {"kind": "channel", "topic": row.name, "channel": name})
+            if pace.over():
+                await pace.rest()
+    return [data for *_, data in heapq.nsmallest(MOST_FOUND, found, key=lambda each: each[:4])]

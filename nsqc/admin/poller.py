@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from nsqc.admin import shapes
 from nsqc.admin.attention import Concerns, Finding, look
-from nsqc.admin.fleet import Fleet, together
+from nsqc.admin.fleet import Fleet, together, topics_in
 from nsqc.admin.gauges import METRICS_BYTES, p99_of_buckets, take_gauges
 from nsqc.admin.history import History
 from nsqc.admin.model import ChannelRow, Moment, NodeRow, channels_of, earliest
@@ -241,11 +241,8 @@ class Poller:
                 return
             row.health, row.start_time = answer.health, answer.start_time
             row.version = answer.version or row.version
-            for raw in answer.topics or ():
-                with suppress(JSONError):
-                    moment.add(nsqstats.one_topic(bytes(raw)), row)
-                if pace.over():
-                    await pace.rest()
+            async for topic in topics_in(answer, pace):
+                moment.add(topic, row)
 
     def _missing(self, row: NodeRow, error: str) -> None:
         past = None if self.moment is None else self.moment.nodes.get(row.address)

@@ -8,12 +8,14 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
+
 from nsqc import __version__
 from nsqc.access.needs import ADMIN, PUBLISH, READ, STATS
 from nsqc.admin import shapes
 from nsqc.admin.changes import Changes, subject
 from nsqc.admin.classic import client_json
-from nsqc.admin.fleet import Fleet, Found, together
+from nsqc.admin.fleet import Fleet, Found, together, topics_in
 from nsqc.admin.history import NODE, Key, Series
 from nsqc.admin.ledger import Ledger
 from nsqc.admin.listing import (
@@ -26,6 +28,7 @@ from nsqc.admin.listing import (
     totals_json,
 )
 from nsqc.admin.model import Moment, NodeRow, TopicRow
+from nsqc.admin.pace import Pace
 from nsqc.admin.people import cookie_of, new_token, token_in
 from nsqc.admin.poller import ALL_STATS, Poller
 from nsqc.admin.rights import Rights, Views, concerns_for, rights_of
@@ -75,7 +78,7 @@ class View:
         self.ledger = Ledger()
         self._views = Views()
         self._prometheus = prometheus
-        self._stats: dict[str, tuple[float, nsqstats.Stats]] = {}
+        self._stats: dict[str, tuple[float, list[NodeTopic]]] = {}
 
     async def moment(self) -> Moment:
         """The latest moment. Raises ApiError if nothing has been seen yet."""
@@ -142,7 +145,7 @@ class View:
     async def search(self, request: Request) -> Json:
         """Names that have a text in them."""
         moment, _ = await self.seen(request)
-        return {"found": search(moment, Arguments(read_arguments(self.log, request)).text("q"))}
+        return {"found": await search(moment, Arguments(read_arguments(self.log, request)).text("q"))}
 
     async def topic(self, request: Request) -> Json:
         """A topic: sums, channels, nodes, the last hour, its log."""
@@ -214,19 +217,24 @@ class View:
             raise ApiError(404, "NODE_NOT_FOUND")
         arguments = Arguments(read_arguments(self.log, request))
         wanted = arguments.text("search").lower()
-        topics: list[Json] = []
+        topics: list[NodeTopic] = []
         if not row.error:
             try:
-                stats = await self._all_of(row.address)
+                known = await self._all_of(row.address)
             except UpstreamError as error:
                 return {**node_row(row), "error": str(error), "total": 0, "topic_rows": [], "series": None}
-            topics = [{**topic_part(each), "may_change": rights.may(ADMIN, each.topic_name)}
-                      for each in stats.topics or ()
-                      if wanted in each.topic_name.lower() and rights.may(STATS, each.topic_name)]
+            pace = Pace()
+            for each in known:
+                if wanted in each.name.lower() and rights.may(STATS, each.name):
+                    topics.append(each)
+                if pace.over():
+                    await pace.rest()
         offset, limit = arguments.number("offset", 0, 10**9), arguments.number("limit", 50, 500)
         return {"at": round(moment.at, 3), **node_row(row), "may_change": rights.may(ADMIN),
                 "series": self.poller.history.series((NODE, row.address)) if rights.sees_all else None,
-                "total": len(topics), "offset": offset, "topic_rows": cut(topics, offset, limit),
+                "total": len(topics), "offset": offset, "topic_rows": [
+                    {**msgspec.to_builtins(each), "may_change": rights.may(ADMIN, each.name)}
+                    for each in cut(topics, offset, limit)],
                 "tombstones": [topic for topic, node in self.poller.listed.tombstones
                                if node == row.address and rights.may(STATS, topic)]}
 
@@ -270,20 +278,23 @@ class View:
         found = await self.fleet.ask_all([row.address for row in self.having(moment, topic)], ask, nsqstats.stats)
         return Found(dict(sorted(found.answers.items())), found.errors)
 
-    async def _all_of(self, address: str) -> nsqstats.Stats:
+    async def _all_of(self, address: str) -> list[NodeTopic]:
         """All topics of a node; kept for a moment, as pages of them are asked for."""
         now = time.monotonic()
         known = self._stats.get(address)
         if known is None or now - known[0] > self.poller.interval_s / 2:
             # All users share it, so it is asked for nobody; each is shown what their grants cover.
-            asked = asyncio.get_running_loop().create_task(self.fleet.get(address, ALL_STATS, nsqstats.stats),
-                                                           context=contextvars.Context())
+            asked = asyncio.get_running_loop().create_task(self._topics_of(address), context=contextvars.Context())
             known = (now, await asked)
             self._stats = {address: known}      # of one node, and for a while: they may be large
             asyncio.get_running_loop().call_later(WATCHED_S, self._forget, known)
         return known[1]
 
-    def _forget(self, known: tuple[float, nsqstats.Stats]) -> None:
+    async def _topics_of(self, address: str) -> list[NodeTopic]:
+        stats = await self.fleet.get(address, ALL_STATS, nsqstats.raw_stats)
+        return [topic_part(each) async for each in topics_in(stats, Pace())]
+
+    def _forget(self, known: tuple[float, list[NodeTopic]]) -> None:
         self._stats = {address: there for address, there in self._stats.items() if there is not known}
 
     async def _logs(self, moment: Moment, topic: str) -> list[Json]:
@@ -368,20 +379,35 @@ class Arguments:
         return text
 
 
-def topic_part(topic: nsqstats.Topic) -> Json:
+class NodeTopic(msgspec.Struct, gc=False):
+    """A topic on one node, as the page has it. depth: with its channels."""
+
+    name: str
+    waiting: int
+    backend: int
+    depth: int
+    messages: int
+    bytes: int
+    in_flight: int
+    clients: int
+    channels: int
+    paused: bool
+
+
+def topic_part(topic: nsqstats.Topic) -> NodeTopic:
     """A topic on one node."""
     channels = topic.channels or []
-    return {"name": topic.topic_name, "waiting": topic.depth, "backend": topic.backend_depth,
-            "depth": topic.depth + sum(each.depth for each in channels), "messages": topic.message_count,
-            "bytes": topic.message_bytes, "in_flight": sum(each.in_flight_count for each in channels),
-            "clients": sum(each.consumers for each in channels), "channels": len(channels), "paused": topic.paused}
+    depth = topic.depth + sum(each.depth for each in channels)
+    return NodeTopic(topic.topic_name, topic.depth, topic.backend_depth, depth, topic.message_count,
+                     topic.message_bytes, sum(each.in_flight_count for each in channels),
+                     sum(each.consumers for each in channels), len(channels), topic.paused)
 
 
 def node_part(address: str, answer: nsqstats.Stats, topic: str) -> Json | None:
     """A topic as a node has it; None: it has none of that name."""
     for each in answer.topics or ():
         if each.topic_name == topic:
-            return {"node": address, **topic_part(each)}
+            return {"node": address, **msgspec.to_builtins(topic_part(each))}
     return None
 
 
