@@ -24,7 +24,7 @@ from nsqc.admin.upstream import (
 )
 from nsqc.log import Log
 from nsqc.wire import nsqstats
-from nsqc.wire.nsqstats import RawStats, Stats, Topic
+from nsqc.wire.nsqstats import Names, RawStats, Stats, Topic
 from nsqc.wire.outside import JSONError
 
 LOOKUPD, NSQD = "nsqlookupd", "nsqd"
@@ -134,9 +134,9 @@ class Fleet:
     async def _asked(self) -> tuple[list[Known], dict[str, UpstreamError]]:
         stats = Ask("GET", target("/stats", format="json", include_clients="false"), limit=LONGEST)
 
-        async def one(address: str) -> tuple[Info, Stats]:
+        async def one(address: str) -> tuple[Info, Names]:
             info = await self.get(address, Ask("GET", "/info"), shapes.info)
-            return info, await self.get(address, stats, nsqstats.stats)
+            return info, await self.get(address, stats, nsqstats.names)
 
         found = (await together(self.nsqds, one)).usable(NSQD)
         return sorted_nodes(
@@ -180,7 +180,7 @@ class Fleet:
             found = (await self.ask_all(self.lookupds, LOOKUP_TOPICS, shapes.topic_list)).usable(LOOKUPD)
             return Found({address: answer.topics or [] for address, answer in found.answers.items()}, found.errors)
         ask = Ask("GET", target("/stats", format="json", include_clients="false"), limit=LONGEST)
-        stats = (await self.ask_all(self.nsqds, ask, nsqstats.stats)).usable(NSQD)
+        stats = (await self.ask_all(self.nsqds, ask, nsqstats.names)).usable(NSQD)
         return Found({address: [topic.topic_name for topic in answer.topics or ()]
                       for address, answer in stats.answers.items()}, stats.errors)
 

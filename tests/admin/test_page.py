@@ -56,6 +56,14 @@ def test_every_view_is_accessible(cluster, fleet, visit, axe, viewport, theme):
     page.locator("dialog[open]").get_by_text("nothing changes").or_(page.locator("dialog[open]").get_by_text("will be")).first.wait_for()
     page.evaluate(axe)
     assert page.evaluate("axe.run()")["violations"] == []
+    cluster.one.http("PUT", "/channel/rules?topic=orders&channel=billing", b'{"max_attempts": 3}')
+    page = browser.open("topics/orders/billing")
+    page.get_by_role("row", name="max_attempts 3").wait_for()
+    browser.button("Rules").click()
+    page.locator("dialog[open]").get_by_label("max_attempts").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.evaluate(axe)
+    assert [(each["id"], [node["target"] for node in each["nodes"]]) for each in page.evaluate("axe.run()")["violations"]] == []
 
 
 def test_hostile_names_and_bodies(cluster, fleet, visit):
