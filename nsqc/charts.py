@@ -1,5 +1,6 @@
 """Small charts as SVG text, for pages and files without scripts: bars and lines on a zero-based scale. Colours and
-fonts are the page's (CSS classes). The admin page, which draws as numbers come, has nsqc/admin/page/chart.js instead.
+fonts are the page's (CSS classes). The admin page, which draws as numbers come, has nsqc/admin/page/chart.js instead,
+with the same scale.
 
 On a page each chart is drawn twice, for wide windows and for phones, and the page shows one of them: text in a drawing
 that is scaled down would be unreadable.

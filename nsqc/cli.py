@@ -109,7 +109,7 @@ def serve(words: list[str]) -> int:
 def lookupd(words: list[str]) -> int:
     """Runs the lookup server."""
     gc.disable()
-    from nsqc.commands.start_lookupd import lookupd as run
+    from nsqc.commands.start_server import lookupd as run
 
     return run(words)
 
@@ -117,6 +117,6 @@ def lookupd(words: list[str]) -> int:
 def admin(words: list[str]) -> int:
     """Runs the admin server."""
     gc.disable()
-    from nsqc.commands.start_admin import admin as run
+    from nsqc.commands.start_server import admin as run
 
     return run(words)

@@ -22,6 +22,10 @@ EXECUTABLE = ROOT / "dist" / "nsqc-folder" / "nsqc"
 UNITS = "lib/systemd/system"
 CONFIG = "etc/nsqc/nsqc.cfg"
 LOOKUPD_CONFIG = "etc/nsqc/lookupd.cfg"
+ADMIN_CONFIG = "etc/nsqc/admin.cfg"
+CONFIGS = (CONFIG, LOOKUPD_CONFIG, ADMIN_CONFIG)
+# It starts with no fewer nodes than one.
+ADMIN_NODES = '#nsqd_http_addresses = []\n', 'nsqd_http_addresses = ["127.0.0.1:4151"]\n'
 COMPLETIONS = {"bash": "usr/share/bash-completion/completions/nsqc", "zsh": "usr/share/zsh/vendor-completions/_nsqc",
                "fish": "usr/share/fish/vendor_completions.d/nsqc.fish"}
 SCRIPTS = ("postinst", "prerm", "postrm")
@@ -43,11 +47,12 @@ Maintainer: {maintainer}
 Installed-Size: {kilobytes}
 Depends: libc6 (>= {glibc}), libgcc-s1 | libgcc1, libstdc++6, zlib1g, init-system-helpers (>= 1.54~)
 Recommends: ca-certificates
-Description: message queue daemon, lookup server and tools for NSQ
+Description: message queue daemon, lookup server, admin page and tools for NSQ
  nsqc speaks nsqd's TCP protocol and HTTP API, takes its flags and config
  file and keeps its files. It sends messages at once instead of holding
- them back for up to 250 ms. The lookup server, in place of nsqlookupd, is
- included as a unit of its own, which is not enabled.
+ them back for up to 250 ms. The lookup server, in place of nsqlookupd, and
+ the admin page, in place of nsqadmin, are included as units of their own,
+ which are not enabled.
 """
 
 
@@ -149,6 +154,7 @@ def fill(tree: Path, version: str) -> None:
         write(tree, f"usr/share/nsqc/{name}", (ROOT / "packaging" / name).read_bytes())
     write(tree, CONFIG, config_file())
     write(tree, LOOKUPD_CONFIG, config_file("--lookupd"))
+    write(tree, ADMIN_CONFIG, config_file("--admin").replace(*ADMIN_NODES))
     write(tree, "usr/share/man/man1/nsqc.1.gz", zipped(output("man")))
     for shell, name in COMPLETIONS.items():
         write(tree, name, output("completion", shell))
@@ -171,10 +177,10 @@ def describe(tree: Path, version: str) -> None:
     write(tree, "DEBIAN/control", CONTROL.format(
         version=version, maintainer=MAINTAINER, architecture=dpkg_architecture(), glibc=".".join(map(str, glibc)),
         kilobytes=sum(-(-path.stat().st_size // 1024) for path in files)))
-    write(tree, "DEBIAN/conffiles", f"/{CONFIG}\n/{LOOKUPD_CONFIG}\n")
+    write(tree, "DEBIAN/conffiles", "".join(f"/{name}\n" for name in CONFIGS))
     write(tree, "DEBIAN/md5sums", "".join(
         f"{hashlib.md5(path.read_bytes()).hexdigest()}  {path.relative_to(tree)}\n" for path in files
-        if str(path.relative_to(tree)) not in (CONFIG, LOOKUPD_CONFIG)))
+        if str(path.relative_to(tree)) not in CONFIGS))
     for script in SCRIPTS:
         write(tree, f"DEBIAN/{script}", (ROOT / "packaging" / "deb" / script).read_bytes(), 0o755)
 

@@ -22,7 +22,7 @@ SCRIPTS = ROOT / "packaging" / "rpm"
 MOVED = {"lib/systemd/system": "usr/lib/systemd/system",
          "usr/share/zsh/vendor-completions": "usr/share/zsh/site-functions"}
 NOT_HERE = ("usr/share/lintian", "usr/share/doc/nsqc/changelog.gz")
-CONFIG_FILES = (deb.CONFIG, deb.LOOKUPD_CONFIG)
+CONFIG_FILES = deb.CONFIGS
 MACROS = {
     "_topdir": WORK, "debug_package": "%{nil}", "__os_install_post": "%{nil}", "_build_id_links": "none",
     # Packages of the same files have the same bytes, wherever they are built.
@@ -52,8 +52,8 @@ AutoReqProv: no
 %changelog
 {changes}
 """
-SUMMARY = "Message queue daemon, lookup server and tools for NSQ"
-COMPAT_SUMMARY = "Links by which nsqc is nsqd, nsqlookupd and NSQ's tools"
+SUMMARY = "Message queue daemon, lookup server, admin page and tools for NSQ"
+COMPAT_SUMMARY = "Links by which nsqc is nsqd, nsqlookupd, nsqadmin and NSQ's tools"
 
 
 def described(control: str) -> str:

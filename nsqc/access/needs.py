@@ -21,9 +21,10 @@ class Need(NamedTuple):
     @property
     def changes(self) -> bool:
         """Whether it is an operator's call that changes something."""
-        return self.grants == (ADMIN,)
+        return self.grants in _CHANGING
 
 
+_CHANGING = ((ADMIN,), (ADMIN, PUBLISH))
 OPEN = Need()                                   # reveals and changes nothing
 OPEN_OWN = Need(own=True)
 KNOWN = Need(GRANTS, NOTHING)                   # any grant at all

@@ -8,10 +8,12 @@ from typing import Any
 
 import msgspec
 
-from nsqc.admin.changes import Result, places, send
+from nsqc.access.needs import ADMIN
+from nsqc.admin.changes import Result, places, send, subject
 from nsqc.admin.fleet import NSQD
 from nsqc.admin.messages import LINES
 from nsqc.admin.model import Moment
+from nsqc.admin.rights import rights_of
 from nsqc.admin.shapes import encode
 from nsqc.admin.upstream import Ask, UpstreamError, target
 from nsqc.admin.view import View, json_of, listed
@@ -23,6 +25,8 @@ from nsqc.wire.outside import Decoder, JSONError
 Json = dict[str, Any]       # Any: JSON
 PLAIN = ("pause", "unpause", "empty")
 NAMED = ("empty", "delete", "tombstone", "seek", "drain")     # these ask for the name
+MOST_SHOWN = 400    # characters of a change in logs
+OF_NODES = ("drain", "undrain")
 EXTENDED = ("seek", "drain", "undrain", "rules")
 ACTIONS = ("create", "delete", *PLAIN, "tombstone", *EXTENDED)
 
@@ -58,18 +62,19 @@ class Actions:
             asked = _asked(request.body)
         except JSONError as error:
             raise ApiError(400, f"INVALID_BODY - {error}") from None
+        shown = subject_of(asked)
+        request.param = f"{asked.action} {shown}"[:MOST_SHOWN]
         self._check(request, asked)
         moment = await view.moment()
         nodes = self._nodes(moment, asked)
         if asked.preview:
             return {"preview": await self._preview(asked, nodes)}
         results = await self._carried_out(asked, nodes)
-        shown = subject_of(asked)
         done = sum(result.ok for result in results)
-        request.param = f"{asked.action} {shown}: {done} of {len(results)} done"
-        view.ledger.add(request.user, request.remote, asked.action, shown, results)
+        request.param += f": {done} of {len(results)} done"
+        view.ledger.add(request.user, request.remote, asked.action, shown, asked.topic, results)
         self._notify(request, asked)
-        view.poller.hurry()
+        view.poller.hurry(gauges=asked.action in OF_NODES)
         return {"results": results}
 
     def _check(self, request: Request, asked: Asked) -> None:
@@ -77,16 +82,17 @@ class Actions:
             raise ApiError(400, f"INVALID_ACTION - one of {', '.join(ACTIONS)}")
         if asked.action in EXTENDED:
             self._view.people.check_extended(request)
-        if asked.action in ("drain", "undrain"):
-            if len(asked.nodes) != 1:
-                raise ApiError(400, "INVALID_NODES - one node")
+        if asked.action in OF_NODES:
+            if asked.topic or asked.channel:
+                raise ApiError(400, f"INVALID_TOPIC - {asked.action} is about a node")
         elif not is_valid_name(asked.topic.encode()):
             raise ApiError(400, "INVALID_TOPIC")
         if asked.channel and not is_valid_name(asked.channel.encode()):
             raise ApiError(400, "INVALID_CHANNEL")
+        rights_of(request).require(ADMIN, *about(asked))
         if asked.action == "seek" and not (asked.channel and asked.to):
             raise ApiError(400, "INVALID_SEEK - channel and to are required")
-        if asked.action == "tombstone" and len(asked.nodes) != 1:
+        if asked.action in (*OF_NODES, "tombstone") and len(asked.nodes) != 1:
             raise ApiError(400, "INVALID_NODES - one node")
         if asked.action in NAMED and not asked.preview and asked.confirm != name_of(asked):
             raise ApiError(400, f"NOT_CONFIRMED - confirm must be {name_of(asked)!r}")
@@ -111,7 +117,8 @@ class Actions:
         if action == "undrain":
             return await self._send(nodes, Ask("DELETE", "/drain"))
         if action == "rules":
-            return await self._send(nodes, Ask("PUT", target("/topic/rules", topic=topic), encode(asked.rules)))
+            path, arguments = subject(topic, channel)
+            return await self._send(nodes, Ask("PUT", target(f"/{path}/rules", **arguments), encode(asked.rules)))
         having = asked.nodes or await self._having(asked, nodes)
         if action == "delete":
             return await changes.delete(topic, channel, having)
@@ -200,6 +207,11 @@ def whole(answer: Json, key: str) -> int:
     if not isinstance(value, int):
         raise UpstreamError(f"the answer has no {key}")
     return value
+
+
+def about(asked: Asked) -> tuple[str, str]:
+    """The topic and the channel that a grant has to cover. Creating a channel creates its topic where it is missing."""
+    return asked.topic, "" if asked.action in ("create", "tombstone") else asked.channel
 
 
 def name_of(asked: Asked) -> str:

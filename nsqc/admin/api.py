@@ -7,10 +7,13 @@ from typing import Any
 
 import msgspec
 
+from nsqc.access.needs import ADMIN, STATS
 from nsqc.admin.changes import Result, failures
 from nsqc.admin.classic import Json, node_json, summed_channel, summed_topic, topic_json
-from nsqc.admin.fleet import NSQD, AllFailed, Fleet, Known, version_key, warning
-from nsqc.admin.shapes import Producer
+from nsqc.admin.fleet import NSQD, AllFailed, Fleet, Known, topics_in, version_key, warning
+from nsqc.admin.pace import Pace
+from nsqc.admin.rights import rights_of
+from nsqc.admin.shapes import Producer, encode
 from nsqc.admin.shapes import channel_list as decode_channels
 from nsqc.admin.site import AdminSite
 from nsqc.admin.upstream import Ask, UpstreamError, target
@@ -78,7 +81,8 @@ def ping(site: AdminSite, request: Request) -> str:
 async def topics(site: AdminSite, request: Request) -> Json:
     """The names of all topics, or with inactive=true those without a producer, with their channels."""
     found = await site.fleet.topics()
-    names = sorted({name for each in found.answers.values() for name in each})
+    rights = rights_of(request)
+    names = sorted({name for each in found.answers.values() for name in each if rights.may(STATS, name)})
     inactive = read_arguments(site.log, request).get(b"inactive") == b"true"
     if not inactive:
         return {"topics": names, "message": found.warning()}
@@ -111,6 +115,7 @@ async def _parts(site: AdminSite, topic: str, channel: str, clients: bool) -> tu
 @reading
 async def topic(site: AdminSite, request: Request) -> Json:
     """A topic over all nodes."""
+    rights_of(request).require(STATS, request.param)
     parts, errors = await _parts(site, request.param, "", False)
     return {**summed_topic(parts, request.param), "message": warning(errors)}
 
@@ -119,6 +124,7 @@ async def topic(site: AdminSite, request: Request) -> Json:
 async def channel(site: AdminSite, request: Request) -> Json:
     """A channel over all nodes, with clients. One that no node has is an empty answer, as nsqadmin's."""
     name, _, wanted = request.param.partition("/")
+    rights_of(request).require(STATS, name)
     parts, errors = await _parts(site, name, wanted, True)
     channels = [each for part in parts for each in part["channels"] if each["channel_name"] == wanted]
     if not channels:
@@ -146,12 +152,15 @@ async def _node_named(site: AdminSite, address: str) -> tuple[Known, list[str]]:
 async def node(site: AdminSite, request: Request) -> Json:
     """A node with its topics."""
     found, errors = await _node_named(site, request.param)
-    stats = await site.fleet.stats([found.producer], clients=True)
-    listed = [topic_json(each, found.address, found.producer.hostname, True) for answer in stats.answers.values()
-              for each in answer.topics or ()]
-    return {"node": found.address, "topics": listed,
-            "total_messages": sum(each["message_count"] for each in listed),
-            "total_clients": sum(len(its["clients"]) for each in listed for its in each["channels"]),
+    stats = await site.fleet.raw_stats([found.producer], clients=True)
+    listed, messages, clients = [], 0, 0
+    pace = Pace()
+    async for each in topics_in(stats.answers[found.address], pace):
+        messages += each.message_count
+        clients += sum(len(its.clients or ()) for its in each.channels or ())
+        # Encoded one by one: all of them at once would take the loop too long.
+        listed.append(msgspec.Raw(encode(topic_json(each, found.address, found.producer.hostname, True))))
+    return {"node": found.address, "topics": listed, "total_messages": messages, "total_clients": clients,
             "message": warning(errors)}
 
 
@@ -159,15 +168,17 @@ async def node(site: AdminSite, request: Request) -> Json:
 async def counter(site: AdminSite, request: Request) -> Json:
     """How many messages each channel of each node has received."""
     known, errors = await site.fleet.known()
-    stats = await site.fleet.stats([node.producer for node in known])
-    counts = {}
+    stats = await site.fleet.raw_stats([node.producer for node in known])
+    counts: list[bytes] = []
+    pace = Pace()
     for address, answer in stats.answers.items():
-        for each in answer.topics or ():
+        async for each in topics_in(answer, pace):
             for its in each.channels or ():
-                counts[f"{each.topic_name}:{its.channel_name}:{address}"] = {
-                    "node": address, "topic_name": each.topic_name, "channel_name": its.channel_name,
-                    "message_count": its.message_count}
-    return {"stats": counts, "message": warning([*errors.values(), *stats.errors.values()])}
+                count = {"node": address, "topic_name": each.topic_name, "channel_name": its.channel_name,
+                         "message_count": its.message_count}
+                counts.append(encode(f"{each.topic_name}:{its.channel_name}:{address}") + b":" + encode(count))
+    return {"stats": msgspec.Raw(b"{%b}" % b",".join(counts)),
+            "message": warning([*errors.values(), *stats.errors.values()])}
 
 
 # ---------------------------------------------------------------------- changes
@@ -207,6 +218,7 @@ async def create(site: AdminSite, request: Request) -> Json:
     _named(body.topic, "INVALID_TOPIC")
     if body.channel:
         _named(body.channel, "INVALID_CHANNEL")
+    rights_of(request).require(ADMIN, body.topic)
     request.param = f"{body.topic}/{body.channel}".rstrip("/")
     if site.fleet.has_lookupds:
         # Nodes take a new topic from a lookup server when it is first published to; channels go to those that have it.
@@ -232,6 +244,7 @@ async def _producers_or_none(fleet: Fleet, topic: str) -> list[Producer]:
 async def delete(site: AdminSite, request: Request) -> Json:
     """Deletes a topic or a channel."""
     topic, _, channel = request.param.partition("/")
+    rights_of(request).require(ADMIN, topic, channel)
     producers, errors = await site.fleet.producers(topic)
     if not producers and not site.fleet.has_lookupds:
         raise AllFailed(NSQD, ())
@@ -244,6 +257,7 @@ async def delete(site: AdminSite, request: Request) -> Json:
 async def act(site: AdminSite, request: Request) -> Json:
     """Pauses, unpauses or empties a topic or a channel."""
     topic, _, channel = request.param.partition("/")
+    rights_of(request).require(ADMIN, topic, channel)
     body = _body(request, _action)
     if body.action not in ACTIONS:
         raise ApiError(400, "INVALID_ACTION")
@@ -264,6 +278,7 @@ async def tombstone(site: AdminSite, request: Request) -> Json:
     node = request.param
     body = _body(request, _action, "INVALID_BODY")
     topic = _named(body.topic, "INVALID_TOPIC")
+    rights_of(request).require(ADMIN, topic)
     request.param = f"{topic} on {node}"
     results = await site.changes.tombstone(topic, node)
     if not results[-1].ok and not results[-1].status:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from nsqc.admin.fleet import Known, version_key
-from nsqc.admin.shapes import Channel, Client, Latency, Topic
+from nsqc.wire.nsqstats import Channel, Client, Latency, Topic
 
 NS = 1_000_000_000
 SUMMED = ("depth", "memory_depth", "backend_depth", "in_flight_count", "deferred_count", "requeue_count",

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Generic, NamedTuple, TypeVar
 
 from nsqc.admin import shapes
-from nsqc.admin.shapes import Info, Producer, Stats
-from nsqc.admin.upstream import Answer, Ask, Nodes, UpstreamError, checked, target
+from nsqc.admin.pace import Pace
+from nsqc.admin.shapes import Info, Producer
+from nsqc.admin.upstream import (
+    LONGEST,
+    LOOKUP_NODES,
+    LOOKUP_TOPICS,
+    Answer,
+    Ask,
+    Nodes,
+    UpstreamError,
+    checked,
+    target,
+)
 from nsqc.log import Log
+from nsqc.wire import nsqstats
+from nsqc.wire.nsqstats import Names, RawStats, Stats, Topic
 from nsqc.wire.outside import JSONError
 
 LOOKUPD, NSQD = "nsqlookupd", "nsqd"
@@ -105,7 +119,7 @@ class Fleet:
         """All nodes, sorted by host name, and the errors of servers that do not answer. Raises AllFailed."""
         if not self.lookupds:
             return await self._asked()
-        found = (await self.ask_all(self.lookupds, Ask("GET", "/nodes"), shapes.producer_list)).usable(LOOKUPD)
+        found = (await self.ask_all(self.lookupds, LOOKUP_NODES, shapes.producer_list)).usable(LOOKUPD)
         merged: dict[str, Known] = {}
         for lookupd, answer in found.answers.items():
             for producer in answer.producers or ():
@@ -118,11 +132,11 @@ class Fleet:
         return sorted_nodes(merged.values()), found.errors
 
     async def _asked(self) -> tuple[list[Known], dict[str, UpstreamError]]:
-        stats = Ask("GET", target("/stats", format="json", include_clients="false"))
+        stats = Ask("GET", target("/stats", format="json", include_clients="false"), limit=LONGEST)
 
-        async def one(address: str) -> tuple[Info, Stats]:
+        async def one(address: str) -> tuple[Info, Names]:
             info = await self.get(address, Ask("GET", "/info"), shapes.info)
-            return info, await self.get(address, stats, shapes.stats)
+            return info, await self.get(address, stats, nsqstats.names)
 
         found = (await together(self.nsqds, one)).usable(NSQD)
         return sorted_nodes(
@@ -140,7 +154,7 @@ class Fleet:
         ask = Ask("GET", target("/stats", format="json", topic=topic, include_clients="false"))
 
         async def one(address: str) -> Producer | None:
-            stats = await self.get(address, ask, shapes.stats)
+            stats = await self.get(address, ask, nsqstats.stats)
             if not any(each.topic_name == topic for each in stats.topics or ()):
                 return None
             return of_info(await self.get(address, Ask("GET", "/info"), shapes.info))
@@ -148,22 +162,36 @@ class Fleet:
         asked = (await together(self.nsqds, one)).usable(NSQD)
         return [each for each in asked.answers.values() if each is not None], asked.errors
 
-    async def stats(self, producers: Iterable[Producer], topic: str = "", channel: str = "",
+    async def stats(self, producers: Iterable[Producer], topic: str, channel: str = "",
                     clients: bool = False) -> Found[Stats]:
-        """/stats of nodes. Raises AllFailed."""
-        ask = Ask("GET", target("/stats", format="json", topic=topic or None, channel=channel or None,
+        """/stats of a topic, of nodes. Raises AllFailed."""
+        ask = Ask("GET", target("/stats", format="json", topic=topic, channel=channel or None,
                                 include_clients=None if clients else "false"))
-        return (await self.ask_all([each.http for each in producers], ask, shapes.stats)).usable(NSQD)
+        return (await self.ask_all([each.http for each in producers], ask, nsqstats.stats)).usable(NSQD)
+
+    async def raw_stats(self, producers: Iterable[Producer], clients: bool = False) -> Found[RawStats]:
+        """The same of all topics, for topics_in(). Raises AllFailed."""
+        ask = Ask("GET", target("/stats", format="json", include_clients=None if clients else "false"), limit=LONGEST)
+        return (await self.ask_all([each.http for each in producers], ask, nsqstats.raw_stats)).usable(NSQD)
 
     async def topics(self) -> Found[list[str]]:
         """The names of topics by lookup server, or by node. Raises AllFailed."""
         if self.lookupds:
-            found = (await self.ask_all(self.lookupds, Ask("GET", "/topics"), shapes.topic_list)).usable(LOOKUPD)
+            found = (await self.ask_all(self.lookupds, LOOKUP_TOPICS, shapes.topic_list)).usable(LOOKUPD)
             return Found({address: answer.topics or [] for address, answer in found.answers.items()}, found.errors)
-        ask = Ask("GET", target("/stats", format="json", include_clients="false"))
-        stats = (await self.ask_all(self.nsqds, ask, shapes.stats)).usable(NSQD)
+        ask = Ask("GET", target("/stats", format="json", include_clients="false"), limit=LONGEST)
+        stats = (await self.ask_all(self.nsqds, ask, nsqstats.names)).usable(NSQD)
         return Found({address: [topic.topic_name for topic in answer.topics or ()]
                       for address, answer in stats.answers.items()}, stats.errors)
+
+
+async def topics_in(stats: RawStats, pace: Pace) -> AsyncIterator[Topic]:
+    """The topics of an answer, decoded one by one; those that make no sense are left out."""
+    for raw in stats.topics or ():
+        with suppress(JSONError):
+            yield nsqstats.one_topic(bytes(raw))
+        if pace.over():
+            await pace.rest()
 
 
 async def together(addresses: Iterable[str], call: Callable[[str], Awaitable[T]]) -> Found[T]:

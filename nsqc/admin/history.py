@@ -39,6 +39,7 @@ class History:
         self._slot = 0
         self._ranked = -RANK_S
         self._chosen: set[str] | None = None    # topics that have a series; None: all
+        self._sparks: dict[tuple[Key, str], list[float | None]] = {}    # that were asked for since the last point
 
     def __len__(self) -> int:
         return len(self._arrays)
@@ -46,6 +47,7 @@ class History:
     def add(self, moment: Moment) -> Iterator[None]:
         """One more point in each series. Yields now and then, when others may run."""
         slot = int(moment.at // STEP_S)
+        self._sparks = {}
         self._advance(slot)
         self._choose(moment)
         total = moment.totals
@@ -59,6 +61,7 @@ class History:
                 self._put_topic(row, slot)
             if number % 64 == 63:
                 yield
+        self._sparks = {}
 
     def _put_topic(self, row: TopicRow, slot: int) -> None:
         self._put((row.name,), slot, row.came, row.went, row.total_depth, row.in_flight)
@@ -136,20 +139,33 @@ class History:
         values = self._arrays.get(key)
         if values is None:
             return []
-        width, column = len(FIELDS), FIELDS.index(field)
-        size = SLOTS // POINTS
-        points: list[float | None] = []
-        for number in range(POINTS):
-            part = [value for step in range(size)
-                    if (value := values[(self._slot + 1 + number * size + step) % SLOTS * width + column]) == value]
-            points.append(rounded(sum(part) / len(part)) if part else None)
-        return points
+        known = self._sparks.get((key, field))
+        if known is None:
+            known = self._sparks[key, field] = points_of(values[FIELDS.index(field)::len(FIELDS)],
+                                                         (self._slot + 1) % SLOTS)
+        return known
 
     def grows(self, key: Key, points: int) -> bool:
         """Whether the depth has risen in each of the last few parts of the hour."""
         depths = self.spark(key, "depth")[-points - 1:]
         known = [depth for depth in depths if depth is not None]
         return len(known) == points + 1 and all(one < other for one, other in pairwise(known))
+
+
+def points_of(column: array[float], first: int) -> list[float | None]:
+    """A column in few points: averages of what is known. first: where the oldest value is."""
+    values = column[first:] + column[:first]
+    size = SLOTS // POINTS
+    points: list[float | None] = []
+    for at in range(0, SLOTS, size):
+        part = values[at:at + size]
+        total = sum(part)
+        if total == total:
+            points.append(rounded(total / size))
+            continue
+        known = [value for value in part if value == value]
+        points.append(rounded(sum(known) / len(known)) if known else None)
+    return points
 
 
 def rounded(value: float) -> float | None:

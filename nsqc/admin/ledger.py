@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypedDict
 
 from nsqc.admin.changes import Result
@@ -27,13 +27,13 @@ class Ledger:
     """The latest changes."""
 
     def __init__(self) -> None:
-        self._entries: deque[Entry] = deque(maxlen=KEPT)
+        self._entries: deque[tuple[str, Entry]] = deque(maxlen=KEPT)
 
-    def add(self, user: str, address: str, action: str, target: str, results: Sequence[Result]) -> None:
-        """One more."""
-        self._entries.append({"time": round(time.time(), 3), "user": user, "address": address, "action": action,
-                              "target": target, "results": list(results)[:64]})
+    def add(self, user: str, address: str, action: str, target: str, topic: str, results: Sequence[Result]) -> None:
+        """One more. topic: that it is about; empty: it is about a node."""
+        self._entries.append((topic, {"time": round(time.time(), 3), "user": user, "address": address, "action": action,
+                                      "target": target, "results": list(results)[:64]}))
 
-    def newest(self) -> list[Entry]:
-        """The newest first."""
-        return [*reversed(self._entries)]
+    def newest(self, sees: Callable[[str], bool]) -> list[Entry]:
+        """The newest first. sees: whether the user sees a topic, or everything."""
+        return [entry for topic, entry in reversed(self._entries) if sees(topic)]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from nsqc.admin.gauges import p99_of_buckets
 from nsqc.admin.history import History
 from nsqc.admin.model import ChannelRow, Moment, NodeRow, TopicRow, Totals
+from nsqc.admin.pace import Pace
 from nsqc.httpd.reply import ApiError
 
 T = TypeVar("T")
@@ -35,7 +38,15 @@ def known(value: float) -> float | None:
 
 def milliseconds(nanoseconds: float) -> float | None:
     """A latency for JSON; null: none is measured."""
-    return float(f"{nanoseconds / NS_PER_MS:.4g}") if nanoseconds else None
+    return float(f"{nanoseconds / NS_PER_MS:.4g}") if nanoseconds > 0 else None
+
+
+def latency(measured_ns: float, bucket_ns: float = -1.0) -> Json:
+    """A 99th percentile, and where it comes from: percentiles of nsqd, or buckets of a histogram, of which it is the
+    upper bound. null: nobody measures it."""
+    if measured_ns >= 0 or bucket_ns < 0:
+        return {"p99_ms": milliseconds(measured_ns), "p99_from": "percentiles" if measured_ns >= 0 else None}
+    return {"p99_ms": milliseconds(bucket_ns), "p99_from": "buckets"}
 
 
 def since(unix: float) -> float | None:
@@ -47,7 +58,7 @@ def totals_json(total: Totals) -> Json:
     """Sums over the fleet."""
     return {"topics": total.topics, "channels": total.channels, "clients": total.clients, "depth": total.depth,
             "in_flight": total.in_flight, "deferred": total.deferred, "came": rate(total.came),
-            "went": rate(total.went), "oldest": since(total.oldest), "p99_ms": milliseconds(total.latency_ns),
+            "went": rate(total.went), "oldest": since(total.oldest), **latency(total.latency_ns, total.bucket_ns),
             "nodes": total.nodes, "answering": total.answering}
 
 
@@ -57,7 +68,7 @@ def topic_row(row: TopicRow, history: History | None = None) -> Json:
             "waiting": row.depth, "backend": row.backend, "in_flight": row.in_flight, "deferred": row.deferred,
             "messages": row.messages, "bytes": row.bytes, "channels": len(row.channels), "clients": row.clients,
             "nodes": row.nodes, "paused": row.paused, "damaged": row.damaged, "oldest": since(row.oldest),
-            "p99_ms": milliseconds(row.latency_ns)}
+            **latency(row.latency_ns)}
     if history is not None:
         data["spark"] = history.spark((row.name,))
     return data
@@ -70,7 +81,8 @@ def channel_row(row: ChannelRow, history: History | None = None) -> Json:
         "backend": row.backend, "in_flight": row.in_flight, "deferred": row.deferred, "messages": row.messages,
         "requeues": row.requeues, "timeouts": row.timeouts, "requeued": rate(row.requeued),
         "timed_out": rate(row.timed_out), "clients": row.clients, "nodes": row.nodes, "paused": row.paused,
-        "oldest": since(row.oldest), "p99_ms": milliseconds(row.latency_ns), "still_since": since(row.still_since)}
+        "oldest": since(row.oldest), **latency(row.latency_ns), "still_since": since(row.still_since),
+        "rules": row.rules or {}, "dead_topic": row.dead_topic, "dead_letters": row.dead_letters}
     if history is not None:
         data["spark"] = history.spark((row.topic, row.name), "depth")
     return data
@@ -81,11 +93,13 @@ def node_row(row: NodeRow, history: History | None = None) -> Json:
     data: Json = {
         "address": row.address, "tcp": row.tcp, "hostname": row.hostname, "version": row.version, "nsqc": row.nsqc,
         "listed": row.listed, "error": row.error, "missing_since": since(row.missing_since), "health": row.health,
-        "start_time": row.start_time or None, "topics": row.topics, "channels": row.channels,
-        "clients": row.clients, "depth": row.depth, "in_flight": row.in_flight, "messages": row.messages,
+        "start_time": row.start_time or None, "topics": known(row.topics), "channels": known(row.channels),
+        "clients": known(row.clients), "depth": known(row.depth), "in_flight": known(row.in_flight),
+        "messages": known(row.messages),
         "came": rate(row.came), "went": rate(row.went), "answer_ms": round(row.answer_ms, 1),
         "disk_free": known(row.disk_free), "disk_size": known(row.disk_size), "memory": known(row.memory),
-        "cpu": known(row.cpu), "draining": row.draining, "connections": known(row.connections)}
+        "cpu": known(row.cpu), "draining": row.draining, "connections": known(row.connections),
+        **latency(-1.0, p99_of_buckets([row.recent_times]))}
     if history is not None:
         data["spark"] = history.spark(("/", row.address))
     return data
@@ -114,26 +128,32 @@ def cut(rows: Sequence[T], offset: int, limit: int) -> Sequence[T]:
     return rows[offset:offset + min(limit, MOST_ROWS)]
 
 
-def search(moment: Moment, text: str) -> list[Json]:
+async def search(moment: Moment, text: str) -> list[Json]:
     """Topics, channels and nodes whose names have a text in them: those that begin with it first."""
     wanted = text.lower()
-    found: list[tuple[int, int, str, Json]] = []
+    pace = Pace()
+    found: list[tuple[int, int, int, str, Json]] = []
 
-    def add(kind: int, name: str, data: Json) -> None:
-        at = name.lower().find(wanted)
-        if at >= 0:
-            found.append((min(at, 1), kind, name, data))
+    def add(first: int, kind: int, name: str, data: Json) -> None:
+        found.append((first, kind, len(name), name, data))
 
     for node in moment.nodes.values():
-        add(1, f"{node.address} {node.hostname}", {"kind": "node", "node": node.address, "hint": node.hostname})
+        name = f"{node.address} {node.hostname}"
+        if (at := name.lower().find(wanted)) >= 0:
+            add(min(at, 1), 1, name, {"kind": "node", "node": node.address, "hint": node.hostname})
     for row in moment.topics.values():
-        add(0, row.name, {"kind": "topic", "topic": row.name})
+        if (at := row.name.lower().find(wanted)) >= 0:
+            add(min(at, 1), 0, row.name, {"kind": "topic", "topic": row.name})
+        if pace.over():
+            await pace.rest()
     if len(found) < MOST_FOUND or "/" in wanted:
         for row in moment.topics.values():
-            for name in row.channels:
-                whole = f"{row.name}/{name}"
-                if wanted in whole.lower() and wanted not in row.name.lower():
-                    found.append((0 if name.lower().startswith(wanted) else 1, 2, whole,
-                                  {"kind": "channel", "topic": row.name, "channel": name}))
-    found.sort(key=lambda each: (each[0], each[1], len(each[2]), each[2]))
-    return [data for _, _, _, data in found[:MOST_FOUND]]
+            if wanted not in row.name.lower():
+                for name in row.channels:
+                    whole = f"{row.name}/{name}"
+                    if wanted in whole.lower():
+                        add(0 if name.lower().startswith(wanted) else 1, 2, whole,
+                            {"kind": "channel", "topic": row.name, "channel": name})
+            if pace.over():
+                await pace.rest()
+    return [data for *_, data in heapq.nsmallest(MOST_FOUND, found, key=lambda each: each[:4])]

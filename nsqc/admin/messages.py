@@ -11,8 +11,10 @@ from typing import Any
 
 import msgspec
 
+from nsqc.access.needs import PUBLISH, READ
 from nsqc.admin.changes import places, send
 from nsqc.admin.fleet import NSQD
+from nsqc.admin.rights import rights_of
 from nsqc.admin.upstream import Answer, Ask, UpstreamError, target, word_of
 from nsqc.admin.view import Arguments, View, json_of, listed
 from nsqc.httpd.reply import ApiError
@@ -61,12 +63,12 @@ class Messages:
         state = arguments.text("state", "queued")
         if state not in STATES:
             raise ApiError(400, f"INVALID_ARG_STATE - one of {', '.join(STATES)}")
-        moment = await view.moment()
-        node = arguments.text("node")
-        if node not in moment.nodes:
-            raise ApiError(404, "NODE_NOT_FOUND")
         topic = arguments.name("topic")
-        channel = arguments.name("channel", needed=False)
+        channel = "" if state == "history" else arguments.name("channel", needed=False)
+        rights_of(request).require(READ, topic, channel)
+        node = arguments.text("node")
+        if node not in (await view.moment()).nodes:
+            raise ApiError(404, "NODE_NOT_FOUND")
         source = _History(view, node, topic, arguments) if state == "history" else _Queue(
             view, node, topic, channel, state, arguments)
         text = arguments.text("search")
@@ -85,14 +87,18 @@ class Messages:
             raise ApiError(400, f"INVALID_BODY - {error}") from None
         if not is_valid_name(asked.topic.encode()):
             raise ApiError(400, "INVALID_TOPIC")
+        rights_of(request).require(PUBLISH, asked.topic)
         if asked.confirm != asked.topic:
             raise ApiError(400, "NOT_CONFIRMED - confirm must be the name of the topic")
-        if asked.node not in (await view.moment()).nodes:
+        moment = await view.moment()
+        if asked.node not in moment.nodes:
             raise ApiError(404, "NODE_NOT_FOUND")
+        if request.may_create is not None and (reason := request.may_create(asked.topic, moment.topics.__contains__)):
+            raise ApiError(429, f"QUOTA - {reason}")
         ask = Ask("POST", target("/pub", topic=asked.topic), body)
         results = await send(view.fleet, places(NSQD, [asked.node]), ask)
         request.param = f"publish {len(body)} bytes to {asked.topic} on {asked.node}"
-        view.ledger.add(request.user, request.remote, "publish", asked.topic, results)
+        view.ledger.add(request.user, request.remote, "publish", asked.topic, asked.topic, results)
         view.poller.hurry()
         return {"results": results}
 

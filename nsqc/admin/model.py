@@ -7,9 +7,11 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from nsqc.admin.shapes import Channel, Latency, Topic
+from nsqc.admin.ruling import dead_topic
+from nsqc.wire.nsqstats import Channel, Latency, Topic
 
 P99 = 0.99
+Buckets = dict[float, float]     # by bound, seconds: how many took at most so long
 
 
 class ChannelRow(Struct, gc=False):
@@ -27,7 +29,7 @@ class ChannelRow(Struct, gc=False):
     clients: int = 0
     nodes: int = 0
     paused: int = 0             # nodes on which it is paused
-    latency_ns: float = 0.0     # 99th percentile, of the slowest node
+    latency_ns: float = -1.0    # 99th percentile, of the slowest node; 0: nothing was finished; below 0: not measured
     came: float = -1.0
     went: float = -1.0
     requeued: float = -1.0
@@ -35,6 +37,9 @@ class ChannelRow(Struct, gc=False):
     oldest: float = 0.0         # when the oldest waiting message was published
     still_since: float = 0.0    # since when messages wait or are in flight, and none is finished
     alone_since: float = 0.0    # since when messages wait and there is no consumer
+    rules: dict[str, object] | None = None      # delivery rules that differ from the defaults, of one of the nodes
+    dead_topic: str = ""        # where its dead letters go
+    dead_letters: int = 0       # how many went there
 
     @property
     def finished(self) -> int:
@@ -53,7 +58,7 @@ class TopicRow(Struct):
     nodes: int = 0
     paused: int = 0
     damaged: int = 0
-    latency_ns: float = 0.0
+    latency_ns: float = -1.0
     came: float = -1.0
     channels: dict[str, ChannelRow] = {}
     total_depth: int = 0
@@ -98,6 +103,8 @@ class NodeRow(Struct, gc=False):
     draining: bool = False
     connections: float = -1.0
     gauges_at: float = 0.0      # when those from disk_free on were read
+    times: Buckets = {}         # latencies of all channels since the node's start
+    recent_times: Buckets = {}  # those since the reading before
 
 
 class Totals(Struct, gc=False):
@@ -112,7 +119,8 @@ class Totals(Struct, gc=False):
     came: float = -1.0
     went: float = -1.0
     oldest: float = 0.0
-    latency_ns: float = 0.0
+    latency_ns: float = -1.0
+    bucket_ns: float = -1.0     # upper bound of the same, by the histograms of nodes
     nodes: int = 0
     answering: int = 0
 
@@ -126,6 +134,7 @@ class Moment:
         self.topics: dict[str, TopicRow] = {}
         self.nodes: dict[str, NodeRow] = {}
         self.totals = Totals()
+        self.feeders: dict[str, list[ChannelRow]] = {}     # channels whose dead letters go to a topic, by that
         self.orders: dict[tuple[str, bool], list[TopicRow]] = {}     # sorted views, see nsqc.admin.listing
 
     def identity(self) -> frozenset[tuple[str, int]]:
@@ -169,11 +178,21 @@ class Moment:
         row.nodes += 1
         row.paused += channel.paused
         row.latency_ns = max(row.latency_ns, p99_of(channel.e2e_processing_latency))
+        row.dead_letters += channel.dead_letter_count
+        if channel.rules:
+            self._add_rules(row, channel.rules)
         node.channels += 1
         node.clients += channel.consumers
         node.depth += channel.depth
         node.in_flight += channel.in_flight_count
-        node.finished += (channel.message_count - channel.depth - channel.in_flight_count - channel.deferred_count)
+        node.finished += channel.message_count - channel.held
+
+    def _add_rules(self, row: ChannelRow, rules: dict[str, object]) -> None:
+        row.rules = rules
+        dead = dead_topic(row.topic, rules)
+        if dead and not row.dead_topic:
+            row.dead_topic = dead
+            self.feeders.setdefault(dead, []).append(row)
 
     # ------------------------------------------------------------------ comparing
 
@@ -191,7 +210,7 @@ class Moment:
                 yield
         for node in self.nodes.values():
             self._compare_node(node, None if before is None else before.nodes.get(node.address), seconds)
-        self._total()
+        self.sum_up()
 
     def _sum_up(self, row: TopicRow, earlier: TopicRow | None, seconds: float) -> None:
         row.total_depth = row.depth
@@ -232,7 +251,8 @@ class Moment:
         node.came = rate(node.messages, past.messages, seconds)
         node.went = rate(node.finished, past.finished, seconds)
 
-    def _total(self) -> None:
+    def sum_up(self) -> None:
+        """Sums over all topics and nodes."""
         total = self.totals
         for row in self.topics.values():
             total.channels += len(row.channels)
@@ -262,11 +282,11 @@ def earliest(one: float, other: float) -> float:
 
 
 def p99_of(latency: Latency | None) -> float:
-    """The 99th percentile, or the next higher one that is there; 0: none is measured."""
-    if latency is None or not latency.percentiles or not latency.count:
-        return 0.0
+    """The 99th percentile, or the next higher one that is there; 0: nothing was finished; below 0: not measured."""
+    if latency is None or not latency.percentiles:
+        return -1.0
     found = [each for each in latency.percentiles if each.get("quantile", 0.0) >= P99]
-    return min(found, key=lambda each: each["quantile"]).get("value", 0.0) if found else 0.0
+    return min(found, key=lambda each: each["quantile"]).get("value", 0.0) if found else -1.0
 
 
 def channels_of(topics: Iterable[TopicRow]) -> Iterator[ChannelRow]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from nsqc.access.needs import ADMIN, GRANTS, NOTHING, READ, STATS, Need
+from nsqc.access.needs import ADMIN, GRANTS, NODE, NOTHING, PUBLISH, READ, STATS, Need
 from nsqc.admin.actions import Actions
 from nsqc.admin.messages import Messages
 from nsqc.admin.packing import packed
@@ -27,36 +27,35 @@ def _same(call: Call) -> Call:
 
 
 def routes(view: View, looking: Need | None = None, wrap: Wrap = _same) -> tuple[Table, Trees]:
-    """looking: what calls require whose own calls to nodes are checked for the user; None: no such check is made. wrap:
-    what is done around each call."""
+    """looking: what calls require whose own calls to nodes are checked for the user, and recorded; None: no such check
+    is made. wrap: what is done around each call. Which topics and channels a grant covers, the calls themselves check
+    (nsqc.admin.rights)."""
     actions, messages = Actions(view), Messages(view)
-
     local = looking is not None
 
-    def read(call: Call, *grants: str) -> Route:
-        return packed(Route(_handler(wrap(call)), Need(grants or (STATS,), own=True, local=local), logged=False))
+    def read(call: Call, *grants: str, of: str = NOTHING) -> Route:
+        return packed(Route(_handler(wrap(call)), Need(grants or GRANTS, of, own=True, local=local), logged=False))
 
-    def change(call: Call) -> Route:
-        return packed(Route(_handler(wrap(_changing(view, call))), looking or Need((ADMIN,), own=True),
+    def change(call: Call, *grants: str) -> Route:
+        return packed(Route(_handler(wrap(_changing(view, call))), looking or Need(grants, NOTHING, own=True),
                             reads_body=True, body_limit=_longest))
 
     table: Table = {
         b"GET": {
-            API + b"session": packed(Route(_handler(wrap(view.session)), Need(GRANTS, NOTHING, own=True, local=local),
-                                           logged=False)),
+            API + b"session": read(view.session),
             API + b"overview": read(view.overview),
             API + b"attention": read(view.attention),
             API + b"topics": read(view.topics),
             API + b"search": read(view.search),
             API + b"nodes": read(view.nodes),
-            API + b"lookup": read(view.lookup),
+            API + b"lookup": read(view.lookup, STATS, of=NODE),
+            API + b"rules": read(view.rules),
             API + b"audit": read(view.audit, READ, ADMIN),
-            API + b"messages": packed(Route(_handler(wrap(messages.page)), looking or Need((READ,), own=True),
-                                            logged=False)),
+            API + b"messages": read(messages.page, READ),
         },
         b"POST": {
-            API + b"actions": change(actions.act),
-            API + b"publish": change(messages.publish),
+            API + b"actions": change(actions.act, ADMIN),
+            API + b"publish": change(messages.publish, ADMIN, PUBLISH),
         },
     }
     trees: Trees = {

@@ -18,12 +18,14 @@ from msgspec import Struct
 
 from nsqc.admin import shapes
 from nsqc.admin.attention import Concerns, Finding, look
-from nsqc.admin.fleet import Fleet, together
-from nsqc.admin.gauges import METRICS_BYTES, take_gauges
+from nsqc.admin.fleet import Fleet, together, topics_in
+from nsqc.admin.gauges import METRICS_BYTES, p99_of_buckets, take_gauges
 from nsqc.admin.history import History
 from nsqc.admin.model import ChannelRow, Moment, NodeRow, channels_of, earliest
-from nsqc.admin.upstream import Ask, UpstreamError, target
+from nsqc.admin.pace import Pace
+from nsqc.admin.upstream import LONGEST, LOOKUP_NODES, Ask, UpstreamError, target
 from nsqc.log import Log
+from nsqc.wire import nsqstats
 from nsqc.wire.outside import Decoder, JSONError
 
 SHARE = 100.0           # of an answer's time, a pause
@@ -32,12 +34,11 @@ LONGEST_S = 300.0
 REMEMBERED_S = 3600.0   # a node that is gone is shown as missing for this time
 GAUGES_S = 60.0
 OLDEST = 24             # channels whose oldest message is looked for
-SLICE_S = 0.004         # of a loop iteration
 BYTES_A_SECOND = 25e6   # of /stats that any nsqd makes in a second of one processor; nsqc makes twice as many
 TIMES = 8               # latest answers of a node that its cost is judged by
 AT_ONCE = 4             # answers of nodes that are in memory
 
-STATS = Ask("GET", target("/stats", format="json", include_clients="false", include_mem="false"))
+ALL_STATS = Ask("GET", target("/stats", format="json", include_clients="false", include_mem="false"), limit=LONGEST)
 METRICS = Ask("GET", "/metrics", accept="text/plain", most=METRICS_BYTES)
 
 
@@ -61,24 +62,6 @@ class Listed(NamedTuple):
 
     errors: dict[str, str]
     tombstones: list[tuple[str, str]]
-
-
-class Pace:
-    """Gives the loop to others after a slice of time."""
-
-    def __init__(self) -> None:
-        self._until = time.monotonic() + SLICE_S
-        self.spent = 0.0
-
-    def over(self) -> bool:
-        """Whether the slice is over."""
-        return time.monotonic() > self._until
-
-    async def rest(self) -> None:
-        """Lets others run."""
-        self.spent += SLICE_S
-        await asyncio.sleep(0)
-        self._until = time.monotonic() + SLICE_S
 
 
 class Poller:
@@ -128,8 +111,10 @@ class Poller:
                 async with asyncio.timeout(limit_s):
                     await self._looked.wait()
 
-    def hurry(self) -> None:
-        """Something was changed: looks again soon."""
+    def hurry(self, gauges: bool = False) -> None:
+        """Something was changed: looks again soon. gauges: at what /metrics has, too, such as drains."""
+        if gauges:
+            self._gauges_due = 0.0
         self._hurry.set()
 
     async def _run(self) -> None:
@@ -212,7 +197,7 @@ class Poller:
 
     async def _ask_lookups(self) -> list[NodeRow]:
         # A lookup server that does not answer hides nobody: all nodes of the hour are asked anyway.
-        found = await self._fleet.ask_all(self._fleet.lookupds, Ask("GET", "/nodes"), shapes.producer_list)
+        found = await self._fleet.ask_all(self._fleet.lookupds, LOOKUP_NODES, shapes.producer_list)
         rows: dict[str, NodeRow] = {}
         tombstones: dict[tuple[str, str], None] = {}
         for answer in found.answers.values():
@@ -245,9 +230,9 @@ class Poller:
         async with limit:
             began = time.monotonic()
             try:
-                body = await self._fleet.call(row.address, STATS)
+                body = await self._fleet.call(row.address, ALL_STATS)
                 row.answer_ms, row.answer_bytes = (time.monotonic() - began) * 1000, len(body)
-                answer = shapes.raw_stats(body)
+                answer = nsqstats.raw_stats(body)
             except UpstreamError as error:
                 self._missing(row, str(error))
                 return
@@ -256,11 +241,8 @@ class Poller:
                 return
             row.health, row.start_time = answer.health, answer.start_time
             row.version = answer.version or row.version
-            for raw in answer.topics or ():
-                with suppress(JSONError):
-                    moment.add(shapes.one_topic(bytes(raw)), row)
-                if pace.over():
-                    await pace.rest()
+            async for topic in topics_in(answer, pace):
+                moment.add(topic, row)
 
     def _missing(self, row: NodeRow, error: str) -> None:
         past = None if self.moment is None else self.moment.nodes.get(row.address)
@@ -288,10 +270,11 @@ class Poller:
             known = self._gauges.get(address)
             if known is not None and known is not row and not row.error:
                 for name in ("nsqc", "disk_free", "disk_size", "disk_limit", "memory", "cpu_s", "cpu", "draining",
-                             "connections"):
+                             "connections", "times", "recent_times"):
                     setattr(row, name, getattr(known, name))
         for address in self._gauges.keys() - moment.nodes.keys():
             del self._gauges[address]
+        moment.totals.bucket_ns = p99_of_buckets(row.recent_times for row in moment.nodes.values())
 
     async def _look_for_oldest(self, moment: Moment) -> None:
         """When the oldest waiting message was published, of the longest queues and of those that are looked at."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nsqc.access.needs import ADMIN, OPEN, OPEN_OWN, STATS, Need, need
+from nsqc.access.needs import ADMIN, NODE, NOTHING, OPEN, OPEN_OWN, STATS, Need, need
 from nsqc.admin import api, config, graphite, own
 from nsqc.admin.packing import packed
 from nsqc.admin.router import TreeRouter
@@ -28,12 +28,13 @@ def static(site: AdminSite, request: Request) -> Reply:
     return site.page.file(request)
 
 
-def _read(handler: Handler) -> Route:
-    return packed(Route(handler, need(STATS)))
+def _read(handler: Handler, of: str = NODE) -> Route:
+    return packed(Route(handler, need(STATS, of)))
 
 
 def _change(handler: Handler) -> Route:
-    return packed(Route(handler, need(ADMIN), reads_body=True, body_limit=_longest))
+    # Which topics and channels a grant covers, the handler checks: it knows their names.
+    return packed(Route(handler, need(ADMIN, NOTHING), reads_body=True, body_limit=_longest))
 
 
 def _config(handler: Handler, grant: str) -> Route:
@@ -58,7 +59,7 @@ ROUTES: Table = {
         **dict.fromkeys(PAGES, _INDEX),
         b"/ping": plain_route(api.ping, OPEN),
         b"/livez": probe_route(probes.livez, OPEN_OWN),
-        b"/api/topics": _read(api.topics),
+        b"/api/topics": _read(api.topics, NOTHING),
         b"/api/nodes": _read(api.nodes),
         b"/api/counter": _read(api.counter),
         b"/api/graphite": _read(graphite.rate),
@@ -74,8 +75,8 @@ TREES: Trees = {
     (b"GET", b"/nodes/", 1): _INDEX,
     (b"GET", b"/static/", 1): _FILE,
     (b"GET", b"/static/", 2): _FILE,
-    (b"GET", b"/api/topics/", 1): _read(api.topic),
-    (b"GET", b"/api/topics/", 2): _read(api.channel),
+    (b"GET", b"/api/topics/", 1): _read(api.topic, NOTHING),
+    (b"GET", b"/api/topics/", 2): _read(api.channel, NOTHING),
     (b"POST", b"/api/topics/", 1): _change(api.act),
     (b"POST", b"/api/topics/", 2): _change(api.act),
     (b"DELETE", b"/api/topics/", 1): _change(api.delete),

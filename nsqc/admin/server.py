@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 import ssl
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from nsqc import version_line
@@ -27,6 +29,7 @@ from nsqc.net import systemd
 from nsqc.net.limits import ConnectionLimits
 from nsqc.net.listener import Listener, Listeners
 from nsqc.options.admin import AdminOptions
+from nsqc.options.declared import flag_name
 from nsqc.process import descriptors, running
 from nsqc.process.environment import EnvironmentVariableError
 from nsqc.process.hangup import Hangup
@@ -89,10 +92,7 @@ class AdminServer:
                                request_s=options.http_client_request_timeout / 1e9, tls=client_context(options),
                                secret=secret_of(options))
         self.fleet = Fleet(self.nodes, log, options.lookupd_http_address, options.nsqd_http_address)
-        try:
-            self.page = Page(options.dev_static_dir, options.prefix)
-        except OSError as error:
-            raise StartError(f"failed to read the page - {error}") from None
+        self.page = page_of(options)
         endpoint = options.notification_http_endpoint
         try:
             self.notifier = (Notifier(loop, endpoint, options.http_client_connect_timeout / 1e9, log)
@@ -161,11 +161,33 @@ class AdminServer:
         self.manager.close()
 
 
+def unreadable(options: AdminOptions) -> Iterator[StartError]:
+    """Files that the options name and that a start could not read."""
+    reads: tuple[Callable[[AdminOptions], object], ...] = (client_context, secret_of, page_of)
+    for read in reads:
+        try:
+            read(options)
+        except StartError as error:
+            yield error
+
+
+def page_of(options: AdminOptions) -> Page:
+    """The page. Raises StartError."""
+    try:
+        return Page(options.dev_static_dir, options.prefix)
+    except OSError as error:
+        raise StartError(f"failed to read the page - {error}") from None
+
+
 def client_context(options: AdminOptions) -> ssl.SSLContext | None:
     """For nodes that want HTTPS; None: the system's authorities do. Raises StartError."""
     if not (options.http_client_tls_insecure_skip_verify or options.http_client_tls_root_ca_file
             or options.http_client_tls_cert):
         return None
+    for name in ("http_client_tls_root_ca_file", "http_client_tls_cert", "http_client_tls_key"):
+        path = str(options.value(name))
+        if path and not os.access(path, os.R_OK):
+            raise StartError(f"{flag_name(name)}: failed to read {path}")
     try:
         context = ssl.create_default_context(cafile=options.http_client_tls_root_ca_file or None)
         if options.http_client_tls_cert:
@@ -188,4 +210,5 @@ def secret_of(options: AdminOptions) -> str:
         with open(text[1:], encoding="utf-8") as file:
             return file.read().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise StartError(f"--node-auth-secret: failed to read {text[1:]} - {error}") from None
+        reason = getattr(error, "strerror", None) or error
+        raise StartError(f"--node-auth-secret: failed to read {text[1:]} - {reason}") from None

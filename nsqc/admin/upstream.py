@@ -16,7 +16,8 @@ import msgspec
 from nsqc.peers.dial import Caller, Dialer
 from nsqc.wire.outside import Decoder, JSONError
 
-MOST_ANSWER = 256 * 1024 * 1024     # bytes of an answer: /stats of 100,000 topics is a fifth of it
+LONGEST = 256 * 1024 * 1024         # bytes of an answer about all topics: /stats of 100,000 is a fifth of it
+MOST_ANSWER = 32 * 1024 * 1024      # bytes of any other answer
 PER_NODE = 4                        # calls to one node at once
 AT_ONCE = 32                        # calls to all nodes at once
 IDLE_S = 30.0                       # an idle connection is closed after this time
@@ -51,6 +52,10 @@ class Ask(NamedTuple):
     accept: str = "application/vnd.nsq; version=1.0"
     most: int = 0
     timeout_s: float = 0.0      # beyond the usual limit, for long polls
+    limit: int = MOST_ANSWER    # bytes; a longer answer is an error
+
+
+LOOKUP_NODES, LOOKUP_TOPICS = (Ask("GET", path, limit=LONGEST) for path in ("/nodes", "/topics"))
 
 
 class Nodes(Protocol):
@@ -162,7 +167,7 @@ class HttpNodes:
 
     async def _exchange(self, connection: _Connection, address: str, ask: Ask) -> Answer:
         try:
-            answer = await connection.exchange(_request(address, ask, self._secret), ask.most)
+            answer = await connection.exchange(_request(address, ask, self._secret), ask)
         except BaseException:
             connection.abort()
             raise
@@ -205,18 +210,18 @@ class _Connection(Caller):
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._answer: asyncio.Future[Answer] | None = None
-        self._start(0)
+        self._start(Ask("GET", "/"))
 
-    def _start(self, most: int) -> None:
+    def _start(self, ask: Ask) -> None:
         self._headers: dict[str, str] = {}
         self._body: list[bytes] = []
         self._size = 0
-        self._most = most
+        self._ask = ask
         self._in_body = self._delimited = False
 
-    async def exchange(self, request: bytes, most: int) -> Answer:
+    async def exchange(self, request: bytes, ask: Ask) -> Answer:
         """Sends a request. Raises _Stale, ValueError."""
-        self._start(most)
+        self._start(ask)
         if self._transport is None or not self.is_open:
             raise _Stale("the connection is closed")
         self._answer = self._loop.create_future()
@@ -275,13 +280,13 @@ class _Connection(Caller):
     def on_body(self, body: bytes) -> None:
         self._body.append(body)
         self._size += len(body)
-        if self._most and self._size >= self._most:
+        if self._ask.most and self._size >= self._ask.most:
             self._complete()
             self.is_open = False    # the rest of it is on its way
             if self._transport is not None:
                 self._transport.abort()
-        elif self._size > MOST_ANSWER:
-            raise _TooLong(f"the answer is larger than {MOST_ANSWER} bytes")
+        elif self._size > self._ask.limit:
+            raise _TooLong(f"the answer is larger than {self._ask.limit} bytes")
 
     def on_message_complete(self) -> None:
         if not self._in_body:

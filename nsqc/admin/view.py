@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
+
 from nsqc import __version__
+from nsqc.access.needs import ADMIN, PUBLISH, READ, STATS
 from nsqc.admin import shapes
-from nsqc.admin.changes import Changes
+from nsqc.admin.changes import Changes, subject
 from nsqc.admin.classic import client_json
-from nsqc.admin.fleet import Fleet, Found, together
+from nsqc.admin.fleet import Fleet, Found, together, topics_in
 from nsqc.admin.history import NODE, Key, Series
 from nsqc.admin.ledger import Ledger
 from nsqc.admin.listing import (
@@ -24,12 +28,16 @@ from nsqc.admin.listing import (
     totals_json,
 )
 from nsqc.admin.model import Moment, NodeRow, TopicRow
+from nsqc.admin.pace import Pace
 from nsqc.admin.people import cookie_of, new_token, token_in
-from nsqc.admin.poller import Poller
-from nsqc.admin.upstream import Ask, UpstreamError, target
+from nsqc.admin.poller import ALL_STATS, Poller
+from nsqc.admin.rights import Rights, Views, concerns_for, rights_of
+from nsqc.admin.ruling import KEYS, set_rules
+from nsqc.admin.upstream import LOOKUP_TOPICS, Ask, UpstreamError, target
 from nsqc.httpd.reply import ApiError, Reply, v1
 from nsqc.httpd.request import Request, read_arguments
 from nsqc.log import Log
+from nsqc.wire import nsqstats
 from nsqc.wire.names import is_valid_name
 from nsqc.wire.outside import Decoder
 
@@ -38,6 +46,7 @@ if TYPE_CHECKING:
 
 FIRST_S = 6.0           # how long the first call waits for the first look
 WATCHED_S = 60.0
+MOST_FEEDERS = 200      # channels that are listed with the topic of their dead letters
 Json = dict[str, Any]   # Any: JSON
 json_of = Decoder(dict[str, object]).decode
 
@@ -67,8 +76,9 @@ class View:
         self.changes = Changes(fleet)
         self.mode, self.base, self.notify = mode, base, notify
         self.ledger = Ledger()
+        self._views = Views()
         self._prometheus = prometheus
-        self._stats: dict[str, tuple[float, shapes.Stats]] = {}
+        self._stats: dict[str, tuple[float, list[NodeTopic]]] = {}
 
     async def moment(self) -> Moment:
         """The latest moment. Raises ApiError if nothing has been seen yet."""
@@ -77,6 +87,11 @@ class View:
         if moment is None:
             raise ApiError(503, f"NOT_YET - {self.poller.error or 'the nodes have not answered yet'}")
         return moment
+
+    async def seen(self, request: Request) -> tuple[Moment, Rights]:
+        """The same as the user of a request sees it."""
+        rights = rights_of(request)
+        return await self._views.of(await self.moment(), rights), rights
 
     async def _series(self, key: Key) -> Series | None:
         """The last hour: of Prometheus, if it has it."""
@@ -88,33 +103,37 @@ class View:
     async def session(self, request: Request) -> Reply:
         """Who the user is, and what the page may offer."""
         token = token_in(request) or new_token()
-        people = self.people
-        reply = v1({"user": people.user_of(request), "may_change": people.may_change(request),
-                    "may_extend": people.may_extend(request), "csrf": token, "mode": self.mode, "version": __version__,
+        people, rights = self.people, rights_of(request)
+        reply = v1({"user": people.user_of(request),
+                    "may_change": people.may_change(request) and rights.has(ADMIN),
+                    "may_publish": people.may_change(request) and rights.has(PUBLISH),
+                    "may_extend": people.may_extend(request) and rights.has(ADMIN, PUBLISH, READ),
+                    "sees_all": rights.sees_all, "csrf": token, "mode": self.mode, "version": __version__,
                     "interval": round(self.poller.interval_s, 1), "time": round(time.time(), 3)})
         reply.extra += cookie_of(token, self.base, request.header("X-Forwarded-Proto") == "https")
         return reply
 
     async def overview(self, request: Request) -> Json:
         """Sums, the last hour, what needs attention, and the busiest topics."""
-        moment = await self.moment()
-        poller = self.poller
+        moment, rights = await self.seen(request)
+        poller, concerns = self.poller, concerns_for(self.poller.concerns, rights)
         busiest = topics_page(moment, poller.history, search="", by="came", descending=True, offset=0, limit=8)
         deepest = topics_page(moment, poller.history, search="", by="depth", descending=True, offset=0, limit=8)
         return {"at": round(moment.at, 3), "interval": round(poller.interval_s, 1), "error": poller.error,
-                "totals": totals_json(moment.totals), "series": await self._series(()),
-                "attention": poller.concerns.listed[:100], "attention_counts": poller.concerns.counts,
+                "totals": totals_json(moment.totals), "series": await self._series(()) if rights.sees_all else None,
+                "attention": concerns.listed[:100], "attention_counts": concerns.counts,
                 "busiest": busiest["topics"], "deepest": [row for row in deepest["topics"] if row["depth"]],
                 "nodes": [node_row(node, poller.history) for node in in_order(moment)[:50]]}
 
     async def attention(self, request: Request) -> Json:
         """All that needs attention."""
-        await self.moment()
-        return {"attention": self.poller.concerns.listed, "counts": self.poller.concerns.counts}
+        _, rights = await self.seen(request)
+        concerns = concerns_for(self.poller.concerns, rights)
+        return {"attention": concerns.listed, "counts": concerns.counts}
 
     async def topics(self, request: Request) -> Json:
         """A page of the list of topics."""
-        moment = await self.moment()
+        moment, _ = await self.seen(request)
         arguments = Arguments(read_arguments(self.log, request))
         order = arguments.text("order", "asc")
         if order not in ("asc", "desc"):
@@ -125,13 +144,14 @@ class View:
 
     async def search(self, request: Request) -> Json:
         """Names that have a text in them."""
-        moment = await self.moment()
-        return {"found": search(moment, Arguments(read_arguments(self.log, request)).text("q"))}
+        moment, _ = await self.seen(request)
+        return {"found": await search(moment, Arguments(read_arguments(self.log, request)).text("q"))}
 
     async def topic(self, request: Request) -> Json:
         """A topic: sums, channels, nodes, the last hour, its log."""
-        moment = await self.moment()
+        moment, rights = await self.seen(request)
         name = request.param
+        rights.require(STATS, name)
         row = moment.topics.get(name)
         if row is None:
             raise ApiError(404, "TOPIC_NOT_FOUND")
@@ -141,17 +161,23 @@ class View:
         offset, limit = arguments.number("offset", 0, 10**9), arguments.number("limit", 200, 500)
         stats = await self.stats(moment, name)
         nodes = [node_part(address, answer, name) for address, answer in stats.answers.items()]
-        logs = await self._logs(moment, name)
-        return {"at": round(moment.at, 3), **topic_row(row), "series": await self._series((name,)),
+        logs, rules = await asyncio.gather(self._logs(moment, name), self._rules(moment, name))
+        ruled = {each["node"]: each.get("rules") for each in rules}
+        return {"at": round(moment.at, 3), **topic_row(row), **self._may(request, rights, name),
+                "dead_letters_of": [{"topic": each.topic, "channel": each.name, "dead_letters": each.dead_letters}
+                                    for each in moment.feeders.get(name, [])[:MOST_FEEDERS]],
+                "series": await self._series((name,)),
                 "channel_rows": [channel_row(each, history) for each in cut(channels, offset, limit)],
                 "node_rows": [part for part in nodes if part is not None],
                 "errors": {address: str(error) for address, error in stats.errors.items()},
-                "tombstones": [node for topic, node in self.poller.listed.tombstones if topic == name], "logs": logs}
+                "tombstones": [node for topic, node in self.poller.listed.tombstones if topic == name],
+                "node_rules": rules, "logs": [{**log, "rules": ruled.get(log["node"]) or {}} for log in logs]}
 
     async def channel(self, request: Request) -> Json:
         """A channel: sums, nodes, consumers, what has been in flight for longest."""
-        moment = await self.moment()
+        moment, rights = await self.seen(request)
         topic, _, name = request.param.partition("/")
+        rights.require(STATS, topic)
         row = moment.topics.get(topic, TopicRow("")).channels.get(name)
         if row is None:
             raise ApiError(404, "CHANNEL_NOT_FOUND" if topic in moment.topics else "TOPIC_NOT_FOUND")
@@ -164,8 +190,12 @@ class View:
                     if (each.topic_name, its.channel_name) == (topic, name):
                         nodes.append(channel_part(address, its))
                         clients += [client_json(client, address) for client in its.clients or ()]
-        held, logs = await asyncio.gather(self._held(moment, topic, name), self._logs(moment, topic))
-        return {"at": round(moment.at, 3), **channel_row(row), "series": await self._series((topic, name)),
+        may = self._may(request, rights, topic, name)
+        held, logs, rules = await asyncio.gather(
+            self._held(moment, topic, name) if may["may_read"] else nothing(), self._logs(moment, topic),
+            self._rules(moment, topic, name))
+        return {"at": round(moment.at, 3), **channel_row(row), **may, "series": await self._series((topic, name)),
+                "node_rules": rules,
                 "node_rows": nodes, "held": held,
                 "consumers": sorted(clients, key=lambda each: (each["client_id"], each["remote_address"])),
                 "positions": [{"node": log["node"], **position} for log in logs if "log" in log
@@ -175,34 +205,43 @@ class View:
 
     async def nodes(self, request: Request) -> Json:
         """All nodes."""
-        moment = await self.moment()
+        moment, _ = await self.seen(request)
         return {"at": round(moment.at, 3),
                 "nodes": [node_row(row, self.poller.history) for row in in_order(moment)]}
 
     async def node(self, request: Request) -> Json:
         """A node, with a page of its topics."""
-        moment = await self.moment()
+        moment, rights = await self.seen(request)
         row = moment.nodes.get(request.param)
         if row is None:
             raise ApiError(404, "NODE_NOT_FOUND")
         arguments = Arguments(read_arguments(self.log, request))
         wanted = arguments.text("search").lower()
-        topics: list[Json] = []
+        topics: list[NodeTopic] = []
         if not row.error:
             try:
-                stats = await self._all_of(row.address)
+                known = await self._all_of(row.address)
             except UpstreamError as error:
                 return {**node_row(row), "error": str(error), "total": 0, "topic_rows": [], "series": None}
-            topics = [topic_part(each) for each in stats.topics or () if wanted in each.topic_name.lower()]
+            pace = Pace()
+            for each in known:
+                if wanted in each.name.lower() and rights.may(STATS, each.name):
+                    topics.append(each)
+                if pace.over():
+                    await pace.rest()
         offset, limit = arguments.number("offset", 0, 10**9), arguments.number("limit", 50, 500)
-        return {"at": round(moment.at, 3), **node_row(row), "series": self.poller.history.series((NODE, row.address)),
-                "total": len(topics), "offset": offset, "topic_rows": cut(topics, offset, limit),
-                "tombstones": [topic for topic, node in self.poller.listed.tombstones if node == row.address]}
+        return {"at": round(moment.at, 3), **node_row(row), "may_change": rights.may(ADMIN),
+                "series": self.poller.history.series((NODE, row.address)) if rights.sees_all else None,
+                "total": len(topics), "offset": offset, "topic_rows": [
+                    {**msgspec.to_builtins(each), "may_change": rights.may(ADMIN, each.name)}
+                    for each in cut(topics, offset, limit)],
+                "tombstones": [topic for topic, node in self.poller.listed.tombstones
+                               if node == row.address and rights.may(STATS, topic)]}
 
     async def lookup(self, request: Request) -> Json:
         """Lookup servers, and topics that no node has."""
         moment = await self.moment()
-        found = await self.fleet.ask_all(self.fleet.lookupds, Ask("GET", "/topics"), shapes.topic_list)
+        found = await self.fleet.ask_all(self.fleet.lookupds, LOOKUP_TOPICS, shapes.topic_list)
         names = {name for answer in found.answers.values() for name in answer.topics or ()}
         return {"lookupds": [{"address": address, "error": str(found.errors.get(address, "")),
                               "topics": len(answer.topics or ()) if (answer := found.answers.get(address)) else 0}
@@ -210,9 +249,20 @@ class View:
                 "without_nodes": sorted(names - moment.topics.keys())[:1000],
                 "tombstones": [{"topic": topic, "node": node} for topic, node in self.poller.listed.tombstones]}
 
+    async def rules(self, request: Request) -> Json:
+        """The keys of rules, for forms."""
+        return KEYS
+
     async def audit(self, request: Request) -> Json:
         """The latest changes that were made here."""
-        return {"changes": self.ledger.newest()}
+        rights = rights_of(request)
+        return {"changes": self.ledger.newest(lambda topic: rights.may(STATS, topic))}
+
+    def _may(self, request: Request, rights: Rights, topic: str, channel: str = "") -> dict[str, bool]:
+        """What the page may offer to do with a topic or a channel."""
+        people = self.people
+        return {"may_change": people.may_change(request) and rights.may(ADMIN, topic, channel),
+                "may_read": people.may_extend(request) and rights.may(READ, topic, channel)}
 
     # ------------------------------------------------------------------ questions to nodes
 
@@ -220,29 +270,35 @@ class View:
         """The nodes that may have a topic: those that answer."""
         return [row for row in moment.nodes.values() if not row.error]
 
-    async def stats(self, moment: Moment, topic: str, channel: str = "", clients: bool = False) -> Found[shapes.Stats]:
+    async def stats(self, moment: Moment, topic: str, channel: str = "", clients: bool = False
+                    ) -> Found[nsqstats.Stats]:
         """/stats of a topic, of all nodes."""
         ask = Ask("GET", target("/stats", format="json", topic=topic, channel=channel or None, include_mem="false",
                                 include_clients="true" if clients else "false"))
-        found = await self.fleet.ask_all([row.address for row in self.having(moment, topic)], ask, shapes.stats)
+        found = await self.fleet.ask_all([row.address for row in self.having(moment, topic)], ask, nsqstats.stats)
         return Found(dict(sorted(found.answers.items())), found.errors)
 
-    async def _all_of(self, address: str) -> shapes.Stats:
+    async def _all_of(self, address: str) -> list[NodeTopic]:
         """All topics of a node; kept for a moment, as pages of them are asked for."""
         now = time.monotonic()
         known = self._stats.get(address)
         if known is None or now - known[0] > self.poller.interval_s / 2:
-            ask = Ask("GET", target("/stats", format="json", include_clients="false", include_mem="false"))
-            known = (now, await self.fleet.get(address, ask, shapes.stats))
+            # All users share it, so it is asked for nobody; each is shown what their grants cover.
+            asked = asyncio.get_running_loop().create_task(self._topics_of(address), context=contextvars.Context())
+            known = (now, await asked)
             self._stats = {address: known}      # of one node, and for a while: they may be large
             asyncio.get_running_loop().call_later(WATCHED_S, self._forget, known)
         return known[1]
 
-    def _forget(self, known: tuple[float, shapes.Stats]) -> None:
+    async def _topics_of(self, address: str) -> list[NodeTopic]:
+        stats = await self.fleet.get(address, ALL_STATS, nsqstats.raw_stats)
+        return [topic_part(each) async for each in topics_in(stats, Pace())]
+
+    def _forget(self, known: tuple[float, list[NodeTopic]]) -> None:
         self._stats = {address: there for address, there in self._stats.items() if there is not known}
 
     async def _logs(self, moment: Moment, topic: str) -> list[Json]:
-        """The logs of a topic, and its rules, of nodes that are nsqc's; errors of nodes that do not show them."""
+        """The logs of a topic, of nodes that are nsqc's; errors of nodes that do not show them."""
 
         async def one(address: str) -> Json:
             try:
@@ -251,14 +307,19 @@ class View:
                 if error.status in (400, 404):
                     return {}
                 return {"node": address, "error": error.word or str(error)}
-            try:
-                rules = await self.fleet.get(address, Ask("GET", target("/topic/rules", topic=topic)), json_of)
-            except UpstreamError:
-                rules = {}
-            return {"node": address, "log": log, "rules": rules}
+            return {"node": address, "log": log}
 
         found = await together([row.address for row in self.having(moment, topic) if row.nsqc], one)
         return [each for each in found.answers.values() if each]
+
+    async def _rules(self, moment: Moment, topic: str, channel: str = "") -> list[Json]:
+        """The rules of a topic or channel, of nodes that are nsqc's; errors of nodes that do not show them."""
+        path, arguments = subject(topic, channel)
+        ask = Ask("GET", target(f"/{path}/rules", **arguments))
+        found = await self.fleet.ask_all([row.address for row in self.having(moment, topic) if row.nsqc], ask, json_of)
+        return [{"node": address, "rules": rules, "set": set_rules(rules) if channel else {}}
+                for address, rules in sorted(found.answers.items())] + [
+            {"node": address, "error": error.word or str(error)} for address, error in sorted(found.errors.items())]
 
     async def _held(self, moment: Moment, topic: str, channel: str) -> list[Json]:
         """What is in flight, of nodes that show it: the oldest delivery first."""
@@ -268,6 +329,11 @@ class View:
         held = [{**message, "node": address} for address, page in found.answers.items()
                 for message in listed(page.get("messages"))]
         return sorted(held, key=delivered_at)[:50]
+
+
+async def nothing() -> list[Json]:
+    """In place of an answer that the user may not see."""
+    return []
 
 
 def in_order(moment: Moment) -> list[NodeRow]:
@@ -313,24 +379,39 @@ class Arguments:
         return text
 
 
-def topic_part(topic: shapes.Topic) -> Json:
+class NodeTopic(msgspec.Struct, gc=False):
+    """A topic on one node, as the page has it. depth: with its channels."""
+
+    name: str
+    waiting: int
+    backend: int
+    depth: int
+    messages: int
+    bytes: int
+    in_flight: int
+    clients: int
+    channels: int
+    paused: bool
+
+
+def topic_part(topic: nsqstats.Topic) -> NodeTopic:
     """A topic on one node."""
     channels = topic.channels or []
-    return {"name": topic.topic_name, "waiting": topic.depth, "backend": topic.backend_depth,
-            "depth": topic.depth + sum(each.depth for each in channels), "messages": topic.message_count,
-            "bytes": topic.message_bytes, "in_flight": sum(each.in_flight_count for each in channels),
-            "clients": sum(each.consumers for each in channels), "channels": len(channels), "paused": topic.paused}
+    depth = topic.depth + sum(each.depth for each in channels)
+    return NodeTopic(topic.topic_name, topic.depth, topic.backend_depth, depth, topic.message_count,
+                     topic.message_bytes, sum(each.in_flight_count for each in channels),
+                     sum(each.consumers for each in channels), len(channels), topic.paused)
 
 
-def node_part(address: str, answer: shapes.Stats, topic: str) -> Json | None:
+def node_part(address: str, answer: nsqstats.Stats, topic: str) -> Json | None:
     """A topic as a node has it; None: it has none of that name."""
     for each in answer.topics or ():
         if each.topic_name == topic:
-            return {"node": address, **topic_part(each)}
+            return {"node": address, **msgspec.to_builtins(topic_part(each))}
     return None
 
 
-def channel_part(address: str, channel: shapes.Channel) -> Json:
+def channel_part(address: str, channel: nsqstats.Channel) -> Json:
     """A channel as a node has it."""
     return {"node": address, "depth": channel.depth, "backend": channel.backend_depth,
             "in_flight": channel.in_flight_count, "deferred": channel.deferred_count,

@@ -1,10 +1,10 @@
-"""`nsqc admin` as typer shows it in help and completions. cli.py runs start_admin.py without typer."""
+"""`nsqc admin` as typer shows it in help and completions. cli.py runs start_server.py without typer."""
 
 from __future__ import annotations
 
 import typer
 
-from nsqc.commands.start_admin import admin
+from nsqc.commands.start_server import admin
 
 settings = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 

@@ -29,9 +29,13 @@ from nsqc.options.rule_scopes import BY_KEY, scope_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from nsqc.options.admin import AdminOptions
     from nsqc.options.check import Finding, Report
 
 FOR_LOOKUPD = "for nsqc lookupd instead of nsqc serve"
+FOR_ADMIN = "for nsqc admin instead of nsqc serve"
+Lookupd = Annotated[bool, typer.Option("--lookupd", help=FOR_LOOKUPD)]
+Admin = Annotated[bool, typer.Option("--admin", help=FOR_ADMIN)]
 
 command = typer.Typer(help="Check, show and write configurations.")
 
@@ -42,22 +46,46 @@ def refuse(text: str, code: int = EXIT_REFUSED) -> int:
     return code
 
 
+def declaration_of(lookupd: bool, admin: bool) -> Declaration[OptionSet]:
+    """Whose options are meant. Ends the process with an error for both."""
+    if lookupd and admin:
+        raise typer.Exit(refuse("--lookupd and --admin exclude each other", EXIT_USAGE))
+    if lookupd:
+        from nsqc.options.lookupd import LOOKUPD
+
+        return LOOKUPD
+    if admin:
+        from nsqc.options.admin import ADMIN
+
+        return ADMIN
+    return SERVE
+
+
 @command.command("check")
 def check_command(
     file: Annotated[str, typer.Argument(help="the config file", metavar="FILE")],
-    lookupd: Annotated[bool, typer.Option("--lookupd", help=FOR_LOOKUPD)] = False,
+    lookupd: Lookupd = False,
+    admin: Admin = False,
 ) -> int:
     """Check a config file.
 
     The file and those it names are read as by serve. Nothing is bound, connected to or written. The exit code is 1 if
     there are errors, and 0 if there are only warnings.
     """
+    declaration_of(lookupd, admin)
     if lookupd:
-        from nsqc.options.check_lookupd import examine as examine_lookupd
+        from nsqc.options.check_server import examine_lookupd
 
         lookupd_report = examine_lookupd(file)
         lookupd_report.findings.extend(in_access_file(lookupd_report.options.access_file))
         return conclude(file, lookupd_report)
+    if admin:
+        from nsqc.options.check_server import examine_admin
+
+        admin_report = examine_admin(file)
+        admin_report.findings.extend(in_access_file(admin_report.options.access_file))
+        admin_report.findings.extend(beside_admin(admin_report.options))
+        return conclude(file, admin_report)
     from nsqc.options.check import examine
 
     report = examine(file)
@@ -83,6 +111,15 @@ def in_access_file(path: str) -> Iterator[Finding]:
         yield Finding(0, True, str(error))
 
 
+def beside_admin(options: AdminOptions) -> Iterator[Finding]:
+    """What is wrong with the other files that a config file of the admin server names."""
+    from nsqc.admin.server import unreadable
+    from nsqc.options.check import Finding
+
+    for error in unreadable(options):
+        yield Finding(0, True, str(error))
+
+
 def conclude(file: str, report: Report[Chosen], more: str = "") -> int:
     """Prints what was found, or that the file is ok, and more; returns the exit code."""
     for line, fatal, text in report.findings:
@@ -98,29 +135,29 @@ def conclude(file: str, report: Report[Chosen], more: str = "") -> int:
 def show_command(
     context: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="as JSON, values as a config file has them")] = False,
-    lookupd: Annotated[bool, typer.Option("--lookupd", help=FOR_LOOKUPD)] = False,
+    lookupd: Lookupd = False,
+    admin: Admin = False,
 ) -> int:
     """Print all values and where they come from.
 
     It takes the flags of serve, including --config, and reads NSQC_* in the environment. It prints the values the
     daemon would use.
     """
-    declaration: Declaration[OptionSet] = SERVE
+    declaration = declaration_of(lookupd, admin)
     tables: tuple[RuleTable, ...] = ()
     options: OptionSet
     try:
-        if lookupd:
-            from nsqc.options.lookupd import LOOKUPD
-            from nsqc.options.lookupd import effective as effective_lookupd
+        if declaration is not SERVE:
+            from nsqc.options.server import effective as effective_of
 
-            declaration = LOOKUPD
-            words = parse_flags(context.args, LOOKUPD)
-            options, sources, unknown = effective_lookupd(words, from_environment(LOOKUPD))
+            words = parse_flags(context.args, declaration)
+            options, sources, unknown = effective_of(declaration, words, from_environment(declaration))
         else:
             options, sources, unknown = effective(parse_flags(context.args), from_environment())
             tables = (*options.topics, *options.channels)
     except HelpWanted:
-        usage = f"Usage: nsqc config show{' --lookupd' if lookupd else ''} [--json] [FLAGS]"
+        which = " --lookupd" if lookupd else " --admin" if admin else ""
+        usage = f"Usage: nsqc config show{which} [--json] [FLAGS]"
         print_text(help_text(declaration).replace(f"Usage: {declaration.command} [FLAGS]", usage))
         return 0
     except FlagError as error:
@@ -170,16 +207,16 @@ def as_table(declaration: Declaration[OptionSet], options: OptionSet, tables: tu
 def init_command(
     file: Annotated[str, typer.Argument(help="where to write it; printed by default", metavar="FILE")] = "",
     force: Annotated[bool, typer.Option("--force", help="overwrite an existing file")] = False,
-    lookupd: Annotated[bool, typer.Option("--lookupd", help=FOR_LOOKUPD)] = False,
+    lookupd: Lookupd = False,
+    admin: Admin = False,
 ) -> int:
     """Write a config file to start from.
 
     It has every option with its meaning and default, commented out.
     """
     from nsqc.commands.pages.template import template
-    from nsqc.options.lookupd import LOOKUPD
 
-    text = template(LOOKUPD if lookupd else SERVE)
+    text = template(declaration_of(lookupd, admin))
     if not file:
         print_text(text.rstrip("\n"))
         return 0

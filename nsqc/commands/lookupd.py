@@ -1,10 +1,10 @@
-"""`nsqc lookupd` as typer shows it in help and completions. cli.py runs start_lookupd.py without typer."""
+"""`nsqc lookupd` as typer shows it in help and completions. cli.py runs start_server.py without typer."""
 
 from __future__ import annotations
 
 import typer
 
-from nsqc.commands.start_lookupd import lookupd
+from nsqc.commands.start_server import lookupd
 
 settings = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 

@@ -66,7 +66,9 @@ class Gate:
         need = route.need
         if request.foreign and request.method not in _READING:
             return _FOREIGN
-        if (need.own or request.from_page) and request.host and not self._knows(request.host.decode("latin-1")):
+        host = (request.host or b"").decode("latin-1")
+        # A browser always sends a Host; a program may leave it out.
+        if (request.from_page or (need.own and host)) and not self._knows(host):
             return _UNKNOWN_HOST
         if self.permits is not None:
             return self.permits.admit(route, request, caller)
@@ -83,7 +85,8 @@ class Gate:
 def host_name(host: str) -> str:
     """The name in a Host header, without its port, in lower case."""
     if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
+        address, _, port = host[1:].partition("]")
+        return address.lower() if not port or (port[0] == ":" and port[1:].isdigit()) else host
     name, colon, port = host.rpartition(":")
     return (name if colon and port.isdigit() else host.rstrip(":")).lower().removesuffix(".")
 

@@ -17,7 +17,8 @@ from nsqc.httpd.reply import ApiError, Reply
 from nsqc.httpd.request import Request
 from nsqc.metrics import declared
 from nsqc.metrics.encoding import Format, family, head, histogram
-from nsqc.metrics.table import Text
+from nsqc.metrics.rising import Rising
+from nsqc.metrics.table import BOUNDS_S, Text
 from nsqc.store.slab import held_bytes
 from nsqc.store.slicing import rest
 
@@ -26,11 +27,13 @@ PATIENCE_S = 30.0       # a scraper that takes nothing for so long is not waited
 _FEW = 256              # rows, whose text takes less than a millisecond
 _PIECE_BYTES = 256 * 1024
 _CONNECTIONS_AT_ONCE = 64
+_PROCESSING = declared.CHANNEL_TIMES.index(declared.CHANNEL_PROCESSING)
 
 # (table, 0 or 1; column; whether they are durations; head; name of the samples)
 FamilyPlace = tuple[int, int, bool, bytes, bytes]
 
 _under_way: WeakSet[Pieces] = WeakSet()
+_processing = Rising(BOUNDS_S)
 _places: dict[bool, list[FamilyPlace]] = {}
 
 
@@ -92,12 +95,14 @@ def _daemon(app: App, survey: Survey, buffers: int, form: Format) -> list[bytes]
     watched, rooms = app.watched, {"slabs": held_bytes(), "queues": survey.queue_bytes, "connections": buffers}
     shaken = watched.limits.shaken
     free, size, limit = watched.space.last()
+    _processing.take(*survey.channels.total_times(_PROCESSING))
     return [
         family(declared.HANDSHAKES, scrape.by_label([("ok", shaken[True]), ("failed", shaken[False])]), form),
         family(declared.REFUSED, scrape.by_label(app.broker.refusals.items()), form),
         family(declared.CREATIONS_REFUSED, scrape.by_label(app.broker.creations_refused.items()), form),
         family(declared.CREATIONS_DELAYED, [((), app.broker.creations_delayed)], form),
         family(declared.DRAINING, [((), int(app.drain.reason is not None))], form),
+        histogram(declared.PROCESSING, _processing, form),
         family(declared.HEALTHY, [((), int(app.broker.health() == "OK"))], form),
         histogram(declared.SYNC, watched.syncer.durations, form),
         family(declared.SYNC_FAILURES, [((), watched.syncer.failures)], form),

@@ -110,6 +110,7 @@ class Permits:
         topic, channel = names_of(request)
         caller.doing = Doing(subject, route.need, topic, channel)
         account = subject.account
+        request.subject = subject
         request.may_create = None if account is None else account.create
         if account is not None and account.is_metered and route.need.grants == (PUBLISH,):
             wait, reason = account.publish(_messages(request), len(request.body))

@@ -15,6 +15,7 @@ from nsqc.log.secrets import mask
 from nsqc.options.declared import Options
 
 if TYPE_CHECKING:
+    from nsqc.access.keeper import Subject
     from nsqc.httpd.caller import Caller
 
 # nsqd's boolParams. Flags and config files read more words as booleans, by Go's strconv.ParseBool
@@ -52,7 +53,7 @@ class Request:
 
     __slots__ = ("_dropped", "_when_dropped", "accept", "authorization", "body", "broken", "caller", "foreign",
                  "from_page", "head", "host", "http10", "keep_alive", "length", "made", "may_create", "method", "param",
-                 "path", "query", "refusal", "remote", "route", "started", "url", "user")
+                 "path", "query", "refusal", "remote", "route", "started", "subject", "url", "user")
 
     route: Route                        # set right after construction: the router needs a request to resolve
     caller: Caller                      # its client; set by the reader, before routing
@@ -80,6 +81,7 @@ class Request:
         self.started = time.perf_counter_ns()
         # By the access file, if there is one.
         self.user = ""
+        self.subject: Subject | None = None     # the client, once its call is permitted
         self.refusal = ""               # why the call is not permitted
         self.may_create: Callable[[str, Callable[[str], bool]], str] | None = None  # nsqc.access.quotas.Account.create
         self._dropped = False

@@ -81,6 +81,8 @@ CREATIONS_DELAYED = _counter(CLIENTS, "creations_delayed",
                              "How often a connection had to wait as it created faster than --max-create-rate.")
 HEALTHY = _gauge(DISK, "healthy", "1 while /ping says OK, else 0.")
 DRAINING = _gauge(CLIENTS, "draining", "1 while the daemon drains, and while it stays drained, else 0.")
+PROCESSING = _histogram(CLIENTS, "processing_latency_seconds",
+                        "Time from publishing a message to FIN, delays included, in all channels of the node.")
 SYNC = _histogram(DISK, "disk_sync_seconds", "How long syncs of queues and logs took, from when they were due.")
 SYNC_FAILURES = _counter(DISK, "disk_sync_failures", "Syncs that failed.")
 DISK_FREE = _gauge(DISK, "disk_free_bytes", "Free bytes of the data path's file system.", BYTES)
@@ -92,8 +94,8 @@ MEMORY = _gauge(DISK, "memory_bytes",
                 "(buffers of clients).", BYTES, ("room",))
 TOPIC_COUNT = _gauge(DISK, "topics", "Topics, ephemeral ones included.")
 CHANNEL_COUNT = _gauge(DISK, "channels", "Channels of all topics, ephemeral ones included.")
-DAEMON = (HANDSHAKES, REFUSED, CREATIONS_REFUSED, CREATIONS_DELAYED, DRAINING, HEALTHY, SYNC, SYNC_FAILURES, DISK_FREE,
-          DISK_SIZE, DISK_LIMIT, MEMORY, TOPIC_COUNT, CHANNEL_COUNT)
+DAEMON = (HANDSHAKES, REFUSED, CREATIONS_REFUSED, CREATIONS_DELAYED, DRAINING, PROCESSING, HEALTHY, SYNC, SYNC_FAILURES,
+          DISK_FREE, DISK_SIZE, DISK_LIMIT, MEMORY, TOPIC_COUNT, CHANNEL_COUNT)
 
 # Of topics, then of channels, in the order of the columns in nsqc/broker/survey.pxd.
 OF_TOPICS = (
@@ -128,13 +130,11 @@ OF_CHANNELS = (
     _gauge(CHANNELS, "channel_log_lag", "Records of the topic's log that the channel was not given yet.",
            labels=_CHANNEL),
 )
-# In the order of Channel.times.
-CHANNEL_TIMES = (
-    _histogram(CHANNELS, "channel_delivery_latency_seconds",
-               "Time from publishing a message to its first delivery, delays included.", _CHANNEL),
-    _histogram(CHANNELS, "channel_processing_latency_seconds",
-               "Time from publishing a message to FIN, delays included.", _CHANNEL),
-)
+CHANNEL_DELIVERY = _histogram(CHANNELS, "channel_delivery_latency_seconds",
+                              "Time from publishing a message to its first delivery, delays included.", _CHANNEL)
+CHANNEL_PROCESSING = _histogram(CHANNELS, "channel_processing_latency_seconds",
+                                "Time from publishing a message to FIN, delays included.", _CHANNEL)
+CHANNEL_TIMES = (CHANNEL_DELIVERY, CHANNEL_PROCESSING)      # in the order of Channel.times
 
 # Of the lookup server.
 PRODUCERS = _gauge(LOOKUPD, "lookupd_producers",

@@ -11,6 +11,7 @@ class Durations:
     """Counts durations by bucket."""
 
     __slots__ = ("_counts", "sum_ns")
+    bounds = BOUNDS_S
 
     def __init__(self) -> None:
         self._counts = [0] * (_BOUNDS + 1)      # the last one is above all bounds
@@ -23,7 +24,7 @@ class Durations:
         self.sum_ns += ns
 
     def cumulative(self) -> list[int]:
-        """For each of BOUNDS_S how many were at most that long, then how many there were."""
+        """For each bound how many were at most that long, then how many there were."""
         counts, below = [], 0
         for count in self._counts:
             below += count

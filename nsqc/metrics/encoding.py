@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from nsqc.metrics.declared import Metric, Type
-from nsqc.metrics.durations import BOUNDS_S, Durations
 
 Sample = tuple[Sequence[str], float]    # the values of the labels, and the number
+
+
+class Counted(Protocol):
+    """Durations by bucket. bounds: of the buckets, seconds."""
+
+    sum_ns: int
+
+    @property
+    def bounds(self) -> tuple[float, ...]: ...
+
+    def cumulative(self) -> list[int]:
+        """For each bound how many were at most that long, then how many there were."""
 
 
 class Format(NamedTuple):
@@ -40,11 +51,11 @@ def family(metric: Metric, samples: Iterable[Sample], form: Format) -> bytes:
     return head(metric, form) + "".join(lines).encode()
 
 
-def histogram(metric: Metric, durations: Durations, form: Format) -> bytes:
+def histogram(metric: Metric, durations: Counted, form: Format) -> bytes:
     """All of a histogram without labels."""
     *counts, total = durations.cumulative()
     lines = [f'{metric.name}_bucket{{le="{number(bound)}"}} {count}\n'
-             for bound, count in zip(BOUNDS_S, counts, strict=True)]
+             for bound, count in zip(durations.bounds, counts, strict=True)]
     lines.append(f'{metric.name}_bucket{{le="+Inf"}} {total}\n'
                  f"{metric.name}_count {total}\n{metric.name}_sum {number(durations.sum_ns / 1e9)}\n")
     return head(metric, form) + "".join(lines).encode()

@@ -36,6 +36,7 @@ cdef class Table:
     cdef readonly int64_t count
     cdef Row *first
     cdef Row *last
+    cdef TwoHistograms total    # of all rows
     cdef Block *blocks          # owned; all rows, labels and durations are in them. The newest is first
 
     # A row of zeros, labelled topic="…" and, unless that is None, channel="…". Raises MemoryError.

@@ -1,9 +1,12 @@
 from typing import final
 
+BOUNDS_S: tuple[float, ...]
+
 @final
 class Table:
     @property
     def count(self) -> int: ...
+    def total_times(self, column: int) -> tuple[list[int], int]: ...
 
 @final
 class Text:

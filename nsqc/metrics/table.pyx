@@ -39,6 +39,7 @@ def _name_bounds():
 
 
 _name_bounds()
+BOUNDS_S = tuple((1 << (FIRST_BITS + STEP_BITS * bucket)) / 1e9 for bucket in range(BOUNDS))
 
 
 # ---------------------------------------------------------------------- rows
@@ -73,7 +74,17 @@ cdef class Table:
             row.histograms = <TwoHistograms *> place(self, sizeof(TwoHistograms))
         add_up(&row.histograms.of[0], &times.of[0])
         add_up(&row.histograms.of[1], &times.of[1])
+        add_up(&self.total.of[0], &times.of[0])
+        add_up(&self.total.of[1], &times.of[1])
         return 0
+
+    def total_times(self, int column) -> tuple[list[int], int]:
+        """Of all rows: the counts by bucket, and the sum in nanoseconds. column: which of the two durations."""
+        cdef Histogram *histogram
+        if not 0 <= column < 2:
+            raise ValueError("no such column")
+        histogram = &self.total.of[column]
+        return [histogram.counts[place] for place in range(BOUNDS + 1)], histogram.sum << SUM_BITS
 
 
 cdef inline void add_up(Histogram *histogram, Times *times) noexcept nogil:

@@ -5,7 +5,7 @@ import ipaddress
 import posixpath
 import socket
 from collections.abc import Iterator, Mapping
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import msgspec
 
@@ -21,16 +21,15 @@ from nsqc.options.declared import (
     NETWORK,
     TLS,
     Declaration,
-    Field,
     Kind,
     OptionError,
     OptionSet,
     S,
     Value,
     flag,
-    unknown_choice,
+    flag_name,
 )
-from nsqc.options.file import read_config
+from nsqc.options.server import effective
 
 NODES, GRAPHITE = "Nodes", "Graphite"
 
@@ -134,50 +133,39 @@ class AdminOptions(OptionSet, frozen=True, kw_only=True, gc=False):
 ADMIN = Declaration(AdminOptions, "nsqc admin", "nsqadmin")
 
 
-class Effective(NamedTuple):
-    """Options as they take effect, and warnings by unknown key of the file."""
-
-    options: AdminOptions
-    unknown: dict[str, str]
-
-
-def resolve(flags: Mapping[str, Value]) -> Effective:
-    """The options of flags and of the config file that they name. Raises OptionError."""
-    values: dict[str, Field] = {}
-    unknown: dict[str, str] = {}
-    if flags.get("config"):
-        values, unknown = read_config(str(flags["config"]), ADMIN)
-    options = AdminOptions().replace(**{**values, **flags})
-    for _, text in (*ADMIN.out_of_range(options), *unknown_choice(options)):
-        raise OptionError(text)
-    for reason in unusable(options):
+def resolve(flags: Mapping[str, Value]) -> tuple[AdminOptions, dict[str, str]]:
+    """The options of flags and of the config file that they name, and warnings by unknown key. Raises OptionError."""
+    options, _, unknown = effective(ADMIN, flags, {})
+    for _, reason in unusable(options):
         raise OptionError(f"failed to instantiate nsqadmin - {reason}")
-    return Effective(options, unknown)
+    return options, unknown
 
 
-def unusable(options: AdminOptions) -> Iterator[str]:
-    """What makes a start fail, in nsqadmin's words where it has some."""
+def unusable(options: AdminOptions) -> Iterator[tuple[str, str]]:
+    """What makes a start fail, in nsqadmin's words where it has some: attribute name and reason."""
     if not options.lookupd_http_address and not options.nsqd_http_address:
-        yield "--nsqd-http-address or --lookupd-http-address required"
+        yield "nsqd_http_address", "--nsqd-http-address or --lookupd-http-address required"
     if options.lookupd_http_address and options.nsqd_http_address:
-        yield "use --nsqd-http-address or --lookupd-http-address not both"
+        yield "nsqd_http_address", "use --nsqd-http-address or --lookupd-http-address not both"
     if options.http_client_tls_key and not options.http_client_tls_cert:
-        yield "--http-client-tls-key must be specified with --http-client-tls-cert"
+        yield "http_client_tls_key", "--http-client-tls-key must be specified with --http-client-tls-cert"
     if options.http_client_tls_cert and not options.http_client_tls_key:
-        yield "--http-client-tls-cert must be specified with --http-client-tls-key"
-    for name, addresses in (("lookupd", options.lookupd_http_address), ("nsqd", options.nsqd_http_address)):
+        yield "http_client_tls_cert", "--http-client-tls-cert must be specified with --http-client-tls-key"
+    for name, addresses in (("lookupd_http_address", options.lookupd_http_address),
+                            ("nsqd_http_address", options.nsqd_http_address)):
         for address in addresses:
             try:
                 split_address(address)
             except ValueError as error:
-                yield f"failed to resolve --{name}-http-address ({address}) - {error}"
+                yield name, f"failed to resolve {flag_name(name)} ({address}) - {error}"
     if options.allow_config_from_cidr:
         try:
             ipaddress.ip_network(options.allow_config_from_cidr, strict=False)
         except ValueError:
-            yield (f"failed to parse --allow-config-from-cidr ({options.allow_config_from_cidr}) - invalid CIDR "
-                   f"address: {options.allow_config_from_cidr}")
-    for flag_text, url in (("--notification-http-endpoint", options.notification_http_endpoint),
-                           ("--graphite-url", options.graphite_url), ("--prometheus-url", options.prometheus_url)):
+            yield "allow_config_from_cidr", (
+                f"failed to parse --allow-config-from-cidr ({options.allow_config_from_cidr}) - invalid CIDR address: "
+                f"{options.allow_config_from_cidr}")
+    for name in ("notification_http_endpoint", "graphite_url", "prometheus_url"):
+        url = str(options.value(name))
         if url and not url.startswith(("http://", "https://")):
-            yield f"{flag_text}={url}: is not an http or https URL"
+            yield name, f"{flag_name(name)}={url}: is not an http or https URL"

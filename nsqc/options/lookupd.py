@@ -3,7 +3,7 @@
 # No `from __future__ import annotations`: the annotations are read.
 import socket
 from collections.abc import Mapping
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import msgspec
 
@@ -16,17 +16,13 @@ from nsqc.options.declared import (
     MS,
     NETWORK,
     Declaration,
-    Field,
     Kind,
-    OptionError,
     OptionSet,
     S,
     Value,
     flag,
-    unknown_choice,
 )
-from nsqc.options.file import read_config
-from nsqc.options.resolve import source
+from nsqc.options.server import effective
 
 NODES, LIMITS = "Nodes", "Limits"
 
@@ -94,29 +90,7 @@ class LookupdOptions(OptionSet, frozen=True, kw_only=True, gc=False):
 LOOKUPD = Declaration(LookupdOptions, "nsqc lookupd", "nsqlookupd")
 
 
-class Effective(NamedTuple):
-    """Options as they take effect, the source of each value by config key, and warnings by unknown key of the file."""
-
-    options: LookupdOptions
-    sources: dict[str, str]
-    unknown: dict[str, str]
-
-
 def resolve(flags: Mapping[str, Value]) -> tuple[LookupdOptions, dict[str, str]]:
     """The options of flags and of the config file that they name, and warnings by unknown key. Raises OptionError."""
-    options, _, unknown = effective(flags, {})
+    options, _, unknown = effective(LOOKUPD, flags, {})
     return options, unknown
-
-
-def effective(words: Mapping[str, Value], environment: Mapping[str, Value]) -> Effective:
-    """As resolve() with flags and environment variables, with the sources. Raises OptionError."""
-    flags = {**environment, **words}
-    values: dict[str, Field] = {}
-    unknown: dict[str, str] = {}
-    if flags.get("config"):
-        values, unknown = read_config(str(flags["config"]), LOOKUPD)
-    options = LookupdOptions().replace(**{**values, **flags})
-    for _, text in (*LOOKUPD.out_of_range(options), *unknown_choice(options)):
-        raise OptionError(text)
-    sources = {key: source(name, words, environment, values) for key, name in LOOKUPD.keys.items()}
-    return Effective(options, sources, unknown)

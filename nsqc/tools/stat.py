@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from nsqc.tools import output
 from nsqc.tools.declare import Kind, Option, Tool, Values
@@ -14,6 +14,7 @@ from nsqc.tools.family import CHANNEL, HTTP_NODES, JSON, TOPIC
 if TYPE_CHECKING:
     from nsqc.tools.cluster import Cluster, Node
     from nsqc.tools.nodehttp import NodeHttp
+    from nsqc.wire.nsqstats import Channel
 
 PLACE = "nsqc stat"
 TITLE = "------rate------+----------------depth----------------+--------------metadata---------------"
@@ -34,9 +35,9 @@ class Sums(NamedTuple):
     message_count: int = 0
     client_count: int = 0
 
-    def plus(self, channel: dict[str, Any]) -> Sums:    # Any: JSON
+    def plus(self, channel: Channel) -> Sums:
         """With the channel of one more node."""
-        return Sums(*(total + int(channel.get(name) or 0) for name, total in zip(self._fields, self, strict=True)))
+        return Sums(*(total + getattr(channel, name) for name, total in zip(self._fields, self, strict=True)))
 
 
 def titles() -> str:
@@ -58,23 +59,19 @@ def rates(now: Sums, before: Sums, seconds: float) -> tuple[int, int]:
     return int(came / seconds), int((came - (now.depth - before.depth)) / seconds)
 
 
-def channel_of(api: NodeHttp, topic: str, channel: str) -> dict[str, Any] | None:     # Any: JSON
+def channel_of(api: NodeHttp, topic: str, channel: str) -> Channel | None:
     """A channel as a node has it; None: it does not. Raises Unreachable, BadStatus."""
-    from nsqc.tools.cluster import are_objects
     from nsqc.tools.nodehttp import Unreachable
+    from nsqc.wire import nsqstats
+    from nsqc.wire.outside import JSONError
 
-    stats = api.get("/stats", {"format": "json", "topic": topic, "channel": channel, "include_clients": "false"})
-    topics = stats.get("topics") if isinstance(stats, dict) else None
-    if not isinstance(topics, list | None) or not all(isinstance(each, dict) and are_objects(each.get("channels"))
-                                                      for each in topics or ()):
-        raise Unreachable(f"{api.address}: is not an nsqd: it has no statistics")
-    for found in topics or ():
-        for one in found.get("channels") or ():
-            if one.get("channel_name") == channel:
-                if not all(isinstance(one.get(name) or 0, int) for name in Sums._fields):
-                    raise Unreachable(f"{api.address}: has statistics without numbers")
-                return dict(one)
-    return None
+    arguments = {"format": "json", "topic": topic, "channel": channel, "include_clients": "false"}
+    answer = api.call("GET", "/stats", arguments)
+    try:
+        topics = nsqstats.stats(answer).topics
+    except JSONError:
+        raise Unreachable(f"{api.address}: is not an nsqd: it has no statistics") from None
+    return next((one for found in topics or () for one in found.channels or () if one.channel_name == channel), None)
 
 
 def rows(sample: Callable[[], Sums], interval: float, count: int) -> Iterable[tuple[bool, Sums, Sums, float]]:
@@ -130,7 +127,7 @@ class Missing:
 
 def sums(cluster: Cluster, topic: str, channel: str, missing: Missing) -> Sums:
     """Over all nodes that answer. Raises NoNode, ToolError."""
-    def ask(api: NodeHttp, node: Node) -> dict[str, Any] | None:     # Any: JSON
+    def ask(api: NodeHttp, node: Node) -> Channel | None:
         return channel_of(api, topic, channel)
 
     found = [one for one in cluster.each(cluster.nodes(topic), ask, missing.warn).values() if one is not None]

@@ -1,12 +1,18 @@
-"""A lookup server, nodes and admin servers for these tests."""
+"""A lookup server, nodes, admin servers and a browser for these tests."""
 
 import itertools
+import json
+import struct
 
 import pytest
 
+from nsqc.access.tokens import make
+from tests.admin.browser import CHROMIUM, EVIL, Visit
 from tests.support.admin import AdminServer
 from tests.support.daemon import Daemon, wait_until
 from tests.support.lookupd import LookupServer
+
+API = "/api/v1"
 
 
 class Cluster:
@@ -38,8 +44,6 @@ class Cluster:
 
         def found():
             status, body = self.lookupd.call("GET", f"/lookup?topic={topic}")
-            import json
-
             return status == 200 and {each["http_port"] for each in json.loads(body)["producers"]} >= ports
 
         wait_until(found)
@@ -62,3 +66,84 @@ def cluster(tmp_path):
 def address(node) -> str:
     """HOST:PORT of a node's HTTP API."""
     return f"127.0.0.1:{node.http_port}"
+
+
+def made() -> tuple[str, str]:
+    """A token, and what an access file has of it."""
+    token, stored = make()
+    return token, str(stored)
+
+
+def seen(admin, path, condition):
+    """Waits until an answer is as it should be, and returns it."""
+    def look():
+        answer = admin.call("GET", API + path)
+        return answer.json if answer.status == 200 and condition(answer.json) else None
+
+    return wait_until(look)
+
+
+def log_topic(node, name="l", count=5):
+    node.http("PUT", f"/topic/rules?topic={name}", b'{"storage": "log"}')
+    for number in range(count):
+        node.post(f"/pub?topic={name}", json.dumps({"number": number}).encode())
+    node.post(f"/channel/create?topic={name}&channel=c")
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """For a module: while it runs, asyncio.run() does not."""
+    from playwright import sync_api as playwright
+
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visit(chromium):
+    visits = []
+
+    def start(url, **more):
+        visits.append(Visit(chromium, url, **more))
+        return visits[-1]
+
+    yield start
+    for each in visits:
+        each.context.close()
+
+
+@pytest.fixture
+def fleet(cluster):
+    """Two nodes with a topic in memory, one in a log, a consumer and messages, and an admin server."""
+    one, other = cluster.node(), cluster.node()
+    for node in (one, other):
+        node.post("/topic/create?topic=orders")
+        for channel in ("billing", "shipping"):
+            node.post(f"/channel/create?topic=orders&channel={channel}")
+        node.post("/pub?topic=orders", json.dumps({"id": 12345678901234567890, "note": EVIL}).encode())
+        node.post("/pub?topic=orders", b"\x00\xffbinary")
+    log_topic(one, "audit", 20)
+    cluster.registered("orders", one, other)
+    client = one.connect()
+    body = json.dumps({"client_id": EVIL, "hostname": EVIL, "user_agent": EVIL}).encode()
+    client.send(b"IDENTIFY\n" + struct.pack(">i", len(body)) + body)
+    client.frame()
+    client.sub("orders", "billing", 1)
+    admin = cluster.admin()
+    seen(admin, "/topics/orders/billing", lambda data: len(data["node_rows"]) == 2 and data["consumers"])
+    seen(admin, "/topics/audit", lambda data: data["logs"])
+    cluster.one, cluster.other, cluster.client = one, other, client
+    return admin
+
+
+@pytest.fixture
+def two(cluster):
+    one, other = cluster.node("--mem-queue-size=100"), cluster.node()
+    for node in (one, other):
+        node.post("/topic/create?topic=t")
+        node.post("/channel/create?topic=t&channel=c")
+        node.post("/pub?topic=t", b'{"n": 1}')
+    cluster.registered("t", one, other)
+    return one, other

@@ -1,6 +1,5 @@
 """nsqc's own API: lists, attention, messages, actions with a result for each node, who may do what, /ui."""
 
-import http.client
 import json
 import os
 import signal
@@ -10,49 +9,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from nsqc.access.tokens import make
 from nsqc.admin.attention import Finding, look
 from nsqc.admin.history import MOST_SERIES, SLOTS, History
 from nsqc.admin.model import ChannelRow, Moment, NodeRow, TopicRow
-from tests.admin.conftest import address
-from tests.support import network
+from tests.admin.conftest import API, address, log_topic, seen
 from tests.support.daemon import wait_until
-
-API = "/api/v1"
-
-
-def made() -> tuple[str, str]:
-    """A token, and what an access file has of it."""
-    token, stored = make()
-    return token, str(stored)
-
-
-@pytest.fixture
-def two(cluster):
-    one, other = cluster.node("--mem-queue-size=100"), cluster.node()
-    for node in (one, other):
-        node.post("/topic/create?topic=t")
-        node.post("/channel/create?topic=t&channel=c")
-        node.post("/pub?topic=t", b'{"n": 1}')
-    cluster.registered("t", one, other)
-    return one, other
-
-
-def seen(admin, path, condition):
-    """Waits until an answer is as it should be, and returns it."""
-    def look():
-        answer = admin.call("GET", API + path)
-        return answer.json if answer.status == 200 and condition(answer.json) else None
-
-    return wait_until(look)
-
-
-def log_topic(node, name="l", count=5):
-    node.http("PUT", f"/topic/rules?topic={name}", b'{"storage": "log"}')
-    for number in range(count):
-        node.post(f"/pub?topic={name}", json.dumps({"number": number}).encode())
-    node.post(f"/channel/create?topic={name}&channel=c")
-
 
 # ---------------------------------------------------------------------- reads
 
@@ -230,85 +191,6 @@ def test_browsers_need_a_token(cluster, two):
     assert rebound.status == 403 and rebound.json["message"].startswith("HOST_NOT_ALLOWED")
 
 
-def test_who_may_change_and_who_may_read_messages(cluster, two):
-    admin = cluster.admin("--admin-user=ann")
-    seen(admin, "/nodes", lambda data: data["nodes"])
-    body = {"action": "pause", "topic": "t"}
-    assert admin.call("POST", f"{API}/actions", body).json["message"] == "FORBIDDEN"
-    assert admin.call("POST", f"{API}/actions", body, X_Forwarded_User="ann").status == 200
-    assert admin.get(f"{API}/session", X_Forwarded_User="ann")["may_change"] and not admin.get(f"{API}/session")["may_change"]
-    read_only = cluster.admin("--read-only")
-    assert read_only.call("POST", f"{API}/actions", body).json["message"] == "READ_ONLY"
-    assert not read_only.get(f"{API}/session")["may_change"]
-
-
-def test_an_access_file(cluster, two, tmp_path):
-    token, stored = made()
-    reader, stored_reader = made()
-    file = tmp_path / "access.toml"
-    file.write_text(f'[users.ops]\ntokens = ["{stored}"]\nstats = ["*"]\nadmin = ["*"]\nread = ["*"]\n'
-                    f'[users.eyes]\ntokens = ["{stored_reader}"]\nstats = ["*"]\n')
-    admin = cluster.admin(f"--access-file={file}")
-    assert admin.call("GET", f"{API}/topics").status == 401
-    assert admin.call("GET", "/api/topics").status == 401
-    assert admin.call("GET", "/").status == 200       # the page is no secret
-    ops, eyes = {"Authorization": f"Bearer {token}"}, {"Authorization": f"Bearer {reader}"}
-    assert wait_until(lambda: admin.call("GET", f"{API}/topics", **eyes).status == 200)
-    body = {"action": "pause", "topic": "t"}
-    assert admin.call("POST", f"{API}/actions", body, **eyes).status == 403
-    assert admin.call("GET", f"{API}/messages?node={address(two[0])}&topic=t&channel=c", **eyes).status == 403
-    assert admin.call("POST", f"{API}/actions", body, **ops).status == 200
-    wait_until(lambda: '"user":"ops"' in admin.log)
-
-
-@pytest.fixture
-def outside():
-    return network.outside()
-
-
-def test_other_machines_read_no_messages(cluster, two, outside):
-    """The admin server is on the node's machine, so for the node its calls are local ones."""
-    log_topic(two[0])
-    node = address(two[0])
-    extended = [("GET", f"{API}/messages?node={node}&topic=t&channel=c", None),
-                ("POST", f"{API}/publish", {"topic": "t", "node": node, "body": "x", "confirm": "t"}),
-                *(("POST", f"{API}/actions", body) for body in (
-                    {"action": "seek", "topic": "l", "channel": "c", "to": "end", "preview": True},
-                    {"action": "rules", "topic": "l", "rules": {"storage": "memory"}},
-                    {"action": "drain", "nodes": [node], "confirm": node}, {"action": "undrain", "nodes": [node]}))]
-    admin = cluster.admin("--http-address=0.0.0.0:0")
-    seen(admin, "/nodes", lambda data: len(data["nodes"]) == 2)
-    admin.host = outside
-    assert not admin.get(f"{API}/session")["may_extend"]
-    for method, path, body in extended:
-        answer = admin.call(method, path, body)
-        assert answer.status == 403 and answer.json["message"].startswith("NOT_LOCAL"), path
-    assert admin.call("POST", f"{API}/actions", {"action": "pause", "topic": "t"}).status == 200      # as nsqadmin
-    assert two[0].stats("t")["message_count"] == 1 and json.loads(two[0].http("GET", "/drain")[1])["state"] == "serving"
-    for flags, headers in (("--http-extended-api=all", {}), ("--admin-user=ann", {"X_Forwarded_User": "ann"})):
-        opened = cluster.admin("--http-address=0.0.0.0:0", flags)
-        seen(opened, "/nodes", lambda data: len(data["nodes"]) == 2)
-        opened.host = outside
-        assert opened.call(*extended[0], **headers).status == 200
-
-
-def test_a_node_with_an_access_file(cluster, tmp_path):
-    token, stored = made()
-    rules, secret = tmp_path / "access.toml", tmp_path / "token"
-    rules.write_text(f'[users.admin]\ntokens = ["{stored}"]\nstats = ["*"]\nadmin = ["*"]\nread = ["*"]\n')
-    secret.write_text(token + "\n")
-    node = cluster.node(f"--access-file={rules}")
-    source = f"--nsqd-http-address={address(node)}"
-    shut = cluster.admin(source=source)
-    overview = seen(shut, "/overview", lambda data: data["attention"])
-    assert [each["rule"] for each in overview["attention"]] == ["node-missing"] and "401" in overview["attention"][0]["text"]
-    admin = cluster.admin(f"--node-auth-secret=@{secret}", source=source)
-    seen(admin, "/overview", lambda data: data["totals"]["answering"] == 1)
-    assert admin.call("POST", f"{API}/actions", {"action": "create", "topic": "t"}).json["results"][0]["ok"]
-    assert admin.get("/api/topics")["topics"] == ["t"]
-    assert admin.call("GET", "/config/node_auth_secret").status == 400 and token not in admin.log
-
-
 def test_the_page_is_guarded(cluster):
     admin = cluster.admin()
     page = admin.call("GET", "/topics/t/c")
@@ -349,53 +231,6 @@ def test_the_page_of_a_daemon(cluster):
     assert len(call(f"/api/v1/messages?node={name}&topic=l&state=history&limit=200")[1]["messages"]) == 200
     assert node.stop() == 0
     assert "was destroyed" not in node.log
-
-
-def test_the_page_of_a_daemon_with_access_rules(cluster, tmp_path):
-    """Each call is checked for whoever looks, and recorded once."""
-    token, stored = made()
-    file = tmp_path / "access.toml"
-    file.write_text(f'[users.team]\ntokens = ["{stored}"]\nstats = ["*"]\nadmin = ["mine.*"]\nread = ["mine.*"]\n'
-                    f'[users.boss]\ntokens = ["{made()[1]}"]\nadmin = ["*"]\n')
-    audit = tmp_path / "audit.log"
-    node = cluster.node(f"--access-file={file}", f"--audit-file={audit}")
-    admin = _Direct(node, {"Authorization": f"Bearer {token}"})
-    assert _Direct(node, {}).call("GET", "/ui/")[0] == 401
-    assert admin.call("GET", "/ui/api/v1/topics")[0] == 200
-    status, answer = admin.call("POST", "/ui/api/v1/actions", {"action": "create", "topic": "mine.a"})
-    assert status == 200 and answer["results"][0]["ok"], answer
-    status, answer = admin.call("POST", "/ui/api/v1/actions", {"action": "create", "topic": "other"})
-    assert status == 200 and not answer["results"][0]["ok"] and "FORBIDDEN" in answer["results"][0]["message"]
-    lines = wait_until(lambda: [line for line in audit.read_text().splitlines() if "/topic/create" in line][1:] and audit.read_text().splitlines())
-    created = [json.loads(line) for line in lines if "mine.a" in line]
-    assert [(each["user"], each["call"], each["result"]) for each in created] == [("team", "POST /topic/create", "200 OK")]
-
-
-def test_the_page_of_a_daemon_is_for_its_own_machine(cluster, outside):
-    node = cluster.node("--http-address=0.0.0.0:0")
-    for path in ("/ui/", "/ui/api/v1/session", "/ui/api/v1/topics"):
-        connection = http.client.HTTPConnection(outside, node.http_port, timeout=60)
-        for _ in range(2):      # the first request has the module imported
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            assert answer.status == 403 and b"NOT_LOCAL" in answer.read()
-        connection.close()
-    assert node.http("GET", "/ui/")[0] == 200
-
-
-class _Direct:
-    """Calls with headers."""
-
-    def __init__(self, node, headers):
-        self._node, self._headers = node, headers
-
-    def call(self, method, path, body=None):
-        connection = http.client.HTTPConnection("127.0.0.1", self._node.http_port, timeout=60)
-        connection.request(method, path, None if body is None else json.dumps(body), self._headers)
-        answer = connection.getresponse()
-        data = answer.read()
-        connection.close()
-        return answer.status, json.loads(data) if "json" in answer.headers["Content-Type"] else data
 
 
 # ---------------------------------------------------------------------- rules and bounds

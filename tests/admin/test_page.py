@@ -3,32 +3,19 @@
 import fcntl
 import json
 import shutil
-import struct
 import subprocess
 from pathlib import Path
 
 import pytest
-from playwright import sync_api as playwright
 
+from nsqc import charts
+from tests.admin.browser import EVIL, PHONE, WIDE, needs_chromium
 from tests.admin.conftest import address
-from tests.admin.test_own import log_topic, seen
 from tests.support.daemon import wait_until
-from tests.support.patience import WAIT_SECONDS
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium, of Debian's package chromium (apt-get install chromium)")
+pytestmark = needs_chromium
 
 AXE = Path(__file__).parent / "axe"
-EVIL = '"><img src=x onerror="window.pwned=1"><script>window.pwned=1</script>'
-WIDE, PHONE = {"width": 1440, "height": 900}, {"width": 360, "height": 740}
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="session")
@@ -41,82 +28,6 @@ def axe() -> str:
         if not script.exists():
             subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--silent"], cwd=AXE, check=True, timeout=300)
     return script.read_text()
-
-
-class Visit:
-    """A page of a browser, and what its console complains of."""
-
-    def __init__(self, browser, url, viewport=WIDE, theme="light"):
-        self.url = url
-        self.context = browser.new_context(viewport=viewport, color_scheme=theme)
-        self.context.set_default_timeout(WAIT_SECONDS * 1000)
-        self.page = self.context.new_page()
-        self.complaints: list[str] = []
-        self.page.on("console", lambda message: self.complaints.append(message.text) if message.type in ("error", "warning") else None)
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-
-    def open(self, path=""):
-        self.page.goto(f"{self.url}/{path}")
-        self.page.wait_for_selector(".page h1")
-        return self.page
-
-    def button(self, name, exact=False):
-        return self.page.get_by_role("button", name=name, exact=exact)
-
-    def confirm(self, verb, name=""):
-        dialog = self.page.locator("dialog[open]")
-        if name:
-            ok = dialog.get_by_role("button", name=verb, exact=True)
-            typed = dialog.get_by_label("to confirm")
-            typed.fill(name + "x")
-            assert ok.is_disabled()
-            typed.fill(name)
-        dialog.get_by_role("button", name=verb, exact=True).click()
-
-    def toast(self):
-        """The text of the next result."""
-        box = self.page.locator(".toast").last
-        box.wait_for()
-        text = box.inner_text()
-        box.get_by_role("button", name="Dismiss").click()
-        return text
-
-
-@pytest.fixture
-def visit(chromium):
-    visits = []
-
-    def start(url, **more):
-        visits.append(Visit(chromium, url, **more))
-        return visits[-1]
-
-    yield start
-    for each in visits:
-        each.context.close()
-
-
-@pytest.fixture
-def fleet(cluster):
-    """Two nodes with a topic in memory, one in a log, a consumer and messages, and an admin server."""
-    one, other = cluster.node(), cluster.node()
-    for node in (one, other):
-        node.post("/topic/create?topic=orders")
-        for channel in ("billing", "shipping"):
-            node.post(f"/channel/create?topic=orders&channel={channel}")
-        node.post("/pub?topic=orders", json.dumps({"id": 12345678901234567890, "note": EVIL}).encode())
-        node.post("/pub?topic=orders", b"\x00\xffbinary")
-    log_topic(one, "audit", 20)
-    cluster.registered("orders", one, other)
-    client = one.connect()
-    body = json.dumps({"client_id": EVIL, "hostname": EVIL, "user_agent": EVIL}).encode()
-    client.send(b"IDENTIFY\n" + struct.pack(">i", len(body)) + body)
-    client.frame()
-    client.sub("orders", "billing", 1)
-    admin = cluster.admin()
-    seen(admin, "/topics/orders/billing", lambda data: len(data["node_rows"]) == 2 and data["consumers"])
-    seen(admin, "/topics/audit", lambda data: data["logs"])
-    cluster.one, cluster.other, cluster.client = one, other, client
-    return admin
 
 
 def views(cluster):
@@ -145,6 +56,14 @@ def test_every_view_is_accessible(cluster, fleet, visit, axe, viewport, theme):
     page.locator("dialog[open]").get_by_text("nothing changes").or_(page.locator("dialog[open]").get_by_text("will be")).first.wait_for()
     page.evaluate(axe)
     assert page.evaluate("axe.run()")["violations"] == []
+    cluster.one.http("PUT", "/channel/rules?topic=orders&channel=billing", b'{"max_attempts": 3}')
+    page = browser.open("topics/orders/billing")
+    page.get_by_role("row", name="max_attempts 3").wait_for()
+    browser.button("Rules").click()
+    page.locator("dialog[open]").get_by_label("max_attempts").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.evaluate(axe)
+    assert [(each["id"], [node["target"] for node in each["nodes"]]) for each in page.evaluate("axe.run()")["violations"]] == []
 
 
 def test_hostile_names_and_bodies(cluster, fleet, visit):
@@ -248,6 +167,17 @@ def test_keyboard_and_links(cluster, fleet, visit):
     page.get_by_role("button", name="Switch between light and dark").click()
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
     assert browser.open("topics").evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_axes_are_those_of_other_charts(cluster, visit):
+    node = cluster.node()
+    page = visit(f"http://127.0.0.1:{node.http_port}/ui").open()
+    tops = [0, 0.001, 0.3, 1, 2, 3.7, 4, 5, 7, 9.99, 10, 11, 23, 40, 50, 99, 100, 101, 250, 999, 1000, 12345, 1e6, 2.5e7, 4e9]
+    drawn = page.evaluate("""async tops => {
+        const {scale} = await import(document.querySelector('link[href*="chart.js"]').href);
+        return tops.map(scale);
+    }""", tops)
+    assert [pytest.approx(charts.scale(top)) for top in tops] == drawn
 
 
 def test_no_answer(cluster, fleet, visit):

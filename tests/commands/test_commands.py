@@ -60,7 +60,7 @@ def test_without_arguments_it_tells_all_commands_by_group(nsqc):
 
 def test_every_command_has_a_module_and_every_module_is_a_command():
     modules = {path.stem for path in (ROOT / "nsqc/commands").glob("*.py")} - {
-        "__init__", "app", "output", "start", "start_admin", "start_lookupd", "tools"}
+        "__init__", "app", "output", "start", "start_server", "tools"}
     assert modules == {one.name for one in COMMANDS if not one.tool}
 
 
@@ -319,6 +319,31 @@ def test_values_of_the_lookup_server(nsqc, config):
     assert "  tombstone_lifetime" in nsqc("config", "show", "--lookupd")[1]
     assert "nsqc lookupd --help lists all flags" in nsqc("config", "show", "--lookupd", "--mem-queue-size=1")[2]
     assert nsqc("config", "show", "--lookupd", "-h")[1].startswith("Usage: nsqc config show --lookupd [--json] [FLAGS]")
+
+
+def test_the_config_of_an_admin_server(nsqc, tmp_path):
+    path = str(tmp_path / "admin.cfg")
+    Path(path).write_text('http_address = "nope"\nnsqd_http_addresses = ["x"]\nprometheus_url = "p"\nread_only = 3\n'
+                          'http_client_tls_root_ca_file = "/nope/ca"\nnode_auth_secret = "@/nope/secret"\naccess_file = "/nope/access"\n'
+                          'allow_config_from_cidr = "foo"\ndev_static_dir = "/nope/page"\n')
+    code, told, errors = nsqc("config", "check", "--admin", path)
+    assert (code, errors) == (1, "")
+    for text in (":1: error: http_address: address nope: missing port", ":2: error: failed to resolve nsqd_http_addresses (x)",
+                 ":3: error: prometheus_url=p: is not an http or https URL", ":4: error: read_only = 3 cannot be used",
+                 ":8: error: failed to parse allow_config_from_cidr (foo)", "failed to read /nope/ca",
+                 "failed to read /nope/secret", "access file /nope/access", "failed to read the page"):
+        assert text in told, (text, told)
+    # A start without a node fails, so a file without one is not ok, unless flags name it.
+    assert nsqc("config", "init", "--admin", path, "--force")[0] == 0
+    code, told, _ = nsqc("config", "check", "--admin", path)
+    assert code == 1 and "required" in told
+    Path(path).write_text('nsqd_http_addresses = ["127.0.0.1:4151"]\npoll_interval = "2s"\n')
+    assert nsqc("config", "check", "--admin", path) == (0, f"{path}: ok, 2 options\n", "")
+    code, told, _ = nsqc("config", "show", "--admin", "--json", f"--config={path}", "--read-only")
+    shown = json.loads(told)
+    assert (code, shown["poll_interval"], shown["read_only"]["from"]) == (0, {"value": "2s", "from": "config file"}, "flag")
+    assert nsqc("config", "check", "--admin", "--lookupd", path)[0] == 2
+
 
 
 def test_an_experiment_without_a_place_is_a_warning(nsqc, config):

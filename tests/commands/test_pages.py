@@ -146,7 +146,7 @@ def test_the_tree_knows_every_command_and_flag():
     assert [option.name for option in nodes["nsqc serve"].options] == ["--help", *flags]
     assert [option.name for option in nodes["nsqc lookupd"].options] == [
         "--help", *(flag_name(name) for name in LOOKUPD.flags)]
-    assert [option.name for option in nodes["nsqc config show"].options] == ["--json", "--lookupd", "--help", *flags]
+    assert [option.name for option in nodes["nsqc config show"].options] == ["--json", "--lookupd", "--admin", "--help", *flags]
     assert nodes["nsqc config check"].arguments == [("FILE", "file", False)]
     assert nodes["nsqc config init"].arguments == [("[FILE]", "file", False)]
     assert nodes["nsqc completion"].arguments == [("SHELL", ("bash", "zsh", "fish"), False)]

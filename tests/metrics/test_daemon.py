@@ -143,6 +143,34 @@ def test_every_message_is_counted_once_in_runs_of_any_length(daemon):
     assert 0 <= sums[0] < sums[1] < 60 * done
 
 
+def test_the_latency_of_all_channels_never_falls(daemon):
+    """Not when channels, topics and ephemeral channels with counts are deleted."""
+    node = daemon()
+    name, seen = "nsqc_processing_latency_seconds", 0
+    for number, channel in enumerate(("c", "d", "e#ephemeral", "f")):
+        consumer = node.connect().sub("t", channel, 10)
+        node.publish("t", *[b"x"] * (number + 1))
+        consumer.messages(number + 1, finish=True)
+        wait_until(lambda channel=channel, done=number + 1: consumer_of_channel(node, channel)["finish_count"] == done)
+        samples = scrape(node.http_port)
+        seen += number + 1
+        assert value(samples, f"{name}_count") == value(samples, f"{name}_bucket", le="+Inf") == seen
+        assert value(samples, f"{name}_sum") > 0
+        consumer.close()
+        if number % 2 == 0:
+            node.http("POST", f"/channel/delete?topic=t&channel={channel.replace('#', '%23')}")
+        else:
+            node.post("/topic/delete?topic=t")
+        samples = scrape(node.http_port)
+        assert value(samples, f"{name}_count") == seen
+
+
+def consumer_of_channel(node, channel) -> dict:
+    """The statistics of the only client of a channel of t."""
+    (client,) = node.channel("t", channel)["clients"]
+    return client
+
+
 def consumer_of(node) -> dict:
     """The statistics of the only client of the only channel."""
     (client,) = node.channel("t", "c")["clients"]

@@ -22,7 +22,8 @@ TOPIC = "t"
 NEXT = "99.0"
 SYSTEM = ("lib/systemd/system/nsqc.service", "lib/systemd/system/nsqc.socket", "lib/systemd/system/nsqc-http.socket",
           "lib/systemd/system/nsqc-https.socket", "lib/systemd/system/nsqc-lookupd.service",
-          "lib/systemd/system/nsqc-lookupd.socket", "lib/systemd/system/nsqc-lookupd-http.socket")
+          "lib/systemd/system/nsqc-lookupd.socket", "lib/systemd/system/nsqc-lookupd-http.socket",
+          "lib/systemd/system/nsqc-admin.service", "lib/systemd/system/nsqc-admin.socket")
 LOOKUPD_ENABLED = "etc/systemd/system/multi-user.target.wants/nsqc-lookupd.service"
 ENABLED = "etc/systemd/system/multi-user.target.wants/nsqc.service"
 
@@ -123,7 +124,7 @@ def test_install_run_upgrade_remove_purge(root, packages, daemon):
 def test_nsqs_names_are_a_package_of_their_own(root, both):
     main, links = both[0]
     root.dpkg("--install", main, links)
-    for name in ("nsqd", "nsqlookupd"):
+    for name in ("nsqd", "nsqlookupd", "nsqadmin"):
         done = subprocess.run([root.folder / "usr/bin" / name, "--version"], capture_output=True, text=True)
         assert (done.returncode, done.stdout) == (0, version_line(name) + "\n")
     for name in ORIGINALS:
@@ -164,6 +165,9 @@ def test_what_is_in_it(packages, tmp_path):
     service = (tmp_path / "lib/systemd/system/nsqc-lookupd.service").read_text()
     assert "ExecStart=/usr/bin/nsqc lookupd --config=/etc/nsqc/lookupd.cfg\n" in service
     assert f'"{socket.gethostname()}"' not in (tmp_path / "etc/nsqc/lookupd.cfg").read_text()
+    service = (tmp_path / "lib/systemd/system/nsqc-admin.service").read_text()
+    assert "ExecStart=/usr/bin/nsqc admin --config=/etc/nsqc/admin.cfg\n" in service
+    assert "ok, 1 option" in run(executable, "config", "check", "--admin", tmp_path / "etc/nsqc/admin.cfg", cwd=tmp_path)
 
 
 def test_the_lookup_server_of_the_package_runs(packages, tmp_path):

@@ -66,7 +66,7 @@ def root(tmp_path):
 
 def test_install_run_upgrade_remove(root, packages, daemon):
     root.rpm("--install", packages[0][0])
-    assert root.asked() == ["daemon-reload", "preset nsqc.service nsqc-lookupd.service"]
+    assert root.asked() == ["daemon-reload", "preset nsqc.service nsqc-lookupd.service nsqc-admin.service"]
     config = root.folder / "etc/nsqc/nsqc.cfg"
     data = root.folder / "var/lib/nsqc"
     data.mkdir(parents=True)
@@ -80,7 +80,7 @@ def test_install_run_upgrade_remove(root, packages, daemon):
 
     config.write_text("max_rdy_count = 7\n" + config.read_text())
     root.rpm("--upgrade", packages[1][0])
-    assert "try-restart nsqc.service nsqc-lookupd.service" in root.asked()
+    assert "try-restart nsqc.service nsqc-lookupd.service nsqc-admin.service" in root.asked()
     assert root.rpm("--query", "--queryformat=%{VERSION}", "nsqc") == NEXT
     assert config.read_text().startswith("max_rdy_count = 7\n"), "what was edited is kept"
     node = start()
@@ -98,11 +98,11 @@ def test_install_run_upgrade_remove(root, packages, daemon):
 def test_what_is_in_it(packages):
     names = run("rpm", "--query", "--package", "--list", packages[0][0]).splitlines()
     for name in ("/usr/lib/systemd/system/nsqc.service", "/usr/share/man/man1/nsqc.1.gz", "/usr/share/doc/nsqc/docs/operations.md",
-                 "/usr/share/nsqc/prometheus/nsqc.rules.yml", "/usr/share/zsh/site-functions/_nsqc", "/etc/nsqc/lookupd.cfg"):
+                 "/usr/share/nsqc/prometheus/nsqc.rules.yml", "/usr/share/zsh/site-functions/_nsqc", "/etc/nsqc/lookupd.cfg", "/etc/nsqc/admin.cfg"):
         assert name in names
     assert not [name for name in names if "lintian" in name or name.startswith("/lib/")]
     assert set(run("rpm", "--query", "--package", "--queryformat=[%{FILEUSERNAME}:%{FILEGROUPNAME}\n]", packages[0][0]).split()) == {"root:root"}
-    assert set(run("rpm", "--query", "--package", "--configfiles", packages[0][0]).split()) == {"/etc/nsqc/nsqc.cfg", "/etc/nsqc/lookupd.cfg"}
+    assert set(run("rpm", "--query", "--package", "--configfiles", packages[0][0]).split()) == {"/etc/nsqc/nsqc.cfg", "/etc/nsqc/lookupd.cfg", "/etc/nsqc/admin.cfg"}
     needed = run("rpm", "--query", "--package", "--requires", packages[0][0])
     assert "glibc >= 2." in needed and "systemd" in needed
     # RHEL's libgcc, libstdc++ and zlib are libgcc_s1, libstdc++6 and libz1 on SUSE; all provide these.

@@ -6,14 +6,16 @@ import subprocess
 
 import pytest
 
-from nsqc.net.systemd import LOOKUPD_NAMES, NAMES
+from nsqc.net.systemd import ADMIN_NAMES, LOOKUPD_NAMES, NAMES
 from nsqc.options.declared import MINUTE, Options
 from tests.packaging.conftest import ROOT
 
 PACKAGING = ROOT / "packaging"
 SOCKETS = {"tcp": "nsqc.socket", "http": "nsqc-http.socket", "https": "nsqc-https.socket"}
 LOOKUPD_SOCKETS = {"tcp": "nsqc-lookupd.socket", "http": "nsqc-lookupd-http.socket"}
-SERVICES = ("nsqc.service", "nsqc-lookupd.service")
+ADMIN_SOCKETS = {"http": "nsqc-admin.socket"}
+EVERY_SOCKET = (*SOCKETS.values(), *LOOKUPD_SOCKETS.values(), *ADMIN_SOCKETS.values())
+SERVICES = ("nsqc.service", "nsqc-lookupd.service", "nsqc-admin.service")
 EXPOSURE = 13  # tenths, of 100; measured: 12
 
 
@@ -27,14 +29,14 @@ def unit(name: str) -> configparser.ConfigParser:
 @pytest.fixture
 def copied(tmp_path):
     """All units, with an executable that exists."""
-    for name in (*SERVICES, *SOCKETS.values(), *LOOKUPD_SOCKETS.values()):
+    for name in (*SERVICES, *EVERY_SOCKET):
         text = (PACKAGING / name).read_text()
         (tmp_path / name).write_text(text.replace("/usr/bin/nsqc", shutil.which("true")))
     return tmp_path
 
 
 def test_systemd_understands_them(copied):
-    units = [copied / name for name in (*SERVICES, *SOCKETS.values(), *LOOKUPD_SOCKETS.values())]
+    units = [copied / name for name in (*SERVICES, *EVERY_SOCKET)]
     done = subprocess.run(["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True)
     told = [line for line in done.stderr.splitlines() if "nsqc" in line]
     assert (done.returncode, told) == (0, [])
@@ -58,8 +60,9 @@ def test_little_is_exposed(service, threshold, code):
 
 
 def test_the_sockets_have_the_names_that_count():
-    assert (tuple(SOCKETS), tuple(LOOKUPD_SOCKETS)) == (NAMES, LOOKUPD_NAMES)
-    for sockets, service in ((SOCKETS, "nsqc.service"), (LOOKUPD_SOCKETS, "nsqc-lookupd.service")):
+    assert (tuple(SOCKETS), tuple(LOOKUPD_SOCKETS), tuple(ADMIN_SOCKETS)) == (NAMES, LOOKUPD_NAMES, ADMIN_NAMES)
+    for sockets, service in ((SOCKETS, "nsqc.service"), (LOOKUPD_SOCKETS, "nsqc-lookupd.service"),
+                             (ADMIN_SOCKETS, "nsqc-admin.service")):
         for name, file in sockets.items():
             section = unit(file)["Socket"]
             assert (section["FileDescriptorName"], section["Service"]) == (name, service)
@@ -79,4 +82,5 @@ def test_a_stop_drains_and_a_restart_does_not():
     # A drain may take as long as a message may, and what waits is written behind it.
     assert section["TimeoutStopSec"] == "5min"
     assert Options().msg_timeout * 2 < 5 * MINUTE
-    assert "KillSignal" not in unit("nsqc-lookupd.service")["Service"]
+    for service in SERVICES[1:]:
+        assert "KillSignal" not in unit(service)["Service"]

@@ -1,6 +1,6 @@
 // Changes: what is asked, sent, and told.
 import {h} from "./dom.js";
-import {post, session} from "./api.js";
+import {get, post, session} from "./api.js";
 import {ask, summary, toast} from "./dialog.js";
 import {count, plural} from "./format.js";
 
@@ -82,17 +82,28 @@ function effect(node) {
   return `${parts.join(", ") || "nothing changes"} (offset ${count(node.from)} → ${count(node.target)})`;
 }
 
-export async function rules(topic, now) {
-  const given = await ask({title: `How ${topic} is kept`, verb: "Save", lines: ["These are the rules of all nodes. Empty fields keep what there is."],
-    fields: [{name: "storage", label: "Storage", value: now.storage ?? "", options: [["", "unchanged"], ["memory", "memory"], ["log", "log"]]},
-      {name: "sync", label: "Sync", value: now.sync ?? "", options: [["", "unchanged"], ["write", "write"], ["fsync", "fsync"]]},
-      {name: "retain_time", label: "Keep history for", value: now.retain_time ?? "", hint: "24h"},
-      {name: "retain_bytes", label: "Keep at most, bytes", value: now.retain_bytes ?? "", hint: "0"}]});
+/** Asks for the rules of a topic or of a channel. rows: node_rules of the API. */
+export async function rules(topic, channel, rows) {
+  const known = rows.filter(row => row.rules), what = `Rules of ${label(topic, channel)}`;
+  if (!known.length) { toast(`${what}: no node shows them. ${rows[0]?.error ?? ""}`, [], true); return false; }
+  let keys;
+  try { keys = (await get("rules"))[channel ? "channel" : "topic"]; } catch (error) { toast(`${what}: ${error.message}`, [], true); return false; }
+  const values = key => new Set(known.map(row => String(row.rules[key] ?? "")));
+  const shown = keys.filter(({key}) => known.some(row => key in row.rules)).map(key => ({...key, now: values(key.key).size === 1 ? [...values(key.key)][0] : ""}));
+  const given = await ask({title: what, verb: "Save", lines: ["These are the rules of all nodes. An empty field means the value of the config file, or the default."],
+    fields: shown.map(each => ({name: each.key, label: each.key, value: each.now, help: values(each.key).size > 1 ? `${each.help}. Nodes differ: ${[...values(each.key)].join(", ")}` : each.help,
+      ...each.choices.length ? {options: [["", "–"], ...each.choices.map(choice => [choice, choice])]} : each.kind === "int" || each.kind === "float" ? {type: "number", limits: {min: each.least, max: each.most, step: each.kind === "int" ? 1 : "any"}} : {}}))});
   if (!given) return false;
-  const set = {};
-  for (const key of ["storage", "sync", "retain_time"]) if (given[key]) set[key] = given[key];
-  if (given.retain_bytes !== "") set.retain_bytes = Number(given.retain_bytes);
-  return act(`Rules of ${topic}`, {action: "rules", topic, rules: set});
+  const set = Object.fromEntries(shown.filter(each => given[each.key] !== each.now).map(each => [each.key, typed(each, given[each.key])]));
+  if (!Object.keys(set).length) { toast(`${what}: nothing was changed`); return false; }
+  return act(what, {action: "rules", topic, channel, rules: set});
+}
+
+/** A value of a form as the API takes it; null takes back what was set. */
+function typed(key, text) {
+  if (text === "") return null;
+  if (key.choices.includes("true")) return text === "true";
+  return key.kind === "int" || key.kind === "float" ? Number(text) : text;
 }
 
 export async function republish(message, topic, node, nodes) {

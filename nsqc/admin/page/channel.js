@@ -1,20 +1,24 @@
-import {h} from "./dom.js";
+import {h, set, show} from "./dom.js";
 import {get, session, url} from "./api.js";
-import {empty, pause, remove, seek} from "./actions.js";
+import {empty, pause, remove, rules, seek} from "./actions.js";
 import {chart} from "./chart.js";
-import {age, count, ms, now, plural, rate, span} from "./format.js";
-import {button, card, columns, head, problems, tiles, toggle} from "./parts.js";
+import {age, count, now, plural, rate, span} from "./format.js";
+import {button, card, columns, deadLetters, head, p99, problems, tiles, toggle, unmeasured} from "./parts.js";
 import {table} from "./table.js";
 
 export function channel(root, {topic, channel: name}) {
   let latest = null, before = null;
   const title = head(name, [["Topics", "topics"], [topic, url.topic(topic)]]);
   const paused = toggle("Unpause", "Pause", is => pause(topic, name, is)), move = button("Move…", () => seek(topic, name));
-  title.actions.append(h("a", {class: "button", href: url.messages({topic, channel: name})}, "Messages"));
-  if (session.may_change) title.actions.append(paused.element, move, button("Empty…", () => empty(topic, name, latest?.depth ?? 0), "danger"),
-    button("Delete…", () => remove(topic, name, [`${plural(latest?.depth ?? 0, "waiting message")} and ${plural(latest?.consumers.length ?? 0, "consumer")}.`]), "danger"));
+  const look = h("a", {class: "button", href: url.messages({topic, channel: name})}, "Messages");
+  const steer = [paused.element, move, button("Empty…", () => empty(topic, name, latest?.depth ?? 0), "danger"),
+    button("Delete…", () => remove(topic, name, [`${plural(latest?.depth ?? 0, "waiting message")} and ${plural(latest?.consumers.length ?? 0, "consumer")}.`]), "danger")];
+  const change = button("Rules…", () => rules(topic, name, latest?.node_rules ?? []));
+  title.actions.append(look, ...steer);
+  const hint = unmeasured(), dead = h("p", {class: "note"}), ruled = table({caption: "Delivery rules", id: row => `${row.key} ${row.value}`, empty: "None: it delivers as channels of nsqd do.", columns: [
+    {key: "key", label: "Rule", text: row => row.key}, {key: "value", label: "Value", text: row => row.value}, {key: "nodes", label: "Nodes", wrap: true, text: row => row.nodes}].map(each => ({...each, sort: false}))});
   const numbers = tiles([["In /s", data => rate(data.came)], ["Finished /s", data => rate(data.went)], ["Depth", data => count(data.depth)], ["On disk", data => count(data.backend)], ["In flight", data => count(data.in_flight)],
-    ["Deferred", data => count(data.deferred)], ["Oldest", data => age(data.oldest)], ["p99 latency", data => ms(data.p99_ms)], ["Requeued /s", data => rate(data.requeued)], ["Timed out /s", data => rate(data.timed_out)]]);
+    ["Deferred", data => count(data.deferred)], ["Oldest", data => age(data.oldest)], ["p99 latency", p99], ["Requeued /s", data => rate(data.requeued)], ["Timed out /s", data => rate(data.timed_out)]]);
   const rates = chart("Messages per second", [{key: "came", name: "in"}, {key: "went", name: "finished"}], rate);
   const depths = chart("Messages", [{key: "depth", name: "waiting"}, {key: "in_flight", name: "in flight"}], count);
   const clients = table({caption: "Consumers", id: row => `${row.node} ${row.remote_address}`, empty: "No consumer: messages wait until one connects.", columns: [
@@ -30,8 +34,9 @@ export function channel(root, {topic, channel: name}) {
   const nodes = table({caption: "Nodes", id: row => row.node, empty: "No node has it.", columns: [columns.node, columns.depth, columns.backend, columns.in_flight, columns.deferred, columns.requeues, columns.timeouts, columns.messages, columns.clients, columns.paused]});
   const places = table({caption: "Positions in the log", id: row => row.node, empty: "", columns: [columns.node, {key: "position", label: "Position", num: true, text: row => count(row.position)},
     {key: "oldest_unfinished", label: "Oldest unfinished", num: true, text: row => count(row.oldest_unfinished)}, {key: "lag_messages", label: "Lag", num: true, text: row => count(row.lag_messages)}, {key: "lag_seconds", label: "Lag, time", num: true, text: row => span(row.lag_seconds)}]});
-  const faults = problems(), heldCard = card("Longest in flight", held.element), placeCard = card("Position in the log", places.element), who = card("Consumers", clients.element);
-  root.append(title.element, faults.element, numbers.element, h("div", {class: "two"}, rates.element, depths.element), who.element, heldCard.element, placeCard.element, card("Nodes", nodes.element).element);
+  const faults = problems(), heldCard = card("Longest in flight", held.element), placeCard = card("Position in the log", places.element), ruleCard = card("Delivery rules", ruled.element, dead), who = card("Consumers", clients.element);
+  ruleCard.tools.append(change);
+  root.append(title.element, faults.element, numbers.element, hint.element, h("div", {class: "two"}, rates.element, depths.element), who.element, heldCard.element, placeCard.element, ruleCard.element, card("Nodes", nodes.element).element);
 
   function withRates(rows) {
     const at = now(), counts = new Map(rows.map(row => [`${row.node} ${row.remote_address}`, row.finish_count]));
@@ -57,8 +62,27 @@ export function channel(root, {topic, channel: name}) {
       nodes.update(data.node_rows);
       places.update(data.positions);
       placeCard.element.hidden = !data.positions.length;
-      move.hidden = !data.positions.length || !session.may_extend;
+      for (const each of steer) each.hidden = !data.may_change;
+      move.hidden ||= !data.positions.length || !session.may_extend;
+      show(look, data.may_read);
+      hint.update(data);
+      ruled.update(grouped(data.node_rules));
+      show(dead, Boolean(data.dead_topic));
+      if (data.dead_topic) set(dead, "Dead letters: ", deadLetters(data));
+      ruleCard.element.hidden = !data.node_rules.length;
+      change.hidden = !(data.may_change && session.may_extend);
       faults.update(data.errors);
     };
   }};
+}
+
+/** The rules that are set, a row for each value, with the nodes that have it. */
+function grouped(nodes) {
+  const rows = new Map(), shown = nodes.filter(node => node.set);
+  for (const node of shown) for (const [key, value] of Object.entries(node.set)) {
+    const id = `${key} ${value}`, row = rows.get(id) ?? {key, value: String(value), of: []};
+    row.of.push(node.node);
+    rows.set(id, row);
+  }
+  return [...rows.values()].map(row => ({...row, nodes: row.of.length === shown.length ? "all" : row.of.join(", ")}));
 }

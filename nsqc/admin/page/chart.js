@@ -4,11 +4,11 @@ import {time} from "./format.js";
 
 const LEFT = 54, RIGHT = 4, TOP = 8, BOTTOM = 20, HEIGHT = 170;
 
-/** Round values from 0 to top or slightly above. */
+/** Round values from 0 to top or slightly above: as nsqc/charts.py has them. */
 export function scale(top) {
   if (!(top > 0)) return [0, 1];
-  const power = 10 ** Math.floor(Math.log10(top / 3));
-  const step = [1, 2, 2.5, 5, 10].map(part => part * power).find(part => top / part <= 4);
+  const power = 10 ** Math.floor(Math.log10(top / 4));
+  const step = [1, 2, 2.5, 5, 10].map(part => part * power).find(part => top / part <= 5);
   return Array.from({length: Math.ceil(top / step - 1e-9) + 1}, (_, number) => number * step);
 }
 

@@ -3,7 +3,7 @@ import {h, set} from "./dom.js";
 import {plural} from "./format.js";
 
 /**
- * Asks. title, lines: what will happen; fields: [{name, label, value, options, type, required, hint}]; name: what has to
+ * Asks. title, lines: what will happen; fields: [{name, label, value, options, type, limits, required, hint, help}]; name: what has to
  * be typed, for what cannot be undone; danger; preview(values): a promise of lines. Resolves to the values, or null.
  */
 export function ask({title, lines = [], fields = [], name = "", verb, danger = false, preview = null}) {
@@ -16,13 +16,13 @@ export function ask({title, lines = [], fields = [], name = "", verb, danger = f
       const input = field.options
         ? h("select", {}, field.options.map(([value, label]) => h("option", {value, selected: value === field.value}, label)))
         : field.type === "area" ? h("textarea", {spellcheck: "false"}, field.value ?? "")
-        : h("input", {type: field.type ?? "text", value: field.value ?? "", placeholder: field.hint, autocomplete: "off", spellcheck: "false"});
+        : h("input", {type: field.type ?? "text", value: field.value ?? "", placeholder: field.hint, ...field.limits, autocomplete: "off", spellcheck: "false"});
       if (field.required) input.required = true;
       if (field.type === "checkbox") { input.checked = Boolean(field.value); input.removeAttribute("placeholder"); }
       inputs.set(field.name, input);
       input.addEventListener("input", check);
       input.addEventListener("change", look);
-      return h("label", {class: field.type === "checkbox" ? "check" : "field"}, field.type === "checkbox" ? [input, field.label] : [field.label, input]);
+      return h("label", {class: field.type === "checkbox" ? "check" : "field"}, field.type === "checkbox" ? [input, field.label] : [field.label, input, field.help && h("small", {}, field.help)]);
     });
     const form = h("form", {method: "dialog", submit: finish}, h("h2", {id: "dialog-title"}, title), lines.map(line => h("p", {}, line)), rows, out,
       typed && h("label", {class: "field"}, h("span", {id: "typed-hint"}, "Type ", h("b", {class: "mono"}, name), " to confirm"), typed),

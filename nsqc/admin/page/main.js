@@ -1,6 +1,6 @@
 // Which page is shown, and when it is updated.
 import {h, set, text} from "./dom.js";
-import {begin, session} from "./api.js";
+import {begin, hasLookup, session} from "./api.js";
 import {onChange} from "./actions.js";
 import {skew} from "./format.js";
 import {overview} from "./overview.js";
@@ -16,7 +16,7 @@ const PAGES = [
   {path: /^nodes$/, title: "Nodes", nav: "Nodes", href: "nodes", open: later("nodes", "nodes")},
   {path: /^nodes\/([^/]+)$/, keys: ["node"], under: "nodes", open: later("nodes", "node")},
   {path: /^messages$/, title: "Messages", nav: "Messages", href: "messages", open: later("messages", "messages")},
-  {path: /^lookup$/, title: "Lookup", nav: "Lookup", href: "lookup", open: later("lookup", "lookup"), hide: () => session.mode === "node"},
+  {path: /^lookup$/, title: "Lookup", nav: "Lookup", href: "lookup", open: later("lookup", "lookup"), hide: () => !hasLookup()},
   {path: /^changes$/, title: "Changes", nav: "Changes", href: "changes", open: later("lookup", "changes")},
   {path: /^counter$/, title: "Overview", href: "", open: overview},
 ];

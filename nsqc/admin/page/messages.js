@@ -128,11 +128,12 @@ export function messages(root, args, {remember}) {
     return h("div", {class: "message"}, h("dl", {}, facts.filter(([, value]) => value !== undefined && value !== null).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {class: "mono"}, String(value))))),
       h("pre", {class: kind, tabindex: 0, role: "region", "aria-label": kind === "hex" ? "Body in hexadecimal" : "Body"}, body || "(empty)"), message.truncated ? h("p", {class: "warn"}, `Only the first ${bytes(raw.length)} are shown.`) : null,
       h("div", {class: "actions"}, button("Copy", () => put(message.body ?? message.body_base64 ?? "")), message.truncated ? null : copy, file,
-        session.may_change && !message.truncated ? button("Publish again…", () => republish(message, topic.input.value, node.value, nodes)) : null));
+        session.may_publish && !message.truncated ? button("Publish again…", () => republish(message, topic.input.value, node.value, nodes)) : null));
   }
   function curl(message) {
-    const target = `http://${node.value}/pub?topic=${encodeURIComponent(topic.input.value)}`;
-    return message.body === undefined ? `base64 -d <<< '${message.body_base64}' | curl -sS --data-binary @- '${target}'` : `curl -sS --data-binary '${message.body.replaceAll("'", "'\\''")}' '${target}'`;
+    const target = quoted(`http://${node.value}/pub?topic=${encodeURIComponent(topic.input.value)}`);
+    if (message.body !== undefined && !CONTROLS.test(message.body)) return `curl -sS --data-raw ${quoted(message.body)} ${target}`;
+    return `echo ${btoa(String.fromCharCode(...data(message)))} | base64 -d | curl -sS --data-binary @- ${target}`;
   }
   return {async refresh(signal) {
     if (loaded) return () => {};
@@ -153,6 +154,13 @@ export function messages(root, args, {remember}) {
 async function put(what) {
   try { await navigator.clipboard.writeText(what); toast("Copied"); } catch { toast("The browser does not allow copying here: it needs HTTPS or localhost", [], true); }
 }
+
+/** A word for a shell. */
+const quoted = word => `'${word.replaceAll("'", "'\\''")}'`;
+
+// A shell's argument has no zero bytes, and a terminal may act on other controls when they are pasted.
+// eslint-disable-next-line no-control-regex
+const CONTROLS = /[\x00-\x08\x0b-\x1f\x7f-\x9f]/;
 
 /** The bytes of a body. */
 function data(message) {

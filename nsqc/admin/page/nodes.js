@@ -3,7 +3,7 @@ import {get, session, url} from "./api.js";
 import {drain, tombstone} from "./actions.js";
 import {chart} from "./chart.js";
 import {age, bytes, count, rate, span} from "./format.js";
-import {button, card, columns, head, tiles, toggle} from "./parts.js";
+import {button, card, columns, head, p99, tiles, toggle} from "./parts.js";
 import {pager, table} from "./table.js";
 
 const state = row => row.error ? "missing" : row.health && row.health !== "OK" ? "unhealthy" : row.draining ? "draining" : row.listed ? "OK" : "not listed";
@@ -41,26 +41,27 @@ export function node(root, {node: address}, {refresh}) {
   let offset = 0, wanted = "";
   const LIMIT = 50, title = head(address, [["Nodes", "nodes"]]);
   const draining = toggle("Undo drain", "Drain…", is => drain(address, is));
-  if (session.may_change && session.may_extend) title.actions.append(draining.element);
+  title.actions.append(draining.element);
   const numbers = tiles([["Published /s", data => rate(data.came)], ["Finished /s", data => rate(data.went)], ["Depth", data => count(data.depth)],
     ["In flight", data => count(data.in_flight)], ["Topics", data => count(data.topics)], ["Consumers", data => count(data.clients)],
     ["Disk free", data => bytes(data.disk_free)], ["Memory", data => bytes(data.memory)], ["Up", data => age(data.start_time)], ["Answers in", data => span(data.answer_ms / 1000)]]);
   const facts = tiles([["Host", data => data.hostname || "–", null, "text"], ["TCP", data => data.tcp || "–", null, "text"],
-    ["Version", data => data.nsqc ? `nsqc ${data.nsqc}, as nsqd ${data.version}` : data.version || "–", null, "text"], ["Health", data => data.error || data.health || "–", data => data.error || data.health !== "OK" ? "bad" : "", "text"]]);
+    ["Version", data => data.nsqc ? `nsqc ${data.nsqc}, as nsqd ${data.version}` : data.version || "–", null, "text"], ["p99 latency", p99, null, "text"], ["Health", data => data.error || data.health || "–", data => data.error || data.health !== "OK" ? "bad" : "", "text"]]);
   const rates = chart("Messages per second", [{key: "came", name: "published"}, {key: "went", name: "finished"}], rate);
   const depths = chart("Messages", [{key: "depth", name: "waiting"}, {key: "in_flight", name: "in flight"}], count);
   const search = h("input", {type: "search", placeholder: "Filter topics", "aria-label": "Filter topics", input: () => { wanted = search.value; offset = 0; refresh(); }});
   const list = table({caption: `Topics of ${address}`, id: row => row.name, empty: "No topics.", columns: [columns.topic, columns.depth, columns.backend, columns.in_flight, columns.messages, columns.bytes, columns.channels, columns.clients, columns.paused,
-    ...session.mode === "lookupd" && session.may_change ? [{key: "actions", label: "", sort: false, num: true, node: (row, current) => button("Remove…", () => tombstone(current().name, address), "plain danger")}] : []]});
+    ...session.mode === "lookupd" && session.may_change ? [{key: "actions", label: "", sort: false, num: true, version: row => String(row.may_change), node: (row, current) => row.may_change ? button("Remove…", () => tombstone(current().name, address), "plain danger") : ""}] : []]});
   const pages = pager(by => { offset = Math.max(0, offset + by * LIMIT); refresh(); });
   const topics = card("Topics", list.element, pages.element);
   topics.tools.append(search);
-  root.append(title.element, numbers.element, facts.element, h("div", {class: "two"}, rates.element, depths.element), topics.element);
+  root.append(title.element, numbers.element, facts.element, session.sees_all ? h("div", {class: "two"}, rates.element, depths.element) : "", topics.element);
   return {async refresh(signal) {
     const data = await get(`nodes/${encodeURIComponent(address)}`, {offset, limit: LIMIT, search: wanted}, signal);
     return () => {
       title.badges([[state(data), tone(data)]]);
       draining.update(data.draining);
+      draining.element.hidden = !(session.may_change && session.may_extend && data.may_change);
       numbers.update(data);
       facts.update(data);
       rates.update(data.series);

@@ -1,17 +1,18 @@
 import {h} from "./dom.js";
-import {get} from "./api.js";
+import {get, session} from "./api.js";
 import {chart} from "./chart.js";
-import {age, count, ms, rate} from "./format.js";
-import {card, columns, concerns, head, tiles} from "./parts.js";
+import {age, count, rate} from "./format.js";
+import {card, columns, concerns, head, p99, tiles, unmeasured} from "./parts.js";
 import {table} from "./table.js";
 import {nodeColumns} from "./nodes.js";
 
 export function overview(root) {
   const title = head("Overview");
   const numbers = tiles([["Published /s", data => rate(data.came)], ["Finished /s", data => rate(data.went)], ["Depth", data => count(data.depth)],
-    ["In flight", data => count(data.in_flight)], ["Oldest", data => age(data.oldest)], ["p99 latency", data => ms(data.p99_ms)],
+    ["In flight", data => count(data.in_flight)], ["Oldest", data => age(data.oldest)], ["p99 latency", p99],
     ["Topics", data => count(data.topics)], ["Channels", data => count(data.channels)], ["Consumers", data => count(data.clients)],
     ["Nodes", data => data.answering === data.nodes ? count(data.nodes) : `${data.answering} of ${data.nodes}`, data => data.answering < data.nodes ? "bad" : ""]]);
+  const hint = unmeasured();
   const list = concerns(12), attention = card("Needs attention", list.element);
   const rates = chart("Messages per second", [{key: "came", name: "published"}, {key: "went", name: "finished"}], rate);
   const depths = chart("Messages", [{key: "depth", name: "waiting"}, {key: "in_flight", name: "in flight"}], count);
@@ -20,12 +21,13 @@ export function overview(root) {
   const deep = table({caption: "Deepest topics", id: row => row.name, empty: "Nothing waits.",
     columns: [columns.topic, columns.depth, columns.in_flight, columns.clients, columns.oldest].map(unsorted)});
   const nodes = table({caption: "Nodes", id: row => row.address, empty: "No node has registered.", columns: nodeColumns});
-  root.append(title.element, numbers.element, attention.element, h("div", {class: "two"}, rates.element, depths.element),
+  root.append(title.element, numbers.element, hint.element, attention.element, session.sees_all ? h("div", {class: "two"}, rates.element, depths.element) : "",
     h("div", {class: "two"}, card("Busiest topics", busy.element).element, card("Deepest topics", deep.element).element), card("Nodes", nodes.element).element);
   return {async refresh(signal) {
     const data = await get("overview", {}, signal);
     return () => {
       numbers.update(data.totals);
+      hint.update(data.totals);
       list.update(data.attention, data.attention_counts);
       rates.update(data.series);
       depths.update(data.series);

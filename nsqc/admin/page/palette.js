@@ -1,6 +1,6 @@
 // Ctrl-K: jump to a topic, channel, node or page.
 import {h, set, text} from "./dom.js";
-import {get, url} from "./api.js";
+import {get, hasLookup, url} from "./api.js";
 
 const PAGES = [["Overview", ""], ["Topics", "topics"], ["Nodes", "nodes"], ["Messages", "messages"], ["Lookup", "lookup"], ["Changes", "changes"]];
 
@@ -34,7 +34,7 @@ export function palette(go) {
     }
     async function look() {
       const number = ++asked, wanted = input.value.trim();
-      const pages = PAGES.filter(([label]) => label.toLowerCase().startsWith(wanted.toLowerCase())).map(([label, href]) => ({label, href, kind: "page"}));
+      const pages = PAGES.filter(([label, href]) => (href !== "lookup" || hasLookup()) && label.toLowerCase().startsWith(wanted.toLowerCase())).map(([label, href]) => ({label, href, kind: "page"}));
       let names = [];
       if (wanted) {
         try { names = (await get("search", {q: wanted})).found.map(shown); } catch (error) { text(note, error.message); }

@@ -1,5 +1,5 @@
 // What several pages have: heads, tiles, columns.
-import {h, s, set, text} from "./dom.js";
+import {h, s, set, show, text} from "./dom.js";
 import {url} from "./api.js";
 import {age, bytes, count, ms, rate} from "./format.js";
 
@@ -27,6 +27,15 @@ export function tiles(spec) {
       if (values[number].className !== name) values[number].className = name;
     });
   }};
+}
+
+/** A 99th percentile; of a histogram, the upper bound of its bucket. */
+export const p99 = data => `${data.p99_from === "buckets" && data.p99_ms !== null ? "≤ " : ""}${ms(data.p99_ms)}`;
+
+/** What to do where no node measures latencies. */
+export function unmeasured() {
+  const element = h("p", {class: "hint", hidden: true}, "Latencies are not measured: start the nodes with ", h("code", {}, "--e2e-processing-latency-percentile=0.99"), ".");
+  return {element, update(data) { show(element, data.p99_from === null); }};
 }
 
 /** A box with a title. */
@@ -64,9 +73,15 @@ export const columns = {
   oldest: {key: "oldest", label: "Oldest", num: true, opt: true, text: row => age(row.oldest)},
   p99: {key: "p99_ms", label: "p99", num: true, opt: true, text: row => ms(row.p99_ms)},
   spark: {key: "spark", label: "Last hour", sort: false, opt: true, spark: row => row.spark ?? []},
+  dead: {key: "dead_topic", label: "Dead letters", opt: true, sort: false, version: row => `${row.dead_topic} ${row.dead_letters}`, node: row => row.dead_topic ? deadLetters(row) : ""},
   paused: {key: "paused", label: "State", sort: false, version: row => String(row.paused), node: row => row.paused ? h("span", {class: "badge warn"}, "paused") : ""},
   bytes: {key: "bytes", label: "Published", num: true, opt: true, text: row => bytes(row.bytes)},
 };
+
+/** How many dead letters a channel has, and where they are: a link once there are any, as the first one creates the topic. */
+export function deadLetters(row) {
+  return [`${count(row.dead_letters)} → `, row.dead_letters ? h("a", {href: url.topic(row.dead_topic)}, row.dead_topic) : row.dead_topic];
+}
 
 const SHAPES = {bad: "M10 2 18 17H2zM10 8v4M10 14.4v.6", warn: "M10 3a7 7 0 1 0 .01 0zM10 6.5v4.5M10 13.4v.6", note: "M10 3a7 7 0 1 0 .01 0zM10 9v5M10 6v.6"};
 const WORDS = {bad: "Serious", warn: "Warning", note: "Note"};

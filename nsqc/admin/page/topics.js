@@ -1,9 +1,9 @@
-import {h} from "./dom.js";
+import {h, show} from "./dom.js";
 import {get, session, url} from "./api.js";
 import {create, empty, pause, remove, rules, tombstone} from "./actions.js";
 import {chart} from "./chart.js";
-import {age, bytes, count, date, ms, plural, rate, span} from "./format.js";
-import {button, card, columns, head, problems, tiles, toggle} from "./parts.js";
+import {age, bytes, count, date, plural, rate, span} from "./format.js";
+import {button, card, columns, head, p99, problems, tiles, toggle, unmeasured} from "./parts.js";
 import {pager, table} from "./table.js";
 
 const LIMIT = 50;
@@ -40,20 +40,22 @@ export function topic(root, {topic: name}, {refresh}) {
   const title = head(name, [["Topics", "topics"]]);
   let latest = null;
   const paused = toggle("Unpause", "Pause", is => pause(name, "", is));
-  const messages = h("a", {class: "button", href: url.messages({topic: name})}, "Messages");
-  title.actions.append(messages);
-  if (session.may_change) title.actions.append(paused.element, button("New channel…", () => create(name)), ...session.may_extend ? [button("Rules…", () => rules(name, latest?.logs?.[0]?.rules ?? {}))] : [],
-    button("Empty…", () => empty(name, "", latest?.waiting ?? 0), "danger"), button("Delete…", () => remove(name, "", lost()), "danger"));
+  const look = h("a", {class: "button", href: url.messages({topic: name})}, "Messages"), change = button("Rules…", () => rules(name, "", latest?.node_rules ?? []));
+  const steer = [paused.element, button("New channel…", () => create(name)), change, button("Empty…", () => empty(name, "", latest?.waiting ?? 0), "danger"),
+    button("Delete…", () => remove(name, "", lost()), "danger")];
+  title.actions.append(look, ...steer);
   const lost = () => [`${plural(latest?.channels ?? 0, "channel")} with ${plural(latest?.depth ?? 0, "waiting message")} and ${plural(latest?.clients ?? 0, "consumer")}.`];
   const numbers = tiles([["Published /s", data => rate(data.came)], ["Finished /s", data => rate(data.went)], ["Depth", data => count(data.depth)], ["In the topic", data => count(data.waiting)],
-    ["In flight", data => count(data.in_flight)], ["Deferred", data => count(data.deferred)], ["Oldest", data => age(data.oldest)], ["p99 latency", data => ms(data.p99_ms)], ["Messages", data => count(data.messages)], ["Published", data => bytes(data.bytes)]]);
+    ["In flight", data => count(data.in_flight)], ["Deferred", data => count(data.deferred)], ["Oldest", data => age(data.oldest)], ["p99 latency", p99], ["Messages", data => count(data.messages)], ["Published", data => bytes(data.bytes)]]);
   const rates = chart("Messages per second", [{key: "came", name: "published"}, {key: "went", name: "finished"}], rate);
   const depths = chart("Messages", [{key: "depth", name: "waiting"}, {key: "in_flight", name: "in flight"}], count);
   const channels = table({caption: `Channels of ${name}`, id: row => row.name, empty: "No channel: messages wait in the topic until there is one.", columns: [columns.channel, columns.came, columns.went, columns.depth, columns.backend, columns.in_flight, columns.deferred,
-    columns.requeues, columns.timeouts, columns.clients, columns.oldest, columns.p99, columns.paused, {...columns.spark, label: "Depth, last hour"}]});
+    columns.requeues, columns.timeouts, columns.clients, columns.oldest, columns.p99, columns.dead, columns.paused, {...columns.spark, label: "Depth, last hour"}]});
   const nodes = table({caption: `Nodes of ${name}`, id: row => row.node, empty: "No node has it.", columns: [columns.node, {key: "waiting", label: "In the topic itself", num: true, text: row => count(row.waiting)}, columns.depth, columns.backend, columns.in_flight, columns.messages, columns.bytes, columns.channels, columns.paused,
     {key: "mark", label: "", sort: false, version: row => String(row.hidden), node: row => row.hidden ? h("span", {class: "badge warn"}, "tombstoned") : ""},
-    ...session.mode === "lookupd" && session.may_change ? [{key: "actions", label: "", sort: false, num: true, node: (row, current) => button("Remove…", () => tombstone(name, current().node), "plain danger")}] : []]});
+    ...session.mode === "lookupd" && session.may_change ? [{key: "actions", label: "", sort: false, num: true, version: row => String(row.may_change), node: (row, current) => row.may_change ? button("Remove…", () => tombstone(name, current().node), "plain danger") : ""}] : []]});
+  const feeders = table({caption: `Channels whose dead letters come to ${name}`, id: row => `${row.topic} ${row.channel}`, empty: "", columns: [{key: "topic", label: "Topic", text: row => row.topic, link: row => url.topic(row.topic)},
+    {key: "channel", label: "Channel", text: row => row.channel, link: row => url.channel(row.topic, row.channel)}, {key: "dead_letters", label: "Dead letters", num: true, text: row => count(row.dead_letters)}]});
   const logs = table({caption: `Log of ${name}`, id: row => row.node, empty: "", columns: [columns.node,
     {key: "first", label: "First offset", num: true, text: row => count(row.log?.first_offset)}, {key: "next", label: "Next offset", num: true, text: row => count(row.log?.next_offset)},
     {key: "span", label: "Since", text: row => row.log?.first_time ? date(row.log.first_time / 1e9) : "–", opt: true}, {key: "bytes", label: "Size", num: true, text: row => bytes(row.log?.bytes)},
@@ -62,19 +64,25 @@ export function topic(root, {topic: name}, {refresh}) {
   const lags = table({caption: `Positions in the log of ${name}`, id: row => `${row.node} ${row.channel_name}`, empty: "", columns: [{key: "channel_name", label: "Channel", text: row => row.channel_name, link: row => url.channel(name, row.channel_name)}, columns.node,
     {key: "position", label: "Position", num: true, text: row => count(row.position)}, {key: "oldest_unfinished", label: "Oldest unfinished", num: true, opt: true, text: row => count(row.oldest_unfinished)},
     {key: "lag_messages", label: "Lag", num: true, text: row => count(row.lag_messages)}, {key: "lag_seconds", label: "Lag, time", num: true, text: row => span(row.lag_seconds)}]});
-  const faults = problems(), logCard = card("Log", logs.element), lagCard = card("Positions in the log", lags.element);
-  root.append(title.element, faults.element, numbers.element, h("div", {class: "two"}, rates.element, depths.element), card("Channels", channels.element).element,
+  const faults = problems(), hint = unmeasured(), feedCard = card("Dead letters of", feeders.element), logCard = card("Log", logs.element), lagCard = card("Positions in the log", lags.element);
+  root.append(title.element, faults.element, numbers.element, hint.element, feedCard.element, h("div", {class: "two"}, rates.element, depths.element), card("Channels", channels.element).element,
     card("Nodes", nodes.element).element, logCard.element, lagCard.element);
   return {async refresh(signal) {
     const data = latest = await get(`topics/${encodeURIComponent(name)}`, {}, signal);
     return () => {
       title.badges([...data.paused ? [["paused", "warn"]] : [], ...data.logs.some(log => log.log) ? [["log", "accent"]] : [], ...data.damaged ? [[`${count(data.damaged)} damaged`, "bad"]] : []]);
       paused.update(Boolean(data.paused));
+      for (const each of steer) each.hidden = !data.may_change;
+      change.hidden ||= !session.may_extend || !data.node_rules.length;
+      show(look, data.may_read);
+      hint.update(data);
+      feeders.update(data.dead_letters_of);
+      feedCard.element.hidden = !data.dead_letters_of.length;
       numbers.update(data);
       rates.update(data.series);
       depths.update(data.series);
       channels.update(data.channel_rows);
-      nodes.update(data.node_rows.map(row => ({...row, hidden: data.tombstones.includes(row.node)})));
+      nodes.update(data.node_rows.map(row => ({...row, hidden: data.tombstones.includes(row.node), may_change: data.may_change})));
       const told = data.logs.filter(log => log.log);
       logs.update(data.logs);
       logCard.element.hidden = !told.length;

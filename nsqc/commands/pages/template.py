@@ -16,11 +16,12 @@ HEAD = """\
 # Values that are commented out are the defaults. `nsqc config check FILE` checks a file, and `nsqc config show
 # --config FILE` prints the values that take effect. nsqd reads the file, too, and ignores what is marked "not in nsqd".
 """
-LOOKUPD_HEAD = """\
-# Options of the lookup server, as `nsqc lookupd --config FILE` reads them. Flags win over this file.
-# Values that are commented out are the defaults. nsqlookupd reads the file, too, and ignores what is marked "not in
-# nsqlookupd".
+SERVER_HEAD = """\
+# Options of the {noun}, as `{command} --config FILE` reads them. Flags win over this file.
+# Values that are commented out are the defaults. {original} reads the file, too, and ignores what is marked "not in
+# {original}".
 """
+NOUNS = {"nsqlookupd": "lookup server", "nsqadmin": "admin server"}
 TABLES = """\
 How topics are kept whose names a glob fits: the first table that fits counts. A key that is not given has the value of
 the option: topic_storage, log_sync, log_retain_time, log_retain_bytes, log_overflow. PUT /topic/rules wins over these
@@ -36,7 +37,8 @@ tables. [not in nsqd; changes on SIGHUP]
 
 def template(declaration: Declaration[OptionSet] = SERVE) -> str:
     """The whole file. A line with an option begins with # and its key, other lines with # and a blank."""
-    parts = [HEAD if declaration.has_tables else LOOKUPD_HEAD]
+    parts = [HEAD if declaration.has_tables else SERVER_HEAD.format(
+        noun=NOUNS[declaration.original], command=declaration.command, original=declaration.original)]
     for group, names in declaration.by_group().items():
         entries = [entry(name, declaration) for name in names if name not in NO_KEY]
         if entries:

@@ -99,7 +99,7 @@ class Model:
                 add(row, "messages", topic.message_count)
                 for channel in topic.channels or ():
                     channels[name].add(channel.channel_name)
-                    add(row, "held", channel.depth + channel.in_flight_count + channel.deferred_count)
+                    add(row, "held", channel.held)
                 paused[name] = paused.get(name, False) or topic.paused
         return [Row((name,), {**row, "channels": float(len(channels[name])), "oldest": self.age((name,))},
                     self.history((name,)), paused[name]) for name, row in sums.items()]
@@ -121,8 +121,7 @@ class Model:
                     for name, number in (("in", rates.coming), ("out", rates.going), ("depth", channel.depth),
                                          ("in flight", channel.in_flight_count), ("deferred", channel.deferred_count),
                                          ("requeued", rates.requeued), ("timed out", rates.timed_out),
-                                         ("clients", channel.client_count or len(channel.clients or ())),
-                                         ("dead", channel.dead_letter_count)):
+                                          ("clients", channel.consumers), ("dead", channel.dead_letter_count)):
                         add(row, name, number)
                     row["rules"] = " ".join(f"{rule}={value}" for rule, value in (channel.rules or {}).items())
                     paused[key] = paused.get(key, False) or channel.paused
@@ -163,7 +162,7 @@ class Model:
             rows.append(Row((node.http,), {
                 "node": node.http, "version": sample.stats.version, "health": sample.stats.health,
                 "topics": float(len(topics)), "channels": float(len(channels)),
-                "clients": float(sum(channel.client_count or len(channel.clients or ()) for channel in channels)),
+                "clients": float(sum(channel.consumers for channel in channels)),
                 "in": coming, "out": going,
                 "depth": float(sum(topic.depth for topic in topics) + sum(channel.depth for channel in channels)),
                 "up": max(time.time() - sample.stats.start_time, 0.0)}))

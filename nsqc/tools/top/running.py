@@ -11,8 +11,9 @@ from nsqc.tools.nodehttp import NodeHttp, Unreachable
 from nsqc.tools.top.model import Model
 from nsqc.tools.top.sampling import Sampler
 from nsqc.tools.top.screen import Screen
-from nsqc.tools.top.stats import Sample, decode
+from nsqc.tools.top.stats import Sample
 from nsqc.tools.top.terminal import Terminal
+from nsqc.wire import nsqstats
 from nsqc.wire.outside import JSONError
 
 WORDS = "nsqc top"
@@ -22,7 +23,7 @@ def first_look(api: NodeHttp, node: Node) -> Sample:
     """A node as it is. Raises Unreachable, BadStatus."""
     answer = api.call("GET", "/stats", {"format": "json", "include_clients": "false"})
     try:
-        return Sample(node.http, decode(answer), None)
+        return Sample(node.http, nsqstats.stats(answer), None)
     except JSONError:
         raise Unreachable(f"{api.address}: is not an nsqd: it has no statistics") from None
 

@@ -13,7 +13,8 @@ from nsqc.client.errors import ClientError
 from nsqc.tools.cluster import Cluster, Node
 from nsqc.tools.errors import ToolError
 from nsqc.tools.nodehttp import BadStatus, NodeHttp
-from nsqc.tools.top.stats import Key, Sample, decode
+from nsqc.tools.top.stats import Key, Sample
+from nsqc.wire import nsqstats
 
 FIND_S = 15.0           # between two questions to nsqlookupd
 MOST_ASKED = 24         # ages of oldest messages in one round
@@ -108,7 +109,7 @@ class Sampler:
     def _sample(self, api: NodeHttp, node: Node, before: Sample | None) -> Sample:
         clients = "true" if self.with_clients else "false"
         answer = api.call("GET", "/stats", {"format": "json", "include_clients": clients, "include_mem": "false"})
-        sample = Sample(node.http, decode(answer), before)
+        sample = Sample(node.http, nsqstats.stats(answer), before)
         self.arrived.append(sample)
         self.wake()
         return sample

@@ -1,66 +1,11 @@
-"""What top needs of /stats, and what has changed from one answer of a node to the next."""
+"""Samples of /stats, and what has changed from one answer of a node to the next."""
 
 from __future__ import annotations
 
 import time
 from typing import NamedTuple
 
-from msgspec import Struct
-
-from nsqc.wire.outside import Decoder
-
-
-class Client(Struct, gc=False):
-    """A consumer, as /stats has it."""
-
-    client_id: str = ""
-    hostname: str = ""
-    remote_address: str = ""
-    ready_count: int = 0
-    in_flight_count: int = 0
-    message_count: int = 0
-    finish_count: int = 0
-    requeue_count: int = 0
-    user_agent: str = ""
-
-
-class Channel(Struct):
-    """A channel, as /stats has it."""
-
-    channel_name: str
-    depth: int = 0
-    in_flight_count: int = 0
-    deferred_count: int = 0
-    message_count: int = 0
-    requeue_count: int = 0
-    timeout_count: int = 0
-    client_count: int = 0
-    clients: list[Client] | None = None
-    paused: bool = False
-    dead_letter_count: int = 0
-    rules: dict[str, str | int | float | bool] | None = None
-
-
-class Topic(Struct):
-    """A topic, as /stats has it."""
-
-    topic_name: str
-    channels: list[Channel] | None = None
-    depth: int = 0
-    message_count: int = 0
-    paused: bool = False
-
-
-class Stats(Struct):
-    """/stats."""
-
-    version: str = ""
-    health: str = ""
-    start_time: int = 0
-    topics: list[Topic] | None = None
-
-
-decode = Decoder(Stats).decode
+from nsqc.wire.nsqstats import Stats
 
 Key = tuple[str, ...]       # (topic,), (topic, channel), or (topic, channel, address)
 
@@ -87,9 +32,9 @@ class Sample:
         for topic in stats.topics or ():
             self.counts[topic.topic_name,] = (topic.message_count, 0, 0, 0)
             for channel in topic.channels or ():
-                held = channel.depth + channel.in_flight_count + channel.deferred_count
                 self.counts[topic.topic_name, channel.channel_name] = (
-                    channel.message_count, channel.message_count - held, channel.requeue_count, channel.timeout_count)
+                    channel.message_count, channel.message_count - channel.held, channel.requeue_count,
+                    channel.timeout_count)
                 for client in channel.clients or ():
                     self.counts[topic.topic_name, channel.channel_name, client.remote_address] = (
                         client.message_count, client.finish_count, client.requeue_count, 0)
