@@ -18,8 +18,8 @@ cdef struct Frames:
 # Adds a message; -1: no memory. defer_ms: it is delayed by so much; 0: it is not.
 cdef int frames_add(Frames *frames, GuidFactory guids, int64_t wall_ns, const char *c_body, uint32_t size,
                     uint32_t defer_ms) noexcept
-# Adds a batch: the payload of an MPUB, checked; all of it, or with -1 (no memory) nothing.
+# Adds a batch: the payload of an MPUB, checked; all of it, or with -1 (no memory) nothing. defer_ms: of each message.
 cdef int frames_add_batch(Frames *frames, GuidFactory guids, int64_t wall_ns, const char *c_payload, int64_t length,
-                          int64_t records) noexcept
+                          int64_t records, uint32_t defer_ms) noexcept
 cdef void frames_close(Frames *frames, GuidFactory guids) noexcept      # before they are written
 cdef void frames_free(Frames *frames) noexcept nogil

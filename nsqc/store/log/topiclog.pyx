@@ -66,11 +66,12 @@ cdef class TopicLog(LogState):
         self._collected(before)
         return 0
 
-    cdef int append_batch(self, int64_t wall_ns, const char *c_payload, int64_t length, int64_t records) noexcept:
+    cdef int append_batch(self, int64_t wall_ns, const char *c_payload, int64_t length, int64_t records,
+                          uint32_t defer_ms) noexcept:
         cdef int64_t before
         self._use_spare()
         before = self.frames.out.length
-        if frames_add_batch(&self.frames, self.guids, wall_ns, c_payload, length, records) < 0:
+        if frames_add_batch(&self.frames, self.guids, wall_ns, c_payload, length, records, defer_ms) < 0:
             return -1
         self._collected(before)
         return 0
@@ -291,6 +292,8 @@ cdef class TopicLog(LogState):
             close_written(self)
         file_close(&self.reading)
         self.recorder.close_file()
+        if self.ids is not None:
+            self.ids.close_file()
         if self.frames.out.length == 0:
             frames_free(&self.frames)
         buffer_free(&self.spare)
@@ -318,6 +321,8 @@ cdef class TopicLog(LogState):
         if not self.ends and segments_last(&self.segments) is not NULL:
             self._keep_end()
         close_written(self)
+        if self.ids is not None:
+            self.ids.close_file()
         file_close(&self.reading)
         wake_readers(self)
         self.syncer.finish(self)
