@@ -242,6 +242,20 @@ cdef class Topic(TopicState):
             return self._settle(self.publish_once(&once, body, <uint32_t> len(body), defer_ms))
         return self._settle(self.publish_bytes(body, <uint32_t> len(body), defer_ms))
 
+    def last_id(self) -> bytes:
+        """The id of the message that was published last, to a topic that is not in a log."""
+        return self.guids.last()
+
+    def last_index(self) -> int:
+        """Of a log: the index of the message that was published last among those of its commit; see
+        TopicLog.id_written()."""
+        return self.log.unwritten_records() - 1
+
+    @property
+    def in_log(self) -> bool:
+        """Whether it publishes to a log."""
+        return self.logs
+
     def set_id(self, OpenBatch batch not None, bytes id not None):
         """Before the first slice of a batch: the batch has an id."""
         once_new(self, &batch.once, id, len(id))

@@ -10,6 +10,8 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from nsqc.broker import refusals
 from nsqc.broker.refusals import INVALID, QuotaReached, of_exception
 from nsqc.broker.topic import DRAINING, NO_SPACE, PENDING, RUNNING, TAKEN, Topic
@@ -115,7 +117,7 @@ def counted(handler: Handler) -> Handler:
     return call
 
 
-def pub(app: App, request: Request) -> str | Awaitable[str]:
+def pub(app: App, request: Request) -> str | Awaitable[str | Named]:
     """One message: the body."""
     options = app.settings.now
     if request.length > options.message_limit or len(request.body) > options.message_limit:
@@ -128,8 +130,57 @@ def pub(app: App, request: Request) -> str | Awaitable[str]:
     topic = _open_topic(app, request, arguments)
     defer_ms = _defer_ms(arguments, options.max_req_timeout)
     body, publish_id = request.body, _publish_id(request)
+    if b"id" in arguments and _boolean(arguments[b"id"], "ID"):
+        return _named(app, topic, body, defer_ms, publish_id)
     failure = topic.publish(body, defer_ms, publish_id)
     return _once_free(app, topic, body, defer_ms, publish_id) if failure == TAKEN else accepted(topic, failure)
+
+
+class Named(msgspec.Struct, frozen=True, gc=False):
+    """The id of a message, by which it can be cancelled; None: it was not stored again."""
+
+    id: str | None
+
+
+def _boolean(value: bytes, name: str) -> bool:
+    chosen = BOOLEANS.get(value)
+    if chosen is None:
+        raise ApiError(400, f"INVALID_ARG_{name}")
+    return chosen
+
+
+async def _named(app: App, topic: Topic, body: bytes, defer_ms: int, publish_id: bytes | None) -> Named:
+    """Publishes a message; its id."""
+    before = topic.message_count
+    failure = topic.publish(body, defer_ms, publish_id)
+    if failure == TAKEN:
+        await _once_free(app, topic, body, defer_ms, publish_id)
+        return Named(None)
+    names: list[bytes | None] = [None]
+    written = None
+    if topic.message_count == before:
+        written = _written(topic, failure) if failure in WRITING else None
+    elif not topic.in_log:
+        names = [topic.last_id()]
+        written = _written(topic) if failure == PENDING else None
+    else:
+        written = _named_when_written(topic, topic.last_index(), names)
+    _settled(topic, failure if written is None else await written)
+    return Named(None if names[0] is None else names[0].decode())
+
+
+def _named_when_written(topic: Topic, index: int, names: list[bytes | None]) -> asyncio.Future[int]:
+    """0 or errno, once what was just published to a log is written; names gets the id of a message of it. That is looked up
+    at once: the next write takes its place."""
+    future = asyncio.get_running_loop().create_future()
+
+    def written(failure: int) -> None:
+        names[0] = topic.log.id_written(index) if failure == 0 and topic.log is not None else None
+        if not future.done():
+            future.set_result(failure)
+
+    topic.when_written(written)
+    return future
 
 
 async def _once_free(app: App, topic: Topic, body: bytes, defer_ms: int, publish_id: bytes | None) -> str:

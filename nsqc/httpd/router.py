@@ -84,6 +84,8 @@ ROUTES: Table = {
         b"/channel/pause": _call(admin.pause_channel, need(ADMIN, CHANNEL)),
         b"/channel/unpause": _call(admin.unpause_channel, need(ADMIN, CHANNEL)),
         b"/channel/seek": _call(at_first("cursors", "seek"), local(ADMIN, CHANNEL)),
+        # Who may publish a message may take it back.
+        b"/message/cancel": _call(at_first("cancel", "cancel"), Need((PUBLISH, ADMIN), TOPIC, own=True)),
         b"/drain": _call(at_first("drain", "post"), local(ADMIN)),
         b"/debug/freememory": plain_route(at_first("debug", "free_memory"), need(ADMIN)),
     },

@@ -30,57 +30,78 @@ cdef int64_t next_table = 1
 
 # ---------------------------------------------------------------------- SipHash
 
-cdef inline uint64_t rotated(uint64_t word, int bits) noexcept nogil:
-    return word << bits | word >> (64 - bits)
+cdef extern from *:
+    """
+    #define NSQC_ROTATED(word, bits) ((word) << (bits) | (word) >> (64 - (bits)))
+    #define NSQC_ROUND \\
+        do { \\
+            v0 += v1; v2 += v3; \\
+            v1 = NSQC_ROTATED(v1, 13) ^ v0; v3 = NSQC_ROTATED(v3, 16) ^ v2; \\
+            v0 = NSQC_ROTATED(v0, 32); \\
+            v2 += v1; v0 += v3; \\
+            v1 = NSQC_ROTATED(v1, 17) ^ v2; v3 = NSQC_ROTATED(v3, 21) ^ v0; \\
+            v2 = NSQC_ROTATED(v2, 32); \\
+        } while (0)
 
+    /* The last bytes of a text, fewer than eight, as the low ones of a word. */
+    static inline uint64_t nsqc_tail(const char *data, Py_ssize_t length) {
+        Py_ssize_t left = length & 7, at;
+        uint64_t word = 0;
+        if (length >= 8 && left) {
+            memcpy(&word, data + length - 8, 8);
+            return word >> (64 - 8 * left);
+        }
+        for (at = 0; at < left; at++)
+            word |= (uint64_t) (unsigned char) data[at] << 8 * at;
+        return word;
+    }
 
-cdef inline void sip_round(uint64_t *v) noexcept nogil:
-    v[0] += v[1]
-    v[2] += v[3]
-    v[1] = rotated(v[1], 13) ^ v[0]
-    v[3] = rotated(v[3], 16) ^ v[2]
-    v[0] = rotated(v[0], 32)
-    v[2] += v[1]
-    v[0] += v[3]
-    v[1] = rotated(v[1], 17) ^ v[2]
-    v[3] = rotated(v[3], 21) ^ v[0]
-    v[2] = rotated(v[2], 32)
+    /* SipHash with 128 bits, on a little-endian machine: what the hash is elsewhere differs, and does not matter. */
+    static inline void nsqc_siphash(const uint64_t *key, const char *data, Py_ssize_t length, int compression,
+                                    int finalization, uint64_t *low, uint64_t *high) {
+        uint64_t v0 = key[0] ^ 0x736f6d6570736575ULL, v1 = key[1] ^ 0x646f72616e646f6dULL ^ 0xee;
+        uint64_t v2 = key[0] ^ 0x6c7967656e657261ULL, v3 = key[1] ^ 0x7465646279746573ULL, word;
+        Py_ssize_t at;
+        int round;
+        for (at = 0; at + 8 <= length; at += 8) {
+            memcpy(&word, data + at, 8);
+            v3 ^= word;
+            for (round = 0; round < compression; round++) NSQC_ROUND;
+            v0 ^= word;
+        }
+        word = nsqc_tail(data, length) | (uint64_t) length << 56;
+        v3 ^= word;
+        for (round = 0; round < compression; round++) NSQC_ROUND;
+        v0 ^= word;
+        v2 ^= 0xee;
+        for (round = 0; round < finalization; round++) NSQC_ROUND;
+        *low = v0 ^ v1 ^ v2 ^ v3;
+        v1 ^= 0xdd;
+        for (round = 0; round < finalization; round++) NSQC_ROUND;
+        *high = v0 ^ v1 ^ v2 ^ v3;
+    }
 
-
-cdef inline void sip_word(uint64_t *v, uint64_t word, int rounds) noexcept nogil:
-    cdef int _round
-    v[3] ^= word
-    for _round in range(rounds):
-        sip_round(v)
-    v[0] ^= word
-
-
-cdef inline void siphash(const uint64_t *key, const char *c_data, Py_ssize_t length, int compression,
-                         int finalization, PublishId *id) noexcept nogil:
-    """SipHash with 128 bits, on a little-endian machine: what the hash is elsewhere differs, and does not matter."""
-    cdef uint64_t v[4]
-    cdef uint64_t word = 0
-    cdef Py_ssize_t at = 0
-    cdef int _round
-    v[0] = key[0] ^ <uint64_t> 0x736f6d6570736575
-    v[1] = key[1] ^ <uint64_t> 0x646f72616e646f6d ^ 0xee
-    v[2] = key[0] ^ <uint64_t> 0x6c7967656e657261
-    v[3] = key[1] ^ <uint64_t> 0x7465646279746573
-    while length - at >= 8:
-        memcpy(&word, c_data + at, 8)
-        sip_word(v, word, compression)
-        at += 8
-    word = 0
-    memcpy(&word, c_data + at, <size_t> (length - at))
-    sip_word(v, word | <uint64_t> length << 56, compression)
-    v[2] ^= 0xee
-    for _round in range(finalization):
-        sip_round(v)
-    id.low = v[0] ^ v[1] ^ v[2] ^ v[3]
-    v[1] ^= 0xdd
-    for _round in range(finalization):
-        sip_round(v)
-    id.high = v[0] ^ v[1] ^ v[2] ^ v[3]
+    /* Whether all bytes are from '!' to '~'. Eight at once: without carries, as none has its high bit. */
+    static inline int nsqc_is_printable(const char *data, Py_ssize_t length) {
+        const uint64_t ones = 0x0101010101010101ULL;
+        uint64_t word, wrong = 0;
+        Py_ssize_t at;
+        if (length < 8) {
+            for (at = 0; at < length; at++)
+                if (data[at] < '!' || data[at] > '~')
+                    return 0;
+            return 1;
+        }
+        for (at = 0; at < length; at += 8) {
+            memcpy(&word, data + (at + 8 <= length ? at : length - 8), 8);
+            wrong |= word | ~((word & 0x7f * ones) + 0x5f * ones) | ((word & 0x7f * ones) + ones);
+        }
+        return (wrong & 0x80 * ones) == 0;
+    }
+    """
+    void nsqc_siphash(const uint64_t *key, const char *data, Py_ssize_t length, int compression, int finalization,
+                      uint64_t *low, uint64_t *high) nogil
+    bint nsqc_is_printable(const char *data, Py_ssize_t length) nogil
 
 
 def sip(bytes key not None, bytes data not None, int compression=1, int finalization=3) -> bytes:
@@ -88,16 +109,12 @@ def sip(bytes key not None, bytes data not None, int compression=1, int finaliza
     cdef uint64_t words[2]
     cdef PublishId found
     memcpy(words, <const char *> key, 16)
-    siphash(words, data, len(data), compression, finalization, &found)
+    nsqc_siphash(words, data, len(data), compression, finalization, &found.low, &found.high)
     return (<char *> &found.low)[:8] + (<char *> &found.high)[:8]
 
 
 cdef bint is_publish_id(const char *c_id, Py_ssize_t length) noexcept nogil:
-    cdef Py_ssize_t at
-    for at in range(length):
-        if not c'!' <= c_id[at] <= c'~':
-            return False
-    return 0 < length <= MOST_ID_BYTES
+    return 0 < length <= MOST_ID_BYTES and nsqc_is_printable(c_id, length)
 
 
 # ---------------------------------------------------------------------- the table
@@ -143,14 +160,15 @@ cdef class PublishIds:
         self.limit = max(limit, <int64_t> 1)
 
     cdef void hash(self, const char *c_id, Py_ssize_t length, PublishId *id) noexcept nogil:
-        siphash(self.key, c_id, length, 1, 3, id)
+        nsqc_siphash(self.key, c_id, length, 1, 3, &id.low, &id.high)
 
     # ------------------------------------------------------------------ claims
 
     cdef int claim(self, const PublishId *id, int64_t now_ns, int64_t serial, int64_t *number) noexcept:
         cdef int64_t found, now = ticks_of(now_ns)
         cdef IdEntry *entry
-        self.expire(now_ns, AT_ONCE)
+        if self.first < self.next and now - self._entry(self.first).ticks > self.window:
+            self.expire(now_ns, AT_ONCE)
         found = self._find(id)
         if found:
             entry = self._entry(found)
@@ -316,18 +334,19 @@ cdef class PublishIds:
                 break
             self.forgotten += self._entry(self.first).state != ID_VOID
             self._drop_first()
+        if self.next & (CHUNK - 1) == 0 and self._make_chunk() < 0:
+            return -1
         if <uint32_t> self.next == 0:
-            if self._make_chunk() < 0:
-                return -1
             self._entry(self.next).state = ID_VOID      # a slot cannot refer to it
             self.next += 1
         # Numbers of a commit move to the other buffer with it.
-        if buffer_room(&self.collected, need) < 0 or buffer_room(&self.under_way, need) < 0:
+        if self.collected.length + need > self.collected.room and buffer_room(&self.collected, need) < 0:
             return -1
-        if self._make_chunk() < 0:
+        if self.under_way.length + need > self.under_way.room and buffer_room(&self.under_way, need) < 0:
             return -1
-        self._move(MOVES)
-        if self.before is NULL:
+        if self.before is not NULL:
+            self._move(MOVES)
+        else:
             if 4 * self.count >= 3 * <int64_t> self.mask:
                 return 0 if self._resize(2 * (<uint64_t> self.mask + 1)) else -1
             if 16 * self.count < <int64_t> self.mask and self.mask >= FIRST_SLOTS:
@@ -345,6 +364,9 @@ cdef class PublishIds:
             return False
         self.room = FIRST_ROOM
         self.mask = FIRST_SLOTS - 1
+        if self._make_chunk() < 0:
+            self._free_all()
+            return False
         return True
 
     cdef int _make_chunk(self) noexcept:

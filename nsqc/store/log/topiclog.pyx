@@ -9,10 +9,11 @@ import os
 from nsqc.store.backlog cimport CommitSchedule
 from nsqc.store.clock cimport Clock
 from nsqc.store.disk.pool cimport IoPool, Job
-from nsqc.store.guid cimport GuidFactory
+from nsqc.store.guid cimport GuidFactory, guid_after, guid_write
 from nsqc.store.log.append cimport AppendJob
 from nsqc.store.log.buffer cimport Buffer, buffer_free
 from nsqc.store.log.delays cimport delays_drop_due, delays_from, delays_of
+from nsqc.store.log.frame cimport Frame, frame_load
 from nsqc.store.log.frames cimport frames_add, frames_add_batch, frames_free
 from nsqc.store.log.index cimport index_find
 from nsqc.store.log.logstate cimport file_path, next_appended, wake_readers
@@ -91,6 +92,20 @@ cdef class TopicLog(LogState):
 
     cdef int64_t unwritten_records(self) noexcept:
         return self.frames.records
+
+    def id_written(self, int64_t index):
+        """The id of a message by its index in what was written last; None: memory has forgotten it."""
+        cdef Frame frame
+        cdef char c_id[16]
+        cdef int64_t at = 0
+        while at < self.tail.length:
+            frame_load(self.tail.c_data + at, &frame)
+            if index < frame.records:
+                guid_write(guid_after(frame.id, index), c_id)
+                return c_id[:16]
+            index -= frame.records
+            at += frame.length
+        return None
 
     cdef bint shares_syncs(self) noexcept:
         return self.syncs
