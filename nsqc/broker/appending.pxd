@@ -14,4 +14,4 @@ cdef bint append_slice(TopicState topic, Batch *batch) noexcept
 # The lines that are not empty, until the slice is over; where it ended. result: PutResult once all are published, or
 # PUT_MEMORY.
 cdef const char *append_lines(TopicState topic, const char *c_at, const char *c_end, OpenBatch batch,
-                              int *result) noexcept
+                              uint32_t defer_ms, int *result) noexcept

@@ -58,12 +58,13 @@ cdef int append_dead(TopicState topic, const char *c_body, uint32_t size, const 
     return PUT_DISK
 
 
-cdef int append_whole(TopicState topic, const char *c_payload, int64_t length, int64_t records) noexcept:
+cdef int append_whole(TopicState topic, const char *c_payload, int64_t length, int64_t records,
+                      uint32_t defer_ms) noexcept:
     """All messages of a batch; PutResult."""
     cdef int result = refusal(topic)
     if result != PUT_DISK:
         return result
-    if topic.log.append_batch(topic.clock.wall, c_payload, length, records) < 0:
+    if topic.log.append_batch(topic.clock.wall, c_payload, length, records, defer_ms) < 0:
         return PUT_NO_MEMORY
     topic.message_count += <uint64_t> records
     topic.message_bytes += <uint64_t> (length - records * SIZE_BYTES)
@@ -77,7 +78,7 @@ cdef bint append_slice(TopicState topic, Batch *batch) noexcept:
     if batch.result == PUT_DISK and batch.gathered is NULL:
         count = step(&c_at, batch.left)
         if count == batch.left and batch.staged.records == 0:
-            batch.result = append_whole(topic, batch.c_at, c_at - batch.c_at, count)
+            batch.result = append_whole(topic, batch.c_at, c_at - batch.c_at, count, batch.defer_ms)
             batch.c_at = c_at
             batch.left = 0
             return True
@@ -89,7 +90,8 @@ cdef bint append_slice(TopicState topic, Batch *batch) noexcept:
         if batch.left > 0 and batch.result == PUT_DISK and topic.slicer.over():
             return False
     if batch.result == PUT_DISK:
-        batch.result = append_whole(topic, batch.staged.c_data, batch.staged.length, batch.staged.records)
+        batch.result = append_whole(topic, batch.staged.c_data, batch.staged.length, batch.staged.records,
+                                    batch.defer_ms)
     buffer_free(batch.staged)
     batch.left = 0
     return True
@@ -142,7 +144,7 @@ cdef inline int stage(Buffer *staged, const char *c_body, uint32_t size) noexcep
 
 
 cdef const char *append_lines(TopicState topic, const char *c_at, const char *c_end, OpenBatch batch,
-                              int *result) noexcept:
+                              uint32_t defer_ms, int *result) noexcept:
     cdef int steps = STEPS
     cdef const char *c_feed
     cdef const char *c_next = next_line(c_at, c_end)
@@ -159,7 +161,7 @@ cdef const char *append_lines(TopicState topic, const char *c_at, const char *c_
                 result[0] = PUT_MEMORY
                 return c_next
     if result[0] == PUT_DISK:
-        result[0] = (append_whole(topic, batch.staged.c_data, batch.staged.length, batch.staged.records)
+        result[0] = (append_whole(topic, batch.staged.c_data, batch.staged.length, batch.staged.records, defer_ms)
                      if batch.staged.records else PUT_MEMORY)
     buffer_free(&batch.staged)
     return c_end

@@ -36,7 +36,7 @@ cdef class Broker(TopicOwner):
     cdef public object starter          # TopicStarter; None: topics start at once
     cdef public object saver            # MetadataSaver
     cdef readonly object logs                    # nsqc.store.log.manager.Logs; None: no topic has one
-    cdef readonly dict watched          # topics whose logs may have segments to remove, by name
+    cdef readonly dict watched          # topics whose logs may have segments to remove, or with ids to forget, by name
     cdef object disks                   # nsqc.store.disk.manager.DiskQueues; None: all topics are ephemeral
     cdef object write_health            # nsqc.broker.health.WriteHealth
     # For metrics.

@@ -160,6 +160,8 @@ cdef class Broker(TopicOwner):
                       self.commits, self.clock, self.guids, self)
         if logs or (self.logs is not None and self.logs.has(name.decode())):
             self._give_log(topic, rule)
+        elif rule is not None:
+            topic.set_dedupe(rule.dedupe, rule.dedupe_ids)
         self.topics[name] = topic
         if ephemeral:
             self.ephemeral[name] = topic
@@ -269,6 +271,7 @@ cdef class Broker(TopicOwner):
     def _give_log(self, Topic topic, rule):
         log, opened = self.logs.open(topic.name.decode(), self.clock, self.commits, self.guids)
         topic.set_log(log, None if opened is None else opened.earlier, rule)
+        topic.set_dedupe(rule.dedupe, rule.dedupe_ids, opened)
         self._settle_segments(topic)
         self._warn_of_log(topic)
         self.watched[topic.name] = topic
@@ -302,9 +305,12 @@ cdef class Broker(TopicOwner):
         if topic.log is None:
             if rule.storage == "log":
                 self._give_log(topic, rule)
+            else:
+                topic.set_dedupe(rule.dedupe, rule.dedupe_ids)
             return
         if topic.rule == rule:
             return
+        topic.set_dedupe(rule.dedupe, rule.dedupe_ids)
         if topic.logs and rule.storage != "log":
             # What is published now goes where it would without a log: that needs its files.
             if topic.backlog.disk is None:
@@ -361,6 +367,8 @@ cdef class Broker(TopicOwner):
     def retain(self):
         """Has logs remove what their rules do not keep; a generator that yields after each part of the work."""
         for name, topic in list(self.watched.items()):
+            while topic.forget_ids():
+                yield
             if topic.exiting or not topic.retain():
                 self.watched.pop(name, None)
             yield

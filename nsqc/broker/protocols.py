@@ -79,6 +79,14 @@ class TopicRule(Protocol):
         """refuse or drop-oldest: what a log beyond retain_bytes does while a channel needs its oldest messages."""
 
     @property
+    def dedupe(self) -> int:
+        """Nanoseconds that the ids of publishes are remembered; 0: they are not."""
+
+    @property
+    def dedupe_ids(self) -> int:
+        """How many are."""
+
+    @property
     def source(self) -> str:
         """Where the rule comes from, for whoever asks."""
 

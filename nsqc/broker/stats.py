@@ -114,7 +114,8 @@ class LogStats(Struct, frozen=True, gc=False):
 
 
 class TopicStats(Struct, frozen=True, gc=False):
-    """One topic with its channels, sorted by name; message_bytes counts bodies. log: if it has lost records."""
+    """One topic with its channels, sorted by name; message_bytes counts bodies. log: if it has lost records. publish_ids
+    to forgotten_ids: if it remembers ids of publishes."""
 
     topic_name: str
     channels: list[ChannelStats]
@@ -125,6 +126,9 @@ class TopicStats(Struct, frozen=True, gc=False):
     paused: bool
     e2e_processing_latency: Latency
     log: LogStats | UnsetType = UNSET
+    publish_ids: int | UnsetType = UNSET
+    deduplicated: int | UnsetType = UNSET
+    forgotten_ids: int | UnsetType = UNSET
 
 
 class MemoryStats(Struct, frozen=True, gc=False):
@@ -184,8 +188,10 @@ def _channels_of(topic: Topic, name: str) -> list[Channel] | None:
 
 
 def _topic_stats(topic: Topic, channels: list[ChannelStats]) -> TopicStats:
+    known = topic.ids_known
     return TopicStats(topic.name.decode(), channels, topic.depth, topic.backend_depth, topic.message_count,
-                      topic.message_bytes, topic.paused, _latency(list(topic.channels.values())), _log_stats(topic))
+                      topic.message_bytes, topic.paused, _latency(list(topic.channels.values())), _log_stats(topic),
+                      *((UNSET,) * 3 if known is None else (known, topic.deduplicated, topic.ids_forgotten)))
 
 
 def _log_stats(topic: Topic) -> LogStats | UnsetType:

@@ -20,6 +20,9 @@ cdef enum TopicColumn:
     T_LOG_BYTES
     T_LOG_DAMAGED
     T_LOG_MISSING
+    T_DEDUPLICATED
+    T_IDS
+    T_IDS_FORGOTTEN
 
 cdef enum ChannelColumn:
     C_DEPTH

@@ -93,7 +93,7 @@ cdef class Survey(Sliced):
             row = self.ephemeral_topics
             row.cells[<int> T_MESSAGES] = <int64_t> self.broker.ephemeral_messages
             row.cells[<int> T_BYTES] = <int64_t> self.broker.ephemeral_bytes
-            leave_out_log(row)
+            leave_out_rest(row)
         if self.broker.ephemeral_retired is not NULL:
             self.ephemeral_channels = self._begin_fold(EPHEMERAL, None if self.broker.folds_channels else EPHEMERAL,
                                                        self.broker.ephemeral_retired)
@@ -103,11 +103,11 @@ cdef class Survey(Sliced):
         cdef Row *row
         if not topic.ephemeral:
             row = self.topics.add(topic.name, None)
-            leave_out_log(row)
+            leave_out_rest(row)
         else:
             if self.ephemeral_topics is NULL:
                 self.ephemeral_topics = self.topics.add(EPHEMERAL, None)
-                leave_out_log(self.ephemeral_topics)
+                leave_out_rest(self.ephemeral_topics)
             row = self.ephemeral_topics
         row.cells[<int> T_MESSAGES] += <int64_t> (topic.message_count + topic.taken_count)
         row.cells[<int> T_BYTES] += <int64_t> (topic.message_bytes + topic.taken_bytes)
@@ -127,6 +127,11 @@ cdef class Survey(Sliced):
             row.cells[<int> T_LOG_BYTES] = topic.log.segments.bytes
             row.cells[<int> T_LOG_DAMAGED] = topic.log.damaged
             row.cells[<int> T_LOG_MISSING] = topic.log.segments.missing + topic.log.lost
+        if topic.ids is not None:
+            row.cells[<int> T_DEDUPLICATED] = <int64_t> topic.deduplicated
+            row.cells[<int> T_IDS] = topic.ids.count
+            row.cells[<int> T_IDS_FORGOTTEN] = <int64_t> topic.ids.forgotten
+            self.queue_bytes += topic.ids.memory()
         self.queue_bytes += backlog_bytes(topic.backlog) + topic.commit.unwritten
         self.topic_count += 1
         if topic.retired is not NULL:
@@ -198,10 +203,12 @@ cdef class Survey(Sliced):
         return row
 
 
-cdef void leave_out_log(Row *row) noexcept:
+cdef void leave_out_rest(Row *row) noexcept:
+    """What only topics in a log have, or those that remember ids."""
     row.cells[<int> T_LOG_FIRST] = row.cells[<int> T_LOG_NEXT] = ABSENT
     row.cells[<int> T_LOG_SEGMENTS] = row.cells[<int> T_LOG_BYTES] = ABSENT
     row.cells[<int> T_LOG_DAMAGED] = row.cells[<int> T_LOG_MISSING] = ABSENT
+    row.cells[<int> T_DEDUPLICATED] = row.cells[<int> T_IDS] = row.cells[<int> T_IDS_FORGOTTEN] = ABSENT
 
 
 cdef int64_t backlog_bytes(Backlog backlog) noexcept:

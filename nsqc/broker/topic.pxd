@@ -10,7 +10,7 @@
 
 from libc.stdint cimport int64_t, uint32_t
 from nsqc.broker.seams cimport Publisher
-from nsqc.broker.topicstate cimport Batch, TopicState
+from nsqc.broker.topicstate cimport Batch, Once, OpenBatch, TopicState
 from nsqc.store.log.buffer cimport Buffer
 from nsqc.store.message cimport Message
 
@@ -18,12 +18,17 @@ from nsqc.store.message cimport Message
 cdef class Topic(TopicState):
     # Makes a message with a new id and puts it; PutResult.
     cdef int publish_bytes(self, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept
+    # The same for a publish with an id; PUT_TAKEN: another client is publishing it.
+    cdef int publish_once(self, Once *once, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept
     # Gives a message its id and puts it; takes the reference in any case.
-    cdef int publish_gathered(self, Message *message) noexcept
+    cdef int publish_gathered(self, Message *message, uint32_t defer_ms) noexcept
     # Publishes messages of a batch until the slice is over; whether all of them are published.
     cdef bint publish_slice(self, Batch *batch) noexcept
     # Whether a publisher has to wait before it continues; if so, publish_on() follows.
-    cdef int _publish_staged(self, Buffer *staged) noexcept
+    cdef bint _publish_some(self, Batch *batch) noexcept
+    cdef const char *_publish_some_lines(self, const char *c_at, const char *c_end, OpenBatch batch,
+                                         uint32_t defer_ms, int *result) noexcept
+    cdef int _publish_staged(self, Buffer *staged, uint32_t defer_ms) noexcept
     cdef bint holds(self, Publisher publisher) noexcept
     # Takes the reference unless it is_refused().
     cdef int put(self, Message *message, uint32_t defer_ms) noexcept

@@ -4,7 +4,7 @@ cimport cython
 from libc.errno cimport ENOMEM, ESHUTDOWN
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free
-from libc.string cimport memchr
+from libc.string cimport memchr, memset
 
 from nsqc.broker.appending cimport append, append_lines, append_slice
 from nsqc.broker.channel cimport Channel
@@ -13,9 +13,10 @@ from nsqc.broker.leftover cimport Leftover
 from nsqc.broker.logged cimport (attach_log, close_log, drop_log, empty_log, follow_rule, give_cursor, hold_log,
                                  log_depth, log_grew, needed_from, ranks_between, retain_log, unhold_log)
 from nsqc.broker.seams cimport Publisher, TopicOwner
-from nsqc.broker.topicstate cimport Batch, OpenBatch, TopicState
-from nsqc.store.backlog cimport (PUT_DISK, PUT_EXITING, PUT_MEMORY, PUT_NO_MEMORY, PUT_NO_SPACE, Backlog, BacklogOwner,
-                                 CallWaiter, Commit, CommitSchedule, is_refused)
+from nsqc.broker.publishonce cimport GO, follow_dedupe, once_begins, once_dropped, once_ended, once_new, once_wrote
+from nsqc.broker.topicstate cimport Batch, Once, OpenBatch, TopicState
+from nsqc.store.backlog cimport (PUT_DISK, PUT_EXITING, PUT_MEMORY, PUT_NO_MEMORY, PUT_NO_SPACE, PUT_RUNNING, PUT_TAKEN,
+                                 Backlog, BacklogOwner, CallWaiter, Commit, CommitSchedule, is_refused)
 from nsqc.store.clock cimport Clock
 from nsqc.store.disk.queue cimport DiskQueue
 from nsqc.store.fifo cimport Entry, fifo_pop
@@ -36,6 +37,8 @@ cdef enum:
 
 # Results of a publish that are not an errno.
 PENDING = -1        # a commit decides
+RUNNING = -2        # the commit under way decides
+TAKEN = -3          # nobody has decided yet
 NO_SPACE = 1 << 16  # less is free on the disk than --min-free-disk: DiskSpace.reason
 DRAINING = 1 << 17  # the daemon drains
 
@@ -87,29 +90,54 @@ cdef class Topic(TopicState):
             message_unref(message)
         return result
 
-    cdef int publish_gathered(self, Message *message) noexcept:
+    cdef int publish_once(self, Once *once, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept:
+        cdef int result = once_begins(self, once)
+        if result != GO:
+            return result
+        result = self.publish_bytes(c_body, size, defer_ms)
+        once_ended(self, once, result)
+        return result
+
+    cdef int publish_gathered(self, Message *message, uint32_t defer_ms) noexcept:
         cdef int result = PUT_EXITING
         if self.logs and not self.exiting:
-            result = append(self, message.body, message.size, 0)
+            result = append(self, message.body, message.size, defer_ms)
             message_unref(message)
             return result
         if not self.exiting:
             self.guids.next(self.clock.wall, message.id)
             message.timestamp_ns = self.clock.wall
-            result = self.put(message, 0)
+            result = self.put(message, defer_ms)
         if is_refused(result):
             message_unref(message)
         return result
 
     cdef bint publish_slice(self, Batch *batch) noexcept:
         cdef int result
+        cdef bint whole
+        if batch.once.asked and batch.once.claim == 0:
+            result = once_begins(self, &batch.once)
+            if result == PUT_TAKEN:
+                return False
+            if result != GO:
+                batch.result = result
+                batch.left = 0
+                return True
+        whole = append_slice(self, batch) if self.logs else self._publish_some(batch)
+        if batch.once.claim:
+            if not self.logs:
+                once_wrote(&batch.once, batch.result)
+            if whole:
+                once_ended(self, &batch.once, batch.result)
+        return whole
+
+    cdef bint _publish_some(self, Batch *batch) noexcept:
+        cdef int result
         cdef int64_t cost = 1 + self.fan_count, left = STEPS     # a large message to many channels: beyond 32 bits
         cdef int32_t size = 0
         cdef Entry entry
-        if self.logs:
-            return append_slice(self, batch)
         if batch.staged is not NULL and batch.staged.records:
-            batch.result = self._publish_staged(batch.staged)
+            batch.result = self._publish_staged(batch.staged, batch.defer_ms)
             if is_refused(batch.result):
                 batch.left = 0
                 return True
@@ -117,11 +145,11 @@ cdef class Topic(TopicState):
             if batch.gathered is NULL:
                 size = load_i32(batch.c_at)
                 left -= cost * (size >> SIZE_SHIFT)
-                result = self.publish_bytes(batch.c_at + SIZE_BYTES, <uint32_t> size, 0)
+                result = self.publish_bytes(batch.c_at + SIZE_BYTES, <uint32_t> size, batch.defer_ms)
             else:
                 fifo_pop(batch.gathered, &entry)
                 left -= (cost - 1) * <int64_t> (entry.message.size >> SIZE_SHIFT)
-                result = self.publish_gathered(entry.message)
+                result = self.publish_gathered(entry.message, batch.defer_ms)
             if is_refused(result):
                 batch.result = result
                 batch.left = 0
@@ -138,13 +166,13 @@ cdef class Topic(TopicState):
                 left = STEPS
         return True
 
-    cdef int _publish_staged(self, Buffer *staged) noexcept:
+    cdef int _publish_staged(self, Buffer *staged, uint32_t defer_ms) noexcept:
         """The topic has left its log since the batch began: what was staged for that goes where the rest goes."""
         cdef int64_t at = 0, size
         cdef int put, result = PUT_MEMORY
         while at < staged.length and not is_refused(result):
             size = load_i32(staged.c_data + at)
-            put = self.publish_bytes(staged.c_data + at + SIZE_BYTES, <uint32_t> size, 0)
+            put = self.publish_bytes(staged.c_data + at + SIZE_BYTES, <uint32_t> size, defer_ms)
             if put == PUT_DISK or is_refused(put):
                 result = put
             at += SIZE_BYTES + size
@@ -200,75 +228,129 @@ cdef class Topic(TopicState):
             message_unref(message)
         return result
 
-    def publish(self, bytes body not None, uint32_t defer_ms=0) -> int:
-        """Publishes one message.
+    def publish(self, bytes body not None, uint32_t defer_ms=0, bytes id=None) -> int:
+        """Publishes one message. id: if the topic remembers ids, it is stored once.
 
-        0; the errno, NO_SPACE or DRAINING if it was not accepted; or PENDING: see when_written().
+        0; the errno, NO_SPACE or DRAINING if it was not accepted; PENDING: see when_written(), or RUNNING: see
+        when_running_written(). TAKEN: another client is publishing that id, ask again.
         """
+        cdef Once once
         if self.owner.draining:
             return DRAINING
         self.clock.refresh()
+        if id is not None and once_new(self, &once, id, len(id)):
+            return self._settle(self.publish_once(&once, body, <uint32_t> len(body), defer_ms))
         return self._settle(self.publish_bytes(body, <uint32_t> len(body), defer_ms))
 
-    def publish_lines(self, bytes lines not None, Py_ssize_t start=0, OpenBatch batch=None) -> tuple:
+    def last_id(self) -> bytes:
+        """The id of the message that was published last, to a topic that is not in a log."""
+        return self.guids.last()
+
+    def last_index(self) -> int:
+        """Of a log: the index of the message that was published last among those of its commit; see
+        TopicLog.id_written()."""
+        return self.log.unwritten_records() - 1
+
+    @property
+    def in_log(self) -> bool:
+        """Whether it publishes to a log."""
+        return self.logs
+
+    def set_id(self, OpenBatch batch not None, bytes id not None):
+        """Before the first slice of a batch: the batch has an id."""
+        once_new(self, &batch.once, id, len(id))
+
+    def drop_id(self, OpenBatch batch not None):
+        """A slice has raised: the batch is not published."""
+        once_dropped(self, &batch.once)
+
+    def publish_lines(self, bytes lines not None, Py_ssize_t start=0, OpenBatch batch=None,
+                      uint32_t defer_ms=0) -> tuple:
         """Publishes the non-empty lines from start on, until the slice is over.
 
-        batch: of a log, the same for all slices. Returns (as publish(), where to continue, how many bytes are left).
+        batch: of a log, or with an id, the same for all slices. Returns (as publish(), where to continue, how many
+        bytes are left).
         """
-        cdef int put, result = PUT_MEMORY
-        cdef int64_t cost = 1 + self.fan_count, left = STEPS
+        cdef int result
         cdef const char *c_at = <const char *> lines + start
         cdef const char *c_end = <const char *> lines + len(lines)
-        cdef const char *c_feed
         self.clock.refresh()
         self.slicer.begin(self.clock.monotonic)
-        if self.logs:
-            if batch is None:
-                raise TypeError("a topic in a log needs an OpenBatch")
-            c_at = append_lines(self, c_at, c_end, batch, &result)
-            return self._settle(result), c_at - <const char *> lines, c_end - c_at
-        if batch is not None and batch.staged.records:
-            result = self._publish_staged(&batch.staged)
-            if is_refused(result):
+        if self.logs and batch is None:
+            raise TypeError("a topic in a log needs an OpenBatch")
+        if batch is not None and batch.once.asked and batch.once.claim == 0:
+            result = once_begins(self, &batch.once)
+            if result == PUT_TAKEN:
+                return 0, start, len(lines) - start
+            if result != GO:
                 return self._settle(result), len(lines), 0
+        if self.logs:
+            c_at = append_lines(self, c_at, c_end, batch, defer_ms, &result)
+        else:
+            c_at = self._publish_some_lines(c_at, c_end, batch, defer_ms, &result)
+        if batch is not None and batch.once.claim:
+            if not self.logs:
+                once_wrote(&batch.once, result)
+            if c_at == c_end:
+                once_ended(self, &batch.once, result)
+        return self._settle(result), c_at - <const char *> lines, c_end - c_at
+
+    cdef const char *_publish_some_lines(self, const char *c_at, const char *c_end, OpenBatch batch,
+                                         uint32_t defer_ms, int *result) noexcept:
+        """Where it ended: at c_end, too, if a line was refused."""
+        cdef int put
+        cdef int64_t cost = 1 + self.fan_count, left = STEPS
+        cdef const char *c_feed
+        result[0] = PUT_MEMORY
+        if batch is not None and batch.staged.records:
+            result[0] = self._publish_staged(&batch.staged, defer_ms)
+            if is_refused(result[0]):
+                return c_end
         while c_at < c_end:
             c_feed = <const char *> memchr(c_at, c'\n', c_end - c_at)
             if c_feed is NULL:
                 c_feed = c_end
             if c_feed > c_at:
-                put = self.publish_bytes(c_at, <uint32_t> (c_feed - c_at), 0)
+                put = self.publish_bytes(c_at, <uint32_t> (c_feed - c_at), defer_ms)
                 if is_refused(put):
-                    return self._settle(put), len(lines), 0
+                    result[0] = put
+                    return c_end
                 if put == PUT_DISK:
-                    result = put
+                    result[0] = put
             c_at = min(c_feed + 1, c_end)
             left -= cost
             if left <= 0:
                 if self.slicer.over() or self.commit.is_full():
                     break
                 left = STEPS
-        return self._settle(result), c_at - <const char *> lines, c_end - c_at
+        return c_at
 
-    def publish_batch(self, bytes batch not None, Py_ssize_t start=0, int32_t left=-1, OpenBatch staged=None) -> tuple:
+    def publish_batch(self, bytes batch not None, Py_ssize_t start=0, int32_t left=-1, OpenBatch staged=None,
+                      uint32_t defer_ms=0) -> tuple:
         """Publishes messages of a binary multi-publish that nsqc.wire.mpub has checked, until the slice is over.
 
-        left: how many messages there are from start on; -1: all, and their count is at start. staged: of a log, the
-        same for all slices. Returns (as publish(), where to continue, how many are left).
+        left: how many messages there are from start on; -1: all, and their count is at start. staged: of a log, or with
+        an id, the same for all slices. Returns (as publish(), where to continue, how many are left).
         """
         cdef Batch part
         if self.logs and staged is None:
             raise TypeError("a topic in a log needs an OpenBatch")
+        memset(&part, 0, sizeof(Batch))
         part.c_at = <const char *> batch + start
-        part.gathered = NULL
-        part.staged = &staged.staged if staged is not None else NULL
         part.left = left
         part.result = PUT_MEMORY
+        part.defer_ms = defer_ms
+        if staged is not None:
+            part.staged = &staged.staged
+            part.once = staged.once
         if left < 0:
             part.left = load_i32(part.c_at)
             part.c_at += SIZE_BYTES
         self.clock.refresh()
         self.slicer.begin(self.clock.monotonic)
         self.publish_slice(&part)
+        if staged is not None:
+            staged.once = part.once
         return self._settle(part.result), part.c_at - <const char *> batch, part.left
 
     cdef object _settle(self, int result):
@@ -278,11 +360,19 @@ cdef class Topic(TopicState):
             return ESHUTDOWN
         if result == PUT_NO_SPACE:
             return NO_SPACE
+        if result == PUT_RUNNING:
+            return RUNNING
+        if result == PUT_TAKEN:
+            return TAKEN
         return PENDING if result == PUT_DISK else 0
 
     def when_written(self, call):
         """Calls call(errno or 0) when everything published so far is written."""
         self.commit.wait(CallWaiter(call))
+
+    def when_running_written(self, call):
+        """The same for what the write under way has; only right after RUNNING."""
+        self.commit.wait_running(CallWaiter(call))
 
     @property
     def full(self) -> bool:
@@ -381,9 +471,13 @@ cdef class Topic(TopicState):
     cdef void on_commit_began(self) noexcept:
         if self.backlog.disk is not None and not self.leftover.waits():
             self.copied_serial = self.backlog.disk.unacked.serial
+        if self.ids is not None:
+            self.ids.commit_began()
 
     cdef void on_commit_ended(self, int error) noexcept:
         """The copies of what was read before are written, unless a channel has failed."""
+        if self.ids is not None:
+            self.ids.commit_ended(error)
         if self.stuck == 0 and error == 0 and self.backlog.disk is not None:
             self._check_copies()
             self.backlog.disk.done_before(self.copied_serial)
@@ -595,9 +689,31 @@ cdef class Topic(TopicState):
         """The topic has a log: how that is kept."""
         follow_rule(self, rule)
 
+    def set_dedupe(self, int64_t window_ns, int64_t limit, opened=None):
+        """How long the ids of publishes are remembered, and how many of them; 0: none are. opened: see publishonce.pxd.
+        """
+        follow_dedupe(self, window_ns, limit, opened)
+
+    def forget_ids(self) -> bool:
+        """Forgets ids whose time is over; whether there are more of them."""
+        if self.ids is None:
+            return False
+        self.clock.refresh()
+        return self.ids.expire(self.clock.monotonic, STEPS)
+
+    @property
+    def ids_known(self):
+        """Ids of publishes that it remembers; None: it does not."""
+        return None if self.ids is None else self.ids.count
+
+    @property
+    def ids_forgotten(self) -> int:
+        """Ids that it has forgotten before their time."""
+        return 0 if self.ids is None else self.ids.forgotten
+
     def retain(self) -> bool:
         """Removes segments of the log that its rule does not keep; whether there may be more to do later."""
-        return self.log is not None and retain_log(self)
+        return (self.log is not None and retain_log(self)) or (self.ids is not None and self.ids.count > 0)
 
     def drop_log(self) -> bool:
         """Deletes the log that the topic has switched from; False: it is in use."""

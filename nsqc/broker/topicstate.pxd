@@ -15,8 +15,18 @@ from nsqc.store.log.earlier cimport Earlier, TopicPlace
 from nsqc.store.log.buffer cimport Buffer
 from nsqc.store.log.topiclog cimport TopicLog
 from nsqc.store.message cimport Message
+from nsqc.store.publishids cimport PublishId, PublishIds
 from nsqc.store.slices cimport Slicer
 from nsqc.store.space cimport DiskSpace
+
+
+cdef struct Once:
+    # A publish with an id; see publishonce.pxd. All zeros: it has none.
+    PublishId id
+    int64_t claim           # number of the id's entry while it is being published; 0: it is not
+    int64_t failures        # commits that had failed by then
+    bint asked              # it has an id
+    bint wrote              # some of its messages have gone to a commit
 
 
 cdef struct Batch:
@@ -25,12 +35,15 @@ cdef struct Batch:
     Fifo *gathered          # not owned; NULL: they are at c_at
     int32_t left
     int result              # PutResult of those published so far
+    uint32_t defer_ms       # of each message
+    Once once
     Buffer *staged          # of a log: those published so far; they are appended together with the rest. Not owned
 
 
 cdef class OpenBatch:
     # A multi-publish over HTTP that takes several slices.
     cdef Buffer staged          # owned
+    cdef Once once
 
 
 cdef class TopicState(ChannelOwner):
@@ -59,6 +72,8 @@ cdef class TopicState(ChannelOwner):
     cdef int stuck                      # channels that cannot write
     cdef int64_t copied_serial          # copies of what was read from disk before this are in the commit under way
     cdef object gone                    # callables for the end of its deletion; None: it is deleted
+    cdef PublishIds ids                 # None: it does not remember any
+    cdef readonly uint64_t deduplicated # publishes that were not stored again
     cdef Leftover leftover
     cdef Retired *retired               # of folded channels that are deleted; owned; NULL: none was
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import os
+import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 from nsqc.client import encode
@@ -17,6 +20,21 @@ BATCH_BYTES = 256 * KIB
 BATCH_ROWS = 10_000
 WINDOW = 4                      # unanswered MPUBs at a time
 DEFERRED_AT_ONCE = 1000         # DPUBs sent before their answers are read
+ID = re.compile(r"[!-~]{1,64}")
+# Of a publication with several commands, each of which gets a number behind it.
+SHORT_ID = re.compile(r"[!-~]{1,48}")
+
+
+class Offered(NamedTuple):
+    """nsqc's extensions that a server has agreed to."""
+
+    publish_ids: bool = False       # publishes may have an id
+    deferred_batches: bool = False  # DMPUB is known
+
+    @classmethod
+    def by(cls, features: Mapping[str, object]) -> Offered:
+        """As the answer to IDENTIFY says."""
+        return cls(*(features.get(name) is True for name in cls._fields))
 
 
 class Command(NamedTuple):
@@ -32,15 +50,26 @@ class Publication:
 
     window = 1      # commands unanswered at a time
 
-    def __init__(self, total: int):
+    def __init__(self, total: int, id: str | None = None):
+        """id: of the publication; None: it gets one when a server wants to know it."""
         self.total = total
+        self._id = b"" if id is None else id.encode()
         self.sent = 0               # the first so many were sent, at least in part
         self.acknowledged = 0       # the first so many were acknowledged
         self.progress_at = time.monotonic()     # when the last ones were, or the call began
 
-    def commands(self) -> Iterator[Command]:
-        """The commands for the messages that are not acknowledged."""
+    def commands(self, offered: Offered) -> Iterator[Command]:
+        """The commands for the messages that are not acknowledged, for a server that offers this. Those of a retry have
+        the same ids as before."""
         return iter(())
+
+    def word(self, offered: Offered, at: int) -> bytes:
+        """The id of the command that begins with a message, as the last word of its line; empty: the server wants none.
+        """
+        if not offered.publish_ids:
+            return b""
+        self._id = self._id or new_id()
+        return b" %b.%d" % (self._id, at) if at else b" " + self._id
 
     def submitting(self, end: int) -> None:
         """The messages up to this one are about to be sent."""
@@ -57,13 +86,14 @@ class Publication:
 class Single(Publication):
     """PUB. Raises BadName, BadMessage, TypeError."""
 
-    def __init__(self, options: Options, topic: str, body: Body):
-        self._command = Command(encode.pub(topic_name(topic), encode.checked(body, options.max_msg_size)), 1, 1)
-        super().__init__(1)
+    def __init__(self, options: Options, topic: str, body: Body, id: str | None = None):
+        self._name = topic_name(topic)
+        self._body = encode.checked(body, options.max_msg_size)
+        super().__init__(1, checked_id(id, ID))
 
-    def commands(self) -> Iterator[Command]:
+    def commands(self, offered: Offered) -> Iterator[Command]:
         """As of Publication."""
-        return iter((self._command,))
+        return iter((Command(encode.pub(self._name + self.word(offered, 0), self._body), 1, 1),))
 
 
 class Many(Publication):
@@ -71,37 +101,63 @@ class Many(Publication):
     it raises or yields a body that nsqd would refuse. Raises BadName, BadMessage, TypeError, ValueError."""
 
     def __init__(self, options: Options, topic: str, bodies: Iterable[Body], batch_bytes: int = BATCH_BYTES,
-                 batch_rows: int = BATCH_ROWS, window: int = WINDOW):
+                 batch_rows: int = BATCH_ROWS, window: int = WINDOW, id: str | None = None):
         checked(batch_bytes=batch_bytes, batch_rows=batch_rows, window=window)
         self.window = window
         self._name = topic_name(topic)
         self._bodies = encode.all_checked(bodies, options.max_msg_size)
         self._rows, self._limit = batch_rows, min(batch_bytes, options.max_body_size)
-        super().__init__(len(self._bodies))
+        super().__init__(len(self._bodies), checked_id(id, SHORT_ID))
 
-    def commands(self) -> Iterator[Command]:
+    def commands(self, offered: Offered) -> Iterator[Command]:
         """As of Publication."""
         at = self.acknowledged
         while at < self.total:
-            data, at = encode.mpub(self._name, self._bodies, at, self._rows, self._limit)
+            line = b"MPUB " + self._name + self.word(offered, at) + b"\n"
+            data, at = encode.batch(line, self._bodies, at, self._rows, self._limit)
             yield Command(data, 1, at)
 
 
 class Deferred(Publication):
-    """DPUBs. Raises the same as Many."""
+    """DMPUBs of up to BATCH_BYTES and BATCH_ROWS where the server knows them, otherwise DPUBs. Raises the same as Many.
+    """
 
-    def __init__(self, options: Options, topic: str, bodies: Iterable[Body], delay_ms: int):
+    def __init__(self, options: Options, topic: str, bodies: Iterable[Body], delay_ms: int, id: str | None = None):
         checked(delay_ms=delay_ms)
         self._name, self._delay_ms = topic_name(topic), delay_ms
         self._bodies = encode.all_checked(bodies, options.max_msg_size)
-        super().__init__(len(self._bodies))
+        self._limit = min(BATCH_BYTES, options.max_body_size)
+        super().__init__(len(self._bodies), checked_id(id, SHORT_ID))
 
-    def commands(self) -> Iterator[Command]:
+    def commands(self, offered: Offered) -> Iterator[Command]:
         """As of Publication."""
-        for at in range(self.acknowledged, self.total, DEFERRED_AT_ONCE):
-            part = self._bodies[at:at + DEFERRED_AT_ONCE]
-            yield Command(b"".join(encode.dpub(self._name, body, self._delay_ms) for body in part), len(part),
-                          at + len(part))
+        at = self.acknowledged
+        while at < self.total:
+            if offered.deferred_batches and self.total > 1:
+                data, end = encode.batch(self._line(b"DMPUB", offered, at), self._bodies, at, BATCH_ROWS, self._limit)
+                yield Command(data, 1, end)
+            else:
+                end = min(at + DEFERRED_AT_ONCE, self.total)
+                yield Command(b"".join(encode.with_body(self._line(b"DPUB", offered, index), self._bodies[index])
+                                       for index in range(at, end)), end - at, end)
+            at = end
+
+    def _line(self, command: bytes, offered: Offered, at: int) -> bytes:
+        return b"%b %b %d%b\n" % (command, self._name, self._delay_ms, self.word(offered, at))
+
+
+def new_id() -> bytes:
+    """For a publication: 120 random bits."""
+    return base64.urlsafe_b64encode(os.urandom(15))
+
+
+def checked_id(id: str | None, form: re.Pattern[str]) -> str | None:
+    """The id of a publication. Raises ValueError, TypeError."""
+    if id is None or (isinstance(id, str) and form.fullmatch(id)):
+        return id
+    if not isinstance(id, str):
+        raise TypeError(f"id is {id!r}; it takes a str or None")
+    raise ValueError(f"id is {id!r}; it takes 1 to {64 if form is ID else 48} printable ASCII characters, no blanks")
 
 
 def topic_name(topic: str) -> bytes:

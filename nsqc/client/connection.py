@@ -136,7 +136,7 @@ class Connection(Core):
         due: deque[int] = deque()
         try:
             self._latest = time.monotonic() + patience
-            for command in publication.commands():
+            for command in publication.commands(self.offered):
                 publication.submitting(command.end)
                 self.submit(command.data, command.answers)
                 due.append(command.end)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 from nsqc.client import encode
 from nsqc.client.address import is_path, split_address
 from nsqc.client.batch import Ids
-from nsqc.client.commands import channel_name, topic_name
+from nsqc.client.commands import Offered, channel_name, topic_name
 from nsqc.client.errors import AuthError, ConnectError, Ended, NotOffered, WrongPort, not_nsqd, refusal
 from nsqc.client.inflow import Inflow
 from nsqc.client.options import FRAME_ROOM, Options, checked, tls_context
@@ -82,6 +82,7 @@ class Core:
         self.failed_ids: list[bytes] = []
         self.features: dict[str, Any] = {}      # Any: JSON
         self.identity: dict[str, Any] = {}      # Any: JSON
+        self.offered = Offered()
         self.subscribed = False
         self._context: SSLContext | None = None
         self._is_securing = False               # TLS has begun, and nsqd has not answered over it
@@ -99,6 +100,7 @@ class Core:
         body = json.dumps(self.options.identify()).encode()
         answer = yield Send(b"  V2IDENTIFY\n" + struct.pack(">i", len(body)) + body)
         self.features = self._json(answer, "IDENTIFY")
+        self.offered = Offered.by(self.features)
         for name in ("tls", *CODECS):
             if getattr(self.options, name) and not self.features.get("tls_v1" if name == "tls" else name):
                 raise NotOffered(f"{self.address}: nsqd does not offer {name}")

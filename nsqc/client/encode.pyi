@@ -12,12 +12,12 @@ def all_checked(bodies: Iterable[bytes | bytearray | memoryview], max_msg_size: 
 def pub(topic: bytes, body: bytes) -> bytes:
     """PUB."""
 
-def dpub(topic: bytes, body: bytes, delay_ms: int) -> bytes:
-    """DPUB."""
+def with_body(line: bytes, body: bytes) -> bytes:
+    """A command with a body."""
 
-def mpub(topic: bytes, bodies: tuple[bytes, ...], start: int, max_rows: int, max_bytes: int) -> tuple[bytes, int]:
-    """An MPUB of bodies from start on: (command, index after the last). At least one body, otherwise within both
-    limits; max_bytes counts the body of the command. bodies: from all_checked."""
+def batch(line: bytes, bodies: tuple[bytes, ...], start: int, max_rows: int, max_bytes: int) -> tuple[bytes, int]:
+    """A batch of bodies from start on, behind the line of its command: (command, index after the last). At least one
+    body, otherwise within both limits; max_bytes counts the body of the command. bodies: from all_checked."""
 
 def finish(ids: Ids) -> bytes:
     """FIN for each of the ids, 16 bytes each."""

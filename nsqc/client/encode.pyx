@@ -1,4 +1,4 @@
-"""Commands as bytes: PUB, MPUB and DPUB from bytes objects, FIN, REQ and TOUCH from ids. One copy of each body."""
+"""Commands as bytes: PUB and batches from bytes objects, FIN, REQ and TOUCH from ids. One copy of each body."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t
@@ -56,18 +56,13 @@ def pub(bytes topic not None, bytes body not None) -> bytes:
     return with_body(b"PUB " + topic + b"\n", body)
 
 
-def dpub(bytes topic not None, bytes body not None, int64_t delay_ms) -> bytes:
-    """DPUB."""
-    return with_body(b"DPUB %b %d\n" % (topic, delay_ms), body)
-
-
-def mpub(bytes topic not None, tuple bodies not None, Py_ssize_t start, Py_ssize_t max_rows,
-         int64_t max_bytes) -> tuple:
-    """An MPUB of bodies from start on: (command, index after the last). At least one body, otherwise within both
-    limits; max_bytes counts the body of the command. bodies: from all_checked."""
+def batch(bytes line not None, tuple bodies not None, Py_ssize_t start, Py_ssize_t max_rows,
+          int64_t max_bytes) -> tuple:
+    """A batch of bodies from start on, behind the line of its command: (command, index after the last). At least one
+    body, otherwise within both limits; max_bytes counts the body of the command. bodies: from all_checked."""
     cdef Py_ssize_t end = start, index, count = len(bodies)
     cdef int64_t size = SIZE_BYTES, record
-    cdef bytes line = b"MPUB " + topic + b"\n", command, body
+    cdef bytes command, body
     cdef char *c_to
     if not 0 <= start < count:
         raise IndexError(start)
@@ -93,7 +88,8 @@ def mpub(bytes topic not None, tuple bodies not None, Py_ssize_t start, Py_ssize
     return command, end
 
 
-cdef bytes with_body(bytes line, bytes body):
+cpdef bytes with_body(bytes line, bytes body):
+    """A command with a body."""
     cdef char size[4]
     store_i32(size, <int32_t> len(body))
     return line + size[:4] + body

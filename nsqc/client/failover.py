@@ -21,7 +21,7 @@ from nsqc.client.options import checked
 log = logging.getLogger("nsqc.client")
 
 # These nsqd are well but cannot store right now; another one may.
-ELSEWHERE = ("E_PUB_FAILED", "E_MPUB_FAILED", "E_DPUB_FAILED")
+ELSEWHERE = ("E_PUB_FAILED", "E_MPUB_FAILED", "E_DPUB_FAILED", "E_DMPUB_FAILED")
 LEFT_OUT_SECONDS = 1.0      # how long spread publishes leave out an nsqd after its first failure; it doubles
 
 

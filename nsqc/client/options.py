@@ -147,11 +147,13 @@ def unknown(owner: str, name: str, known: Iterable[str]) -> NoReturn:
 
 class Options:
     """Checked options of connections. owner: the class that errors name; own: its other options, for suggestions.
+    publishes: it asks for nsqc's extensions for publishers.
 
     Raises TypeError, ValueError.
     """
 
-    def __init__(self, owner: str, own: Iterable[str], timeout: float, given: Mapping[str, Any]):   # Any: checked here
+    def __init__(self, owner: str, own: Iterable[str], timeout: float, given: Mapping[str, Any],    # Any: checked here
+                 publishes: bool = False):
         for name in given:
             if name not in CONNECTION:
                 unknown(owner, name, [*CONNECTION, *own, "timeout"])
@@ -171,6 +173,7 @@ class Options:
         self.max_frame_bytes: int = values["max_frame_bytes"] or values["max_msg_size"] + FRAME_ROOM
         self.tick_ns: int = values["tick_ns"]
         self._identify = values
+        self._publishes = publishes
 
     def identify(self) -> dict[str, object]:
         """The JSON object of IDENTIFY."""
@@ -184,7 +187,9 @@ class Options:
             "output_buffer_timeout": given["output_buffer_timeout_ms"],
             "sample_rate": self._identify["sample_rate"] or None, "tls_v1": bool(self.tls) or None,
             "snappy": self.snappy or None, "deflate": bool(self.deflate) or None,
-            "deflate_level": self.deflate or None}
+            "deflate_level": self.deflate or None,
+            # nsqc's own, which other servers ignore.
+            "publish_ids": self._publishes or None, "deferred_batches": self._publishes or None}
         return {key: value for key, value in fields.items() if value is not None}
 
 

@@ -44,12 +44,16 @@ class Producer:
 
     Thread-safe: each publish uses a connection exclusively, then leaves it to the next one. So there are as many
     connections as threads publish at the same time.
+
+    Each publication has an id, by which a topic with the rule dedupe stores it once though it is sent again; id: one of
+    the application's own, so that its own retries count as the same, too. Of publications with several commands it has
+    up to 48 characters, otherwise 64.
     """
 
     def __init__(self, nsqd: str | Iterable[str] = (), *, nsqlookupd: str | Iterable[str] = (), retries: int = 5,
                  backoff: float = 0.1, timeout: float = 10.0, spread: bool = False, poll_interval: float = 60.0,
                  **options: Unpack[ConnectionOptions]):
-        self._options = Options("Producer", OWN, timeout, options)
+        self._options = Options("Producer", OWN, timeout, options, publishes=True)
         self._failover = Failover(nsqd, nsqlookupd, retries, Backoff(backoff), spread=spread,
                                   poll_interval=poll_interval)
         self._lock = threading.Lock()       # protects what follows; never held while waiting
@@ -61,25 +65,26 @@ class Producer:
 
     # ------------------------------------------------------------------ publishing
 
-    def publish(self, topic: str, body: Body) -> None:
-        """Raises BadName, BadMessage, Refused, LookupFailed, PublishFailed, Closed."""
-        self._attempt(Single(self._options, topic, body))
+    def publish(self, topic: str, body: Body, *, id: str | None = None) -> None:
+        """Raises BadName, BadMessage, ValueError, Refused, LookupFailed, PublishFailed, Closed."""
+        self._attempt(Single(self._options, topic, body, id))
 
     def publish_many(self, topic: str, bodies: Iterable[Body], *, batch_bytes: int = BATCH_BYTES,
-                     batch_rows: int = BATCH_ROWS, window: int = WINDOW) -> None:
+                     batch_rows: int = BATCH_ROWS, window: int = WINDOW, id: str | None = None) -> None:
         """bodies: any iterable, consumed before anything is sent. If a connection breaks halfway, what was not
         acknowledged is sent again. Raises as publish, and what the iterable raises."""
-        many = Many(self._options, topic, bodies, batch_bytes, batch_rows, window)
+        many = Many(self._options, topic, bodies, batch_bytes, batch_rows, window, id)
         if many:
             self._attempt(many)
 
-    def publish_deferred(self, topic: str, body: Body, delay_ms: int) -> None:
+    def publish_deferred(self, topic: str, body: Body, delay_ms: int, *, id: str | None = None) -> None:
         """Delivered after delay_ms milliseconds. Raises as publish."""
-        self._attempt(Deferred(self._options, topic, (body,), delay_ms))
+        self._attempt(Deferred(self._options, topic, (body,), delay_ms, id))
 
-    def publish_deferred_many(self, topic: str, bodies: Iterable[Body], delay_ms: int) -> None:
+    def publish_deferred_many(self, topic: str, bodies: Iterable[Body], delay_ms: int, *,
+                              id: str | None = None) -> None:
         """Raises as publish_many."""
-        deferred = Deferred(self._options, topic, bodies, delay_ms)
+        deferred = Deferred(self._options, topic, bodies, delay_ms, id)
         if deferred:
             self._attempt(deferred)
 

@@ -10,9 +10,11 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from nsqc.broker import refusals
 from nsqc.broker.refusals import INVALID, QuotaReached, of_exception
-from nsqc.broker.topic import DRAINING, NO_SPACE, PENDING, Topic
+from nsqc.broker.topic import DRAINING, NO_SPACE, PENDING, RUNNING, TAKEN, Topic
 from nsqc.broker.topicstate import OpenBatch
 from nsqc.httpd.reply import ApiError, refusal
 from nsqc.httpd.request import BOOLEANS, Handler, Request, read_arguments
@@ -28,6 +30,8 @@ _REFUSED_BY_TOPIC = 503
 _INT64 = range(-1 << 63, 1 << 63)
 
 REFUSED = "DRAINING"  # publishes of a node that drains
+WRITING = (PENDING, RUNNING)  # results of a publish that a commit decides
+_ID = re.compile(rb"[!-~]{1,64}")  # X-NSQ-Publish-Id
 
 # Publishes messages from an offset, so many at most (-1: all that are announced); returns the result for those it took,
 # the next offset, and how many are left.
@@ -60,8 +64,8 @@ def _open_topic(app: App, request: Request, arguments: dict[bytes, bytes]) -> To
 
 def accepted(topic: Topic, failure: int) -> str | Awaitable[str]:
     """OK, or a refusal; an awaitable of either while the message is being written."""
-    if failure == PENDING:
-        return _after_write(topic, _written(topic))
+    if failure in WRITING:
+        return _after_write(topic, _written(topic, failure))
     return _settled(topic, failure)
 
 
@@ -71,15 +75,16 @@ def _settled(topic: Topic, failure: int) -> str:
     return "OK"
 
 
-def _written(topic: Topic) -> asyncio.Future[int]:
-    """0 or errno, once what was just published is written. Must be called at once: a commit does not wait."""
+def _written(topic: Topic, failure: int = PENDING) -> asyncio.Future[int]:
+    """0 or errno, once what was just published is written. Must be called at once: a commit does not wait. failure: one
+    of WRITING."""
     future = asyncio.get_running_loop().create_future()
 
     def written(failure: int) -> None:
         if not future.done():
             future.set_result(failure)
 
-    topic.when_written(written)
+    (topic.when_written if failure == PENDING else topic.when_running_written)(written)
     return future
 
 
@@ -112,7 +117,7 @@ def counted(handler: Handler) -> Handler:
     return call
 
 
-def pub(app: App, request: Request) -> str | Awaitable[str]:
+def pub(app: App, request: Request) -> str | Awaitable[str | Named]:
     """One message: the body."""
     options = app.settings.now
     if request.length > options.message_limit or len(request.body) > options.message_limit:
@@ -123,14 +128,95 @@ def pub(app: App, request: Request) -> str | Awaitable[str]:
         raise ApiError(400, "MSG_EMPTY")
     arguments = read_arguments(app.log, request)
     topic = _open_topic(app, request, arguments)
-    defer_ms = 0
-    if b"defer" in arguments:
-        defer_ms = _defer_ms(arguments[b"defer"], options.max_req_timeout)
-    return accepted(topic, topic.publish(request.body, defer_ms))
+    defer_ms = _defer_ms(arguments, options.max_req_timeout)
+    body, publish_id = request.body, _publish_id(request)
+    if b"id" in arguments and _boolean(arguments[b"id"], "ID"):
+        return _named(app, topic, body, defer_ms, publish_id)
+    failure = topic.publish(body, defer_ms, publish_id)
+    return _once_free(app, topic, body, defer_ms, publish_id) if failure == TAKEN else accepted(topic, failure)
 
 
-def _defer_ms(text: bytes, limit_ns: int) -> int:
-    """Milliseconds to defer a message, at most limit_ns (nanoseconds)."""
+class Named(msgspec.Struct, frozen=True, gc=False):
+    """The id of a message, by which it can be cancelled; None: it was not stored again."""
+
+    id: str | None
+
+
+def _boolean(value: bytes, name: str) -> bool:
+    chosen = BOOLEANS.get(value)
+    if chosen is None:
+        raise ApiError(400, f"INVALID_ARG_{name}")
+    return chosen
+
+
+async def _named(app: App, topic: Topic, body: bytes, defer_ms: int, publish_id: bytes | None) -> Named:
+    """Publishes a message; its id."""
+    before = topic.message_count
+    failure = topic.publish(body, defer_ms, publish_id)
+    if failure == TAKEN:
+        await _once_free(app, topic, body, defer_ms, publish_id)
+        return Named(None)
+    names: list[bytes | None] = [None]
+    written = None
+    if topic.message_count == before:
+        written = _written(topic, failure) if failure in WRITING else None
+    elif not topic.in_log:
+        names = [topic.last_id()]
+        written = _written(topic) if failure == PENDING else None
+    else:
+        written = _named_when_written(topic, topic.last_index(), names)
+    _settled(topic, failure if written is None else await written)
+    return Named(None if names[0] is None else names[0].decode())
+
+
+def _named_when_written(topic: Topic, index: int, names: list[bytes | None]) -> asyncio.Future[int]:
+    """0 or errno, once what was just published to a log is written; names gets the id of a message of it. That is looked up
+    at once: the next write takes its place."""
+    future = asyncio.get_running_loop().create_future()
+
+    def written(failure: int) -> None:
+        names[0] = topic.log.id_written(index) if failure == 0 and topic.log is not None else None
+        if not future.done():
+            future.set_result(failure)
+
+    topic.when_written(written)
+    return future
+
+
+async def _once_free(app: App, topic: Topic, body: bytes, defer_ms: int, publish_id: bytes | None) -> str:
+    """The answer to a publish whose id another client is publishing: when that has come to an end, one way or the
+    other."""
+    done: asyncio.Future[str | Awaitable[str]] = asyncio.get_running_loop().create_future()
+
+    def try_again() -> bool:
+        if done.done():
+            return False
+        try:
+            failure = topic.publish(body, defer_ms, publish_id)
+            if failure == TAKEN:
+                return True
+            done.set_result(accepted(topic, failure))
+        except Exception as error:
+            done.set_exception(error)
+        return False
+
+    app.broker.slicer.call(try_again)
+    answer = await done
+    return answer if isinstance(answer, str) else await answer
+
+
+def _publish_id(request: Request) -> bytes | None:
+    """The id that the client gives a publish, if it does."""
+    if request.publish_id is not None and not _ID.fullmatch(request.publish_id):
+        raise ApiError(400, "INVALID_PUBLISH_ID")
+    return request.publish_id
+
+
+def _defer_ms(arguments: dict[bytes, bytes], limit_ns: int) -> int:
+    """Milliseconds to defer messages, at most limit_ns (nanoseconds)."""
+    text = arguments.get(b"defer")
+    if text is None:
+        return 0
     match = _INTEGER.fullmatch(text)
     value = int(match[1] + match[2]) if match else -1
     if value not in _INT64 or value < 0 or value * 1_000_000 > limit_ns:
@@ -145,12 +231,16 @@ def mpub(app: App, request: Request) -> str | Awaitable[str]:
         raise ApiError(413, "BODY_TOO_BIG")
     arguments = read_arguments(app.log, request)
     topic = _open_topic(app, request, arguments)
+    defer_ms = _defer_ms(arguments, options.max_req_timeout)
+    publish_id = _publish_id(request)
     whole = OpenBatch()
+    if publish_id is not None:
+        topic.set_id(whole, publish_id)
     if _is_binary(app, arguments):
         batch = _checked_batch(request, options)
-        return _in_slices(app, topic, lambda at, left: topic.publish_batch(batch, at, left, whole))
+        return _in_slices(app, topic, whole, lambda at, left: topic.publish_batch(batch, at, left, whole, defer_ms))
     lines = _checked_lines(request, options)
-    return _in_slices(app, topic, lambda at, left: topic.publish_lines(lines, at, whole))
+    return _in_slices(app, topic, whole, lambda at, left: topic.publish_lines(lines, at, whole, defer_ms))
 
 
 def _is_binary(app: App, arguments: dict[bytes, bytes]) -> bool:
@@ -192,16 +282,16 @@ def _checked_lines(request: Request, options: Options) -> bytes:
     return body
 
 
-def _in_slices(app: App, topic: Topic, publish: _PublishSlice) -> str | Awaitable[str]:
+def _in_slices(app: App, topic: Topic, whole: OpenBatch, publish: _PublishSlice) -> str | Awaitable[str]:
     """Publishes many messages: as many as fit into a slice at once, the rest in later slices."""
     failure, at, left = publish(0, -1)
     if left == 0 or failure > 0:
         return accepted(topic, failure)
-    return _rest(app, topic, publish, [_written(topic)] if failure == PENDING else [], at, left)
+    return _rest(app, topic, whole, publish, [_written(topic)] if failure == PENDING else [], at, left)
 
 
-async def _rest(app: App, topic: Topic, publish: _PublishSlice, writes: list[asyncio.Future[int]], at: int,
-                left: int) -> str:
+async def _rest(app: App, topic: Topic, whole: OpenBatch, publish: _PublishSlice, writes: list[asyncio.Future[int]],
+                at: int, left: int) -> str:
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     failure = 0
 
@@ -210,9 +300,10 @@ async def _rest(app: App, topic: Topic, publish: _PublishSlice, writes: list[asy
         nonlocal failure, at, left
         try:
             failure, at, left = publish(at, left)
-            if failure == PENDING:
-                writes.append(_written(topic))
+            if failure in WRITING:
+                writes.append(_written(topic, failure))
         except Exception as error:
+            topic.drop_id(whole)
             done.set_exception(error)
             return False
         if left and failure <= 0:

@@ -235,6 +235,7 @@ class RequestReader:
         request.accept = head.accept
         request.authorization = head.authorization
         request.host = head.host
+        request.publish_id = head.publish_id
         request.from_page = head.origin is not None
         request.foreign = is_foreign(head.host, head.origin, head.fetch_site)
         if self._state.tls_required:

@@ -53,7 +53,7 @@ class Request:
 
     __slots__ = ("_dropped", "_when_dropped", "accept", "authorization", "body", "broken", "caller", "foreign",
                  "from_page", "head", "host", "http10", "keep_alive", "length", "made", "may_create", "method", "param",
-                 "path", "query", "refusal", "remote", "route", "started", "subject", "url", "user")
+                 "path", "publish_id", "query", "refusal", "remote", "route", "started", "subject", "url", "user")
 
     route: Route                        # set right after construction: the router needs a request to resolve
     caller: Caller                      # its client; set by the reader, before routing
@@ -72,6 +72,7 @@ class Request:
         self.accept = b""               # the header; empty without one
         self.authorization: bytes | None = None     # the header: a secret, which is never shown
         self.host: bytes | None = None  # the header
+        self.publish_id: bytes | None = None    # X-NSQ-Publish-Id
         self.from_page = False          # a browser sends it for a web page
         self.foreign = False            # and that page has another origin
         self.body = b""                 # at most one byte more than the route allows

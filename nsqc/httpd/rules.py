@@ -22,7 +22,7 @@ _decode = Decoder(dict[str, object]).decode
 
 
 class _Answer(msgspec.Struct, frozen=True, gc=False):
-    """A rule as clients see it; retain_time as text."""
+    """A rule as clients see it; durations as text."""
 
     topic: str
     storage: str
@@ -30,6 +30,8 @@ class _Answer(msgspec.Struct, frozen=True, gc=False):
     retain_time: str
     retain_bytes: int
     overflow: str
+    dedupe: str
+    dedupe_ids: int
     source: str
 
 
@@ -106,7 +108,7 @@ def _channel(app: App, request: Request) -> bytes:
 
 def _answer(name: bytes, rule: TopicRule) -> _Answer:
     return _Answer(name.decode(), rule.storage, rule.sync, format_duration(rule.retain_time), rule.retain_bytes,
-                   rule.overflow, rule.source)
+                   rule.overflow, format_duration(rule.dedupe), rule.dedupe_ids, rule.source)
 
 
 def _channel_answer(name: bytes, rule: ChannelRule) -> Mapping[str, RuleValue]:

@@ -113,6 +113,11 @@ OF_TOPICS = (
            labels=_TOPIC),
     _gauge(TOPICS, "topic_log_missing", "Messages of the topic's log that are gone with files or parts of them.",
            labels=_TOPIC),
+    _counter(TOPICS, "topic_deduplicated", "Publishes that were not stored again, since their id was known.",
+             labels=_TOPIC),
+    _gauge(TOPICS, "topic_publish_ids", "Ids of publishes that the topic remembers.", labels=_TOPIC),
+    _counter(TOPICS, "topic_publish_ids_forgotten", "Ids that were forgotten before their time: dedupe_ids is too low.",
+             labels=_TOPIC),
 )
 OF_CHANNELS = (
     _gauge(CHANNELS, "channel_depth", "Messages that wait, in memory and on disk.", labels=_CHANNEL),

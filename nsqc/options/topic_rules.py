@@ -1,7 +1,8 @@
 """How each topic is kept: in memory or in a log, and by which rules.
 
 Each value of a topic's rule comes from PUT /topic/rules, else from the first table of the config file that fits the
-topic, else from the option with the default for all topics. Ephemeral topics are always kept in memory.
+topic, else from the option with the default for all topics, or the default of the key. Ephemeral topics are always kept
+in memory.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from nsqc.options.declared import RULE_KEYS, Options
 from nsqc.options.rule_scopes import TOPICS
 from nsqc.options.rules import Rules
 from nsqc.options.rules_file import Values
+from nsqc.options.topic_keys import MOST_IDS
 from nsqc.wire.names import is_ephemeral
 from nsqc.wire.outside import Decoder
 
@@ -20,7 +22,8 @@ FROM_DEFAULTS, FROM_NAME = "default", "ephemeral"
 
 class TopicRule(msgspec.Struct, frozen=True, gc=False):
     """How a topic is kept. storage: memory or log. The rest is for logs; sync: write or fsync; retain_time in
-    nanoseconds; retain_bytes: 0 means no limit; overflow: refuse or drop-oldest. source: where it comes from."""
+    nanoseconds; retain_bytes: 0 means no limit; overflow: refuse or drop-oldest. dedupe, dedupe_ids: see
+    nsqc.options.topic_keys. source: where it comes from."""
 
     storage: str
     sync: str
@@ -28,6 +31,8 @@ class TopicRule(msgspec.Struct, frozen=True, gc=False):
     retain_bytes: int
     overflow: str
     source: str
+    dedupe: int = 0
+    dedupe_ids: int = MOST_IDS
 
     @property
     def keeps_log(self) -> bool:

@@ -23,6 +23,7 @@ class Bodies:
         """One MPUB from row start on: (command, row after the last)."""
 
     def dpub(
-        self, topic: bytes, delays: memoryview[int], start: int, max_rows: int, max_bytes: int
+        self, topic: bytes, delays: memoryview[int], start: int, max_rows: int, max_bytes: int, id: bytes = b""
     ) -> tuple[bytes, int]:
-        """A DPUB for each row from start on, joined: (commands, row after the last). delays: milliseconds, by row."""
+        """A DPUB for each row from start on, joined: (commands, row after the last). delays: milliseconds, by row. id: of
+        all; each has it with a number behind."""

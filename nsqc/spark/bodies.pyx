@@ -11,7 +11,7 @@ from nsqc.wire.hton cimport store_i32
 cdef enum:
     COUNT_BYTES = 4     # of an MPUB's body
     SIZE_BYTES = 4      # before each message, and before the body
-    LINE_BYTES = 104    # "DPUB ", a name of 64, a delay, a line feed
+    LINE_BYTES = 152    # "DPUB ", a name of 64, a delay, an id of 48, a number, a line feed
 
 NULL_BODY, EMPTY_BODY, BIG_BODY = "null", "empty", "too big"
 
@@ -114,15 +114,18 @@ cdef class Bodies:
         return command, end
 
     def dpub(self, bytes topic not None, const int[::1] delays not None, Py_ssize_t start, Py_ssize_t max_rows,
-             int64_t max_bytes):
-        """A DPUB for each row from start on, joined: (commands, row after the last). delays: milliseconds, by row."""
+             int64_t max_bytes, bytes id=b""):
+        """A DPUB for each row from start on, joined: (commands, row after the last). delays: milliseconds, by row. id: of
+        all; each has it with a number behind."""
         cdef Py_ssize_t end = start, row
         cdef int64_t room = 0, size
         cdef bytes commands
         cdef const char *c_topic = topic
+        cdef const char *c_id = id
+        cdef bint has_id = len(id) > 0
         cdef char *c_from
         cdef char *c_to
-        if not 0 <= start < self.rows or delays.shape[0] != self.rows or len(topic) > 64:
+        if not 0 <= start < self.rows or delays.shape[0] != self.rows or len(topic) > 64 or len(id) > 48:
             raise IndexError(start)
         while end < self.rows and end - start < max(max_rows, 1):
             size = LINE_BYTES + SIZE_BYTES + self.size(end)
@@ -133,6 +136,9 @@ cdef class Bodies:
         commands = PyBytes_FromStringAndSize(NULL, <Py_ssize_t> room)
         c_from = c_to = PyBytes_AS_STRING(commands)
         for row in range(start, end):
-            c_to += snprintf(c_to, LINE_BYTES, "DPUB %s %d\n", c_topic, delays[row])
+            if has_id:
+                c_to += snprintf(c_to, LINE_BYTES, "DPUB %s %d %s.%d\n", c_topic, delays[row], c_id, <int> (row - start))
+            else:
+                c_to += snprintf(c_to, LINE_BYTES, "DPUB %s %d\n", c_topic, delays[row])
             c_to = self.put(c_to, row)
         return commands[:c_to - c_from], end

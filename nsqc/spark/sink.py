@@ -1,10 +1,13 @@
 """df.write and df.writeStream to topics: Arrow batches become MPUB and DPUB commands; failover over several nsqd.
 
 Delivery is at least once: what was not acknowledged when a connection breaks is published again, to the next nsqd.
+Commands have ids, so a topic of nsqc with the rule dedupe stores what a task or an epoch publishes again only once.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import logging
 import os
@@ -36,6 +39,7 @@ log = logging.getLogger("nsqc.spark")
 
 TYPES = {"value": {"binary", "string"}, "topic": {"string"}, "defer_ms": {"int", "bigint", "smallint", "tinyint"}}
 LONGEST_PAUSE = 10.0    # seconds between tries
+NO_LIMIT = 1 << 40      # bytes of DPUBs whose rows are chosen
 
 
 class BadRow(ValueError):
@@ -88,10 +92,13 @@ def check_schema(schema: StructType, options: Sink) -> None:
 
 
 class Publisher:
-    """Publishes the batches of one task. first: index of the nsqd to start with."""
+    """Publishes the batches of one task. first: index of the nsqd to start with. task: names the task, and an attempt
+    to repeat it by the same name; empty: its commands have no ids."""
 
-    def __init__(self, options: Sink, first: int):
+    def __init__(self, options: Sink, first: int, task: str = ""):
         self.options = options
+        self._task = task
+        self._made = 0      # commands
         self.totals = Totals()
         self.on_acknowledged: Callable[[Totals], None] | None = None    # called when the totals have grown
         self.rows = 0       # so far: errors name rows by their number in the task
@@ -104,8 +111,16 @@ class Publisher:
     def publish(self, batch: pa.RecordBatch) -> None:
         """Submits all rows; earlier ones may be acknowledged meanwhile. If a row is bad, nothing of the batch is sent.
         Raises BadRow, PublishFailed, Refused."""
-        for command in list(self._commands(batch)):
+        for command in list(self._commands(batch, self._wants_ids())):
             self._submit(command)
+
+    def _wants_ids(self) -> bool:
+        """Whether the nsqd of now knows ids of publishes; it is connected to if need be. Another one ignores them."""
+        if not self._task:
+            return False
+        if self._connection is None:
+            self._attempt(lambda connection: None)
+        return self._connection is not None and self._connection.offered.publish_ids
 
     def finish(self) -> None:
         """Waits until everything is acknowledged. Raises PublishFailed, Refused."""
@@ -119,15 +134,15 @@ class Publisher:
 
     # ------------------------------------------------------------------ rows to commands
 
-    def _commands(self, batch: pa.RecordBatch) -> Iterator[Command]:
-        """The commands for a whole batch, checked."""
+    def _commands(self, batch: pa.RecordBatch, ids: bool) -> Iterator[Command]:
+        """The commands for a whole batch, checked; ids: with ids."""
         first, self.rows = self.rows, self.rows + batch.num_rows
         columns = {name: batch.column(index) for index, name in enumerate(batch.schema.names)}
         good = self._good_rows(columns, first)
         if good is not None:
             columns = {name: column.take(good) for name, column in columns.items()}
         for topic, values, delays in by_topic(columns, self.options.topic):
-            yield from self._of_topic(topic.encode(), values, delays)
+            yield from self._of_topic(topic.encode(), values, delays, ids)
 
     def _good_rows(self, columns: Mapping[str, pa.Array], first: int) -> pa.Array | None:
         """The rows that nsqd accepts; None: all. Raises BadRow unless bad rows are to be skipped."""
@@ -150,20 +165,23 @@ class Publisher:
         log.warning("%d rows are skipped, the first is row %d of the partition: %s", len(bad), first + row, bad[row])
         return pa.array([row for row in range(count) if row not in bad], pa.int64())
 
-    def _of_topic(self, topic: bytes, values: pa.Array, delays: pa.Array | None) -> Iterator[Command]:
+    def _of_topic(self, topic: bytes, values: pa.Array, delays: pa.Array | None, ids: bool) -> Iterator[Command]:
         if delays is not None:
             import pyarrow.compute as pc  # slow to import, and most sinks do without
 
             is_deferred = pc.fill_null(pc.greater(delays, 0), False)
-            yield from self._deferred(topic, values.filter(is_deferred), delays.filter(is_deferred))
+            yield from self._deferred(topic, values.filter(is_deferred), delays.filter(is_deferred), ids)
             values = values.filter(pc.invert(is_deferred))
         column, at = bodies(values), 0
         while at < column.rows:
             data, end = column.mpub(topic, at, self.options.batchRows, self.options.batchBytes)
+            if ids:
+                line = data.index(b"\n")
+                data = b"%b %b%b" % (data[:line], self._id(data), memoryview(data)[line:])
             yield Command(data, 1, end - at, 0)
             at = end
 
-    def _deferred(self, topic: bytes, values: pa.Array, delays: pa.Array) -> Iterator[Command]:
+    def _deferred(self, topic: bytes, values: pa.Array, delays: pa.Array, ids: bool) -> Iterator[Command]:
         column, at = bodies(values), 0
         if not column.rows:
             return
@@ -171,8 +189,17 @@ class Publisher:
         rows = min(self.options.batchRows, DEFERRED_AT_ONCE)
         while at < column.rows:
             data, end = column.dpub(topic, milliseconds, at, rows, self.options.batchBytes)
+            if ids:
+                data, end = column.dpub(topic, milliseconds, at, end - at, NO_LIMIT, self._id(data))
             yield Command(data, end - at, end - at, end - at)
             at = end
+
+    def _id(self, command: bytes) -> bytes:
+        """For the next command. It is that of a command of an earlier attempt only if the rows are the same, too: an
+        attempt may get them in another order, and none may be taken for another."""
+        self._made += 1
+        place = f"{self._task}/{self._made}".encode()
+        return base64.urlsafe_b64encode(hashlib.blake2b(command, digest_size=15, key=place[-64:]).digest())
 
     # ------------------------------------------------------------------ commands to nsqd
 
@@ -213,7 +240,7 @@ class Publisher:
             try:
                 self._look_up()
                 address = self._failover.target()
-                self._connection = connect(address, self.options)
+                self._connection = connect(address, self.options, publishes=True)
                 for command in self._pending:
                     self._connection.submit(command.data, command.answers)
             except (ConnectError, LookupFailed, Refused) as error:

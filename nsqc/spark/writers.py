@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -21,10 +22,16 @@ class Published(WriterCommitMessage):
     totals: sink.Totals
 
 
-def write(options: Sink, batches: Iterator[pa.RecordBatch]) -> Published:
-    """Publishes a partition; returns when everything is acknowledged."""
+# What Spark says of the micro-batch that a task works on.
+QUERY, EPOCH = "sql.streaming.queryId", "streaming.sql.batchId"
+
+
+def write(options: Sink, batches: Iterator[pa.RecordBatch], token: str) -> Published:
+    """Publishes a partition; returns when everything is acknowledged. token: names the job, over attempts to repeat its
+    tasks."""
     context = TaskContext.get()
-    publisher = sink.Publisher(options, context.partitionId() if context else 0)
+    partition = context.partitionId() if context else 0
+    publisher = sink.Publisher(options, partition, f"{token}/{partition}")
     try:
         for batch in batches:
             publisher.publish(batch)
@@ -32,6 +39,13 @@ def write(options: Sink, batches: Iterator[pa.RecordBatch]) -> Published:
     finally:
         publisher.close()
     return Published(publisher.totals)
+
+
+def epoch_token() -> str:
+    """Names the micro-batch of this task, over restarts of its query; empty: Spark does not say."""
+    context = TaskContext.get()
+    query, epoch = (context.getLocalProperty(key) for key in (QUERY, EPOCH)) if context else (None, None)
+    return f"{query}/{epoch}" if query and epoch else ""
 
 
 def total(messages: Iterable[WriterCommitMessage | None]) -> sink.Totals:
@@ -48,10 +62,11 @@ class BatchWriter(Travels, DataSourceArrowWriter):
 
     def __init__(self, options: Sink):
         self.options = options
+        self.token = secrets.token_urlsafe(9)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
         """Runs on an executor."""
-        return write(self.options, iterator)
+        return write(self.options, iterator, self.token)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Runs on the driver when all partitions are published."""
@@ -67,10 +82,11 @@ class StreamWriter(Travels, DataSourceStreamArrowWriter):
 
     def __init__(self, options: Sink):
         self.options = options
+        self.token = secrets.token_urlsafe(9)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
         """Runs on an executor."""
-        return write(self.options, iterator)
+        return write(self.options, iterator, epoch_token() or self.token)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Runs on the driver when all partitions of a batch are published."""

@@ -23,6 +23,10 @@ cdef enum PutResult:
     PUT_MEMORY
     PUT_DISK            # in the buffer: counts once the commit has succeeded
     PUT_DROPPED         # an ephemeral queue is full, as with nsqd
+    # Of publishes with an id; see publishids.pxd.
+    PUT_KNOWN           # it was stored before
+    PUT_RUNNING         # the commit under way is storing it, or is not: Commit.wait_running()
+    PUT_TAKEN           # another client is publishing it: ask again
     # Refused: the reference stays with the caller.
     PUT_NO_MEMORY       # of the process
     PUT_EXITING         # the topic is gone
@@ -125,6 +129,7 @@ cdef class Commit(Scheduled):
         return self.unwritten >= MOST_UNWRITTEN and self.running > 0
     cdef void block(self, Sliced work) noexcept
     cdef void wait(self, CommitWaiter waiter) noexcept      # for the one being collected
+    cdef void wait_running(self, CommitWaiter waiter) noexcept      # for the one under way: there is one
     cdef void one_ended(self, int error) noexcept
     cdef bint _waits(self) noexcept
     cdef void _end(self) noexcept

@@ -149,6 +149,9 @@ cdef class Commit:
     cdef void wait(self, CommitWaiter waiter) noexcept:
         self.waiters.append(waiter)
 
+    cdef void wait_running(self, CommitWaiter waiter) noexcept:
+        self.under_way.append(waiter)
+
     cdef void let_go(self) noexcept:
         self.owner = None
         if self.is_clean():

@@ -18,6 +18,7 @@ cdef class GuidFactory:
 
     # Writes the next id, 16 digits, to c_to. wall_ns: the time now.
     cdef void next(self, int64_t wall_ns, char *c_to) noexcept
+    cdef bytes last(self)                                           # the one that was written last
     # Draws consecutive ids and returns the first: the others are guid_after() it.
     cdef int64_t take(self, int64_t count, int64_t wall_ns) noexcept
 

@@ -74,6 +74,11 @@ cdef class GuidFactory:
         number = (self.unit - EPOCH_UNITS) << (SEQUENCE_BITS + NODE_BITS) | self.node_bits | self.sequence
         guid_write(number, c_to)
 
+    cdef bytes last(self):
+        cdef char c_id[16]
+        guid_write((self.unit - EPOCH_UNITS) << (SEQUENCE_BITS + NODE_BITS) | self.node_bits | self.sequence, c_id)
+        return c_id[:16]
+
     cdef int64_t take(self, int64_t count, int64_t wall_ns) noexcept:
         cdef int64_t next_ = 1 + max(self.unit << SEQUENCE_BITS | self.sequence,
                                      ((wall_ns >> UNIT_BITS) << SEQUENCE_BITS) - 1)

@@ -5,24 +5,30 @@ Checks come in nsqd's order, and errors in its words: clients match on both.
 
 from libc.errno cimport ENOMEM, ESHUTDOWN
 from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.string cimport memset
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
 from nsqc.broker.channel cimport CLAIMED, NOT_OWNER, Channel
+from nsqc.broker.publishonce cimport once_dropped, once_new
 from nsqc.broker.topic cimport Topic
-from nsqc.store.backlog cimport PUT_DISK, PUT_EXITING, PUT_MEMORY, PUT_NO_MEMORY, PUT_NO_SPACE
+from nsqc.broker.topicstate cimport Batch, Once
+from nsqc.store.backlog cimport (PUT_DISK, PUT_EXITING, PUT_MEMORY, PUT_NO_MEMORY, PUT_NO_SPACE, PUT_RUNNING,
+                                 PUT_TAKEN)
 from nsqc.store.fifo cimport Entry, fifo_pop
+from nsqc.store.publishids cimport is_publish_id
 from nsqc.tcp.identity cimport (begin_auth, begin_identify, charge, do_auth, do_identify, permit, permit_publish,
                                 permit_still)
 from nsqc.tcp.largebody cimport SIZE_BYTES, LargeBody
-from nsqc.tcp.outcome cimport DONE, ERROR, OK, OK_ON_COMMIT, REPLY, SLICE_OVER, WANTS_BODY
-from nsqc.tcp.refusals cimport arg, bad_topic, draining, no_memory, quoted, raised, too_few, wrong_state
+from nsqc.tcp.outcome cimport DONE, ERROR, FATAL, OK, OK_ON_COMMIT, OK_ON_RUNNING, REPLY, SLICE_OVER, WANTS_BODY
+from nsqc.tcp.refusals cimport arg, bad_topic, draining, name_of, no_memory, quoted, raised, too_few, wrong_state
 from nsqc.tcp.session cimport STATE_CLOSING, STATE_INIT, STATE_SUBSCRIBED, Session
 from nsqc.wire.const cimport MESSAGE_ID_BYTES
 from nsqc.wire.mpub cimport mpub_bytes
 from nsqc.wire.names cimport name_is_valid
-from nsqc.wire.parser cimport (CMD_AUTH, CMD_CLS, CMD_DPUB, CMD_FIN, CMD_IDENTIFY, CMD_MPUB, CMD_NOP, CMD_PUB, CMD_RDY,
-                               CMD_REQ, CMD_SUB, CMD_TOUCH, Command, Parser, parse_decimal)
+from nsqc.wire.parser cimport (CMD_AUTH, CMD_CLS, CMD_DMPUB, CMD_DPUB, CMD_FIN, CMD_IDENTIFY, CMD_MPUB, CMD_NOP, CMD_PUB,
+                               CMD_RDY, CMD_REQ, CMD_SUB, CMD_TOUCH, Command, Parser, command_id_at, command_is_batch,
+                               parse_decimal)
 
 from nsqc.broker.topic import NO_SPACE
 
@@ -55,6 +61,7 @@ cdef int continue_mpub(Session session, Parser parser) noexcept:
     try:
         return publish_batch(session, &parser.command)
     except BaseException as error:
+        once_dropped(session.batch_topic, &session.batch.once)
         return raised(session, &parser.command, error)
 
 
@@ -68,7 +75,7 @@ cdef int line(Session session, Parser parser) except -1:
     if kind == CMD_PUB:
         return begin_pub(session, parser)
     if kind == CMD_MPUB:
-        return begin_mpub(session, parser)
+        return begin_mpub(session, parser, b"MPUB")
     if kind == CMD_RDY:
         return do_rdy(session, &parser.command)
     if kind == CMD_REQ:
@@ -77,6 +84,8 @@ cdef int line(Session session, Parser parser) except -1:
         return do_touch(session, &parser.command)
     if kind == CMD_DPUB:
         return begin_dpub(session, parser)
+    if kind == CMD_DMPUB and session.deferred_batches:
+        return begin_dmpub(session, parser)
     if kind == CMD_NOP:
         return DONE
     if kind == CMD_SUB:
@@ -94,7 +103,7 @@ cdef int body(Session session, Parser parser) except -1:
     cdef int kind = parser.command.kind
     if kind == CMD_PUB:
         return do_pub(session, &parser.command)
-    if kind == CMD_MPUB:
+    if command_is_batch(kind):
         return do_mpub(session, &parser.command)
     if kind == CMD_DPUB:
         return do_dpub(session, &parser.command)
@@ -242,11 +251,27 @@ cdef int do_cls(Session session) except -1:
 
 # ---------------------------------------------------------------------- publishing
 
+cdef inline bint has_id(Session session, const Command *command) noexcept:
+    """Whether the publish has an id: the word behind the others."""
+    return session.publish_ids and command.argc > command_id_at(command.kind)
+
+
+cdef int id_refused(Session session, Command *command) except -1:
+    """DONE, or FATAL: the id of the publish is not one."""
+    cdef int at = command_id_at(command.kind)
+    if is_publish_id(command.args[at], command.arg_bytes[at]):
+        return DONE
+    return session.fail(b"E_INVALID %b publish id %b is not 1 to 64 printable ASCII characters"
+                        % (name_of(command.kind), quoted(arg(command, at))))
+
+
 cdef int begin_pub(Session session, Parser parser) except -1:
     if parser.command.argc < 2:
         return too_few(session, b"PUB", b"parameters")
     if not is_topic(&parser.command):
         return bad_topic(session, b"PUB", &parser.command)
+    if has_id(session, &parser.command) and id_refused(session, &parser.command) != DONE:
+        return FATAL
     parser.expect_body(session.limits.max_msg_size)
     return WANTS_BODY
 
@@ -263,23 +288,51 @@ cdef int do_pub(Session session, Command *command) except -1:
         if permitted != DONE:
             return permitted
     topic = session.topic if known else session.publish_topic(command.args[1], command.arg_bytes[1])
+    if has_id(session, command) and topic.ids is not None:
+        return publish_once(session, topic, command, 0)
     return published(session, topic.publish_bytes(command.body, <uint32_t> command.size, 0), 1, b"PUB")
 
 
-cdef int begin_mpub(Session session, Parser parser) except -1:
+cdef int publish_once(Session session, Topic topic, Command *command, uint32_t defer_ms) except -1:
+    """PUB or DPUB with an id, to a topic that remembers ids."""
+    cdef int result, at = command_id_at(command.kind)
+    cdef Once once
+    once_new(topic, &once, command.args[at], command.arg_bytes[at])
+    result = topic.publish_once(&once, command.body, <uint32_t> command.size, defer_ms)
+    if result != PUT_TAKEN:
+        return published(session, result, 1, name_of(command.kind))
+    # The body has its size in front, like a message of a batch: it waits as one that has nothing else.
+    begin_batch(session, topic, defer_ms)
+    session.batch.c_at = command.body - SIZE_BYTES
+    session.batch.left = 1
+    session.batch.once = once
+    return SLICE_OVER
+
+
+cdef void begin_batch(Session session, Topic topic, uint32_t defer_ms) noexcept:
+    session.batch_topic = topic
+    memset(&session.batch, 0, sizeof(Batch))
+    session.batch.result = PUT_MEMORY
+    session.batch.staged = &session.staged
+    session.batch.defer_ms = defer_ms
+
+
+cdef int begin_mpub(Session session, Parser parser, bytes name) except -1:
     cdef int permitted
     cdef bint known
     if parser.command.argc < 2:
-        return too_few(session, b"MPUB", b"parameters")
+        return too_few(session, name, b"parameters")
     if not is_topic(&parser.command):
         # nsqd writes the code twice.
-        return bad_topic(session, b"E_BAD_TOPIC MPUB", &parser.command)
+        return bad_topic(session, b"E_BAD_TOPIC " + name, &parser.command)
+    if has_id(session, &parser.command) and id_refused(session, &parser.command) != DONE:
+        return FATAL
     if session.broker.draining:
-        return draining(session, b"MPUB")
+        return draining(session, name)
     known = session.is_topic(parser.command.args[1], parser.command.arg_bytes[1])
     if session.guard is not None and (not known or session.guard.until_ns <= session.broker.clock.monotonic):
         # Before the body, as with nsqd.
-        permitted = permit(session, b"MPUB", arg(&parser.command, 1), b"")
+        permitted = permit(session, name, arg(&parser.command, 1), b"")
         if permitted != DONE:
             return permitted
     session.publish_topic(parser.command.args[1], parser.command.arg_bytes[1])
@@ -287,22 +340,34 @@ cdef int begin_mpub(Session session, Parser parser) except -1:
     return WANTS_BODY
 
 
+cdef int begin_dmpub(Session session, Parser parser) except -1:
+    cdef int refused
+    if parser.command.argc < 3:
+        return too_few(session, b"DMPUB", b"parameters")
+    if is_topic(&parser.command):
+        refused = delay_refused(session, &parser.command, b"DMPUB")
+        if refused != DONE:
+            return refused
+    return begin_mpub(session, parser, b"DMPUB")
+
+
 cdef int do_mpub(Session session, Command *command) except -1:
-    cdef int permitted
+    cdef int permitted, at = command_id_at(command.kind)
+    cdef Topic topic
     if session.broker.draining:
-        return draining(session, b"MPUB")
+        return draining(session, name_of(command.kind))
     if session.guard is not None:
-        permitted = permit_still(session, b"MPUB", command.args[1], command.arg_bytes[1])
+        permitted = permit_still(session, name_of(command.kind), command.args[1], command.arg_bytes[1])
         if permitted == DONE and session.guard.metered:
-            permitted = charge(session, b"MPUB", command.mpub.count, mpub_bytes(&command.mpub))
+            permitted = charge(session, name_of(command.kind), command.mpub.count, mpub_bytes(&command.mpub))
         if permitted != DONE:
             return permitted
-    session.batch_topic = session.publish_topic(command.args[1], command.arg_bytes[1])
+    topic = session.publish_topic(command.args[1], command.arg_bytes[1])
+    begin_batch(session, topic, delay_of(command) if command.kind == CMD_DMPUB else 0)
     session.batch.c_at = command.body + SIZE_BYTES     # behind the count
-    session.batch.gathered = NULL
     session.batch.left = command.mpub.count
-    session.batch.result = PUT_MEMORY
-    session.batch.staged = &session.staged
+    if has_id(session, command):
+        once_new(topic, &session.batch.once, command.args[at], command.arg_bytes[at])
     return publish_batch(session, command)
 
 
@@ -311,21 +376,20 @@ cdef int gathered(Session session, Command *command, LargeBody body) except -1:
     cdef Entry entry
     cdef int permitted
     if session.broker.draining:
-        return draining(session, b"PUB" if command.kind == CMD_PUB else b"MPUB")
+        return draining(session, name_of(command.kind))
     if session.guard is not None:
-        permitted = permit_still(session, b"PUB" if command.kind == CMD_PUB else b"MPUB", body.topic_name,
-                                 body.topic_bytes)
+        permitted = permit_still(session, name_of(command.kind), body.topic_name, body.topic_bytes)
         if permitted != DONE:
             return permitted
     topic = session.publish_topic(body.topic_name, body.topic_bytes)
-    if command.kind == CMD_PUB:
+    begin_batch(session, topic, <uint32_t> (as_ns(body.defer_ms) // NS_PER_MS))
+    if session.publish_ids and body.id_bytes:
+        once_new(topic, &session.batch.once, body.id, body.id_bytes)
+    if command.kind == CMD_PUB and not session.batch.once.asked:
         fifo_pop(&body.whole, &entry)
-        return published(session, topic.publish_gathered(entry.message), 1, b"PUB")
-    session.batch_topic = topic
+        return published(session, topic.publish_gathered(entry.message, 0), 1, b"PUB")
     session.batch.gathered = &body.whole
-    session.batch.left = command.mpub.count
-    session.batch.result = PUT_MEMORY
-    session.batch.staged = &session.staged
+    session.batch.left = command.mpub.count if command_is_batch(command.kind) else 1
     return publish_batch(session, command)
 
 
@@ -335,28 +399,47 @@ cdef int publish_batch(Session session, Command *command) except -1:
     if session.topic is not session.batch_topic:
         # Permissions were looked up again meanwhile, which forgets the topic.
         session.publish_topic(PyBytes_AS_STRING(session.batch_topic.name), PyBytes_GET_SIZE(session.batch_topic.name))
-    return published(session, session.batch.result, command.mpub.count, b"MPUB")
+    return published(session, session.batch.result, command.mpub.count if command_is_batch(command.kind) else 1,
+                     name_of(command.kind))
 
 
 cdef int begin_dpub(Session session, Parser parser) except -1:
     cdef Command *command = &parser.command
-    cdef int64_t delay_ms = 0
+    cdef int refused
     if command.argc < 3:
         return too_few(session, b"DPUB", b"parameters")
     if not is_topic(command):
         return bad_topic(session, b"DPUB", command)
-    if not parse_decimal(command.args[2], command.arg_bytes[2], &delay_ms):
-        return session.fail(b"E_INVALID DPUB could not parse timeout " + arg(command, 2))
-    if not 0 <= as_ns(delay_ms) <= session.limits.max_req_timeout_ns:
-        return session.fail(b"E_INVALID DPUB timeout %d out of range 0-%d"
-                            % (<object> delay_ms & 0xFFFFFFFFFFFFFFFF, session.limits.max_req_timeout_ns // NS_PER_MS))
+    refused = delay_refused(session, command, b"DPUB")
+    if refused != DONE:
+        return refused
+    if has_id(session, command) and id_refused(session, command) != DONE:
+        return FATAL
     parser.expect_body(session.limits.max_msg_size)
     return WANTS_BODY
 
 
+cdef int delay_refused(Session session, Command *command, bytes name) except -1:
+    """DONE, or FATAL: the word behind the topic is not a delay that clients may ask for."""
+    cdef int64_t delay_ms = 0
+    if not parse_decimal(command.args[2], command.arg_bytes[2], &delay_ms):
+        return session.fail(b"E_INVALID " + name + b" could not parse timeout " + arg(command, 2))
+    if not 0 <= as_ns(delay_ms) <= session.limits.max_req_timeout_ns:
+        return session.fail(b"E_INVALID %b timeout %d out of range 0-%d"
+                            % (name, <object> delay_ms & 0xFFFFFFFFFFFFFFFF,
+                               session.limits.max_req_timeout_ns // NS_PER_MS))
+    return DONE
+
+
+cdef uint32_t delay_of(Command *command) noexcept:
+    """In milliseconds."""
+    cdef int64_t delay_ms = 0
+    parse_decimal(command.args[2], command.arg_bytes[2], &delay_ms)
+    return <uint32_t> (as_ns(delay_ms) // NS_PER_MS)
+
+
 cdef int do_dpub(Session session, Command *command) except -1:
     cdef Topic topic
-    cdef int64_t delay_ms = 0
     cdef int permitted
     cdef bint known
     if session.broker.draining:
@@ -367,12 +450,20 @@ cdef int do_dpub(Session session, Command *command) except -1:
         if permitted != DONE:
             return permitted
     topic = session.topic if known else session.publish_topic(command.args[1], command.arg_bytes[1])
-    parse_decimal(command.args[2], command.arg_bytes[2], &delay_ms)
-    return published(session, topic.publish_bytes(command.body, <uint32_t> command.size,
-                                                  <uint32_t> (as_ns(delay_ms) // NS_PER_MS)), 1, b"DPUB")
+    if has_id(session, command) and topic.ids is not None:
+        return publish_once(session, topic, command, delay_of(command))
+    return published(session, topic.publish_bytes(command.body, <uint32_t> command.size, delay_of(command)), 1, b"DPUB")
 
 
 cdef int published(Session session, int result, int64_t count, bytes name) except -1:
+    if result > PUT_DISK:
+        return not_published(session, result, name)
+    session.topic_count += <uint32_t> count
+    return OK_ON_COMMIT if result == PUT_DISK else OK
+
+
+cdef int not_published(Session session, int result, bytes name) except -1:
+    """A publish that was refused, or that is not stored again."""
     if result == PUT_NO_MEMORY:
         session.topic.refused(ENOMEM)
         return no_memory(session, name)
@@ -382,5 +473,4 @@ cdef int published(Session session, int result, int64_t count, bytes name) excep
     if result == PUT_NO_SPACE:
         session.topic.refused(NO_SPACE)
         return session.fail(b"E_%b_FAILED %b failed %b" % (name, name, session.topic.refusal().encode()))
-    session.topic_count += <uint32_t> count
-    return OK_ON_COMMIT if result == PUT_DISK else OK
+    return OK_ON_RUNNING if result == PUT_RUNNING else OK

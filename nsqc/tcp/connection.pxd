@@ -40,7 +40,9 @@ cdef class Connection(Link):
     cdef void _settle_marks(self) noexcept
     cdef Py_ssize_t _continue_batch(self, const char *c_from) except -1
     cdef bint _batch_is_open(self) noexcept
-    cdef void _publish_rest(self) noexcept
+    cdef int _publish_rest(self) noexcept
+    cdef void _answer_rest(self) noexcept
+    cdef bint _batch_waits(self) noexcept
     cdef int _hold_slice(self) except -1
     cdef bint _may_gather(self) noexcept
     cdef bint _must_wait(self) except -1

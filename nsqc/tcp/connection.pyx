@@ -24,13 +24,14 @@ from nsqc.tcp.largebody cimport LargeBody
 from nsqc.tcp.link cimport Link
 from nsqc.tcp.marks cimport Mark, Marks
 from nsqc.tcp.outbox cimport Outbox
-from nsqc.tcp.outcome cimport DONE, ERROR, OK, OK_ON_COMMIT, REPLY, SLICE_OVER, UPGRADE, WAITS, WANTS_BODY
+from nsqc.tcp.outcome cimport (DONE, ERROR, OK, OK_ON_COMMIT, OK_ON_RUNNING, REPLY, SLICE_OVER, UPGRADE, WAITS,
+                               WANTS_BODY)
 from nsqc.tcp.refusals cimport cut_short, refusal_of, refuse, write_failed
 from nsqc.tcp.session cimport Session
 from nsqc.tcp.upgrade cimport Upgrade
 from nsqc.wire.const cimport FRAME_ERROR, FRAME_RESPONSE, MAGIC_BYTES
-from nsqc.wire.parser cimport (AT_LINE, CMD_DPUB, CMD_FIN, CMD_MPUB, CMD_PUB, PARSE_BODY, PARSE_LINE,
-                               PARSE_LINE_TOO_LONG, PARSE_MORE, Parser)
+from nsqc.wire.parser cimport (AT_LINE, CMD_FIN, CMD_PUB, PARSE_BODY, PARSE_LINE, PARSE_LINE_TOO_LONG, PARSE_MORE,
+                               Parser, command_publishes)
 
 import traceback
 
@@ -305,6 +306,10 @@ cdef class Connection(Link):
         if outcome == OK:
             self.outbox.reply(FRAME_RESPONSE, b"OK", 2)
             return True
+        if outcome == OK_ON_RUNNING:
+            self.marks.add_running(self.session.topic.commit, self.intake.parser.command.kind, self)
+            self.outbox.reply(FRAME_RESPONSE, b"OK", 2)
+            return True
         if outcome == REPLY or outcome == UPGRADE:
             self._say(FRAME_RESPONSE, self.session.reply)
             if outcome == REPLY:
@@ -327,7 +332,7 @@ cdef class Connection(Link):
     def _count_refusal(self):
         """Counts a publish that was refused before it came to its topic, which counts the others."""
         cdef int kind = self.intake.parser.command.kind
-        if kind == CMD_PUB or kind == CMD_MPUB or kind == CMD_DPUB:
+        if command_publishes(kind):
             reason = refusal_of(self.session.reply)
             if reason is not None:
                 self.hub.broker.refused(reason)
@@ -430,19 +435,21 @@ cdef class Connection(Link):
             self._hold_slice()      # what follows is run once both are over
         return 0 if gathered else self.intake.parser.used
 
-    cdef void _publish_rest(self) noexcept:
-        """A stop comes amid a multi-publish: none is left published in part."""
+    cdef int _publish_rest(self) noexcept:
+        """The end comes amid a multi-publish: none is left published in part. Its outcome; SLICE_OVER: it has not begun,
+        since another client is publishing its id."""
         cdef int outcome = SLICE_OVER
         if not self.gathered:
             self.session.batch.c_at = self.intake.inbuf.data + self.batch_at
-        try:
-            while outcome == SLICE_OVER:
-                outcome = continue_mpub(self.session, self.intake.parser)
-            self.batch_at = 0
-            self.gathered = False
-            self._act(outcome)
-        except BaseException as error:
-            self.fail(error)
+        while outcome == SLICE_OVER and not self._batch_waits():
+            outcome = continue_mpub(self.session, self.intake.parser)
+        self.batch_at = 0
+        self.gathered = False
+        return outcome
+
+    cdef bint _batch_waits(self) noexcept:
+        """Whether a multi-publish with an id has published nothing yet."""
+        return self.session.batch.once.asked and self.session.batch.once.claim == 0
 
     # ------------------------------------------------------------------ replies that depend on the disk
 
@@ -538,7 +545,7 @@ cdef class Connection(Link):
     def close(self):
         """Sends what was collected, once the commits it depends on have ended, then closes. Nothing more is read."""
         if not self.intake.closed and self._batch_is_open():
-            self._publish_rest()
+            self._answer_rest()
         if self.intake.closed and not self.ending:
             return
         if not self.intake.closed:
@@ -547,6 +554,14 @@ cdef class Connection(Link):
         self.ending = True
         if not self.marks.waits():
             self._finish()
+
+    cdef void _answer_rest(self) noexcept:
+        cdef int outcome = self._publish_rest()
+        try:
+            if outcome != SLICE_OVER:
+                self._act(outcome)
+        except BaseException as error:
+            self.fail(error)
 
     def _finish(self):
         self.ending = False
@@ -612,6 +627,8 @@ cdef class Connection(Link):
         self.intake.close()
         if self.host is None:
             return
+        if self._batch_is_open() and self.session.batch.once.claim:
+            self._publish_rest()    # a retry is told that it is stored, or publishes all of it
         self.hub.connection_limits.leave(self.host)
         self.host = None
         self.hub.connections.pop(self, None)

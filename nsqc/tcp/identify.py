@@ -29,7 +29,10 @@ KINDS = {"client_id": STRING, "hostname": STRING, "heartbeat_interval": INT64, "
          "deflate_level": INT64, "snappy": BOOL, "sample_rate": INT32, "user_agent": STRING, "msg_timeout": INT64}
 # Newer nsqds know these, too; 1.3.0 ignores them.
 TOPOLOGY_KINDS = {**KINDS, "topology_zone": STRING, "topology_region": STRING}
+# nsqc's own extensions: agreed where a client asks for them, so that the answer to others is nsqd's.
+OWN_KINDS = {"publish_ids": BOOL, "deferred_batches": BOOL}
 SAME_ZONE, SAME_REGION, ELSEWHERE = range(3)  # distances of consumers
+KNOWN, KNOWN_PLACES = {**KINDS, **OWN_KINDS}, {**TOPOLOGY_KINDS, **OWN_KINDS}
 
 
 class Wanted(msgspec.Struct, gc=False):
@@ -50,6 +53,8 @@ class Wanted(msgspec.Struct, gc=False):
     msg_timeout: int | None = None
     topology_zone: str | None = None
     topology_region: str | None = None
+    publish_ids: bool | None = None
+    deferred_batches: bool | None = None
 
 
 class Settings(msgspec.Struct, gc=False, frozen=True):
@@ -81,6 +86,8 @@ class Agreement(NamedTuple):
     settings: Settings
     reply: bytes
     layers: Layers | None  # None: the connection stays as it is
+    publish_ids: bool = False  # publishes may have an id
+    deferred_batches: bool = False  # DMPUB is known
 
 
 class Current(NamedTuple):
@@ -112,6 +119,9 @@ class Answer(msgspec.Struct, gc=False):
     output_buffer_timeout: int
     topology_region: str | UnsetType = UNSET
     topology_zone: str | UnsetType = UNSET
+    # nsqc's own, for clients that ask for them.
+    publish_ids: bool | UnsetType = UNSET
+    deferred_batches: bool | UnsetType = UNSET
 
 
 encoder = msgspec.json.Encoder()
@@ -121,7 +131,7 @@ def negotiate(body: bytes, options: Options, current: Current, log: Log, address
     """What an IDENTIFY body leads to; changes nothing. Raises ClientError."""
     try:
         # Any: each value has the kind that KINDS gives its key
-        fields: dict[str, Any] = decode_struct(body, TOPOLOGY_KINDS if options.topology else KINDS)
+        fields: dict[str, Any] = decode_struct(body, KNOWN_PLACES if options.topology else KNOWN)
         wanted = Wanted(**fields)
     except GoJSONError as error:
         log.error("[%s] - IDENTIFY failed to decode JSON body - %s", address, error)
@@ -131,8 +141,9 @@ def negotiate(body: bytes, options: Options, current: Current, log: Log, address
     if not wanted.feature_negotiation:
         return Agreement(settings, OK, None)
     layers = agree(wanted, options, current)
-    return Agreement(settings, encoder.encode(answer(options, settings, layers)),
-                     layers if layers.tls or layers.codec else None)
+    own = {name: True for name in OWN_KINDS if getattr(wanted, name)}
+    return Agreement(settings, encoder.encode(answer(options, settings, layers, own)),
+                     layers if layers.tls or layers.codec else None, **own)
 
 
 def agree(wanted: Wanted, options: Options, current: Current) -> Layers:
@@ -196,8 +207,8 @@ def pick(name: str, wanted: int | None, current: int, least: int, most: int, may
     return wanted
 
 
-def answer(options: Options, settings: Settings, layers: Layers) -> Answer:
-    """nsqd's reply, field by field."""
+def answer(options: Options, settings: Settings, layers: Layers, own: dict[str, bool]) -> Answer:
+    """nsqd's reply, field by field; own: those of nsqc."""
     return Answer(
         max_rdy_count=options.max_rdy_count,
         version=NSQD_VERSION,
@@ -213,6 +224,7 @@ def answer(options: Options, settings: Settings, layers: Layers) -> Answer:
         output_buffer_size=settings.output_buffer_size,
         output_buffer_timeout=settings.output_buffer_timeout_ms,
         **options.topology,
+        **own,
     )
 
 

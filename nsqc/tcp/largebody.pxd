@@ -15,7 +15,7 @@ from libc.stdint cimport int64_t, uint32_t
 from nsqc.store.fifo cimport Fifo
 from nsqc.store.message cimport Message
 from nsqc.store.slices cimport Slicer
-from nsqc.wire.parser cimport Parser
+from nsqc.wire.parser cimport Command, Parser
 
 cdef enum:
     LARGE_MESSAGE = 8192        # bytes of the body of PUB from which on it is gathered
@@ -34,6 +34,9 @@ cdef enum Came:
 cdef class LargeBody:
     cdef char[64] topic_name
     cdef Py_ssize_t topic_bytes
+    cdef char[64] id            # of the publish, if the client may give one
+    cdef Py_ssize_t id_bytes    # 0: it has none
+    cdef int64_t defer_ms       # of DMPUB
     cdef Fifo whole             # owned, with the references: the complete messages
     cdef Message *partial       # owned: the one that is arriving; NULL: its size is not known yet
     cdef int64_t have           # bytes of its body; negative: so many of its size field are missing
@@ -57,4 +60,5 @@ cdef class LargeBody:
     cdef Message *take_wrong(self) noexcept
     cdef Py_ssize_t body_bytes(self, Parser parser, Py_ssize_t kept) noexcept   # so far; kept: not gathered yet
     cdef void drop(self, Slicer slicer) noexcept    # all messages
+    cdef void _keep_words(self, const Command *command) noexcept
     cdef bint _expect(self, uint32_t size) noexcept     # a message of that size; False: no memory

@@ -6,10 +6,11 @@ from libc.string cimport memcpy
 
 from nsqc.store.fifo cimport fifo_push
 from nsqc.store.message cimport Message, message_new, message_unref
+from nsqc.store.publishids cimport MOST_ID_BYTES
 from nsqc.store.slices cimport Slicer, Trash
 from nsqc.wire.mpub cimport MPUB_WHOLE, mpub_next, mpub_passed
-from nsqc.wire.parser cimport (CMD_MPUB, CMD_PUB, AT_BODY, PARSE_BODY, PARSE_MORE, PARSE_NO_MEMORY, Parser,
-                               mpub_event)
+from nsqc.wire.parser cimport (CMD_DMPUB, CMD_PUB, AT_BODY, PARSE_BODY, PARSE_MORE, PARSE_NO_MEMORY, Command, Parser,
+                               command_id_at, command_is_batch, mpub_event, parse_decimal)
 
 cdef const char *NO_ID = b"0000000000000000"
 
@@ -29,12 +30,13 @@ cdef class LargeBody:
             return False
         if parser.command.kind == CMD_PUB:
             return parser.command.size >= LARGE_MESSAGE
-        return parser.command.kind == CMD_MPUB and (parser.command.size >= LARGE_BATCH or have >= LARGE_BATCH)
+        return command_is_batch(parser.command.kind) and (parser.command.size >= LARGE_BATCH or have >= LARGE_BATCH)
 
     cdef Py_ssize_t begin(self, Parser parser, const char *c_at) noexcept:
         self.last_size = 0
         self.topic_bytes = parser.command.arg_bytes[1]
         memcpy(self.topic_name, parser.command.args[1], <size_t> self.topic_bytes)
+        self._keep_words(&parser.command)
         if parser.command.kind == CMD_PUB:
             if not self._expect(<uint32_t> parser.command.size):
                 return -1
@@ -43,6 +45,16 @@ cdef class LargeBody:
         parser.command.mpub.index = 0
         parser.command.mpub.at = 4
         return parser.command.body + 4 - c_at
+
+    cdef void _keep_words(self, const Command *command) noexcept:
+        """Of the line, behind the topic."""
+        cdef int at = command_id_at(command.kind)
+        self.defer_ms = self.id_bytes = 0
+        if command.kind == CMD_DMPUB:
+            parse_decimal(command.args[2], command.arg_bytes[2], &self.defer_ms)
+        if command.argc > at and command.arg_bytes[at] <= MOST_ID_BYTES:
+            self.id_bytes = command.arg_bytes[at]
+            memcpy(self.id, command.args[at], <size_t> self.id_bytes)
 
     cdef bint _expect(self, uint32_t size) noexcept:
         self.partial = message_new(NO_ID, 0, NULL, size)

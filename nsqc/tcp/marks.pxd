@@ -25,6 +25,9 @@ cdef class Marks:
     # The next reply, to a command of this kind, holds only once what this commit is collecting has been written.
     # commit_ended() of waiter follows.
     cdef int add(self, Commit commit, int kind, CommitWaiter waiter) except -1
+    # The same for the commit under way; there is one.
+    cdef int add_running(self, Commit commit, int kind, CommitWaiter waiter) except -1
+    cdef bint _mark(self, Commit commit, int64_t serial, int kind) except -1
     cdef void commit_ended(self, Commit commit, int error) noexcept
     # Lets go of what has settled. Returns the first mark whose commit has failed: the output from there on is gone, and
     # so are all marks. None: no commit has failed.

@@ -25,33 +25,43 @@ cdef class Marks:
         return self
 
     cdef int add(self, Commit commit, int kind, CommitWaiter waiter) except -1:
+        if self._mark(commit, commit.serial, kind):
+            commit.wait(waiter)
+        return 0
+
+    cdef int add_running(self, Commit commit, int kind, CommitWaiter waiter) except -1:
+        if self._mark(commit, commit.serial - 1, kind):
+            commit.wait_running(waiter)
+        return 0
+
+    cdef bint _mark(self, Commit commit, int64_t serial, int kind) except -1:
+        """Whether this is a new mark: otherwise the last one is for the same commit."""
         cdef Mark mark
         if self.queue is None:
             self.queue = deque()
         if self.queue:
             mark = self.queue[len(self.queue) - 1]
-            if mark.commit is commit and mark.serial == commit.serial:
-                return 0
+            if mark.commit is commit and mark.serial == serial:
+                return False
         mark = Mark.__new__(Mark)
         mark.commit = commit
-        mark.serial = commit.serial
+        mark.serial = serial
         mark.at = self.outbox.end()
         mark.kind = kind
         if not self.queue:
             self.outbox.hold = mark.at
         self.queue.append(mark)
-        commit.wait(waiter)
-        return 0
+        return True
 
     cdef void commit_ended(self, Commit commit, int error) noexcept:
         cdef Mark mark
         if self.queue is None:
             return
         for mark in self.queue:
-            if mark.commit is commit and not mark.settled:
+            # Of those that wait for the next commit, none has its serial yet.
+            if mark.commit is commit and not mark.settled and mark.serial < commit.serial:
                 mark.settled = True
                 mark.error = error
-                break
 
     cdef Mark settle(self):
         cdef Mark mark

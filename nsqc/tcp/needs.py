@@ -7,6 +7,6 @@ PUBLISH, CONSUME, NOTHING = "publish", "consume", ""
 # Commands for messages in flight need a subscription, whose permission has been checked.
 COMMANDS = {
     "IDENTIFY": NOTHING, "AUTH": NOTHING, "NOP": NOTHING,
-    "PUB": PUBLISH, "MPUB": PUBLISH, "DPUB": PUBLISH,
+    "PUB": PUBLISH, "MPUB": PUBLISH, "DPUB": PUBLISH, "DMPUB": PUBLISH,
     "SUB": CONSUME, "RDY": NOTHING, "FIN": NOTHING, "REQ": NOTHING, "TOUCH": NOTHING, "CLS": NOTHING,
 }

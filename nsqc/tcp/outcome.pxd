@@ -4,6 +4,7 @@ cdef enum Outcome:
     DONE            # there is nothing to answer
     OK              # the reply is OK
     OK_ON_COMMIT    # the reply is OK once the commit that its topic is collecting has succeeded
+    OK_ON_RUNNING   # the same for the commit under way
     REPLY           # session.reply is the response
     UPGRADE         # the same, and behind it come TLS or compression, as session.upgrade says
     ERROR           # session.reply is the error; the connection stays open

@@ -6,6 +6,7 @@ from nsqc.wire.parser cimport Command, Parser
 
 cdef bytes arg(Command *command, int index)
 cdef bytes quoted(bytes name)
+cdef bytes name_of(int kind)        # of a command, by its CommandKind
 cdef int too_few(Session session, bytes command, bytes word) except -1
 cdef int wrong_state(Session session, bytes command) except -1
 cdef int bad_topic(Session session, bytes name, Command *command) except -1

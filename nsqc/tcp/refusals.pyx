@@ -7,9 +7,10 @@ from nsqc.tcp.largebody cimport SIZE_BYTES
 from nsqc.tcp.outcome cimport DONE, ERROR, FATAL
 from nsqc.tcp.session cimport Session
 from nsqc.wire.mpub cimport mpub_bytes
-from nsqc.wire.parser cimport (AT_BODY, AT_LINE, AT_SIZE, CMD_AUTH, CMD_CLS, CMD_DPUB, CMD_FIN, CMD_IDENTIFY, CMD_MPUB,
-                               CMD_PUB, CMD_RDY, CMD_REQ, CMD_SUB, CMD_TOUCH, PARSE_BAD_COUNT, PARSE_BAD_MESSAGE_SIZE,
-                               PARSE_BAD_SIZE, PARSE_MESSAGE_TOO_BIG, PARSE_NO_MEMORY, PARSE_TOO_BIG, Command, Parser)
+from nsqc.wire.parser cimport (AT_BODY, AT_LINE, AT_SIZE, CMD_AUTH, CMD_CLS, CMD_DMPUB, CMD_DPUB, CMD_FIN, CMD_IDENTIFY,
+                               CMD_MPUB, CMD_PUB, CMD_RDY, CMD_REQ, CMD_SUB, CMD_TOUCH, PARSE_BAD_COUNT,
+                               PARSE_BAD_MESSAGE_SIZE, PARSE_BAD_SIZE, PARSE_MESSAGE_TOO_BIG, PARSE_NO_MEMORY,
+                               PARSE_TOO_BIG, Command, Parser, command_is_batch, command_publishes)
 
 import os
 import traceback
@@ -17,7 +18,7 @@ import traceback
 from nsqc.broker.refusals import DRAINING, INVALID, QUOTA, UNAUTHORIZED, LimitReached, of_exception
 from nsqc.tcp.identify import quote
 
-NAMES = {CMD_PUB: b"PUB", CMD_MPUB: b"MPUB", CMD_DPUB: b"DPUB", CMD_IDENTIFY: b"IDENTIFY", CMD_AUTH: b"AUTH",
+NAMES = {CMD_PUB: b"PUB", CMD_MPUB: b"MPUB", CMD_DPUB: b"DPUB", CMD_DMPUB: b"DMPUB", CMD_IDENTIFY: b"IDENTIFY", CMD_AUTH: b"AUTH",
          CMD_SUB: b"SUB", CMD_FIN: b"FIN", CMD_REQ: b"REQ", CMD_TOUCH: b"TOUCH", CMD_RDY: b"RDY", CMD_CLS: b"CLS"}
 
 
@@ -46,11 +47,15 @@ cdef int bad_topic(Session session, bytes name, Command *command) except -1:
 
 # ---------------------------------------------------------------------- exceptions
 
+cdef bytes name_of(int kind):
+    return NAMES[kind]
+
+
 cdef int raised(Session session, Command *command, error) noexcept:
     """The answer to a command that has raised. Without one, the client would take the next answer for it."""
     cdef int kind = command.kind
     try:
-        if kind == CMD_PUB or kind == CMD_MPUB or kind == CMD_DPUB:
+        if command_publishes(kind):
             session.broker.refused(of_exception(error))
         session.fail(failure(NAMES.get(kind), kind == CMD_RDY or kind == CMD_CLS, error))
         if not isinstance(error, (OSError, MemoryError, LimitReached)):
@@ -121,14 +126,15 @@ cdef int refused(Session session, Parser parser, int event) except -1:
     if event == PARSE_NO_MEMORY:
         return no_memory(session, name)
     if event == PARSE_BAD_COUNT:
-        return session.fail(b"E_BAD_BODY MPUB invalid message count %d" % command.mpub.value)
+        return session.fail(b"E_BAD_BODY %b invalid message count %d" % (name, command.mpub.value))
     if event == PARSE_BAD_MESSAGE_SIZE:
-        return session.fail(b"E_BAD_MESSAGE MPUB invalid message(%d) body size %d"
-                            % (command.mpub.index, command.mpub.value))
+        return session.fail(b"E_BAD_MESSAGE %b invalid message(%d) body size %d"
+                            % (name, command.mpub.index, command.mpub.value))
     if event == PARSE_MESSAGE_TOO_BIG:
-        return session.fail(b"E_BAD_MESSAGE MPUB message too big %d > %d" % (command.mpub.value, parser.max_message))
-    return session.fail(b"E_BAD_BODY MPUB body too big %d > %d"
-                        % (mpub_bytes(&command.mpub) + command.mpub.value, parser.limit))
+        return session.fail(b"E_BAD_MESSAGE %b message too big %d > %d"
+                            % (name, command.mpub.value, parser.max_message))
+    return session.fail(b"E_BAD_BODY %b body too big %d > %d"
+                        % (name, mpub_bytes(&command.mpub) + command.mpub.value, parser.limit))
 
 
 cdef int cut_short(Session session, Parser parser, Py_ssize_t have) noexcept:
@@ -147,8 +153,8 @@ cdef int unfinished(Session session, Parser parser, Py_ssize_t have) except -1:
     code = b"E_BAD_MESSAGE " if command.kind == CMD_PUB or command.kind == CMD_DPUB else b"E_BAD_BODY "
     if command.kind == CMD_PUB or command.kind == CMD_DPUB:
         name += b" failed to read message body"
-    elif command.kind == CMD_MPUB and parser.state == AT_BODY:
-        return cut_short_mpub(session, command, have - parser.line_bytes - SIZE_BYTES)
+    elif command_is_batch(command.kind) and parser.state == AT_BODY:
+        return cut_short_mpub(session, command, name, have - parser.line_bytes - SIZE_BYTES)
     else:
         name += b" failed to read body"
     if parser.state == AT_SIZE:
@@ -156,9 +162,9 @@ cdef int unfinished(Session session, Parser parser, Py_ssize_t have) except -1:
     return session.fail(code + name)
 
 
-cdef int cut_short_mpub(Session session, Command *command, Py_ssize_t have) except -1:
+cdef int cut_short_mpub(Session session, Command *command, bytes name, Py_ssize_t have) except -1:
     if command.mpub.count == 0:
-        return session.fail(b"E_BAD_BODY MPUB failed to read message count")
+        return session.fail(b"E_BAD_BODY " + name + b" failed to read message count")
     if have < command.mpub.at + SIZE_BYTES:
-        return session.fail(b"E_BAD_MESSAGE MPUB failed to read message(%d) body size" % command.mpub.index)
-    return session.fail(b"E_BAD_MESSAGE MPUB failed to read message body")
+        return session.fail(b"E_BAD_MESSAGE %b failed to read message(%d) body size" % (name, command.mpub.index))
+    return session.fail(b"E_BAD_MESSAGE " + name + b" failed to read message body")

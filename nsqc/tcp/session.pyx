@@ -182,6 +182,8 @@ cdef class Session(Consumer):
         self.asked_sample_rate = settings.sample_rate
         self.touch_timeout_ns = settings.msg_timeout_ms * 1_000_000
         self.outbox.size = self.output_buffer_size
+        self.publish_ids = agreement.publish_ids
+        self.deferred_batches = agreement.deferred_batches
         if not self.identified:
             self.identified = True
             self.pace_ms = self.heartbeat_ms

@@ -15,3 +15,4 @@ cdef class Head:
     cdef readonly bytes origin      # None without one
     cdef readonly bytes fetch_site  # Sec-Fetch-Site; None without one
     cdef readonly bytes authorization   # None without one; a secret
+    cdef readonly bytes publish_id  # X-NSQ-Publish-Id; None without one

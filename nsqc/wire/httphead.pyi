@@ -18,6 +18,7 @@ class Head:
     origin: bytes | None
     fetch_site: bytes | None
     authorization: bytes | None
+    publish_id: bytes | None
     def is_plain_post(self) -> bool: ...
 
 def head_end(data: bytes | bytearray, start: int) -> int: ...

@@ -37,7 +37,7 @@ cdef class Head:
     def is_plain_post(self) -> bool:
         """Whether it is a program's POST with a body of known length, on a connection that stays open, in HTTP/1.1."""
         return (self.length > 0 and self.keep_alive and self.minor > 0 and not self.expects and self.method == b"POST"
-                and self.origin is None and self.fetch_site is None)
+                and self.origin is None and self.fetch_site is None and self.publish_id is None)
 
 
 cdef struct Fields:
@@ -224,6 +224,8 @@ cdef int read_field(Head head, Fields *fields, const unsigned char *c_name, Py_s
     elif is_name(c_name, name, b"authorization", 13):
         if head.authorization is None:      # the first one counts, as in Go
             head.authorization = text(c_value, size)
+    elif is_name(c_name, name, b"x-nsq-publish-id", 16):
+        head.publish_id = text(c_value, size)
     return 0
 
 

@@ -4,7 +4,7 @@
 # States of a command:
 #   LINE     waiting for the line feed
 #   SIZE     line known, body expected: waiting for the four bytes of its size
-#   BODY     size accepted: waiting for the body (of MPUB: checked message by message as it arrives)
+#   BODY     size accepted: waiting for the body (of a batch: checked message by message as it arrives)
 
 from libc.stdint cimport int32_t, int64_t
 from nsqc.wire.mpub cimport MpubCheck
@@ -17,6 +17,7 @@ cdef enum CommandKind:
     CMD_TOUCH
     CMD_PUB
     CMD_MPUB
+    CMD_DMPUB               # of nsqc, where it is negotiated
     CMD_DPUB
     CMD_SUB
     CMD_CLS
@@ -31,7 +32,7 @@ cdef enum ParseEvent:
     PARSE_LINE_TOO_LONG
     PARSE_BAD_SIZE          # command.size is 0 or below
     PARSE_TOO_BIG           # command.size is above the limit
-    PARSE_BAD_COUNT         # MPUB, from here on; see MpubState
+    PARSE_BAD_COUNT         # a batch, from here on; see MpubState
     PARSE_BAD_MESSAGE_SIZE
     PARSE_MESSAGE_TOO_BIG
     PARSE_OVERRUN
@@ -52,7 +53,7 @@ cdef struct Command:
     int32_t arg_bytes[4]
     int32_t size            # of the body, as declared
     const char *body        # with PARSE_BODY: size bytes
-    MpubCheck mpub          # of an MPUB: the count, and where an error is
+    MpubCheck mpub          # of a batch: the count, and where an error is
 
 
 cdef class Parser:
@@ -81,6 +82,13 @@ cdef class Parser:
 
 
 cdef bint command_has_body(int kind) noexcept nogil
+cdef inline bint command_is_batch(int kind) noexcept nogil:
+    return kind == CMD_MPUB or kind == CMD_DMPUB
+# Which word of a publishing command is its id, if the client may give one.
+cdef inline int command_id_at(int kind) noexcept nogil:
+    return 2 if kind == CMD_PUB or kind == CMD_MPUB else 3
+cdef inline bint command_publishes(int kind) noexcept nogil:
+    return CMD_PUB <= kind <= CMD_DPUB
 cdef int mpub_event(int state) noexcept nogil       # the ParseEvent for an MpubState
 
 # A decimal number without sign, as the protocol has them; False: it is not one. Like nsqd's, it wraps around beyond 64

@@ -11,7 +11,7 @@ from nsqc.wire.mpub cimport (MPUB_BAD_COUNT, MPUB_BAD_SIZE, MPUB_MORE, MPUB_TOO_
 
 
 cdef bint command_has_body(int kind) noexcept nogil:
-    return (kind == CMD_PUB or kind == CMD_MPUB or kind == CMD_DPUB
+    return (kind == CMD_PUB or command_is_batch(kind) or kind == CMD_DPUB
             or kind == CMD_IDENTIFY or kind == CMD_AUTH)
 
 
@@ -39,8 +39,11 @@ cdef int command_kind(const char *c_name, Py_ssize_t length) noexcept nogil:
             return CMD_DPUB
         if memcmp(c_name, b"AUTH", 4) == 0:
             return CMD_AUTH
-    elif length == 5 and memcmp(c_name, b"TOUCH", 5) == 0:
-        return CMD_TOUCH
+    elif length == 5:
+        if memcmp(c_name, b"TOUCH", 5) == 0:
+            return CMD_TOUCH
+        if memcmp(c_name, b"DMPUB", 5) == 0:
+            return CMD_DMPUB
     elif length == 8 and memcmp(c_name, b"IDENTIFY", 8) == 0:
         return CMD_IDENTIFY
     return CMD_UNKNOWN
@@ -135,7 +138,7 @@ cdef class Parser:
                 return PARSE_TOO_BIG
             self.state = AT_BODY
             memset(&command.mpub, 0, sizeof(command.mpub))
-        if command.kind == CMD_MPUB:
+        if command_is_batch(command.kind):
             state = mpub_check(&command.mpub, command.body, have, self.max_message, self.limit)
             if state != MPUB_WHOLE:
                 return mpub_event(state)

@@ -22,7 +22,7 @@ def bench(size: Size) -> list[Row]:
         inflow.feed(frames)
         return inflow.columns()
 
-    command, _ = encode.mpub(b"t", bodies, 0, count, 1 << 30)
+    command, _ = encode.batch(b"MPUB t\n", bodies, 0, count, 1 << 30)
     fins = encode.finish(ids)
     ready = columns()
     return [
@@ -32,7 +32,7 @@ def bench(size: Size) -> list[Row]:
                        Part("copy of the frames", lambda: lambda: bytearray(frames), count), size),
         timing.compare(Part("bodies checked", lambda: lambda: encode.all_checked(bodies, 1 << 20), count),
                        Part("copy of the MPUB", lambda: lambda: bytearray(command), count), size),
-        timing.compare(Part("MPUB from bytes", lambda: lambda: encode.mpub(b"t", bodies, 0, count, 1 << 30), count),
+        timing.compare(Part("MPUB from bytes", lambda: lambda: encode.batch(b"MPUB t\n", bodies, 0, count, 1 << 30), count),
                        Part("copy of the MPUB", lambda: lambda: bytearray(command), count), size),
         timing.compare(Part("FIN from ids", lambda: lambda: encode.finish(ids), count),
                        Part("copy of the FINs", lambda: lambda: bytearray(fins), count), size),

@@ -29,7 +29,7 @@ cdef class Collector:
         assert frames_add(&self.frames, self.guids, wall_ns, body, <unsigned> len(body), <unsigned> defer_ms) == 0
 
     def add_batch(self, bytes payload not None, int64_t records, int64_t wall_ns):
-        assert frames_add_batch(&self.frames, self.guids, wall_ns, payload, len(payload), records) == 0
+        assert frames_add_batch(&self.frames, self.guids, wall_ns, payload, len(payload), records, 0) == 0
 
     def sealed(self, uint64_t salt, int64_t position, int64_t first, int64_t synced):
         """The bytes to write, and the offset after them; starts anew."""

@@ -36,7 +36,7 @@ class Producer:
                  backoff: float = 0.1, timeout: float = 10.0, spread: bool = False, poll_interval: float = 60.0,
                  **options: Unpack[ConnectionOptions]):
         self._connections: dict[str, Connection] = {}   # by slot: the nsqd, or "" if there is one connection
-        self._options = Options("Producer", OWN, timeout, options)
+        self._options = Options("Producer", OWN, timeout, options, publishes=True)
         self._failover = Failover(nsqd, nsqlookupd, retries, Backoff(backoff), spread=spread,
                                   poll_interval=poll_interval)
         self._dialing: dict[str, asyncio.Task[Connection]] = {}
@@ -47,26 +47,27 @@ class Producer:
 
     # ------------------------------------------------------------------ publishing
 
-    async def publish(self, topic: str, body: Body) -> None:
-        """Returns when nsqd has it. Raises BadName, BadMessage, Refused, LookupFailed, PublishFailed, Closed."""
-        await self._attempt(Single(self._options, topic, body))
+    async def publish(self, topic: str, body: Body, *, id: str | None = None) -> None:
+        """Returns when nsqd has it. id: as of nsqc.client.Producer. Raises BadName, BadMessage, Refused, LookupFailed, PublishFailed, Closed."""
+        await self._attempt(Single(self._options, topic, body, id))
 
     async def publish_many(self, topic: str, bodies: Iterable[Body], *, batch_bytes: int = BATCH_BYTES,
-                           batch_rows: int = BATCH_ROWS, window: int = WINDOW) -> None:
+                           batch_rows: int = BATCH_ROWS, window: int = WINDOW, id: str | None = None) -> None:
         """MPUBs of up to batch_bytes and batch_rows, window of them unanswered at a time. bodies: any iterable,
         consumed before anything is sent. If a connection breaks halfway, what was not acknowledged is sent again.
         Raises as publish, and what the iterable raises."""
-        many = Many(self._options, topic, bodies, batch_bytes, batch_rows, window)
+        many = Many(self._options, topic, bodies, batch_bytes, batch_rows, window, id)
         if many:
             await self._attempt(many)
 
-    async def publish_deferred(self, topic: str, body: Body, delay_ms: int) -> None:
+    async def publish_deferred(self, topic: str, body: Body, delay_ms: int, *, id: str | None = None) -> None:
         """Delivered after delay_ms milliseconds. Raises as publish."""
-        await self._attempt(Deferred(self._options, topic, (body,), delay_ms))
+        await self._attempt(Deferred(self._options, topic, (body,), delay_ms, id))
 
-    async def publish_deferred_many(self, topic: str, bodies: Iterable[Body], delay_ms: int) -> None:
+    async def publish_deferred_many(self, topic: str, bodies: Iterable[Body], delay_ms: int, *,
+                                    id: str | None = None) -> None:
         """Raises as publish_many."""
-        deferred = Deferred(self._options, topic, bodies, delay_ms)
+        deferred = Deferred(self._options, topic, bodies, delay_ms, id)
         if deferred:
             await self._attempt(deferred)
 
@@ -189,7 +190,7 @@ class Producer:
         """progressed: called after each answer."""
         due: deque[tuple[asyncio.Future[bytes], int]] = deque()
         try:
-            for command in publication.commands():
+            for command in publication.commands(connection.offered):
                 if connection.paused:
                     await connection.room()
                 publication.submitting(command.end)

@@ -9,6 +9,8 @@ from nsqc.commands.pages.facts import config_key, takes, value_range
 from nsqc.options.channel_keys import CHANNEL_FLAGS, DEFAULT
 from nsqc.options.declared import FLAGS, NO_KEY, RULE_KEYS, SERVE, Declaration, Options, OptionSet
 from nsqc.options.flags import marks, plain
+from nsqc.options.topic_keys import DEFAULTS as TOPIC_DEFAULTS
+from nsqc.options.topic_keys import TOPIC_FLAGS
 
 WIDTH = 110
 HEAD = """\
@@ -56,6 +58,10 @@ def tables() -> str:
     for key, name in RULE_KEYS.items():
         value = json.dumps(plain(FLAGS[name].kind, Options().value(name)))
         lines.append(f"# {key} = {value}")
+    for key, declared in TOPIC_FLAGS.items():
+        value = json.dumps(plain(declared.kind, TOPIC_DEFAULTS[key]))
+        lines += textwrap.wrap(f"{key} = {value}  # {declared.help}", WIDTH, initial_indent="# ",
+                               subsequent_indent="# #     ")
     return "\n".join(lines) + "\n"
 
 

@@ -59,7 +59,7 @@ class PacedWriter(BatchWriter):
         """Runs on an executor."""
         context = TaskContext.get()
         assert context is not None, "called outside of a task"
-        publisher = sink.Publisher(self.options, context.partitionId())
+        publisher = sink.Publisher(self.options, context.partitionId(), f"{self.token}/{context.partitionId()}")
         with ExitStack() as stack:
             stack.callback(publisher.close)
             if self.report_to:

@@ -6,6 +6,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from nsqc.store.disk.pool cimport Job
 from nsqc.store.log.buffer cimport Buffer
+from nsqc.store.log.idjournal cimport IdWrite
 from nsqc.store.log.manifest cimport Manifest
 from nsqc.store.log.segmenthead cimport SegmentHead
 
@@ -24,6 +25,7 @@ cdef struct AppendJob:
     Job job
     const char *c_folder        # of the log; borrowed
     Buffer out                  # frames that are not sealed; owned
+    IdWrite ids                 # of the publishes; owned
     int64_t offset              # of the first record
     int64_t records
     Piece last                  # the segment that is appended to; sequence 0: there is none yet

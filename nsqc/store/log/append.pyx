@@ -13,6 +13,7 @@ from nsqc.store.disk.names cimport PATH_BYTES
 from nsqc.store.disk.syscalls cimport io_open, io_read, io_sync_data, io_sync_path, io_truncate, io_write
 from nsqc.store.log.buffer cimport buffer_free
 from nsqc.store.log.frame cimport MORE, Frame, frame_load, frames_latest, frames_seal
+from nsqc.store.log.idjournal cimport ids_free, ids_write
 from nsqc.store.log.manifest cimport manifest_write
 from nsqc.store.log.newfile cimport newfile_open, newfile_place
 from nsqc.store.log.openfiles cimport waits_open
@@ -46,6 +47,10 @@ cdef void run_append(Job *c_job) noexcept nogil:
     if job.error == 0:
         job.error = sync_behind(job)
         job.behind_failed = job.error != 0
+    if job.error == 0 and job.ids.out.length:
+        # First: what is found of them after a kill counts only up to the end of the records.
+        job.made_names = job.ids.position == 0
+        job.error = ids_write(&job.ids, job.syncs)
     piece = add_piece(job, &job.last)
     while job.error == 0 and at < job.out.length:
         length = 0 if fresh else span(job, at, piece.position, &records)
@@ -242,6 +247,7 @@ cdef void append_close(AppendJob *job) noexcept nogil:
 
 
 cdef void append_free(AppendJob *job) noexcept nogil:
+    ids_free(&job.ids)
     buffer_free(&job.out)
     free(job.pieces)
     free(job.behind)

@@ -46,6 +46,7 @@ cdef struct Found:
     int64_t synced              # of the newest: as its frames say
     Buffer delays               # owned: see scan.pxd
     FoundFiles cursors          # owned
+    bint has_ids                # files of idjournal.pxd
     JournalState state          # owned: of the channels
 
 # power_failed: since the last run. The offsets that are reserved go into the manifest then; see `resume`.

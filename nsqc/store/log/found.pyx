@@ -130,6 +130,8 @@ cdef bint list_names(Found *found, const char *c_folder) noexcept nogil:
                 error = add_segment(found, first)
             elif strcmp(c_end, b".dat") == 0 or strcmp(c_end, b".idx") == 0:
                 found.reason = FOUND_OLD_FORMAT
+        elif strncmp(entry.d_name, b"ids.", 4) == 0:
+            found.has_ids = True
         elif strncmp(entry.d_name, b"cursors.", 8) == 0:
             number = journal_number(entry.d_name)
             c_end = strrchr(entry.d_name, c".")

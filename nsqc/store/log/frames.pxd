@@ -22,8 +22,8 @@ cdef int frames_add(Frames *frames, GuidFactory guids, int64_t wall_ns, const ch
 # Adds a dead letter with its origin, a JSON object of up to MOST_ORIGIN bytes; -1: no memory.
 cdef int frames_add_dead(Frames *frames, GuidFactory guids, int64_t wall_ns, const char *c_body, uint32_t size,
                          const char *c_origin, uint32_t origin_size) noexcept
-# Adds a batch: the payload of an MPUB, checked; all of it, or with -1 (no memory) nothing.
+# Adds a batch: the payload of an MPUB, checked; all of it, or with -1 (no memory) nothing. defer_ms: of each message.
 cdef int frames_add_batch(Frames *frames, GuidFactory guids, int64_t wall_ns, const char *c_payload, int64_t length,
-                          int64_t records) noexcept
+                          int64_t records, uint32_t defer_ms) noexcept
 cdef void frames_close(Frames *frames, GuidFactory guids) noexcept      # before they are written
 cdef void frames_free(Frames *frames) noexcept nogil

@@ -45,7 +45,6 @@ cdef int add_records(Frames *frames, GuidFactory guids, int64_t wall_ns, int64_t
 cdef int frames_add(Frames *frames, GuidFactory guids, int64_t wall_ns, const char *c_body, uint32_t size,
                     uint32_t defer_ms) noexcept:
     cdef char *c_to = NULL
-    cdef char *c_delay
     if defer_ms and buffer_room(&frames.delays, DELAY_BYTES) < 0:
         return -1
     if add_records(frames, guids, wall_ns, RECORD_SIZE + <int64_t> size, 0, &c_to) < 0:
@@ -53,11 +52,7 @@ cdef int frames_add(Frames *frames, GuidFactory guids, int64_t wall_ns, const ch
     store_i32(c_to, <int> size)
     memcpy(c_to + RECORD_SIZE, c_body, size)
     if defer_ms:
-        c_delay = frames.delays.c_data + frames.delays.length
-        store_i32(c_delay, <int> frames.open.records)
-        store_i64(c_delay + 4, wall_ns + <int64_t> defer_ms * NS_PER_MS)
-        store_i32(c_delay + 12, <int> defer_ms)
-        frames.delays.length += DELAY_BYTES
+        delay(frames, wall_ns, 1, defer_ms)
     frames.open.records += 1
     frames.records += 1
     return 0
@@ -82,10 +77,24 @@ cdef int frames_add_dead(Frames *frames, GuidFactory guids, int64_t wall_ns, con
     return 0
 
 
+cdef void delay(Frames *frames, int64_t wall_ns, int64_t count, uint32_t defer_ms) noexcept:
+    """Delays the next records of the open frame. There is room."""
+    cdef char *c_delay = frames.delays.c_data + frames.delays.length
+    cdef int64_t index
+    for index in range(count):
+        store_i32(c_delay, <int> (frames.open.records + index))
+        store_i64(c_delay + 4, wall_ns + <int64_t> defer_ms * NS_PER_MS)
+        store_i32(c_delay + 12, <int> defer_ms)
+        c_delay += DELAY_BYTES
+    frames.delays.length += count * DELAY_BYTES
+
+
 cdef int frames_add_batch(Frames *frames, GuidFactory guids, int64_t wall_ns, const char *c_payload, int64_t length,
-                          int64_t records) noexcept:
+                          int64_t records, uint32_t defer_ms) noexcept:
     cdef char *c_to = NULL
     cdef int64_t part = length, count = records, left = length
+    if defer_ms and buffer_room(&frames.delays, records * DELAY_BYTES) < 0:
+        return -1
     # Heads and padding for the most frames that it can fill: two that follow each other hold more than one full one.
     if buffer_room(&frames.out, frames.delays.length + frames.origins.length + length
                    + (2 + 2 * length // FRAME_FULL) * (FRAME_HEAD + FRAME_ALIGN)) < 0:
@@ -99,6 +108,8 @@ cdef int frames_add_batch(Frames *frames, GuidFactory guids, int64_t wall_ns, co
             part, count = left, records
         add_records(frames, guids, wall_ns, part, 0, &c_to)
         memcpy(c_to, c_payload, <size_t> part)
+        if defer_ms:
+            delay(frames, wall_ns, count, defer_ms)
         frames.open.records += <uint32_t> count
         frames.records += count
         c_payload += part

@@ -11,6 +11,7 @@ from nsqc.store.log.append cimport AppendJob
 from nsqc.store.log.buffer cimport Buffer
 from nsqc.store.log.delays cimport Delays
 from nsqc.store.log.frames cimport Frames
+from nsqc.store.log.idjournal cimport IdJournal
 from nsqc.store.log.index cimport Index
 from nsqc.store.log.manifest cimport Manifest
 from nsqc.store.log.reader cimport OpenFile
@@ -41,6 +42,7 @@ cdef class LogState(CommitLog):
     # Appending.
     cdef Frames frames                  # being filled; owned
     cdef Buffer spare                   # memory for the next ones
+    cdef IdJournal ids                  # of publishes; None: none was remembered since the start
     cdef AppendJob *writing             # under way; NULL: none
     cdef readonly int write_error       # errno of the last write; 0: it succeeded
     cdef readonly int64_t next          # offset behind the last record that can be read

@@ -11,7 +11,7 @@ from nsqc.wire.names import is_ephemeral, is_valid_name
 FOLDER = re.compile(r"([^~]+)\.log(?:~([1-9][0-9]{0,17}))?")
 GONE = ".gone"  # ends the name of a folder that is being removed
 SEGMENT = re.compile(r"([0-9]{20})\.log")
-OTHER = re.compile(r"manifest|cursors\.[0-9]{6,13}")
+OTHER = re.compile(r"manifest|(?:cursors|ids)\.[0-9]{6,13}")
 TEMPORARY = re.compile(r"(next|manifest|cursors)\.tmp")
 # An empty file in the data path: a topic has left its log, and the numbering of its next one continues here.
 LEFT = re.compile(r"([^~]+)\.log\.next\.([0-9]{20})")

@@ -83,6 +83,11 @@ cdef class Opened:
         return self.found.has_manifest
 
     @property
+    def has_ids(self) -> bool:
+        """Whether there are ids of publishes: see idjournal.pxd."""
+        return self.found.has_ids
+
+    @property
     def clean(self) -> bool:
         """Whether nothing was written since a stop or a start."""
         return self.found.clean

@@ -11,11 +11,13 @@ from nsqc.store.log.read cimport ReadFrames
 
 cdef class TopicLog(LogState):
     # Adds a message, or the payload of a checked MPUB, to what is written next; -1: no memory, and nothing is added.
+    # defer_ms: of each message.
     cdef int append(self, int64_t wall_ns, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept
     # Adds a dead letter; its origin is a JSON object of up to MOST_ORIGIN bytes.
     cdef int append_dead(self, int64_t wall_ns, const char *c_body, uint32_t size, const char *c_origin,
                          uint32_t origin_size) noexcept
-    cdef int append_batch(self, int64_t wall_ns, const char *c_payload, int64_t length, int64_t records) noexcept
+    cdef int append_batch(self, int64_t wall_ns, const char *c_payload, int64_t length, int64_t records,
+                          uint32_t defer_ms) noexcept
     cdef int64_t delay_of(self, int64_t offset) noexcept       # due time of a deferred message; 0: it is not deferred
     cdef int64_t delayed_from(self, int64_t offset) noexcept   # deferred messages at or behind an offset
     cdef int64_t first_offset(self) noexcept

@@ -9,10 +9,11 @@ import os
 from nsqc.store.backlog cimport CommitSchedule
 from nsqc.store.clock cimport Clock
 from nsqc.store.disk.pool cimport IoPool, Job
-from nsqc.store.guid cimport GuidFactory
+from nsqc.store.guid cimport GuidFactory, guid_after, guid_write
 from nsqc.store.log.append cimport AppendJob
 from nsqc.store.log.buffer cimport Buffer, buffer_free
 from nsqc.store.log.delays cimport delays_drop_due, delays_from, delays_of
+from nsqc.store.log.frame cimport Frame, frame_load
 from nsqc.store.log.frames cimport frames_add, frames_add_batch, frames_add_dead, frames_free
 from nsqc.store.log.index cimport index_find
 from nsqc.store.log.logstate cimport file_path, next_appended, wake_readers
@@ -76,11 +77,12 @@ cdef class TopicLog(LogState):
         self._collected(before)
         return 0
 
-    cdef int append_batch(self, int64_t wall_ns, const char *c_payload, int64_t length, int64_t records) noexcept:
+    cdef int append_batch(self, int64_t wall_ns, const char *c_payload, int64_t length, int64_t records,
+                          uint32_t defer_ms) noexcept:
         cdef int64_t before
         self._use_spare()
         before = self.frames.out.length
-        if frames_add_batch(&self.frames, self.guids, wall_ns, c_payload, length, records) < 0:
+        if frames_add_batch(&self.frames, self.guids, wall_ns, c_payload, length, records, defer_ms) < 0:
             return -1
         self._collected(before)
         return 0
@@ -100,6 +102,20 @@ cdef class TopicLog(LogState):
 
     cdef int64_t unwritten_records(self) noexcept:
         return self.frames.records
+
+    def id_written(self, int64_t index):
+        """The id of a message by its index in what was written last; None: memory has forgotten it."""
+        cdef Frame frame
+        cdef char c_id[16]
+        cdef int64_t at = 0
+        while at < self.tail.length:
+            frame_load(self.tail.c_data + at, &frame)
+            if index < frame.records:
+                guid_write(guid_after(frame.id, index), c_id)
+                return c_id[:16]
+            index -= frame.records
+            at += frame.length
+        return None
 
     cdef bint shares_syncs(self) noexcept:
         return self.syncs
@@ -301,6 +317,8 @@ cdef class TopicLog(LogState):
             close_written(self)
         file_close(&self.reading)
         self.recorder.close_file()
+        if self.ids is not None:
+            self.ids.close_file()
         if self.frames.out.length == 0:
             frames_free(&self.frames)
         buffer_free(&self.spare)
@@ -328,6 +346,8 @@ cdef class TopicLog(LogState):
         if not self.ends and segments_last(&self.segments) is not NULL:
             self._keep_end()
         close_written(self)
+        if self.ids is not None:
+            self.ids.close_file()
         file_close(&self.reading)
         wake_readers(self)
         self.syncer.finish(self)

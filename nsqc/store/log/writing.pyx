@@ -44,7 +44,7 @@ cdef AppendJob *new_job(LogState log) noexcept:
     cdef Segment *last
     if job is NULL:
         return NULL
-    job.fd = -1
+    job.fd = job.ids.fd = -1
     job.syncs = log.syncs
     if (unsynced_take(&log.unsynced_files, &log.segments, job, log.ends) < 0
             or segments_reserve(&log.segments, most_pieces(log.frames.out.length, log.max_file)) < 0):
@@ -71,9 +71,12 @@ cdef AppendJob *new_job(LogState log) noexcept:
     job.last.head.before_records += log.lost
     job.opens = job.fd < 0
     job.job.bytes = job.out.length
+    if log.ids is not None and log.ids.is_due():
+        log.ids.take(&job.ids, log.manifest.log_id, job.offset, log.clock.wall)
     # Publishers wait for it: handing it to a thread and back would take longer than the write.
     job.job.is_short = (
         job.out.length <= SHORT_BYTES and not job.fresh and not job.syncs
+        and (job.ids.out.length == 0 or job.ids.position > 0)
         and last.position - FRAMES_AT + job.out.length <= job.max_file
         and (log.clock.monotonic - log.wrote_ns < QUIET_NS or job.fd >= 0 and io_write_ready(job.fd, last.position)))
     return job
@@ -116,6 +119,8 @@ cdef void refuse(LogState log, int error) noexcept:
     """What waits to be written is not: whoever has published it is told so."""
     cdef int64_t records = log.frames.records, body_bytes = bodies_of(&log.frames.out)
     frames_free(&log.frames)
+    if log.ids is not None:
+        log.ids.drop()
     log.write_error = error
     if log.owner is not None:
         log.owner.on_write_failed(error, records, body_bytes)
@@ -139,6 +144,8 @@ cdef void finish_write(LogState log, AppendJob *job) noexcept:
     log.write_error = error
     if job.waits:
         taken_back(1)
+    if log.ids is not None:
+        log.ids.ended_with(&job.ids, error)
     if error == 0:
         try:
             enter(log, job)

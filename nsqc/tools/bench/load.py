@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from nsqc.client.connection import Connection
-from nsqc.client.encode import mpub, pub
+from nsqc.client.encode import batch, pub
 from nsqc.client.options import ConnectionOptions, Options
 from nsqc.tools.errors import NoNode
 from nsqc.tools.probing import connect
@@ -104,7 +104,9 @@ def publish(load: Load) -> Result:
     """Publishes for a while; the time of a command is from sending it to its OK. Raises ClientError, NoNode."""
     body = bytes(load.size)
     topic = load.topic.encode()
-    command = pub(topic, body) if load.batch == 1 else mpub(topic, (body,) * load.batch, 0, load.batch, 1 << 30)[0]
+    command = pub(topic, body)
+    if load.batch > 1:
+        command = batch(b"MPUB %b\n" % topic, (body,) * load.batch, 0, load.batch, 1 << 30)[0]
     times: list[float] = []
     with load.connected(load.connections) as connections:
         sent: dict[int, deque[float]] = {connection.fileno(): deque() for connection in connections}

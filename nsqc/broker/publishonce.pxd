@@ -1,0 +1,24 @@
+# Publishes with an id, to a topic that remembers ids: stored once, whoever repeats them. See nsqc/store/publishids.pxd.
+
+from libc.stdint cimport int64_t
+
+from nsqc.broker.topicstate cimport Once, TopicState
+from nsqc.store.backlog cimport PUT_DISK
+
+cdef enum:
+    GO = -1             # of once_begins(): publish, then once_ended()
+
+# Whether the topic remembers ids; if so, this is the id of a publish.
+cdef bint once_new(TopicState topic, Once *once, const char *c_id, Py_ssize_t length) noexcept
+# Claims the id: GO, or the PutResult of the publish. With PUT_TAKEN, ask again later.
+cdef int once_begins(TopicState topic, Once *once) noexcept
+# Some of its messages are published, with this PutResult.
+cdef inline void once_wrote(Once *once, int result) noexcept:
+    once.wrote |= result == PUT_DISK
+# All are, or the last one was refused.
+cdef void once_ended(TopicState topic, Once *once, int result) noexcept
+# Its messages are not published: something has failed.
+cdef void once_dropped(TopicState topic, Once *once) noexcept
+# The rule of the topic: how long ids are remembered, and how many; 0: they are not. opened: nsqc.store.log.recovery.Opened
+# of its log, if that was opened just now.
+cdef int follow_dedupe(TopicState topic, int64_t window_ns, int64_t limit, object opened) except -1

@@ -1,0 +1,156 @@
+"""POST /message/cancel: takes back a deferred message, by its id."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Awaitable
+from functools import partial
+from typing import NamedTuple
+
+import msgspec
+
+from nsqc.broker.cancel import Search, is_on_disk, take_logged
+from nsqc.broker.channel import Channel
+from nsqc.broker.topic import Topic
+from nsqc.httpd.app import App
+from nsqc.httpd.positions import named
+from nsqc.httpd.reply import ApiError
+from nsqc.httpd.request import Request, read_whole
+from nsqc.store.log import reading
+from nsqc.store.log.names import segment_path
+from nsqc.store.log.table import Bounds
+from nsqc.wire.names import is_valid_name
+from nsqc.wire.outside import Decoder
+
+_ID = re.compile(rb"[0-9a-f]{16}")
+# Of an id: its time in units of 2^20 ns.
+_TIME_SHIFT, _UNIT_SHIFT, _EPOCH_UNITS = 22, 20, 1288834974288
+_NEAR_NS = 50_000_000       # that a message's time and that of its id are apart, unless ids have run ahead of the clock
+_FAR_NS = 120_000_000_000
+_AT_ONCE = 1 << 20          # bytes of lines
+_MOST = 64 << 20            # bytes of lines that are looked through for one id
+
+
+class _Line(msgspec.Struct, gc=False):
+    offset: int
+    timestamp: int
+    id: str
+
+
+_decode = Decoder(_Line).decode
+
+
+class Cancelled(msgspec.Struct, frozen=True, gc=False):
+    """The channels that do not deliver the message any more."""
+
+    channels: list[str]
+
+
+def cancel(app: App, request: Request) -> Awaitable[Cancelled]:
+    """Finishes a deferred message in one channel, or in all; answers once no restart brings it back."""
+    arguments = read_whole(app.log, request)
+    topic = named(app, arguments)
+    name = arguments.get(b"channel")
+    if name is not None and not is_valid_name(name):
+        raise ApiError(400, "INVALID_ARG_CHANNEL")
+    if name is not None and topic.channel(name) is None:
+        raise ApiError(404, "CHANNEL_NOT_FOUND")
+    if b"id" not in arguments:
+        raise ApiError(400, "MISSING_ARG_ID")
+    if not _ID.fullmatch(arguments[b"id"]):
+        raise ApiError(400, "INVALID_ARG_ID")
+    return _cancel(app, topic, name, arguments[b"id"])
+
+
+async def _cancel(app: App, topic: Topic, name: bytes | None, message_id: bytes) -> Cancelled:
+    offset = await _offset_of(app, topic, message_id) if topic.log is not None else None
+    channels = [*topic.channels.values()] if name is None else [topic.channels.get(name)]
+    found = [channel for channel in channels
+             if channel is not None and await _take(app, channel, message_id, offset)]
+    if found:
+        await app.broker.recorded(topic)
+        return Cancelled(sorted(channel.name.decode() for channel in found))
+    if any(channel is not None and is_on_disk(channel, message_id) for channel in channels):
+        raise ApiError(409, "MESSAGE_ON_DISK - it is deferred in a disk queue, whose messages cannot be taken back")
+    if topic.depth and (topic.paused or not topic.channels):
+        raise ApiError(409, "MESSAGE_IN_TOPIC - it may wait in the topic, which is paused or has no channel: its messages "
+                       "cannot be taken back")
+    raise ApiError(404, "MESSAGE_NOT_DEFERRED")
+
+
+async def _take(app: App, channel: Channel, message_id: bytes, offset: int | None) -> bool:
+    if offset is not None and take_logged(channel, offset):
+        return True
+    search = Search(channel, message_id)
+    there = search.step()
+    if there is not None:
+        return there
+    done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def more() -> bool:
+        there = search.step()
+        if there is not None and not done.done():
+            done.set_result(there)
+        return there is None and not done.done()
+
+    app.broker.slicer.call(more)
+    return await done
+
+
+# ---------------------------------------------------------------------- logs
+
+
+async def _offset_of(app: App, topic: Topic, message_id: bytes) -> int | None:
+    """The offset of a message in the topic's log; None: it is not there."""
+    made_ns = ((int(message_id, 16) >> _TIME_SHIFT) + _EPOCH_UNITS) << _UNIT_SHIFT
+    for before_ns in (_NEAR_NS, _FAR_NS):
+        log = topic.log
+        segments = [] if log is None else log.segments_at(made_ns - before_ns)
+        segment = segments[0] if segments else None
+        left = _MOST
+        while log is not None and segment is not None and left > 0:
+            found = await app.readers.run(partial(_find, log.folder, segment, message_id, made_ns - before_ns,
+                                                  made_ns + _NEAR_NS, left))
+            if found.offset is not None:
+                return found.offset
+            segment = None if found.is_past else log.segment_at(segment[1])
+            left = found.left
+    return None
+
+
+class _Found(NamedTuple):
+    """What a segment has. left: bytes of lines that may still be looked through."""
+
+    offset: int | None
+    is_past: bool
+    left: int
+
+
+def _find(folder: str, segment: Bounds, message_id: bytes, first_ns: int, last_ns: int, left: int) -> _Found:
+    """Looks for an id among the messages of a time; for a thread. Raises OSError."""
+    try:
+        file = os.open(segment_path(folder, segment[0]), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return _Found(None, False, left)    # removed meanwhile
+    try:
+        at, position = reading.first_at(file, segment, first_ns), 0
+        while at < segment[1] and left > 0:
+            _, at, position, lines = reading.records(file, segment, at, position, segment[1], _AT_ONCE, True)
+            if not lines:
+                break
+            left -= len(lines)
+            if (place := lines.find(b'"id":"%b"' % message_id)) >= 0:
+                return _Found(_line_at(lines, place).offset, True, left)
+            if _line_at(lines, len(lines) - 2).timestamp > last_ns:
+                return _Found(None, True, left)
+    finally:
+        os.close(file)
+    return _Found(None, False, left)
+
+
+def _line_at(lines: bytes, place: int) -> _Line:
+    """The line with a byte."""
+    end = lines.index(b"\n", place)
+    return _decode(lines[lines.rfind(b"\n", 0, place) + 1:end])

@@ -1,0 +1,57 @@
+"""A proxy that loses answers: what a publisher has sent is stored, and it does not know."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+
+class Lossy:
+    """Listens on a port and passes everything on to an nsqd, except for the first answers behind the greeting: each of
+    these ends its connection instead."""
+
+    def __init__(self, port: int, losses: int):
+        self.left = losses
+        self._target = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = "127.0.0.1:%d" % self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client = self._listener.accept()[0]
+            except OSError:
+                return
+            server = socket.create_connection(("127.0.0.1", self._target))
+            threading.Thread(target=self._up, args=(client, server), daemon=True).start()
+            threading.Thread(target=self._down, args=(client, server), daemon=True).start()
+
+    def _up(self, client: socket.socket, server: socket.socket) -> None:
+        try:
+            while data := client.recv(1 << 16):
+                server.sendall(data)
+            server.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def _down(self, client: socket.socket, server: socket.socket) -> None:
+        greeted = False
+        try:
+            while data := server.recv(1 << 16):
+                if greeted and self.left:
+                    self.left -= 1
+                    break
+                greeted = True
+                client.sendall(data)
+        except OSError:
+            pass
+        for end in (client, server):
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def close(self) -> None:
+        """Accepts no more."""
+        self._listener.close()

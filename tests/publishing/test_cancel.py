@@ -1,0 +1,169 @@
+"""POST /message/cancel: deferred messages that are taken back, in memory and in logs."""
+
+import json
+
+import pytest
+
+from tests.publishing.support import drained, post, publisher, remember
+from tests.rules.support import subscribe, until_channel
+from tests.support.daemon import Daemon, batch
+
+LONG = 600_000
+
+
+@pytest.fixture(params=["memory", "log"])
+def node(request, daemon) -> Daemon:
+    node = daemon(f"--topic-storage={request.param}")
+    node.post("/topic/create?topic=t")
+    for channel in ("c", "d"):
+        node.post(f"/channel/create?topic=t&channel={channel}")
+    return node
+
+
+def named(node: Daemon, body: bytes, defer_ms: int = LONG, topic: str = "t") -> str:
+    """Publishes a message; its id."""
+    status, answer = post(node, f"/pub?topic={topic}&defer={defer_ms}&id=true", body)
+    assert status == 200, answer
+    return json.loads(answer)["id"]
+
+
+def cancel(node: Daemon, message_id: str, more: str = "") -> tuple[int, dict]:
+    status, answer = post(node, f"/message/cancel?topic=t&id={message_id}{more}", b"")
+    return status, json.loads(answer)
+
+
+def test_a_publisher_takes_its_message_back(node):
+    ids = [named(node, b"%d" % number) for number in range(50)]
+    assert len(set(ids)) == 50
+    for number in range(0, 50, 2):
+        assert cancel(node, ids[number]) == (200, {"channels": ["c", "d"]})
+        assert cancel(node, ids[number]) == (404, {"message": "MESSAGE_NOT_DEFERRED"})
+    until_channel(node, "t", "c", deferred_count=25)
+    until_channel(node, "t", "d", deferred_count=25)
+
+
+def test_in_one_channel_only(node):
+    wanted = named(node, b"x")
+    assert cancel(node, wanted, "&channel=c") == (200, {"channels": ["c"]})
+    until_channel(node, "t", "c", deferred_count=0, depth=0)
+    until_channel(node, "t", "d", deferred_count=1)
+    assert cancel(node, wanted, "&channel=c")[0] == 404
+    assert cancel(node, wanted) == (200, {"channels": ["d"]})
+
+
+def test_what_is_cancelled_is_not_delivered(node):
+    gone, kept = named(node, b"gone", 1500), named(node, b"kept", 1500)
+    assert cancel(node, gone)[0] == 200
+    assert drained(node, channel="c", count=1) == [b"kept"]
+    assert cancel(node, kept) == (404, {"message": "MESSAGE_NOT_DEFERRED"}) or cancel(node, kept)[0] == 200
+
+
+def test_a_message_that_a_client_has_requeued_with_a_delay(node):
+    client = subscribe(node, "t", "c")
+    wanted = named(node, b"x", 0)
+    message = client.message()
+    assert message.id.decode() == wanted
+    assert cancel(node, wanted) == (404, {"message": "MESSAGE_NOT_DEFERRED"})
+    client.command(f"REQ {wanted} {LONG}")
+    until_channel(node, "t", "c", deferred_count=1, in_flight_count=0)
+    assert cancel(node, wanted) == (200, {"channels": ["c"]})
+    until_channel(node, "t", "c", deferred_count=0, depth=0)
+    assert client.quiet(0.1)
+
+
+def test_deferred_batches_and_ids_that_peek_shows(node):
+    publisher(node).ok(f"DMPUB t {LONG}", batch(b"a", b"b", b"c"))
+    until_channel(node, "t", "c", deferred_count=3)
+    answer = json.loads(node.http("GET", "/channel/peek?topic=t&channel=c&state=deferred")[1])
+    assert len(answer["messages"]) == 3
+    for message in answer["messages"]:
+        assert cancel(node, message["id"], "&channel=c")[0] == 200
+    until_channel(node, "t", "c", deferred_count=0)
+
+
+def test_the_id_of_a_publish_that_is_not_stored_again(node):
+    remember(node)
+    first = json.loads(post(node, f"/pub?topic=t&defer={LONG}&id=true", b"x", "one")[1])["id"]
+    assert first is not None
+    assert post(node, f"/pub?topic=t&defer={LONG}&id=true", b"x", "one") == (200, b'{"id":null}')
+    assert cancel(node, first)[0] == 200
+    # Cancelled, and published all the same: a retry does not bring it back.
+    assert post(node, f"/pub?topic=t&defer={LONG}&id=true", b"x", "one") == (200, b'{"id":null}')
+
+
+@pytest.mark.parametrize("end", ["restart", "kill"])
+def test_a_log_keeps_what_was_cancelled_over_the_end_of_the_daemon(daemon, end):
+    node = daemon("--topic-storage=log")
+    node.post("/topic/create?topic=t")
+    node.post("/channel/create?topic=t&channel=c")
+    ids = [named(node, b"%d" % number) for number in range(10)]
+    consumer = subscribe(node, "t", "c")
+    node.publish("t", b"now")
+    consumer.fin(consumer.message())        # the channel has come upon the first ten
+    until_channel(node, "t", "c", deferred_count=10, in_flight_count=0)
+    more = [named(node, b"%d" % number) for number in range(10, 20)]
+    consumer.close()
+    for wanted in (*ids[:5], *more[:5]):
+        assert cancel(node, wanted)[0] == 200
+    if end == "kill":
+        node.kill()
+        node.start()
+    else:
+        node.restart()
+    until_channel(node, "t", "c", deferred_count=10)
+    for wanted in (*ids[:5], *more[:5]):
+        assert cancel(node, wanted)[0] == 404
+    for wanted in (*ids[5:], *more[5:]):
+        assert cancel(node, wanted)[0] == 200
+    until_channel(node, "t", "c", deferred_count=0, depth=0)
+
+
+def test_many_deferred_messages(node):
+    """The search goes on over several slices, while messages are added."""
+    client = publisher(node)
+    wanted = named(node, b"wanted", 2 * LONG)
+    for _ in range(20):
+        client.ok(f"DMPUB t {LONG}", batch(*(b"%d" % number for number in range(10_000))))
+    last = named(node, b"last", LONG // 2)
+    assert cancel(node, wanted, "&channel=c")[0] == 200
+    assert cancel(node, last, "&channel=c")[0] == 200
+    assert cancel(node, last, "&channel=c")[0] == 404
+    until_channel(node, "t", "c", deferred_count=200_000)
+
+
+def test_messages_that_are_still_in_the_topic(daemon):
+    node = daemon()
+    wanted = named(node, b"x")
+    status, answer = cancel(node, wanted)
+    assert status == 409 and answer["message"].startswith("MESSAGE_IN_TOPIC")
+    node.post("/channel/create?topic=t&channel=c")
+    until_channel(node, "t", "c", deferred_count=1)
+    assert cancel(node, wanted)[0] == 200
+
+
+def test_messages_on_disk(daemon):
+    node = daemon("--mem-queue-size=0")
+    node.post("/topic/create?topic=t")
+    node.post("/topic/pause?topic=t")
+    node.post("/channel/create?topic=t&channel=c")
+    wanted = named(node, b"x")
+    assert cancel(node, wanted)[0] == 409
+    node.post("/topic/unpause?topic=t")
+    subscribe(node, "t", "c").close()
+    status, answer = cancel(node, wanted)
+    assert status in (200, 409), answer
+
+
+def test_wrong_calls(node):
+    for path, status, text in (
+            ("", 400, "MISSING_ARG_TOPIC"), ("?topic=a%20b", 400, "INVALID_ARG_TOPIC"),
+            ("?topic=none&id=0123456789abcdef", 404, "TOPIC_NOT_FOUND"), ("?topic=t", 400, "MISSING_ARG_ID"),
+            ("?topic=t&id=x", 400, "INVALID_ARG_ID"), ("?topic=t&id=0123456789ABCDEF", 400, "INVALID_ARG_ID"),
+            ("?topic=t&channel=none&id=0123456789abcdef", 404, "CHANNEL_NOT_FOUND"),
+            ("?topic=t&channel=a%20b&id=0123456789abcdef", 400, "INVALID_ARG_CHANNEL"),
+            ("?topic=t&id=0123456789abcdef", 404, "MESSAGE_NOT_DEFERRED"),
+            ("?topic=t&id=ffffffffffffffff", 404, "MESSAGE_NOT_DEFERRED")):
+        answer = post(node, f"/message/cancel{path}", b"")
+        assert (answer[0], json.loads(answer[1])["message"]) == (status, text)
+    assert post(node, "/pub?topic=t&id=maybe", b"x") == (400, b'{"message":"INVALID_ARG_ID"}')
+    assert node.http("GET", "/message/cancel?topic=t")[0] == 405

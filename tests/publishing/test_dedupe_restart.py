@@ -1,0 +1,193 @@
+"""What is remembered of publishes over restarts and kills, for how long, and how many of them."""
+
+import json
+import random
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from tests.publishing.support import publisher, remember, stored
+from tests.support.daemon import batch, wait_until
+
+LOG = "--topic-storage=log"
+
+
+@pytest.mark.parametrize("end", ["restart", "kill"])
+@pytest.mark.parametrize("sync", ["write", "fsync"])
+def test_a_log_remembers_over_the_end_of_the_daemon(daemon, end, sync):
+    node = daemon(LOG, f"--log-sync={sync}")
+    remember(node)
+    client = publisher(node)
+    for number in range(100):
+        client.ok(f"PUB t id-{number}", b"%d" % number)
+    client.ok("MPUB t batch", batch(b"a", b"b"))
+    client.close()
+    for _ in range(2):
+        if end == "kill":
+            node.kill()
+            node.start()
+        else:
+            node.restart()
+        client = publisher(node)
+        for number in range(100):
+            client.ok(f"PUB t id-{number}", b"%d" % number)
+        client.ok("MPUB t batch", batch(b"a", b"b"))
+        assert (stored(node), node.stats("t")["deduplicated"]) == (0, 101)
+        client.close()
+
+
+def test_memory_topics_forget_with_the_daemon(daemon):
+    node = daemon()
+    remember(node)
+    publisher(node).ok("PUB t one", b"a")
+    node.restart()
+    publisher(node).ok("PUB t one", b"a")
+    assert stored(node) == 1
+
+
+def test_kill_amid_publishes(daemon):
+    """Each id that was acknowledged is stored once, and so is each that was not, once it is published again."""
+    node = daemon(LOG)
+    remember(node)
+    random.seed(1)
+    count = 0
+    for _ in range(5):
+        stop = threading.Event()
+        before = stored(node) if node.stats()["topics"] else 0
+
+        def publish(first: int = count, stop: threading.Event = stop) -> None:
+            client = publisher(node)
+            number = first
+            try:
+                while not stop.is_set():
+                    client.send(b"".join(b"PUB t id-%d\n\0\0\0\6%06d" % (index, index)
+                                         for index in range(number, number + 50)))
+                    number += 50
+                    for _ in range(50):
+                        if client.frame() is None:
+                            return
+            except OSError:
+                return
+
+        thread = threading.Thread(target=publish)
+        thread.start()
+        wait_until(lambda: node.stats()["topics"] and stored(node) > before + random.randint(500, 3000))
+        node.kill()
+        stop.set()
+        thread.join()
+        node.start()
+        end = count + 20_000
+        client = publisher(node)
+        already = json.loads(node.http("GET", "/topic/log?topic=t")[1])["next_offset"]
+        for at in range(count, end, 1000):
+            client.send(b"".join(b"PUB t id-%d\n\0\0\0\6%06d" % (index, index) for index in range(at, at + 1000)))
+            for _ in range(1000):
+                assert client.frame() == (0, b"OK")
+        assert stored(node) == end - already
+        count = end
+    node.post("/channel/create?topic=t&channel=c&from=beginning")
+    client = node.connect().sub("t", "c", 2000)
+    assert sorted(int(message.body) for message in client.messages(count, finish=True)) == list(range(count))
+    assert client.quiet(0.2)
+
+
+def test_ids_expire_and_their_files_go(daemon):
+    node = daemon(LOG)
+    remember(node, dedupe="1s")
+    client = publisher(node)
+    client.ok("PUB t one", b"a")
+    folder = node.data_path / "t.log"
+    assert [path.name for path in folder.glob("ids.*")] == ["ids.000001"]
+    wait_until(lambda: node.stats("t")["publish_ids"] == 0, "the end of the id's time")
+    client.ok("PUB t one", b"a")
+    assert stored(node) == 2
+    wait_until(lambda: node.stats("t")["publish_ids"] == 0)
+    client.ok("PUB t one", b"a")
+    wait_until(lambda: node.stats("t")["publish_ids"] == 0)
+    client.ok("PUB t one", b"a")
+    assert len(list(folder.glob("ids.*"))) <= 3
+    assert not (folder / "ids.000001").exists()
+    node.restart()
+    wait_until(lambda: node.stats("t")["publish_ids"] == 0)
+    publisher(node).ok("PUB t one", b"a")
+    assert stored(node) == 1
+
+
+def test_a_full_table_forgets_the_oldest(daemon):
+    node = daemon()
+    remember(node, dedupe_ids=100)
+    client = publisher(node)
+    for number in range(150):
+        client.ok(f"PUB t id-{number}", b"x")
+    stats = node.stats("t")
+    assert (stats["publish_ids"], stats["forgotten_ids"]) == (100, 50)
+    client.ok("PUB t id-149", b"x")
+    client.ok("PUB t id-0", b"x")
+    assert stored(node) == 151
+
+
+def test_the_rule_off_forgets(daemon):
+    node = daemon(LOG)
+    remember(node)
+    client = publisher(node)
+    client.ok("PUB t one", b"a")
+    assert remember(node, dedupe="0s")["dedupe"] == "0s"
+    assert "publish_ids" not in node.stats("t")
+    client.ok("PUB t one", b"a")
+    remember(node)
+    client.ok("PUB t one", b"a")
+    client.ok("PUB t one", b"a")
+    assert stored(node) == 3
+    remember(node, dedupe="0s")
+    node.restart()
+    assert not list((node.data_path / "t.log").glob("ids.*"))
+
+
+def test_a_topic_that_switches_storage_still_knows_its_ids(daemon):
+    node = daemon()
+    remember(node)
+    client = publisher(node)
+    client.ok("PUB t one", b"a")
+    remember(node, storage="log")
+    client.ok("PUB t one", b"a")
+    client.ok("PUB t two", b"b")
+    remember(node, storage="memory")
+    client.ok("PUB t one", b"a")
+    client.ok("PUB t two", b"b")
+    client.ok("PUB t three", b"c")
+    client.ok("PUB t three", b"c")
+    assert stored(node) == 3
+
+
+def test_a_damaged_file_is_left_out(daemon):
+    node = daemon(LOG)
+    remember(node)
+    publisher(node).ok("PUB t one", b"a")
+    node.kill()
+    path = node.data_path / "t.log" / "ids.000001"
+    path.write_bytes(b"\0" * path.stat().st_size)
+    node.start()
+    assert "has no publish ids of this log" in node.log
+    publisher(node).ok("PUB t one", b"a")
+    assert stored(node) == 1
+    node.kill()
+    # The end of a file may be torn: what is before that counts.
+    path = max((node.data_path / "t.log").glob("ids.*"))
+    path.write_bytes(path.read_bytes() + b"nqIb torn")
+    node.start()
+    client = publisher(node)
+    client.ok("PUB t one", b"a")
+    client.ok("PUB t two", b"b")
+    assert stored(node) == 1
+
+
+def test_verify_knows_the_files(daemon):
+    node = daemon(LOG)
+    remember(node)
+    publisher(node).ok("PUB t one", b"a")
+    assert node.stop() == 0
+    answer = subprocess.run([sys.executable, "-m", "nsqc", "log", "verify", str(node.data_path)], capture_output=True,
+                            text=True, check=True)
+    assert "ids." not in answer.stdout
