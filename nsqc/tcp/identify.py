@@ -1,8 +1,7 @@
 """IDENTIFY: what a client may negotiate, and the answer. Nothing here changes a connection."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, NamedTuple
+# No `from __future__ import annotations`: kinds() reads the types.
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -23,38 +22,47 @@ MIN_MS = 1000
 MIN_BUFFER_BYTES = 64
 NS_PER_MS = 1_000_000
 
-# Of nsqd's struct, by its names in JSON.
-KINDS = {"client_id": STRING, "hostname": STRING, "heartbeat_interval": INT64, "output_buffer_size": INT64,
-         "output_buffer_timeout": INT64, "feature_negotiation": BOOL, "tls_v1": BOOL, "deflate": BOOL,
-         "deflate_level": INT64, "snappy": BOOL, "sample_rate": INT32, "user_agent": STRING, "msg_timeout": INT64}
-# Newer nsqds know these, too; 1.3.0 ignores them.
-TOPOLOGY_KINDS = {**KINDS, "topology_zone": STRING, "topology_region": STRING}
-# nsqc's own extensions: agreed where a client asks for them, so that the answer to others is nsqd's.
-OWN_KINDS = {"publish_ids": BOOL, "deferred_batches": BOOL}
 SAME_ZONE, SAME_REGION, ELSEWHERE = range(3)  # distances of consumers
-KNOWN, KNOWN_PLACES = {**KINDS, **OWN_KINDS}, {**TOPOLOGY_KINDS, **OWN_KINDS}
+NSQD, TOPOLOGY, OWN = "nsqd", "topology", "own"  # who knows a field: nsqd 1.3.0, newer ones, nsqc alone
+
+
+class Field(NamedTuple):
+    """Of IDENTIFY's body. kind: Go's, in nsqc.wire.gojson; of: who knows it."""
+
+    kind: int
+    of: str = NSQD
 
 
 class Wanted(msgspec.Struct, gc=False):
-    """The body; None: the client left that out."""
+    """The body, declared once; None: the client left that out."""
 
-    client_id: str | None = None
-    hostname: str | None = None
-    heartbeat_interval: int | None = None
-    output_buffer_size: int | None = None
-    output_buffer_timeout: int | None = None
-    feature_negotiation: bool | None = None
-    tls_v1: bool | None = None
-    deflate: bool | None = None
-    deflate_level: int | None = None
-    snappy: bool | None = None
-    sample_rate: int | None = None
-    user_agent: str | None = None
-    msg_timeout: int | None = None
-    topology_zone: str | None = None
-    topology_region: str | None = None
-    publish_ids: bool | None = None
-    deferred_batches: bool | None = None
+    client_id: Annotated[str | None, Field(STRING)] = None
+    hostname: Annotated[str | None, Field(STRING)] = None
+    heartbeat_interval: Annotated[int | None, Field(INT64)] = None
+    output_buffer_size: Annotated[int | None, Field(INT64)] = None
+    output_buffer_timeout: Annotated[int | None, Field(INT64)] = None
+    feature_negotiation: Annotated[bool | None, Field(BOOL)] = None
+    tls_v1: Annotated[bool | None, Field(BOOL)] = None
+    deflate: Annotated[bool | None, Field(BOOL)] = None
+    deflate_level: Annotated[int | None, Field(INT64)] = None
+    snappy: Annotated[bool | None, Field(BOOL)] = None
+    sample_rate: Annotated[int | None, Field(INT32)] = None
+    user_agent: Annotated[str | None, Field(STRING)] = None
+    msg_timeout: Annotated[int | None, Field(INT64)] = None
+    topology_zone: Annotated[str | None, Field(STRING, TOPOLOGY)] = None
+    topology_region: Annotated[str | None, Field(STRING, TOPOLOGY)] = None
+    # Agreed where a client asks for them, so that the answer to others is nsqd's.
+    publish_ids: Annotated[bool | None, Field(BOOL, OWN)] = None
+    deferred_batches: Annotated[bool | None, Field(BOOL, OWN)] = None
+
+
+def kinds(*groups: str) -> dict[str, int]:
+    """Names in JSON and kinds of the fields that any of these knows."""
+    fields = {name: annotation.__metadata__[0] for name, annotation in Wanted.__annotations__.items()}
+    return {name: field.kind for name, field in fields.items() if field.of in groups}
+
+
+KINDS, ALL_KINDS, OWN_NAMES = kinds(NSQD, OWN), kinds(NSQD, TOPOLOGY, OWN), tuple(kinds(OWN))
 
 
 class Settings(msgspec.Struct, gc=False, frozen=True):
@@ -130,8 +138,8 @@ encoder = msgspec.json.Encoder()
 def negotiate(body: bytes, options: Options, current: Current, log: Log, address: str) -> Agreement:
     """What an IDENTIFY body leads to; changes nothing. Raises ClientError."""
     try:
-        # Any: each value has the kind that KINDS gives its key
-        fields: dict[str, Any] = decode_struct(body, KNOWN_PLACES if options.topology else KNOWN)
+        # Any: each value has the kind that its field declares
+        fields: dict[str, Any] = decode_struct(body, ALL_KINDS if options.topology else KINDS)
         wanted = Wanted(**fields)
     except GoJSONError as error:
         log.error("[%s] - IDENTIFY failed to decode JSON body - %s", address, error)
@@ -141,7 +149,7 @@ def negotiate(body: bytes, options: Options, current: Current, log: Log, address
     if not wanted.feature_negotiation:
         return Agreement(settings, OK, None)
     layers = agree(wanted, options, current)
-    own = {name: True for name in OWN_KINDS if getattr(wanted, name)}
+    own = {name: True for name in OWN_NAMES if getattr(wanted, name)}
     return Agreement(settings, encoder.encode(answer(options, settings, layers, own)),
                      layers if layers.tls or layers.codec else None, **own)
 
@@ -228,7 +236,7 @@ def answer(options: Options, settings: Settings, layers: Layers, own: dict[str, 
     )
 
 
-def auth_answer(grant: Grant) -> bytes:
+def auth_answer(grant: "Grant") -> bytes:
     """The reply to AUTH."""
     return encoder.encode({"identity": grant.identity, "identity_url": grant.identity_url,
                            "permission_count": len(grant.rules)})

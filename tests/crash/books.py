@@ -124,8 +124,8 @@ class ChannelBooks:
             else:
                 self._known.seen.add(body)
             self.counts["delivered"] += 1
-            if body in self._finished and not after_kill and moves != self._moves:
-                return      # sent before an operator moved the channel; another consumer has finished it since
+            if not after_kill and moves != self._moves and (body in self._finished or body in self._doubtful):
+                return      # sent before an operator moved the channel, perhaps; another consumer has finished it since
             if self._promises.cursors:
                 self._check(message, batch, now)
             self.counts["again"] += body in self._doubtful or body in self._finished

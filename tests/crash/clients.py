@@ -155,10 +155,15 @@ class Worker(threading.Thread):
         """A FIN or REQ of a message that is no longer in flight: an operator has moved the channel."""
         failed = FAILED.fullmatch(frame)
         assert failed, frame
-        body = self._bodies[failed[2]]
-        for stage in self._stages:
-            stage.finished = [pair for pair in stage.finished if pair[0] != body]
         self.books.refused.append(frame)
+        if failed[1] != b"FIN":
+            return
+        body = self._bodies[failed[2]]
+        for stage in self._stages:      # of the first one that was sent: they are answered in order
+            for pair in stage.finished:
+                if pair[0] == body:
+                    stage.finished.remove(pair)
+                    return
 
 
 def look(node: Daemon, topic: str, books: ChannelBooks, finish: bool, tell: Callable[[], str]) -> None:
