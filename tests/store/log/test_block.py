@@ -161,7 +161,7 @@ def test_batches_are_as_large_as_asked_for(sizes: list[int], max_rows: int, max_
         assert len(part) == found[0] <= max_rows and (sum(part) <= max_bytes or found[0] == 1)
         got += found[0]
         assert found[0] == max_rows or got == len(sizes) or sum(part) + sizes[got] > max_bytes
-        assert found[3:] == (b"", b"", b"")
+        assert found[3:] == (b"", b"", b"", None)
     assert got == len(sizes)
 
 
@@ -178,7 +178,7 @@ def test_a_batch_in_several_frames_has_consecutive_ids() -> None:
     ids = GuidFactory.make(NODE)
     found = list(block_of(data, 0, end))
     assert [body for _, _, _, body, _ in found] == bodies
-    assert [id_ for _, _, id_, _ in found] == [id_of(ids, NOW) for _ in bodies]
+    assert [id_ for _, _, id_, *_ in found] == [id_of(ids, NOW) for _ in bodies]
     assert rows(block_of(data, 0, end), 1000) == in_us(found)
 
 
