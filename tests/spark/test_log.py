@@ -79,7 +79,7 @@ def test_a_table_has_each_message_once_with_its_offset(spark, nodes, topic):
     frame = table(spark, *nodes, topic=topic).load()
     assert [field.simpleString() for field in frame.schema] == [
         "value:binary", "topic:string", "id:string", "timestamp:timestamp", "attempts:int", "nsqd:string",
-        "offset:bigint"]
+        "offset:bigint", f"origin:{columns.ORIGIN}"]
     rows = frame.collect()
     assert sorted((row.nsqd, row.offset, int(row.value)) for row in rows) == sorted(
         [(name_of(nodes[0]), number, number) for number in range(1000)]
