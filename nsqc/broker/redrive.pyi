@@ -1,3 +1,4 @@
+from collections.abc import Awaitable
 from typing import final
 
 from nsqc.broker.broker import Broker
@@ -9,6 +10,9 @@ def put_again(broker: Broker, topic: Topic, channel: Channel, body: bytes) -> in
 
     As Topic.publish(). Topic.when_written() says when it is on disk, where the channel has files.
     """
+
+def synced(broker: Broker, channel: Channel) -> Awaitable[bool]:
+    """Awaits that what was written for the channel so far survives a power failure, too. False: its disk has failed."""
 
 @final
 class Taken:

@@ -65,6 +65,19 @@ def put_again(Broker broker not None, Topic topic not None, Channel channel not 
     return outcome(put(topic, channel, body, <uint32_t> len(body))) if refused is None else refused
 
 
+def synced(Broker broker not None, Channel channel not None):
+    """See the .pyi."""
+    return sync(broker.disks, channel.backlog.disk)
+
+
+async def sync(disks, disk):
+    if disk is None:
+        return True
+    disks.syncer.start(disk)
+    await disks.synced(disk)
+    return disk.name not in disks.syncer.failing
+
+
 @cython.final
 cdef class Taken:
     """Messages on their way from one channel to another one."""

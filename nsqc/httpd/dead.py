@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from nsqc.broker.settled import waiting
-from nsqc.broker.stats import Slice
 from nsqc.httpd import moving
 from nsqc.httpd.app import App
 from nsqc.httpd.letters import Filter, Letter, Scan
@@ -17,6 +15,7 @@ from nsqc.httpd.peeked import FORMS, Bodies
 from nsqc.httpd.positions import invalid, log_of, named, number_of
 from nsqc.httpd.reply import ApiError
 from nsqc.httpd.request import Request, read_arguments, read_whole
+from nsqc.store.slicing import rest
 from nsqc.wire.names import is_valid_name
 
 if TYPE_CHECKING:
@@ -94,7 +93,8 @@ def _origin(arguments: dict[bytes, bytes], key: bytes) -> tuple[str, str]:
 
 async def topics(app: App, request: Request) -> dict[str, list[_DeadTopic]]:
     """The dead-letter topics of this node: those that rules of its channels name, and those with the usual name."""
-    part = Slice()
+    slicer = app.broker.slicer
+    slicer.start()
     sources: dict[bytes, list[str]] = {}
     for topic in list(app.broker.topics.values()):
         if topic.name.endswith(_SUFFIX):
@@ -102,18 +102,14 @@ async def topics(app: App, request: Request) -> dict[str, list[_DeadTopic]]:
         for channel in list(topic.channels.values()):
             if channel.rule is not None and channel.rule.max_attempts and channel.dead_letter:
                 sources.setdefault(channel.dead_letter, []).append(f"{topic.name.decode()}/{channel.name.decode()}")
-        if part.over():
-            await asyncio.sleep(0)
-            part.renew()
+        await rest(slicer)
     found = []
     for name in sorted(sources):
         dead = app.broker.topic(name)
         if dead is not None and not dead.exiting:
             found.append(_DeadTopic(name.decode(), "memory" if dead.log is None else "log", _count(dead),
                                     sorted(sources[name])))
-        if part.over():
-            await asyncio.sleep(0)
-            part.renew()
+        await rest(slicer)
     return {"topics": found}
 
 

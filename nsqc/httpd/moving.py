@@ -1,7 +1,7 @@
 """Dead letters on their way out of their topic: back to a channel, or dropped.
 
-A letter is settled once its copy in the channel is on disk. So a kill leaves it in one of them, or in both: never in
-none.
+A letter is settled once its copy in the channel is on disk, and synced. So a kill, or a power failure, leaves it in one
+of them, or in both: never in none.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from nsqc.broker.redrive import Taken, put_again
+from nsqc.broker.redrive import Taken, put_again, synced
 from nsqc.broker.settled import settle
-from nsqc.broker.stats import Slice
 from nsqc.broker.topic import PENDING
 from nsqc.httpd.letters import Letter, Scan
 from nsqc.httpd.positions import log_of
 from nsqc.httpd.publish import topic_refusal
 from nsqc.httpd.reply import ApiError
+from nsqc.store.slicing import rest
 
 if TYPE_CHECKING:
     from nsqc.broker.channel import Channel
@@ -79,7 +79,8 @@ async def _next(scan: Scan, query: Query, done: int) -> list[Letter] | None:
 async def _put_all(app: App, topic: Topic, letters: list[Letter], target: tuple[str, str], query: Query,
                    moved: _Moved) -> None:
     """Puts letters into their channels, and settles them once they are on disk there. Raises ApiError."""
-    part, writes, settled, failure = Slice(), _Writes(), list[int](), ""
+    slicer, writes, settled, failure = app.broker.slicer, _Writes(), list[int](), ""
+    slicer.start()
     for letter in letters:
         origin = letter.origin
         to = target if target[0] or origin is None else (origin.topic, origin.channel)
@@ -95,14 +96,13 @@ async def _put_all(app: App, topic: Topic, letters: list[Letter], target: tuple[
                 failure = f"{label}: {topic_refusal(result, found)}"
                 break
             if result == PENDING:
-                writes.topics[found.name] = found
+                writes.add(found, channel)
             settled.append(letter.offset)
         moved.count += 1
-        if part.over():
+        if slicer.is_over():
             writes.begin()
-            await asyncio.sleep(0)
-            part.renew()
-    if await writes.failed():
+            await rest(slicer)
+    if await writes.failed(app):
         raise ApiError(503, f"FAILED - channels could not be written, and may deliver up to {len(settled)} of these "
                        "letters, which stay in the dead-letter topic as well")
     await _settle(app, topic, settled)
@@ -114,18 +114,26 @@ class _Writes:
     """Commits to wait for."""
 
     def __init__(self) -> None:
-        self.topics: dict[bytes, Topic] = {}    # with something that was put in this loop iteration
+        self._topics: dict[bytes, Topic] = {}    # with something that was put in this loop iteration
+        self._channels: dict[tuple[bytes, bytes], Channel] = {}
         self._under_way: list[asyncio.Future[int]] = []
 
-    def begin(self) -> None:
-        """Has to be called in the iteration in which something was put: a commit does not wait."""
-        self._under_way += map(_written, self.topics.values())
-        self.topics.clear()
+    def add(self, topic: Topic, channel: Channel) -> None:
+        """Something was put into a channel. begin() has to be called in the same iteration."""
+        self._topics[topic.name] = topic
+        self._channels[topic.name, channel.name] = channel
 
-    async def failed(self) -> bool:
-        """Whether one of them has failed, once all have ended."""
+    def begin(self) -> None:
+        """Waits for the commits of what was put: a commit does not wait for this."""
+        self._under_way += map(_written, self._topics.values())
+        self._topics.clear()
+
+    async def failed(self, app: App) -> bool:
+        """Whether one of them has failed, or the sync of a channel, once all have ended."""
         self.begin()
-        return any(await asyncio.gather(*self._under_way))
+        if any(await asyncio.gather(*self._under_way)):
+            return True
+        return not all(await asyncio.gather(*(synced(app.broker, channel) for channel in self._channels.values())))
 
 
 async def _settle(app: App, topic: Topic, offsets: list[int]) -> None:
@@ -173,8 +181,10 @@ async def redrive_memory(app: App, topic: Topic, source: Channel, query: Query, 
         while not query.dry_run and moved < query.limit and not source.exiting:
             taken = Taken(source)
             count, result = taken.move(app.broker, found, channel, query.limit - moved)
-            error = await _written(found) if count and not channel.ephemeral else 0
-            if error:
+            writes = _Writes()
+            if count and not channel.ephemeral:
+                writes.add(found, channel)
+            if await writes.failed(app):
                 taken.give_back()
                 raise ApiError(503, f"FAILED - {target[0]}/{target[1]} could not be written, and may deliver up to "
                                f"{count} messages that are still in {topic.name.decode()} as well")

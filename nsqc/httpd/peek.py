@@ -359,7 +359,7 @@ class _Looking:
             shown = self.shown[-1]
             shown.due = item.due_ns + shift
             shown.offset = item.offset
-            if item.owner:
+            if item.owner > 0:      # of one whose client is lost there is no time of delivery any more
                 shown.delivered = item.delivered_ns + shift
                 shown.client = clients.of(item.owner)
         return last

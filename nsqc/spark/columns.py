@@ -119,7 +119,7 @@ def origin(text: str | None) -> dict[str, Any] | None:
 
     if text is None:
         return None
-    found: dict[str, Any] = json.loads(text)
+    found: dict[str, Any] = json.loads(text)    # Any: JSON
     return found | {"timestamp": found["timestamp"] // 1000}
 
 

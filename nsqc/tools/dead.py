@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from nsqc.tools.cluster import Node
     from nsqc.tools.nodehttp import NodeHttp
 
+Json = dict[str, Any]           # Any: JSON
 PAGE, MOST = 1000, 10_000       # letters of one call
 NOT_KNOWN = "-"
 ORIGIN = Option("origin", "only letters of this channel, or of all channels of a topic", Kind.TEXT, "",
@@ -56,23 +57,20 @@ def list_letters(values: Values) -> int:
     return acting.code
 
 
-# Any: JSON
-def groups(api: NodeHttp, wanted: str) -> Iterator[dict[str, Any]]:
+def groups(api: NodeHttp, wanted: str) -> Iterator[Json]:
     """What waits in the dead-letter topics of a node, or in one topic, by origin and reason."""
     for topic in checked(api, api.get("/dead"), "topics"):
         if wanted in ("", topic["topic"]):
             yield from groups_of(api, topic)
 
 
-# Any: JSON
-# Any: JSON
-def groups_of(api: NodeHttp, topic: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def groups_of(api: NodeHttp, topic: Json) -> Iterator[Json]:
     name = topic["topic"]
     if topic["storage"] != "log":
         yield {"topic": name, "storage": "memory", "origin": None, "reason": None, "count": topic["waiting"],
                "oldest": None}
         return
-    found: dict[tuple[str | None, str | None], dict[str, Any]] = {}
+    found: dict[tuple[str | None, str | None], Json] = {}
     for page in pages(api, "GET", "/dead/list", {"topic": name}):
         for group in checked(api, page, "groups"):
             one = found.setdefault((group["origin"], group["reason"]), {
@@ -91,8 +89,7 @@ def moment(ns: object) -> str:
     return time(ns) if isinstance(ns, int) else ""
 
 
-# Any: JSON
-def pages(api: NodeHttp, method: str, path: str, arguments: dict[str, str]) -> Iterator[dict[str, Any]]:
+def pages(api: NodeHttp, method: str, path: str, arguments: dict[str, str]) -> Iterator[Json]:
     """The answers of a call that is repeated from where the one before has ended. Raises ToolError."""
     begin: int | None = 0
     while begin is not None:
@@ -105,8 +102,7 @@ def pages(api: NodeHttp, method: str, path: str, arguments: dict[str, str]) -> I
         begin = following
 
 
-# Any: JSON
-def checked(api: NodeHttp, answer: Any, key: str = "") -> Any:
+def checked(api: NodeHttp, answer: Any, key: str = "") -> Any:    # Any: JSON
     """An answer, or a list of objects in it. Raises ToolError."""
     if not isinstance(answer, dict):
         raise strange(api)
@@ -145,8 +141,7 @@ def show(values: Values) -> int:
     return acting.code
 
 
-# Any: JSON
-def print_letter(node: Node, letter: dict[str, Any], as_json: bool, with_node: bool) -> None:
+def print_letter(node: Node, letter: Json, as_json: bool, with_node: bool) -> None:
     """One letter: a line."""
     from nsqc.tools.peek import body
 

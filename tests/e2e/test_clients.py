@@ -18,6 +18,7 @@ from tests.support.daemon import Daemon, wait_until
 from tests.support.lookupd import LookupServer
 from tests.support.patience import WAIT_SECONDS
 from tests.support.secure import make_certificates
+from tests.tools.calling import call
 
 authd = factory(AuthServer)
 
@@ -251,6 +252,41 @@ def test_pynsq_encrypted_and_compressed(daemon, certs, transport):
     assert sorted(answer["seen"]) == sorted(["one"] + [f"m{n}" for n in range(200)])
     for layer, option in (("TLS", "tls_v1"), ("deflate", "deflate"), ("snappy", "snappy")):
         wait_until(lambda layer=layer, wanted=2 * (option in transport): upgrades(node, layer) == wanted)
+
+
+def test_pynsq_fails_until_a_message_is_a_dead_letter_and_succeeds_once_it_is_redriven(daemon):
+    node = daemon("--topic-storage=log")
+    status, answer = node.http("PUT", "/channel/rules?topic=t&channel=c", b'{"max_attempts": 3, "requeue_delay": "10ms"}')
+    assert status == 200, answer
+    failed = pynsq(node, """
+        def handle(message):
+            seen.append([message.body.decode(), message.attempts])
+            if message.attempts == 3:
+                later(0.5, finish)
+            raise ValueError("it always fails")
+        reader = nsq.Reader("t", "c", handle, nsqd_tcp_addresses=ADDRESS, requeue_delay=0, max_backoff_duration=0.01,
+                            max_tries=100)
+        publish(("pub", "t", b"poison"))
+    """)
+    assert failed["seen"] == [["poison", 1], ["poison", 2], ["poison", 3]]
+    wait_until(lambda: node.channel("t", "c").get("dead_letter_count") == 1)
+    where = ["--nsqd", f"127.0.0.1:{node.tcp_port}", "--http", f"127.0.0.1:{node.http_port}"]
+    letter = json.loads(call("dead", "show", "t.dead", "--json", *where).out)
+    assert letter["body"] == "poison" and letter["origin"]["client"]["client_id"]
+    done = call("dead", "redrive", "t.dead", "--origin", "t/c", *where)
+    assert done.code == 0 and "1 letter redriven" in done.out
+    succeeded = pynsq(node, """
+        def handle(message):
+            seen.append([message.body.decode(), message.attempts])
+            later(0.5, finish)
+            return True
+        reader = nsq.Reader("t", "c", handle, nsqd_tcp_addresses=ADDRESS)
+    """)
+    assert succeeded["seen"] == [["poison", 1]]
+    stats = node.channel("t", "c")
+    assert (stats["depth"], stats["in_flight_count"], stats["dead_letter_count"], stats["redriven_count"]) == (0, 0, 1, 1)
+    assert node.http("GET", "/dead")[1] == (b'{"topics":[{"topic":"t.dead","storage":"log","waiting":0,'
+                                            b'"channels":["t/c"]}]}')
 
 
 # ---------------------------------------------------------------------- ansq

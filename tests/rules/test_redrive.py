@@ -1,6 +1,7 @@
 """Dead letters that are redriven to the channels that they come from, and to no other, or dropped."""
 
 import json
+import random
 
 import pytest
 
@@ -114,6 +115,33 @@ def test_settled_letters_can_be_removed(daemon):
     node.start()
     assert len(waiting(node, "t.dead")) == 1
     assert node.stats("t.dead")["depth"] == 1
+
+
+def test_any_letters_in_any_order_over_kills(node):
+    """Settled letters are single ones and ranges, at the beginning, in the middle and at the end."""
+    numbers = list(range(200))
+    die(node, "t", "c", *(b"%d" % number for number in numbers))
+    left = {int(message["body"]): message["id"] for message in ask(
+        node, "GET", "/dead/show?topic=t.dead&limit=1000")["messages"]}
+    taken = set()
+    chance = random.Random(37)
+    for turn in range(6):
+        for number in chance.sample(sorted(left), min(12, len(left))):
+            assert ask(node, "POST", f"/dead/drop?topic=t.dead&id={left.pop(number)}")["dropped"] == 1
+        begin = chance.randrange(200)
+        answer = ask(node, "POST", f"/dead/redrive?topic=t.dead&from={begin}&limit={chance.randrange(1, 20)}")
+        still = {int(body) for body in waiting(node, "t.dead")}
+        assert answer["redriven"] == len(left) - len(still) and still <= set(left)
+        taken |= set(left) - still
+        left = {number: id_ for number, id_ in left.items() if number in still}
+        if turn % 2:
+            node.restart()
+        else:
+            node.kill()
+            node.start()
+        assert {int(body) for body in waiting(node, "t.dead")} == set(left)
+        assert ask(node, "GET", "/dead")["topics"][0]["waiting"] == len(left)
+    assert {int(body) for body in take(node, "t", "c", len(taken))} == taken
 
 
 def test_a_topic_in_memory(daemon):

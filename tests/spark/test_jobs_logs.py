@@ -206,7 +206,8 @@ def test_an_archive_of_a_log(job, spark, log_node, second, topic, tmp_path):
     told = job(*words)
     assert "batch 1 is in the archive already" in told and "archived 5 messages in " in told
     rows = archived(folder)
-    assert rows.schema.names == ["value", "topic", "id", "timestamp", "attempts", "nsqd", "offset", "archived_at"]
+    assert rows.schema.names == ["value", "topic", "id", "timestamp", "attempts", "nsqd", "offset", "origin",
+                                 "archived_at"]
     found = sorted(zip(rows["nsqd"].to_pylist(), rows["offset"].to_pylist(), rows["value"].to_pylist(), strict=True))
     assert found == sorted([(address(log_node), number, b"a%d" % number) for number in range(30)]
                            + [(address(second), number, b"b%d" % number) for number in range(25)])

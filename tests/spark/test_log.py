@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from nsqc.spark import metrics, reason
+from nsqc.spark import columns, metrics, reason
+from tests.rules.letters import die
 from tests.spark.conftest import bodies
 from tests.support.daemon import Daemon, batch, wait_until
 from tests.support.patience import WAIT_SECONDS
@@ -78,7 +79,7 @@ def test_a_table_has_each_message_once_with_its_offset(spark, nodes, topic):
     frame = table(spark, *nodes, topic=topic).load()
     assert [field.simpleString() for field in frame.schema] == [
         "value:binary", "topic:string", "id:string", "timestamp:timestamp", "attempts:int", "nsqd:string",
-        "offset:bigint"]
+        "offset:bigint", f"origin:{columns.ORIGIN}"]
     rows = frame.collect()
     assert sorted((row.nsqd, row.offset, int(row.value)) for row in rows) == sorted(
         [(name_of(nodes[0]), number, number) for number in range(1000)]
@@ -142,6 +143,24 @@ def test_columns_and_sql(spark, nodes, topic):
     options = ", ".join(f"{key} '{value}'" for key, value in where(nodes[0], topic=topic).items())
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW messages USING nsq OPTIONS ({options})")
     assert spark.sql("SELECT sum(CAST(CAST(value AS STRING) AS INT)) AS s FROM messages").collect()[0].s == 45
+
+
+def test_origins_of_dead_letters(spark, nodes, topic):
+    """A struct beside the body; other messages have null."""
+    node = nodes[0]
+    die(node, topic, "c", *(b"%d" % number for number in range(20)))
+    publish(node, f"{topic}.dead", range(100, 120))
+    rows = table(spark, node, topic=f"{topic}.dead").load().orderBy("offset").collect()
+    letters = [row for row in rows if row.origin is not None]
+    assert len(rows) == 40 and sorted(int(row.value) for row in letters) == list(range(20))
+    assert [int(row.value) for row in rows if row.origin is None] == list(range(100, 120))
+    origin = letters[0].origin
+    assert (origin.topic, origin.channel, origin.attempts, origin.reason) == (topic, "c", 1, "requeued")
+    assert origin.timestamp <= letters[0].timestamp and len(origin.id) == 16
+    assert origin.client.remote_address.startswith("127.0.0.1:")
+    counted = (table(spark, node, topic=f"{topic}.dead").schema(f"origin {columns.ORIGIN}").load()
+               .groupBy("origin.channel").count().collect())
+    assert sorted((row[0] or "", row[1]) for row in counted) == [("", 20), ("c", 20)]
 
 
 def test_filters_skip_nodes_and_segments(spark, nodes, topic):

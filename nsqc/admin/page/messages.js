@@ -8,6 +8,13 @@ import {button, head} from "./parts.js";
 const STATES = [["queued", "Waiting"], ["in_flight", "In flight"], ["deferred", "Deferred"], ["history", "History (log)"]];
 const LIMIT = 50, SHOWN = 2000, HEX = 4096;
 
+/** Where a dead letter comes from. */
+function origin(from) {
+  if (!from) return [];
+  return [["Dead letter of", `${from.topic}/${from.channel}: ${from.reason}, attempts ${from.attempts}`], ["First published", date(from.timestamp / 1e9)],
+    ["Last client", from.client ? `${from.client.client_id || from.client.hostname} ${from.client.remote_address}` : undefined]];
+}
+
 export function messages(root, args, {remember}) {
   let next = null, tail = null, nodes = [], loaded = false;
   const topic = field("Topic", {value: args.topic ?? "", list: "topic-names", required: true, autocomplete: "off", spellcheck: "false"});
@@ -122,7 +129,8 @@ export function messages(root, args, {remember}) {
   }
   function details(message) {
     const facts = [["ID", message.id], ["Attempts", message.attempts], ["Offset", message.offset], ["State", message.state], ["Size", bytes(message.size)], ["Due", message.due ? date(message.due / 1e9) : undefined],
-      ["Delivered", message.delivered ? date(message.delivered / 1e9) : undefined], ["Client", message.client ? `${message.client.client_id} ${message.client.remote_address}` : undefined]];
+      ["Delivered", message.delivered ? date(message.delivered / 1e9) : undefined], ["Client", message.client ? `${message.client.client_id} ${message.client.remote_address}` : undefined],
+      ...origin(message.origin)];
     const raw = data(message), [kind, body] = readable(message, raw);
     const file = button("Download", () => download(message, raw)), copy = button("Copy as curl", () => put(curl(message)));
     return h("div", {class: "message"}, h("dl", {}, facts.filter(([, value]) => value !== undefined && value !== null).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {class: "mono"}, String(value))))),

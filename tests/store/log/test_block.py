@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import struct
@@ -14,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqc.store.guid import GuidFactory
-from nsqc.store.log.block import ID, OFFSET, TIMESTAMP, VALUE, LogBlock, SegmentBlocks, manifest_id
+from nsqc.store.log.block import ID, OFFSET, ORIGIN, TIMESTAMP, VALUE, LogBlock, SegmentBlocks, manifest_id
 from nsqc.store.log.names import FRAMES_AT
 from tests.compiled import logframes
 from tests.store.log.segments import LOG_ID, write_log
@@ -32,8 +33,15 @@ def pack(size: int) -> bytes:
     return struct.pack(">i", size)
 
 
+Record = tuple[int, int, str, bytes, str | None]
+
+
+def origin_of(body: bytes) -> str:
+    return json.dumps({"topic": "t", "size": len(body), "pad": "é" * (len(body) % 50)})
+
+
 def frames(sizes: list[int], position: int = FRAMES_AT, first: int = FIRST, together: int = 3,
-           defer_ms: int = 0) -> tuple[bytes, list[tuple[int, int, str, bytes]]]:
+           defer_ms: int = 0, dead: bool = False) -> tuple[bytes, list[Record]]:
     """Frames with so many messages each, and what an iteration over them returns."""
     collector = logframes.Collector(GuidFactory.make(NODE))
     ids = GuidFactory.make(NODE)
@@ -42,8 +50,11 @@ def frames(sizes: list[int], position: int = FRAMES_AT, first: int = FIRST, toge
         bodies = [random.randbytes(size) for size in sizes[at:at + together]]
         time_ns = NOW + at * STEP
         for body in bodies:
-            collector.add(body, time_ns, defer_ms)
-            records.append((first + len(records), time_ns, id_of(ids, time_ns), body))
+            if dead:
+                collector.add_dead(body, origin_of(body).encode(), time_ns)
+            else:
+                collector.add(body, time_ns, defer_ms)
+            records.append((first + len(records), time_ns, id_of(ids, time_ns), body, origin_of(body) if dead else None))
         data += collector.sealed(SALT, position + len(data), first + at, position)[0]
     return data, records
 
@@ -56,21 +67,23 @@ def block_of(data: bytes, first: int, end: int, position: int = FRAMES_AT) -> Lo
     return LogBlock(data, len(data), SALT, position, first, end)
 
 
-def rows(block: LogBlock, max_rows: int = 2, max_bytes: int = 1 << 20) -> list[tuple[int, int, str, bytes]]:
+def rows(block: LogBlock, max_rows: int = 2, max_bytes: int = 1 << 20) -> list[Record]:
     """Like iterating, by way of columns; times are in microseconds."""
     found = []
-    while (batch := block.batch(max_rows, max_bytes, VALUE | TIMESTAMP | ID | OFFSET)) is not None:
-        count, values, ends, times, ids, offsets = batch
+    while (batch := block.batch(max_rows, max_bytes, VALUE | TIMESTAMP | ID | OFFSET | ORIGIN)) is not None:
+        count, values, ends, times, ids, offsets, origins = batch
+        origins = [None] * count if origins is None else origins
         bounds = memoryview(ends).cast("i")
         assert [len(ends), len(times), len(ids), len(offsets)] == [4 * count + 4, 8 * count, 16 * count, 8 * count]
         assert len(values) == bounds[count]
         found += [(memoryview(offsets).cast("q")[row], memoryview(times).cast("q")[row],
-                   ids[16 * row:16 * row + 16].decode(), values[bounds[row]:bounds[row + 1]]) for row in range(count)]
+                   ids[16 * row:16 * row + 16].decode(), values[bounds[row]:bounds[row + 1]], origins[row])
+                  for row in range(count)]
     return found
 
 
-def in_us(records: list[tuple[int, int, str, bytes]]) -> list[tuple[int, int, str, bytes]]:
-    return [(offset, time_ns // 1000, id_, body) for offset, time_ns, id_, body in records]
+def in_us(records: list[Record]) -> list[Record]:
+    return [(offset, time_ns // 1000, *rest) for offset, time_ns, *rest in records]
 
 
 # ---------------------------------------------------------------------- memory
@@ -80,15 +93,15 @@ def test_all_ways_return_the_same() -> None:
     end = FIRST + len(records)
     assert list(block_of(data, FIRST, end)) == records
     assert rows(block_of(data, FIRST, end)) == in_us(records)
-    text = b"".join(b"> " + body + b"\n" for _, _, _, body in records)
+    text = b"".join(b"> " + body + b"\n" for _, _, _, body, _ in records)
     assert block_of(data, FIRST, end).lines(99, b"> ", b"\n") == (text, len(records))
     assert block_of(data, FIRST, end).largest == 3000
     assert list(LogBlock(bytearray(data) + b"rest", len(data), SALT, FRAMES_AT, FIRST, end)) == records
 
 
-@given(st.lists(st.integers(0, 300), min_size=1, max_size=40), st.integers(1, 7), st.data())
-def test_any_part_of_the_records(sizes: list[int], together: int, chosen: st.DataObject) -> None:
-    data, records = frames(sizes, together=together)
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=40), st.integers(1, 7), st.booleans(), st.data())
+def test_any_part_of_the_records(sizes: list[int], together: int, dead: bool, chosen: st.DataObject) -> None:
+    data, records = frames(sizes, together=together, dead=dead)
     # The first frame that comes has the first record that is wanted, and the last one the last.
     begin = chosen.draw(st.integers(0, len(records) - 1))
     end = chosen.draw(st.integers(begin + 1, len(records)))
@@ -102,8 +115,29 @@ def test_any_part_of_the_records(sizes: list[int], together: int, chosen: st.Dat
     mixed = made()
     first = mixed.lines(chosen.draw(st.integers(0, 5)), b"", b"")[0]
     batch = mixed.batch(3, 1 << 20, VALUE)
-    left = b"".join(body for _, _, _, body in mixed)
-    assert first + (batch[1] if batch else b"") + left == b"".join(body for _, _, _, body in records[begin:end])
+    left = b"".join(body for _, _, _, body, _ in mixed)
+    assert first + (batch[1] if batch else b"") + left == b"".join(body for _, _, _, body, _ in records[begin:end])
+
+
+def test_letters_and_other_messages_do_not_share_a_frame() -> None:
+    """All within a millisecond; large origins close a frame, too, and damage anywhere in one is found."""
+    collector = logframes.Collector(GuidFactory.make(NODE))
+    wanted = []
+    for number in range(200):
+        body, origin = b"%d" % number, json.dumps({"number": number, "pad": "p" * 1000}) if number % 7 < 4 else None
+        if origin is None:
+            collector.add(body, NOW)
+        else:
+            collector.add_dead(body, origin.encode(), NOW)
+        wanted.append((body, origin))
+    collector.add_batch(b"".join(pack(2) + b"%02d" % number for number in range(50)), 50, NOW)
+    wanted += [(b"%02d" % number, None) for number in range(50)]
+    data, end = collector.sealed(SALT, FRAMES_AT, FIRST, FRAMES_AT)
+    assert end == FIRST + 250 and max(length for _, length in walked(data)) <= 65536 + 128
+    assert [(body, origin) for *_, body, origin in block_of(data, FIRST, end)] == wanted
+    assert len(walked(data)) == 58
+    for at in random.sample(range(64, walked(data)[0][1] - 8), 20):
+        assert logframes.check(data[:at] + bytes([data[at] ^ 1]) + data[at + 1:], SALT, FRAMES_AT)[0] == 2
 
 
 def walked(data: bytes) -> list[tuple[int, int]]:
@@ -127,7 +161,7 @@ def test_batches_are_as_large_as_asked_for(sizes: list[int], max_rows: int, max_
         assert len(part) == found[0] <= max_rows and (sum(part) <= max_bytes or found[0] == 1)
         got += found[0]
         assert found[0] == max_rows or got == len(sizes) or sum(part) + sizes[got] > max_bytes
-        assert found[3:] == (b"", b"", b"")
+        assert found[3:] == (b"", b"", b"", None)
     assert got == len(sizes)
 
 
@@ -143,8 +177,8 @@ def test_a_batch_in_several_frames_has_consecutive_ids() -> None:
     data, end = collector.sealed(SALT, FRAMES_AT, 0, 0)
     ids = GuidFactory.make(NODE)
     found = list(block_of(data, 0, end))
-    assert [body for _, _, _, body in found] == bodies
-    assert [id_ for _, _, id_, _ in found] == [id_of(ids, NOW) for _ in bodies]
+    assert [body for _, _, _, body, _ in found] == bodies
+    assert [id_ for _, _, id_, *_ in found] == [id_of(ids, NOW) for _ in bodies]
     assert rows(block_of(data, 0, end), 1000) == in_us(found)
 
 
@@ -253,7 +287,7 @@ def test_frames_that_anybody_may_have_written(parts: list[bytes], records: int, 
     end = min(max(first, 0) + records, 2**62)
     if 0 < records == len(bodies) and at + 16 * delays == len(payload) and 0 <= first <= 2**62 - records:
         block = block_of(data, first, end)
-        assert [body for _, _, _, body in block] == bodies
+        assert [body for _, _, _, body, _ in block] == bodies
         assert rows(block_of(data, first, end))
     else:
         with pytest.raises(ValueError):
