@@ -100,6 +100,8 @@ class ChannelStats(Struct, frozen=True, gc=False):
     e2e_processing_latency: Latency
     rules: dict[str, str | int | float] | UnsetType = UNSET     # that are not the defaults
     dead_letter_count: int | UnsetType = UNSET      # messages that were moved to the dead-letter topic
+    expired_count: int | UnsetType = UNSET          # messages that message_ttl has dropped or moved
+    overflow_count: int | UnsetType = UNSET         # the same of max_depth and max_bytes
 
 
 class LogStats(Struct, frozen=True, gc=False):
@@ -125,6 +127,8 @@ class TopicStats(Struct, frozen=True, gc=False):
     paused: bool
     e2e_processing_latency: Latency
     log: LogStats | UnsetType = UNSET
+    expired_count: int | UnsetType = UNSET          # messages that message_ttl has dropped in the topic itself
+    overflow_count: int | UnsetType = UNSET         # the same of max_depth and max_bytes
 
 
 class MemoryStats(Struct, frozen=True, gc=False):
@@ -205,7 +209,8 @@ def _channels_of(topic: Topic, name: str) -> list[Channel] | None:
 
 def _topic_stats(topic: Topic, channels: list[ChannelStats]) -> TopicStats:
     return TopicStats(topic.name.decode(), channels, topic.depth, topic.backend_depth, topic.message_count,
-                      topic.message_bytes, topic.paused, _latency(list(topic.channels.values())), _log_stats(topic))
+                      topic.message_bytes, topic.paused, _latency(list(topic.channels.values())), _log_stats(topic),
+                      topic.expired_count or UNSET, topic.overflow_count or UNSET)
 
 
 def _log_stats(topic: Topic) -> LogStats | UnsetType:
@@ -234,7 +239,8 @@ def _channel_stats(channel: Channel, topic: str, include_clients: bool,
                         elsewhere or UNSET, channel.requeue_count, channel.timeout_count, len(consumers), clients,
                         channel.paused, _latency([channel]),
                         UNSET if channel.rule is None else channel.rule.as_json(),
-                        channel.dead_letter_count or UNSET)
+                        channel.dead_letter_count or UNSET, channel.expired_count or UNSET,
+                        channel.overflow_count or UNSET)
 
 
 def _latency(channels: list[Channel]) -> Latency:

@@ -12,6 +12,8 @@ cdef enum TopicColumn:
     T_ON_DISK
     T_MESSAGES
     T_BYTES
+    T_EXPIRED
+    T_OVERFLOWS
     T_CHANNELS
     T_LOG_FIRST
     T_LOG_NEXT
@@ -29,6 +31,8 @@ cdef enum ChannelColumn:
     C_REQUEUES
     C_TIMEOUTS
     C_DEAD_LETTERS
+    C_EXPIRED
+    C_OVERFLOWS
     C_CLIENTS
     C_LOG_LAG
 

@@ -10,7 +10,7 @@
 
 from libc.stdint cimport int64_t, uint32_t
 from nsqc.broker.seams cimport Publisher
-from nsqc.broker.topicstate cimport Batch, TopicState
+from nsqc.broker.topicstate cimport Batch, OpenBatch, TopicState
 from nsqc.store.log.buffer cimport Buffer
 from nsqc.store.message cimport Message
 
@@ -22,6 +22,8 @@ cdef class Topic(TopicState):
     cdef int publish_gathered(self, Message *message) noexcept
     # Publishes messages of a batch until the slice is over; whether all of them are published.
     cdef bint publish_slice(self, Batch *batch) noexcept
+    cdef bint _publish_slice(self, Batch *batch) noexcept
+    cdef tuple _publish_lines(self, bytes lines, Py_ssize_t start, OpenBatch batch)
     # Whether a publisher has to wait before it continues; if so, publish_on() follows.
     cdef int _publish_staged(self, Buffer *staged) noexcept
     cdef bint holds(self, Publisher publisher) noexcept
@@ -31,6 +33,7 @@ cdef class Topic(TopicState):
     cdef int64_t count_waiting(self) noexcept
     cdef int64_t count_on_disk(self) noexcept
     cdef bint _fits(self, uint32_t defer_ms) noexcept   # whether put() would not write it to disk
+    cdef void rules_changed(self) noexcept              # of its channels
     cdef object _settle(self, int result)
     cdef int _fan_out(self, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept
     cdef bint _flows(self) noexcept

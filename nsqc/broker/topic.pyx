@@ -7,14 +7,17 @@ from libc.stdlib cimport free
 from libc.string cimport memchr
 
 from nsqc.broker.appending cimport append, append_lines, append_slice
+from nsqc.broker.bounds cimport admits, admits_batch, admits_lines, set_bounded, set_limits, topic_expire, topic_waits
 from nsqc.broker.channel cimport Channel
+from nsqc.broker.channelstate cimport unlikely
 from nsqc.broker.channelend cimport delete_channel
 from nsqc.broker.leftover cimport Leftover
 from nsqc.broker.logged cimport (attach_log, close_log, drop_log, empty_log, follow_rule, give_cursor, hold_log,
                                  log_depth, log_grew, needed_from, ranks_between, retain_log, unhold_log)
 from nsqc.broker.seams cimport Publisher, TopicOwner
 from nsqc.broker.topicstate cimport Batch, OpenBatch, TopicState
-from nsqc.store.backlog cimport (PUT_DISK, PUT_EXITING, PUT_MEMORY, PUT_NO_MEMORY, PUT_NO_SPACE, Backlog, BacklogOwner,
+from nsqc.store.backlog cimport (PUT_DISK, PUT_EXITING, PUT_FULL, PUT_MEMORY, PUT_NO_MEMORY, PUT_NO_SPACE, Backlog,
+                                 BacklogOwner,
                                  CallWaiter, Commit, CommitSchedule, is_refused)
 from nsqc.store.clock cimport Clock
 from nsqc.store.disk.queue cimport DiskQueue
@@ -38,6 +41,7 @@ cdef enum:
 PENDING = -1        # a commit decides
 NO_SPACE = 1 << 16  # less is free on the disk than --min-free-disk: DiskSpace.reason
 DRAINING = 1 << 17  # the daemon drains
+FULL = 1 << 18      # max_depth or max_bytes: Topic.bound_reason
 
 
 @cython.final
@@ -61,6 +65,7 @@ cdef class Topic(TopicState):
         self.fan = []
         self.held = []
         self.gone = []
+        self.bound_reason = ""
 
     def __str__(self):
         return f"topic {self.name.decode()}"
@@ -76,6 +81,8 @@ cdef class Topic(TopicState):
         cdef int result
         if self.exiting:
             return PUT_EXITING
+        if unlikely(self.bounded) and not admits(self, 1, size):
+            return PUT_FULL
         if self.logs:
             return append(self, c_body, size, defer_ms)
         self.guids.next(self.clock.wall, c_id)
@@ -89,6 +96,9 @@ cdef class Topic(TopicState):
 
     cdef int publish_gathered(self, Message *message) noexcept:
         cdef int result = PUT_EXITING
+        if unlikely(self.bounded) and not admits(self, 1, message.size):
+            message_unref(message)
+            return PUT_FULL
         if self.logs and not self.exiting:
             result = append(self, message.body, message.size, 0)
             message_unref(message)
@@ -102,6 +112,21 @@ cdef class Topic(TopicState):
         return result
 
     cdef bint publish_slice(self, Batch *batch) noexcept:
+        cdef bint ended
+        if not self.bounded:
+            return self._publish_slice(batch)
+        # A batch that has begun is published whole, whoever publishes meanwhile.
+        if not batch.admitted and not admits_batch(self, batch.c_at, batch.gathered, batch.left):
+            batch.result = PUT_FULL
+            batch.left = 0
+            return True
+        batch.admitted = True
+        self.bounded = False
+        ended = self._publish_slice(batch)
+        self.bounded = True
+        return ended
+
+    cdef bint _publish_slice(self, Batch *batch) noexcept:
         cdef int result
         cdef int64_t cost = 1 + self.fan_count, left = STEPS     # a large message to many channels: beyond 32 bits
         cdef int32_t size = 0
@@ -171,6 +196,8 @@ cdef class Topic(TopicState):
         else:
             self.allowance -= 1
             result = self.backlog.put(message, 0, defer_ms, False, NULL)
+            if unlikely(self.limits.watched):
+                topic_waits(self)
         if result != PUT_NO_MEMORY:
             self.message_count += 1
             self.message_bytes += size
@@ -203,7 +230,7 @@ cdef class Topic(TopicState):
     def publish(self, bytes body not None, uint32_t defer_ms=0) -> int:
         """Publishes one message.
 
-        0; the errno, NO_SPACE or DRAINING if it was not accepted; or PENDING: see when_written().
+        0; the errno, NO_SPACE, FULL or DRAINING if it was not accepted; or PENDING: see when_written().
         """
         if self.owner.draining:
             return DRAINING
@@ -215,6 +242,17 @@ cdef class Topic(TopicState):
 
         batch: of a log, the same for all slices. Returns (as publish(), where to continue, how many bytes are left).
         """
+        cdef bint bounded = self.bounded
+        cdef const char *c_lines = lines
+        if bounded and start == 0 and not admits_lines(self, c_lines, c_lines + len(lines)):
+            return FULL, len(lines), 0
+        self.bounded = False
+        try:
+            return self._publish_lines(lines, start, batch)
+        finally:
+            self.bounded = bounded
+
+    cdef tuple _publish_lines(self, bytes lines, Py_ssize_t start, OpenBatch batch):
         cdef int put, result = PUT_MEMORY
         cdef int64_t cost = 1 + self.fan_count, left = STEPS
         cdef const char *c_at = <const char *> lines + start
@@ -263,6 +301,7 @@ cdef class Topic(TopicState):
         part.staged = &staged.staged if staged is not None else NULL
         part.left = left
         part.result = PUT_MEMORY
+        part.admitted = left >= 0
         if left < 0:
             part.left = load_i32(part.c_at)
             part.c_at += SIZE_BYTES
@@ -278,6 +317,8 @@ cdef class Topic(TopicState):
             return ESHUTDOWN
         if result == PUT_NO_SPACE:
             return NO_SPACE
+        if result == PUT_FULL:
+            return FULL
         return PENDING if result == PUT_DISK else 0
 
     def when_written(self, call):
@@ -465,6 +506,18 @@ cdef class Topic(TopicState):
         if self.backlog.disk is not None:
             disks = [channel.backlog.disk for channel in self.fan]
             self.backlog.disk.copies = [disk for disk in disks if disk is not None]
+        set_bounded(self)
+
+    cdef void rules_changed(self) noexcept:
+        set_bounded(self)
+
+    def set_limits(self, rule):
+        """How much may wait, and how long: nsqc.broker.protocols.TopicRule."""
+        set_limits(self, rule)
+
+    def expire(self) -> bool:
+        """Drops what has expired in the topic itself, some of it; whether there is more."""
+        return topic_expire(self)
 
     def delete_channel(self, bytes name not None) -> bool:
         """Deletes a channel with all it holds; False if it does not exist."""
@@ -609,16 +662,21 @@ cdef class Topic(TopicState):
         return ranks_between(self.log, needed_from(self), self.log.next)
 
     def refused(self, int failure):
-        """Counts a publish that it has refused, with an errno, NO_SPACE or DRAINING."""
+        """Counts a publish that it has refused, with an errno, NO_SPACE, FULL or DRAINING."""
         if failure == DRAINING:
             self.owner.on_refused(refusals.DRAINING)
+        elif failure == FULL:
+            self.owner.on_refused(refusals.FULL)
+            self.owner.on_bound(self)
         elif failure != NO_SPACE:
             self.owner.on_refused(refusals.of_error(failure))
         else:
             self.owner.on_refused(refusals.LOG_FULL if self.log_full else refusals.NO_SPACE)
 
-    def refusal(self) -> str:
-        """Why it accepts nothing now."""
+    def refusal(self, int failure=NO_SPACE) -> str:
+        """Why it accepts nothing now; failure: NO_SPACE or FULL."""
+        if failure == FULL:
+            return self.bound_reason
         return self.full_reason if self.log_full else self.owner.space_reason()
 
     cdef void on_appended(self, int64_t records) noexcept:
@@ -669,7 +727,7 @@ cdef class Topic(TopicState):
         cdef Channel channel
         for channel in self.fan:
             if (channel.timeouts.count or channel.delayed.count or channel.front.count or channel.dead.count
-                    or channel.sent.count):
+                    or channel.sent.count or channel.again.heap.count):
                 return False
         return True
 

@@ -10,7 +10,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
 from nsqc.broker.channel cimport CLAIMED, NOT_OWNER, Channel
 from nsqc.broker.topic cimport Topic
-from nsqc.store.backlog cimport PUT_DISK, PUT_EXITING, PUT_MEMORY, PUT_NO_MEMORY, PUT_NO_SPACE
+from nsqc.store.backlog cimport PUT_DISK, PUT_EXITING, PUT_FULL, PUT_MEMORY, PUT_NO_MEMORY, PUT_NO_SPACE
 from nsqc.store.fifo cimport Entry, fifo_pop
 from nsqc.tcp.identity cimport (begin_auth, begin_identify, charge, do_auth, do_identify, permit, permit_publish,
                                 permit_still)
@@ -24,7 +24,7 @@ from nsqc.wire.names cimport name_is_valid
 from nsqc.wire.parser cimport (CMD_AUTH, CMD_CLS, CMD_DPUB, CMD_FIN, CMD_IDENTIFY, CMD_MPUB, CMD_NOP, CMD_PUB, CMD_RDY,
                                CMD_REQ, CMD_SUB, CMD_TOUCH, Command, Parser, parse_decimal)
 
-from nsqc.broker.topic import NO_SPACE
+from nsqc.broker.topic import FULL, NO_SPACE
 
 cdef enum:
     NS_PER_MS = 1000000
@@ -302,6 +302,7 @@ cdef int do_mpub(Session session, Command *command) except -1:
     session.batch.gathered = NULL
     session.batch.left = command.mpub.count
     session.batch.result = PUT_MEMORY
+    session.batch.admitted = False
     session.batch.staged = &session.staged
     return publish_batch(session, command)
 
@@ -325,6 +326,7 @@ cdef int gathered(Session session, Command *command, LargeBody body) except -1:
     session.batch.gathered = &body.whole
     session.batch.left = command.mpub.count
     session.batch.result = PUT_MEMORY
+    session.batch.admitted = False
     session.batch.staged = &session.staged
     return publish_batch(session, command)
 
@@ -379,8 +381,9 @@ cdef int published(Session session, int result, int64_t count, bytes name) excep
     if result == PUT_EXITING:
         session.topic.refused(ESHUTDOWN)
         return session.fail(b"E_" + name + b"_FAILED " + name + b" failed exiting")
-    if result == PUT_NO_SPACE:
-        session.topic.refused(NO_SPACE)
-        return session.fail(b"E_%b_FAILED %b failed %b" % (name, name, session.topic.refusal().encode()))
+    if result == PUT_NO_SPACE or result == PUT_FULL:
+        failure = NO_SPACE if result == PUT_NO_SPACE else FULL
+        session.topic.refused(failure)
+        return session.fail(b"E_%b_FAILED %b failed %b" % (name, name, session.topic.refusal(failure).encode()))
     session.topic_count += <uint32_t> count
     return OK_ON_COMMIT if result == PUT_DISK else OK

@@ -9,6 +9,7 @@ from nsqc.commands.pages.facts import config_key, takes, value_range
 from nsqc.options.channel_keys import CHANNEL_FLAGS, DEFAULT
 from nsqc.options.declared import FLAGS, NO_KEY, RULE_KEYS, SERVE, Declaration, Options, OptionSet
 from nsqc.options.flags import marks, plain
+from nsqc.options.limit_keys import DEFAULT_LIMITS, LIMIT_FLAGS
 
 WIDTH = 110
 HEAD = """\
@@ -53,6 +54,9 @@ def tables() -> str:
     lines += ["#", '# [topics."orders.*"]']
     for key, name in RULE_KEYS.items():
         value = json.dumps(plain(FLAGS[name].kind, Options().value(name)))
+        lines.append(f"# {key} = {value}")
+    for key in (key for key in LIMIT_FLAGS if key not in RULE_KEYS):
+        value = json.dumps(plain(LIMIT_FLAGS[key].kind, getattr(DEFAULT_LIMITS, key)))
         lines.append(f"# {key} = {value}")
     return "\n".join(lines) + "\n"
 

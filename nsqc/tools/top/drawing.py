@@ -34,6 +34,7 @@ VIEWS: dict[str, tuple[Column, ...]] = {
                  Column("IN FLIGHT", "in flight", drop=1),
                  Column("DEFERRED", "deferred", drop=4), Column("REQ/S", "requeued", "rate", 6),
                  Column("TMO/S", "timed out", "rate", 5), Column("CLIENTS", "clients", drop=3),
+                 Column("EXPIRED", "expired", drop=8), Column("OVERFLOW", "overflow", drop=9),
                  Column("OLDEST", "oldest", "age", 2), Column("RATE", "in", "spark", 7)),
     "clients": (Column("CLIENT", "client", "name"), Column("ADDRESS", "address", "name"),
                 Column("TOPIC", "topic", "name", 4), Column("CHANNEL", "channel", "name", 3),

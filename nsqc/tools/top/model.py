@@ -121,6 +121,7 @@ class Model:
                     for name, number in (("in", rates.coming), ("out", rates.going), ("depth", channel.depth),
                                          ("in flight", channel.in_flight_count), ("deferred", channel.deferred_count),
                                          ("requeued", rates.requeued), ("timed out", rates.timed_out),
+                                         ("expired", channel.expired_count), ("overflow", channel.overflow_count),
                                          ("clients", channel.client_count or len(channel.clients or ()))):
                         add(row, name, number)
                     paused[key] = paused.get(key, False) or channel.paused

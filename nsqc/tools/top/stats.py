@@ -34,6 +34,8 @@ class Channel(Struct):
     message_count: int = 0
     requeue_count: int = 0
     timeout_count: int = 0
+    expired_count: int = 0
+    overflow_count: int = 0
     client_count: int = 0
     clients: list[Client] | None = None
     paused: bool = False
