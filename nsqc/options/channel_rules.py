@@ -18,7 +18,7 @@ from nsqc.options.limit_keys import DEFAULT_LIMITS
 from nsqc.options.rule_scopes import CHANNELS
 from nsqc.options.rules import Rules
 from nsqc.options.rules_file import Values
-from nsqc.options.topic_rules import TopicRules
+from nsqc.options.topic_rules import TopicRule, TopicRules
 
 
 class ChannelRules(Rules[ChannelRule]):
@@ -30,32 +30,39 @@ class ChannelRules(Rules[ChannelRule]):
                  log: Log, topics: TopicRules):
         """topics: the rules that those of channels begin with. Raises OSError as Rules does."""
         self._topics = topics
+        self._merged: dict[tuple[int | None, TopicRule], ChannelRule] = {}  # by table and topic's rule: they are few
         super().__init__(loop, workers, data_path, settings, log)
         topics.on_change(self._topic_changed)
 
     def _take(self, options: Options) -> None:
         self._options = options
+        self._merged.clear()
         self._set_globs(options.channels)
 
     def _topic_changed(self, name: bytes | None) -> None:
         self._known.clear()
+        self._merged.clear()
         self._notify(None if name is None else name + b"/")
 
     def _has_changed(self, options: Options) -> bool:
         return options.channels != self._options.channels
 
     def _find(self, name: bytes) -> ChannelRule:
-        of = self._topics.of(name.partition(b"/")[0])
-        limits = of.limits()
-        at = self._table_of(name)
+        key = self._table_of(name), self._topics.of(name.partition(b"/")[0])
+        rule = self._merged.get(key)
+        if rule is None:
+            rule = self._merged[key] = self._merge(*key)
+        return self._with_put(name, rule)
+
+    def _merge(self, at: int | None, topic: TopicRule) -> ChannelRule:
+        """The rule by a table, if any, and the topic's rule."""
+        limits = topic.limits()
         if at is not None:
             table = self._options.channels[at]
-            rule = self._changed(DEFAULT, {**limits, **table.values}, f"config {table.title}")
-        elif all(limits[key] == getattr(DEFAULT_LIMITS, key) for key in limits):
-            rule = DEFAULT
-        else:
-            rule = self._changed(DEFAULT, limits, f"topic: {of.source}")
-        return self._with_put(name, rule)
+            return self._changed(DEFAULT, {**limits, **table.values}, f"config {table.title}")
+        if all(limits[key] == getattr(DEFAULT_LIMITS, key) for key in limits):
+            return DEFAULT
+        return self._changed(DEFAULT, limits, f"topic: {topic.source}")
 
     @staticmethod
     def _changed(rule: ChannelRule, values: Values, source: str) -> ChannelRule:

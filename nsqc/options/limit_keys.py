@@ -1,5 +1,5 @@
-"""The rules that a topic sets for itself and its channels, and a channel for itself: how long messages wait, and how many
-of them may. Declared once; see nsqc.options.channel_keys.
+"""The rules that a topic sets for itself and its channels, and a channel for itself: how long messages may wait, and
+how many of them. Declared once; see nsqc.options.channel_keys.
 """
 
 # No `from __future__ import annotations`: msgspec and the declaration below read the types.
