@@ -204,7 +204,8 @@ class Daemon:
     def _read_rules(self) -> tuple[TopicRules, ChannelRules]:
         given = self.loop, self.workers, self.data_path, self.settings, self.log
         try:
-            return TopicRules(*given), ChannelRules(*given)
+            topics = TopicRules(*given)
+            return topics, ChannelRules(*given, topics)
         except OSError as error:
             raise StartError(f"failed to read the rules of topics and channels - {error}") from None
 

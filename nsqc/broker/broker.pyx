@@ -162,6 +162,8 @@ cdef class Broker(TopicOwner):
             self._give_log(topic, rule)
         elif rule is not None:
             topic.set_dedupe(rule.dedupe, rule.dedupe_ids)
+        if rule is not None:
+            topic.set_limits(rule)
         self.topics[name] = topic
         if ephemeral:
             self.ephemeral[name] = topic
@@ -302,6 +304,7 @@ cdef class Broker(TopicOwner):
     def _apply_rule(self, Topic topic):
         cdef Channel channel
         rule = self.rules.of(topic.name)
+        topic.set_limits(rule)
         if topic.log is None:
             if rule.storage == "log":
                 self._give_log(topic, rule)
@@ -331,6 +334,7 @@ cdef class Broker(TopicOwner):
     def _set_rule(self, Topic topic, Channel channel):
         rule = self.channel_rules.of(topic.name + b"/" + channel.name)
         channel.set_rule(rule, rule.dead_topic(topic.name))
+        topic.rules_changed()
 
     cdef void on_dead(self, BacklogOwner channel) noexcept:
         cdef Channel origin = <Channel> channel
@@ -343,7 +347,7 @@ cdef class Broker(TopicOwner):
                 self.log.warn("DEAD LETTERS: messages of %s have failed too often and go to topic %s", origin,
                               origin.dead_letter.decode(), kind=("dead letters", str(origin)))
                 return
-            reason = target.refusal() or "it accepts nothing"
+            reason = target.refusal() or target.bound_reason or "it accepts nothing"
         except Exception as error:
             reason = error
         self.log.error("DEAD LETTERS: messages of %s cannot be moved to topic %s and wait - %s", origin,
@@ -351,33 +355,44 @@ cdef class Broker(TopicOwner):
         origin._try_again()
 
     def channel_rule_changed(self, name):
-        """The rule of a channel, TOPIC/CHANNEL, has changed; None: that of any channel may have. A generator that
-        yields after each channel."""
+        """The rule of a channel, TOPIC/CHANNEL, has changed; TOPIC/: that of any channel of the topic may have; None:
+        that of any channel may have. A generator that yields after each channel."""
         cdef Topic topic
         cdef Channel channel
         of, _, wanted = (b"", b"", b"") if name is None else name.partition(b"/")
         for topic in [self.topics.get(of)] if name is not None else list(self.topics.values()):
             if topic is None:
                 continue
-            for channel in [topic.channels.get(wanted)] if name is not None else list(topic.channels.values()):
+            for channel in [topic.channels.get(wanted)] if wanted else list(topic.channels.values()):
                 if channel is not None and not channel.exiting:
                     self._set_rule(topic, channel)
                 yield
 
     def retain(self):
-        """Has logs remove what their rules do not keep; a generator that yields after each part of the work."""
+        """Has logs and topics remove what their rules do not keep; a generator that yields after each part of that."""
         for name, topic in list(self.watched.items()):
             while topic.forget_ids():
                 yield
-            if topic.exiting or not topic.retain():
-                self.watched.pop(name, None)
+            keeps = not topic.exiting and topic.retain()
             yield
+            while topic.expire():
+                yield
+            if not keeps and not topic.aging:
+                self.watched.pop(name, None)
             for channel in list(topic.channels.values()):
                 while channel.forget_removed():
                     yield
 
     cdef void on_log_grew(self, CommitOwner topic) noexcept:
         self.watched[(<Topic> topic).name] = topic
+
+    cdef void on_aging(self, CommitOwner topic) noexcept:
+        self.watched[(<Topic> topic).name] = topic
+
+    cdef void on_bound(self, CommitOwner topic) noexcept:
+        cdef Topic of = <Topic> topic
+        self.log.warn("TOPIC(%s): publishes are refused: %s", of.name.decode(), of.bound_reason,
+                      kind=("bound", of.name))
 
     cdef int on_log_full(self, CommitOwner topic, bint full) except -1:
         cdef Topic of = <Topic> topic

@@ -23,6 +23,7 @@ cdef class Channel(ChannelState):
     # They take the reference unless the result is PUT_NO_MEMORY. attempts: earlier ones, of a queue
     # that another daemon wrote. put_copy: for a message from the topic's disk.
     cdef int put(self, Message *message, uint32_t attempts) noexcept        # PutResult
+    cdef int _put_by_rules(self, Message *message, uint32_t attempts) noexcept
     cdef int put_deferred(self, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept
     cdef int put_copy(self, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept
     # From a consumer.
@@ -50,13 +51,17 @@ cdef class Channel(ChannelState):
     cdef bint _goes_out(self) noexcept
     # With room: to the next ready consumer, who must exist. Takes the reference and the place.
     cdef void _deliver(self, Message *message, uint32_t attempts, Place *place, int64_t offset) noexcept
+    cdef void _delay(self, Delivery *delivery, int64_t delay_ns) noexcept
+    cdef bint _came_due(self, Delivery *delivery) noexcept     # False: no memory; it stays for a while
     cdef void _defer(self, Message *message, uint32_t attempts, int64_t delay_ns, Place *place) noexcept
-    # Ends a delivery in flight; its message waits for delay_ns, or as _put_back(). False: no memory; it stays in flight
-    # for a while.
+    # Ends a delivery in flight; its message leaves, waits for delay_ns, or as _put_back(). False: no memory; it stays
+    # in flight for a while.
     cdef bint _come_back(self, Delivery *delivery, int64_t delay_ns) noexcept
     # Ends a delivery of this heap; its message is delivered again or waits. False: no memory; it stays for a while.
     cdef bint _put_back(self, Delivery *delivery, Heap *heap) noexcept
     cdef bint _wait_again(self, Delivery *delivery) noexcept    # False: no memory
+    cdef bint _stay(self, Delivery *delivery, Heap *heap) noexcept      # for a while, for want of memory; False
+    cdef void _watch(self, int64_t timestamp_ns) noexcept       # with rules: a message published then waits
     # Has a delivery in flight be the next one, after delay_ns. False: no memory; it stays in flight for a while.
     cdef bint _to_front(self, Delivery *delivery, int64_t delay_ns) noexcept
     cdef bint _deliver_front(self) noexcept     # False: some of front waits

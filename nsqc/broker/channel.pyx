@@ -8,13 +8,16 @@ cimport cython
 from libc.stdint cimport INT64_MAX, int64_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 
+from nsqc.broker.again cimport again_drop_logged, again_forget
 from nsqc.broker.channelrules cimport ChannelRules, rules_delay, rules_new
 from nsqc.broker.channelstate cimport TO_DELIVERY, TO_FINISH, check_alive, count_time, drop_logged, unlikely
 from nsqc.broker.consumer cimport wants_more
-from nsqc.broker.dead cimport dead_add, dead_recall, dead_take
+from nsqc.broker.dead cimport EXPIRED, STAYS, LeaveReason, dead_has_room, dead_recall
+from nsqc.broker.expiry cimport (due_or_expired, expire_waiting, expiry_watch, leave_delivery, pop_again,
+                                 reason_to_leave, wait_to_expire, withheld)
 from nsqc.broker.lost cimport RETURNED, lost_add, lost_clear, lost_has, lost_step
-from nsqc.broker.origin cimport (DEAD_ATTEMPTS, DEAD_DISCONNECTED, DEAD_REQUEUED, DEAD_TIMED_OUT,
-                                 origin_client)
+from nsqc.broker.origin cimport DEAD_DISCONNECTED, DEAD_REQUEUED, DEAD_TIMED_OUT, origin_client
+from nsqc.broker.overflow cimport trim_channel
 from nsqc.broker.ring cimport ready_add, ready_remove
 from nsqc.loop.watch cimport span_over
 from nsqc.store.backlog cimport PUT_NO_MEMORY
@@ -68,13 +71,25 @@ cdef class Channel:
     cdef int put(self, Message *message, uint32_t attempts) noexcept:
         cdef int result = 0
         check_alive(self)
-        if self._goes_out():
+        if unlikely(self.rules is not NULL):
+            result = self._put_by_rules(message, attempts)
+        elif self._goes_out():
             self._deliver(message, attempts, NULL, NO_OFFSET)
         else:
             result = self.backlog.put(message, attempts, 0, False, NULL)
-            if result == PUT_NO_MEMORY:
-                return result
-        self.message_count += 1
+        if result != PUT_NO_MEMORY:
+            self.message_count += 1
+        return result
+
+    cdef int _put_by_rules(self, Message *message, uint32_t attempts) noexcept:
+        cdef int result
+        if self._goes_out() and reason_to_leave(self, message, attempts) == STAYS:
+            self._deliver(message, attempts, NULL, NO_OFFSET)
+            return 0
+        self._watch(message.timestamp_ns)
+        result = self.backlog.put(message, attempts, 0, False, NULL)
+        if result != PUT_NO_MEMORY and not trim_channel(self):
+            self.slicer.add(self)
         return result
 
     cdef int put_deferred(self, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept:
@@ -88,6 +103,8 @@ cdef class Channel:
         cdef int result
         if self.backlog.disk is None:
             return self.put_deferred(message, attempts, defer_ms) if defer_ms else self.put(message, attempts)
+        if unlikely(self.rules is not NULL):
+            self._watch(message.timestamp_ns)
         result = self.backlog.put_copy(message, attempts, defer_ms)
         if result != PUT_NO_MEMORY:
             self.message_count += 1
@@ -133,6 +150,8 @@ cdef class Channel:
         self.update(consumer)
         if unlikely(self.throttled):
             self._throttle()
+        if unlikely(self.rules is not NULL) and self.rules.trims:
+            self.slicer.add(self)       # it may be one too many
         return CLAIMED
 
     cdef int touch(self, Consumer consumer, const char *c_id) noexcept:
@@ -175,18 +194,21 @@ cdef class Channel:
             return True
         from_log = self._reads_log()
         while self.ready.c_next is not NULL and not self.halted:
-            if not self._has_room() or (self.rules is not NULL and not heap_reserve(&self.dead)):
+            if not self._has_room():
                 self._try_again()
                 return True
-            if not (self._pop_logged(&entry) if from_log else self._pop(&entry)):
+            if unlikely(self.rules is not NULL) and not dead_has_room(self):
+                if self.dead.count + self.sent.count == 0:
+                    self._try_again()
+                return True         # or dead_ended() follows
+            if not (unlikely(self.again.heap.count) and pop_again(self, &entry)
+                    or (self._pop_logged(&entry) if from_log else self._pop(&entry))):
                 break
             # To send a large one takes as long as many small ones.
             steps -= 1 + <int> (entry.message.size >> SIZE_SHIFT)
             if entry.defer_ms:
                 self._defer(entry.message, entry.attempts, <int64_t> entry.defer_ms * 1000000, self.place)
-            elif unlikely(self.rules is not NULL) and 0 < self.rules.max_attempts <= entry.attempts:
-                dead_add(self, entry.message, entry.attempts, self.place, self.offset, DEAD_ATTEMPTS)
-            else:
+            elif self.rules is NULL or not withheld(self, &entry):
                 self._deliver(entry.message, entry.attempts, self.place, self.offset)
             if steps <= 0:
                 if self.slicer.over():
@@ -220,10 +242,20 @@ cdef class Channel:
         return (self.log_first or not self.owner.is_behind()) and self._pop_logged(entry)
 
     cdef bint _nothing_waits(self) noexcept:
-        return self.backlog.depth() == 0 and (self.cursor is None or self.cursor.is_drained())
+        return (self.backlog.depth() == 0 and self.again.heap.count == 0
+                and (self.cursor is None or self.cursor.is_drained()))
+
+    cdef void _watch(self, int64_t timestamp_ns) noexcept:
+        expiry_watch(self, timestamp_ns)
+        if self.look_ns < self.alarm_ns:
+            self._arm()
+        if self.rules.trims and self.cursor is not None:
+            self.slicer.add(self)
 
     cdef void on_grown(self, int64_t records) noexcept:
         self.message_count += <uint64_t> records
+        if unlikely(self.rules is not NULL):
+            self._watch(self.clock.wall)
         if self.ready.c_next is not NULL and not self.halted and not self.exiting:
             if self.slicer.over():
                 self.slicer.add(self)
@@ -270,17 +302,21 @@ cdef class Channel:
             self.paced_ns = max(self.paced_ns, self.clock.monotonic) + self.rules.interval_ns
             self._throttle()
 
+    cdef bint _stay(self, Delivery *delivery, Heap *heap) noexcept:
+        delivery.deadline_ns = self.clock.monotonic + NO_MEMORY_NS
+        heap_moved(heap, delivery)
+        return False
+
     cdef bint _to_front(self, Delivery *delivery, int64_t delay_ns) noexcept:
         if not heap_reserve(&self.front):
-            delivery.deadline_ns = self.clock.monotonic + NO_MEMORY_NS
-            heap_moved(&self.timeouts, delivery)
-            return False
+            return self._stay(delivery, &self.timeouts)
         self._release(delivery)
         delivery.owner = 0
         delivery.deadline_ns = self.clock.monotonic + delay_ns
         heap_push(&self.front, delivery)
         if delivery.offset >= 0:
             self.cursor.came_back(delivery.offset, delivery.attempts)
+        self._watch(delivery.message.timestamp_ns)
         self._throttle()
         return True
 
@@ -298,6 +334,11 @@ cdef class Channel:
                 self._try_again()
                 return False
             delivery = heap_first(&self.front)
+            if self.rules is not NULL and reason_to_leave(self, delivery.message, delivery.attempts) == EXPIRED:
+                if not leave_delivery(self, delivery, &self.front, EXPIRED):
+                    self._try_again()
+                    return False
+                continue
             heap_remove(&self.front, delivery)
             place, offset, attempts = delivery.place, delivery.offset, delivery.attempts
             self._deliver(delivery_take(delivery), attempts, place, offset)
@@ -331,30 +372,46 @@ cdef class Channel:
             self.slicer.add(self)
 
     cdef bint _come_back(self, Delivery *delivery, int64_t delay_ns) noexcept:
-        if unlikely(self.rules is not NULL) and 0 < self.rules.max_attempts <= delivery.attempts:
-            if not dead_take(self, delivery):
-                delivery.deadline_ns = self.clock.monotonic + NO_MEMORY_NS
-                heap_moved(&self.timeouts, delivery)
-                return False
-            return True
+        cdef LeaveReason reason = STAYS
+        if unlikely(self.rules is not NULL):
+            reason = reason_to_leave(self, delivery.message, delivery.attempts)
+            if reason != STAYS:
+                return leave_delivery(self, delivery, &self.timeouts, reason) or self._stay(delivery, &self.timeouts)
         if unlikely(self.rules is not NULL) and self.rules.ordered:
             return self._to_front(delivery, delay_ns)
         if delay_ns > 0 and delivery.offset >= 0:
             if self.cursor.defer(delivery.offset, delivery.attempts, self.clock.monotonic + delay_ns) < 0:
-                delivery.deadline_ns = self.clock.monotonic + NO_MEMORY_NS
-                heap_moved(&self.timeouts, delivery)
-                return False
+                return self._stay(delivery, &self.timeouts)
             self._release(delivery)
             delivery_free(delivery)
             self._arm()
         elif delay_ns > 0 and heap_reserve(&self.delayed):
             self._release(delivery)
             delivery.owner = 0
-            delivery.deadline_ns = self.clock.monotonic + delay_ns
-            heap_push(&self.delayed, delivery)
-            self._arm()
+            self._delay(delivery, delay_ns)
         else:
             return self._put_back(delivery, &self.timeouts)
+        return True
+
+    cdef void _delay(self, Delivery *delivery, int64_t delay_ns) noexcept:
+        """With room: has a delivery that is in no heap wait for its time, or until it expires before that."""
+        delivery.deadline_ns = delivery.delivered_ns = self.clock.monotonic + delay_ns
+        if unlikely(self.rules is not NULL):
+            delivery.deadline_ns = due_or_expired(self, delivery.message, delivery.delivered_ns)
+        heap_push(&self.delayed, delivery)
+        self._arm()
+
+    cdef bint _came_due(self, Delivery *delivery) noexcept:
+        """With rules, or before its time: a deferred delivery has to be looked at."""
+        cdef LeaveReason reason = STAYS
+        if self.rules is not NULL:
+            reason = reason_to_leave(self, delivery.message, delivery.attempts)
+        if reason != STAYS:
+            return leave_delivery(self, delivery, &self.delayed, reason) or self._stay(delivery, &self.delayed)
+        if delivery.delivered_ns <= self.clock.monotonic:
+            return self._put_back(delivery, &self.delayed)
+        delivery.deadline_ns = delivery.delivered_ns        # the rule it would have expired by has changed
+        heap_moved(&self.delayed, delivery)
         return True
 
     cdef bint _put_back(self, Delivery *delivery, Heap *heap) noexcept:
@@ -366,10 +423,11 @@ cdef class Channel:
         if goes_out:
             if offset >= 0:
                 self.cursor.came_back(offset, attempts)
+        elif unlikely(self.rules is not NULL) and wait_to_expire(self, delivery, heap):
+            self._watch(delivery.message.timestamp_ns)
+            return True
         elif not self._wait_again(delivery):
-            delivery.deadline_ns = self.clock.monotonic + NO_MEMORY_NS
-            heap_moved(heap, delivery)
-            return False
+            return self._stay(delivery, heap)
         if delivery.owner:
             inflight_remove(&self.in_flight, delivery)
         heap_remove(heap, delivery)
@@ -395,9 +453,7 @@ cdef class Channel:
         """With room: holds a message for delay_ns."""
         cdef Delivery *delivery = delivery_new(message, <uint16_t> attempts)
         delivery.place = place
-        delivery.deadline_ns = self.clock.monotonic + delay_ns
-        heap_push(&self.delayed, delivery)
-        self._arm()
+        self._delay(delivery, delay_ns)
 
     # ------------------------------------------------------------------ ready consumers
 
@@ -442,6 +498,8 @@ cdef class Channel:
             if self.backlog.commit.is_full():
                 self.backlog.commit.block(self)
                 return False
+            return True
+        if unlikely(self.rules is not NULL) and not (expire_waiting(self) and trim_channel(self)):
             return True
         if unlikely(self.dead.count) and self.sender is None and not self.retrying:
             self.owner.on_dead(self)
@@ -490,7 +548,10 @@ cdef class Channel:
             delivery = heap_first(&self.delayed)
             if delivery is NULL or delivery.deadline_ns > self.clock.monotonic:
                 return True
-            self._put_back(delivery, &self.delayed)
+            if unlikely(self.rules is not NULL or delivery.delivered_ns > self.clock.monotonic):
+                self._came_due(delivery)
+            else:
+                self._put_back(delivery, &self.delayed)
             steps -= 1
             if steps == 0:
                 if self.slicer.over() or self.backlog.commit.is_full():
@@ -553,7 +614,7 @@ cdef class Channel:
         self.clock.refresh()
         self.paced_ns = 0
         self._throttle()
-        if self.front.count:
+        if self.front.count or rules is not NULL:
             self.slicer.add(self)
 
     def pause(self):
@@ -596,6 +657,7 @@ cdef class Channel:
             raise MemoryError
         drop_logged(&self.dead)
         drop_logged(&self.front)
+        again_drop_logged(&self.again)
         self.cursor.reset(min(max(offset, self.cursor.log.first_offset()), self.cursor.log.next))
         for consumer in self.clients.values():
             consumer.in_flight = 0
@@ -620,6 +682,8 @@ cdef class Channel:
         trash.start()
         trash = Trash.new(self.slicer)
         trash.take_heap(0, &self.front)
+        trash.take_heap(1, &self.again.heap)
+        again_forget(&self.again)
         trash.start()
 
     # ------------------------------------------------------------------ failed writes
@@ -639,7 +703,7 @@ cdef class Channel:
                 self.owner.on_channel_healed(self)
 
     cdef void on_readable(self) noexcept:
-        if self.ready.c_next is not NULL and not self.exiting:
+        if (self.ready.c_next is not NULL or self.rules is not NULL) and not self.exiting:
             self.slicer.add(self)
 
     cdef void on_unreadable(self) noexcept:
@@ -655,6 +719,4 @@ cdef int64_t next_deadline(Channel channel) noexcept:
         first = delivery.deadline_ns
     if channel.cursor is not None and 0 < channel.cursor.next_due() < first:
         first = channel.cursor.next_due()
-    if channel.resume_ns < first:
-        first = channel.resume_ns
-    return first
+    return min(first, channel.resume_ns, channel.look_ns)

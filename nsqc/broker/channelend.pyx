@@ -3,6 +3,7 @@
 from libc.errno cimport ENOMEM
 from libc.stdint cimport int64_t
 
+from nsqc.broker.again cimport again_drop_logged, again_forget
 from nsqc.broker.channelstate cimport drop_logged
 from nsqc.broker.consumer cimport Consumer
 from nsqc.broker.dead cimport dead_recall
@@ -34,12 +35,14 @@ cdef tuple close_channel(Channel channel):
     if channel.cursor is not None:
         drop_logged(&channel.dead)      # the journal has their attempts
         drop_logged(&channel.front)
+        again_drop_logged(&channel.again)
         in_flight -= record_out(channel)
     deferred += channel.dead.count + channel.front.count
+    waiting = channel.again.heap.count
     if channel.backlog.disk is None:
         return (0, 0, 0, {})
     delays = channel.backlog.delays
-    waiting = channel.backlog.spill()
+    waiting += channel.backlog.spill()
     channel.clock.refresh()
     while channel.timeouts.count:
         delivery = heap_first(&channel.timeouts)
@@ -48,10 +51,12 @@ cdef tuple close_channel(Channel channel):
         delivery_free(delivery)
     while channel.delayed.count:
         delivery = heap_first(&channel.delayed)
-        delays[delivery.message.id[:16]] = channel.clock.wall + delivery.deadline_ns - channel.clock.monotonic
+        delays[delivery.message.id[:16]] = channel.clock.wall + delivery.delivered_ns - channel.clock.monotonic
         write_back(channel, delivery)
         heap_remove(&channel.delayed, delivery)
         delivery_free(delivery)
+    write_all_back(channel, &channel.again.heap)
+    again_forget(&channel.again)
     write_all_back(channel, &channel.front)
     write_all_back(channel, &channel.dead)
     channel.backlog.close()

@@ -28,7 +28,20 @@ cdef ChannelRules *rules_new(object rule, bint can_die) except? NULL:
         interval_ns = min(max(NS / <double> rule.rate, 1.0), MOST_NS)
         rules.interval_ns = <int64_t> interval_ns
         rules.burst_ns = max(<int64_t> (rule.rate_burst - 1) * rules.interval_ns, LEAST_BURST_NS)
+    # Without a dead-letter topic, what should go there stays: nothing is dropped against the rule.
+    rules.expired_die = rule.expired == "dead-letter"
+    rules.message_ttl_ns = rule.message_ttl if can_die or not rules.expired_die else 0
+    rules.max_depth = rule.max_depth
+    rules.max_bytes = rule.max_bytes
+    rules.overflow = overflow_of(rule, can_die)
+    rules.trims = (rules.max_depth > 0 or rules.max_bytes > 0) and rules.overflow != OVERFLOW_REFUSE
     return rules
+
+
+cdef Overflow overflow_of(object rule, bint can_die) except *:
+    if rule.overflow == "drop-oldest":
+        return OVERFLOW_DROP
+    return OVERFLOW_DIE if rule.overflow == "dead-letter" and can_die else OVERFLOW_REFUSE
 
 
 cdef int64_t rules_delay(const ChannelRules *rules, uint16_t attempts) noexcept nogil:

@@ -5,6 +5,7 @@
 # delayed. A consumer is in a ring of ready ones exactly while wants_more(consumer) holds.
 
 from libc.stdint cimport int64_t, uint64_t
+from nsqc.broker.again cimport Again
 from nsqc.broker.channelrules cimport ChannelRules
 from nsqc.broker.consumer cimport DISTANCES
 from nsqc.broker.latency cimport LatencyWindow
@@ -55,8 +56,14 @@ cdef class ChannelState(BacklogOwner):
     cdef ChannelRules *rules            # owned; NULL: none
     cdef readonly object rule           # nsqc.broker.protocols.ChannelRule; None: no rule
     cdef Heap front                     # failed deliveries of an ordered channel, which come before all others
+    cdef Again again                    # with message_ttl: what came back and waits
+    cdef int64_t taken                  # messages taken from the queues to go out; counted while there are rules
+    cdef int64_t look_ns                # monotonic: when to look for expired messages again; NEVER: when some come
+    cdef readonly uint64_t expired_count        # messages that message_ttl has dropped or moved
+    cdef readonly uint64_t overflow_count       # the same of max_depth and max_bytes
     cdef Lost lost
     cdef Heap dead, sent                # deliveries that go to the dead-letter topic: see dead.pxd
+    cdef int64_t dead_serial            # messages that have gone to dead since it was empty
     cdef object sender                  # of the batch in sent; None: none is under way
     cdef dict last_clients              # id of a consumer to its part of an origin; None: none is known. See origin.pxd
     cdef readonly bytes dead_letter     # the name of that topic; empty: none

@@ -3,6 +3,7 @@
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 
+from nsqc.broker.again cimport again_forget
 from nsqc.broker.consumer cimport DISTANCES, Consumer
 from nsqc.broker.lost cimport lost_free
 from nsqc.metrics.times cimport TwoTimes, times_add
@@ -38,6 +39,7 @@ cdef class ChannelState(BacklogOwner):
         self.dead_letter = b""
         self.alarm_ns = NEVER
         self.resume_ns = NEVER
+        self.look_ns = NEVER
 
     def __dealloc__(self):
         cdef Trash trash = Trash.new(None)      # freed at once, not in slices
@@ -45,6 +47,8 @@ cdef class ChannelState(BacklogOwner):
         trash.take_heap(1, &self.delayed)
         trash = Trash.new(None)
         trash.take_heap(0, &self.front)
+        trash.take_heap(1, &self.again.heap)
+        again_forget(&self.again)
         trash = Trash.new(None)
         trash.take_heap(0, &self.dead)
         trash.take_heap(1, &self.sent)
@@ -75,6 +79,7 @@ cdef class ChannelState(BacklogOwner):
 
     cdef int64_t count_waiting(self) noexcept:
         return (self.backlog.depth() - self.backlog.delayed_on_disk() + self.front.count - self.front_deferred()
+                + self.again.heap.count
                 + (self.cursor.depth() if self.cursor is not None else 0))
 
     cdef int64_t count_on_disk(self) noexcept:
@@ -145,6 +150,7 @@ cdef class ChannelState(BacklogOwner):
         least = self.cursor.least_waiting()
         least = least_of(&self.timeouts, least)
         least = least_of(&self.front, least)
+        least = least_of(&self.again.heap, least)
         least = least_of(&self.dead, least)
         return least_of(&self.sent, least)
 

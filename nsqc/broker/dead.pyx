@@ -3,37 +3,41 @@
 from libc.stdint cimport int64_t, uint16_t, uint32_t
 
 from nsqc.broker.lost cimport RETURNED
-from nsqc.broker.origin cimport origin_client
+from nsqc.broker.origin cimport DEAD_ATTEMPTS, DEAD_EXPIRED, DEAD_OVERFLOWED, origin_client
 from nsqc.store.delivery cimport delivery_free, delivery_new
 from nsqc.store.heap cimport heap_first, heap_push, heap_remove, heap_reserve
-from nsqc.store.inflight cimport inflight_remove
+
+cdef enum:
+    MOST_DEAD = 4096        # messages in memory that are on their way, beyond those that were in flight
 
 
-cdef bint dead_take(ChannelState channel, Delivery *delivery) noexcept:
-    if not heap_reserve(&channel.dead):
-        return False
-    inflight_remove(&channel.in_flight, delivery)
-    heap_remove(&channel.timeouts, delivery)
-    if delivery.owner != RETURNED:
-        delivery.delivered_ns = delivery.owner
-        if delivery.owner in channel.clients:
-            origin_client(channel, channel.clients[delivery.owner], delivery.owner)
-    add(channel, delivery)
-    return True
+cdef bint dead_has_room(ChannelState channel) noexcept:
+    return channel.dead.count + channel.sent.count < MOST_DEAD and heap_reserve(&channel.dead)
 
 
 cdef void dead_add(ChannelState channel, Message *message, uint32_t attempts, Place *place, int64_t offset,
-                   DeadReason reason) noexcept:
+                   LeaveReason reason) noexcept:
     cdef Delivery *delivery = delivery_new(message, <uint16_t> attempts)
     delivery.place = place
     delivery.offset = offset
-    delivery.reason = <uint16_t> reason
-    add(channel, delivery)
-
-
-cdef void add(ChannelState channel, Delivery *delivery) noexcept:
     delivery.owner = 0
-    delivery.deadline_ns = delivery.message.timestamp_ns        # the oldest goes first
+    delivery.reason = DEAD_ATTEMPTS
+    dead_take(channel, delivery, reason)
+
+
+cdef void dead_take(ChannelState channel, Delivery *delivery, LeaveReason reason) noexcept:
+    if reason != FAILED:
+        delivery.reason = DEAD_EXPIRED if reason == EXPIRED else DEAD_OVERFLOWED
+    if delivery.owner != RETURNED:      # otherwise it says already whom it was in flight to
+        delivery.delivered_ns = delivery.owner
+        if delivery.owner in channel.clients:
+            origin_client(channel, channel.clients[delivery.owner], delivery.owner)
+    delivery.owner = 0
+    if channel.dead.count + channel.sent.count == 0:
+        channel.dead_serial = 0
+    # The oldest goes first, and of those of a batch the first.
+    delivery.deadline_ns = delivery.message.timestamp_ns + channel.dead_serial
+    channel.dead_serial += 1
     heap_push(&channel.dead, delivery)
     if delivery.offset >= 0:
         # After a kill its attempts are known, so it comes here again rather than to a consumer.
@@ -56,8 +60,7 @@ cdef void dead_ended(ChannelState channel, int error) noexcept:
             channel.backlog.done(delivery.place)
         delivery_free(delivery)
         channel.dead_letter_count += 1
-    if channel.dead.count:
-        channel.slicer.add(channel)
+    channel.slicer.add(channel)     # for more of them, or for what had to wait for room
 
 
 cdef bint dead_recall(ChannelState channel) noexcept:

@@ -5,11 +5,13 @@ from libc.stdint cimport int64_t, uint16_t, uint32_t
 from nsqc.broker.channelstate cimport ChannelState
 from nsqc.store.delivery cimport Delivery
 
-cdef enum DeadReason:       # Delivery.reason: why its last delivery failed
+cdef enum DeadReason:       # Delivery.reason: why its last delivery failed, or why there is none
     DEAD_ATTEMPTS           # it had too many attempts already when it was to be delivered: those of an earlier run
     DEAD_REQUEUED
     DEAD_TIMED_OUT
     DEAD_DISCONNECTED
+    DEAD_EXPIRED            # message_ttl
+    DEAD_OVERFLOWED         # max_depth or max_bytes
 
 # What the origins of one batch begin with. node: of the daemon, as origin_node() returns it.
 cdef bytes origin_head(ChannelState channel, bytes topic, bytes node)

@@ -54,6 +54,8 @@ cdef const char *reason_text(int reason) noexcept:
         return b"requeued"
     if reason == DEAD_TIMED_OUT:
         return b"timed_out"
+    if reason == DEAD_EXPIRED or reason == DEAD_OVERFLOWED:
+        return b"expired" if reason == DEAD_EXPIRED else b"overflow"
     return b"disconnected" if reason == DEAD_DISCONNECTED else b"attempts"
 
 

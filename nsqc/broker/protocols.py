@@ -55,7 +55,31 @@ class BrokerOptions(Protocol):
     def e2e_processing_latency_window_time(self) -> int: ...
 
 
-class TopicRule(Protocol):
+class Limits(Protocol):
+    """How long and how much may wait: nsqc.options.limit_keys.Limits."""
+
+    @property
+    def message_ttl(self) -> int:
+        """Nanoseconds after publishing when a message expires; 0: never."""
+
+    @property
+    def expired(self) -> str:
+        """drop or dead-letter: where it goes then."""
+
+    @property
+    def max_depth(self) -> int:
+        """Messages that may wait; 0: any number."""
+
+    @property
+    def max_bytes(self) -> int:
+        """Bytes that may wait; 0: any number."""
+
+    @property
+    def overflow(self) -> str:
+        """refuse, drop-oldest or dead-letter: what happens at these limits, and to a log at retain_bytes."""
+
+
+class TopicRule(Limits, Protocol):
     """How a topic is kept: nsqc.options.topic_rules.TopicRule."""
 
     @property
@@ -73,10 +97,6 @@ class TopicRule(Protocol):
     @property
     def retain_bytes(self) -> int:
         """Bytes of a log beyond which it removes or refuses; 0: no bound, and nothing is kept for its size."""
-
-    @property
-    def overflow(self) -> str:
-        """refuse or drop-oldest: what a log beyond retain_bytes does while a channel needs its oldest messages."""
 
     @property
     def dedupe(self) -> int:
@@ -105,7 +125,7 @@ class TopicRules(Protocol):
         """Has call(name) called when the rule of that topic has changed; None: that of any topic may have."""
 
 
-class ChannelRule(Protocol):
+class ChannelRule(Limits, Protocol):
     """How a channel delivers: nsqc.options.channel_rules.ChannelRule. Durations are nanoseconds."""
 
     @property
@@ -150,6 +170,10 @@ class ChannelRule(Protocol):
     @property
     def rate_burst(self) -> int:
         """Deliveries at once, after a pause."""
+
+    @property
+    def source(self) -> str:
+        """Where the rule comes from, for whoever asks."""
 
     def as_json(self) -> dict[str, str | int | float]:
         """What differs from the defaults, for /stats."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 
 NO_MEMORY, EXITING, DRAINING, NO_SPACE, LOG_FULL = "no_memory", "exiting", "draining", "no_space", "log_full"
+FULL = "full"
 WRITE_FAILED, INVALID, UNAUTHORIZED, FAILED = "write_failed", "invalid", "unauthorized", "failed"
 LIMIT, QUOTA = "limit", "quota"
 REASONS = {
@@ -13,6 +14,7 @@ REASONS = {
     DRAINING: "the daemon drains",
     NO_SPACE: "less is free on the disk than `--min-free-disk`",
     LOG_FULL: "the topic's log is at its limit",
+    FULL: "the topic, or one of its channels, has its `max_depth` or `max_bytes`",
     WRITE_FAILED: "it could not be written or synced",
     INVALID: "the name, the size or the body is not valid",
     UNAUTHORIZED: "an auth server, or the access file, does not permit it",

@@ -7,7 +7,7 @@ from nsqc.broker.channel cimport Channel
 from nsqc.metrics.times cimport TwoTimes, times_join
 
 cdef struct Retired:
-    uint64_t messages, requeues, timeouts, dead_letters, redriven
+    uint64_t messages, requeues, timeouts, dead_letters, redriven, expired, overflows
     TwoTimes times
 
 
@@ -22,6 +22,8 @@ cdef inline void retire(Retired **c_retired, Channel channel) noexcept:
     c_retired[0].timeouts += channel.timeout_count
     c_retired[0].dead_letters += channel.dead_letter_count
     c_retired[0].redriven += channel.redriven_count
+    c_retired[0].expired += channel.expired_count
+    c_retired[0].overflows += channel.overflow_count
     if channel.times is not NULL:
         times_join(&c_retired[0].times.of[0], &channel.times.of[0])
         times_join(&c_retired[0].times.of[1], &channel.times.of[1])

@@ -59,6 +59,12 @@ cdef class TopicOwner:
     cdef void on_log_grew(self, CommitOwner topic) noexcept:
         pass
 
+    cdef void on_aging(self, CommitOwner topic) noexcept:
+        pass
+
+    cdef void on_bound(self, CommitOwner topic) noexcept:
+        pass
+
     cdef int on_log_full(self, CommitOwner topic, bint full) except -1:
         return 0
 

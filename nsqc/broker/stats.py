@@ -100,6 +100,8 @@ class ChannelStats(Struct, frozen=True, gc=False):
     rules: dict[str, str | int | float] | UnsetType = UNSET     # that are not the defaults
     dead_letter_count: int | UnsetType = UNSET      # messages that were moved to the dead-letter topic
     redriven_count: int | UnsetType = UNSET         # dead letters that came back
+    expired_count: int | UnsetType = UNSET          # messages that message_ttl has dropped or moved
+    overflow_count: int | UnsetType = UNSET         # the same of max_depth and max_bytes
 
 
 class LogStats(Struct, frozen=True, gc=False):
@@ -114,8 +116,8 @@ class LogStats(Struct, frozen=True, gc=False):
 
 
 class TopicStats(Struct, frozen=True, gc=False):
-    """One topic with its channels, sorted by name; message_bytes counts bodies. log: if it has lost records. publish_ids
-    to forgotten_ids: if it remembers ids of publishes."""
+    """One topic with its channels, sorted by name; message_bytes counts bodies. log: if it has lost records.
+    publish_ids to forgotten_ids: if it remembers ids of publishes."""
 
     topic_name: str
     channels: list[ChannelStats]
@@ -129,6 +131,8 @@ class TopicStats(Struct, frozen=True, gc=False):
     publish_ids: int | UnsetType = UNSET
     deduplicated: int | UnsetType = UNSET
     forgotten_ids: int | UnsetType = UNSET
+    expired_count: int | UnsetType = UNSET          # messages that message_ttl has dropped in the topic itself
+    overflow_count: int | UnsetType = UNSET         # the same of max_depth and max_bytes
 
 
 class MemoryStats(Struct, frozen=True, gc=False):
@@ -191,7 +195,9 @@ def _topic_stats(topic: Topic, channels: list[ChannelStats]) -> TopicStats:
     known = topic.ids_known
     return TopicStats(topic.name.decode(), channels, topic.depth, topic.backend_depth, topic.message_count,
                       topic.message_bytes, topic.paused, _latency(list(topic.channels.values())), _log_stats(topic),
-                      *((UNSET,) * 3 if known is None else (known, topic.deduplicated, topic.ids_forgotten)))
+                      UNSET if known is None else known, UNSET if known is None else topic.deduplicated,
+                      UNSET if known is None else topic.ids_forgotten,
+                      topic.expired_count or UNSET, topic.overflow_count or UNSET)
 
 
 def _log_stats(topic: Topic) -> LogStats | UnsetType:
@@ -220,7 +226,8 @@ def _channel_stats(channel: Channel, topic: str, include_clients: bool,
                         elsewhere or UNSET, channel.requeue_count, channel.timeout_count, len(consumers), clients,
                         channel.paused, _latency([channel]),
                         UNSET if channel.rule is None else channel.rule.as_json(),
-                        channel.dead_letter_count or UNSET, channel.redriven_count or UNSET)
+                        channel.dead_letter_count or UNSET, channel.redriven_count or UNSET,
+                        channel.expired_count or UNSET, channel.overflow_count or UNSET)
 
 
 def _latency(channels: list[Channel]) -> Latency:

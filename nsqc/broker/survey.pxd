@@ -13,6 +13,8 @@ cdef enum TopicColumn:
     T_ON_DISK
     T_MESSAGES
     T_BYTES
+    T_EXPIRED
+    T_OVERFLOWS
     T_CHANNELS
     T_LOG_FIRST
     T_LOG_NEXT
@@ -34,6 +36,8 @@ cdef enum ChannelColumn:
     C_TIMEOUTS
     C_DEAD_LETTERS
     C_REDRIVEN
+    C_EXPIRED
+    C_OVERFLOWS
     C_CLIENTS
     C_LOG_LAG
 

@@ -111,6 +111,8 @@ cdef class Survey(Sliced):
             row = self.ephemeral_topics
         row.cells[<int> T_MESSAGES] += <int64_t> (topic.message_count + topic.taken_count)
         row.cells[<int> T_BYTES] += <int64_t> (topic.message_bytes + topic.taken_bytes)
+        row.cells[<int> T_EXPIRED] += <int64_t> topic.expired_count
+        row.cells[<int> T_OVERFLOWS] += <int64_t> topic.overflow_count
         self.topic = topic
         self.channels_left = fan
         self.channel_at = 0
@@ -170,6 +172,8 @@ cdef class Survey(Sliced):
         row.cells[<int> C_TIMEOUTS] += <int64_t> channel.timeout_count
         row.cells[<int> C_DEAD_LETTERS] += <int64_t> channel.dead_letter_count
         row.cells[<int> C_REDRIVEN] += <int64_t> channel.redriven_count
+        row.cells[<int> C_EXPIRED] += <int64_t> channel.expired_count
+        row.cells[<int> C_OVERFLOWS] += <int64_t> channel.overflow_count
         if channel.times is not NULL:
             self.channels.add_times(row, channel.times)
         return 0
@@ -199,6 +203,8 @@ cdef class Survey(Sliced):
             row.cells[<int> C_TIMEOUTS] = <int64_t> retired.timeouts
             row.cells[<int> C_DEAD_LETTERS] = <int64_t> retired.dead_letters
             row.cells[<int> C_REDRIVEN] = <int64_t> retired.redriven
+            row.cells[<int> C_EXPIRED] = <int64_t> retired.expired
+            row.cells[<int> C_OVERFLOWS] = <int64_t> retired.overflows
             self.channels.add_times(row, &retired.times)
         return row
 

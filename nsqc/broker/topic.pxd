@@ -36,6 +36,7 @@ cdef class Topic(TopicState):
     cdef int64_t count_waiting(self) noexcept
     cdef int64_t count_on_disk(self) noexcept
     cdef bint _fits(self, uint32_t defer_ms) noexcept   # whether put() would not write it to disk
+    cdef void rules_changed(self) noexcept              # of its channels
     cdef object _settle(self, int result)
     cdef int _fan_out(self, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept
     cdef bint _flows(self) noexcept

@@ -7,7 +7,9 @@ from libc.stdlib cimport free
 from libc.string cimport memchr, memset
 
 from nsqc.broker.appending cimport append, append_lines, append_slice
+from nsqc.broker.bounds cimport admits, admits_batch, admits_lines, set_bounded, set_limits, topic_expire, topic_waits
 from nsqc.broker.channel cimport Channel
+from nsqc.broker.channelstate cimport unlikely
 from nsqc.broker.channelend cimport delete_channel
 from nsqc.broker.leftover cimport Leftover
 from nsqc.broker.logged cimport (attach_log, close_log, drop_log, empty_log, follow_rule, give_cursor, hold_log,
@@ -15,8 +17,8 @@ from nsqc.broker.logged cimport (attach_log, close_log, drop_log, empty_log, fol
 from nsqc.broker.seams cimport Publisher, TopicOwner
 from nsqc.broker.publishonce cimport GO, follow_dedupe, once_begins, once_dropped, once_ended, once_new, once_wrote
 from nsqc.broker.topicstate cimport Batch, Once, OpenBatch, TopicState
-from nsqc.store.backlog cimport (PUT_DISK, PUT_EXITING, PUT_MEMORY, PUT_NO_MEMORY, PUT_NO_SPACE, PUT_RUNNING, PUT_TAKEN,
-                                 Backlog, BacklogOwner, CallWaiter, Commit, CommitSchedule, is_refused)
+from nsqc.store.backlog cimport (PUT_DISK, PUT_EXITING, PUT_FULL, PUT_MEMORY, PUT_NO_MEMORY, PUT_NO_SPACE, PUT_RUNNING,
+                                 PUT_TAKEN, Backlog, BacklogOwner, CallWaiter, Commit, CommitSchedule, is_refused)
 from nsqc.store.clock cimport Clock
 from nsqc.store.disk.queue cimport DiskQueue
 from nsqc.store.fifo cimport Entry, fifo_pop
@@ -41,6 +43,7 @@ RUNNING = -2        # the commit under way decides
 TAKEN = -3          # nobody has decided yet
 NO_SPACE = 1 << 16  # less is free on the disk than --min-free-disk: DiskSpace.reason
 DRAINING = 1 << 17  # the daemon drains
+FULL = 1 << 18      # max_depth or max_bytes: Topic.bound_reason
 
 
 @cython.final
@@ -64,6 +67,7 @@ cdef class Topic(TopicState):
         self.fan = []
         self.held = []
         self.gone = []
+        self.bound_reason = ""
 
     def __str__(self):
         return f"topic {self.name.decode()}"
@@ -79,6 +83,8 @@ cdef class Topic(TopicState):
         cdef int result
         if self.exiting:
             return PUT_EXITING
+        if unlikely(self.bounded) and not admits(self, 1, size):
+            return PUT_FULL
         if self.logs:
             return append(self, c_body, size, defer_ms)
         self.guids.next(self.clock.wall, c_id)
@@ -100,6 +106,9 @@ cdef class Topic(TopicState):
 
     cdef int publish_gathered(self, Message *message, uint32_t defer_ms) noexcept:
         cdef int result = PUT_EXITING
+        if unlikely(self.bounded) and not admits(self, 1, message.size):
+            message_unref(message)
+            return PUT_FULL
         if self.logs and not self.exiting:
             result = append(self, message.body, message.size, defer_ms)
             message_unref(message)
@@ -114,7 +123,7 @@ cdef class Topic(TopicState):
 
     cdef bint publish_slice(self, Batch *batch) noexcept:
         cdef int result
-        cdef bint whole
+        cdef bint whole, bounded = self.bounded
         if batch.once.asked and batch.once.claim == 0:
             result = once_begins(self, &batch.once)
             if result == PUT_TAKEN:
@@ -123,7 +132,16 @@ cdef class Topic(TopicState):
                 batch.result = result
                 batch.left = 0
                 return True
+        if bounded and not batch.admitted and not admits_batch(self, batch.c_at, batch.gathered, batch.left):
+            batch.result = PUT_FULL
+            batch.left = 0
+            once_ended(self, &batch.once, PUT_FULL)
+            return True
+        # A batch that has begun is published as a whole, whoever publishes meanwhile.
+        batch.admitted = True
+        self.bounded = False
         whole = append_slice(self, batch) if self.logs else self._publish_some(batch)
+        self.bounded = bounded
         if batch.once.claim:
             if not self.logs:
                 once_wrote(&batch.once, batch.result)
@@ -199,6 +217,8 @@ cdef class Topic(TopicState):
         else:
             self.allowance -= 1
             result = self.backlog.put(message, 0, defer_ms, False, NULL)
+            if unlikely(self.limits.watched):
+                topic_waits(self)
         if result != PUT_NO_MEMORY:
             self.message_count += 1
             self.message_bytes += size
@@ -231,8 +251,8 @@ cdef class Topic(TopicState):
     def publish(self, bytes body not None, uint32_t defer_ms=0, bytes id=None) -> int:
         """Publishes one message. id: if the topic remembers ids, it is stored once.
 
-        0; the errno, NO_SPACE or DRAINING if it was not accepted; PENDING: see when_written(), or RUNNING: see
-        when_running_written(). TAKEN: another client is publishing that id, ask again.
+        0; the errno, NO_SPACE, FULL or DRAINING if it was not accepted; PENDING: see when_written(), or RUNNING:
+        see when_running_written(). TAKEN: another client is publishing that id, ask again.
         """
         cdef Once once
         if self.owner.draining:
@@ -272,6 +292,7 @@ cdef class Topic(TopicState):
         bytes are left).
         """
         cdef int result
+        cdef bint bounded
         cdef const char *c_at = <const char *> lines + start
         cdef const char *c_end = <const char *> lines + len(lines)
         self.clock.refresh()
@@ -284,10 +305,17 @@ cdef class Topic(TopicState):
                 return 0, start, len(lines) - start
             if result != GO:
                 return self._settle(result), len(lines), 0
+        bounded = self.bounded
+        if bounded and start == 0 and not admits_lines(self, c_at, c_end):
+            if batch is not None:
+                once_ended(self, &batch.once, PUT_FULL)
+            return FULL, len(lines), 0
+        self.bounded = False
         if self.logs:
             c_at = append_lines(self, c_at, c_end, batch, defer_ms, &result)
         else:
             c_at = self._publish_some_lines(c_at, c_end, batch, defer_ms, &result)
+        self.bounded = bounded
         if batch is not None and batch.once.claim:
             if not self.logs:
                 once_wrote(&batch.once, result)
@@ -343,6 +371,7 @@ cdef class Topic(TopicState):
         if staged is not None:
             part.staged = &staged.staged
             part.once = staged.once
+        part.admitted = left >= 0
         if left < 0:
             part.left = load_i32(part.c_at)
             part.c_at += SIZE_BYTES
@@ -364,6 +393,8 @@ cdef class Topic(TopicState):
             return RUNNING
         if result == PUT_TAKEN:
             return TAKEN
+        if result == PUT_FULL:
+            return FULL
         return PENDING if result == PUT_DISK else 0
 
     def when_written(self, call):
@@ -559,6 +590,18 @@ cdef class Topic(TopicState):
         if self.backlog.disk is not None:
             disks = [channel.backlog.disk for channel in self.fan]
             self.backlog.disk.copies = [disk for disk in disks if disk is not None]
+        set_bounded(self)
+
+    cdef void rules_changed(self) noexcept:
+        set_bounded(self)
+
+    def set_limits(self, rule):
+        """How much may wait, and how long: nsqc.broker.protocols.TopicRule."""
+        set_limits(self, rule)
+
+    def expire(self) -> bool:
+        """Drops what has expired in the topic itself, some of it; whether there is more."""
+        return topic_expire(self)
 
     def delete_channel(self, bytes name not None) -> bool:
         """Deletes a channel with all it holds; False if it does not exist."""
@@ -725,16 +768,21 @@ cdef class Topic(TopicState):
         return ranks_between(self.log, needed_from(self), self.log.next)
 
     def refused(self, int failure):
-        """Counts a publish that it has refused, with an errno, NO_SPACE or DRAINING."""
+        """Counts a publish that it has refused, with an errno, NO_SPACE, FULL or DRAINING."""
         if failure == DRAINING:
             self.owner.on_refused(refusals.DRAINING)
+        elif failure == FULL:
+            self.owner.on_refused(refusals.FULL)
+            self.owner.on_bound(self)
         elif failure != NO_SPACE:
             self.owner.on_refused(refusals.of_error(failure))
         else:
             self.owner.on_refused(refusals.LOG_FULL if self.log_full else refusals.NO_SPACE)
 
-    def refusal(self) -> str:
-        """Why it accepts nothing now."""
+    def refusal(self, int failure=NO_SPACE) -> str:
+        """Why it accepts nothing now; failure: NO_SPACE or FULL."""
+        if failure == FULL:
+            return self.bound_reason
         return self.full_reason if self.log_full else self.owner.space_reason()
 
     cdef void on_appended(self, int64_t records) noexcept:
@@ -785,7 +833,7 @@ cdef class Topic(TopicState):
         cdef Channel channel
         for channel in self.fan:
             if (channel.timeouts.count or channel.delayed.count or channel.front.count or channel.dead.count
-                    or channel.sent.count):
+                    or channel.sent.count or channel.again.heap.count):
                 return False
         return True
 

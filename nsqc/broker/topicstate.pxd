@@ -38,6 +38,15 @@ cdef struct Batch:
     uint32_t defer_ms       # of each message
     Once once
     Buffer *staged          # of a log: those published so far; they are appended together with the rest. Not owned
+    bint admitted           # its topic has room for all of them
+
+
+cdef struct TopicLimits:    # for what waits in the topic itself
+    int64_t max_depth, max_bytes    # 0: none
+    int64_t message_ttl_ns          # then they are dropped; 0: never
+    bint trims                      # at the limit, the oldest messages are dropped,
+    bint refuses                    # or publishes are refused
+    bint watched                    # messages may have to be dropped
 
 
 cdef class OpenBatch:
@@ -88,6 +97,13 @@ cdef class TopicState(ChannelOwner):
     cdef int64_t most_bytes             # of the log; 0: no limit
     cdef bint log_full                  # the log is at its limit, and a channel needs its oldest segment
     cdef readonly str full_reason
+
+    cdef TopicLimits limits
+    cdef object rule_source             # where they come from
+    cdef bint bounded                   # a publish has to be asked for: see bounds.pxd
+    cdef readonly str bound_reason      # why the last one was refused
+    cdef bint aging                     # the owner looks after what waits here
+    cdef readonly uint64_t expired_count, overflow_count    # messages dropped here
 
     cdef int64_t allowance              # messages it accepts before publishers are held
     cdef list held                      # Publishers

@@ -14,7 +14,7 @@ import msgspec
 
 from nsqc.broker import refusals
 from nsqc.broker.refusals import INVALID, QuotaReached, of_exception
-from nsqc.broker.topic import DRAINING, NO_SPACE, PENDING, RUNNING, TAKEN, Topic
+from nsqc.broker.topic import DRAINING, FULL, NO_SPACE, PENDING, RUNNING, TAKEN, Topic
 from nsqc.broker.topicstate import OpenBatch
 from nsqc.httpd.reply import ApiError, refusal
 from nsqc.httpd.request import BOOLEANS, Handler, Request, read_arguments
@@ -93,11 +93,11 @@ async def _after_write(topic: Topic, written: asyncio.Future[int]) -> str:
 
 
 def topic_refusal(failure: int, topic: Topic) -> str:
-    """The text of a 503 for an errno, NO_SPACE or DRAINING of a topic, which counts it."""
+    """The text of a 503 for an errno, NO_SPACE, FULL or DRAINING of a topic, which counts it."""
     topic.refused(failure)
     if failure == DRAINING:
         return REFUSED
-    return f"FAILED - {topic.refusal()}" if failure == NO_SPACE else refusal(failure)
+    return f"FAILED - {topic.refusal(failure)}" if failure in (NO_SPACE, FULL) else refusal(failure)
 
 
 def counted(handler: Handler) -> Handler:

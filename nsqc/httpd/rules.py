@@ -30,6 +30,10 @@ class _Answer(msgspec.Struct, frozen=True, gc=False):
     retain_time: str
     retain_bytes: int
     overflow: str
+    message_ttl: str
+    expired: str
+    max_depth: int
+    max_bytes: int
     dedupe: str
     dedupe_ids: int
     source: str
@@ -108,7 +112,8 @@ def _channel(app: App, request: Request) -> bytes:
 
 def _answer(name: bytes, rule: TopicRule) -> _Answer:
     return _Answer(name.decode(), rule.storage, rule.sync, format_duration(rule.retain_time), rule.retain_bytes,
-                   rule.overflow, format_duration(rule.dedupe), rule.dedupe_ids, rule.source)
+                   rule.overflow, format_duration(rule.message_ttl), rule.expired, rule.max_depth, rule.max_bytes,
+                   format_duration(rule.dedupe), rule.dedupe_ids, rule.source)
 
 
 def _channel_answer(name: bytes, rule: ChannelRule) -> Mapping[str, RuleValue]:

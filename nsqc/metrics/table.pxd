@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint64_t
 from nsqc.metrics.times cimport TwoTimes
 
 cdef enum:
-    MOST_COLUMNS = 14
+    MOST_COLUMNS = 18
 
 # In place of a number: this row has no sample of that metric.
 cdef int64_t ABSENT

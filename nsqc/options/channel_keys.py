@@ -5,19 +5,17 @@
 # No `from __future__ import annotations`: msgspec and the declaration below read the types.
 from typing import Annotated
 
-import msgspec
-
 from nsqc.options.declared import HOUR, LARGEST, Flag, Kind, RuleValue, flag
 from nsqc.options.flags import plain, show
+from nsqc.options.limit_keys import GROUP, LIMIT_FLAGS, Limits
 from nsqc.wire.names import EPHEMERAL
 
-GROUP = "Delivery rules"
 SOURCE_DEFAULT = "default"
 DEAD = b".dead"         # what the name of a dead-letter topic ends with by default
 MAX_NAME = 64           # bytes of a topic's name
 
 
-class ChannelRule(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class ChannelRule(Limits, frozen=True, gc=False, kw_only=True):
     """How a channel delivers. By default as nsqd's do. source: where the rule comes from."""
 
     requeue_delay: Annotated[int, flag(
@@ -50,7 +48,7 @@ class ChannelRule(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     @property
     def is_off(self) -> bool:
         """Whether the channel delivers as nsqd's do."""
-        return not self.set_values()
+        return not self.set_values().keys() - WITHOUT_EFFECT
 
     def dead_topic(self, topic: bytes) -> bytes:
         """The dead-letter topic of a topic's channel. Empty: none, since messages would circle."""
@@ -74,8 +72,9 @@ class ChannelRule(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 CHANNEL_FLAGS: dict[str, Flag] = {
     name: item for name, annotation in ChannelRule.__annotations__.items()
-    for item in getattr(annotation, "__metadata__", ()) if isinstance(item, Flag)}
+    for item in getattr(annotation, "__metadata__", ()) if isinstance(item, Flag)} | LIMIT_FLAGS
 DEFAULT = ChannelRule()
+WITHOUT_EFFECT = {"expired", "overflow"}    # unless other keys are set
 
 
 def json_value(kind: Kind, value: RuleValue) -> RuleValue:

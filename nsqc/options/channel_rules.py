@@ -1,18 +1,24 @@
 """How each channel delivers.
 
 Each value of a channel's rule comes from PUT /channel/rules, else from the first table of the config file whose glob
-fits TOPIC/CHANNEL, else from the default, which is nsqd's behaviour.
+fits TOPIC/CHANNEL, else from the topic's rule if that has such a key, else from the default, which is nsqd's behaviour.
 """
 
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import Executor
+
 import msgspec
 
+from nsqc.log import Log
 from nsqc.options.channel_keys import DEFAULT, ChannelRule
-from nsqc.options.declared import Options
+from nsqc.options.declared import Options, Settings
+from nsqc.options.limit_keys import DEFAULT_LIMITS
 from nsqc.options.rule_scopes import CHANNELS
 from nsqc.options.rules import Rules
 from nsqc.options.rules_file import Values
+from nsqc.options.topic_rules import TopicRule, TopicRules
 
 
 class ChannelRules(Rules[ChannelRule]):
@@ -20,18 +26,43 @@ class ChannelRules(Rules[ChannelRule]):
 
     scope = CHANNELS
 
+    def __init__(self, loop: asyncio.AbstractEventLoop, workers: Executor, data_path: str, settings: Settings,
+                 log: Log, topics: TopicRules):
+        """topics: the rules that those of channels begin with. Raises OSError as Rules does."""
+        self._topics = topics
+        self._merged: dict[tuple[int | None, TopicRule], ChannelRule] = {}  # by table and topic's rule: they are few
+        super().__init__(loop, workers, data_path, settings, log)
+        topics.on_change(self._topic_changed)
+
     def _take(self, options: Options) -> None:
         self._options = options
-        self._tables = [msgspec.structs.replace(DEFAULT, **table.values, source=f"config {table.title}")
-                        for table in options.channels]
+        self._merged.clear()
         self._set_globs(options.channels)
+
+    def _topic_changed(self, name: bytes | None) -> None:
+        self._known.clear()
+        self._merged.clear()
+        self._notify(None if name is None else name + b"/")
 
     def _has_changed(self, options: Options) -> bool:
         return options.channels != self._options.channels
 
     def _find(self, name: bytes) -> ChannelRule:
-        at = self._table_of(name)
-        return self._with_put(name, DEFAULT if at is None else self._tables[at])
+        key = self._table_of(name), self._topics.of(name.partition(b"/")[0])
+        rule = self._merged.get(key)
+        if rule is None:
+            rule = self._merged[key] = self._merge(*key)
+        return self._with_put(name, rule)
+
+    def _merge(self, at: int | None, topic: TopicRule) -> ChannelRule:
+        """The rule by a table, if any, and the topic's rule."""
+        limits = topic.limits()
+        if at is not None:
+            table = self._options.channels[at]
+            return self._changed(DEFAULT, {**limits, **table.values}, f"config {table.title}")
+        if all(limits[key] == getattr(DEFAULT_LIMITS, key) for key in limits):
+            return DEFAULT
+        return self._changed(DEFAULT, limits, f"topic: {topic.source}")
 
     @staticmethod
     def _changed(rule: ChannelRule, values: Values, source: str) -> ChannelRule:

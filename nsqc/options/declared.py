@@ -55,7 +55,8 @@ class Kind(Enum):
     FLUSH = "turn|timeout"
     STORAGE = "memory|log"
     LOG_SYNC = "write|fsync"
-    OVERFLOW = "refuse|drop-oldest"
+    OVERFLOW = "refuse|drop-oldest|dead-letter"
+    EXPIRED = "drop|dead-letter"
     LOG_FORMAT = "auto|text|json|journal|logfmt"
 
 
@@ -267,11 +268,10 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
         Kind.INT, LOGS, "bytes of messages that a log keeps for its size, and the limit of its size; 0: none and no "
         "limit", least=0, most=LARGEST, own=True, live=True)] = 0
     log_overflow: Annotated[str, flag(
-        Kind.OVERFLOW, LOGS, "what a log at its limit does while a channel needs its oldest messages: refuse "
-        "publishes, or drop these messages", own=True, live=True)] = "refuse"
-    # The [topics."GLOB"] tables of the config file, in its order.
+        Kind.OVERFLOW, LOGS, "what happens at a limit of a topic or its channels: publishes are refused, the oldest "
+        "messages are dropped, or moved to the dead-letter topic", own=True, live=True)] = "refuse"
+    # The [topics."GLOB"] and [channels."TOPIC/CHANNEL"] tables of the config file, in its order.
     topics: tuple[TopicTable, ...] = ()
-    # The [channels."TOPIC/CHANNEL"] tables: see nsqc.options.channel_keys.
     channels: tuple[ChannelTable, ...] = ()
 
     msg_timeout: Annotated[int, flag(

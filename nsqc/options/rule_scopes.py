@@ -8,6 +8,7 @@ import msgspec
 
 from nsqc.options.channel_keys import CHANNEL_FLAGS
 from nsqc.options.declared import FLAGS, RULE_KEYS, ChannelTable, Flag, RuleTable, TopicTable
+from nsqc.options.limit_keys import LIMIT_FLAGS
 from nsqc.options.topic_keys import TOPIC_FLAGS
 from nsqc.wire.names import is_ephemeral, is_valid_name
 
@@ -30,7 +31,9 @@ class Scope(msgspec.Struct, frozen=True):
 
 
 TOPICS = Scope("topics", "topic", "nsqc.rules.json", "PUT /topic/rules",
-               {**{key: FLAGS[name] for key, name in RULE_KEYS.items()}, **TOPIC_FLAGS}, TopicTable)
+               {key: FLAGS[name] for key, name in RULE_KEYS.items()}
+               | {key: declared for key, declared in LIMIT_FLAGS.items() if key not in RULE_KEYS} | TOPIC_FLAGS,
+               TopicTable)
 CHANNELS = Scope("channels", "channel", "nsqc.channel-rules.json", "PUT /channel/rules", CHANNEL_FLAGS, ChannelTable)
 BY_KEY = {scope.key: scope for scope in (TOPICS, CHANNELS)}
 

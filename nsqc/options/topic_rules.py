@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import msgspec
 
-from nsqc.options.declared import RULE_KEYS, Options
+from nsqc.options.declared import RULE_KEYS, Options, RuleValue
+from nsqc.options.limit_keys import LIMIT_FLAGS, Limits
 from nsqc.options.rule_scopes import TOPICS
 from nsqc.options.rules import Rules
 from nsqc.options.rules_file import Values
@@ -20,19 +21,22 @@ from nsqc.wire.outside import Decoder
 FROM_DEFAULTS, FROM_NAME = "default", "ephemeral"
 
 
-class TopicRule(msgspec.Struct, frozen=True, gc=False):
-    """How a topic is kept. storage: memory or log. The rest is for logs; sync: write or fsync; retain_time in
-    nanoseconds; retain_bytes: 0 means no limit; overflow: refuse or drop-oldest. dedupe, dedupe_ids: see
-    nsqc.options.topic_keys. source: where it comes from."""
+class TopicRule(Limits, frozen=True, gc=False, kw_only=True):
+    """How a topic is kept, and how long and how much of it. storage: memory or log. For logs, sync: write or fsync;
+    retain_time in nanoseconds; retain_bytes: 0 means no limit. dedupe,
+    dedupe_ids: see nsqc.options.topic_keys. source: where it comes from."""
 
     storage: str
     sync: str
     retain_time: int
     retain_bytes: int
-    overflow: str
     source: str
     dedupe: int = 0
     dedupe_ids: int = MOST_IDS
+
+    def limits(self) -> dict[str, RuleValue]:
+        """What its channels begin with."""
+        return {key: getattr(self, key) for key in LIMIT_FLAGS}
 
     @property
     def keeps_log(self) -> bool:

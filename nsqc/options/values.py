@@ -111,7 +111,8 @@ FROM_TEXT: dict[Kind, Callable[[str], Value]] = {
     Kind.DURATION: parse_duration, Kind.TOPIC: parse_topic,
     Kind.TEXTS: parse_texts, Kind.FLOAT: parse_float, Kind.FLOATS: parse_floats, Kind.LEVEL: parse_level,
     Kind.TLS_REQUIRED: parse_tls_required, Kind.TLS_VERSION: parse_tls_version,
-    **{kind: one_of(kind) for kind in (Kind.FLUSH, Kind.STORAGE, Kind.LOG_SYNC, Kind.OVERFLOW, Kind.LOG_FORMAT)},
+    **{kind: one_of(kind) for kind in (Kind.FLUSH, Kind.STORAGE, Kind.LOG_SYNC, Kind.OVERFLOW, Kind.EXPIRED,
+                                       Kind.LOG_FORMAT)},
 }
 # Kinds whose value may be a TOML number. Not a boolean, for which nsqd reads numbers the wrong way round.
 NUMERIC = (Kind.INT, Kind.DURATION, Kind.FLOAT, Kind.FLOATS, Kind.TLS_REQUIRED)

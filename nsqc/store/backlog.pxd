@@ -30,6 +30,7 @@ cdef enum PutResult:
     # Refused: the reference stays with the caller.
     PUT_NO_MEMORY       # of the process
     PUT_EXITING         # the topic is gone
+    PUT_FULL            # a rule allows no more to wait; only Topic.publish_*()
     PUT_NO_SPACE        # it would need the disk, and too little of that is free: see DiskSpace
 
 
@@ -167,6 +168,9 @@ cdef class Backlog(QueueWatcher):
     # The oldest; its reference and its place go to the caller. False: there is none for now; if messages wait,
     # on_readable() or on_unreadable() follows.
     cdef bint pop(self, Entry *entry) noexcept
+    # When the message that pop() would give was published; 0: it gives none just now, and the same follows.
+    cdef int64_t oldest_ns(self) noexcept
+    cdef int64_t bytes(self) noexcept               # of what waits: bodies in memory, records on disk
     cdef void done(self, Place *place) noexcept     # the message is finished
     cdef int64_t depth(self) noexcept               # messages waiting
     cdef int64_t disk_depth(self) noexcept          # those of them on disk

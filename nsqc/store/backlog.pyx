@@ -4,11 +4,12 @@ cimport cython
 from libc.errno cimport ENOMEM
 from libc.stdint cimport int64_t, uint16_t, uint32_t
 
-from nsqc.store.fifo cimport fifo_free, fifo_pop, fifo_push
-from nsqc.store.message cimport message_unref
+from nsqc.store.fifo cimport fifo_free, fifo_oldest, fifo_pop, fifo_push
+from nsqc.store.message cimport Message, message_unref
 from nsqc.store.rules cimport CHECKS, broken
 from nsqc.store.sharing cimport sharing_began, sharing_ended, sharing_waits
 from nsqc.store.disk.segment cimport HEAD_BYTES
+from nsqc.store.disk.state cimport disk_bytes
 from nsqc.store.slices cimport Trash
 
 
@@ -340,6 +341,15 @@ cdef class Backlog(QueueWatcher):
         if self.delays:
             self._apply_delay(entry)
         return True
+
+    cdef int64_t oldest_ns(self) noexcept:
+        cdef Message *message = fifo_oldest(&self.memory)
+        if message is not NULL:
+            return message.timestamp_ns
+        return self.disk.oldest_ns() if self.disk is not None and self.disk.depth > 0 else 0
+
+    cdef int64_t bytes(self) noexcept:
+        return self.memory.bytes + (disk_bytes(self.disk) if self.disk is not None else 0)
 
     cdef void done(self, Place *place) noexcept:
         if place is not NULL:

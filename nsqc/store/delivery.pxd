@@ -17,7 +17,7 @@ cdef struct Delivery:
     int64_t owner           # id of the consumer it is in flight to; 0: deferred
     uint32_t slot           # index in the heap
     uint16_t attempts       # as last delivered
-    uint16_t reason         # of a dead one, and of none else: nsqc.broker.origin.DeadReason
+    uint16_t reason         # why it goes to the dead-letter topic: nsqc.broker.origin.DeadReason
 
 
 cdef bint delivery_reserve() noexcept nogil             # memory for one more; False: no memory

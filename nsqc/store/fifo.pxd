@@ -22,6 +22,7 @@ cdef struct Fifo:
     uint32_t first          # index of the oldest slot in head
     uint32_t end            # index behind the newest slot in tail
     int64_t count
+    int64_t bytes           # of the bodies
     int64_t passed          # position of the first slot of head: entries are numbered, and no number is used twice
 
 cdef struct FifoWalk:
@@ -33,6 +34,7 @@ cdef struct FifoWalk:
 # The entry at walk.at, or the oldest if that is gone; nothing is taken. 1: there is one, at walk.at; 0: there is none;
 # -1: it is further away than one call goes, call again.
 cdef int fifo_look(Fifo *fifo, FifoWalk *walk, Entry *entry) noexcept nogil
+cdef Message *fifo_oldest(Fifo *fifo) noexcept nogil            # borrowed; NULL: empty
 cdef int fifo_push(Fifo *fifo, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept nogil  # -1: no memory
 cdef bint fifo_pop(Fifo *fifo, Entry *entry) noexcept nogil     # False: empty
 cdef void fifo_free(Fifo *fifo) noexcept nogil                  # drops all entries and their references

@@ -69,7 +69,16 @@ cdef int fifo_push(Fifo *fifo, Message *message, uint32_t attempts, uint32_t def
     block.slots[fifo.end] = <uintptr_t> message if entry is NULL else <uintptr_t> entry | OWN_ENTRY
     fifo.end += 1
     fifo.count += 1
+    fifo.bytes += message.size
     return 0
+
+
+cdef Message *fifo_oldest(Fifo *fifo) noexcept nogil:
+    cdef uintptr_t slot
+    if fifo.count == 0:
+        return NULL
+    slot = fifo.head.slots[fifo.first]
+    return (<Entry *> (slot ^ OWN_ENTRY)).message if slot & OWN_ENTRY else <Message *> slot
 
 
 cdef bint fifo_pop(Fifo *fifo, Entry *entry) noexcept nogil:
@@ -93,6 +102,7 @@ cdef bint fifo_pop(Fifo *fifo, Entry *entry) noexcept nogil:
         entry.attempts = entry.defer_ms = 0
     fifo.first += 1
     fifo.count -= 1
+    fifo.bytes -= entry.message.size
     if fifo.count == 0:
         block_free(block)
         fifo.head = fifo.tail = NULL

@@ -13,7 +13,7 @@ from nsqc.broker.channel cimport CLAIMED, NOT_OWNER, Channel
 from nsqc.broker.publishonce cimport once_dropped, once_new
 from nsqc.broker.topic cimport Topic
 from nsqc.broker.topicstate cimport Batch, Once
-from nsqc.store.backlog cimport (PUT_DISK, PUT_EXITING, PUT_MEMORY, PUT_NO_MEMORY, PUT_NO_SPACE, PUT_RUNNING,
+from nsqc.store.backlog cimport (PUT_DISK, PUT_EXITING, PUT_FULL, PUT_MEMORY, PUT_NO_MEMORY, PUT_NO_SPACE, PUT_RUNNING,
                                  PUT_TAKEN)
 from nsqc.store.fifo cimport Entry, fifo_pop
 from nsqc.store.publishids cimport is_publish_id
@@ -30,7 +30,7 @@ from nsqc.wire.parser cimport (CMD_AUTH, CMD_CLS, CMD_DMPUB, CMD_DPUB, CMD_FIN, 
                                CMD_RDY, CMD_REQ, CMD_SUB, CMD_TOUCH, Command, Parser, command_id_at, command_is_batch,
                                parse_decimal)
 
-from nsqc.broker.topic import NO_SPACE
+from nsqc.broker.topic import FULL, NO_SPACE
 
 cdef enum:
     NS_PER_MS = 1000000
@@ -470,7 +470,8 @@ cdef int not_published(Session session, int result, bytes name) except -1:
     if result == PUT_EXITING:
         session.topic.refused(ESHUTDOWN)
         return session.fail(b"E_" + name + b"_FAILED " + name + b" failed exiting")
-    if result == PUT_NO_SPACE:
-        session.topic.refused(NO_SPACE)
-        return session.fail(b"E_%b_FAILED %b failed %b" % (name, name, session.topic.refusal().encode()))
+    if result == PUT_NO_SPACE or result == PUT_FULL:
+        failure = NO_SPACE if result == PUT_NO_SPACE else FULL
+        session.topic.refused(failure)
+        return session.fail(b"E_%b_FAILED %b failed %b" % (name, name, session.topic.refusal(failure).encode()))
     return OK_ON_RUNNING if result == PUT_RUNNING else OK

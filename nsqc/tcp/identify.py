@@ -231,8 +231,10 @@ def answer(options: Options, settings: Settings, layers: Layers, own: dict[str, 
         auth_required=bool(options.auth_http_address or options.access_file),
         output_buffer_size=settings.output_buffer_size,
         output_buffer_timeout=settings.output_buffer_timeout_ms,
-        **options.topology,
-        **own,
+        topology_region=options.topology.get("topology_region", UNSET),
+        topology_zone=options.topology.get("topology_zone", UNSET),
+        publish_ids=own.get("publish_ids", UNSET),
+        deferred_batches=own.get("deferred_batches", UNSET),
     )
 
 

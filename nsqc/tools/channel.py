@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from nsqc.options.channel_keys import CHANNEL_FLAGS
-from nsqc.options.declared import Flag
-from nsqc.options.declared import Kind as RuleKind
 from nsqc.tools import output
 from nsqc.tools import rules as rule
 from nsqc.tools.acting import Acting, Subject, count
-from nsqc.tools.declare import Argument, Group, Kind, Option, Tool, Values
+from nsqc.tools.declare import Argument, Group, Kind, Tool, Values
 from nsqc.tools.errors import UsageError
 from nsqc.tools.family import CHANNEL, FROM, HTTP_NODES, JSON, TOPIC, YES
 from nsqc.tools.topic import state
@@ -19,21 +17,7 @@ PLACE = Argument("PLACE", "beginning, end, an offset, a time in RFC 3339, or how
 COLUMNS = ("depth", "in_flight_count", "deferred_count", "requeue_count", "timeout_count", "client_count")
 
 
-def option_of(key: str, declared: Flag) -> Option:
-    """The option that sets a key of a rule."""
-    name = key.replace("_", "-")
-    if declared.kind is RuleKind.DURATION:
-        return Option(name, declared.help, Kind.DURATION, None, rule.GROUP, least=0)
-    if declared.kind in (RuleKind.INT, RuleKind.FLOAT):
-        return Option(name, declared.help, Kind.INT if declared.kind is RuleKind.INT else Kind.FLOAT, None, rule.GROUP,
-                      least=declared.least, most=declared.most)
-    if declared.kind is RuleKind.TOPIC:
-        return Option(name, declared.help, Kind.TEXT, "", rule.GROUP, metavar="TOPIC")
-    choices = ("true", "false") if declared.kind is RuleKind.BOOL else tuple(declared.kind.value.split("|"))
-    return Option(name, declared.help, Kind.TEXT, "", rule.GROUP, choices=choices)
-
-
-RULES = tuple(option_of(key, declared) for key, declared in CHANNEL_FLAGS.items())
+RULES = tuple(rule.option_of(key, declared) for key, declared in CHANNEL_FLAGS.items())
 
 
 def words(name: str) -> str:

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from nsqc.options.declared import Flag
+from nsqc.options.declared import Kind as RuleKind
 from nsqc.tools import output
 from nsqc.tools.acting import Acting, nodes_for
 from nsqc.tools.declare import Kind, Option, Value, Values
@@ -18,6 +20,22 @@ if TYPE_CHECKING:
 GROUP = "Rule"
 NS = 10**9
 RESET = Option("reset", "take back what was set before", Kind.BOOL, False, GROUP)
+
+
+def option_of(key: str, declared: Flag) -> Option:
+    """The option that sets a key of a rule."""
+    name = key.replace("_", "-")
+    if declared.kind is RuleKind.DURATION:
+        return Option(name, declared.help, Kind.DURATION, None, GROUP, least=0)
+    if key.endswith("_bytes"):
+        return Option(name, declared.help, Kind.SIZE, None, GROUP, least=declared.least)
+    if declared.kind in (RuleKind.INT, RuleKind.FLOAT):
+        return Option(name, declared.help, Kind.INT if declared.kind is RuleKind.INT else Kind.FLOAT, None, GROUP,
+                      least=declared.least, most=declared.most)
+    if declared.kind is RuleKind.TOPIC:
+        return Option(name, declared.help, Kind.TEXT, "", GROUP, metavar="TOPIC")
+    choices = ("true", "false") if declared.kind is RuleKind.BOOL else tuple(declared.kind.value.split("|"))
+    return Option(name, declared.help, Kind.TEXT, "", GROUP, choices=choices)
 
 
 def run(values: Values, call: str, arguments: Mapping[str, str], options: tuple[Option, ...]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from nsqc.options.limit_keys import LIMIT_FLAGS
 from nsqc.tools import output, topiclog
 from nsqc.tools import rules as rule
 from nsqc.tools.acting import Acting, Subject, count, nodes_for
@@ -21,8 +22,7 @@ RULES = (
     Option("retain-time", "how long a log keeps messages that all channels have finished; 0: no limit", Kind.TEXT, "",
            rule.GROUP, metavar="DURATION"),
     Option("retain-bytes", "how large a log may become; 0: no limit", Kind.SIZE, None, rule.GROUP, least=0),
-    Option("overflow", "what happens when it is that large", Kind.TEXT, "", rule.GROUP,
-           choices=("refuse", "drop-oldest")),
+    *(rule.option_of(key, declared) for key, declared in LIMIT_FLAGS.items()),
 )
 
 

@@ -52,7 +52,7 @@ def begins_within(Slicer slicer not None, int most):
 def throw_away(Slicer slicer not None, int messages, int deliveries):
     """Hands so many messages to the trash, and so many deliveries, each with a place."""
     cdef Trash trash = Trash.new(slicer)
-    cdef Fifo fifo = Fifo(NULL, NULL, 0, 0, 0, 0)
+    cdef Fifo fifo = Fifo(NULL, NULL, 0, 0, 0, 0, 0)
     cdef Heap heap = Heap(NULL, 0, 0)
     cdef Unacked unacked = Unacked(NULL, NULL, 0, 0)
     cdef int number

@@ -11,7 +11,7 @@ from tests.support.daemon import wait_until
 
 FILE = "nsqc.rules.json"
 DEFAULT = {"storage": "memory", "sync": "write", "retain_time": "0s", "retain_bytes": 0, "overflow": "refuse",
-           "source": "default"}
+           "message_ttl": "0s", "expired": "drop", "max_depth": 0, "max_bytes": 0, "source": "default"}
 CONFIG = """\
 log_sync = "fsync"
 [topics."orders.*"]
@@ -82,8 +82,8 @@ def test_defaults_and_flags(daemon):
     assert node.stop() == 0
     node.start("--topic-storage=log", "--log-sync=fsync", "--log-retain-time=90m", "--log-retain-bytes=1000",
                "--log-overflow=drop-oldest")
-    assert get(node, "t") == {"storage": "log", "sync": "fsync", "retain_time": "1h30m0s", "retain_bytes": 1000,
-                              "overflow": "drop-oldest", "source": "default"}
+    assert get(node, "t") == {**DEFAULT, "storage": "log", "sync": "fsync", "retain_time": "1h30m0s", "retain_bytes": 1000,
+                              "overflow": "drop-oldest"}
     assert get(node, "t#ephemeral")["storage"] == "memory"
     assert get(node, "t#ephemeral")["source"] == "ephemeral"
     assert node.http("GET", "/config/topic_storage") == (200, b"log")
@@ -205,7 +205,7 @@ def test_topics_that_have_no_rules(daemon, query):
     ({"storage": "disk"}, 'storage = "disk" cannot be used - one of memory, log is expected'),
     ({"storage": ["log"]}, 'storage = ["log"] cannot be used - one of memory, log is expected'),
     ({"sync": True}, "sync = true cannot be used - one of write, fsync is expected"),
-    ({"overflow": ""}, 'overflow = "" cannot be used - one of refuse, drop-oldest is expected'),
+    ({"overflow": ""}, 'overflow = "" cannot be used - one of refuse, drop-oldest, dead-letter is expected'),
     ({"retain_time": "1 h"}, "retain_time = \"1 h\" cannot be used - '1 h' is not a duration such as 250ms, 1h30m or 7d"),
     ({"retain_time": -1}, "retain_time = -1 cannot be used - retain_time must be at least 0s, not -1ns"),
     ({"retain_time": 2**63 - 1}, "must be at most 876000h0m0s"),
@@ -216,7 +216,8 @@ def test_topics_that_have_no_rules(daemon, query):
     ({"retain_bytes": 2**63}, "retain_bytes = 9223372036854775808 cannot be used"),
     (b'{"retain_bytes": 1%b}' % (5000 * b"0"), "the body cannot be used - Integer value out of range"),
     ({"sync": "fsync", "retain-time": 5}, "unknown key 'retain-time', did you mean retain_time?"),
-    ({"x" * 1000: 5}, f"unknown key {'x' * 64!r}, known are storage, sync, retain_time, retain_bytes, overflow"),
+    ({"x" * 1000: 5}, f"unknown key {'x' * 64!r}, known are storage, sync, retain_time, retain_bytes, overflow, "
+     "message_ttl, expired, max_depth, max_bytes"),
     ({"source": "me"}, "unknown key 'source'"),
     ({"sync": "y" * 1000}, 'sync = "yyy'),
     ([], "the body cannot be used - Expected `object`, got `array`"),

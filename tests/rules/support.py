@@ -36,3 +36,19 @@ def until_channel(node: Daemon, topic: str, channel: str = "c", **wanted: int) -
         return found if all(found.get(key, 0) == value for key, value in wanted.items()) else None
 
     return wait_until(there, f"{wanted} of {topic}/{channel}")
+
+
+def set_topic_rule(node: Daemon, topic: str, **changes: object) -> dict:
+    """PUT /topic/rules, which must succeed; the new rule."""
+    status, answer = node.http("PUT", f"/topic/rules?topic={topic}", json.dumps(changes).encode())
+    assert status == 200, answer
+    return json.loads(answer)
+
+
+def until_topic(node: Daemon, topic: str, **wanted: int) -> dict:
+    """Waits for values in the topic's own /stats; returns them all."""
+    def there() -> dict | None:
+        found = node.stats(topic)
+        return found if all(found.get(key, 0) == value for key, value in wanted.items()) else None
+
+    return wait_until(there, f"{wanted} of {topic}")

@@ -1,13 +1,15 @@
 """A channel with random delivery rules and a plain Python model of it, driven by the same random steps over sockets.
 
 Times in the model are short or long: what is short has passed when /stats shows its effect, and what is long never passes
-within a test. The model says which messages wait, are in flight, or wait for a long delay, with how many attempts; the
-order of delivery is not promised.
+within a test. The model says which messages wait, are in flight, or wait for a long delay, with how many attempts. The order of
+delivery is not promised, except that a message that has failed in an ordered channel is the next one; nor is which messages leave a
+channel that is too full: their number is read, and all must be accounted for.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -22,11 +24,12 @@ from hypothesis.stateful import (
 )
 
 from tests.rules.support import publish, set_rule, subscribe, until_channel
-from tests.support.daemon import Client, Daemon, Message
+from tests.support.daemon import Client, Daemon, Message, batch, wait_until
 
 LONG = "20m"
-EXAMPLES, STEPS = 12, 30
-KEYS = ("requeue_delay", "requeue_on_disconnect", "max_in_flight", "max_attempts")
+EXAMPLES, STEPS = 12, 40
+VALUES = {"requeue_delay": LONG, "requeue_on_disconnect": True, "max_in_flight": None, "max_attempts": None, "ordered": True,
+          "rate": 200.0, "message_ttl": LONG, "max_depth": None}     # None: the limit that was drawn
 
 
 @dataclass
@@ -39,35 +42,76 @@ class Consumer:
 
 
 class Model:
-    """What the channel has: attempts by body."""
+    """What the channel has: attempts by body. Of `waiting`, `dropped` messages are gone: which ones is not promised."""
 
     def __init__(self) -> None:
+        self.rules: dict[str, Any] = {}
         self.waiting: dict[bytes, int] = {}
+        self.dropped = 0
+        self.front: dict[bytes, tuple[int, bool]] = {}  # of an ordered channel: attempts, and whether it is delayed
         self.delayed: dict[bytes, int] = {}
         self.lost: dict[bytes, int] = {}        # in flight to consumers that are gone
+        self.finished = 0
         self.requeues = 0
-        self.delays = False
-        self.returns = False
-        self.limit = 0
-        self.most = 0                           # attempts
         self.dead = 0                           # messages in the dead-letter topic
+        self.overflows = 0
+        self.expired = 0
 
-    def fail(self, body: bytes, attempts: int) -> None:
-        """A delivery is requeued with 0."""
+    def fail(self, body: bytes, attempts: int, delays: bool = True) -> None:
+        """A delivery comes back."""
         self.requeues += 1
-        if 0 < self.most <= attempts:
+        delays &= "requeue_delay" in self.rules
+        if 0 < self.rules.get("max_attempts", 0) <= attempts:
             self.dead += 1
+        elif "ordered" in self.rules:
+            self.front[body] = attempts, delays
         else:
-            (self.delayed if self.delays else self.waiting)[body] = attempts
+            (self.delayed if delays else self.waiting)[body] = attempts
 
-    def come_back(self, flying: dict[bytes, int]) -> None:
-        """The deliveries of a lost connection are requeued."""
-        self.requeues += len(flying)
-        for body, attempts in flying.items():
-            if 0 < self.most <= attempts:
-                self.dead += 1
-            else:
-                self.waiting[body] = attempts
+    def take(self, body: bytes) -> int:
+        """A message goes out; its attempts so far."""
+        if not self.front:
+            return self.waiting.pop(body)
+        attempts, delays = self.front.pop(body)
+        assert not (delays and "ordered" in self.rules), "delivered before its delay was over"
+        return attempts
+
+    def overflowed(self, count: int) -> None:
+        """So many more messages were too many."""
+        assert count == 0 or ("max_depth" in self.rules and self.rules.get("overflow", "refuse") != "refuse")
+        self.overflows += count
+        self.dropped += count
+        if self.rules.get("overflow") == "dead-letter":
+            self.dead += count
+        assert self.dropped <= len(self.waiting)
+        if self.dropped == len(self.waiting):
+            self.waiting, self.dropped = {}, 0
+
+    def expire(self) -> None:
+        """All that waits is too old."""
+        count = len(self.waiting) - self.dropped + len(self.front)
+        self.expired += count
+        if self.rules.get("expired") == "dead-letter":
+            self.dead += count
+        self.waiting, self.dropped, self.front = {}, 0, {}
+
+    def goes_out(self, room: int) -> int:
+        """How many of those that wait are to be delivered, if there is room."""
+        if self.front and "ordered" in self.rules:
+            return min(room, sum(not delays for _, delays in self.front.values()))
+        return min(room, len(self.waiting) - self.dropped + len(self.front))
+
+    def depth(self) -> int:
+        """What /stats calls so."""
+        return len(self.waiting) - self.dropped + sum(not delays for _, delays in self.front.values())
+
+    def deferred(self) -> int:
+        """Likewise."""
+        return len(self.delayed) + sum(delays for _, delays in self.front.values())
+
+    def left(self) -> int:
+        """What the channel still has, except what is in flight."""
+        return self.depth() + self.deferred()
 
 
 def machine(node: Daemon, topics: list[int]) -> type[RuleBasedStateMachine]:
@@ -81,6 +125,8 @@ def machine(node: Daemon, topics: list[int]) -> type[RuleBasedStateMachine]:
             self.model = Model()
             self.consumers: list[Consumer] = []
             self.published = 0
+            self.emptied = 0
+            self.moved = 0          # dead letters that did not fail
 
         @initialize()
         def create(self) -> None:
@@ -89,24 +135,49 @@ def machine(node: Daemon, topics: list[int]) -> type[RuleBasedStateMachine]:
 
         # ---------------------------------------------------------------- steps
 
-        @rule(key=st.sampled_from(KEYS), on=st.booleans(), limit=st.integers(1, 4))
+        @rule(key=st.sampled_from(sorted(VALUES)), on=st.booleans(), limit=st.integers(1, 4))
         def change_rule(self, key: str, on: bool, limit: int) -> None:
             if key == "max_attempts":       # what waits has attempts left: else it goes when a consumer would get it
-                limit = max(limit, *(1 + attempts for attempts in (0, *self.model.waiting.values())))
-            values = {"requeue_delay": LONG, "requeue_on_disconnect": True, "max_in_flight": limit, "max_attempts": limit}
-            set_rule(node, self.topic, "c", **{key: values[key] if on else None})
-            if key == "requeue_delay":
-                self.model.delays = on
-            elif key == "requeue_on_disconnect":
-                self.model.returns = on
-            elif key == "max_attempts":
-                self.model.most = limit if on else 0
-            else:
-                self.model.limit = limit if on else 0
+                waiting = [*self.model.waiting.values(), *(attempts for attempts, _ in self.model.front.values())]
+                limit = max(limit, *(1 + attempts for attempts in (0, *waiting)))
+            self.set(key, (VALUES[key] or limit) if on else None)
+
+        @rule(overflow=st.sampled_from(["refuse", "drop-oldest", "dead-letter"]))
+        def change_overflow(self, overflow: str) -> None:
+            self.set("overflow", overflow)
+
+        @rule(expired=st.sampled_from(["drop", "dead-letter"]))
+        def change_expired(self, expired: str) -> None:
+            self.set("expired", expired)
+
+        def set(self, key: str, value: object) -> None:
+            set_rule(node, self.topic, "c", **{key: value})
+            self.model.rules.pop(key, None)
+            if value is not None:
+                self.model.rules[key] = value
+
+        @rule()
+        def expire(self) -> None:
+            """Nothing that waits can go out now. What was deferred before keeps its time."""
+            before = self.model.dead
+            self.model.expire()
+            self.moved += self.model.dead - before
+            set_rule(node, self.topic, "c", message_ttl="1ns")
+            until_channel(node, self.topic, expired_count=self.model.expired, depth=0, dead_letter_count=self.model.dead,
+                          deferred_count=len(self.model.delayed))
+            self.set("message_ttl", self.model.rules.get("message_ttl"))
 
         @rule(count=st.integers(1, 5))
         def publish(self, count: int) -> None:
             bodies = [b"%d" % number for number in range(self.published, self.published + count)]
+            most = self.model.rules.get("max_depth", 0)
+            if self.model.rules.get("overflow", "refuse") == "refuse" and 0 < most < self.model.depth() + count:
+                client = node.connect()
+                client.command(f"MPUB {self.topic}", batch(*bodies))
+                kind, data = client.frame()
+                assert kind == 1 and b"max_depth is %d" % most in data, data
+                client.close()
+                return
             self.published += count
             publish(node, self.topic, *bodies)
             self.model.waiting.update(dict.fromkeys(bodies, 0))
@@ -132,6 +203,8 @@ def machine(node: Daemon, topics: list[int]) -> type[RuleBasedStateMachine]:
             consumer.client.command(f"{verb} {message.id.decode()}" + (" 0" if verb == "REQ" else ""))
             if verb == "REQ":
                 self.model.fail(message.body, message.attempts)
+            else:
+                self.model.finished += 1
             self.barrier(consumer)
 
         @precondition(lambda self: self.consumers)
@@ -140,8 +213,9 @@ def machine(node: Daemon, topics: list[int]) -> type[RuleBasedStateMachine]:
             consumer = self.consumers.pop(data.draw(st.integers(0, len(self.consumers) - 1)))
             consumer.client.close()
             flying = {body: message.attempts for body, message in consumer.flying.items()}
-            if self.model.returns:
-                self.model.come_back(flying)
+            if "requeue_on_disconnect" in self.model.rules:
+                for body, attempts in flying.items():
+                    self.model.fail(body, attempts, delays=False)
             else:
                 self.model.lost.update(flying)
             until_channel(node, self.topic, client_count=len(self.consumers), requeue_count=self.model.requeues)
@@ -149,7 +223,9 @@ def machine(node: Daemon, topics: list[int]) -> type[RuleBasedStateMachine]:
         @rule()
         def empty(self) -> None:
             node.post(f"/channel/empty?topic={self.topic}&channel=c")
-            self.model.waiting, self.model.delayed, self.model.lost = {}, {}, {}
+            self.emptied += self.model.left() + self.in_flight()
+            self.model.waiting, self.model.delayed, self.model.lost, self.model.front = {}, {}, {}, {}
+            self.model.dropped = 0
             for consumer in self.consumers:
                 consumer.flying = {}
 
@@ -167,7 +243,7 @@ def machine(node: Daemon, topics: list[int]) -> type[RuleBasedStateMachine]:
                     return
 
         def delivered(self, consumer: Consumer, message: Message) -> None:
-            before = self.model.waiting.pop(message.body)
+            before = self.model.take(message.body)
             assert message.attempts == before + 1, message
             assert message.body not in consumer.flying
             consumer.flying[message.body] = message
@@ -178,24 +254,43 @@ def machine(node: Daemon, topics: list[int]) -> type[RuleBasedStateMachine]:
         def room(self) -> int:
             """How many more messages may be in flight."""
             room = sum(max(consumer.rdy - len(consumer.flying), 0) for consumer in self.consumers)
-            return room if self.model.limit == 0 else min(room, max(self.model.limit - self.in_flight(), 0))
+            limit = 1 if "ordered" in self.model.rules else self.model.rules.get("max_in_flight", 0)
+            return room if limit == 0 else min(room, max(limit - self.in_flight(), 0))
 
         @invariant()
         def agrees(self) -> None:
-            due = min(self.room(), len(self.model.waiting))
-            wanted = {"in_flight_count": self.in_flight() + due, "depth": len(self.model.waiting) - due,
-                      "deferred_count": len(self.model.delayed), "requeue_count": self.model.requeues,
-                      "dead_letter_count": self.model.dead}
-            until_channel(node, self.topic, **wanted)
+            wait_until(self.is_as_modelled, f"what the model has, {self.model.__dict__}")
             for consumer in self.consumers:
                 self.barrier(consumer)
-            assert self.room() == 0 or not self.model.waiting
+            assert self.model.goes_out(self.room()) == 0
+            if self.model.rules.get("overflow", "refuse") != "refuse" and self.model.rules.get("max_depth"):
+                assert self.model.depth() <= self.model.rules["max_depth"] or len(self.model.waiting) == self.model.dropped
+            # In one place, never in none.
+            assert self.published - self.emptied == (
+                self.model.finished + self.model.left() + self.in_flight() + self.model.overflows + self.model.expired
+                + self.model.dead - self.moved)
+
+        def is_as_modelled(self) -> bool:
+            stats = node.channel(self.topic, "c")
+            before = self.model.dead
+            self.model.overflowed(stats.get("overflow_count", 0) - self.model.overflows)
+            self.moved += self.model.dead - before      # they count as overflows, too
+            due = self.model.goes_out(self.room())
+            out = 0
+            if self.model.front and "ordered" not in self.model.rules:
+                out = min(due, sum(delays for _, delays in self.model.front.values()))
+            wanted = {"in_flight_count": self.in_flight() + due, "requeue_count": self.model.requeues,
+                      "dead_letter_count": self.model.dead, "expired_count": self.model.expired}
+            waits = stats["depth"] + stats["deferred_count"] == self.model.left() - due
+            return waits and (out or stats["depth"] == self.model.depth() - due) and all(
+                stats.get(key, 0) == value for key, value in wanted.items())
 
         def teardown(self) -> None:
             for consumer in self.consumers:
                 consumer.client.close()
             node.post(f"/topic/delete?topic={self.topic}")
             if self.model.dead:
+                assert node.stats(f"{self.topic}.dead")["depth"] == self.model.dead
                 node.post(f"/topic/delete?topic={self.topic}.dead")
 
     return Machine

@@ -11,6 +11,7 @@ from nsqc.options.declared import FLAGS, NO_KEY, RULE_KEYS, SERVE, Declaration, 
 from nsqc.options.flags import marks, plain
 from nsqc.options.topic_keys import DEFAULTS as TOPIC_DEFAULTS
 from nsqc.options.topic_keys import TOPIC_FLAGS
+from nsqc.options.limit_keys import DEFAULT_LIMITS, LIMIT_FLAGS
 
 WIDTH = 110
 HEAD = """\
@@ -62,6 +63,9 @@ def tables() -> str:
         value = json.dumps(plain(declared.kind, TOPIC_DEFAULTS[key]))
         lines += textwrap.wrap(f"{key} = {value}  # {declared.help}", WIDTH, initial_indent="# ",
                                subsequent_indent="# #     ")
+    for key in (key for key in LIMIT_FLAGS if key not in RULE_KEYS):
+        value = json.dumps(plain(LIMIT_FLAGS[key].kind, getattr(DEFAULT_LIMITS, key)))
+        lines.append(f"# {key} = {value}")
     return "\n".join(lines) + "\n"
 
 

@@ -21,6 +21,7 @@ cdef class DiskQueue(QueueState):
     cdef int64_t discard(self, int64_t *body_bytes) noexcept
     # The oldest, its reference the caller's; NULL: none can be had now.
     cdef Message *pop(self, uint16_t *attempts) noexcept
+    cdef int64_t oldest_ns(self) noexcept           # when that one was published; 0: none can be had now
     cdef void done(self, Place *place) noexcept     # with a record; its place on disk may be given up
     cdef int64_t done_before(self, int64_t serial) noexcept     # with all that were handed out before; how many
     cdef int64_t buffered(self) noexcept            # records that are in no file

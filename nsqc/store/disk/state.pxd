@@ -100,6 +100,13 @@ cdef inline int64_t buffered_records(QueueState queue) noexcept:
             + (queue.writing.out.records if queue.writing is not NULL else 0))
 
 
+cdef inline int64_t disk_bytes(QueueState queue) noexcept:
+    # Of the records that wait, as far as positions tell: files before the one that is written count as full.
+    return ((queue.write_number - queue.read_number) * queue.max_file + queue.write_at - queue.read_at
+            + queue.kept.length + queue.out.length
+            + (queue.writing.out.length if queue.writing is not NULL else 0)) if queue.depth > 0 else 0
+
+
 cdef inline void count_operations(QueueState queue, int64_t operations) noexcept:
     # Counts reads and writes, and asks for the sync that is due after so many of them.
     queue.active = True

@@ -39,6 +39,9 @@ cdef class Cursor(Journaled):
     # The next message; its reference and its offset go to the caller. False: there is none for now; if any waits,
     # on_readable() or on_unreadable() of the owner follows.
     cdef bint pop(self, Entry *entry) noexcept
+    # The same for the oldest, if it was published no later than before_ns. False: oldest_ns is when it was published,
+    # as far as that is known now, else NEVER.
+    cdef bint pop_before(self, Entry *entry, int64_t before_ns, int64_t *oldest_ns) noexcept
     cdef void done(self, int64_t offset) noexcept               # a message handed out is finished
     # A message handed out waits again: behind what waits now, or until a monotonic time. -1: no memory.
     cdef int put_back(self, int64_t offset, uint32_t attempts) noexcept
@@ -59,7 +62,9 @@ cdef class Cursor(Journaled):
     cdef void drop(self) noexcept                               # the channel is deleted
     cdef void let_go(self) noexcept                             # of the channel
 
+    cdef int _take_next(self, Entry *entry, Spot *spot, const char *c_record) noexcept
     cdef bint _pop_requeued(self, Entry *entry) noexcept
+    cdef int _find_requeued(self, int64_t offset) noexcept
     cdef const char *_next_record(self, Spot **spot) noexcept
     cdef const char *_tail_record(self) noexcept
     cdef bint _read(self, Reader *reader, int64_t offset, int64_t want) noexcept

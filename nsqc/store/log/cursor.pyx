@@ -2,7 +2,7 @@
 
 cimport cython
 from libc.errno cimport EAGAIN, ENOENT, ENOMEM
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 from libc.stdlib cimport free
 from libc.string cimport memset
 from cpython.bytes cimport PyBytes_AS_STRING
@@ -30,6 +30,14 @@ cdef enum:
     MOST_WANT = 262144
     AGAIN_WANT = 16384          # bytes of a block for requeued messages
     FORGOTTEN_AT_ONCE = 4096    # deferred messages that are looked at, between two looks at the clock
+
+cdef enum:                      # results of Cursor._find_requeued()
+    FOUND
+    LATER                       # it is being read, or cannot be read now
+    REMOVED                     # by retention
+    DAMAGED
+
+cdef int64_t NEVER = INT64_MAX
 
 
 @cython.final
@@ -60,8 +68,7 @@ cdef class Cursor(Journaled):
         cdef Requeued *first
         cdef const char *c_record
         cdef Spot *spot
-        cdef int64_t due_ns
-        cdef int steps = STEPS
+        cdef int taken, steps = STEPS
         if self.recorder.is_full():
             return False
         while True:
@@ -82,27 +89,67 @@ cdef class Cursor(Journaled):
             c_record = self._next_record(&spot)
             if c_record is NULL:
                 return False
-            due_ns = self.log.delay_of(self.next) if self.log.delays.count else 0
-            if due_ns > self.log.clock.monotonic:
-                self._advance(self.next + 1)
-                if (not use_add(&self.uses, &self.log.segments, self.next - 1)
-                        or self.defer(self.next - 1, 0, due_ns) < 0):
-                    self.next -= 1
-                    self.owner.on_unreadable()
-                    return False
-                continue
-            entry.message = frame_message(&spot.frame, c_record, spot.index)
-            if entry.message is NULL or not use_add(&self.uses, &self.log.segments, self.next):
-                if entry.message is not NULL:
-                    message_unref(entry.message)
-                self.read_error = ENOMEM
-                self.owner.on_unreadable()
-                return False
-            entry.attempts = 0
-            entry.defer_ms = 0
-            self.offset = self.next
+            taken = self._take_next(entry, spot, c_record)
+            if taken >= 0:
+                return taken
+
+    cdef int _take_next(self, Entry *entry, Spot *spot, const char *c_record) noexcept:
+        """Hands out the record at next, which lies there: 1; 0: there is no memory; -1: it is deferred, look again."""
+        cdef int64_t due_ns = self.log.delay_of(self.next) if self.log.delays.count else 0
+        if due_ns > self.log.clock.monotonic:
             self._advance(self.next + 1)
-            return True
+            if (not use_add(&self.uses, &self.log.segments, self.next - 1)
+                    or self.defer(self.next - 1, 0, due_ns) < 0):
+                self.next -= 1
+                self.owner.on_unreadable()
+                return 0
+            return -1
+        entry.message = frame_message(&spot.frame, c_record, spot.index)
+        if entry.message is NULL or not use_add(&self.uses, &self.log.segments, self.next):
+            if entry.message is not NULL:
+                message_unref(entry.message)
+            self.read_error = ENOMEM
+            self.owner.on_unreadable()
+            return 0
+        entry.attempts = 0
+        entry.defer_ms = 0
+        self.offset = self.next
+        self._advance(self.next + 1)
+        return 1
+
+    cdef bint pop_before(self, Entry *entry, int64_t before_ns, int64_t *oldest_ns) noexcept:
+        cdef Requeued *first
+        cdef const char *c_record
+        cdef Spot *spot
+        cdef int found, steps = STEPS
+        oldest_ns[0] = NEVER
+        if self.recorder.is_full():
+            oldest_ns[0] = before_ns
+            return False
+        while True:
+            if steps == 0 and self.recorder.schedule.slicer.over():
+                self.owner.on_readable()
+                return False
+            steps = STEPS if steps == 0 else steps - 1
+            first = requeued_first(&self.requeued)
+            found = LATER if first is NULL else self._find_requeued(first.offset)
+            if found == FOUND and self.again.spot.frame.time_ns > before_ns:
+                oldest_ns[0] = self.again.spot.frame.time_ns
+            elif found != LATER:
+                if not self._pop_requeued(entry):
+                    return False
+                if entry.message is NULL:
+                    continue
+                return True
+            c_record = self._next_record(&spot)
+            if c_record is NULL:
+                return False
+            if spot.frame.time_ns > before_ns:
+                oldest_ns[0] = min(oldest_ns[0], spot.frame.time_ns)
+                return False
+            found = self._take_next(entry, spot, c_record)
+            if found >= 0:
+                return found
 
     cdef void _advance(self, int64_t next) noexcept:
         """Steps to the record behind the present one, or further on."""
@@ -114,21 +161,16 @@ cdef class Cursor(Journaled):
         """False: it is not readable now. entry.message is NULL if it will never be."""
         cdef Requeued item = requeued_first(&self.requeued)[0]
         cdef const char *c_record
+        cdef int found = self._find_requeued(item.offset)
         entry.message = NULL
-        if item.offset < self.log.first_offset():
+        if found == LATER:
+            return False
+        if found != FOUND:
             requeued_pop(&self.requeued)
+            if found == DAMAGED:
+                self._lost(item.offset, 1)
             self.done(item.offset)
             return True
-        if self.again.running:
-            return False
-        if not has_offset(&self.again, item.offset):
-            if not known_damaged(&self.again, item.offset) and not self._read(&self.again, item.offset, AGAIN_WANT):
-                return False
-            if not has_offset(&self.again, item.offset):
-                requeued_pop(&self.requeued)
-                self._lost(item.offset, 1)
-                self.done(item.offset)
-                return True
         c_record = spot_find(&self.again.spot, self.again.block.c_data + self.again.block.at, item.offset)
         entry.message = frame_message(&self.again.spot.frame, c_record, self.again.spot.index)
         if entry.message is NULL:
@@ -140,6 +182,20 @@ cdef class Cursor(Journaled):
         entry.defer_ms = 0
         self.offset = item.offset
         return True
+
+    cdef int _find_requeued(self, int64_t offset) noexcept:
+        """Whether the record of a requeued message is in the block of `again`, which is read if need be."""
+        if offset < self.log.first_offset():
+            return REMOVED
+        if self.again.running:
+            return LATER
+        if not has_offset(&self.again, offset):
+            if not known_damaged(&self.again, offset) and not self._read(&self.again, offset, AGAIN_WANT):
+                return LATER
+            if not has_offset(&self.again, offset):
+                return DAMAGED
+        spot_find(&self.again.spot, self.again.block.c_data + self.again.block.at, offset)
+        return FOUND
 
     cdef const char *_next_record(self, Spot **spot) noexcept:
         """The record at next, which it moves across skips and gaps, and its spot; NULL: there is none now."""

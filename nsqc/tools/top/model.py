@@ -121,7 +121,8 @@ class Model:
                     for name, number in (("in", rates.coming), ("out", rates.going), ("depth", channel.depth),
                                          ("in flight", channel.in_flight_count), ("deferred", channel.deferred_count),
                                          ("requeued", rates.requeued), ("timed out", rates.timed_out),
-                                          ("clients", channel.consumers), ("dead", channel.dead_letter_count)):
+                                          ("clients", channel.consumers), ("dead", channel.dead_letter_count),
+                                          ("expired", channel.expired_count), ("overflow", channel.overflow_count)):
                         add(row, name, number)
                     row["rules"] = " ".join(f"{rule}={value}" for rule, value in (channel.rules or {}).items())
                     paused[key] = paused.get(key, False) or channel.paused

@@ -1,0 +1,167 @@
+"""Limits for what waits. See the .pxd."""
+
+from libc.stdint cimport int64_t
+from libc.string cimport memchr
+
+from nsqc.broker.channelrules cimport OVERFLOW_DIE, OVERFLOW_DROP, OVERFLOW_REFUSE, overflow_of
+from nsqc.broker.channelstate cimport ChannelState
+from nsqc.broker.dead cimport dead_has_room
+from nsqc.broker.logged cimport log_depth
+from nsqc.broker.overflow cimport channel_bytes, channel_exceeds, exceeds
+from nsqc.store.fifo cimport Entry
+from nsqc.store.message cimport message_unref
+from nsqc.store.slices cimport STEPS
+from nsqc.wire.hton cimport load_i32
+
+cdef enum:
+    SIZE_BYTES = 4          # before each message of a batch
+    AT_ONCE = 4096          # expired messages of a topic, between two looks at the clock
+
+
+# ---------------------------------------------------------------------- how much waits
+
+
+cdef int64_t topic_depth(TopicState topic) noexcept:
+    return topic.backlog.depth() + topic.leftover.waits() + (log_depth(topic) if topic.log is not None else 0)
+
+
+cdef bint topic_exceeds(TopicState topic, int64_t count, int64_t body_bytes) noexcept:
+    return exceeds(topic_depth(topic), topic.backlog.bytes(), count, body_bytes, topic.limits.max_depth,
+                   topic.limits.max_bytes)
+
+
+# ---------------------------------------------------------------------- publishing
+
+
+cdef bint admits(TopicState topic, int64_t count, int64_t body_bytes) noexcept:
+    cdef ChannelState channel
+    topic.clock.refresh()
+    if topic.limits.refuses and not topic.direct and topic_exceeds(topic, count, body_bytes):
+        topic.bound_reason = reason(topic, None, topic_depth(topic), topic.backlog.bytes(), count)
+        return False
+    for channel in topic.fan:
+        if channel.rules is NULL or not (channel.rules.max_depth or channel.rules.max_bytes):
+            continue
+        if channel.rules.overflow == OVERFLOW_DROP or not channel_exceeds(channel, count, body_bytes):
+            continue
+        if channel.rules.overflow == OVERFLOW_REFUSE or not dead_has_room(channel):
+            topic.bound_reason = reason(topic, channel, channel.count_waiting(), channel_bytes(channel), count)
+            return False
+    return True
+
+
+cdef str reason(TopicState topic, ChannelState channel, int64_t depth, int64_t waiting, int64_t count):
+    """Why a publish is refused: the rule, its value, and where it comes from."""
+    cdef object what, source = topic.rule_source
+    cdef int64_t max_depth = topic.limits.max_depth, max_bytes = topic.limits.max_bytes
+    if channel is None:
+        what = f"topic {topic.name.decode()}"
+    else:
+        what = f"channel {channel.name.decode()}"
+        source = channel.rule.source
+        max_depth = channel.rules.max_depth
+        max_bytes = channel.rules.max_bytes
+    if 0 < max_depth < depth + count:
+        text = f"{what} has {depth} messages, its max_depth is {max_depth} ({source})"
+    else:
+        text = f"{what} has {waiting} bytes, its max_bytes is {max_bytes} ({source})"
+    if channel is not None and channel.rules.overflow == OVERFLOW_DIE:
+        return f"{text}, and its dead-letter topic {channel.dead_letter.decode()} accepts nothing"
+    return text if count == 1 else f"{text}: a batch of {count} messages does not fit"
+
+
+cdef bint admits_batch(TopicState topic, const char *c_at, Fifo *gathered, int64_t count) noexcept:
+    cdef int64_t body_bytes = 0, size, _index
+    if gathered is not NULL:
+        body_bytes = gathered.bytes
+    else:
+        for _index in range(count):
+            size = load_i32(c_at)
+            body_bytes += size
+            c_at += SIZE_BYTES + size
+    return admits(topic, count, body_bytes)
+
+
+cdef bint admits_lines(TopicState topic, const char *c_at, const char *c_end) noexcept:
+    cdef int64_t count = 0, body_bytes = 0
+    cdef const char *c_feed
+    while c_at < c_end:
+        c_feed = <const char *> memchr(c_at, c"\n", c_end - c_at)
+        if c_feed is NULL:
+            c_feed = c_end
+        count += c_feed > c_at
+        body_bytes += c_feed - c_at
+        c_at = c_feed + 1
+    return admits(topic, count, body_bytes)
+
+
+# ---------------------------------------------------------------------- rules
+
+
+cdef void set_bounded(TopicState topic) noexcept:
+    cdef ChannelState channel
+    topic.bounded = topic.limits.refuses
+    for channel in topic.fan:
+        if channel.rules is not NULL and channel.rules.overflow != OVERFLOW_DROP:
+            topic.bounded |= channel.rules.max_depth > 0 or channel.rules.max_bytes > 0
+
+
+cdef int set_limits(TopicState topic, object rule) except -1:
+    cdef bint limited
+    topic.rule_source = rule.source
+    topic.limits.max_depth = rule.max_depth
+    topic.limits.max_bytes = rule.max_bytes
+    # Dead letters come from channels: what should become one waits here until there is a channel, or is refused.
+    topic.limits.message_ttl_ns = rule.message_ttl if rule.expired == "drop" else 0
+    limited = topic.limits.max_depth > 0 or topic.limits.max_bytes > 0
+    topic.limits.trims = limited and overflow_of(rule, True) == OVERFLOW_DROP
+    topic.limits.refuses = limited and not topic.limits.trims
+    topic.limits.watched = topic.limits.trims or topic.limits.message_ttl_ns > 0
+    set_bounded(topic)
+    if topic.limits.watched and topic.backlog.depth() > 0:
+        topic_waits(topic)
+    return 0
+
+
+# ---------------------------------------------------------------------- what is too much, or too old
+
+
+cdef void topic_waits(TopicState topic) noexcept:
+    cdef int steps = STEPS
+    while steps and topic.limits.trims and topic_exceeds(topic, 0, 0) and drop_oldest(topic):
+        topic.overflow_count += 1
+        steps -= 1
+    if not topic.aging:
+        topic.aging = True
+        topic.owner.on_aging(topic)
+
+
+cdef bint topic_expire(TopicState topic) noexcept:
+    cdef int left = AT_ONCE
+    cdef int64_t oldest_ns
+    topic.aging = False
+    if topic.exiting or not topic.limits.watched or topic.direct:
+        return False
+    topic.clock.refresh()
+    while left and topic.limits.trims and topic_exceeds(topic, 0, 0) and drop_oldest(topic):
+        topic.overflow_count += 1
+        left -= 1
+    while left and topic.limits.message_ttl_ns:
+        oldest_ns = topic.backlog.oldest_ns()
+        if not 0 < oldest_ns <= topic.clock.wall - topic.limits.message_ttl_ns or not drop_oldest(topic):
+            break
+        topic.expired_count += 1
+        left -= 1
+    topic.aging = topic.backlog.depth() > 0
+    if not topic.aging:
+        topic.refresh()
+    return left == 0
+
+
+cdef bint drop_oldest(TopicState topic) noexcept:
+    cdef Entry entry
+    if not topic.backlog.pop(&entry):
+        return False
+    message_unref(entry.message)
+    topic.backlog.done(topic.backlog.place)
+    return True

@@ -1,0 +1,178 @@
+"""Messages that expire. See the .pxd."""
+
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t
+
+from nsqc.broker.again cimport AgainSlot, again_add, again_first, again_remove, again_reserve
+from nsqc.broker.channelrules cimport OVERFLOW_DIE
+from nsqc.broker.dead cimport dead_add, dead_has_room, dead_take
+from nsqc.store.delivery cimport delivery_free, delivery_reserve, delivery_take
+from nsqc.store.heap cimport heap_first, heap_remove, heap_reserve
+from nsqc.store.inflight cimport inflight_remove
+from nsqc.store.message cimport message_unref
+from nsqc.store.slices cimport STEPS
+
+cdef int64_t NEVER = INT64_MAX
+
+
+cdef inline bint dies(ChannelState channel, LeaveReason reason) noexcept:
+    if reason == EXPIRED:
+        return channel.rules.expired_die
+    return reason == FAILED or channel.rules.overflow == OVERFLOW_DIE
+
+
+cdef void count_left(ChannelState channel, LeaveReason reason) noexcept:
+    if reason == EXPIRED:
+        channel.expired_count += 1
+    elif reason != FAILED:
+        channel.overflow_count += 1
+
+
+cdef void leave_taken(ChannelState channel, Taken *taken, LeaveReason reason) noexcept:
+    count_left(channel, reason)
+    if dies(channel, reason):
+        dead_add(channel, taken.message, taken.attempts, taken.place, taken.offset, reason)
+        return
+    message_unref(taken.message)
+    if taken.offset >= 0:
+        channel.cursor.done(taken.offset)
+    else:
+        channel.backlog.done(taken.place)
+
+
+cdef bint leave_delivery(ChannelState channel, Delivery *delivery, Heap *heap, LeaveReason reason) noexcept:
+    cdef bint moves = dies(channel, reason)
+    if moves and not heap_reserve(&channel.dead):
+        return False
+    if delivery.owner:
+        inflight_remove(&channel.in_flight, delivery)
+    if heap is &channel.again.heap:
+        again_remove(&channel.again, delivery)
+    else:
+        heap_remove(heap, delivery)
+    count_left(channel, reason)
+    if moves:
+        dead_take(channel, delivery, reason)
+        return True
+    if delivery.offset >= 0:
+        channel.cursor.done(delivery.offset)
+    else:
+        channel.backlog.done(delivery.place)
+    delivery_free(delivery)
+    return True
+
+
+cdef bint pop_again(ChannelState channel, Entry *entry) noexcept:
+    cdef AgainSlot *slot = again_first(&channel.again)
+    cdef Delivery *delivery = slot.delivery
+    if slot.after > channel.taken and not (channel.backlog.depth() == 0
+                                           and (channel.cursor is None or channel.cursor.is_drained())):
+        return False
+    again_remove(&channel.again, delivery)
+    channel.place, channel.offset = delivery.place, delivery.offset
+    entry.attempts = delivery.attempts
+    entry.defer_ms = 0
+    entry.message = delivery_take(delivery)
+    return True
+
+
+cdef bint withheld(ChannelState channel, Entry *entry) noexcept:
+    cdef Taken taken
+    cdef LeaveReason reason = reason_to_leave(channel, entry.message, entry.attempts)
+    channel.taken += 1
+    if reason == STAYS:
+        return False
+    taken.message, taken.attempts = entry.message, entry.attempts
+    taken.place, taken.offset = channel.place, channel.offset
+    leave_taken(channel, &taken, reason)
+    return True
+
+
+cdef bint wait_to_expire(ChannelState channel, Delivery *delivery, Heap *heap) noexcept:
+    if (channel.rules.message_ttl_ns == 0 or channel.again.heap.count >= channel.backlog.max_memory
+            or not again_reserve(&channel.again)):
+        return False
+    if delivery.owner:
+        inflight_remove(&channel.in_flight, delivery)
+    heap_remove(heap, delivery)
+    if delivery.offset >= 0:
+        channel.cursor.came_back(delivery.offset, delivery.attempts)
+    again_add(&channel.again, delivery, channel.taken + channel.count_waiting())
+    return True
+
+
+cdef bint take_oldest(ChannelState channel, int64_t before_ns, Taken *taken, int64_t *oldest_ns) noexcept:
+    cdef Delivery *delivery = heap_first(&channel.again.heap)
+    cdef Entry entry
+    cdef int64_t waits_ns
+    oldest_ns[0] = NEVER
+    if delivery is not NULL:
+        if delivery.message.timestamp_ns <= before_ns:
+            again_remove(&channel.again, delivery)
+            taken.place, taken.offset, taken.attempts = delivery.place, delivery.offset, delivery.attempts
+            taken.message = delivery_take(delivery)
+            return True
+        oldest_ns[0] = delivery.message.timestamp_ns
+    waits_ns = channel.backlog.oldest_ns()
+    if 0 < waits_ns <= before_ns and channel.backlog.pop(&entry):
+        taken.place = channel.backlog.place
+        taken.offset = -1
+    else:
+        if waits_ns > 0:
+            oldest_ns[0] = min(oldest_ns[0], waits_ns)
+        if channel.cursor is None:
+            return False
+        if not channel.cursor.pop_before(&entry, before_ns, &waits_ns):
+            oldest_ns[0] = min(oldest_ns[0], waits_ns)
+            return False
+        taken.place = NULL
+        taken.offset = channel.cursor.offset
+    taken.message = entry.message
+    taken.attempts = entry.attempts
+    channel.taken += 1
+    return True
+
+
+cdef bint expire_waiting(ChannelState channel) noexcept:
+    cdef int64_t before_ns, oldest_ns, front_ns
+    cdef int steps = STEPS
+    cdef Taken taken
+    channel.look_ns = NEVER
+    if channel.rules is NULL or channel.rules.message_ttl_ns == 0:
+        return True
+    before_ns = channel.clock.wall - channel.rules.message_ttl_ns
+    front_ns = expire_front(channel, before_ns)
+    while True:
+        if channel.rules.expired_die and not (delivery_reserve() and dead_has_room(channel)):
+            # Either there is no memory, or dead letters have to move on first: then dead_ended() follows.
+            channel.look_ns = channel.clock.monotonic + LOOK_NS
+            return True
+        if not take_oldest(channel, before_ns, &taken, &oldest_ns):
+            break
+        leave_taken(channel, &taken, EXPIRED)
+        steps -= 1
+        if steps == 0:
+            if channel.slicer.over():
+                return False
+            steps = STEPS
+    oldest_ns = min(oldest_ns, front_ns)
+    if oldest_ns != NEVER:
+        channel.look_ns = channel.clock.monotonic + max(oldest_ns - before_ns, <int64_t> LOOK_NS)
+    return True
+
+
+cdef int64_t expire_front(ChannelState channel, int64_t before_ns) noexcept:
+    """Of an ordered channel, which has few there. Returns when the oldest of the rest was published, or NEVER."""
+    cdef Delivery *delivery
+    cdef int64_t oldest_ns = NEVER
+    cdef uint32_t at = channel.front.count
+    # From the end on: what moves into the place of one that is taken was looked at, or is looked at next.
+    while at > 0:
+        at = min(at, channel.front.count)
+        if at == 0:
+            break
+        delivery = channel.front.items[at - 1].delivery
+        if delivery.message.timestamp_ns <= before_ns and leave_delivery(channel, delivery, &channel.front, EXPIRED):
+            continue
+        oldest_ns = min(oldest_ns, delivery.message.timestamp_ns)
+        at -= 1
+    return oldest_ns

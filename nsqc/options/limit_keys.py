@@ -1,0 +1,34 @@
+"""The rules that a topic sets for itself and its channels, and a channel for itself: how long messages may wait, and
+how many of them. Declared once; see nsqc.options.channel_keys.
+"""
+
+# No `from __future__ import annotations`: msgspec and the declaration below read the types.
+from typing import Annotated
+
+import msgspec
+
+from nsqc.options.declared import LARGEST, Flag, Kind, flag
+
+GROUP = "Delivery rules"
+
+
+class Limits(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What waits, in a topic or a channel. By default as with nsqd: any number of messages, for any time."""
+
+    message_ttl: Annotated[int, flag(
+        Kind.DURATION, GROUP, "time after publishing when a message that still waits expires; 0: never", least=0)] = 0
+    expired: Annotated[str, flag(
+        Kind.EXPIRED, GROUP, "where expired messages go: they are dropped, or moved to the dead-letter topic")] = "drop"
+    max_depth: Annotated[int, flag(
+        Kind.INT, GROUP, "messages that may wait; 0: no limit", least=0, most=LARGEST)] = 0
+    max_bytes: Annotated[int, flag(
+        Kind.INT, GROUP, "bytes of messages that may wait; 0: no limit", least=0, most=LARGEST)] = 0
+    overflow: Annotated[str, flag(
+        Kind.OVERFLOW, GROUP, "what happens at a limit: publishes are refused, the oldest messages are dropped, or "
+        "moved to the dead-letter topic")] = "refuse"
+
+
+LIMIT_FLAGS: dict[str, Flag] = {
+    name: item for name, annotation in Limits.__annotations__.items()
+    for item in getattr(annotation, "__metadata__", ()) if isinstance(item, Flag)}
+DEFAULT_LIMITS = Limits()
