@@ -33,7 +33,8 @@ cdef class TopicOwner:
     # Of a channel, or, where that is None, of the topic itself.
     cdef void on_write_failed(self, CommitOwner topic, BacklogOwner channel, int error) noexcept
     cdef void on_write_healed(self, CommitOwner topic, BacklogOwner channel) noexcept
-    cdef void on_log_grew(self, CommitOwner topic) noexcept     # its log may have segments to remove, or it ids to forget
+    # Its log may have segments to remove, or it has ids of publishes to forget.
+    cdef void on_log_grew(self, CommitOwner topic) noexcept
     cdef int on_log_full(self, CommitOwner topic, bint full) except -1      # or not any more
     cdef int on_log_left(self, CommitOwner topic, CommitLog log) except -1  # everything in it is finished
     cdef int on_refused(self, reason) except -1                             # a publish, see nsqc.broker.refusals

@@ -114,8 +114,8 @@ class LogStats(Struct, frozen=True, gc=False):
 
 
 class TopicStats(Struct, frozen=True, gc=False):
-    """One topic with its channels, sorted by name; message_bytes counts bodies. log: if it has lost records. publish_ids
-    to forgotten_ids: if it remembers ids of publishes."""
+    """One topic with its channels, sorted by name; message_bytes counts bodies. log: if it has lost records.
+    publish_ids to forgotten_ids: if it remembers ids of publishes."""
 
     topic_name: str
     channels: list[ChannelStats]

@@ -132,7 +132,8 @@ cdef class PublishIds:
     """Ids of recent publishes."""
 
     def __init__(self, int64_t window_ns, int64_t limit, bytes key=None):
-        """window_ns: how long an id is remembered. limit: how many are. key: 16 bytes of the hash; None: random ones."""
+        """window_ns: how long an id is remembered. limit: how many are. key: of the hash, 16 bytes; None: a random one.
+        """
         global next_table
         if key is None:
             key = os.urandom(16)
@@ -347,7 +348,7 @@ cdef class PublishIds:
         if self.before is not NULL:
             self._move(MOVES)
         else:
-            if 4 * self.count >= 3 * <int64_t> self.mask:
+            if 2 * self.count >= <int64_t> self.mask:
                 return 0 if self._resize(2 * (<uint64_t> self.mask + 1)) else -1
             if 16 * self.count < <int64_t> self.mask and self.mask >= FIRST_SLOTS:
                 self._resize((<uint64_t> self.mask + 1) // 4)

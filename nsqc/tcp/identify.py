@@ -140,9 +140,9 @@ def negotiate(body: bytes, options: Options, current: Current, log: Log, address
     if not wanted.feature_negotiation:
         return Agreement(settings, OK, None)
     layers = agree(wanted, options, current)
-    own = {name: True for name in OWN_KINDS if getattr(wanted, name)}
-    return Agreement(settings, encoder.encode(answer(options, settings, layers, own)),
-                     layers if layers.tls or layers.codec else None, **own)
+    return Agreement(settings, encoder.encode(answer(options, settings, layers, wanted)),
+                     layers if layers.tls or layers.codec else None, bool(wanted.publish_ids),
+                     bool(wanted.deferred_batches))
 
 
 def agree(wanted: Wanted, options: Options, current: Current) -> Layers:
@@ -206,8 +206,8 @@ def pick(name: str, wanted: int | None, current: int, least: int, most: int, may
     return wanted
 
 
-def answer(options: Options, settings: Settings, layers: Layers, own: dict[str, bool]) -> Answer:
-    """nsqd's reply, field by field; own: those of nsqc."""
+def answer(options: Options, settings: Settings, layers: Layers, wanted: Wanted) -> Answer:
+    """nsqd's reply, field by field, and nsqc's own fields, as far as they are wanted."""
     return Answer(
         max_rdy_count=options.max_rdy_count,
         version=NSQD_VERSION,
@@ -222,8 +222,9 @@ def answer(options: Options, settings: Settings, layers: Layers, own: dict[str, 
         auth_required=bool(options.auth_http_address or options.access_file),
         output_buffer_size=settings.output_buffer_size,
         output_buffer_timeout=settings.output_buffer_timeout_ms,
+        publish_ids=wanted.publish_ids or UNSET,
+        deferred_batches=wanted.deferred_batches or UNSET,
         **options.topology,
-        **own,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from nsqc.options.topic_keys import TOPIC_FLAGS
 from nsqc.tools import output, topiclog
 from nsqc.tools import rules as rule
 from nsqc.tools.acting import Acting, Subject, count, nodes_for
@@ -23,6 +24,8 @@ RULES = (
     Option("retain-bytes", "how large a log may become; 0: no limit", Kind.SIZE, None, rule.GROUP, least=0),
     Option("overflow", "what happens when it is that large", Kind.TEXT, "", rule.GROUP,
            choices=("refuse", "drop-oldest")),
+    Option("dedupe", TOPIC_FLAGS["dedupe"].help, Kind.TEXT, "", rule.GROUP, metavar="DURATION"),
+    Option("dedupe-ids", TOPIC_FLAGS["dedupe_ids"].help, Kind.INT, None, rule.GROUP, least=1),
 )
 
 
