@@ -173,8 +173,9 @@ def test_wrong_calls(node):
 
 
 def nsqc(node: Daemon, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "nsqc", *words, f"--http=127.0.0.1:{node.http_port}"],
-                          capture_output=True, text=True, check=False, timeout=120)
+    where = (f"--nsqd=127.0.0.1:{node.tcp_port}", f"--http=127.0.0.1:{node.http_port}")
+    return subprocess.run([sys.executable, "-m", "nsqc", *words, *where], capture_output=True, text=True, check=False,
+                          timeout=120)
 
 
 def test_from_the_command_line(daemon):
