@@ -16,8 +16,8 @@ from nsqc.wire.const cimport MESSAGE_ID_BYTES
 
 @cython.final
 cdef class Search:
-    """A search through the deferred messages of a channel. From the end of the heap on: what is taken out meanwhile moves
-    others down to places that are still to be looked at, or the last one. Only a message that is added may move one to a
+    """A search through the deferred messages of a channel. From the end of the heap on: where one is taken out
+    meanwhile, others move to places that are still to be looked at. Only a message that is added may move one to a
     place that was passed; then all is looked at again, at once."""
 
     cdef Channel channel

@@ -19,6 +19,6 @@ cdef inline void once_wrote(Once *once, int result) noexcept:
 cdef void once_ended(TopicState topic, Once *once, int result) noexcept
 # Its messages are not published: something has failed.
 cdef void once_dropped(TopicState topic, Once *once) noexcept
-# The rule of the topic: how long ids are remembered, and how many; 0: they are not. opened: nsqc.store.log.recovery.Opened
-# of its log, if that was opened just now.
+# The rule of the topic: how long ids are remembered, and how many; 0: they are not. opened: the
+# nsqc.store.log.recovery.Opened of its log, if that was opened just now.
 cdef int follow_dedupe(TopicState topic, int64_t window_ns, int64_t limit, object opened) except -1

@@ -42,7 +42,7 @@ cdef int once_begins(TopicState topic, Once *once) noexcept:
 
 cdef void once_ended(TopicState topic, Once *once, int result) noexcept:
     cdef PublishIds ids = topic.ids
-    if ids is None or not ids.is_open(once.claim):
+    if ids is None or once.claim == 0:
         return
     if is_refused(result) or once.wrote and once.failures != ids.failures:
         ids.release(once.claim)

@@ -33,7 +33,8 @@ cdef class TopicOwner:
     # Of a channel, or, where that is None, of the topic itself.
     cdef void on_write_failed(self, CommitOwner topic, BacklogOwner channel, int error) noexcept
     cdef void on_write_healed(self, CommitOwner topic, BacklogOwner channel) noexcept
-    cdef void on_log_grew(self, CommitOwner topic) noexcept     # its log may have segments to remove, or it ids to forget
+    # Its log may have segments to remove, or it has ids of publishes to forget.
+    cdef void on_log_grew(self, CommitOwner topic) noexcept
     cdef void on_aging(self, CommitOwner topic) noexcept                    # it may have messages to drop
     cdef void on_bound(self, CommitOwner topic) noexcept                    # it refuses publishes: see bound_reason
     cdef int on_log_full(self, CommitOwner topic, bint full) except -1      # or not any more

@@ -82,7 +82,7 @@ cdef class TopicState(ChannelOwner):
     cdef int64_t copied_serial          # copies of what was read from disk before this are in the commit under way
     cdef object gone                    # callables for the end of its deletion; None: it is deleted
     cdef PublishIds ids                 # None: it does not remember any
-    cdef readonly uint64_t deduplicated # publishes that were not stored again
+    cdef readonly uint64_t deduplicated     # publishes that were not stored again
     cdef Leftover leftover
     cdef Retired *retired               # of folded channels that are deleted; owned; NULL: none was
 

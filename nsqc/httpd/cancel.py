@@ -75,8 +75,8 @@ async def _cancel(app: App, topic: Topic, name: bytes | None, message_id: bytes)
     if any(channel is not None and is_on_disk(channel, message_id) for channel in channels):
         raise ApiError(409, "MESSAGE_ON_DISK - it is deferred in a disk queue, whose messages cannot be taken back")
     if topic.depth and (topic.paused or not topic.channels):
-        raise ApiError(409, "MESSAGE_IN_TOPIC - it may wait in the topic, which is paused or has no channel: its messages "
-                       "cannot be taken back")
+        raise ApiError(409, "MESSAGE_IN_TOPIC - it may wait in the topic, which is paused or has no channel: messages "
+                       "there cannot be taken back")
     raise ApiError(404, "MESSAGE_NOT_DEFERRED")
 
 

@@ -170,8 +170,8 @@ async def _named(app: App, topic: Topic, body: bytes, defer_ms: int, publish_id:
 
 
 def _named_when_written(topic: Topic, index: int, names: list[bytes | None]) -> asyncio.Future[int]:
-    """0 or errno, once what was just published to a log is written; names gets the id of a message of it. That is looked up
-    at once: the next write takes its place."""
+    """0 or errno, once what was just published to a log is written; names gets the id of a message of it. That is
+    looked up at once: the next write takes its place."""
     future = asyncio.get_running_loop().create_future()
 
     def written(failure: int) -> None:

@@ -1,5 +1,5 @@
-"""Keys of topics' rules that no option has a default for, declared once: name, type, range, default, help. Durations are
-nanoseconds. All of them are off by default.
+"""Keys of topics' rules that no option has a default for, declared once: name, type, range, default, help. Durations
+are nanoseconds. All of them are off by default.
 """
 
 from __future__ import annotations

@@ -25,5 +25,5 @@ class Bodies:
     def dpub(
         self, topic: bytes, delays: memoryview[int], start: int, max_rows: int, max_bytes: int, id: bytes = b""
     ) -> tuple[bytes, int]:
-        """A DPUB for each row from start on, joined: (commands, row after the last). delays: milliseconds, by row. id: of
-        all; each has it with a number behind."""
+        """A DPUB for each row from start on, joined: (commands, row after the last). delays: milliseconds, by row. id:
+        of all; each has it with a number behind."""

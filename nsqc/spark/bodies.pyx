@@ -115,8 +115,8 @@ cdef class Bodies:
 
     def dpub(self, bytes topic not None, const int[::1] delays not None, Py_ssize_t start, Py_ssize_t max_rows,
              int64_t max_bytes, bytes id=b""):
-        """A DPUB for each row from start on, joined: (commands, row after the last). delays: milliseconds, by row. id: of
-        all; each has it with a number behind."""
+        """A DPUB for each row from start on, joined: (commands, row after the last). delays: milliseconds, by row. id:
+        of all; each has it with a number behind."""
         cdef Py_ssize_t end = start, row
         cdef int64_t room = 0, size
         cdef bytes commands
@@ -137,7 +137,8 @@ cdef class Bodies:
         c_from = c_to = PyBytes_AS_STRING(commands)
         for row in range(start, end):
             if has_id:
-                c_to += snprintf(c_to, LINE_BYTES, "DPUB %s %d %s.%d\n", c_topic, delays[row], c_id, <int> (row - start))
+                c_to += snprintf(c_to, LINE_BYTES, "DPUB %s %d %s.%d\n", c_topic, delays[row], c_id,
+                                 <int> (row - start))
             else:
                 c_to += snprintf(c_to, LINE_BYTES, "DPUB %s %d\n", c_topic, delays[row])
             c_to = self.put(c_to, row)

@@ -13,7 +13,8 @@ from nsqc.spark.options import NsqdOptions
 def connect(address: str, options: NsqdOptions, tick_ns: int = 1, zone: str | None = None,
             region: str | None = None, publishes: bool = False) -> Connection:
     """A connection with these options. tick_ns: unit of timestamps in columns. zone, region: where a consumer is.
-    publishes: it asks for nsqc's extensions for publishers. Raises OptionError for options that do not fit this nsqd, ConnectError and Refused for other reasons."""
+    publishes: it asks for nsqc's extensions for publishers. Raises OptionError for options that do not fit this nsqd,
+    ConnectError and Refused for other reasons."""
     try:
         return dial(address, options, tick_ns, zone, region, publishes)
     except ClientError as error:

@@ -177,7 +177,7 @@ class Publisher:
             data, end = column.mpub(topic, at, self.options.batchRows, self.options.batchBytes)
             if ids:
                 line = data.index(b"\n")
-                data = b"%b %b%b" % (data[:line], self._id(data), memoryview(data)[line:])
+                data = b"".join((data[:line], b" ", self._id(data), memoryview(data)[line:]))
             yield Command(data, 1, end - at, 0)
             at = end
 

@@ -28,6 +28,41 @@ cdef uint64_t MOVED = 1 << 32
 cdef int64_t next_table = 1
 
 
+# ---------------------------------------------------------------------- slots
+
+cdef extern from *:
+    """
+    #include <stdlib.h>
+    #include <sys/mman.h>
+    enum { NSQC_HUGE = 2 << 20 };       /* bytes of a huge page */
+
+    /* Slots of zeros. Large arrays lie in huge pages, if the system has them: each lookup is at a random place. */
+    static uint64_t *nsqc_slots_new(size_t count) {
+        size_t size = count * sizeof(uint64_t), before;
+        char *at;
+        if (size < NSQC_HUGE)
+            return calloc(count, sizeof(uint64_t));
+        at = mmap(NULL, size + NSQC_HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (at == MAP_FAILED)
+            return NULL;
+        before = -(uintptr_t) at & (NSQC_HUGE - 1);
+        if (before)
+            munmap(at, before);
+        munmap(at + before + size, NSQC_HUGE - before);
+        madvise(at + before, size, MADV_HUGEPAGE);
+        return (uint64_t *) (at + before);
+    }
+    static void nsqc_slots_free(uint64_t *slots, size_t count) {
+        if (slots && count * sizeof(uint64_t) >= NSQC_HUGE)
+            munmap(slots, count * sizeof(uint64_t));
+        else
+            free(slots);
+    }
+    """
+    uint64_t *nsqc_slots_new(size_t count) nogil
+    void nsqc_slots_free(uint64_t *slots, size_t count) nogil
+
+
 # ---------------------------------------------------------------------- SipHash
 
 cdef extern from *:
@@ -132,7 +167,8 @@ cdef class PublishIds:
     """Ids of recent publishes."""
 
     def __init__(self, int64_t window_ns, int64_t limit, bytes key=None):
-        """window_ns: how long an id is remembered. limit: how many are. key: 16 bytes of the hash; None: random ones."""
+        """window_ns: how long an id is remembered. limit: how many are. key: of the hash, 16 bytes; None: a random one.
+        """
         global next_table
         if key is None:
             key = os.urandom(16)
@@ -148,8 +184,7 @@ cdef class PublishIds:
             free(self.chunks[at])
         free(self.chunks)
         free(self.spare)
-        free(self.slots)
-        free(self.before)
+        free_slots(self)
         buffer_free(&self.collected)
         buffer_free(&self.under_way)
 
@@ -277,11 +312,8 @@ cdef class PublishIds:
         self.chunks = NULL
         self.room = 0
         free(self.spare)
-        free(self.slots)
-        free(self.before)
         self.spare = NULL
-        self.slots = self.before = NULL
-        self.mask = 0
+        free_slots(self)
         if self.collected.length == 0:
             buffer_free(&self.collected)
         if self.under_way.length == 0:
@@ -347,7 +379,7 @@ cdef class PublishIds:
         if self.before is not NULL:
             self._move(MOVES)
         else:
-            if 4 * self.count >= 3 * <int64_t> self.mask:
+            if 2 * self.count >= <int64_t> self.mask:
                 return 0 if self._resize(2 * (<uint64_t> self.mask + 1)) else -1
             if 16 * self.count < <int64_t> self.mask and self.mask >= FIRST_SLOTS:
                 self._resize((<uint64_t> self.mask + 1) // 4)
@@ -443,7 +475,7 @@ cdef class PublishIds:
         self.slots[at] = 0
 
     cdef bint _resize(self, uint64_t size) noexcept:
-        cdef uint64_t *slots = <uint64_t *> calloc(<size_t> size, sizeof(uint64_t))
+        cdef uint64_t *slots = nsqc_slots_new(<size_t> size)
         if slots is NULL:
             return self.count < <int64_t> self.mask - 1     # it still has room
         self.before = self.slots
@@ -464,7 +496,7 @@ cdef class PublishIds:
                 self.before[self.moved] = MOVED
             self.moved += 1
         if self.moved > <int64_t> self.before_mask:
-            free(self.before)
+            nsqc_slots_free(self.before, <size_t> self.before_mask + 1)
             self.before = NULL
 
     cdef int64_t memory(self) noexcept:
@@ -472,3 +504,10 @@ cdef class PublishIds:
         return (chunks * CHUNK * <int64_t> sizeof(IdEntry) + self.room * <int64_t> sizeof(IdEntry *)
                 + (<int64_t> self.mask + 1) * 8 * (self.slots is not NULL)
                 + (<int64_t> self.before_mask + 1) * 8 * (self.before is not NULL))
+
+
+cdef void free_slots(PublishIds ids) noexcept nogil:
+    nsqc_slots_free(ids.slots, <size_t> ids.mask + 1)
+    nsqc_slots_free(ids.before, <size_t> ids.before_mask + 1)
+    ids.slots = ids.before = NULL
+    ids.mask = ids.before_mask = 0

@@ -26,9 +26,9 @@ from nsqc.tcp.session cimport STATE_CLOSING, STATE_INIT, STATE_SUBSCRIBED, Sessi
 from nsqc.wire.const cimport MESSAGE_ID_BYTES
 from nsqc.wire.mpub cimport mpub_bytes
 from nsqc.wire.names cimport name_is_valid
-from nsqc.wire.parser cimport (CMD_AUTH, CMD_CLS, CMD_DMPUB, CMD_DPUB, CMD_FIN, CMD_IDENTIFY, CMD_MPUB, CMD_NOP, CMD_PUB,
-                               CMD_RDY, CMD_REQ, CMD_SUB, CMD_TOUCH, Command, Parser, command_id_at, command_is_batch,
-                               parse_decimal)
+from nsqc.wire.parser cimport (CMD_AUTH, CMD_CLS, CMD_DMPUB, CMD_DPUB, CMD_FIN, CMD_IDENTIFY, CMD_MPUB, CMD_NOP,
+                               CMD_PUB, CMD_RDY, CMD_REQ, CMD_SUB, CMD_TOUCH, Command, Parser, command_id_at,
+                               command_is_batch, parse_decimal)
 
 from nsqc.broker.topic import FULL, NO_SPACE
 
@@ -300,7 +300,7 @@ cdef int publish_once(Session session, Topic topic, Command *command, uint32_t d
     once_new(topic, &once, command.args[at], command.arg_bytes[at])
     result = topic.publish_once(&once, command.body, <uint32_t> command.size, defer_ms)
     if result != PUT_TAKEN:
-        return published(session, result, 1, name_of(command.kind))
+        return published(session, result, 1, b"PUB" if command.kind == CMD_PUB else b"DPUB")
     # The body has its size in front, like a message of a batch: it waits as one that has nothing else.
     begin_batch(session, topic, defer_ms)
     session.batch.c_at = command.body - SIZE_BYTES

@@ -436,8 +436,8 @@ cdef class Connection(Link):
         return 0 if gathered else self.intake.parser.used
 
     cdef int _publish_rest(self) noexcept:
-        """The end comes amid a multi-publish: none is left published in part. Its outcome; SLICE_OVER: it has not begun,
-        since another client is publishing its id."""
+        """The end comes amid a multi-publish: none is left published in part. Its outcome; SLICE_OVER: it has not
+        begun, since another client is publishing its id."""
         cdef int outcome = SLICE_OVER
         if not self.gathered:
             self.session.batch.c_at = self.intake.inbuf.data + self.batch_at

@@ -62,7 +62,7 @@ def kinds(*groups: str) -> dict[str, int]:
     return {name: field.kind for name, field in fields.items() if field.of in groups}
 
 
-KINDS, ALL_KINDS, OWN_NAMES = kinds(NSQD, OWN), kinds(NSQD, TOPOLOGY, OWN), tuple(kinds(OWN))
+KINDS, ALL_KINDS = kinds(NSQD, OWN), kinds(NSQD, TOPOLOGY, OWN)
 
 
 class Settings(msgspec.Struct, gc=False, frozen=True):
@@ -149,9 +149,9 @@ def negotiate(body: bytes, options: Options, current: Current, log: Log, address
     if not wanted.feature_negotiation:
         return Agreement(settings, OK, None)
     layers = agree(wanted, options, current)
-    own = {name: True for name in OWN_NAMES if getattr(wanted, name)}
-    return Agreement(settings, encoder.encode(answer(options, settings, layers, own)),
-                     layers if layers.tls or layers.codec else None, **own)
+    return Agreement(settings, encoder.encode(answer(options, settings, layers, wanted)),
+                     layers if layers.tls or layers.codec else None, bool(wanted.publish_ids),
+                     bool(wanted.deferred_batches))
 
 
 def agree(wanted: Wanted, options: Options, current: Current) -> Layers:
@@ -215,8 +215,8 @@ def pick(name: str, wanted: int | None, current: int, least: int, most: int, may
     return wanted
 
 
-def answer(options: Options, settings: Settings, layers: Layers, own: dict[str, bool]) -> Answer:
-    """nsqd's reply, field by field; own: those of nsqc."""
+def answer(options: Options, settings: Settings, layers: Layers, wanted: Wanted) -> Answer:
+    """nsqd's reply, field by field, and nsqc's own fields, as far as they are wanted."""
     return Answer(
         max_rdy_count=options.max_rdy_count,
         version=NSQD_VERSION,
@@ -233,8 +233,8 @@ def answer(options: Options, settings: Settings, layers: Layers, own: dict[str, 
         output_buffer_timeout=settings.output_buffer_timeout_ms,
         topology_region=options.topology.get("topology_region", UNSET),
         topology_zone=options.topology.get("topology_zone", UNSET),
-        publish_ids=own.get("publish_ids", UNSET),
-        deferred_batches=own.get("deferred_batches", UNSET),
+        publish_ids=wanted.publish_ids or UNSET,
+        deferred_batches=wanted.deferred_batches or UNSET,
     )
 
 

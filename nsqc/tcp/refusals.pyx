@@ -18,8 +18,9 @@ import traceback
 from nsqc.broker.refusals import DRAINING, INVALID, QUOTA, UNAUTHORIZED, LimitReached, of_exception
 from nsqc.tcp.identify import quote
 
-NAMES = {CMD_PUB: b"PUB", CMD_MPUB: b"MPUB", CMD_DPUB: b"DPUB", CMD_DMPUB: b"DMPUB", CMD_IDENTIFY: b"IDENTIFY", CMD_AUTH: b"AUTH",
-         CMD_SUB: b"SUB", CMD_FIN: b"FIN", CMD_REQ: b"REQ", CMD_TOUCH: b"TOUCH", CMD_RDY: b"RDY", CMD_CLS: b"CLS"}
+NAMES = {CMD_PUB: b"PUB", CMD_MPUB: b"MPUB", CMD_DPUB: b"DPUB", CMD_DMPUB: b"DMPUB", CMD_IDENTIFY: b"IDENTIFY",
+         CMD_AUTH: b"AUTH", CMD_SUB: b"SUB", CMD_FIN: b"FIN", CMD_REQ: b"REQ", CMD_TOUCH: b"TOUCH", CMD_RDY: b"RDY",
+         CMD_CLS: b"CLS"}
 
 
 # ---------------------------------------------------------------------- words of a line

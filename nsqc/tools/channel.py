@@ -14,6 +14,7 @@ from nsqc.tools.topic import state
 NAMES = (TOPIC, CHANNEL)
 PLACE = Argument("PLACE", "beginning, end, an offset, a time in RFC 3339, or how long ago, such as 1h, -1h or 7d",
                  Kind.PLACE, option="to")
+ID = Argument("ID", "of the message, 16 hexadecimal digits: nsqc peek shows it")
 COLUMNS = ("depth", "in_flight_count", "deferred_count", "requeue_count", "timeout_count", "client_count")
 
 
@@ -98,6 +99,18 @@ def seek(values: Values) -> int:
     return subject.post(f"goes on at {place}", to=place)
 
 
+def cancel(values: Values) -> int:
+    """`nsqc channel cancel`."""
+    acting = Acting(values, words("cancel"))
+    topic, channel, message = values.text("TOPIC"), values.text("CHANNEL"), values.text("ID")
+    holders = acting.channels(topic, channel)
+    if len(holders) > 1:
+        raise UsageError(f"a message is on one node, and {len(holders)} have the channel: choose one by --nsqd",
+                         words("cancel"))
+    return acting.post(holders, "/message/cancel", {"topic": topic, "channel": channel, "id": message},
+                       f"message {message} of channel {channel} of topic {topic} cancelled")
+
+
 def rules(values: Values) -> int:
     """`nsqc channel rules`."""
     return rule.run(values, "/channel/rules", {"topic": values.text("TOPIC"), "channel": values.text("CHANNEL")}, RULES)
@@ -135,6 +148,10 @@ TOOL = Group(("channel",), "List, create, pause, empty, delete and move channels
          examples=(("nsqc channel seek orders billing beginning", "deliver all again that the log has"),
                    ("nsqc channel seek orders billing 2026-11-22T08:00:00Z", "from eight o'clock on"),
                    ("nsqc channel seek orders billing --to -1h", "the last hour again"))),
+    Tool(("channel", "cancel"), "Take back a deferred message, so that the channel does not deliver it.", cancel,
+         options=(JSON, *HTTP_NODES), arguments=(*NAMES, ID),
+         text="""Only as long as the message waits for its time. nsqd cannot do this.""",
+         examples=(("nsqc channel cancel orders billing 0a1b2c3d4e5f6789", "an id that nsqc peek shows"),)),
     Tool(("channel", "rules"), "Show and change how a channel delivers.", rules,
          options=(*RULES, rule.RESET, JSON, *HTTP_NODES), arguments=NAMES,
          text="""Without options that change it, the rule is shown. The channel need not exist. nsqd has no rules.""",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nsqc.options.limit_keys import LIMIT_FLAGS
+from nsqc.options.topic_keys import TOPIC_FLAGS
 from nsqc.tools import output, topiclog
 from nsqc.tools import rules as rule
 from nsqc.tools.acting import Acting, Subject, count, nodes_for
@@ -23,6 +24,7 @@ RULES = (
            rule.GROUP, metavar="DURATION"),
     Option("retain-bytes", "how large a log may become; 0: no limit", Kind.SIZE, None, rule.GROUP, least=0),
     *(rule.option_of(key, declared) for key, declared in LIMIT_FLAGS.items()),
+    *(rule.option_of(key, declared) for key, declared in TOPIC_FLAGS.items()),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from contextlib import suppress
 
 
 class Lossy:
@@ -14,7 +15,7 @@ class Lossy:
         self.left = losses
         self._target = port
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = "127.0.0.1:%d" % self._listener.getsockname()[1]
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
@@ -28,29 +29,23 @@ class Lossy:
             threading.Thread(target=self._down, args=(client, server), daemon=True).start()
 
     def _up(self, client: socket.socket, server: socket.socket) -> None:
-        try:
+        with suppress(OSError):
             while data := client.recv(1 << 16):
                 server.sendall(data)
             server.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass
 
     def _down(self, client: socket.socket, server: socket.socket) -> None:
         greeted = False
-        try:
+        with suppress(OSError):
             while data := server.recv(1 << 16):
                 if greeted and self.left:
                     self.left -= 1
                     break
                 greeted = True
                 client.sendall(data)
-        except OSError:
-            pass
         for end in (client, server):
-            try:
+            with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
 
     def close(self) -> None:
         """Accepts no more."""

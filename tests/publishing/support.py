@@ -58,10 +58,14 @@ def publisher(node: Daemon, **more: object) -> Client:
     return client
 
 
-def post(node: Daemon, path: str, body: bytes, publish_id: str | None = None) -> tuple[int, bytes]:
+def post(node: Daemon, path: str, body: bytes, publish_id: str | None = None, token: str | None = None,
+         ) -> tuple[int, bytes]:
     """Status and body of one call."""
     connection = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=60)
-    connection.request("POST", path, body, {} if publish_id is None else {"X-NSQ-Publish-Id": publish_id})
+    headers = {} if publish_id is None else {"X-NSQ-Publish-Id": publish_id}
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
+    connection.request("POST", path, body, headers)
     answer = connection.getresponse()
     found = answer.status, answer.read()
     connection.close()

@@ -1,9 +1,12 @@
 """POST /message/cancel: deferred messages that are taken back, in memory and in logs."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
+from tests.access.files import AccessFile
 from tests.publishing.support import drained, post, publisher, remember
 from tests.rules.support import subscribe, until_channel
 from tests.support.daemon import Daemon, batch
@@ -167,3 +170,38 @@ def test_wrong_calls(node):
         assert (answer[0], json.loads(answer[1])["message"]) == (status, text)
     assert post(node, "/pub?topic=t&id=maybe", b"x") == (400, b'{"message":"INVALID_ARG_ID"}')
     assert node.http("GET", "/message/cancel?topic=t")[0] == 405
+
+
+def nsqc(node: Daemon, *words: str) -> subprocess.CompletedProcess[str]:
+    where = (f"--nsqd=127.0.0.1:{node.tcp_port}", f"--http=127.0.0.1:{node.http_port}")
+    return subprocess.run([sys.executable, "-m", "nsqc", *words, *where], capture_output=True, text=True, check=False,
+                          timeout=120)
+
+
+def test_from_the_command_line(daemon):
+    node = daemon()
+    node.post("/topic/create?topic=t")
+    node.post("/channel/create?topic=t&channel=c")
+    wanted = named(node, b"x")
+    done = nsqc(node, "channel", "cancel", "t", "c", wanted)
+    assert done.returncode == 0 and f"message {wanted} of channel c of topic t cancelled" in done.stdout, done
+    done = nsqc(node, "channel", "cancel", "t", "c", wanted)
+    assert done.returncode != 0 and "MESSAGE_NOT_DEFERRED" in done.stderr, done
+    done = nsqc(node, "topic", "rules", "t", "--dedupe", "90s", "--dedupe-ids", "500", "--json")
+    assert done.returncode == 0, done
+    rule = json.loads(done.stdout)
+    assert (rule["dedupe"], rule["dedupe_ids"]) == ("1m30s", 500)
+
+
+def test_who_may_publish_or_administer_the_topic_may_cancel(daemon, tmp_path):
+    access = AccessFile(tmp_path / "access.toml")
+    for name, grants in {"writer": {"publish": ["t"]}, "owner": {"admin": ["t"]}, "reader": {"read": ["t"]},
+                         "other": {"publish": ["u"]}}.items():
+        access.user(name, **grants)
+    node = daemon(access.write().flag)
+    answers = {name: post(node, "/pub?topic=t&id=true", b"x", token=access.tokens.get(name))[0]
+               for name in (*access.users, "")}
+    assert answers == {"writer": 200, "owner": 403, "reader": 403, "other": 403, "": 401}
+    answers = {name: post(node, "/message/cancel?topic=t&id=0123456789abcdef", b"", token=access.tokens.get(name))[0]
+               for name in (*access.users, "")}
+    assert answers == {"writer": 409, "owner": 409, "reader": 403, "other": 403, "": 401}

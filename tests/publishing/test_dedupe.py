@@ -156,6 +156,53 @@ def shimmed(daemon, tmp_path):
     return node, folder
 
 
+def test_batches_that_take_several_slices(node):
+    """Clients that come with the same id meanwhile wait for the first one, and so does one that publishes a single
+    message."""
+    for number in range(10):
+        node.post(f"/channel/create?topic=t&channel=c{number}")
+    bodies = [b"%d" % number for number in range(20_000)]
+    answers = []
+
+    def tcp(line: str, body: bytes) -> None:
+        client = publisher(node)
+        client.command(line, body)
+        answers.append(client.frame() == (0, b"OK"))
+
+    first = publisher(node)
+    first.command("MPUB t one", batch(*bodies))
+    threads = [threading.Thread(target=tcp, args=("MPUB t one", batch(*bodies))) for _ in range(3)]
+    threads += [threading.Thread(target=lambda: answers.append(
+        post(node, "/mpub?topic=t", b"\n".join(bodies), "one") == (200, b"OK"))) for _ in range(2)]
+    wait_until(lambda: node.stats("t")["message_count"] > 0)
+    threads.append(threading.Thread(target=tcp, args=("PUB t one", b"x")))
+    threads.append(threading.Thread(target=lambda: answers.append(
+        post(node, "/pub?topic=t", b"x", "one") == (200, b"OK"))))
+    for thread in threads:
+        thread.start()
+    assert first.frame() == (0, b"OK")
+    for thread in threads:
+        thread.join()
+    assert answers == [True] * len(threads)
+    assert stored(node) == len(bodies)
+    assert node.stats("t")["deduplicated"] == len(threads)
+
+
+def test_a_connection_that_is_lost_amid_a_batch(node):
+    for number in range(10):
+        node.post(f"/channel/create?topic=t&channel=c{number}")
+    bodies = [b"%d" % number for number in range(20_000)]
+    for number in range(5):
+        client = publisher(node)
+        client.command(f"MPUB t id-{number}", batch(*bodies))
+        client.close()
+        retry = publisher(node)
+        retry.ok(f"MPUB t id-{number}", batch(*bodies))
+        retry.close()
+        wanted = (number + 1) * len(bodies)
+        wait_until(lambda wanted=wanted: stored(node) == wanted)
+
+
 def next_offset(node: Daemon) -> int:
     return json.loads(node.http("GET", "/topic/log?topic=t")[1])["next_offset"]
 

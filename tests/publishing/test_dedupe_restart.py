@@ -73,7 +73,8 @@ def test_kill_amid_publishes(daemon):
 
         thread = threading.Thread(target=publish)
         thread.start()
-        wait_until(lambda: node.stats()["topics"] and stored(node) > before + random.randint(500, 3000))
+        enough = before + random.randint(500, 3000)
+        wait_until(lambda enough=enough: node.stats()["topics"] and stored(node) > enough)
         node.kill()
         stop.set()
         thread.join()

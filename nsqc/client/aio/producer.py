@@ -48,7 +48,8 @@ class Producer:
     # ------------------------------------------------------------------ publishing
 
     async def publish(self, topic: str, body: Body, *, id: str | None = None) -> None:
-        """Returns when nsqd has it. id: as of nsqc.client.Producer. Raises BadName, BadMessage, Refused, LookupFailed, PublishFailed, Closed."""
+        """Returns when nsqd has it. id: as of nsqc.client.Producer. Raises BadName, BadMessage, ValueError,
+        Refused, LookupFailed, PublishFailed, Closed."""
         await self._attempt(Single(self._options, topic, body, id))
 
     async def publish_many(self, topic: str, bodies: Iterable[Body], *, batch_bytes: int = BATCH_BYTES,

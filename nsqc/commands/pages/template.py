@@ -9,9 +9,9 @@ from nsqc.commands.pages.facts import config_key, takes, value_range
 from nsqc.options.channel_keys import CHANNEL_FLAGS, DEFAULT
 from nsqc.options.declared import FLAGS, NO_KEY, RULE_KEYS, SERVE, Declaration, Options, OptionSet
 from nsqc.options.flags import marks, plain
+from nsqc.options.limit_keys import DEFAULT_LIMITS, LIMIT_FLAGS
 from nsqc.options.topic_keys import DEFAULTS as TOPIC_DEFAULTS
 from nsqc.options.topic_keys import TOPIC_FLAGS
-from nsqc.options.limit_keys import DEFAULT_LIMITS, LIMIT_FLAGS
 
 WIDTH = 110
 HEAD = """\

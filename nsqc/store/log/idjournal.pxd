@@ -1,8 +1,8 @@
 # The ids of a log's publishes, in files beside its segments, so that a restart knows them: see publishids.pxd.
 #
-# A commit writes its ids first, as one block, then its records. So after a kill the end of the log decides: an id counts
-# if its offset lies before that. A block takes back all earlier ids from its own offset on: their records were refused,
-# and others have these offsets now.
+# A commit writes its ids first, as one block, then its records. So after a kill the end of the log decides: an id
+# counts if its offset lies before that. A block takes back all earlier ids from its own offset on: their records were
+# refused, and others have these offsets now.
 #
 #   ids.NNNNNN, numbers big-endian:
 #   offset  bytes  field

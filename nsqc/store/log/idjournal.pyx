@@ -28,6 +28,7 @@ cdef enum:
     CRC_AT = 4                  # in both heads; it covers what follows
     PARTS = 4                   # files that the ids of one window are divided into
 
+cdef int64_t LEAST_NS = 1_000_000_000    # that a file is used for
 cdef object NAME = re.compile(r"ids\.([0-9]{6,13})")
 
 
@@ -136,7 +137,8 @@ cdef class IdJournal:
                 return      # the next append takes back what this one cannot
             self.out.length = BLOCK_HEAD
         try:
-            if self.number == 0 or wall_ns - self.begun_ns > self.window_ns // PARTS or wall_ns < self.begun_ns:
+            if (self.number == 0 or wall_ns < self.begun_ns
+                    or wall_ns - self.begun_ns > max(self.window_ns // PARTS, LEAST_NS)):
                 self._next_file(wall_ns)
         except Exception as error:
             self.log.error("LOG: failed to begin a file of publish ids in %s - %r", self.folder, error)
@@ -203,19 +205,19 @@ def load(str folder not None, uint64_t log_id, int64_t end, int64_t window_ns, i
     cdef list files = [(number, read_file(path, log_id, log)) for number, path in files_in(folder)]
     cdef bytes key = None
     cdef list blocks = []
-    for number, data in files:
+    for _, data in files:
         if data is not None:
             key = data[KEY_AT:KEY_AT + 16]      # of the newest
     ids = PublishIds(window_ns, limit, key)
-    for number, data in files:
+    for _, data in files:
         if data is not None and data[KEY_AT:KEY_AT + 16] == key:
             blocks += blocks_in(data)
     journal.takes_back = restore(ids, blocks, end, wall_ns, monotonic_ns)
-    adopt(journal, ids, files, blocks, wall_ns)
+    adopt(journal, ids, files, wall_ns)
     return ids, journal
 
 
-cdef int adopt(IdJournal journal, PublishIds ids, list files, list blocks, int64_t wall_ns) except -1:
+cdef int adopt(IdJournal journal, PublishIds ids, list files, int64_t wall_ns) except -1:
     """A run begins a file of its own: the end of the last one may be torn. That of an earlier run has at most what is
     remembered now."""
     journal.begin_anew(ids)

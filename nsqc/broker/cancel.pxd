@@ -1,0 +1,1 @@
+# Deferred messages that are taken back. For Python only: see the .pyi.
