@@ -59,13 +59,12 @@ def fill_for_team(node):
         node.post(f"/pub?topic={topic}", b"body")
 
 
-@pytest.mark.parametrize("place", ["admin", "ui"])
-def test_grants_for_some_topics(cluster, team, place):
-    """A user sees and does what the access file grants: on the admin server, and at /ui of a daemon."""
+def place_for(cluster, team, place):
+    """A node with topics, and calls of the API by the user: of an admin server, or at /ui of the node."""
     file, headers = team
+    node = cluster.node()
+    fill_for_team(node)
     if place == "admin":
-        node = cluster.node()
-        fill_for_team(node)
         cluster.registered("secret", node)
         server = cluster.admin(f"--access-file={file}")
 
@@ -73,14 +72,18 @@ def test_grants_for_some_topics(cluster, team, place):
             answer = server.call(method, API + path, body, **headers)
             return answer.status, answer.json
     else:
-        node = cluster.node()
-        fill_for_team(node)
         node.restart(f"--access-file={file}")      # its topics are there before its rules are
         direct = _Direct(node, headers)
 
         def call(method, path, body=None):
             return direct.call(method, f"/ui{API}{path}", body)
+    return call
 
+
+@pytest.mark.parametrize("place", ["admin", "ui"])
+def test_grants_for_some_topics(cluster, team, place):
+    """A user sees and does what the access file grants: on the admin server, and at /ui of a daemon."""
+    call = place_for(cluster, team, place)
     overview = wait_until(lambda: (found := call("GET", "/overview"))[0] == 200 and len(found[1]["deepest"]) == 2 and found[1])
     assert (overview["totals"]["topics"], overview["totals"]["channels"], overview["totals"]["depth"]) == (2, 4, 4)
     assert overview["series"] is None and overview["totals"]["answering"] == 1

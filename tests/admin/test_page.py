@@ -202,4 +202,7 @@ def test_the_page_of_a_daemon(cluster, visit):
     assert "done" in browser.toast()
     assert node.stats("alone")["paused"]
     assert page.get_by_role("link", name="Lookup").count() == 0
+    page.keyboard.press("Control+k")
+    page.get_by_role("combobox").fill("look")
+    page.get_by_text("Nothing has this in its name.").wait_for()
     assert browser.complaints == []
