@@ -26,7 +26,7 @@ def test_an_access_file(cluster, two, tmp_path):
     token, stored = made()
     reader, stored_reader = made()
     file = tmp_path / "access.toml"
-    file.write_text(f'[users.ops]\ntokens = ["{stored}"]\nstats = ["*"]\nadmin = ["*"]\nread = ["*"]\n'
+    file.write_text(f'[users.ops]\ntokens = ["{stored}"]\nstats = ["*"]\nadmin = ["*"]\nread = ["*"]\npublish = ["t"]\n'
                     f'[users.eyes]\ntokens = ["{stored_reader}"]\nstats = ["*"]\n')
     admin = cluster.admin(f"--access-file={file}")
     assert admin.call("GET", f"{API}/topics").status == 401
@@ -39,6 +39,11 @@ def test_an_access_file(cluster, two, tmp_path):
     assert admin.call("GET", f"{API}/messages?node={address(two[0])}&topic=t&channel=c", **eyes).status == 403
     assert admin.call("POST", f"{API}/actions", body, **ops).status == 200
     wait_until(lambda: '"user":"ops"' in admin.log)
+    body = {"topic": "t", "node": address(two[0]), "body": "again", "confirm": "t"}
+    assert admin.call("POST", f"{API}/publish", body, **eyes).status == 403
+    assert admin.call("POST", f"{API}/publish", {**body, "topic": "u", "confirm": "u"}, **ops).status == 403
+    assert admin.call("POST", f"{API}/publish", body, **ops).json["results"][0]["ok"]
+    wait_until(lambda: admin.log.count('"call":"POST /api/v1/publish"') == 3)      # whether it was permitted or not
 
 
 @pytest.fixture
