@@ -9,7 +9,7 @@ that is scaled down would be unreadable.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from itertools import groupby
 from typing import NamedTuple
@@ -62,19 +62,25 @@ def area(form: Form, labels: Sequence[str]) -> Area:
     return Area(form, form.bottom + longest * SLANT if slanted else form.bottom, slot)
 
 
-def scale(top: float) -> list[float]:
-    """Round values from 0 to top or slightly above, four to seven of them."""
+def scale(top: float, whole: bool = False) -> list[float]:
+    """Round values from 0 to top or slightly above, seven at most. whole: whole numbers, of values that are."""
     if top <= 0:
         return [0.0, 1.0]
     power = 10 ** math.floor(math.log10(top / 4))
-    step = next(power * part for part in (1, 2, 2.5, 5, 10) if top / (power * part) <= 5)
+    steps = (power * part for part in (1, 2, 2.5, 5, 10))
+    step = next((step for step in steps if top / step <= 5 and (not whole or step == int(step))), 1)
     return [step * number for number in range(math.ceil(top / step - 1e-9) + 1)]
+
+
+def is_whole(values: Iterable[float | None]) -> bool:
+    """Whether all of these are whole numbers by their type."""
+    return all(value is None or isinstance(value, int) for value in values)
 
 
 def bars(labels: Sequence[str], values: Sequence[float], show: Callable[[float], str], title: str,
          tips: Sequence[str] | None = None) -> str:
     """A bar for each value. show formats a value; tips: tooltips of the bars."""
-    ticks = scale(max(values, default=0))
+    ticks = scale(max(values, default=0), is_whole(values))
     return "".join(chart(form, title, bars_in(area(form, labels), labels, values, ticks, show, tips)) for form in FORMS)
 
 

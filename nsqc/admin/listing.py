@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -136,6 +135,8 @@ async def search(moment: Moment, text: str) -> list[Json]:
 
     def add(first: int, kind: int, name: str, data: Json) -> None:
         found.append((first, kind, len(name), name, data))
+        if len(found) > 20 * MOST_FOUND:
+            found[:] = best(found)
 
     for node in moment.nodes.values():
         name = f"{node.address} {node.hostname}"
@@ -156,4 +157,9 @@ async def search(moment: Moment, text: str) -> list[Json]:
                             {"kind": "channel", "topic": row.name, "channel": name})
             if pace.over():
                 await pace.rest()
-    return [data for *_, data in heapq.nsmallest(MOST_FOUND, found, key=lambda each: each[:4])]
+    return [data for *_, data in best(found)]
+
+
+def best(found: list[tuple[int, int, int, str, Json]]) -> list[tuple[int, int, int, str, Json]]:
+    """Those that come first."""
+    return sorted(found, key=lambda each: each[:4])[:MOST_FOUND]

@@ -26,7 +26,7 @@ def test_an_access_file(cluster, two, tmp_path):
     token, stored = made()
     reader, stored_reader = made()
     file = tmp_path / "access.toml"
-    file.write_text(f'[users.ops]\ntokens = ["{stored}"]\nstats = ["*"]\nadmin = ["*"]\nread = ["*"]\n'
+    file.write_text(f'[users.ops]\ntokens = ["{stored}"]\nstats = ["*"]\nadmin = ["*"]\nread = ["*"]\npublish = ["t"]\n'
                     f'[users.eyes]\ntokens = ["{stored_reader}"]\nstats = ["*"]\n')
     admin = cluster.admin(f"--access-file={file}")
     assert admin.call("GET", f"{API}/topics").status == 401
@@ -39,6 +39,11 @@ def test_an_access_file(cluster, two, tmp_path):
     assert admin.call("GET", f"{API}/messages?node={address(two[0])}&topic=t&channel=c", **eyes).status == 403
     assert admin.call("POST", f"{API}/actions", body, **ops).status == 200
     wait_until(lambda: '"user":"ops"' in admin.log)
+    body = {"topic": "t", "node": address(two[0]), "body": "again", "confirm": "t"}
+    assert admin.call("POST", f"{API}/publish", body, **eyes).status == 403
+    assert admin.call("POST", f"{API}/publish", {**body, "topic": "u", "confirm": "u"}, **ops).status == 403
+    assert admin.call("POST", f"{API}/publish", body, **ops).json["results"][0]["ok"]
+    wait_until(lambda: admin.log.count('"call":"POST /api/v1/publish"') == 3)      # whether it was permitted or not
 
 
 @pytest.fixture
@@ -59,13 +64,12 @@ def fill_for_team(node):
         node.post(f"/pub?topic={topic}", b"body")
 
 
-@pytest.mark.parametrize("place", ["admin", "ui"])
-def test_grants_for_some_topics(cluster, team, place):
-    """A user sees and does what the access file grants: on the admin server, and at /ui of a daemon."""
+def place_for(cluster, team, place):
+    """A node with topics, and calls of the API by the user: of an admin server, or at /ui of the node."""
     file, headers = team
+    node = cluster.node()
+    fill_for_team(node)
     if place == "admin":
-        node = cluster.node()
-        fill_for_team(node)
         cluster.registered("secret", node)
         server = cluster.admin(f"--access-file={file}")
 
@@ -73,14 +77,18 @@ def test_grants_for_some_topics(cluster, team, place):
             answer = server.call(method, API + path, body, **headers)
             return answer.status, answer.json
     else:
-        node = cluster.node()
-        fill_for_team(node)
         node.restart(f"--access-file={file}")      # its topics are there before its rules are
         direct = _Direct(node, headers)
 
         def call(method, path, body=None):
             return direct.call(method, f"/ui{API}{path}", body)
+    return call
 
+
+@pytest.mark.parametrize("place", ["admin", "ui"])
+def test_grants_for_some_topics(cluster, team, place):
+    """A user sees and does what the access file grants: on the admin server, and at /ui of a daemon."""
+    call = place_for(cluster, team, place)
     overview = wait_until(lambda: (found := call("GET", "/overview"))[0] == 200 and len(found[1]["deepest"]) == 2 and found[1])
     assert (overview["totals"]["topics"], overview["totals"]["channels"], overview["totals"]["depth"]) == (2, 4, 4)
     assert overview["series"] is None and overview["totals"]["answering"] == 1

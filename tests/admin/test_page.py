@@ -175,9 +175,11 @@ def test_axes_are_those_of_other_charts(cluster, visit):
     tops = [0, 0.001, 0.3, 1, 2, 3.7, 4, 5, 7, 9.99, 10, 11, 23, 40, 50, 99, 100, 101, 250, 999, 1000, 12345, 1e6, 2.5e7, 4e9]
     drawn = page.evaluate("""async tops => {
         const {scale} = await import(document.querySelector('link[href*="chart.js"]').href);
-        return tops.map(scale);
+        return [false, true].map(whole => tops.map(top => scale(top, whole)));
     }""", tops)
-    assert [pytest.approx(charts.scale(top)) for top in tops] == drawn
+    assert drawn == [[pytest.approx(charts.scale(top, whole)) for top in tops] for whole in (False, True)]
+    assert charts.scale(3, True) == [0, 1, 2, 3] and charts.scale(1, True) == [0, 1]
+    assert all(tick == int(tick) for tick in charts.scale(11, True))
 
 
 def test_no_answer(cluster, fleet, visit):
@@ -200,4 +202,7 @@ def test_the_page_of_a_daemon(cluster, visit):
     assert "done" in browser.toast()
     assert node.stats("alone")["paused"]
     assert page.get_by_role("link", name="Lookup").count() == 0
+    page.keyboard.press("Control+k")
+    page.get_by_role("combobox").fill("look")
+    page.get_by_text("Nothing has this in its name.").wait_for()
     assert browser.complaints == []

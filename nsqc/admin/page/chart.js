@@ -1,14 +1,14 @@
 // Lines over time as SVG: one module for all pages.
 import {h, s, set, text} from "./dom.js";
-import {time} from "./format.js";
+import {count, time} from "./format.js";
 
 const LEFT = 54, RIGHT = 4, TOP = 8, BOTTOM = 20, HEIGHT = 170;
 
-/** Round values from 0 to top or slightly above: as nsqc/charts.py has them. */
-export function scale(top) {
+/** Round values from 0 to top or slightly above, whole ones of whole numbers: as nsqc/charts.py has them. */
+export function scale(top, whole = false) {
   if (!(top > 0)) return [0, 1];
   const power = 10 ** Math.floor(Math.log10(top / 4));
-  const step = [1, 2, 2.5, 5, 10].map(part => part * power).find(part => top / part <= 5);
+  const step = [1, 2, 2.5, 5, 10].map(part => part * power).find(part => top / part <= 5 && (!whole || Number.isInteger(part))) ?? 1;
   return Array.from({length: Math.ceil(top / step - 1e-9) + 1}, (_, number) => number * step);
 }
 
@@ -69,7 +69,7 @@ export function chart(title, fields, format) {
     if (!data || !width) return;
     const offset = 360 - length();
     const columns = fields.map(field => data.values[field.key]);
-    const ticks = scale(Math.max(...columns.flat().filter(value => value !== null), 0));
+    const ticks = scale(Math.max(...columns.flat().filter(value => value !== null), 0), format === count);
     const top = ticks.at(-1), floor = HEIGHT - BOTTOM;
     const x = index => place(index + offset), y = value => floor - value / top * (floor - TOP);
     svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);

@@ -27,7 +27,7 @@ export function overview(root) {
     const data = await get("overview", {}, signal);
     return () => {
       numbers.update(data.totals);
-      hint.update(data.totals);
+      if (session.sees_all) hint.update(data.totals);
       list.update(data.attention, data.attention_counts);
       rates.update(data.series);
       depths.update(data.series);
