@@ -1,7 +1,7 @@
-# What a channel knows about one message that is in flight or deferred.
+# A channel's record of one message in flight or deferred.
 #
-# A Delivery owns one reference to its message. It is in one heap (slot is its index there) and, while in flight, in the
-# channel's InFlightMap as well.
+# A Delivery owns one reference to its message. It is in one heap (slot is its index there) and, while in flight, also
+# in the channel's InFlightMap.
 
 from libc.stdint cimport int64_t, uint16_t, uint32_t
 from nsqc.store.message cimport Message
@@ -10,17 +10,17 @@ from nsqc.store.disk.unacked cimport Place
 
 cdef struct Delivery:
     Message *message
-    int64_t deadline_ns     # monotonic: time-out of an in-flight message, due time of a deferred one
-    int64_t delivered_ns    # monotonic: when it went out; bounds TOUCH
-    Place *place            # of its record in the disk queue it came from, or NULL; the holder's, see unacked.pxd
-    int64_t offset          # in the topic's log; below 0: it is not from there
-    int64_t owner           # id of the consumer it is in flight to; 0: deferred
+    int64_t deadline_ns     # monotonic: timeout of an in-flight message, due time of a deferred one
+    int64_t delivered_ns    # monotonic: when it was sent; limits TOUCH
+    Place *place            # of its record in its disk queue, or NULL; owned by the holder, see unacked.pxd
+    int64_t offset          # in the topic's log; below 0: not from a log
+    int64_t owner           # id of the consumer; 0: deferred
     uint32_t slot           # index in the heap
-    uint16_t attempts       # as last delivered
+    uint16_t attempts       # as last sent
 
 
-cdef bint delivery_reserve() noexcept nogil             # memory for one more; False: no memory
+cdef bint delivery_reserve() noexcept nogil             # reserves memory for one more; False: no memory
 cdef Delivery *delivery_new(Message *message, uint16_t attempts) noexcept nogil     # takes the reference
-cdef void delivery_free(Delivery *delivery) noexcept nogil                          # gives it back
-cdef Message *delivery_take(Delivery *delivery) noexcept nogil      # frees the delivery; the reference is the caller's
+cdef void delivery_free(Delivery *delivery) noexcept nogil                          # drops the reference
+cdef Message *delivery_take(Delivery *delivery) noexcept nogil      # frees the delivery; the caller gets the reference
 cdef int64_t delivery_alive() noexcept nogil
