@@ -1,4 +1,4 @@
-"""Publications as commands: checked in full before the first one is sent, and built again for each attempt."""
+"""Publications as commands: fully checked before the first one is sent, and rebuilt for each attempt."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Body: TypeAlias = bytes | bytearray | memoryview
 
 BATCH_BYTES = 256 * KIB
 BATCH_ROWS = 10_000
-WINDOW = 4                      # unanswered MPUBs at a time
+WINDOW = 4                      # unanswered MPUBs
 DEFERRED_AT_ONCE = 1000         # DPUBs sent before their answers are read
 
 
@@ -28,18 +28,18 @@ class Command(NamedTuple):
 
 
 class Publication:
-    """The messages of one call, and what became of them. A retry continues after the last acknowledged one."""
+    """The messages of one call, and their state. A retry continues after the last acknowledged one."""
 
-    window = 1      # commands unanswered at a time
+    window = 1      # unanswered commands
 
     def __init__(self, total: int):
         self.total = total
-        self.sent = 0               # the first so many were sent, at least in part
-        self.acknowledged = 0       # the first so many were acknowledged
-        self.progress_at = time.monotonic()     # when the last ones were, or the call began
+        self.sent = 0               # count of messages sent, at least in part
+        self.acknowledged = 0       # count of messages acknowledged
+        self.progress_at = time.monotonic()     # time of the last acknowledgement, or of the call
 
     def commands(self) -> Iterator[Command]:
-        """The commands for the messages that are not acknowledged."""
+        """The commands for the unacknowledged messages."""
         return iter(())
 
     def submitting(self, end: int) -> None:
@@ -62,7 +62,7 @@ class Single(Publication):
         super().__init__(1)
 
     def commands(self) -> Iterator[Command]:
-        """As of Publication."""
+        """See Publication."""
         return iter((self._command,))
 
 
@@ -80,7 +80,7 @@ class Many(Publication):
         super().__init__(len(self._bodies))
 
     def commands(self) -> Iterator[Command]:
-        """As of Publication."""
+        """See Publication."""
         at = self.acknowledged
         while at < self.total:
             data, at = encode.mpub(self._name, self._bodies, at, self._rows, self._limit)
@@ -97,7 +97,7 @@ class Deferred(Publication):
         super().__init__(len(self._bodies))
 
     def commands(self) -> Iterator[Command]:
-        """As of Publication."""
+        """See Publication."""
         for at in range(self.acknowledged, self.total, DEFERRED_AT_ONCE):
             part = self._bodies[at:at + DEFERRED_AT_ONCE]
             yield Command(b"".join(encode.dpub(self._name, body, self._delay_ms) for body in part), len(part),
