@@ -1,4 +1,4 @@
-"""`nsqc admin` as typer shows it in help and completions. cli.py runs start_admin.py without typer."""
+"""`nsqc admin` as shown in typer's help and completions. cli.py runs start_admin.py without typer."""
 
 from __future__ import annotations
 

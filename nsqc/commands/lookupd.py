@@ -1,4 +1,4 @@
-"""`nsqc lookupd` as typer shows it in help and completions. cli.py runs start_lookupd.py without typer."""
+"""`nsqc lookupd` as shown in typer's help and completions. cli.py runs start_lookupd.py without typer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The start of the admin server from its flags, without typer. admin.py is its face in typer's help."""
+"""Starts the admin server from its flags, without typer. admin.py stands for it in typer's help."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from nsqc.options.declared import Value
 
 
 def admin(words: list[str]) -> int:
-    """Runs the admin server with nsqadmin's flags. The exit code: 0, 1 if it cannot start, 2 if the flags cannot be
-    read."""
+    """Runs the admin server with nsqadmin's flags. Exit code: 0, 1 if it cannot start, 2 if the flags are
+    invalid."""
     return launch(words, ADMIN, start)
 
 

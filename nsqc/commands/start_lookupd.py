@@ -1,4 +1,4 @@
-"""The start of the lookup server from its flags, without typer. lookupd.py is its face in typer's help."""
+"""Starts the lookup server from its flags, without typer. lookupd.py stands for it in typer's help."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from nsqc.options.lookupd import LOOKUPD, resolve
 
 
 def lookupd(words: list[str]) -> int:
-    """Runs the lookup server with nsqlookupd's flags. The exit code: 0, 1 if it cannot start, 2 if the flags cannot be
-    read."""
+    """Runs the lookup server with nsqlookupd's flags. Exit code: 0, 1 if it cannot start, 2 if the flags are
+    invalid."""
     return launch(words, LOOKUPD, start)
 
 
