@@ -170,7 +170,7 @@ class Certificates:
         try:
             self.context = build_context(self._options)
         except TlsError as error:
-            self._log.error("TLS: certificates not reloaded, keeping the old ones - %s", error)
+            self._log.error("TLS: certificates are not reloaded, the old ones stay - %s", error)
         else:
             self._log.info("TLS: certificates reloaded")
 

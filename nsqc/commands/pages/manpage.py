@@ -50,7 +50,7 @@ def commands_and_options(root: Node) -> list[str]:
         "These are the flags of nsqc serve. -name and --name are the same; a value follows = or is the next "
         "word. A boolean alone is true, and takes a value only after =. If a flag is repeated the last one counts, but "
         "lists grow. Durations are written like 250ms, 1h30m or 7d. In the environment, NSQC_ and the flag's name in "
-        "capitals, with _ for -, sets an option: NSQC_LOG_LEVEL is --log-level. Flags override it, and it overrides the "
+        "capitals, with _ for -, sets an option: NSQC_LOG_LEVEL is --log-level. Flags override it; it overrides the "
         "config file.")]
     options += described(SERVE)
     lookupd = [escape("These are the flags of nsqc lookupd, written in the same way."), *described(LOOKUPD)]

@@ -222,7 +222,7 @@ cdef class DiskQueue(QueueState):
             self.discard(NULL)
             self.release()
         if error:
-            raise OSError(error, f"{os.strerror(error)}: {lost} messages lost", self.write_path)
+            raise OSError(error, f"{os.strerror(error)}: {lost} messages are lost", self.write_path)
 
     def release(self):
         """Frees memory that an idle queue does not need."""

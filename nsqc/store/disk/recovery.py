@@ -154,7 +154,7 @@ class Recovery:
         known = max(self.meta.depth, 0) if self.meta else 0
         if not self.files:
             if self.meta != (0, read_number, read_at, *read):
-                self.log.error("DISKQUEUE(%s): its data files are missing, %d messages lost", self.name, known)
+                self.log.error("DISKQUEUE(%s): its data files are missing, %d messages are lost", self.name, known)
             number = max(read_number, self.meta.write_number if self.meta else 0) + 1
             if number >= LAST_NUMBER:
                 number = 0
