@@ -10,8 +10,8 @@ from nsqc.spark.options import NsqdOptions
 
 def connect(address: str, options: NsqdOptions, tick_ns: int = 1, zone: str | None = None,
             region: str | None = None) -> Connection:
-    """A connection with these options. tick_ns: unit of timestamps in columns. zone, region: where a consumer is.
-    Raises OptionError for options that do not fit this nsqd, ConnectError and Refused for other reasons."""
+    """A connection with these options. tick_ns: unit of timestamps in columns. zone, region: a consumer's location.
+    Raises OptionError for options that this nsqd does not support, ConnectError and Refused for other reasons."""
     try:
         return dial(address, options, tick_ns, zone, region)
     except ClientError as error:
@@ -24,13 +24,13 @@ def connect(address: str, options: NsqdOptions, tick_ns: int = 1, zone: str | No
 
 def dial(address: str, options: NsqdOptions, tick_ns: int = 1, zone: str | None = None,
          region: str | None = None) -> Connection:
-    """The same in the words of the client. Raises ConnectError, Refused."""
+    """The same, with the client's exceptions. Raises ConnectError, Refused."""
     context = None
     if options.tls:
         try:
             context = tls(options.tlsCaFile, options.tlsCertFile, options.tlsKeyFile, options.tlsVerify)
         except OSError as error:
-            raise ConnectError(f"{address}: TLS cannot be set up: {error}") from None
+            raise ConnectError(f"{address}: cannot set up TLS: {error}") from None
     return Connection(
         address, timeout=options.timeout, max_msg_size=options.maxMsgSize, tls=context,
         deflate=options.deflateLevel if options.compression == "deflate" else 0,
