@@ -17,7 +17,7 @@ from pathlib import Path
 from deb import time_of_tree
 
 SUITE, COMPONENT = "stable", "main"
-# apt asks for the packages of its architecture; those of "all" are in every such list.
+# apt requests the packages of its architecture; those of "all" are in every such list.
 ALL = "all"
 HASHES = {"MD5Sum": hashlib.md5, "SHA256": hashlib.sha256}
 
@@ -55,7 +55,7 @@ def release(folder: Path, architectures: list[str]) -> str:
 
 
 def build(folder: Path, packages: list[Path]) -> None:
-    """Writes the repository; what was in the folder is removed."""
+    """Writes the repository; removes the folder's previous contents."""
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "pool").mkdir(parents=True)
     stanzas: dict[str, list[str]] = {}
