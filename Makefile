@@ -1,4 +1,4 @@
-# Every developer command. `make run` and `make test` set everything up by themselves.
+# All developer commands. `make run` and `make test` set everything up automatically.
 
 PYTHON ?= python3
 VENV := .venv
@@ -7,12 +7,12 @@ SOURCES := $(shell find nsqc tests/compiled -name '*.pyx' -o -name '*.pxd')
 PLAIN := $(shell find nsqc -name '*.py')
 TYPES := $(shell find nsqc -name '*.pyi' -o -name py.typed)
 ARGS ?=
-# More processes than cores: the tests wait more than they compute. tests/conftest.py distributes them.
+# More processes than cores: tests mostly wait. tests/conftest.py distributes them.
 PROCESSES := 4
 PYTEST = $(CURDIR)/$(BIN)/python -m pytest --numprocesses=$(PROCESSES)
 
 .DEFAULT_GOAL := build
-# Byte code is kept, whatever the environment says: else each daemon that the tests start would compile all of nsqc.
+# Byte code is always written: otherwise each daemon started by tests would compile all of nsqc.
 unexport PYTHONDONTWRITEBYTECODE
 .PHONY: build debug annotate run check test main-test debug-tests package-tests background unit e2e debug-test long-test asan lint bench crash pages dist portable bin deb rpm image release package-test old-test clean check-system check-tests
 
@@ -22,12 +22,12 @@ check-system:
 check-tests:
 	@PYTHON="$(PYTHON)" packaging/check.sh tests
 
-# What pyproject.toml lists: `run` names the daemon's own requirements, other names the optional ones.
+# The requirements in pyproject.toml: `run` are the daemon's own, other names are optional extras.
 REQUIREMENTS := $(BIN)/python -c 'import sys, tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; print(*(r for name in sys.argv[1:] for r in (p["dependencies"] if name == "run" else p["optional-dependencies"][name]) if not r.startswith("nsqc[")), sep="\n")'
-# Not bin/pip: in a copied environment that script names the Python of the original.
+# Not bin/pip: in a copied environment that script names the original's Python.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-# The environment, made again when the requirements change.
+# The environment, rebuilt when the requirements change.
 $(VENV)/.ready: pyproject.toml
 	@$(MAKE) --no-print-directory check-system
 	@echo "nsqc: making the Python environment in $(VENV)"
@@ -37,7 +37,7 @@ $(VENV)/.ready: pyproject.toml
 	@$(REQUIREMENTS) run tools | $(INSTALL) 'setuptools>=77' 'cython>=3.1,<4' --requirement /dev/stdin
 	@touch $@
 
-# What tests need beside that; Spark alone is half a gigabyte.
+# Additional requirements of tests; Spark alone is half a gigabyte.
 $(VENV)/.testing: $(VENV)/.ready
 	@$(MAKE) --no-print-directory check-tests
 	$(REQUIREMENTS) test lint spark | $(INSTALL) --requirement /dev/stdin
@@ -47,11 +47,11 @@ $(VENV)/.testing: $(VENV)/.ready
 $(VENV)/.built-release: $(VENV)/.ready setup.py $(SOURCES)
 	@find nsqc tests/compiled -name '*.so' -delete
 	@NSQC_BUILD=release NSQC_TRANSLATED=$(CURDIR)/build/translated $(BIN)/python packaging/compile.py build-release.log
-	@# Byte code, too, where the environment says that running writes none: without it the daemon starts half as fast.
+	@# Also byte code, in case the environment disables it at run time: without it the daemon starts half as fast.
 	@$(BIN)/python -m compileall -q nsqc
 	@touch $@
 
-# Other builds have a tree of their own, so the release build stays usable. `cd build/debug/tree` to run one.
+# Other builds have their own tree, so the release build stays usable. `cd build/debug/tree` to run one.
 build/%/.compiled: $(VENV)/.ready setup.py $(SOURCES)
 	@mkdir -p $(@D)
 	@NSQC_BUILD=$* $(BIN)/python packaging/compile.py build-$*.log build/$*/tree
@@ -69,17 +69,17 @@ run: build                               ## start the daemon; ARGS="--mem-queue-
 	@mkdir -p data
 	@exec $(BIN)/python -m nsqc serve --data-path=data $(ARGS)
 
-check: build $(VENV)/.testing            ## quick tests: all that need no Spark and few daemons
+check: build $(VENV)/.testing            ## quick tests: without Spark, with few daemons
 	$(PYTEST) --ignore=tests/packaging -m "check and not long" $(ARGS)
 
-# The tests wait half of the time: builds use what they leave, and the tests that need a build follow it at once.
-test: check-tests                        ## all tests, those of the compiled rooms in the debug build, and those of packages
+# The tests are idle half of the time: builds run meanwhile, and the tests of a build follow it at once.
+test: check-tests                        ## all tests, including the compiled rooms in the debug build, and the packages
 	@$(MAKE) --no-print-directory -j2 $(VENV)/.testing build
 	@$(MAKE) --no-print-directory -j3 main-test debug-tests package-tests
 
-# Collected once before, so that not every process has to compile all tests.
+# Collected once first, so that not every process has to compile all tests.
 main-test:
-	@$(BIN)/python -m pytest --collect-only -qq --ignore=tests/packaging > /dev/null || true      # the tests tell
+	@$(BIN)/python -m pytest --collect-only -qq --ignore=tests/packaging > /dev/null || true      # the tests report errors
 	$(PYTEST) --ignore=tests/packaging -m "not long" $(ARGS)
 
 long-test: build $(VENV)/.testing        ## tests that take a minute each
@@ -89,19 +89,19 @@ debug-tests:
 	@$(MAKE) --no-print-directory GOALS=debug background
 	@$(MAKE) --no-print-directory --output-sync=target PROCESSES=2 debug-test
 
-# Packages of the modules that are there. `make package-test` compiles others, for older systems.
+# Packages of the existing modules. `make package-test` compiles others, for older systems.
 package-tests:
 	@$(MAKE) --no-print-directory $(if $(wildcard $(PORTABLE)/ready),,WHEEL=here) GOALS="lint bin" background
 	@$(MAKE) --no-print-directory --output-sync=target $(if $(wildcard $(PORTABLE)/ready),,WHEEL=here) package-test
 
-# Compilers yield to tests, which have deadlines. What all this prints is shown if it fails.
+# Compilers yield to tests, which have timeouts. The output is shown on failure.
 background:
 	@mkdir -p build
 	@nice -n 5 $(MAKE) --no-print-directory $(GOALS) > "build/background $(GOALS).log" 2>&1 \
 		|| { echo "nsqc: $(GOALS): failed:"; cat "build/background $(GOALS).log"; exit 1; }
 	@echo "nsqc: $(GOALS): ready"
 
-# Without daemons, and with.
+# Tests without daemons, and with them.
 unit: build $(VENV)/.testing
 	$(PYTEST) tests --ignore=tests/e2e --ignore=tests/conformance --ignore=tests/packaging $(ARGS)
 
@@ -111,7 +111,7 @@ e2e: build $(VENV)/.testing
 debug-test: debug $(VENV)/.testing                       ## leaks and bounds: the compiled rooms with checks and counters
 	cd build/debug/tree && NSQC_BUILD=debug $(PYTEST) tests/wire tests/store tests/broker tests/tcp tests/leaks tests/e2e/test_messages.py tests/e2e/test_kill.py tests/e2e/test_ends.py -q
 
-# Not test_log_memory: the allocator that fails there and the sanitizer's cannot both come first.
+# Not test_log_memory: its failing allocator and the sanitizer's cannot both be preloaded first.
 asan:                                    ## the compiled rooms and real daemons under AddressSanitizer
 	@$(MAKE) --no-print-directory build/asan/.compiled
 	@$(BIN)/python packaging/tree.py build/asan/tree
@@ -138,13 +138,13 @@ lint: $(VENV)/.testing                    ## ruff, cython-lint and mypy
 	PATH="$(BIN):$$PATH" $(BIN)/cython-lint nsqc tests/compiled
 	$(BIN)/mypy nsqc
 
-clean:                                   ## everything that was built
+clean:                                   ## remove all build results
 	rm -rf build dist $(VENV)/.built-* nsqc.egg-info
 	find nsqc tests/compiled \( -name '*.so' -o -name '*.html' -o -name '__pycache__' \) -prune -exec rm -rf {} +
 
 # ---------------------------------------------------------------------- packages
 
-# What builds them, which nothing else needs.
+# Tools that only packaging needs.
 $(VENV)/.packaging: $(VENV)/.ready
 	$(REQUIREMENTS) packaging | $(INSTALL) --requirement /dev/stdin
 	@touch $@
@@ -154,12 +154,12 @@ $(VENV)/.compiler: $(VENV)/.ready
 	$(REQUIREMENTS) compiler | $(INSTALL) --requirement /dev/stdin
 	@touch $@
 
-# Helm as a library, and schemas that packages are checked against.
+# Helm as a library, and schemas for checking packages.
 $(VENV)/.delivery: $(VENV)/.ready
 	$(REQUIREMENTS) delivery | $(INSTALL) --requirement /dev/stdin
 	@touch $@
 
-# With `make portable` there is a Python for older systems, and packages are built with it. Else the environment's is.
+# After `make portable` packages are built with a Python for older systems, otherwise with the environment's.
 PORTABLE := build/portable
 ifneq ($(wildcard $(PORTABLE)/ready),)
 PACKAGER := $(PORTABLE)/venv/bin/python
@@ -169,7 +169,7 @@ PACKAGER := $(BIN)/python
 PACKAGING := $(VENV)/.packaging
 endif
 
-# The oldest Debian that is still on the mirrors.
+# The oldest Debian on the mirrors.
 OLD := bullseye
 OLD_TESTS := tests/packaging/test_old_system.py tests/packaging/test_apt.py
 DEBIAN_MIRROR ?= http://deb.debian.org
@@ -181,7 +181,7 @@ $(PORTABLE)/venv/.packaging: $(PORTABLE)/ready $(VENV)/.packaging $(VENV)/.compi
 	$(REQUIREMENTS) run tools packaging | $(BIN)/python -m pip --python $(PORTABLE)/venv/bin/python install --quiet --disable-pip-version-check 'setuptools>=77' 'cython>=3.1,<4' --requirement /dev/stdin
 	@touch $@
 
-# WHEEL=here: with the modules that are compiled in place, which is quicker. Packages so built are for tests on this machine.
+# WHEEL=here: uses the modules compiled in place, which is faster. Such packages are for tests on this machine.
 WHEEL := old
 WHEEL_NEEDS := setup.py pyproject.toml README.md CHANGELOG.md LICENSE MANIFEST.in packaging/wheel.py packaging/compiler.py $(SOURCES) $(PLAIN) $(TYPES)
 dist/.wheel-old: $(PACKAGING) $(VENV)/.compiler $(WHEEL_NEEDS)
@@ -192,7 +192,7 @@ dist/.wheel-here: $(VENV)/.packaging $(VENV)/.built-release $(WHEEL_NEEDS)
 	@$(BIN)/python packaging/wheel.py --compiled
 	@touch $@
 
-# Those for other CPythons and processors: some minutes for each.
+# Wheels for other CPythons and processors: some minutes each.
 dist/.wheels: dist/.wheel-old packaging/cross.py
 	@$(BIN)/python packaging/cross.py
 	@touch $@
@@ -203,7 +203,7 @@ dist/nsqc: dist/.wheel-$(WHEEL) packaging/nsqc.spec packaging/early.py packaging
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(PACKAGER) -m PyInstaller --noconfirm --log-level ERROR --distpath dist --workpath build/pyinstaller packaging/nsqc.spec
 	@touch $@
 
-bin: dist/nsqc                           ## the executable: dist/nsqc, and dist/nsqc-folder with nothing to unpack
+bin: dist/nsqc                           ## the executable: dist/nsqc, and dist/nsqc-folder, which needs no unpacking
 ifneq ($(wildcard $(PORTABLE)/ready),)
 	@$(BIN)/python packaging/glibc.py --promised dist/nsqc-folder
 else

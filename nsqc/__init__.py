@@ -5,7 +5,7 @@ import sys
 
 __version__ = "0.1.0"
 
-# The nsqd release whose behaviour nsqc keeps; clients and scripts read it from --version, IDENTIFY and /info.
+# The nsqd release that nsqc matches; clients and scripts read it from --version, IDENTIFY and /info.
 NSQD_VERSION = "1.3.0"
 
 
@@ -22,7 +22,7 @@ def own_version() -> str:
 
 
 def version_line(name: str = "nsqd") -> str:
-    """In nsqd's form, with the nsqd version that is kept to: scripts read it from the second word."""
+    """In nsqd's form, with the matching nsqd version: scripts read the second word."""
     return f"{name} v{NSQD_VERSION} (built w/nsqc-{__version__}-python{sys.version.split()[0]})"
 
 
@@ -33,8 +33,8 @@ def _is_compiled(package: str) -> bool:
 
 
 def _use_installed(package: str) -> None:
-    """Puts an installed nsqc in the place of sources that are not compiled. Python searches the folder of a script, and
-    the working folder of a Spark worker, before the folders of installed packages: it may be a checkout.
+    """Substitutes an installed nsqc for uncompiled sources. Python searches a script's folder, and a Spark worker's
+    working folder, before the folders of installed packages: it may be a checkout.
 
     Raises ImportError if none is installed.
     """
@@ -47,7 +47,7 @@ def _use_installed(package: str) -> None:
             sys.modules[__name__] = module = module_from_spec(spec)
             spec.loader.exec_module(module)
             return
-    # Without this a failure would name some compiled module, and not the reason.
+    # Without this, the failure would name some compiled module instead of the cause.
     raise ImportError(f"nsqc is imported from the source checkout {os.path.dirname(package)}, which is not compiled "
                       f"for Python {sys.version.split()[0]}: run make in it; or, to use an installed nsqc, start "
                       "Python in another folder or with -P")

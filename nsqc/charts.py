@@ -2,8 +2,8 @@
 fonts are the page's (CSS classes). The admin page, which draws as numbers come, has nsqc/admin/page/chart.js instead,
 with the same scale.
 
-On a page each chart is drawn twice, for wide windows and for phones, and the page shows one of them: text in a drawing
-that is scaled down would be unreadable.
+Each chart is drawn twice, for wide windows and for phones, and the page shows one of them: a scaled-down drawing would
+have unreadable text.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 THICKEST = 56       # pixels of a bar
 LETTER = 6.2        # pixels of a letter, about
-SLANT = 0.62        # of a slanted label's length is its height
-ALL_LABELS = 11     # up to this many, all are shown
+SLANT = 0.62        # height of a slanted label, relative to its length
+ALL_LABELS = 11     # up to this many, all labels are shown
 
 
 class Form(NamedTuple):
-    """A form of drawing, in pixels. labels: at most, if not all are shown."""
+    """A drawing's dimensions, in pixels. labels: maximum, if not all are shown."""
 
     kind: str
     width: int
@@ -86,7 +86,7 @@ def bars(labels: Sequence[str], values: Sequence[float], show: Callable[[float],
 
 def bars_in(place: Area, labels: Sequence[str], values: Sequence[float], ticks: list[float],
             show: Callable[[float], str], tips: Sequence[str] | None) -> str:
-    """One drawing of it."""
+    """One of the two drawings."""
     slot = place.slot
     thick = min(max(slot - 2, slot * 0.7), THICKEST)
     drawn = []
@@ -101,14 +101,14 @@ def bars_in(place: Area, labels: Sequence[str], values: Sequence[float], ticks: 
 
 def lines(labels: Sequence[str], series: Mapping[str, Sequence[float | None]], show: Callable[[float], str],
           title: str) -> str:
-    """A line for each series, named at its end; None leaves a gap."""
+    """A line per series, labelled at its end; None leaves a gap."""
     ticks = scale(max((value for values in series.values() for value in values if value is not None), default=0))
     return "".join(chart(form, title, lines_in(area(form, labels), labels, series, ticks, show)) for form in FORMS)
 
 
 def lines_in(place: Area, labels: Sequence[str], series: Mapping[str, Sequence[float | None]], ticks: list[float],
              show: Callable[[float], str]) -> str:
-    """One drawing of it."""
+    """One of the two drawings."""
     drawn, ends = [], []
     for number, (name, values) in enumerate(series.items()):
         points = [(place.form.left + place.slot * (step + 0.5), place.floor - value / ticks[-1] * place.high, value)
@@ -130,7 +130,7 @@ def lines_in(place: Area, labels: Sequence[str], series: Mapping[str, Sequence[f
 
 
 def names(place: Area, ends: list[tuple[float, int, str]]) -> str:
-    """The names of lines at their ends, moved apart if these are close: (height, minus the line's number, name)."""
+    """Line labels at their ends, moved apart if too close: (height, minus the line's number, name)."""
     drawn, free = [], float(place.form.top)
     for at, number, name in sorted(ends):
         free = max(at, free)
@@ -153,7 +153,7 @@ def grid(place: Area, ticks: list[float], show: Callable[[float], str]) -> str:
 
 
 def below(place: Area, labels: Sequence[str]) -> str:
-    """As many labels as there is room for."""
+    """As many labels as fit."""
     step = math.ceil(len(labels) / place.form.labels) if len(labels) > ALL_LABELS else 1
     slanted = place.bottom > place.form.bottom
     drawn = []

@@ -1,5 +1,5 @@
-"""The command line: `nsqc COMMAND`, with the commands in nsqc/commands. Called as nsqd, it is `nsqc serve`, as
-nsqlookupd `nsqc lookupd`, as nsqadmin `nsqc admin`, and by the name of one of NSQ's tools it is that tool."""
+"""The command line: `nsqc COMMAND`, with the commands in nsqc/commands. Invoked as nsqd it is `nsqc serve`, as
+nsqlookupd `nsqc lookupd`, as nsqadmin `nsqc admin`; under the name of an NSQ tool it is that tool."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def run_called() -> None:
     if name == "nsqadmin":
         sys.exit(admin(words))
     if words[:1] == ["serve"]:
-        # Without typer, whose import would take most of the daemon's start: these flags have nsqd's grammar anyway.
+        # Without typer, whose import would dominate the daemon's start: these flags have nsqd's grammar anyway.
         sys.exit(serve(words[1:]))
     if words[:1] == ["lookupd"]:
         sys.exit(lookupd(words[1:]))
@@ -66,7 +66,7 @@ def run_called() -> None:
     from nsqc.commands import NAMES_COMMAND, TOOLS
 
     if words and (words[0] in TOOLS or words[0] == NAMES_COMMAND):
-        # Without typer, too: a tool starts in a third of the time.
+        # Also without typer: a tool starts in a third of the time.
         from nsqc.commands.tools import run_tool
 
         sys.exit(run_tool(words[0], words[1:]))
@@ -78,7 +78,7 @@ def run_called() -> None:
 
 
 def called(arguments: list[str]) -> tuple[str, list[str]]:
-    """The program that is meant, and its words. In a container `nsqc` comes before a command such as /nsqd."""
+    """The program to run, and its arguments. In a container `nsqc` comes before a command such as /nsqd."""
     name, words = os.path.basename(arguments[0]), arguments[1:]
     if words:
         first = os.path.basename(words[0])
@@ -88,18 +88,18 @@ def called(arguments: list[str]) -> tuple[str, list[str]]:
 
 
 def lacking(error: ModuleNotFoundError, words: list[str]) -> int:
-    """Says which extra brings the package that a command needs; the exit code."""
+    """Names the extra with the package that a command needs; returns the exit code."""
     if error.name != "typer":
         raise error
     command = " ".join(["nsqc", *words[:1]])
     print(f"{command}: needs the Python package typer: pip install 'nsqc[tools]' (nsqc serve, nsqc lookupd and tools "
-          "such as nsqc tail do without)", file=sys.stderr)
+          "such as nsqc tail do not need it)", file=sys.stderr)
     return 1
 
 
 def serve(words: list[str]) -> int:
     """Runs the daemon."""
-    # Until the daemon turns it on: what imports make stays, and collections would take a tenth of the start.
+    # Until the daemon enables it: objects created by imports stay, and collections would take a tenth of the start.
     gc.disable()
     from nsqc.commands.start import serve as run
 

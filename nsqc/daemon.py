@@ -1,4 +1,4 @@
-"""The daemon as a whole: built, started, running, stopped. It alone knows every room."""
+"""The daemon as a whole: construction, start, main loop, shutdown. Only this module knows every room."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ if TYPE_CHECKING:
     from nsqc.guarding import Guarding
     from nsqc.peers.auth import Authority
 
-WORKERS = 4  # threads for nsqd.dat and other work that somebody waits for
+WORKERS = 4  # threads for nsqd.dat and other work with a waiting caller
 SYNC_WORKERS = 4  # threads for fsync and unlink of queue files
 LOGS_SHARE = 32  # of the files that may be open, logs keep one in so many open
 TICK_S = 0.1  # how often disk queues check their sync deadlines
-# When Python's collector looks for cycles. With the defaults a burst of new topics makes it traverse all of them again
-# and again, for a quarter of a second each time; objects here are freed by reference counts. What is young is traversed
-# in one loop iteration: 10,000 objects take some ten milliseconds.
+# When Python's collector looks for cycles. By default a burst of new topics makes it traverse all of them again and
+# again, for 250 ms each time; objects here are freed by reference counts. Young objects are traversed in one loop
+# iteration: 10,000 objects take some 10 ms.
 COLLECT = (2_000, 5, 2_000)
 POLLING_PROCESSORS = 2  # fewer leave none for the clients while the loop polls
 SWITCH_S = 0.0005  # the loop waits so long for a worker thread that runs Python; 5 ms by default
@@ -117,7 +117,7 @@ async def serve(loop: asyncio.AbstractEventLoop, options: Options, log: Log, rer
 
 
 class Daemon:
-    """One running nsqc. Everything is built by the constructor, except what needs a running loop: see start()."""
+    """One running nsqc. The constructor builds everything except parts that need a running loop: see start()."""
 
     info: NodeInfo
     app: App
@@ -128,7 +128,7 @@ class Daemon:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, options: Options, log: Log, reread: Reread,
                  slow: SlowLoop, stop: Callable[[], None]):
-        """Locks the data path and restores what is in it. stop: has stop() called. Raises StartError."""
+        """Locks the data path and restores its contents. stop: has stop() called. Raises StartError."""
         self.loop = loop
         self._stop = stop
         self.slow = slow
@@ -229,7 +229,7 @@ class Daemon:
             raise StartError(str(error)) from None
 
     def _restore(self) -> None:
-        """Topics, channels, and the delays of messages, as the last stop has left them."""
+        """Topics, channels, and the delays of messages, as saved by the last shutdown."""
         try:
             loaded = metadata.load(self.data_path, self.disks.index, self.logs.names(), self.log)
             metadata.restore(self.broker, loaded, self.log)
@@ -250,7 +250,7 @@ class Daemon:
     # ------------------------------------------------------------------ start
 
     async def start(self) -> None:
-        """Lets messages flow and clients connect. Raises StartError."""
+        """Starts delivery and accepts clients. Raises StartError."""
         self.broker.listeners.append(self.metadata.on_event)
         self.space_watch.start()
         for topic in list(self.broker.topics.values()):
@@ -310,7 +310,7 @@ class Daemon:
         return Gate(options) if guarding is None else Gate(options, guarding.permits, guarding.recorder)
 
     def _warn_of_open_http(self) -> None:
-        """An auth server guards TCP only."""
+        """Warns: an auth server guards TCP only."""
         if not self.settings.now.auth_http_address or self.settings.now.access_file:
             return
         for server in self.servers:
@@ -341,10 +341,10 @@ class Daemon:
             raise cannot_listen(self.settings.now.tcp_address, error) from None
 
     def _reserve_descriptors(self) -> None:
-        """Bounds clients by the current limit of open files: they leave enough to queues and peers."""
+        """Limits clients by the current limit of open files, leaving enough for queues and peers."""
         capacity = descriptors.for_clients(self.open_files, self.connection_limits.connections)
         if not 0 < self.settings.now.max_connections <= capacity:
-            self.log.info("the limit of %d open files has room for %d connections", self.open_files, capacity)
+            self.log.info("the limit of %d open files allows %d connections", self.open_files, capacity)
         self.connection_limits.keep_within(capacity, self.listeners)
         openfiles.limit_to(self.open_files // LOGS_SHARE)
 
@@ -357,7 +357,7 @@ class Daemon:
                 or self.guarding is not None)
 
     def reload(self) -> None:
-        """Reads the config file, the certificates and the access file again, and opens the audit log again."""
+        """Reads the config file, the certificates and the access file again, and reopens the audit log."""
         if self.guarding is not None:
             self.guarding.reload()
         self.reloader.begin(self.manager.reloading, self._notify_ready)
@@ -401,13 +401,13 @@ class Daemon:
     # ------------------------------------------------------------------ stop
 
     async def stop(self) -> int:
-        """Lets the clients finish, writes everything to disk, and unlocks the data path.
+        """Lets clients finish, writes everything to disk, and unlocks the data path.
 
         Returns the exit code: 1 if anything could not be written.
         """
         if self.busy_poll is not None:
             self.busy_poll.close()
-        self.slow.close()       # a stop takes the time it needs
+        self.slow.close()       # a shutdown takes the time it needs
         self.drain.close()
         self.reloader.close()
         self.manager.stopping("Writing everything to disk")
@@ -453,7 +453,7 @@ class Daemon:
         return 1 if lost else 0
 
     def _write_all(self) -> int:
-        """Writes everything in memory to disk; returns how many files and queues could not be written."""
+        """Writes everything in memory to disk; returns the number of files and queues that could not be written."""
         failed = 0
         try:
             self.metadata.write_all()
@@ -471,7 +471,7 @@ class Daemon:
 
 
 def absolute(data_path: str) -> str:
-    """The data path for as long as the process runs. Raises StartError where it depends on a folder that is gone."""
+    """The data path, valid as long as the process runs. Raises StartError if it depends on a folder that is gone."""
     try:
         folder = "" if os.path.isabs(data_path) else os.getcwd()
     except OSError as error:
@@ -481,5 +481,5 @@ def absolute(data_path: str) -> str:
 
 
 def cannot_listen(address: str, error: Exception) -> StartError:
-    """nsqd's text."""
+    """An error with nsqd's text."""
     return StartError(f"failed to instantiate nsqd - listen ({address}) failed - {error}")

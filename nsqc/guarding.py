@@ -1,4 +1,4 @@
-"""Access file and audit log as a server has them: built, watched, reloaded, closed together."""
+"""A server's access file and audit log: built, watched, reloaded, closed together."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from nsqc.log import Log
 if TYPE_CHECKING:
     from nsqc.access.servers import Servers
 
-VERIFIED = "require-verify"     # --tls-client-auth-policy with which certificates prove something
-AT_ONCE = 256                   # connections that new rules are applied to, in one iteration of the loop
+VERIFIED = "require-verify"     # --tls-client-auth-policy under which certificates prove an identity
+AT_ONCE = 256                   # connections updated to new rules, per loop iteration
 
 
 class GuardingError(Exception):
@@ -42,7 +42,7 @@ class GuardingOptions(Protocol):
 
 
 class Ruled(Protocol):
-    """A connection that new rules are applied to."""
+    """A connection to which new rules are applied."""
 
     def rules_changed(self) -> None: ...
 
@@ -75,7 +75,7 @@ class Guarding:
             raise GuardingError(f"failed to open --audit-file {options.audit_file} - {error.strerror}") from None
 
     def watch(self, connections: Callable[[], Iterable[Ruled]], endpoints: Sequence[Endpoint]) -> None:
-        """From now on the file is watched, and new rules are applied to these connections and to those over HTTP."""
+        """Starts watching the file; new rules are applied to these connections and to those over HTTP."""
         self._connections = connections
         self._endpoints = endpoints
         if self.access is not None:
@@ -83,14 +83,14 @@ class Guarding:
             self.access.watch()
 
     def reload(self) -> None:
-        """Reads the access file again, and opens the audit log again."""
+        """Reads the access file again, and reopens the audit log."""
         if self.access is not None:
             self.access.reload()
         if self.audit is not None:
             self.audit.reopen()
 
     async def close(self) -> None:
-        """Ends what is under way, and writes the audit log to its end."""
+        """Cancels pending work, and flushes the audit log."""
         if self.access is not None:
             self.access.close()
         if self.authority is not None:
@@ -99,7 +99,7 @@ class Guarding:
             await self._loop.run_in_executor(self._workers, self.audit.close)
 
     def _apply(self) -> None:
-        """Every connection by the new rules."""
+        """Applies the new rules to every connection."""
         for endpoint in self._endpoints:
             for connection in endpoint.connections:
                 connection.forget_heads()   # before any other publish

@@ -1,4 +1,4 @@
-"""Paths as users give them: `~/x`, `file:/x`, and URIs of other file systems."""
+"""Paths from users: `~/x`, `file:/x`, and URIs of other file systems."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def local(text: str) -> str:
 
 
 def absolute(text: str) -> str:
-    """local() for a path that other processes use as well: refuses relative paths. Raises ValueError."""
+    """Like local(), for a path shared with other processes: refuses relative paths. Raises ValueError."""
     path = local(text)
     if not os.path.isabs(path):
         raise ValueError(f"{text} is relative; give an absolute path, because processes have different working folders")

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Lists everything this machine lacks in one line: `check.sh` for the build, `check.sh tests` for build and tests.
-# PYTHON, CC and JAVA_HOME are those of the Makefile.
+# PYTHON, CC and JAVA_HOME come from the Makefile.
 
 python=${PYTHON:-python3}
 cc=${CC:-cc}

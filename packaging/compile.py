@@ -4,8 +4,8 @@
 
 The modules go into DIRECTORY; without one, beside their sources.
 
-What the compilers say goes to LOG, which is printed where they fail and removed where they do not. On a terminal the
-progress is one line that changes; in a pipe it is a line every few seconds. NSQC_BUILD chooses the build.
+The compilers' output goes to LOG, which is printed on failure and removed on success. On a terminal the progress is
+one changing line; in a pipe a line every few seconds. NSQC_BUILD selects the build.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ COMMAND = ("setup.py", "--quiet", "build_ext", "--parallel", "2")
 
 
 class Progress:
-    """Shows steps as they come: `STAGE DONE TOTAL`, where setup.py has a word for each stage."""
+    """Shows steps as they arrive: `STAGE DONE TOTAL`, where setup.py has a word for each stage."""
 
     def __init__(self) -> None:
         self._changes = sys.stdout.isatty()
@@ -43,7 +43,7 @@ class Progress:
 
 
 def main(log: Path, *directory: str) -> int:
-    """The exit code: that of the build."""
+    """Returns the build's exit code."""
     print("nsqc: compiling; the first time takes some minutes, later ones what has changed", flush=True)
     place = ("--build-lib", *directory) if directory else ("--inplace",)
     there, here = os.pipe()

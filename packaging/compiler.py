@@ -1,6 +1,6 @@
 """A C compiler for a glibc older than this machine's: Zig's, which comes as a Python package.
 
-What it compiles asks for no symbol that glibc of the version below does not have.
+Its output requires no symbol that is missing in glibc of the version below.
 """
 
 import os
@@ -8,17 +8,17 @@ import platform
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-# RHEL 8 and Debian 10 have this one; it is also the oldest that all libraries are offered for as wheels.
+# RHEL 8 and Debian 10 have it; it is also the oldest supported by the wheels of all libraries.
 GLIBC = (2, 28)
 PLATFORM = f"manylinux_{GLIBC[0]}_{GLIBC[1]}_{platform.machine()}"
-# Zig's extras against undefined behaviour and for reproducibility are more than C libraries stand.
+# C libraries do not survive Zig's extra checks for undefined behaviour and reproducibility.
 FLAGS = "-target {machine}-linux-gnu.{major}.{minor} -fno-sanitize=undefined -Wno-date-time"
 TOOLS = {"CC": ("cc", FLAGS), "CXX": ("c++", FLAGS), "AR": ("ar", ""), "RANLIB": ("ranlib", "")}
 
 
 def environment(folder: Path = ROOT / "build" / "zig", machine: str = platform.machine()) -> dict[str, str]:
-    """The variables with which others' build systems take it. Writes a script for each tool into the folder. machine:
-    the processor that it compiles for."""
+    """The variables for third-party build systems. Writes a script for each tool into the folder. machine: the target
+    processor."""
     import ziglang
 
     zig = Path(ziglang.__file__).parent / "zig"

@@ -1,11 +1,11 @@
-"""Wheels for other CPythons, and for 64-bit ARM, from the wheel in dist/: only its modules are compiled anew.
+"""Builds wheels for other CPythons, and for 64-bit ARM, from the wheel in dist/: only its modules are recompiled.
 
     python packaging/cross.py                       all targets
     python packaging/cross.py 3.13-x86_64 3.11-aarch64
 
-Cython's C is the same for every CPython, and Zig compiles for other processors, so a target needs nothing but the
-headers of its Python: those of one on this machine, or of a Debian package, which need not be installed. A target whose
-headers are not to be had is named, and left out.
+Cython's C is the same for every CPython, and Zig targets other processors, so a target needs only the headers of its
+Python: from one on this machine, or from a Debian package, which need not be installed. A target without available
+headers is reported and skipped.
 """
 
 import argparse
@@ -29,14 +29,14 @@ DIST = ROOT / "dist"
 HOME = ROOT / "build" / "cross"
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 MIRROR = os.environ.get("DEBIAN_MIRROR", "http://deb.debian.org")
-# Which Debian has which Python; None: no release that is on the mirrors has it.
+# Debian releases by Python version; None: no release on the mirrors has it.
 SUITES = {"3.11": "bookworm", "3.12": None, "3.13": "trixie", "3.14": "forky"}
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-FIXED = (1980, 1, 1, 0, 0, 0)       # what a zip file can have at least
+FIXED = (1980, 1, 1, 0, 0, 0)       # the earliest time in a zip file
 
 
 class Failed(Exception):
-    """Why a target is left out; the text is one line."""
+    """Why a target is skipped; the text is one line."""
 
 
 class Target(NamedTuple):
@@ -55,7 +55,7 @@ class Target(NamedTuple):
 
     @property
     def suffix(self) -> str:
-        """Of its modules."""
+        """Suffix of its modules."""
         return f".cpython-{self.python.replace('.', '')}-{self.machine}-linux-gnu.so"
 
     @property
@@ -74,7 +74,7 @@ def here(version: str) -> tuple[Path, Path] | None:
     named = shutil.which(f"python{version}")
     code = "import sys, sysconfig; print(sys.executable, '%d.%d' % sys.version_info[:2], sysconfig.get_path('include'))"
     for python in [*Path.home().glob(f".pyenv/versions/{version}.*/bin/python3"), *filter(None, [named])]:
-        # A name such as python3.13 may be a switch between versions, which fails if this one is not chosen.
+        # A name such as python3.13 may be a version switch, which fails if this one is not selected.
         words = subprocess.run([python, "-c", code], capture_output=True, text=True).stdout.split()
         if len(words) == 3 and words[1] == version:
             return Path(words[0]), Path(words[2])
@@ -94,7 +94,7 @@ def headers(target: Target) -> list[Path]:
     folder = root / "usr" / "include"
     if not (folder / f"python{target.python}" / "Python.h").exists():
         fetch([f"libpython{target.python}-dev"], suite, ARCHITECTURES[target.machine], root)
-    # Debian's pyconfig.h is a choice between those of its processors, by a path below usr/include.
+    # Debian's pyconfig.h selects between its processors, by a path below usr/include.
     return [folder / f"python{target.python}", folder]
 
 
@@ -120,7 +120,7 @@ def fetch(packages: list[str], suite: str, architecture: str, root: Path) -> Non
 
 
 def run(words: list, what: str, folder: Path = ROOT, **variables: str) -> None:
-    """A step, which is silent where it succeeds. Raises Failed."""
+    """Runs a step, silently on success. Raises Failed."""
     done = subprocess.run(list(map(str, words)), cwd=folder, env={**os.environ, **variables}, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True)
     if done.returncode:
@@ -138,7 +138,7 @@ def build(target: Target, base: Path) -> Path:
     include = os.pathsep.join(map(str, headers(target)))
     tools = environment(HOME / f"zig-{target.machine}", target.machine)
     modules = target.folder / "modules"
-    # Debug symbols would be four fifths of it.
+    # Debug symbols would be 80 % of it.
     run([sys.executable, "setup.py", "--quiet", "build_ext", "--build-lib", modules,
          "--build-temp", target.folder / "temp"], f"the modules for {target.python} on {target.machine}", **tools,
         LDSHARED=f"{tools['CC']} -shared -Wl,-s", NSQC_INCLUDE=include, NSQC_SUFFIX=target.suffix,
@@ -174,7 +174,7 @@ def pack(target: Target, base: Path, modules: Path) -> Path:
 
 
 def record(content: dict[str, bytes], name: str) -> str:
-    """The list of files with their hashes, as a wheel has it."""
+    """The wheel's list of files with their hashes."""
     lines = []
     for path, data in sorted(content.items()):
         digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
@@ -192,7 +192,7 @@ def main() -> None:
     base, = DIST.glob("nsqc-*-cp311-cp311-*x86_64.whl")
     for target in chosen:
         if not arguments.targets and f"-{target.tag}-" in base.name and target.machine in base.name:
-            continue        # that is the wheel itself
+            continue        # the base wheel itself
         try:
             print(build(target, base), flush=True)
         except Failed as error:

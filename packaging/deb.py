@@ -1,5 +1,5 @@
-"""The Debian packages, by dpkg-deb: nsqc, the folder form of the executable, which has nothing to unpack at each start;
-and nsqc-nsq-compat, links by the names of NSQ's programs.
+"""Builds the Debian packages with dpkg-deb: nsqc, the folder form of the executable, which has nothing to unpack at
+startup; and nsqc-nsq-compat, links with the names of NSQ's programs.
 
     python packaging/deb.py [--version 1.2.3] [--out dist] [--fast]
 """
@@ -29,7 +29,7 @@ ADMIN_NODES = '#nsqd_http_addresses = []\n', 'nsqd_http_addresses = ["127.0.0.1:
 COMPLETIONS = {"bash": "usr/share/bash-completion/completions/nsqc", "zsh": "usr/share/zsh/vendor-completions/_nsqc",
                "fish": "usr/share/fish/vendor_completions.d/nsqc.fish"}
 SCRIPTS = ("postinst", "prerm", "postrm")
-# Installed with the source's layout, so that links between them work. Includes the files that they link to.
+# Installed with the source's layout, so that links between them work. Includes linked files.
 PAGES = ("README.md", "CHANGELOG.md", "docs/*.md", "docs/*.svg", "docs/*.webp", "perf/RESULTS.md",
          "packaging/grafana/nsqc.json", "packaging/prometheus/nsqc.rules.yml", "packaging/compose/*",
          "packaging/kubernetes/*", "packaging/helm/nsqc/**/*")
@@ -56,7 +56,7 @@ Description: message queue daemon, lookup server, admin page and tools for NSQ
 """
 
 
-# Links by which the executable is NSQ's program of that name.
+# Links under which the executable acts as NSQ's program of that name.
 COMPAT = "nsqc-nsq-compat"
 PROGRAMS = ("nsqd", "nsqlookupd", "nsqadmin", "nsq_stat", "nsq_tail", "nsq_to_file", "nsq_to_http", "nsq_to_nsq",
             "to_nsq")
@@ -78,22 +78,22 @@ Description: nsqd, nsqlookupd and NSQ's tools by their own names
 
 
 def output(*words: str) -> str:
-    """What the executable prints."""
+    """The executable's output."""
     return subprocess.run([EXECUTABLE, *words], check=True, capture_output=True, text=True).stdout
 
 
 def config_file(*words: str) -> str:
-    """For all machines: the defaults that come from the host's name are left empty."""
+    """For all machines: defaults derived from the host name are left empty."""
     return re.sub(r"^#(id|broadcast_address) = .*$", r"#\1 =", output("config", "init", *words), flags=re.MULTILINE)
 
 
 def dpkg_architecture() -> str:
-    """Debian's word for this machine's processor."""
+    """Debian's name of this machine's processor."""
     return subprocess.run(["dpkg", "--print-architecture"], check=True, capture_output=True, text=True).stdout.strip()
 
 
 def version_of_tree() -> str:
-    """The version, from its only place."""
+    """The version, from its single source."""
     return re.search(r'^__version__ = "(.+)"$', (ROOT / "nsqc" / "__init__.py").read_text(), re.MULTILINE)[1]
 
 
@@ -115,12 +115,12 @@ def write(tree: Path, name: str, data: str | bytes, mode: int = 0o644) -> None:
 
 
 def zipped(text: str | bytes) -> bytes:
-    """A page as Debian has it: best compression, no timestamp."""
+    """A page in Debian's form: best compression, no timestamp."""
     return gzip.compress(text.encode() if isinstance(text, str) else text, 9, mtime=0)
 
 
 def changelog(text: str, version: str) -> str:
-    """CHANGELOG.md in Debian's form, one entry for each version; that of the package first, even if it has none."""
+    """CHANGELOG.md in Debian's form, one entry per version; the package's version first, even without an entry."""
     entries = [(number, date, body) for number, date, body in
                re.findall(r"^## \[(.+?)\] - (\S+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)]
     if not entries or entries[0][0] != version:
@@ -142,7 +142,7 @@ def entry(version: str, date: str, body: str) -> str:
 
 
 def fill(tree: Path, version: str) -> None:
-    """Everything that is installed."""
+    """All installed files."""
     shutil.copytree(EXECUTABLE.parent, tree / "usr/lib/nsqc", symlinks=True)
     for path in (tree / "usr/lib/nsqc").rglob("*"):
         path.chmod(0o755 if path.is_dir() or path.name == "nsqc" else 0o644)
@@ -186,7 +186,7 @@ def describe(tree: Path, version: str) -> None:
 
 
 def links(tree: Path, version: str) -> None:
-    """Everything in the package of links."""
+    """All files of the package of links."""
     for name in PROGRAMS:
         for place, target in ((f"usr/bin/{name}", "nsqc"), (f"usr/share/man/man1/{name}.1.gz", "nsqc.1.gz")):
             (tree / place).parent.mkdir(parents=True, exist_ok=True)
@@ -194,7 +194,7 @@ def links(tree: Path, version: str) -> None:
 
 
 def describe_links(tree: Path, version: str) -> None:
-    """Its control file, and what Debian wants of each package."""
+    """Its control file, and files that Debian requires in each package."""
     place = f"usr/share/doc/{COMPAT}"
     write(tree, f"{place}/copyright", (ROOT / "packaging/deb/copyright").read_bytes())
     text = changelog((ROOT / "CHANGELOG.md").read_text(), version)

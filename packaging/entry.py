@@ -1,4 +1,4 @@
-"""What the executable runs."""
+"""The executable's entry point."""
 
 import os
 
@@ -7,7 +7,7 @@ import unpacked
 from nsqc.cli import main
 from nsqc.process.environment import is_unpacked
 
-# Where distributions keep the certificates of authorities, other than in OpenSSL's own place.
+# Distributions' locations of certificate authorities, other than OpenSSL's default.
 OPENSSL_PLACE = "/usr/lib/ssl/certs"
 AUTHORITIES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
                "/etc/ssl/cert.pem")
@@ -26,7 +26,7 @@ def leave_with_the_parent():
 
 
 def find_authorities():
-    """The OpenSSL inside knows Debian's place for them; on other systems it gets theirs."""
+    """The bundled OpenSSL knows Debian's location; on other systems it is set to theirs."""
     if not {"SSL_CERT_FILE", "SSL_CERT_DIR"} & os.environ.keys() and not os.path.isdir(OPENSSL_PLACE):
         place = next(filter(os.path.exists, AUTHORITIES), None)
         if place is not None:

@@ -1,4 +1,4 @@
-"""The lowest glibc that files run on: the highest GLIBC_ symbol version that any of them needs.
+"""The lowest glibc that files run on: the highest GLIBC_ symbol version required by any of them.
 
     python packaging/glibc.py [--promised] dist/nsqc-folder
 

@@ -1,9 +1,9 @@
-"""The container image, without Docker: an OCI layout in one tar, which `docker load`, podman and skopeo read.
+"""Builds the container image, without Docker: an OCI layout in one tar, readable by `docker load`, podman and skopeo.
 
     python packaging/image.py [--version 1.2.3] [--out dist]
 
-Two layers: what the executable needs of Debian (glibc, certificates), and nsqc. The same files give the same bytes:
-entries are sorted, belong to fixed users, and have the time of the last commit, or SOURCE_DATE_EPOCH.
+Two layers: the executable's dependencies from Debian (glibc, certificates), and nsqc. The same files give the same
+bytes: entries are sorted, belong to fixed users, and have the time of the last commit, or SOURCE_DATE_EPOCH.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from deb import PROGRAMS, dpkg_architecture, time_of_tree, version_of_tree
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "dist" / "nsqc-folder"
 MOST_BYTES = 60_000_000         # of the files, unpacked
-# Debian's packages, and which of their files the executable loads. The rest of glibc is locales and conversions.
+# Debian's packages, and their files that the executable loads. The rest of glibc is locales and conversions.
 LIBRARIES = {
     "libc6": ("ld-linux-*.so.*", "libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1",
               "libutil.so.1", "libresolv.so.2", "libnss_files.so.2", "libnss_dns.so.2"),
@@ -33,7 +33,7 @@ LIBRARIES = {
     "zlib1g": ("libz.so.1*",),
 }
 AUTHORITIES = "ca-certificates"
-USER = 65532                    # as in other images without root
+USER = 65532                    # as in other rootless images
 # NSQ's image has its programs at / and in these folders.
 PROGRAM_FOLDERS = ("", "bin/", "usr/local/bin/")
 PORTS = (4150, 4151, 4152, 4160, 4161, 4171)
@@ -81,7 +81,7 @@ class Tree:
 
     def add(self, name: str, data: bytes = b"", mode: int = 0o644, kind: bytes = tarfile.REGTYPE, link: str = "",
             user: int = 0, group: int = 0) -> None:
-        """An entry, and the folders above it."""
+        """Adds an entry, and the folders above it."""
         above = name.rpartition("/")[0]
         if above and above not in self.entries:
             self.folder(above)
@@ -97,7 +97,7 @@ class Tree:
         self.add(name, mode=0o777, kind=tarfile.SYMTYPE, link=target)
 
     def file(self, name: str, path: Path) -> None:
-        """A file or link of this machine."""
+        """Adds a file or link of this machine."""
         if path.is_symlink():
             self.link(name, os.readlink(path))
         else:
@@ -108,7 +108,7 @@ class Tree:
         return sum(len(data) for _, data in self.entries.values())
 
     def layer(self, epoch: int) -> Blob:
-        """As a tar, compressed."""
+        """The layer as a compressed tar."""
         plain = io.BytesIO()
         with tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as archive:
             for _, (entry, data) in sorted(self.entries.items()):
@@ -117,7 +117,7 @@ class Tree:
         return Blob(LAYER_TYPE, gzip.compress(plain.getvalue(), 9, mtime=0), digest(plain.getvalue()))
 
 
-# ---------------------------------------------------------------------- Debian's part
+# ---------------------------------------------------------------------- Debian's layer
 
 
 def dpkg(*words: str) -> str:
@@ -135,20 +135,20 @@ def files_of(package: str, architecture: str) -> dict[str, str]:
 
 
 def checked(path: Path, wanted: str) -> Path:
-    """The file, if it is the package's: what was changed on this machine does not get into an image."""
+    """The file, if it matches its package: files changed on this machine do not get into an image."""
     if wanted and hashlib.md5(path.read_bytes()).hexdigest() != wanted:
         raise Refused(f"{path} is not the one of its package: reinstall it")
     return path
 
 
 def base(architecture: str) -> Tree:
-    """The layer with what the executable needs of the system."""
+    """The layer with the executable's system dependencies."""
     tree = Tree()
     for package, patterns in LIBRARIES.items():
         for name, wanted in files_of(package, architecture).items():
             path = Path("/", name)
             if any(path.match(pattern) for pattern in patterns) and not path.is_dir() and "/share/" not in name:
-                # Where the packages have it, on systems with one folder for libraries and on those with two.
+                # The packages' path, on systems with one folder for libraries and with two.
                 tree.file(re.sub(r"^(usr/)?lib", "lib", name), checked(path, wanted))
         record(tree, package, architecture)
     certificates = [checked(Path("/", name), wanted).read_bytes() for name, wanted in files_of(AUTHORITIES, "").items()
@@ -172,7 +172,7 @@ def debian_release() -> str:
 
 
 def record(tree: Tree, package: str, architecture: str) -> None:
-    """License, and what scanners of images look for."""
+    """License, and metadata for image scanners."""
     owner = f"{package}:{architecture}" if package != AUTHORITIES else package
     status = dpkg("--show", "--showformat=Package: ${Package}\nVersion: ${Version}\nArchitecture: ${Architecture}\n"
                             "Source: ${source:Package}\nStatus: install ok installed\nMaintainer: ${Maintainer}\n"
@@ -183,7 +183,7 @@ def record(tree: Tree, package: str, architecture: str) -> None:
         tree.add(f"usr/share/doc/{package}/copyright", license_file.read_bytes())
 
 
-# ---------------------------------------------------------------------- nsqc's part
+# ---------------------------------------------------------------------- nsqc's layer
 
 
 def program() -> Tree:
@@ -228,7 +228,7 @@ def compact(value: object) -> bytes:
 
 
 def layout(version: str, config: Blob, layers: list[Blob], epoch: int, path: Path) -> None:
-    """The tar: an OCI layout, and manifest.json for a Docker that does not read these."""
+    """The tar: an OCI layout, and manifest.json for Docker versions that do not read it."""
     manifest = Blob(MANIFEST_TYPE, compact({
         "schemaVersion": 2, "mediaType": MANIFEST_TYPE, "config": config.description,
         "layers": [layer.description for layer in layers]}))

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 CHART = ROOT / "packaging" / "helm" / "nsqc"
 PLAIN = ROOT / "packaging" / "kubernetes" / "nsqc.yaml"
 HEAD = """\
-# nsqc in Kubernetes without Helm: kubectl apply --namespace NAME --filename nsqc.yaml. Made from the chart by
+# nsqc in Kubernetes without Helm: kubectl apply --namespace NAME --filename nsqc.yaml. Generated from the chart by
 # packaging/manifests.py; docs/containers.md explains it.
 """
 OF_HELM = re.compile(r"^ *(app\.kubernetes\.io/managed-by|helm\.sh/chart): .*\n", re.MULTILINE)
@@ -30,7 +30,7 @@ def rendered(values: dict | None = None, name: str = "nsqc", namespace: str = "d
 
 
 def plain() -> str:
-    """The chart with its default values, without Helm's marks."""
+    """The chart with its default values, without Helm's labels."""
     text = re.sub(r"\n\n+", "\n", rendered())
     return HEAD + "---\n" + OF_HELM.sub("", text)
 

@@ -1,8 +1,8 @@
 """A Python for old systems: build/portable, compiled from Debian's sources for the glibc of packaging/compiler.py.
 
-    python packaging/portable.py          builds, and builds again when Debian has newer sources
+    python packaging/portable.py          builds, and rebuilds when Debian has newer sources
 
-Sources come through apt, which checks their signatures; Debian patches them for as long as it supports the suite.
+Sources are downloaded by apt, which checks their signatures; Debian patches them as long as it supports the suite.
 Modules are part of libpython, except those that need OpenSSL: fewer files to load, and fewer to unpack.
 """
 
@@ -32,7 +32,7 @@ KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 PACKAGES = ("zlib", "libffi", "openssl", PYTHON)
 NEEDED = {"apt-get": "apt", "dpkg-source": "dpkg-dev", "make": "make", "perl": "perl"}
 
-# Of Python's own modules, those linked with OpenSSL stay apart, and those that no daemon needs are not built.
+# Of Python's own modules, those linked with OpenSSL are separate, and those that no daemon needs are not built.
 APART = ("_ssl", "_hashlib")
 LEFT_OUT = shlex.split("""
     audioop ossaudiodev spwd nis _lsprof _elementtree _xxsubinterpreters _multiprocessing _posixshmem _crypt _uuid
@@ -98,7 +98,7 @@ def fetch(package: str) -> str:
 
 
 def unpack(package: str, version: str) -> Path:
-    """The source with Debian's patches."""
+    """Unpacks the source with Debian's patches."""
     folder = SOURCES / package
     shutil.rmtree(folder, ignore_errors=True)
     without_epoch = version.partition(":")[2] or version
@@ -110,7 +110,7 @@ def unpack(package: str, version: str) -> Path:
 
 
 def run(words: list, folder: Path, **variables: str) -> None:
-    """A step, whose output goes to the log. Raises Failed."""
+    """Runs a step, with its output in the log. Raises Failed."""
     with LOG.open("a") as log:
         done = subprocess.run(list(map(str, words)), cwd=folder, env={**environment(), **variables}, stdout=log,
                               stderr=subprocess.STDOUT)
@@ -139,7 +139,7 @@ def build_libffi(source: Path) -> None:
 
 
 def build_openssl(source: Path) -> None:
-    # Shared, because the daemon calls them for what the ssl module cannot do.
+    # Shared, because the daemon calls functions that the ssl module does not offer.
     run(["./Configure", f"linux-{os.uname().machine}", *OPENSSL], source)
     make(source, "build_generated", "libcrypto.so", "libssl.so")
     for library in source.glob("lib*.so*"):
@@ -157,11 +157,11 @@ def build_python(source: Path) -> None:
         MODULE_BUILDTYPE="static", CFLAGS="-fPIC", CPPFLAGS=f"-I{PREFIX}/include", LDFLAGS=f"-L{PREFIX}/lib",
         PKG_CONFIG_LIBDIR=f"{PREFIX}/lib/pkgconfig", **libraries)
     (source / "Modules" / "Setup.local").write_text(setup((source / "Modules" / "Setup.stdlib").read_text()))
-    # Without the library of the stable ABI, which nothing here links with.
+    # Without the stable ABI's library, which nothing here links with.
     make(source, "PY3LIBRARY=", **libraries)
     make(source, "PY3LIBRARY=", "install", f"DESTDIR={HOME}/installed", **libraries)
     shutil.copytree(HOME / "installed" / "usr", PREFIX, symlinks=True, dirs_exist_ok=True)
-    # Headers are searched where it claims to be installed, not where it is.
+    # Headers are searched in the claimed installation path, not in the real one.
     for path in (PREFIX / "lib" / PYTHON).glob("_sysconfigdata*.py"):
         path.write_text(path.read_text().replace("'/usr/include", f"'{PREFIX}/include"))
     for path, where in ((PREFIX / "bin" / PYTHON, "$ORIGIN/../lib"),
@@ -170,7 +170,7 @@ def build_python(source: Path) -> None:
 
 
 def setup(modules: str) -> str:
-    """Modules/Setup.local, from the modules that configure has found buildable."""
+    """Modules/Setup.local, from the modules that configure found buildable."""
     lines = {line.split()[0]: line for line in modules.splitlines() if re.match(r"\w", line)}
     static = [line for name, line in lines.items() if name not in (*APART, *LEFT_OUT)]
     return "\n".join(["*static*", *static, CTYPES.format(prefix=PREFIX), "*shared*", *(lines[name] for name in APART),
@@ -181,7 +181,7 @@ BUILDERS = {"zlib": build_zlib, "libffi": build_libffi, "openssl": build_openssl
 
 
 def furnish() -> None:
-    """build/portable/venv: this Python with the packages of the calling environment that packages are built with."""
+    """build/portable/venv: this Python with the calling environment's packages for building packages."""
     run([PREFIX / "bin" / PYTHON, "-m", "venv", "--clear", "--without-pip", HOME / "venv"], HOME)
 
 

@@ -20,10 +20,10 @@ from portable import OUTDATED
 
 ROOT = Path(__file__).parent.parent
 SUMS = "SHA256SUMS"
-# What a signature by an SSH key is for; a check has to name it.
+# The namespace of SSH signatures; a check has to name it.
 NAMESPACE = "nsqc-release"
 MINISIGN = b"untrusted comment:"
-# Files of dist/, of each of which there is one.
+# Files of dist/ with exactly one match each.
 EACH_ONCE = ("nsqc-{version}.tar.gz", "nsqc_{version}_*.deb", "nsqc-nsq-compat_{version}_all.deb",
              "nsqc-{version}-1.*.rpm", "nsqc-nsq-compat-{version}-1.noarch.rpm", "nsqc-{version}-image-*.tar",
              "nsqc-{version}.cdx.json", "nsqc-{version}.tgz")
@@ -36,7 +36,7 @@ class Refused(Exception):
 
 
 def version_of_tree(root: Path) -> str:
-    """The version, from its only place."""
+    """The version, from its single source."""
     return re.search(r'^__version__ = "(.+)"$', (root / "nsqc" / "__init__.py").read_text(), re.MULTILINE)[1]
 
 
@@ -82,7 +82,7 @@ def collect(version: str, dist: Path, out: Path, apt_key: str = "") -> list[Path
 
 
 def sign(out: Path, key: Path) -> Path:
-    """Signs the sums, by minisign if it is minisign's key, else as SSH does. Returns the signature. Raises Refused."""
+    """Signs the sums, with minisign for a minisign key, otherwise with SSH. Returns the signature. Raises Refused."""
     try:
         is_minisign = key.read_bytes().startswith(MINISIGN)
     except OSError as error:
@@ -92,14 +92,14 @@ def sign(out: Path, key: Path) -> Path:
              ["ssh-keygen", "-q", "-Y", "sign", "-f", key, "-n", NAMESPACE, sums])
     signature = sums.with_name(f"{SUMS}.minisig" if is_minisign else f"{SUMS}.sig")
     signature.unlink(missing_ok=True)
-    # The terminal stays connected: either asks for the key's password.
+    # The terminal stays connected: both prompt for the key's password.
     if subprocess.run(words).returncode or not signature.exists():
         raise Refused(f"{words[0]} has not signed {sums}")
     return signature
 
 
 def several(folder: Path, pattern: str) -> list[Path]:
-    """The files that match, at least one. Raises Refused."""
+    """The matching files, at least one. Raises Refused."""
     matches = sorted(folder.glob(pattern))
     if not matches:
         raise Refused(f"there are 0 files {folder.name}/{pattern}")
@@ -107,7 +107,7 @@ def several(folder: Path, pattern: str) -> list[Path]:
 
 
 def only(folder: Path, pattern: str) -> Path:
-    """The only file that matches. Raises Refused."""
+    """The only matching file. Raises Refused."""
     matches = list(folder.glob(pattern))
     if len(matches) != 1:
         raise Refused(f"there are {len(matches)} files {folder.name}/{pattern}")
@@ -115,7 +115,7 @@ def only(folder: Path, pattern: str) -> Path:
 
 
 def owned_by_root(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Without the names of the user who builds."""
+    """Owner without the names of the building user."""
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = "root"
     return entry

@@ -18,7 +18,7 @@ from pathlib import Path
 from deb import time_of_tree
 
 SUITE, COMPONENT = "stable", "main"
-# apt asks for the packages of its architecture; those of "all" are in every such list.
+# apt requests the packages of its architecture; those of "all" are in every such list.
 ALL = "all"
 PUBLIC_KEY = "nsqc.gpg"
 HASHES = {"MD5Sum": hashlib.md5, "SHA256": hashlib.sha256}

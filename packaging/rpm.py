@@ -1,4 +1,4 @@
-"""The same two packages as RPM, by rpmbuild, which Debian has as well (package rpm).
+"""Builds the same two packages as RPM, with rpmbuild, which Debian has as well (package rpm).
 
     python packaging/rpm.py [--version 1.2.3] [--out dist] [--fast]
 """
@@ -18,14 +18,14 @@ from glibc import least
 ROOT = Path(__file__).parent.parent
 WORK = ROOT / "build" / "rpm"
 SCRIPTS = ROOT / "packaging" / "rpm"
-# Where RPM distributions have what Debian has elsewhere.
+# RPM distributions' paths that differ from Debian's.
 MOVED = {"lib/systemd/system": "usr/lib/systemd/system",
          "usr/share/zsh/vendor-completions": "usr/share/zsh/site-functions"}
 NOT_HERE = ("usr/share/lintian", "usr/share/doc/nsqc/changelog.gz")
 CONFIG_FILES = deb.CONFIGS
 MACROS = {
     "_topdir": WORK, "debug_package": "%{nil}", "__os_install_post": "%{nil}", "_build_id_links": "none",
-    # Packages of the same files have the same bytes, wherever they are built.
+    # Packages of the same files have the same bytes on every build machine.
     "_buildhost": "nsqc.invalid", "use_source_date_epoch_as_buildtime": "1", "clamp_mtime_to_source_date_epoch": "1",
     "source_date_epoch_from_changelog": "0",
 }
@@ -62,7 +62,7 @@ def described(control: str) -> str:
 
 
 def relations(name: str, version: str, tree: Path) -> str:
-    """What the package needs, and excludes."""
+    """Dependencies and conflicts of the package."""
     if name == deb.COMPAT:
         return f"BuildArch: noarch\nRequires: nsqc = {version}\nConflicts: nsq"
     glibc, _ = least(tree / "usr/lib/nsqc")
@@ -73,12 +73,12 @@ def relations(name: str, version: str, tree: Path) -> str:
 
 
 def scripts() -> str:
-    """What runs at installation and removal."""
+    """The scripts for installation and removal."""
     return "\n\n".join(f"%{path.name}\n{path.read_text().rstrip()}" for path in sorted(SCRIPTS.iterdir()))
 
 
 def listed(tree: Path) -> str:
-    """The %files section: folders of our own, files, and which are configuration or documentation."""
+    """The %files section: our own folders, files, and their marks as configuration or documentation."""
     lines = []
     for path in sorted(tree.rglob("*")):
         name = str(path.relative_to(tree))

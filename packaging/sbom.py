@@ -1,4 +1,4 @@
-"""The bill of materials, CycloneDX 1.5: what is in the executable, and in the container image beside it.
+"""Writes the bill of materials, CycloneDX 1.5: components of the executable, and those that the container image adds.
 
     python packaging/sbom.py [--version 1.2.3] [--out dist]
 """
@@ -20,7 +20,7 @@ from deb import dpkg_architecture, time_of_tree, version_of_tree
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "dist" / "nsqc-folder"
-# In the archive beside nsqc, and of no distribution.
+# In the archive beside nsqc, and from no distribution.
 OURS = {"nsqc", "unpacked"}
 STARTER = {"pyimod01_archive", "pyimod02_importers", "pyimod03_ctypes", "pyimod04_pywin32", "struct"}
 NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "pkg:pypi/nsqc")
@@ -40,7 +40,7 @@ def modules() -> set[str]:
 
 
 def distributions() -> list[importlib.metadata.Distribution]:
-    """The packages that these come from."""
+    """The packages of these modules."""
     owners = importlib.metadata.packages_distributions()
     unknown = {name for name in modules() if name not in owners and not name.startswith("pyi_rth")}
     if unknown:
@@ -61,7 +61,7 @@ def of_python(package: importlib.metadata.Distribution) -> dict:
 
 
 def compiled_in() -> list[dict]:
-    """Components for what is not a Python package: the interpreter and its libraries."""
+    """Components that are not Python packages: the interpreter and its libraries."""
     found = {"cpython": platform.python_version(), "openssl": ssl.OPENSSL_VERSION.split()[1],
              "zlib": getattr(zlib, "ZLIB_RUNTIME_VERSION", zlib.ZLIB_VERSION)}
     return [{"type": "library", "bom-ref": f"pkg:generic/{name}@{version}", "name": name, "version": version,

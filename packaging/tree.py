@@ -1,10 +1,10 @@
-"""Completes build/MODE/tree, which has the compiled modules of a build other than the release, for running tests in it.
+"""Completes build/MODE/tree, which has the compiled modules of a non-release build, for running tests in it.
 
     python packaging/tree.py build/debug/tree
 
 setup.py writes the modules there (build_ext --build-lib); every other file of the packages becomes a link to its
-source. The release build in place, which other tests use at the same time, stays as it is. `cd build/debug/tree`
-chooses the build, for pytest as for `python -m nsqc`. Links to deleted files are removed, and so are modules of deleted
+source. The in-place release build, which other tests use at the same time, stays unchanged. `cd build/debug/tree`
+selects the build, for pytest as for `python -m nsqc`. Links to deleted files are removed, and so are modules of deleted
 sources.
 """
 
@@ -27,7 +27,7 @@ def module_source(module: Path) -> str:
 
 
 def link(target: Path, source: Path) -> None:
-    """Makes target a link to source unless it is one."""
+    """Makes target a link to source unless it already is."""
     if target.is_symlink() and target.readlink() == source:
         return
     target.unlink(missing_ok=True)
@@ -35,7 +35,7 @@ def link(target: Path, source: Path) -> None:
 
 
 def mirror(source: Path, target: Path) -> None:
-    """Links every file of source into target, folder by folder, and removes what source no longer has."""
+    """Links every file of source into target, folder by folder, and removes files that source no longer has."""
     target.mkdir(parents=True, exist_ok=True)
     names = {entry.name for entry in os.scandir(source)}
     for entry in list(target.iterdir()):

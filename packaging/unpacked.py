@@ -1,6 +1,6 @@
-"""The folder where the one-file executable has unpacked itself. Its first process removes it, unless it is killed.
+"""The folder in which the one-file executable has unpacked itself. Its first process removes it, unless it is killed.
 
-Each daemon locks a file in its folder for as long as it lives. A folder of ours whose lock is free is a leftover.
+Each daemon locks a file in its folder for its lifetime. One of our folders with a free lock is a leftover.
 """
 
 import fcntl
@@ -9,7 +9,7 @@ import shutil
 import stat
 import sys
 
-FOLDER = "_MEI"  # the beginning of the name, given by PyInstaller
+FOLDER = "_MEI"  # prefix of the name, given by PyInstaller
 LOCK = "nsqc.lock"
 
 _held: list[int] = []
@@ -20,12 +20,12 @@ def lock() -> None:
     path = os.path.join(sys._MEIPASS, LOCK)
     _held.append(os.open(path + ".new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     fcntl.flock(_held[-1], fcntl.LOCK_EX)
-    # Renamed only once it is locked: another daemon that starts may look at it at any moment.
+    # Renamed only once it is locked: another starting daemon may check it at any moment.
     os.rename(path + ".new", path)
 
 
 def remove_leftovers() -> None:
-    """Removes the folders of daemons that were killed, beside this process's. What cannot be removed stays."""
+    """Removes the folders of killed daemons, next to this process's. Folders that cannot be removed stay."""
     parent = os.path.dirname(sys._MEIPASS)
     try:
         names = os.listdir(parent)
@@ -37,9 +37,9 @@ def remove_leftovers() -> None:
 
 
 def is_left(folder: str) -> bool:
-    """Whether a folder is this user's and was locked by a process that has ended.
+    """Whether a folder belongs to this user and was locked by a process that has ended.
 
-    One that is being unpacked has no lock yet. In a folder for everybody, links and others' folders are not followed.
+    A folder being unpacked has no lock yet. In a shared folder, links and other users' folders are not followed.
     """
     try:
         status = os.lstat(folder)
@@ -58,6 +58,6 @@ def is_left(folder: str) -> bool:
 
 
 def remove_with(parent: int) -> None:
-    """At the end of this process: removes its folder if the first process, whose job that is, is gone."""
+    """At the end of this process: removes its folder if the first process, which should do so, is gone."""
     if os.getppid() != parent:
         shutil.rmtree(sys._MEIPASS, ignore_errors=True)

@@ -1,9 +1,9 @@
-"""sdist and wheel in dist/: the wheel for the glibc of packaging/compiler.py, which auditwheel checks and names.
+"""Builds sdist and wheel in dist/: the wheel for the glibc of packaging/compiler.py, which auditwheel checks and names.
 
     python packaging/wheel.py [--python build/portable/venv/bin/python]
-    python packaging/wheel.py --compiled        with the modules that are compiled in place: for tests, on this machine
+    python packaging/wheel.py --compiled        with the modules compiled in place: for tests, on this machine
 
-The wheel is built from the sdist, which so proves to be whole. What is in it is left in build/wheel/content, too.
+The wheel is built from the sdist, which proves that to be complete. Its contents are also left in build/wheel/content.
 """
 
 import argparse
@@ -22,7 +22,7 @@ WORK = ROOT / "build" / "wheel"
 
 
 def run(*words: str | Path, **variables: str) -> None:
-    """A step, which is silent where it succeeds."""
+    """Runs a step, silently on success."""
     done = subprocess.run(words, cwd=ROOT, env={**os.environ, **variables}, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True)
     if done.returncode:
@@ -32,7 +32,7 @@ def run(*words: str | Path, **variables: str) -> None:
 def for_old_systems(python: str) -> None:
     """The sdist in WORK and the wheel in DIST, compiled for older systems."""
     tools = environment()
-    # Debug symbols would be four fifths of it. What has been translated from the same sources is not translated again.
+    # Debug symbols would be 80 % of it. Sources that were already translated are not translated again.
     run(python, "-m", "build", "--no-isolation", "--outdir", WORK, ".",
         **{**tools, "LDSHARED": f"{tools['CC']} -shared -Wl,-s", "NSQC_TRANSLATED": str(ROOT / "build" / "translated")})
     plain, = WORK.glob("*.whl")
@@ -41,7 +41,7 @@ def for_old_systems(python: str) -> None:
 
 
 def for_this_machine() -> None:
-    """The same with the modules that are compiled in place."""
+    """The same with the modules compiled in place."""
     stripped = WORK / "stripped"
     for module in (ROOT / "nsqc").rglob("*.so"):
         copy = stripped / module.relative_to(ROOT)

@@ -1,1 +1,1 @@
-"""Who may do what: the access file, tokens, quotas and the audit log."""
+"""Permissions: the access file, tokens, quotas and the audit log."""

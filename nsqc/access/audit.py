@@ -1,7 +1,7 @@
-"""The audit log: a line of JSON for each call that changes something, and for each that is refused.
+"""The audit log: one JSON line for each call that changes something, and for each refused call.
 
-With a file of its own it loses no line: a thread writes, and while it cannot, calls that change something are refused
-once too much waits. Without one, lines go to the program's log, whatever its level.
+With its own file it loses no line: a thread writes it, and once too many bytes wait for a failing disk, calls that
+change something are refused. Without a file, lines go to the program's log at any log level.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ import msgspec
 from nsqc.log import Log
 
 OFF, REFUSED, CHANGES = LEVELS = ("off", "refused", "changes")
-MOST_WAITING = 8 * 1024 * 1024      # bytes of lines that are not written yet
-RETRY_S = 1.0                       # after a write that failed
+MOST_WAITING = 8 * 1024 * 1024      # bytes of lines not written yet
+RETRY_S = 1.0                       # after a failed write
 CLOSE_S = 5.0
-SHOWN = 512                         # characters of each value: clients choose some of them
+SHOWN = 512                         # characters of each value: some are chosen by clients
 
 
 class Line(msgspec.Struct, gc=False):
-    """What is recorded of one call."""
+    """The record of one call."""
 
     time: str
-    user: str       # empty: nobody has said who they are
+    user: str       # empty: an unidentified client
     address: str
     call: str
-    target: str     # what it was for: TOPIC, TOPIC/CHANNEL or a query
+    target: str     # the object of the call: TOPIC, TOPIC/CHANNEL or a query
     result: str
 
 
@@ -46,13 +46,13 @@ class Audit:
         # Under the condition's lock:
         self._waiting: list[bytes] = []
         self._size = 0
-        self._missing = 0       # lines about refused calls for which there was no room
+        self._missing = 0       # dropped lines about refused calls
         self._reopen = self._closing = False
         self._thread: threading.Thread | None = None
 
     @property
     def is_full(self) -> bool:
-        """Whether no further call may change anything."""
+        """Whether calls that change something must be refused."""
         return self._size >= MOST_WAITING
 
     def record(self, user: str, address: str, call: str, target: str, result: str) -> None:
@@ -68,14 +68,14 @@ class Audit:
         self._put(self._encode(line) + b"\n")
 
     def reopen(self) -> None:
-        """Continues in a new file: the old one has been renamed."""
+        """Reopens the file: the old one has been renamed."""
         with self._changed:
             self._reopen = True
             self._start()
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Waits until everything is written, but not for a disk that hangs."""
+        """Waits until everything is written, but not for a hanging disk."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -113,7 +113,7 @@ class Audit:
             if missing:
                 self._log.error("AUDIT: %d refused calls are not recorded, as %s could not be written", missing,
                                 self._path)
-            # What was recorded before the signal belongs to the old file.
+            # Lines recorded before the signal belong to the old file.
             if not self._written(data):
                 return
             if reopen:
@@ -122,7 +122,7 @@ class Audit:
                 self._size -= size
 
     def _written(self, data: bytes) -> bool:
-        """Writes all of it, however long that takes; False: the program ends first."""
+        """Writes all lines, retrying until it succeeds; False: the program ends first."""
         left = memoryview(data)
         while left:
             try:

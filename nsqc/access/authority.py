@@ -1,4 +1,4 @@
-"""What V2 clients may do by the access file, and by auth servers if there are any: either grants."""
+"""Permissions of V2 clients: granted by the access file or, if configured, by auth servers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from nsqc.access.tokens import id_of
 from nsqc.access.verifier import TooManyWrong
 from nsqc.log import Log
 
-UNLIMITED_S = 2**31     # the file says when grants end
+UNLIMITED_S = 2**31     # the file decides when grants end
 
 
 class LocalGrant:
-    """What a client may do, as nsqc.tcp.protocols.Grant."""
+    """A client's permissions; implements nsqc.tcp.protocols.Grant."""
 
     __slots__ = ("account", "rules", "subject")
 
@@ -33,21 +33,21 @@ class LocalGrant:
 
     @property
     def identity_url(self) -> str:
-        """Auth servers may give one."""
+        """A URL, set only by auth servers."""
         return "" if self.subject.servers is None else self.subject.servers.identity_url
 
     @property
     def ttl_s(self) -> int:
-        """Seconds for which it counts."""
+        """Seconds for which the grant is valid."""
         return UNLIMITED_S if self.subject.servers is None else self.subject.servers.ttl_s
 
     def allows(self, topic: str, channel: str) -> bool:
-        """Consuming the channel, or publishing if channel is empty."""
+        """Whether it permits consuming the channel, or publishing if channel is empty."""
         return bool(self.subject.reason(CONSUMING if channel else PUBLISHING, topic, channel))
 
 
 class AccessAuthority:
-    """nsqc.tcp.protocols.Authority by an access file. servers: asked about secrets that are not tokens."""
+    """nsqc.tcp.protocols.Authority backed by an access file. servers: asked about secrets that are not tokens."""
 
     def __init__(self, access: Access, loop: asyncio.AbstractEventLoop, log: Log, servers: Servers | None) -> None:
         self._access = access
@@ -57,24 +57,24 @@ class AccessAuthority:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def ask(self, who: Who, secret: bytes, answered: Callable[[Grant | None, bool], None]) -> asyncio.Task[None]:
-        """Has answered(grant, False) called later, or answered(None, down); not if the returned task is cancelled."""
+        """Calls answered(grant, False) later, or answered(None, down); not if the returned task is cancelled."""
         task = self._loop.create_task(self._ask(who, secret, answered))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     def presented(self, who: Who) -> LocalGrant | None:
-        """The grant of a client that has sent no AUTH: that of its certificate, or of everybody."""
+        """The grant of a client that sent no AUTH: its certificate's, or the anonymous one."""
         subject = self._access.known(None, who)
         return LocalGrant(subject) if subject is not None and subject.users else None
 
     def renewed(self, grant: LocalGrant) -> LocalGrant | None:
-        """A grant by the rules as they are now; None: nothing is left of it."""
+        """A grant updated to the current rules; None: no permission remains."""
         subject = self._access.renewed(grant.subject)
         return LocalGrant(subject) if subject.users or subject.servers is not None else None
 
     async def close(self) -> None:
-        """Ends all questions."""
+        """Cancels all pending requests."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

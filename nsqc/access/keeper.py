@@ -1,4 +1,4 @@
-"""The access file as it is now: read again on SIGHUP and when it changes, and who a client is by it."""
+"""The current access file, read again on SIGHUP and on changes; identifies clients by it."""
 
 from __future__ import annotations
 
@@ -22,50 +22,50 @@ PUBLISHING, CONSUMING = Need((PUBLISH,), TOPIC), Need((CONSUME,), CHANNEL)
 
 
 class Subject(NamedTuple):
-    """A client, by what it has shown: every one of these users may be it."""
+    """A client with its proven identities: it has the permissions of all these users."""
 
-    users: tuple[User, ...]     # the token's, the certificate's, anonymous; those that there are
+    users: tuple[User, ...]     # the token's, the certificate's, anonymous; those present
     token: Hash | None = None   # proven
     common_name: str = ""
     account: Account | None = None      # of the first user with limits
-    servers: Grant | None = None        # what auth servers have granted it
+    servers: Grant | None = None        # grant of the auth servers
 
     @property
     def name(self) -> str:
-        """Of the first user, or what auth servers call it; empty: nobody knows the client."""
+        """The first user's name, or the name from the auth servers; empty: unidentified."""
         if self.servers is not None and not any(user.name != files.ANONYMOUS for user in self.users):
             return self.servers.identity
         return self.users[0].name if self.users else ""
 
     @property
     def is_known(self) -> bool:
-        """Whether it has shown a token or a certificate that the file knows, or a secret that auth servers know."""
+        """Whether it has shown a token or certificate listed in the file, or a secret accepted by the auth servers."""
         return self.servers is not None or any(user.name != files.ANONYMOUS for user in self.users)
 
     @property
     def scopes(self) -> tuple[Scope, ...]:
-        """Of all grants."""
+        """Union of all grants."""
         return tuple(scope for user in self.users for scopes in user.scopes.values() for scope in scopes)
 
     def reason(self, need: Need, topic: str = "", channel: str = "") -> str:
-        """Which grant permits a call; empty: none does."""
+        """The grant that permits a call; empty: none does."""
         for user in self.users:
             if reason := user.reason(need, topic, channel):
                 return reason
         if self.servers is None or not topic:
             return ""
-        # They say who may publish and consume, and nothing else.
+        # Auth servers grant publishing and consuming only.
         may = ((PUBLISH in need.grants and self.servers.allows(topic, ""))
                or (CONSUME in need.grants and bool(channel) and self.servers.allows(topic, channel)))
         return "auth servers" if may else ""
 
 
 class Access:
-    """Decides who a client is. What it may do, its Subject says."""
+    """Identifies clients. Their permissions are up to their Subject."""
 
     def __init__(self, path: str, loop: asyncio.AbstractEventLoop, workers: Executor, log: Log,
                  trusts_certificates: bool, servers: Servers | None = None) -> None:
-        """trusts_certificates: names in client certificates are verified. servers: asked about secrets of HTTP clients
+        """trusts_certificates: names in client certificates are verified. servers: asked about HTTP clients' secrets
         that are not tokens. Raises AccessError."""
         self.verifier = Verifier(loop)
         self._answers = None if servers is None else Answers(servers, loop)
@@ -83,13 +83,13 @@ class Access:
         self._warn()
 
     def on_change(self, call: Callable[[], None]) -> None:
-        """Has it called whenever there are new rules."""
+        """Registers a callback for new rules."""
         self._listeners.append(call)
 
-    # ------------------------------------------------------------------ who
+    # ------------------------------------------------------------------ identity
 
     def known(self, token: bytes | None, who: Who) -> Subject | None:
-        """Who a client is; None: its token has not been checked yet, or is wrong."""
+        """Identifies a client; None: its token is not checked yet, or wrong."""
         if token is None:
             return self._subject(None, who[3])
         found = self.verifier.known(token, self.rules)
@@ -99,7 +99,7 @@ class Access:
         return None if granted is None else self._subject(None, who[3])._replace(servers=granted)
 
     async def check(self, token: bytes, who: Who) -> Subject | None:
-        """The same for any token; None: it is wrong. Raises TooManyWrong."""
+        """The same for any token; None: wrong. Raises TooManyWrong."""
         if self._answers is not None and id_of(token) is None:
             granted = await self._answers.ask(who, token)
             return None if granted is None else self._subject(None, who[3])._replace(servers=granted)
@@ -109,7 +109,7 @@ class Access:
         return None if found is None else self._subject(found, who[3])
 
     def renewed(self, subject: Subject) -> Subject:
-        """A client that is connected, by the rules as they are now."""
+        """A connected client, by the current rules."""
         found = None if subject.token is None else current(subject.token, self.rules)
         return self._subject(found, subject.common_name)._replace(servers=subject.servers)
 
@@ -134,7 +134,7 @@ class Access:
     # ------------------------------------------------------------------ the file
 
     def watch(self) -> None:
-        """Checks the file for changes from now on."""
+        """Starts checking the file for changes."""
         self._timer = self._loop.call_later(CHECK_S, self._check)
 
     def close(self) -> None:
@@ -159,7 +159,7 @@ class Access:
         self._job = self._loop.run_in_executor(self._workers, self._read, always)
 
     def _read(self, always: bool) -> None:
-        """On a worker thread."""
+        """Runs on a worker thread."""
         seen = look(self._path)
         if seen == self._seen and not always:
             return
@@ -167,7 +167,7 @@ class Access:
         try:
             rules = files.read(self._path)
         except AccessError as error:
-            self._log.error("ACCESS: the old rules stay - %s", error, each=True)
+            self._log.error("ACCESS: keeping the old rules - %s", error, each=True)
         else:
             self._loop.call_soon_threadsafe(self._take, rules)
 
@@ -183,14 +183,14 @@ class Access:
 
     def _warn(self) -> None:
         if self.rules.certificates and not self._trusts_certificates:
-            self._log.warn("ACCESS: certificates in %s do not count: they are not verified without "
+            self._log.warn("ACCESS: certificates in %s are ignored: they are not verified without "
                            "--tls-client-auth-policy=require-verify", self._path)
         if isinstance(self._seen, tuple) and self._seen[3] & 0o022:
-            self._log.warn("ACCESS: %s can be written by others than its owner: chmod go-w", self._path)
+            self._log.warn("ACCESS: %s is writable by group or others: chmod go-w", self._path)
 
 
 def look(path: str) -> tuple[int, int, int, int] | int:
-    """What changes with a file: times, size, inode and mode; or errno."""
+    """Values that change with a file: times, size, inode and mode; or errno."""
     try:
         status = os.stat(path)
     except OSError as error:

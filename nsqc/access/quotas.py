@@ -1,4 +1,4 @@
-"""How much each user may use, over all of its connections."""
+"""Per-user limits, over all of the user's connections."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from time import monotonic
 
 from nsqc.access.rules import Limits
 
-BURST_S = 1.0       # of publishing that may come at once
-LONGEST_S = 3.0     # a publish beyond the rate waits up to this, then the next one is refused
+BURST_S = 1.0       # of publishing allowed at once
+LONGEST_S = 3.0     # longest delay of a publish beyond the rate; while one waits this long, the next is refused
 
 
 class _Rate:
-    """So much per second."""
+    """An amount per second."""
 
     __slots__ = ("_at", "_used")
 
     def __init__(self) -> None:
         self._at = 0.0
-        self._used = 0.0        # of the burst; beyond it: owed
+        self._used = 0.0        # of the burst; beyond it: debt
 
     def wait(self, rate: int, amount: int, now: float) -> float:
-        """Seconds until this amount may be used, 0 at once."""
+        """Seconds until this amount may be used, 0 for now."""
         self._used = max(0.0, self._used - (now - self._at) * rate)
         self._at = now
         return max(0.0, (self._used + amount) / rate - BURST_S) if self._used else 0.0
 
     def use(self, amount: int) -> None:
-        """It is used."""
+        """Uses the amount."""
         self._used += amount
 
 
 class Account:
-    """What one user uses. It stays when the access file changes."""
+    """One user's usage. Survives changes of the access file."""
 
     def __init__(self, name: str, limits: Limits) -> None:
         self.name = name
@@ -44,11 +44,11 @@ class Account:
 
     @property
     def is_metered(self) -> bool:
-        """Whether publishes count."""
+        """Whether publishes are limited."""
         return self.limits.messages > 0 or self.limits.bytes > 0
 
     def enter(self) -> str:
-        """Counts a connection; returns why there may be no more, or an empty text."""
+        """Counts a connection; returns the reason for refusing it, or an empty text."""
         most = self.limits.connections
         if 0 < most <= self.connections:
             return f"user {self.name} has {self.connections} connections, and max_connections is {most}"
@@ -56,11 +56,11 @@ class Account:
         return ""
 
     def leave(self) -> None:
-        """A connection that was counted has ended."""
+        """Uncounts a connection that ended."""
         self.connections -= 1
 
     def publish(self, messages: int, size: int) -> tuple[float, str]:
-        """Counts a publish; returns the seconds that its client has to wait, and why it is refused, or an empty text.
+        """Counts a publish; returns the client's delay in seconds, and the reason for refusing it, or an empty text.
 
         size: of the bodies, bytes.
         """
@@ -69,7 +69,7 @@ class Account:
                                         (self._bytes, limits.bytes, size, "max_bytes_per_second")):
             if most:
                 seconds = rate.wait(most, amount, now)
-                # A batch that is larger than all that may come waits, or it could never be published.
+                # A batch larger than the burst waits; otherwise it could never be published.
                 if seconds > max(LONGEST_S, amount / most):
                     return 0.0, f"user {self.name} publishes faster than {key} = {most}"
                 wait = max(wait, seconds)
@@ -80,7 +80,7 @@ class Account:
         return wait, ""
 
     def create(self, topic: str, exists: Callable[[str], bool]) -> str:
-        """Counts a topic that the user creates; returns why it may not, or an empty text."""
+        """Counts a topic created by the user; returns the reason for refusing it, or an empty text."""
         most = self.limits.topics
         if not most:
             return ""

@@ -1,4 +1,4 @@
-"""The access file: users, what they may do, and which nodes may announce which topics to a lookup server.
+"""The access file: users, their permissions, and the topics that nodes may announce to a lookup server.
 
     anonymous = ["dashboard"]               # roles of clients that show neither a token nor a certificate
 
@@ -43,27 +43,27 @@ class AccessError(ValueError):
 
 
 class Scope(NamedTuple):
-    """What a grant covers: topics, and their channels."""
+    """The scope of a grant: topics and their channels."""
 
     text: str                           # TOPIC or TOPIC/CHANNEL, globs
     topic: re.Pattern[str]
     channel: re.Pattern[str] | None     # None: the topics themselves, and all of their channels
-    source: str                         # of the grant: a user or a role
+    source: str                         # origin of the grant: a user or a role
 
     @property
     def is_everything(self) -> bool:
-        """Whether nothing is outside."""
+        """Whether it covers everything."""
         return self.text == "*"
 
     def covers(self, topic: str, channel: str) -> bool:
-        """Whether the topic, or the channel where it is not empty, is within."""
+        """Whether it covers the topic, or the channel where it is not empty."""
         if self.topic.match(topic) is None:
             return False
         return self.channel is None or (bool(channel) and self.channel.match(channel) is not None)
 
 
 class Limits(NamedTuple):
-    """Of one user; 0: none."""
+    """One user's limits; 0: no limit."""
 
     connections: int = 0
     messages: int = 0       # published per second
@@ -72,7 +72,7 @@ class Limits(NamedTuple):
 
 
 class User(NamedTuple):
-    """Somebody, or everybody (ANONYMOUS)."""
+    """A user, or everybody (ANONYMOUS)."""
 
     name: str
     scopes: Mapping[str, tuple[Scope, ...]]     # by grant
@@ -82,7 +82,7 @@ class User(NamedTuple):
     limits: Limits = Limits()
 
     def reason(self, need: Need, topic: str = "", channel: str = "") -> str:
-        """Which grant permits a call, in words; empty: none does."""
+        """Describes the grant that permits a call; empty: none does."""
         for grant in need.grants:
             for scope in self.scopes.get(grant, ()):
                 if is_met(scope, need.of, topic, channel):
@@ -91,7 +91,7 @@ class User(NamedTuple):
 
 
 class Node(NamedTuple):
-    """Which topics the nodes of a network may announce."""
+    """Topics that the nodes of a network may announce."""
 
     network: Network
     topics: tuple[re.Pattern[str], ...]
@@ -118,7 +118,7 @@ class Rules(NamedTuple):
 
 
 def is_met(scope: Scope, of: str, topic: str, channel: str) -> bool:
-    """Whether a scope covers what a call is about. A call that names no topic concerns them all."""
+    """Whether a scope covers a call. A call that names no topic concerns all topics."""
     if of == NOTHING or scope.is_everything:
         return True
     if of == NODE or not topic:
@@ -129,7 +129,7 @@ def is_met(scope: Scope, of: str, topic: str, channel: str) -> bool:
 
 
 def read(path: str) -> Rules:
-    """The rules of a file. Raises AccessError."""
+    """Reads the rules of a file. Raises AccessError."""
     try:
         with open(path, encoding="utf-8-sig") as file:
             text = file.read()
@@ -148,7 +148,7 @@ def read(path: str) -> Rules:
 
 
 def parse(text: str) -> Rules:
-    """The rules of a text. Raises AccessError, TomlError."""
+    """Parses the rules. Raises AccessError, TomlError."""
     tables = toml.parse(text)
     _refuse_unknown("", tables, (ANONYMOUS, "roles", "users", "nodes"))
     roles = {name: _role(name, table) for name, table in _tables(tables, "roles")}
@@ -194,7 +194,7 @@ def _refuse_unknown(place: str, table: Mapping[str, object], known: tuple[str, .
 
 
 def _texts(place: str, table: Mapping[str, object], key: str) -> tuple[str, ...]:
-    """A list of texts; empty if it is missing."""
+    """A list of texts; empty if missing."""
     value = table.get(key, [])
     if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
         raise AccessError(f"{place}{key} must be a list of texts")
@@ -212,7 +212,7 @@ def _scopes(place: str, table: Mapping[str, object], source: str) -> dict[str, t
 
 
 def parse_scope(place: str, text: str, source: str = "") -> Scope:
-    """TOPIC or TOPIC/CHANNEL. Raises AccessError."""
+    """Parses TOPIC or TOPIC/CHANNEL. Raises AccessError."""
     topic, slash, channel = text.partition("/")
     for glob in (topic, channel) if slash else (topic,):
         if not _GLOB.fullmatch(glob):
@@ -227,7 +227,7 @@ def _user(name: str, table: Mapping[str, object], roles: Mapping[str, dict[str, 
     given = _texts(place, table, "roles")
     for role in given:
         if role not in roles:
-            raise AccessError(f"{place}there is no role {role!r}")
+            raise AccessError(f"{place}unknown role {role!r}")
         for grant, more in roles[role].items():
             scopes[grant] = scopes.get(grant, ()) + more
     hashes = []
@@ -243,7 +243,7 @@ def _user(name: str, table: Mapping[str, object], roles: Mapping[str, dict[str, 
 def _limit(place: str, table: Mapping[str, object], key: str) -> int:
     value = table.get(key, 0)
     if type(value) is not int or not 0 <= value <= MOST:
-        raise AccessError(f"{place}{key} must be a whole number from 0 on (0: no limit)")
+        raise AccessError(f"{place}{key} must be a non-negative integer (0: no limit)")
     return value
 
 

@@ -1,4 +1,4 @@
-"""Auth servers, asked for HTTP clients whose secret is not a token of the access file. Answers count for their TTL."""
+"""Asks auth servers about HTTP clients whose secret is not a token of the access file. Answers count for their TTL."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 
 from nsqc.access.quotas import Account
 
-MOST_KNOWN = 4096       # answers; a full memory starts over
+MOST_KNOWN = 4096       # answers; a full cache is emptied
 
 Who = tuple[str, str, bool, str]    # address, host or "", whether it uses TLS, common name of its certificate or ""
 
@@ -43,21 +43,21 @@ class Servers(Protocol):
 
 
 class Answers:
-    """What auth servers have said of secrets, by who showed them: an answer may depend on that, too."""
+    """Caches auth servers' answers by secret and client: an answer may depend on both."""
 
     def __init__(self, servers: Servers, loop: asyncio.AbstractEventLoop) -> None:
         self._servers = servers
         self._loop = loop
         self._key = os.urandom(32)
-        self._known: dict[tuple[bytes, str, bool, str], tuple[Grant, float]] = {}     # and until when
+        self._known: dict[tuple[bytes, str, bool, str], tuple[Grant, float]] = {}     # and its end of validity
 
     def known(self, who: Who, secret: bytes) -> Grant | None:
-        """The last answer, if it is a good one and still counts."""
+        """The last answer, if it is positive and still valid."""
         found = self._known.get(self._place(who, secret))
         return found[0] if found is not None and self._loop.time() < found[1] else None
 
     async def ask(self, who: Who, secret: bytes) -> Grant | None:
-        """The answer now; None without a good one."""
+        """Asks now; None without a positive answer."""
         grants: list[Grant | None] = []
         question = self._servers.ask(who, secret, lambda grant, down: grants.append(grant))
         try:

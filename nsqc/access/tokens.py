@@ -1,6 +1,6 @@
-"""Tokens: made of random bytes, stored as salted scrypt hashes.
+"""Tokens: random bytes, stored as salted scrypt hashes.
 
-A token is nsqc_ID_SECRET. ID finds its hash, so checking a token costs one hash, however many there are.
+A token is nsqc_ID_SECRET. ID finds its hash, so checking a token costs one hash regardless of their number.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PREFIX = "nsqc_"
 ID_DIGITS = 12
 _TOKEN = re.compile(rb"nsqc_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
 _HASH = re.compile(r"scrypt:([0-9a-f]{12}):(\d{1,2}):(\d{1,2}):(\d):([A-Za-z0-9_-]{22,}):([A-Za-z0-9_-]{43})")
-# A check takes a twentieth of a second and 16 MiB.
+# A check takes 50 ms and 16 MiB.
 _LOG_N, _R, _P = 14, 8, 1
 _LEAST_LOG_N, _MOST_LOG_N = 14, 18
 _MOST_MEMORY = 600 * 1024 * 1024
@@ -31,7 +31,7 @@ class TokenError(ValueError):
 
 
 class Hash(NamedTuple):
-    """What the access file stores of a token."""
+    """A token as stored in the access file."""
 
     id: str
     log_n: int      # of scrypt, as r and p
@@ -41,7 +41,7 @@ class Hash(NamedTuple):
     digest: bytes
 
     def matches(self, token: bytes) -> bool:
-        """Whether it is the hash of this token. Takes a while: not on the event loop."""
+        """Whether it is the hash of this token. Slow: do not call it on the event loop."""
         return hmac.compare_digest(_digest(token, self), self.digest)
 
     def __str__(self) -> str:
@@ -49,7 +49,7 @@ class Hash(NamedTuple):
 
 
 def make() -> tuple[str, Hash]:
-    """A new token and its hash."""
+    """Creates a token and its hash."""
     identity = os.urandom(ID_DIGITS // 2).hex()
     token = f"{PREFIX}{identity}_{_text(os.urandom(_SECRET_BYTES))}"
     unfinished = Hash(identity, _LOG_N, _R, _P, os.urandom(_SALT_BYTES), b"")
@@ -63,7 +63,7 @@ def id_of(token: bytes) -> str | None:
 
 
 def parse_hash(text: str) -> Hash:
-    """A hash as the access file has it. Raises TokenError, whose text has nothing of the hash."""
+    """Parses a hash from the access file. Raises TokenError, whose text reveals nothing of the hash."""
     match = _HASH.fullmatch(text)
     if match is None:
         raise TokenError("not the hash of a token; nsqc access token makes one")

@@ -22,7 +22,7 @@ def split_address(address: str, usual: int = 4150) -> tuple[str, int]:
 
 
 def checked_address(address: str, port: int = 4150) -> str:
-    """The address, if it is HOST:PORT or a unix socket's path. port: the usual one, for errors. Raises BadAddress,
+    """The address, if it is HOST:PORT or a unix socket's path. port: the default one, for errors. Raises BadAddress,
     TypeError."""
     if not isinstance(address, str):
         raise TypeError(f"an address is HOST:PORT, a str, not {type(address).__name__}")

@@ -1,4 +1,4 @@
-"""How long to wait before another try."""
+"""Pauses between retries."""
 
 from __future__ import annotations
 

@@ -9,12 +9,12 @@ from nsqc.client.chunk import Chunk
 from nsqc.client.errors import ConnectError
 
 Ids: TypeAlias = bytes | bytearray | memoryview | Chunk     # 16 bytes each
-# As Inflow.columns() gives them: count, bodies, offsets, timestamps, attempts, ids.
+# Result of Inflow.columns(): count, bodies, offsets, timestamps, attempts, ids.
 Columns: TypeAlias = tuple[int, Chunk, Chunk, Chunk, Chunk, Chunk]
 
 
 class Answerable(Protocol):
-    """The connection that delivered a message, as far as messages need it."""
+    """The connection that delivered a message, as seen by messages."""
 
     def finish_ids(self, ids: Ids, /) -> None:
         """FIN."""

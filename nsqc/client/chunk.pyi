@@ -8,4 +8,4 @@ class Chunk:
     def __len__(self) -> int: ...
 
 def alive() -> int:
-    """How many chunks exist."""
+    """Number of existing chunks."""

@@ -49,5 +49,5 @@ cdef class Chunk:
 
 
 def alive() -> int:
-    """How many chunks exist."""
+    """Number of existing chunks."""
     return chunks_alive

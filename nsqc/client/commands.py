@@ -1,4 +1,4 @@
-"""Publications as commands: checked in full before the first one is sent, and built again for each attempt."""
+"""Publications as commands: fully checked before the first one is sent, and rebuilt for each attempt."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Body: TypeAlias = bytes | bytearray | memoryview
 
 BATCH_BYTES = 256 * KIB
 BATCH_ROWS = 10_000
-WINDOW = 4                      # unanswered MPUBs at a time
+WINDOW = 4                      # unanswered MPUBs
 DEFERRED_AT_ONCE = 1000         # DPUBs sent before their answers are read
 ID = re.compile(r"[!-~]{1,64}")
 # Of a publication with several commands, each of which gets a number behind it.
@@ -46,9 +46,9 @@ class Command(NamedTuple):
 
 
 class Publication:
-    """The messages of one call, and what became of them. A retry continues after the last acknowledged one."""
+    """The messages of one call, and their state. A retry continues after the last acknowledged one."""
 
-    window = 1      # commands unanswered at a time
+    window = 1      # unanswered commands
 
     def __init__(self, total: int, id: str | None = None):
         """id: of the publication; None: it gets one when a server wants to know it."""

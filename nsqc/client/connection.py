@@ -1,7 +1,7 @@
 """One V2 connection to an nsqd; the constructor connects, identifies, upgrades and authenticates.
 
-Publishing blocks until it is answered; consuming blocks only up to a given timeout. One thread at a time uses it;
-messages may be answered by any thread.
+Publishing blocks until it is answered; consuming blocks only up to a given timeout. Only one thread at a time may use
+it; messages may be answered by any thread.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Connection(Core):
         return self
 
     def _connect(self, patience: float = math.inf) -> None:
-        self._latest = time.monotonic() + patience      # no wait lasts beyond it
+        self._latest = time.monotonic() + patience      # no wait continues beyond it
         # Held for each use of the stream, never while waiting: threads answer messages while another one reads.
         self._lock = threading.RLock()
         self._owed: deque[int] = deque()        # OKs outstanding for each submission
@@ -98,7 +98,7 @@ class Connection(Core):
             self._send(step.data)
 
     def _exact_reply(self) -> bytes:
-        """The next response; not a byte beyond it is read."""
+        """The next response; reads no byte beyond it."""
         deadline = self._deadline()
         while True:
             head = self._guard(lambda: self._socket.receive_exactly(8, deadline))
@@ -116,9 +116,9 @@ class Connection(Core):
 
     def publish_many(self, topic: str, bodies: Iterable[Body], *, batch_bytes: int = BATCH_BYTES,
                      batch_rows: int = BATCH_ROWS, window: int = WINDOW) -> None:
-        """MPUBs of up to batch_bytes and batch_rows, window of them unanswered at a time; returns when nsqd has
-        acknowledged all. bodies: any iterable, consumed before anything is sent. Raises BadMessage or what the iterable
-        raises before anything is sent, BadName, Refused, ConnectError."""
+        """MPUBs of up to batch_bytes and batch_rows, up to window of them unanswered; returns when nsqd has
+        acknowledged all. bodies: any iterable, consumed before anything is sent. Raises BadMessage or the iterable's
+        exception before anything is sent, BadName, Refused, ConnectError."""
         self.publish_all(Many(self.options, topic, bodies, batch_bytes, batch_rows, window))
 
     def publish_deferred(self, topic: str, body: Body, delay_ms: int) -> None:
@@ -130,7 +130,7 @@ class Connection(Core):
         self.publish_all(Deferred(self.options, topic, bodies, delay_ms))
 
     def publish_all(self, publication: Publication, patience: float = math.inf) -> None:
-        """Sends the commands and waits for their answers. patience: the most seconds between two answers, besides the
+        """Sends the commands and waits for their answers. patience: most seconds between two answers, besides the
         timeout. Raises Refused, ConnectError."""
         self.drain(0)
         due: deque[int] = deque()
@@ -158,7 +158,7 @@ class Connection(Core):
         self._owed.append(answers)
 
     def drain(self, outstanding: int) -> int:
-        """Waits until at most this many submissions are unanswered; returns how many were answered meanwhile.
+        """Waits until at most this many submissions are unanswered; returns the number answered meanwhile.
         Raises Refused, ConnectError."""
         answered = 0
         while len(self._owed) > outstanding:
@@ -175,8 +175,8 @@ class Connection(Core):
         self.post(commands)
 
     def answered(self) -> int:
-        """drain() without waiting: reads what has arrived; how many OKs. Raises Refused, ConnectError; never instead of
-        OKs that came before."""
+        """drain() without waiting: reads available answers; returns the number of OKs. Raises Refused, ConnectError,
+        but never instead of OKs that arrived earlier."""
         if not self.inflow.replies:
             self._guard(lambda: self._socket.receive(self.inflow, None))
         count = 0
@@ -202,14 +202,14 @@ class Connection(Core):
     # ------------------------------------------------------------------ consuming
 
     def subscribe(self, topic: str, channel: str) -> None:
-        """SUB: from here on the connection consumes; nsqd sends nothing before ready(). Raises BadName, Refused,
+        """SUB: from now on the connection consumes; nsqd sends nothing before ready(). Raises BadName, Refused,
         ConnectError."""
         self._send(self.sub(topic, channel))
         self.expect_ok(self.reply())
         self.subscribed = True
 
     def ready(self, count: int) -> None:
-        """RDY: how many messages may be in flight. Raises ConnectError."""
+        """RDY: the number of messages that may be in flight. Raises ConnectError."""
         self.post(self.rdy(count))
 
     def receive(self, timeout: float | None = None) -> list[Message]:
@@ -222,7 +222,7 @@ class Connection(Core):
         return Batch(self.inflow.columns(), self) if self._wait_for_rows(timeout) else None
 
     def collected(self) -> list[Message]:
-        """The messages that pull() has received."""
+        """The messages received by pull()."""
         with self._lock:
             received = messages(self.inflow.columns(), self)
             self.hold(message.id for message in received)
@@ -239,7 +239,7 @@ class Connection(Core):
             super().requeue_ids(ids, delay_ms)
 
     def keep_alive(self, now: float, limit: float) -> None:
-        """As of Core."""
+        """See Core."""
         with self._lock:
             super().keep_alive(now, limit)
 
@@ -256,7 +256,7 @@ class Connection(Core):
                 self._wait(left)
 
     def _wait(self, seconds: float | None) -> None:
-        """Waits until the socket is readable, or writable if something is unsent."""
+        """Waits until the socket is readable, or writable if bytes are unsent."""
         poll = select.poll()
         poll.register(self, select.POLLIN | (0 if self.flush() else select.POLLOUT))
         poll.poll(None if seconds is None else max(seconds * 1000, 1))
@@ -285,13 +285,13 @@ class Connection(Core):
             self._guard(stream.flush)
 
     def flush(self) -> bool:
-        """Sends posted bytes; whether all are sent. Raises ConnectError."""
+        """Sends posted bytes; returns whether all are sent. Raises ConnectError."""
         with self._lock:
             return self._guard(self._socket.flush)
 
     def pull(self) -> int:
-        """Reads what nsqd has sent into inflow; how many messages. Raises ConnectError; Refused for an error that ends
-        the connection."""
+        """Reads available input into inflow; returns the number of messages. Raises ConnectError; Refused for an error
+        that ends the connection."""
         with self._lock:
             rows, received, stream = self.inflow.rows, 0, self._socket
             while received < PULL_BYTES or stream.pending:
@@ -306,7 +306,7 @@ class Connection(Core):
             return self.inflow.rows - rows
 
     def _handle_replies(self) -> bool:
-        """Handles frames that are not messages; whether nsqd waits for the connection to close."""
+        """Handles frames that are not messages; returns whether nsqd waits for the connection to close."""
         closing = False
         while self.inflow.replies:
             reply = self.classify(*self.inflow.replies.pop(0))
@@ -324,7 +324,7 @@ class Connection(Core):
                 self._stream.close()
 
     def leave(self) -> None:
-        """Requeues all unanswered messages, those still being received included; then closes."""
+        """Requeues all unanswered messages, including those still being received; then closes."""
         if self.fileno() < 0:
             return
         try:
@@ -393,7 +393,7 @@ class Connection(Core):
             self._guard(lambda: self._socket.receive(self.inflow, deadline))
 
     def _guard(self, call: Callable[[], T]) -> T:
-        """Translates what the stream raises into ClientErrors."""
+        """Translates the stream's exceptions into ClientErrors."""
         try:
             return call()
         except ClientError:

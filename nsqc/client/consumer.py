@@ -1,4 +1,4 @@
-"""Consuming a channel of several nsqd: lost connections are made again, RDY is spread over all of them."""
+"""Consumes a channel of several nsqd: reconnects lost connections, and spreads RDY over all of them."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ log = logging.getLogger("nsqc.client")
 
 OWN = ("topic", "channel", "nsqd", "nsqlookupd", "max_in_flight", "connections", "poll_interval", "backoff",
        "touch_limit")
-CHECK_SECONDS = 0.1     # how often connections are checked while received messages wait for the application
-# How often the background thread looks after connections while the application works. nsqd's shortest heartbeat
+CHECK_SECONDS = 0.1     # interval for checking connections while received messages wait for the application
+# How often the background thread maintains connections while the application works. nsqd's shortest heartbeat
 # interval is a second, and it waits for two of them.
 CARE_SECONDS = 0.25
 _consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
@@ -39,9 +39,9 @@ class Consumer:
     """Iterate over it for messages; finish or requeue each of them. If the connection of a message is lost first, nsqd
     delivers the message again, and its finish(), requeue() and touch() do nothing.
 
-    nsqd: addresses; or nsqlookupd, asked every poll_interval seconds. connections: per nsqd. max_in_flight: over all
+    nsqd: addresses; or nsqlookupd, queried every poll_interval seconds. connections: per nsqd. max_in_flight: over all
     connections; None: one per connection. backoff: seconds before the first reconnect; the pause doubles. touch_limit:
-    for how many seconds a message is touched automatically until it is answered; 0: never. All other options go to
+    seconds for which a message is touched automatically until it is answered; 0: never. All other options go to
     Connection.
 
     A background thread answers heartbeats, reconnects and touches while the application works on messages. Any thread
@@ -64,13 +64,13 @@ class Consumer:
         self._received = 0
         self._stopping = False                      # see stop()
         self._error: Exception | None = None        # in the background; raised by the next get()
-        # Held by the thread that looks after the connections: the one inside get(), or else the background thread.
+        # Held by the thread that maintains the connections: the one inside get(), otherwise the background thread.
         self._turn = threading.RLock()
         self._carer: threading.Thread | None = None
         self._ended = threading.Event()
         # poll, not epoll: a forked child must not share kernel state with its parent.
         self._selector = selectors.PollSelector()
-        # Keys: the peer that is dialed, None for a lookup.
+        # Keys: the dialed peer, None for a lookup.
         self._dialer: Dialer[Peer[Connection] | None, Connection | list[str]] = Dialer(self._selector)
         self._closed = False
         _consumers.add(self)
@@ -127,7 +127,7 @@ class Consumer:
         return None
 
     def wake(self) -> None:
-        """Makes a waiting get() check its connections, and whether the consumer is closed. For any thread, and for
+        """Makes a waiting get() check its connections, and whether the consumer is closed. Thread-safe; callable from
         signal handlers."""
         self._dialer.wake()
 
@@ -152,7 +152,7 @@ class Consumer:
 
     def _take(self, peer: Peer[Connection], connection: Connection) -> None:
         messages = connection.collected()
-        connection.failed_ids.clear()       # nsqd delivers those messages again; nobody else reads the list
+        connection.failed_ids.clear()       # nsqd delivers those messages again; no other code reads the list
         peer.received(self._checked)
         self._received += len(messages)
         if self._stopping:
@@ -172,7 +172,7 @@ class Consumer:
         try:
             if not self._closed and self._error is None:
                 self._check_connections()
-        except Exception as error:      # of whatever kind: the application has to see it
+        except Exception as error:      # any exception: the application has to see it
             self._error = error
         finally:
             self._turn.release()
@@ -184,7 +184,7 @@ class Consumer:
         self._peers.least = count
 
     def throttle(self, most: int | None) -> None:
-        """Limits the messages in flight to this many until further notice, 0 for none; None: as many as allowed."""
+        """Limits the messages in flight until further notice, 0 for none; None: no limit besides the options."""
         self._peers.cap = most
         self._checked = float("-inf")
         self.wake()
@@ -195,8 +195,8 @@ class Consumer:
         self.wake()
 
     def hand_back(self) -> None:
-        """stop(), and requeues at once the messages that get() has not returned, for other consumers. Those that it has
-        returned can still be answered."""
+        """stop(), and requeues at once the messages that get() has not returned, for other consumers. Messages that it
+        has returned can still be answered."""
         self.stop()
         self.throttle(0)
         with self._turn:
@@ -243,14 +243,14 @@ class Consumer:
             log.warning("%s; continuing with the known nsqd", outcome)
 
     def _connected(self, peer: Peer[Connection], connection: Connection) -> None:
-        if peer not in self._peers.all:     # nsqlookupd names it no more
+        if peer not in self._peers.all:     # nsqlookupd no longer lists it
             connection.close()
             return
         peer.connected(connection)
         self._selector.register(connection, selectors.EVENT_READ)
 
     def _subscribed(self, address: str) -> Connection:
-        """A connection that consumes. Runs on a thread."""
+        """A consuming connection. Runs on a thread."""
         connection = Connection.with_options(address, self._options)
         connection.tolerant = True
         try:
@@ -261,7 +261,7 @@ class Consumer:
         return connection
 
     def _lost(self, peer: Peer[Connection], error: ConnectError) -> None:
-        """Drops a connection, and its messages that the application has not received: nsqd delivers them again."""
+        """Drops a connection and its messages that the application has not received: nsqd delivers them again."""
         lost = peer.connection
         if lost is not None:
             self._selector.unregister(lost)
@@ -297,7 +297,7 @@ class Consumer:
         self.close()
 
     def _forked(self) -> None:
-        """In a forked child: the threads do not exist, nor the one that may have held a lock, and the connections are
+        """In a forked child: the threads do not exist, including one that held a lock, and the connections are
         the parent's. The next get() connects."""
         self._turn = threading.RLock()
         self._carer = None
@@ -309,7 +309,7 @@ class Consumer:
 
 
 def care_for(consumer: weakref.ref[Consumer], ended: threading.Event) -> None:
-    """The background thread of a consumer, until that is closed or forgotten."""
+    """The background thread of a consumer, until the consumer is closed or garbage-collected."""
     while not ended.wait(CARE_SECONDS):
         found = consumer()
         if found is None:

@@ -1,6 +1,6 @@
-"""The protocol of one V2 connection to an nsqd, without a socket: the blocking connection and asyncio's move the bytes.
+"""The protocol of one V2 connection to an nsqd, without I/O: the blocking and the asyncio connection move the bytes.
 
-The greeting is a generator of steps: the caller carries out a step, reads one reply and sends it in.
+The greeting is a generator of steps: the caller executes a step, reads one reply and sends it in.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ NOP, CLS = b"NOP\n", b"CLS\n"
 LATE = ("E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED")
 CLOSE_SECONDS = 2.0             # for requeuing messages
 DEFAULT_MAX_READY = 2500        # nsqd's default, if it does not report its limit
-DEFAULT_MSG_TIMEOUT_MS = 60_000 # likewise
-TOUCHES = 3                     # in one message timeout
+DEFAULT_MSG_TIMEOUT_MS = 60_000 # the same
+TOUCHES = 3                     # per message timeout
 
 
 class Send(NamedTuple):
@@ -85,13 +85,13 @@ class Core:
         self.offered = Offered()
         self.subscribed = False
         self._context: SSLContext | None = None
-        self._is_securing = False               # TLS has begun, and nsqd has not answered over it
+        self._is_securing = False               # TLS has started, and nsqd has not answered over it
         # Whether FIN, REQ and TOUCH fail silently when the connection is lost: nsqd then delivers the message again,
         # over a new connection of the owner.
         self.tolerant = False
         # Ids of messages that the application has not answered yet, and when they were received (monotonic).
         self._held: dict[bytes, float] = {}
-        self._touched = 0.0             # when keep_alive() last sent a TOUCH for all of them
+        self._touched = 0.0             # time of keep_alive()'s last TOUCH for all of them
 
     # ------------------------------------------------------------------ greeting
 
@@ -130,7 +130,7 @@ class Core:
         return value
 
     def _agreed_codec(self) -> Codec | None:
-        """The codec that nsqd has accepted, if any."""
+        """The codec accepted by nsqd, if any."""
         for name in CODECS:
             if self.features.get(name):
                 return new_codec(name, self.options.deflate or 6)
@@ -157,7 +157,7 @@ class Core:
         return Ended(f"{self.address}: {text}")
 
     def failed(self, error: Exception) -> ConnectError:
-        """The error for what the socket has raised."""
+        """Converts the socket's exception."""
         return ConnectError(f"{self.address}: {reason(error, self._context)}"
                             f"{port_hint(error, self.address, Service.NSQD_TCP)}")
 
@@ -214,8 +214,8 @@ class Core:
         return (timeout if isinstance(timeout, (int, float)) and timeout > 0 else DEFAULT_MSG_TIMEOUT_MS) / 1000
 
     def keep_alive(self, now: float, limit: float) -> None:
-        """Touches all messages that were received less than limit seconds ago and are not answered, a few times in each
-        message timeout. Call it often. Raises ConnectError."""
+        """Touches all messages received less than limit seconds ago and not answered, a few times per message timeout.
+        Call it often. Raises ConnectError."""
         if touches := self.due_touches(now, limit):
             self._answer_message(touches)
 
@@ -265,7 +265,7 @@ class Core:
                 raise
 
     def requeue_unanswered(self) -> bytes:
-        """REQs of all messages received and not answered, which are then forgotten."""
+        """REQs for all messages received and not answered; forgets the messages."""
         ids = b"".join(self._held) + bytes(self.inflow.columns()[5])
         self._held.clear()
         return encode.requeue(ids) if ids else b""

@@ -1,4 +1,4 @@
-"""What a consumer does on threads, so that a server that does not answer delays nothing else: dialing and lookups."""
+"""Runs a consumer's dials and lookups on threads, so that an unresponsive server delays nothing else."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Dialer(Generic[K, T]):
-    """Runs calls on threads, one at a time for each key, and wakes a selector when one has ended. All methods are for
+    """Runs calls on threads, one at a time per key, and wakes a selector when one has ended. All methods are for
     one thread, except wake()."""
 
     def __init__(self, selector: selectors.BaseSelector) -> None:
@@ -34,11 +34,11 @@ class Dialer(Generic[K, T]):
         """Begins a call, unless one for this key is running."""
         if key not in self._running:
             self._running.add(key)
-            # A daemon thread: the end of the process does not wait for its timeout.
+            # A daemon thread: the process does not wait for its timeout at exit.
             threading.Thread(target=self._run, args=(key, call), name="nsqc dialer", daemon=True).start()
 
     def finished(self) -> list[tuple[K, T | Exception]]:
-        """The results of calls that have ended since the last time, or their exceptions."""
+        """The results of calls that ended since the last time, or their exceptions."""
         if self._woken:
             self._woken = False
             with suppress(BlockingIOError):
@@ -52,13 +52,13 @@ class Dialer(Generic[K, T]):
         return found
 
     def wake(self) -> None:
-        """Wakes the selector. For any thread, and for signal handlers."""
+        """Wakes the selector. Thread-safe; callable from signal handlers."""
         self._woken = True
         with suppress(OSError):     # it is awake already, or closed
             self._wake.send(b".")
 
     def close(self) -> None:
-        """Closes connections that nobody has taken, and those that come later."""
+        """Closes connections that were not collected, and later ones."""
         with self._lock:
             self._closed = True
             self._awake.close()
@@ -71,7 +71,7 @@ class Dialer(Generic[K, T]):
         outcome: T | Exception
         try:
             outcome = call()
-        except Exception as error:      # of whatever kind: it is raised where the consumer is used
+        except Exception as error:      # any exception: it is raised where the consumer is used
             outcome = error
         with self._lock:
             if not self._closed:

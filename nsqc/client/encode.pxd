@@ -1,1 +1,1 @@
-# Commands that carry bodies, from Python's bytes.
+# Commands that carry bodies, built from Python's bytes.

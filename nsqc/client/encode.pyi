@@ -7,7 +7,7 @@ def checked(body: bytes | bytearray | memoryview, max_msg_size: int) -> bytes:
 
 def all_checked(bodies: Iterable[bytes | bytearray | memoryview], max_msg_size: int) -> tuple[bytes, ...]:
     """All bodies of an iterable as bytes. Raises BadMessage for the first one that nsqd would refuse, TypeError if one
-    is not a body, and what the iterable raises."""
+    is not a body, and the iterable's exceptions."""
 
 def pub(topic: bytes, body: bytes) -> bytes:
     """PUB."""

@@ -20,7 +20,7 @@ cdef bytes as_bytes(body, Py_ssize_t index, int64_t max_msg_size):
     elif isinstance(body, (bytes, bytearray)):
         body = bytes(body)
     elif isinstance(body, memoryview):
-        # Whatever its items and its memory layout: what its own tobytes() returns.
+        # For any item type and memory layout: the result of its own tobytes().
         body = body.tobytes()
     elif isinstance(body, str):
         raise TypeError(f"message {index} is str, not bytes: encode it, as in 'text'.encode()")
@@ -41,7 +41,7 @@ def checked(body, int64_t max_msg_size) -> bytes:
 
 def all_checked(bodies, int64_t max_msg_size) -> tuple:
     """All bodies of an iterable as bytes. Raises BadMessage for the first one that nsqd would refuse, TypeError if one
-    is not a body, and what the iterable raises."""
+    is not a body, and the iterable's exceptions."""
     cdef list checked_bodies = []
     if isinstance(bodies, (bytes, bytearray, memoryview, str)):
         raise TypeError(f"bodies is {type(bodies).__name__}: it takes an iterable of bodies, not a single one")

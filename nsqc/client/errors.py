@@ -10,7 +10,7 @@ class ClientError(Exception):
 
 
 class ConnectError(ClientError, OSError):
-    """The connection cannot be made, or has ended. Another try, or another nsqd, may work."""
+    """The connection failed or has ended. Another try, or another nsqd, may work."""
 
 
 class Ended(ConnectError):
@@ -55,8 +55,8 @@ class AuthError(Refused):
 
 
 class PublishFailed(ClientError):
-    """All attempts have failed; the text names the last cause. acknowledged: messages that nsqd has. unknown: those
-    that were sent, and may have been published. unsent: those that were not."""
+    """All attempts have failed; the text names the last cause. acknowledged: messages that nsqd has. unknown: messages
+    that were sent, and may have been published. unsent: all others."""
 
     def __init__(self, text: str, acknowledged: int = 0, unknown: int = 0, unsent: int = 0):
         super().__init__(text, acknowledged, unknown, unsent)
@@ -65,7 +65,7 @@ class PublishFailed(ClientError):
     def __str__(self) -> str:
         total = self.acknowledged + self.unknown + self.unsent
         if total > 1:
-            return (f"{self.text}; of {total} messages {self.acknowledged} are acknowledged, "
+            return (f"{self.text}; of {total} messages {self.acknowledged} were acknowledged, "
                     f"{self.unknown} may have been published, {self.unsent} were not sent")
         return f"{self.text}; the message may have been published" if self.unknown else self.text
 

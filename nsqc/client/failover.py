@@ -1,5 +1,5 @@
-"""Which nsqd to publish to, how often to try, and how long to pause in between: the policy of both Producers and of
-Spark's sink."""
+"""Chooses the nsqd to publish to, the number of retries, and the pauses between them: the policy of both Producers and
+of Spark's sink."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ LEFT_OUT_SECONDS = 1.0      # how long spread publishes leave out an nsqd after 
 
 
 class Down(NamedTuple):
-    """Why an nsqd failed last, how often in a row, and until when spread publishes leave it out (monotonic)."""
+    """An nsqd's last error, its number of consecutive failures, and the end of its exclusion from spread publishes
+    (monotonic)."""
 
     reason: str
     failures: int
@@ -34,9 +35,9 @@ class Down(NamedTuple):
 
 
 class Failover:
-    """nsqd: addresses in order. nsqlookupd: asked for them instead. retries: attempts after the first. first: index of
-    the nsqd to start with. each_try: pause before every retry, not only after each round over all nsqd. spread: every
-    publish goes to the next nsqd. poll_interval: seconds between lookups then. Raises ValueError, BadAddress,
+    """nsqd: addresses in order. nsqlookupd: queried for them instead. retries: attempts after the first. first: index
+    of the nsqd to start with. each_try: pause before every retry, not only after each round over all nsqd. spread:
+    every publish goes to the next nsqd. poll_interval: seconds between lookups then. Raises ValueError, BadAddress,
     TypeError."""
 
     def __init__(self, nsqd: str | Iterable[str], nsqlookupd: str | Iterable[str], retries: int, backoff: Backoff, *,
@@ -44,7 +45,7 @@ class Failover:
         checked(retries=retries, backoff=backoff.first, spread=spread, poll_interval=poll_interval)
         self.addresses, self.nsqlookupd = nsqd_or_nsqlookupd(nsqd, nsqlookupd)
         self.retries, self.backoff, self.spread = retries, backoff, spread
-        self.down: dict[str, Down] = {}         # the nsqd that have failed since they last worked
+        self.down: dict[str, Down] = {}         # nsqd that failed and have not worked since
         self._left_out = Backoff(max(backoff.first, LEFT_OUT_SECONDS))
         self._each_try, self._poll_interval = each_try, poll_interval
         self._next = first
@@ -65,7 +66,7 @@ class Failover:
             return self.addresses
 
     def look_up_due(self) -> bool:
-        """Whether spread publishes need a new lookup, besides those before connecting. True once in each interval."""
+        """Whether spread publishes need a new lookup, besides those before connecting. True once per interval."""
         now = time.monotonic()
         if not self.spread or not self.nsqlookupd or now - self._looked_up < self._poll_interval:
             return False
@@ -78,7 +79,7 @@ class Failover:
         """The nsqd to publish to now; with spread, the next one on each call. Raises ConnectError if none is known."""
         if not self.addresses:
             asked = ", ".join(http_address(address).text for address in self.nsqlookupd)
-            raise ConnectError(f"nsqlookupd {asked}: no nsqd is known")
+            raise ConnectError(f"nsqlookupd {asked}: no nsqd registered")
         if not self.spread:
             return self._current()
         now = time.monotonic()
@@ -93,18 +94,18 @@ class Failover:
         return self.addresses[self._next % len(self.addresses)]
 
     def move_on(self, address: str) -> None:
-        """Switches to the next nsqd, unless another publisher has left this address already. Thread-safe."""
+        """Switches to the next nsqd, unless another publisher has already left this address. Thread-safe."""
         if not self.spread and address in self.addresses and self._current() == address:
             self._next = self.addresses.index(address) + 1
 
     def failed(self, address: str, error: Exception) -> None:
-        """An nsqd has failed: others come first."""
+        """An nsqd has failed: others are tried first."""
         failures = self.down[address].failures + 1 if address in self.down else 1
         self.down[address] = Down(str(error), failures, time.monotonic() + self._left_out.pause(failures))
         self.move_on(address)
 
     def worked(self, address: str) -> None:
-        """An nsqd has acknowledged something."""
+        """An nsqd has acknowledged a message."""
         if self.down and self.down.pop(address, None) is not None:
             log.warning("%s: accepts messages again", address)
 
@@ -114,17 +115,17 @@ class Failover:
 
 
 class Tries:
-    """The attempts of one publication, or of several in a row until one succeeds. timeout: seconds without any
-    acknowledgement after which there is no further attempt."""
+    """The attempts of one publication, or of several consecutive ones until one succeeds. timeout: seconds without any
+    acknowledgement after which no further attempt is made."""
 
     def __init__(self, failover: Failover, publication: Publication | None = None, timeout: float = math.inf):
         self._failover, self._timeout = failover, timeout
         self._publication = Publication(0) if publication is None else publication
-        self._confirmed = 0         # what was acknowledged when an attempt failed last
+        self._confirmed = 0         # acknowledged count when the last attempt failed
         self._failures = 0
 
     def succeeded(self) -> None:
-        """Only failures in a row count."""
+        """Counts only consecutive failures."""
         self._failures = 0
 
     @property
@@ -132,8 +133,8 @@ class Tries:
         return self._publication.progress_at + self._timeout - time.monotonic()
 
     def patience(self) -> float:
-        """Seconds for the next attempt: if there are several nsqd, half of what is left, so that the next one has its
-        turn."""
+        """Seconds for the next attempt: with several nsqd, half of the remaining time, to leave some for the next
+        one."""
         return max(self._left / (2 if len(self._failover.addresses) > 1 else 1), 0.001)
 
     def failed(self, error: ClientError, address: str | None) -> float:

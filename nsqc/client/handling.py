@@ -1,5 +1,5 @@
-"""What workers do with messages, besides running the handler: when a failed one comes again, when to give one up, and
-when to slow the whole channel down. The policy of both Workers."""
+"""A worker's treatment of messages apart from running the handler: when to retry a failed one, when to give it up, and
+when to slow down the whole channel. The policy of both Workers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nsqc.wire.outside import JSONError, decode
 
 log = logging.getLogger("nsqc.worker")
 
-# Any: handlers return what they like, and it is ignored; that of an asyncio worker may be awaitable.
+# Any: handlers may return anything, which is ignored; an asyncio worker's may be awaitable.
 Handler: TypeAlias = Callable[[Message], Any]
 H = TypeVar("H", bound=Handler)
 Middleware: TypeAlias = Callable[[Message], AbstractContextManager[object]]
@@ -32,18 +32,18 @@ COROUTINE = 0x80                    # inspect.CO_COROUTINE, without the import o
 
 
 class GiveUp(Exception):
-    """Raised by a handler: the message can never be handled. It is given up at once, whatever max_attempts says."""
+    """Raised by a handler: the message can never be handled. It is given up at once, regardless of max_attempts."""
 
 
 class WorkerOptions(TypedDict, total=False):
-    """How a worker handles messages. concurrency: messages handled at the same time. max_attempts: deliveries after
-    which a message is given up; 0: none. on_give_up: called with the message and the handler's exception (None if it
+    """A worker's options for messages. concurrency: messages handled at the same time. max_attempts: deliveries after
+    which a message is given up; 0: never. on_give_up: called with the message and the handler's exception (None if it
     was delivered too often without one); the message is finished when it returns, and requeued if it raises.
-    requeue_delay, max_requeue_delay: seconds until a failed message comes again; doubled with each attempt, and
+    requeue_delay, max_requeue_delay: seconds until a failed message is redelivered; doubled with each attempt, and
     jittered. max_slowdown: seconds, the longest pause of the whole channel while messages fail; 0: no pauses.
-    touch_limit: seconds for which a message is kept from its timeout. stop_timeout: seconds for running handlers when
-    the worker stops. middlewares: called with each message, each returns a context manager that surrounds the
-    handler."""
+    touch_limit: seconds for which a message is touched to prevent its timeout. stop_timeout: seconds for running
+    handlers when the worker stops. middlewares: called with each message, each returns a context manager that surrounds
+    the handler."""
 
     concurrency: int
     max_attempts: int
@@ -57,7 +57,7 @@ class WorkerOptions(TypedDict, total=False):
 
 
 class Settings(NamedTuple):
-    """The same, checked, with defaults."""
+    """A checked copy, with defaults."""
 
     concurrency: int = 1
     max_attempts: int = 0
@@ -74,8 +74,8 @@ OWN = Settings._fields
 
 
 class WorkerStats(NamedTuple):
-    """Messages so far by what became of them. running: handlers at work. slowdown: seconds until the channel resumes;
-    0: it is not slowed down."""
+    """Message counts by outcome. running: running handlers. slowdown: seconds until the channel resumes; 0: not slowed
+    down."""
 
     finished: int
     failed: int
@@ -87,7 +87,7 @@ class WorkerStats(NamedTuple):
 
 def settings(given: WorkerOptions) -> Settings:
     """Raises TypeError, ValueError."""
-    # Any: each option has a type of its own
+    # Any: options differ in type
     values: dict[str, Any] = {**given, "middlewares": tuple(given.get("middlewares", ()))}
     found = Settings(**values)
     checked(**{name: value for name, value in found._asdict().items() if name not in ("on_give_up", "middlewares")})
@@ -114,7 +114,7 @@ class AllOptions(WorkerOptions, ConsumingOptions, total=False):
 
 def split(options: AllOptions) -> tuple[Settings, ConsumingOptions]:
     """The options of a worker, and those for its consumer. Raises TypeError, ValueError."""
-    # Any: each option has a type of its own
+    # Any: options differ in type
     own: dict[str, Any] = {}
     consuming: dict[str, Any] = {}      # Any: as above
     known = {*OWN, *ConsumingOptions.__annotations__, *CONNECTION, "handler"}
@@ -127,18 +127,18 @@ def split(options: AllOptions) -> tuple[Settings, ConsumingOptions]:
 
 class Slowdown:
     """Go-nsq's backoff of a whole channel. A failed message pauses it; after the pause one message at a time is tried.
-    Each one that succeeds makes the next pause shorter, until there is none, and each that fails makes it longer.
-    longest: seconds; 0: no pauses. Times are of time.monotonic()."""
+    Each success shortens the next pause, down to none, and each failure lengthens it. longest: seconds; 0: no pauses.
+    Times are of time.monotonic()."""
 
     def __init__(self, longest: float, jitter: Callable[[], float] = random.random):
         self._longest, self._jitter = longest, jitter
         self._level = 0
         self._resumes_at = 0.0
-        self._testing = False       # a message is being tried
+        self._testing = False       # one message is being tried
 
     def ended(self, succeeded: bool, now: float) -> bool:
-        """A message was handled; whether anything has changed. Results of messages that were already being handled when
-        the pause began do not count."""
+        """A message was handled; returns whether anything changed. Results of messages already being handled when the
+        pause began do not count."""
         if not self._longest or now < self._resumes_at or (succeeded and not self._level):
             return False
         self._level += -1 if succeeded else 1
@@ -160,18 +160,18 @@ class Slowdown:
         return not self._level or (now >= self._resumes_at and not self._testing)
 
     def limit(self, now: float) -> int | None:
-        """How many messages may be in flight; None: no limit."""
+        """Limit for messages in flight; None: no limit."""
         if not self._level:
             return None
         return 1 if now >= self._resumes_at else 0
 
 
 class Handling:
-    """What is the same in both workers: answers to messages, and log lines about them."""
+    """Shared by both workers: answers to messages, and log lines about them."""
 
     def __init__(self, topic: str, channel: str, options: Settings):
         self.options = options
-        self.running = 0            # handlers at work; the worker counts them
+        self.running = 0            # running handlers; counted by the worker
         self.slowdown = Slowdown(options.max_slowdown)
         self._counts = dict.fromkeys(("finished", "failed", "given_up"), 0)
         self._lock = threading.Lock()
@@ -179,15 +179,15 @@ class Handling:
         self._name = f"{topic}/{channel}"
 
     def is_spent(self, message: Message) -> bool:
-        """Whether it was delivered too often already, perhaps to processes that did not survive it."""
+        """Whether it was delivered too often already, perhaps to processes that crashed on it."""
         return bool(self.options.max_attempts) and message.attempts > self.options.max_attempts
 
     def is_last(self, message: Message) -> bool:
-        """Whether it is given up if it fails now."""
+        """Whether it will be given up if it fails now."""
         return bool(self.options.max_attempts) and message.attempts >= self.options.max_attempts
 
     def finish(self, message: Message, began: float) -> None:
-        """The handler has returned. Raises nothing: a connection that is lost delivers the message again."""
+        """The handler has returned. Raises nothing: after a lost connection nsqd delivers the message again."""
         self._count("finished")
         message.finish()
         if log.isEnabledFor(logging.DEBUG):
@@ -204,7 +204,7 @@ class Handling:
                     extra=self._fields(message, "failed", began))
 
     def requeue_delay(self, attempts: int) -> float:
-        """Seconds until a message that was delivered so often comes again: jittered by up to a half."""
+        """Seconds until a message delivered this often is redelivered: jittered by up to half."""
         options = self.options
         longest: float = min(options.requeue_delay * 2 ** min(attempts - 1, MOST_DOUBLINGS), options.max_requeue_delay,
                              LONGEST_REQUEUE_SECONDS)
@@ -223,7 +223,7 @@ class Handling:
                 "nsq_outcome": outcome, "nsq_seconds": round(seconds_since(began), 6)}
 
     def say(self, level: int, text: str, *arguments: object) -> None:
-        """A line about the worker."""
+        """Logs a line about the worker."""
         log.log(level, f"%s: {text}", self._name, *arguments, extra=self._place)
 
     def stats(self, consumer: ConsumerStats) -> WorkerStats:
@@ -248,8 +248,8 @@ def seconds_since(began: float) -> float:
 
 # Any: JSON, and as Handler
 def json_handler(handler: Callable[[Any, Message], Any]) -> Handler:
-    """Makes a handler of a function, or coroutine function, that takes a decoded JSON body and the message. A body that
-    is not JSON is given up."""
+    """Wraps a function, or coroutine function, that takes a decoded JSON body and the message, as a handler. A body
+    that is not JSON is given up."""
     code = getattr(handler, "__code__", None)
     if code is not None and code.co_flags & COROUTINE:
         async def handle_async(message: Message) -> None:

@@ -26,7 +26,7 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 def authorization(secret: str | None) -> dict[str, str]:
-    """The request header that shows a secret, such as a token of an access file."""
+    """The request header that carries a secret, such as an access file's token."""
     return {"Authorization": f"Bearer {secret}"} if secret else {}
 
 

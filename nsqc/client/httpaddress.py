@@ -15,7 +15,7 @@ LOOKUPD_PORT = 4161
 
 class HttpAddress(NamedTuple):
     """text: for messages, without the login. tls: None without a scheme. socket: the path of a unix socket; host is
-    empty then. path, query: of a URL; login: user:password."""
+    then empty. path, query: of a URL; login: user:password."""
 
     text: str
     host: str = ""
@@ -36,7 +36,7 @@ class HttpAddress(NamedTuple):
         return self._with_query(self.path.rstrip("/") + path)
 
     def beside(self, path: str) -> str:
-        """The target of a call of nsqlookupd. As in go-nsq, the path of the URL is the path of /lookup; other calls are
+        """The target of a call of nsqlookupd. As in go-nsq, the URL's path is the path of /lookup; other calls are
         its siblings. A path with a trailing slash is the folder of all calls."""
         bare, _, arguments = path.partition("?")
         folder = self.path.rpartition("/")[0]
@@ -66,7 +66,7 @@ def http_address(text: str, usual: int = LOOKUPD_PORT) -> HttpAddress:
             return HttpAddress(text, socket=text)
         host, port = split_address(text)
         return HttpAddress(text, host, port)
-    from urllib.parse import quote, unquote, urlsplit  # slow to import, and most addresses are no URLs
+    from urllib.parse import quote, unquote, urlsplit  # slow to import, and most addresses are not URLs
 
     shown = without_login(text)
     try:

@@ -1,7 +1,7 @@
 # The stream of one nsqd, cut into frames: messages become columns, all other frames small Python objects.
 #
 # The buffer protocol lends the free end of the receive area to socket.recv_into; fed() then takes the byte count.
-# feed() copies bytes that were received in another way.
+# feed() copies bytes received in another way.
 
 from libc.stdint cimport int64_t
 from nsqc.client.chunk cimport Chunk
@@ -9,7 +9,7 @@ from nsqc.client.chunk cimport Chunk
 cdef class Inflow:
     cdef char *c_data           # owned: the receive area
     cdef Py_ssize_t room        # bytes allocated
-    cdef Py_ssize_t begin, end  # of the bytes received and not cut yet
+    cdef Py_ssize_t begin, end  # of the received bytes not cut yet
     cdef Py_ssize_t lent
     cdef Py_ssize_t max_frame   # bytes after a frame's size field
     cdef int64_t tick_ns        # unit of the timestamps in columns()

@@ -73,7 +73,7 @@ cdef class Inflow:
         self.end += count
         while self.end - self.begin >= SIZE_BYTES:
             size = load_i32(self.c_data + self.begin)
-            # Before anything is made of it: _make_room() relies on that.
+            # Before any object is created for it: _make_room() relies on that.
             if size < TYPE_BYTES or size > self.max_frame:
                 raise BadStream(f"a frame of {size} bytes, {self.max_frame} are allowed")
             if self.end - self.begin < SIZE_BYTES + size:

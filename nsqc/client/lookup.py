@@ -1,4 +1,4 @@
-"""Which nsqd exist: asked of nsqlookupd over HTTP. An nsqlookupd that is down does no harm while another one
+"""Finds nsqd by querying nsqlookupd over HTTP. An nsqlookupd that is down does no harm while another one
 answers."""
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def nodes(nsqlookupd: Iterable[str], timeout: float = 10.0, tls: bool | ssl.SSLC
 
 def ask_all(path: str, nsqlookupd: Iterable[str], timeout: float,
             tls: bool | ssl.SSLContext | None = None) -> list[str]:
-    """The nsqd that any nsqlookupd names, without duplicates. Raises LookupFailed."""
+    """The nsqd that any nsqlookupd lists, without duplicates. Raises LookupFailed."""
     addresses: dict[str, None] = {}
-    answered, cause = False, "no nsqlookupd is given"
+    answered, cause = False, "no nsqlookupd given"
     for address in nsqlookupd:
         try:
             for node in ask(address, path, timeout, tls):
@@ -72,7 +72,7 @@ def ask_all(path: str, nsqlookupd: Iterable[str], timeout: float,
 
 
 def ask(address: str, path: str, timeout: float, tls: bool | ssl.SSLContext | None = None) -> list[Node]:
-    """The nsqd that one nsqlookupd names; none if it does not know the topic. Raises OSError, ValueError, KeyError,
+    """The nsqd listed by one nsqlookupd; none if it does not know the topic. Raises OSError, ValueError, KeyError,
     TypeError."""
     try:
         status, body = fetch(address, http_address(address).beside(path), timeout, tls=tls)
@@ -99,7 +99,7 @@ def ask(address: str, path: str, timeout: float, tls: bool | ssl.SSLContext | No
 def fetch(address: str, path: str, timeout: float, most_bytes: int | None = None,
           tls: bool | ssl.SSLContext | None = None, secret: str | None = None) -> tuple[int, bytes]:
     """Status and body of a GET; path: with arguments, as it is sent. tls: for https URLs. Raises OSError, NotHttp."""
-    from http.client import HTTPException  # slow to import, and most clients are given their nsqd
+    from http.client import HTTPException  # slow to import, and most clients have fixed nsqd
 
     from nsqc.client.http import answered_by, authorization, connection_to
 

@@ -1,4 +1,4 @@
-# A message as an application sees it, made from a row of Inflow.columns().
+# A message for applications, created from a row of Inflow.columns().
 
 from libc.stdint cimport int64_t
 
@@ -10,4 +10,4 @@ cdef class Message:
     cdef readonly object connection     # an Answerable: the connection that delivered it
     cdef readonly bint answered         # finished or requeued
 
-    cdef bint _answer(self) except -1   # marks it answered; False if it was already
+    cdef bint _answer(self) except -1   # marks it answered; False if it already was

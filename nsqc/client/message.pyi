@@ -20,11 +20,11 @@ class Message:
 
     @property
     def timestamp_ns(self) -> int:
-        """When it was published, nanoseconds since 1970."""
+        """Publish time, nanoseconds since 1970."""
 
     @property
     def attempts(self) -> int:
-        """How often it was delivered, this time included."""
+        """Number of deliveries, including this one."""
 
     @property
     def connection(self) -> Answerable:

@@ -1,5 +1,5 @@
-"""Middlewares for workers: metrics for Prometheus, spans of OpenTelemetry. Their packages are optional, and imported
-when a middleware is made: pip install nsqc[prometheus], nsqc[opentelemetry]."""
+"""Middlewares for workers: Prometheus metrics, OpenTelemetry spans. Their packages are optional, and imported when a
+middleware is created: pip install nsqc[prometheus], nsqc[opentelemetry]."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ LABELS = ("topic", "channel")
 
 
 class Metrics(NamedTuple):
-    """Those of one registry, which takes each name once."""
+    """The metrics of one registry, which accepts each name once."""
 
-    handled: Any        # Any: a Counter; the types of optional packages would make checkers of applications need them
+    handled: Any        # Any: a Counter; typed, type checkers of applications would need the optional packages
     seconds: Any        # Any: a Histogram
     running: Any        # Any: a Gauge
 
@@ -62,8 +62,8 @@ def prometheus(topic: str, channel: str, registry: Any = None) -> Middleware:
 
 # Any: a Tracer
 def opentelemetry(topic: str, channel: str, tracer: Any = None) -> Middleware:
-    """A span for each call of a handler, with the exception it raises. NSQ's messages have no headers, so a span has no
-    parent in the publisher. tracer: by default the global provider's. Raises ImportError without opentelemetry."""
+    """A span per handler call, with the exception it raises. NSQ's messages have no headers, so a span has no parent in
+    the publisher. tracer: by default the global provider's. Raises ImportError without opentelemetry."""
     package = import_module("opentelemetry.trace")
     spans = package.get_tracer("nsqc.worker") if tracer is None else tracer
     common = {"messaging.system": "nsq", "messaging.operation.type": "process", "messaging.destination.name": topic,

@@ -19,12 +19,12 @@ MPUB_ROOM = 8                   # bytes of an MPUB body beyond its only message
 
 class ConnectionOptions(TypedDict, total=False):
     """Options of a connection. tls: True (the system's authorities), an ssl.SSLContext (see nsqc.client.tls), None.
-    deflate: a level from 1 to 9, or 0. snappy: not with deflate. auth_secret: sent by AUTH if nsqd asks for it.
-    client_id, hostname, user_agent: shown in nsqd's statistics. topology_zone, topology_region: where the consumer is;
-    nsqd prefers those near to it if it is told to. heartbeat_interval_ms, msg_timeout_ms,
-    output_buffer_size, output_buffer_timeout_ms, sample_rate: as in IDENTIFY. max_msg_size, max_body_size: nsqd's
-    limits in bytes, which nsqd does not report; anything larger is refused before it is sent. max_frame_bytes: the
-    largest frame to accept. tick_ns: unit of timestamps in columns, in nanoseconds."""
+    deflate: a level from 1 to 9, or 0. snappy: not with deflate. auth_secret: sent by AUTH if nsqd requires it.
+    client_id, hostname, user_agent: shown in nsqd's statistics. topology_zone, topology_region: the consumer's
+    location; nsqd prefers nearby consumers if configured to. heartbeat_interval_ms, msg_timeout_ms, output_buffer_size,
+    output_buffer_timeout_ms, sample_rate: as in IDENTIFY. max_msg_size, max_body_size: nsqd's limits in bytes, which
+    nsqd does not report; anything larger is refused before it is sent. max_frame_bytes: the largest frame to accept.
+    tick_ns: unit of timestamps in columns, in nanoseconds."""
 
     tls: bool | ssl.SSLContext | None
     deflate: int
@@ -47,7 +47,8 @@ class ConnectionOptions(TypedDict, total=False):
 
 
 class Rule(NamedTuple):
-    """An option: its default, what it takes (for errors), its types and bounds. None is valid if it is the default."""
+    """An option: its default, the accepted values (for errors), its types and bounds. None is valid if it is the
+    default."""
 
     default: Any        # Any: each option has a type of its own
     takes: str

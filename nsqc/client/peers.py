@@ -1,5 +1,5 @@
-"""The nsqd that a consumer takes messages from: which there are, when to reconnect to each, and its share of
-max_in_flight. The policy of both Consumers and of Spark's stager."""
+"""A consumer's nsqd: the current list, when to reconnect to each, and its share of max_in_flight. The policy of both
+Consumers and of Spark's stager."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from nsqc.client.options import checked
 
 log = logging.getLogger("nsqc.client")
 
-# If there are more connections than RDY, an idle connection passes its RDY on after a tick, a busy one after this time.
+# With more connections than RDY, an idle connection passes its RDY on after a tick, a busy one after this time.
 ROTATE_SECONDS = 5.0
-TICK_SECONDS = 0.5      # how often connections are checked while nothing arrives
+TICK_SECONDS = 0.5      # interval for checking connections while nothing arrives
 
 
 class Receiving(Protocol):
-    """The parts of a connection that Peers uses."""
+    """The parts of a connection used by Peers."""
 
     @property
     def max_ready(self) -> int:
@@ -35,17 +35,17 @@ C = TypeVar("C", bound=Receiving)
 
 
 class Peer(Generic[C]):
-    """One connection to one nsqd, or when to try to connect next."""
+    """One connection to one nsqd, or the time of its next dial."""
 
     def __init__(self, address: str):
         self.address = address
         self.connection: C | None = None
         self.was_connected = False
-        self.ready = 0                  # the RDY that was sent last
-        self.ready_since = 0.0          # when it last began to have any
-        self.ready_until = 0.0          # when it last had any
+        self.ready = 0                  # last RDY sent
+        self.ready_since = 0.0          # when RDY last rose above 0
+        self.ready_until = 0.0          # when RDY was last above 0
         self.received_at = 0.0          # when messages last arrived
-        self.failures = 0               # in a row
+        self.failures = 0               # consecutive
         self.error = ""                 # why it is not connected
         self.next_try = 0.0
 
@@ -77,7 +77,7 @@ class Peers(Generic[C]):
         addresses, self.nsqlookupd = nsqd_or_nsqlookupd(nsqd, nsqlookupd)
         self.max_in_flight = max_in_flight
         self.least = 1                  # in flight, if max_in_flight is None
-        self.cap: int | None = None     # in flight until further notice; None: as many as allowed
+        self.cap: int | None = None     # in flight until further notice; None: no limit besides the options
         self._connections, self._poll_interval, self._backoff = connections, poll_interval, backoff
         self.all: list[Peer[C]] = self._peers_at(addresses)
         self._last_lookup = float("-inf")
@@ -103,15 +103,15 @@ class Peers(Generic[C]):
         return self._last_lookup + self._poll_interval if self.nsqlookupd else float("inf")
 
     def look_up_due(self, now: float) -> bool:
-        """Whether to ask nsqlookupd now."""
+        """Whether to query nsqlookupd now."""
         return bool(self.nsqlookupd) and now - self._last_lookup >= self._poll_interval
 
     def asked(self, now: float) -> None:
-        """A lookup is made at this time."""
+        """Records a lookup at this time."""
         self._last_lookup = now
 
     def found(self, addresses: list[str]) -> None:
-        """Takes the result of a lookup. An nsqd that is missing in it is kept while it is connected."""
+        """Processes the result of a lookup. An nsqd missing from it stays while it is connected."""
         self.all = [peer for peer in self.all if peer.connection is not None or peer.address in addresses]
         known = {peer.address for peer in self.all}
         self.all += self._peers_at([address for address in addresses if address not in known])
@@ -145,13 +145,13 @@ class Peers(Generic[C]):
     # ------------------------------------------------------------------ RDY
 
     def in_flight(self, connections: int) -> int:
-        """How many messages may be in flight over this many connections."""
+        """Messages that may be in flight over this many connections."""
         allowed = max(connections, self.least) if self.max_in_flight is None else self.max_in_flight
         return allowed if self.cap is None else min(allowed, self.cap)
 
     def shares(self, now: float) -> list[tuple[Peer[C], C, int]]:
-        """The peers whose RDY has to change, with the new RDY: equal shares, or, if there are more connections than may
-        be in flight, 1 for some of them at a time."""
+        """The peers whose RDY has to change, with the new RDY: equal shares, or, with more connections than may be in
+        flight, 1 for some of them at a time."""
         connected = self.connected
         total = self.in_flight(len(connected))
         if total < len(connected):
@@ -173,8 +173,8 @@ class Peers(Generic[C]):
 
     @staticmethod
     def _holders(connected: list[tuple[Peer[C], C]], total: int, now: float) -> set[Peer[C]]:
-        """The peers that have RDY 1. Busy ones keep it for a while; the others get it in the order in which they last
-        had it, as soon as so few messages are in flight that their total stays within its limit."""
+        """The peers that get RDY 1. Busy ones keep it for a while; the others get it in the order of their last
+        RDY, as soon as the total of messages in flight stays within its limit."""
         kept = [peer for peer, _ in connected
                 if peer.ready and peer.is_busy(now) and now - peer.ready_since < ROTATE_SECONDS][:total]
         holders = set(kept)

@@ -1,6 +1,6 @@
-"""Publishing to one of several nsqd: if one fails, the next one gets the message.
+"""Publishes to one of several nsqd: if one fails, the next one gets the message.
 
-Delivery is at least once: what was sent but not acknowledged before a connection broke is sent again.
+Delivery is at least once: messages sent but not acknowledged before a connection broke are sent again.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _producers: weakref.WeakSet[Producer] = weakref.WeakSet()
 
 
 class Idle(NamedTuple):
-    """An unused connection, and since when it is."""
+    """An unused connection, and when it became idle."""
 
     connection: Connection
     since: float
 
 
 class Producer:
-    """nsqd: addresses; the first that works is used, or with spread=True each in turn. nsqlookupd: asked for addresses
+    """nsqd: addresses; the first that works is used, or with spread=True round-robin. nsqlookupd: queried for addresses
     if none are given; with spread, again every poll_interval seconds.
 
-    timeout: seconds for one call, all attempts included, or between two acknowledgements within a batch. retries:
+    timeout: seconds for one call including all attempts, or between two acknowledgements within a batch. retries:
     attempts after the first, each with the next nsqd, after a pause that starts at backoff seconds and doubles with
     each round over all of them. All other options go to Connection. Connects with the first publish, or by connect().
     Raises BadAddress, ValueError, TypeError.
@@ -56,9 +56,9 @@ class Producer:
         self._options = Options("Producer", OWN, timeout, options, publishes=True)
         self._failover = Failover(nsqd, nsqlookupd, retries, Backoff(backoff), spread=spread,
                                   poll_interval=poll_interval)
-        self._lock = threading.Lock()       # protects what follows; never held while waiting
+        self._lock = threading.Lock()       # protects the following; never held while waiting
         self._idle: list[Idle] = []         # most recently used last
-        self._open: Counter[str] = Counter()    # connections by nsqd, those in use included
+        self._open: Counter[str] = Counter()    # connections by nsqd, including those in use
         self._published = self._retries = self._failed = 0
         self._closed = False
         _producers.add(self)
@@ -95,13 +95,13 @@ class Producer:
         self._attempt(Publication(0))
 
     def ping(self) -> float:
-        """Greets an nsqd over a new connection, for health checks; seconds that it took. Raises as publish."""
+        """Greets an nsqd over a new connection, for health checks; returns the seconds it took. Raises as publish."""
         began = time.monotonic()
         self._attempt(Publication(0), fresh=True)
         return time.monotonic() - began
 
     def stats(self) -> ProducerStats:
-        """What was published so far, and where to."""
+        """Counters, and the connections."""
         with self._lock:
             return ProducerStats(self._published, self._retries, self._failed, dict(+self._open),
                                  {address: down.reason for address, down in self._failover.down.items()})
@@ -160,7 +160,7 @@ class Producer:
         return pause
 
     def _aim(self, tries: Tries) -> str:
-        """The nsqd for the next attempt; asks nsqlookupd if it has to be connected to. Raises LookupFailed,
+        """The nsqd for the next attempt; queries nsqlookupd if a connection is needed. Raises LookupFailed,
         ConnectError."""
         failover = self._failover
         if failover.nsqlookupd and not (failover.addresses and (failover.spread or self._idle)):
@@ -187,7 +187,7 @@ class Producer:
             connection.close()
 
     def _take(self, address: str) -> Connection | None:
-        """An idle connection that works, its heartbeats answered. A dead one is dropped without counting as a try."""
+        """A working idle connection, its heartbeats answered. Dropping a dead one does not count as a try."""
         while True:
             with self._lock:
                 at = len(self._idle) - 1

@@ -1,4 +1,4 @@
-"""What producers and consumers report about themselves."""
+"""Statistics of producers and consumers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nsqc.client.peers import C, Peer
 
 
 class PeerStats(NamedTuple):
-    """A consumer's connection to an nsqd. error: why it is not connected. ready: the RDY it has; in_flight: messages
+    """A consumer's connection to an nsqd. error: why it is not connected. ready: its current RDY; in_flight: messages
     received over it and not answered."""
 
     address: str
@@ -20,7 +20,7 @@ class PeerStats(NamedTuple):
 
 
 class ConsumerStats(NamedTuple):
-    """received: messages so far. waiting: those of them that get() has not returned yet."""
+    """received: messages so far. waiting: those not yet returned by get()."""
 
     received: int
     waiting: int
@@ -28,8 +28,8 @@ class ConsumerStats(NamedTuple):
 
 
 class ProducerStats(NamedTuple):
-    """published: messages that were acknowledged. retries: attempts after a failed one. failed: calls that raised
-    PublishFailed or Refused. connections: open ones, by nsqd. down: the nsqd that failed last time, and why."""
+    """published: acknowledged messages. retries: attempts after a failed one. failed: calls that raised
+    PublishFailed or Refused. connections: open ones, by nsqd. down: nsqd that failed last time, with the cause."""
 
     published: int
     retries: int

@@ -1,4 +1,4 @@
-"""A blocking byte stream over a socket; TLS and a codec can be added while it is in use.
+"""A blocking byte stream over a socket; TLS and a codec can be added while in use.
 
 Blocking calls take a deadline (time.monotonic()); the others never wait. Errors are OSError, and CodecError if the
 stream cannot be decoded.
@@ -30,19 +30,19 @@ class Stream:
     # ------------------------------------------------------------------ upgrades
 
     def secure(self, context: ssl.SSLContext, server_name: str, deadline: float) -> None:
-        """TLS from here on."""
+        """Starts TLS."""
         self._wait_until(deadline)
         self._socket = context.wrap_socket(self._socket, server_hostname=server_name, suppress_ragged_eofs=True)
 
     def compress(self, codec: Codec) -> None:
-        """A codec from here on, within TLS."""
+        """Starts a codec, within TLS."""
         self._codec = codec
 
-    # ------------------------------------------------------------------ in
+    # ------------------------------------------------------------------ input
 
     def receive(self, inflow: Inflow, deadline: float | None) -> int:
-        """Reads into inflow; how many bytes: 0 if nothing is available and deadline is None. Raises EOFError at the
-        end, BadStream for anything but frames."""
+        """Reads into inflow; returns the byte count: 0 if nothing is available and deadline is None. Raises EOFError at
+        the end, BadStream for anything but frames."""
         if self._codec is not None:
             return self._receive_coded(self._codec, inflow, deadline)
         self._wait_until(deadline)
@@ -56,7 +56,7 @@ class Stream:
         return count
 
     def _receive_coded(self, codec: Codec, inflow: Inflow, deadline: float | None) -> int:
-        """Decodes one piece at a time, so that little input cannot expand into much memory."""
+        """Decodes one piece at a time, so that a decompression bomb cannot expand in memory."""
         if not self._more:
             self._wait_until(deadline)
             try:
@@ -69,11 +69,11 @@ class Stream:
         piece = codec.get()
         self._more = bool(piece)
         inflow.feed(piece)
-        # Bytes were received, even if they do not make up a piece yet.
+        # Bytes were received, even if they do not complete a piece yet.
         return len(piece) or 1
 
     def receive_exactly(self, count: int, deadline: float) -> bytes:
-        """Reads no byte more: what follows may be encoded. Raises EOFError with the bytes read so far."""
+        """Reads exactly this many bytes: later ones may be encoded. Raises EOFError with the bytes read so far."""
         received = bytearray()
         while len(received) < count:
             self._wait_until(deadline)
@@ -88,7 +88,7 @@ class Stream:
         """Whether receive() would find bytes that a selector cannot see."""
         return self._more or (isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0)
 
-    # ------------------------------------------------------------------ out
+    # ------------------------------------------------------------------ output
 
     def send(self, data: bytes | bytearray | memoryview, deadline: float) -> None:
         """Sends unsent bytes, then data."""
@@ -113,7 +113,7 @@ class Stream:
         self._unsent = self._unsent + data if self._unsent else bytes(data)
 
     def flush(self) -> bool:
-        """Sends what the socket accepts now; whether everything is sent."""
+        """Sends as much as the socket accepts now; returns whether everything is sent."""
         if not self._unsent:
             return True
         self._wait_until(None)
@@ -157,7 +157,7 @@ class Stream:
             self._socket.close()
 
     def _wait_until(self, deadline: float | None) -> None:
-        """Sets how long the next call waits; None: not at all. A system call, which most messages do without."""
+        """Sets the timeout of the next call; None: non-blocking. A system call, which most messages avoid."""
         if deadline is not None:
             self._socket.settimeout(left(deadline))
         elif self._waits:
@@ -187,7 +187,7 @@ def dial(address: str, timeout: float) -> socket.socket:
 
 
 def tune(sock: socket.socket) -> None:
-    """Sets up a TCP connection to nsqd: small commands leave at once, and a vanished machine is noticed within two
+    """Sets up a TCP connection to nsqd: small commands are sent at once, and a dead peer is detected within two
     minutes."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

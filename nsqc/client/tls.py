@@ -20,8 +20,8 @@ _files: weakref.WeakKeyDictionary[ssl.SSLContext, Files] = weakref.WeakKeyDictio
 
 def tls(ca_file: str | None = None, cert_file: str | None = None, key_file: str | None = None,
         verify: bool = True) -> ssl.SSLContext:
-    """ca_file: authorities, PEM; by default the system's. cert_file, key_file: the client's certificate, if nsqd asks
-    for one. verify=False accepts any server. Raises OSError with the name of the file, ssl.SSLError."""
+    """ca_file: authorities, PEM; by default the system's. cert_file, key_file: the client's certificate, if nsqd
+    requires one. verify=False accepts any server. Raises OSError with the name of the file, ssl.SSLError."""
     for name in (ca_file, cert_file, key_file):
         if name is not None:
             with open(name, "rb"):      # ssl's own errors name no file
@@ -46,5 +46,5 @@ def tls(ca_file: str | None = None, cert_file: str | None = None, key_file: str 
 
 
 def files_of(context: ssl.SSLContext | None) -> Files:
-    """The files of a context; none of one that was not made by tls()."""
+    """The files of a context; none for one not created by tls()."""
     return Files() if context is None else _files.get(context, Files())

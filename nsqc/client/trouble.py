@@ -1,4 +1,4 @@
-"""What sockets and TLS raise, as texts that say what to do. The same for both clients."""
+"""Converts exceptions of sockets and TLS into actionable error texts, for both clients."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ AUTHORITY_HINT = "give others by ca_file (--tls-ca)"
 
 
 def reason(error: Exception, context: ssl.SSLContext | None = None) -> str:
-    """Why a connection failed. context: of TLS, if it is spoken."""
+    """The cause of a failed connection. context: of TLS, if used."""
     if isinstance(error, ssl.SSLError):
         return reason_of_tls(error, context)
     if isinstance(error, OSError) and error.errno and error.errno > 0:
-        return os.strerror(error.errno)     # asyncio has texts of its own
+        return os.strerror(error.errno)     # asyncio has its own texts
     return getattr(error, "strerror", None) or str(error)
 
 
 def reason_of_tls(error: ssl.SSLError, context: ssl.SSLContext | None) -> str:
-    """Why TLS failed."""
+    """The cause of a TLS failure."""
     files = files_of(context)
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code in OTHER_NAME:
@@ -45,12 +45,12 @@ def reason_of_tls(error: ssl.SSLError, context: ssl.SSLContext | None) -> str:
 
 
 def port_hint(error: Exception, address: str, wanted: Service) -> str:
-    """The end of the text for a port that nobody listens on, if it may be the wrong one."""
+    """A hint for a refused connection, if the port may be the wrong one."""
     if not isinstance(error, ConnectionRefusedError) or is_path(address) or "://" in address:
         return ""
     port, default = split_address(address)[1], DEFAULT_PORTS[wanted]
     others = [other for other in DEFAULT_PORTS.values() if other != default]
-    # Anything but the default port of nsqlookupd is rare; nsqd has any ports, for several on a machine.
+    # Anything but nsqlookupd's default port is rare; nsqd's port varies, with several on a machine.
     if port in others or (wanted is Service.LOOKUPD_HTTP and port != default):
         return f"; {wanted.value} is {default} by default"
     return ""

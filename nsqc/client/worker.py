@@ -22,7 +22,7 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Worker:
-    """Calls a handler with each message; one that returns finishes its message, one that raises requeues it.
+    """Calls a handler with each message; if it returns, the message is finished, if it raises, requeued.
 
     handler: given here, or by using the worker as a decorator. concurrency: threads that run it. All other options:
     nsqc.client.handling.WorkerOptions, and those of a Consumer; max_in_flight=None means one message per thread, and at
@@ -38,11 +38,11 @@ class Worker:
         self._consumer.serve_at_least(own.concurrency)
         self._handler = handler
         self._has_run = False
-        self._turn = threading.Lock()           # of the thread that waits for the next message
+        self._turn = threading.Lock()           # held by the thread that waits for the next message
         self._changed = threading.Condition()   # protects counts and slowdown
         self._stopping = False
-        self._error: BaseException | None = None    # what has ended a thread
-        # What the thread of run() waits for. A pipe, because signal handlers may use nothing else.
+        self._error: BaseException | None = None    # ended a thread
+        # Awaited by the thread of run(). A pipe, because signal handlers may use nothing else.
         self._awake, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def __call__(self, handler: H) -> H:
@@ -55,11 +55,11 @@ class Worker:
     def run(self) -> None:
         """Handles messages until stop(), or in the main thread SIGTERM or SIGINT; then waits for running handlers,
         requeues all other messages at once, and closes. A second signal does not wait. Raises Refused and LookupFailed,
-        and what ends a handler without being an Exception."""
+        and any BaseException of a handler that is not an Exception."""
         if self._handler is None:
             raise TypeError("the worker has no handler: pass one, or use the worker as a decorator")
         if self._has_run:
-            raise RuntimeError("a worker runs once: make another one")
+            raise RuntimeError("a worker runs once: create another one")
         self._has_run = True
         before = self._catch_signals()
         options = self._handling.options
@@ -86,11 +86,11 @@ class Worker:
         self._poke()
 
     def stats(self) -> WorkerStats:
-        """What was done so far."""
+        """Counters so far."""
         return self._handling.stats(self._consumer.stats())
 
     def close(self) -> None:
-        """Closes a worker that does not run."""
+        """Closes a worker that is not running."""
         self._stopping = True
         self._consumer.close()
 
@@ -155,7 +155,7 @@ class Worker:
                 finally:
                     with self._changed:
                         self._handling.running -= 1
-        except BaseException as error:      # whatever it is, run() raises it
+        except BaseException as error:      # any exception: run() raises it
             self._error = self._error or error
             self.stop()
 
@@ -196,7 +196,7 @@ class Worker:
                 handling.requeue(message, error, began)
             self._ended(succeeded=False)
         except BaseException:
-            message.requeue()       # such as SystemExit
+            message.requeue()       # raised SystemExit or similar
             raise
         else:
             handling.finish(message, began)

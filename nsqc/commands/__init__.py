@@ -1,8 +1,8 @@
-"""The commands of `nsqc`. Each is a module of its name in this folder, imported only when it is called.
+"""The commands of `nsqc`. Each is a module of its name in this folder, imported only when it is run.
 
 A new command is a line here and a module with `command`: a function with typer's annotations, whose docstring is its
 help and which returns the exit code (None: 0), or a typer.Typer with sub-commands. Help, man page and completions then
-include it. Keep the module's imports few, and import what is heavy where it is used.
+include it. Keep the module's imports few, and import heavy modules where they are used.
 
 A tool is a line with the module in nsqc.tools that has its declaration, TOOL; cli.py runs it without typer.
 """
@@ -29,22 +29,22 @@ COMMANDS = (
     Command("lookupd", DAEMON, "Run the lookup server; it takes nsqlookupd's flags (nsqc lookupd --help lists them)."),
     Command("admin", DAEMON, "Run the admin page; it takes nsqadmin's flags (nsqc admin --help lists them)."),
     Command("config", DAEMON, "Check, show and write configurations."),
-    Command("access", DAEMON, "Make tokens, check access files, and say who may do what."),
-    Command("log", DAEMON, "Look into log topics, check and mend them, export them to nsqd."),
-    Command("diskqueue", DAEMON, "Look into nsqd's disk queues, check and mend their files.", "nsqc.tools.diskqueue"),
+    Command("access", DAEMON, "Create tokens, check access files, and list permissions."),
+    Command("log", DAEMON, "Inspect log topics, check and repair them, export them to nsqd."),
+    Command("diskqueue", DAEMON, "Inspect nsqd's disk queues, check and repair their files.", "nsqc.tools.diskqueue"),
     Command("version", DAEMON, "Print nsqc's version and the NSQ version it is compatible with."),
     Command("pub", MESSAGES, "Publish lines or files (to_nsq).", "nsqc.tools.pub"),
-    Command("tail", MESSAGES, "Print the messages of topics as they come (nsq_tail).", "nsqc.tools.tail"),
+    Command("tail", MESSAGES, "Print the messages of topics as they arrive (nsq_tail).", "nsqc.tools.tail"),
     Command("to-file", MESSAGES, "Store topics in files (nsq_to_file).", "nsqc.tools.tofile"),
     Command("relay", MESSAGES, "Publish the messages of topics to other nsqd (nsq_to_nsq).", "nsqc.tools.relay"),
     Command("to-http", MESSAGES, "Send messages to HTTP servers (nsq_to_http).", "nsqc.tools.tohttp"),
     Command("worker", MESSAGES, "Run a Python function for each message of a channel.", "nsqc.tools.worker"),
-    Command("stat", MESSAGES, "Print rates and depths of a channel, over and over (nsq_stat).", "nsqc.tools.stat"),
+    Command("stat", MESSAGES, "Print rates and depths of a channel at intervals (nsq_stat).", "nsqc.tools.stat"),
     Command("top", MESSAGES, "Show nodes, topics, channels and clients as they change.", "nsqc.tools.top"),
     Command("peek", MESSAGES, "Show messages of a topic or channel without delivering them.", "nsqc.tools.peek"),
-    Command("bench", MESSAGES, "Measure how fast an nsqd takes and delivers messages.", "nsqc.tools.bench"),
-    Command("nodes", ADMIN, "List nodes with version, uptime, health and what they hold.", "nsqc.tools.nodes"),
-    Command("topic", ADMIN, "List, create, read, pause, empty and delete topics, and change how they are kept.",
+    Command("bench", MESSAGES, "Measure how fast an nsqd accepts and delivers messages.", "nsqc.tools.bench"),
+    Command("nodes", ADMIN, "List nodes with version, uptime, health and contents.", "nsqc.tools.nodes"),
+    Command("topic", ADMIN, "List, create, read, pause, empty and delete topics, and change their storage.",
             "nsqc.tools.topic"),
     Command("channel", ADMIN, "List, create, pause, empty, delete and move channels.", "nsqc.tools.channel"),
     Command("dead", ADMIN, "Show dead letters, redrive them to their channels, or drop them.", "nsqc.tools.dead"),
@@ -61,8 +61,8 @@ ORIGINALS = {
     "nsq_to_nsq": "nsqc.tools.original.nsq_to_nsq", "to_nsq": "nsqc.tools.original.to_nsq",
 }
 TOOLS = {command.name: command.tool for command in COMMANDS if command.tool}
-NAMES_COMMAND = "__names"   # prints names of topics and channels, for completions; not in any help
+NAMES_COMMAND = "__names"   # prints names of topics and channels, for completions; hidden from help
 
-# For typer: the words after the command are serve's flags in nsqd's grammar, and passed on. -h is not typer's then: it
+# For typer: the words after the command are serve's flags in nsqd's grammar, and passed on. -h must not be typer's: it
 # would match every -flag with an h in it.
 TAKES_FLAGS = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": ["--help"]}

@@ -1,4 +1,4 @@
-"""`nsqc access`: tokens for access files, and what such a file permits. No daemon is needed."""
+"""`nsqc access`: tokens for access files, and the permissions in such a file. Needs no daemon."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from nsqc.commands.output import EXIT_REFUSED, EXIT_USAGE, print_text
 if TYPE_CHECKING:
     from nsqc.access.rules import Rules, User
 
-command = typer.Typer(help="Make tokens, check access files, and say who may do what.")
+command = typer.Typer(help="Create tokens, check access files, and list permissions.")
 
 File = Annotated[str, typer.Argument(help="the access file", metavar="FILE")]
 AsJson = Annotated[bool, typer.Option("--json", help="as JSON")]
 Grant = Annotated[str, typer.Argument(help=", ".join(GRANTS), metavar="GRANT")]
-Target = Annotated[str, typer.Argument(help="TOPIC or TOPIC/CHANNEL; without it the whole node", metavar="TARGET")]
+Target = Annotated[str, typer.Argument(help="TOPIC or TOPIC/CHANNEL; default: the whole node", metavar="TARGET")]
 
 
 def fail(name: str, text: str, code: int = EXIT_REFUSED) -> int:
@@ -30,22 +30,22 @@ def fail(name: str, text: str, code: int = EXIT_REFUSED) -> int:
 
 
 def need_of(grant: str, target: str) -> tuple[Need, str, str]:
-    """What is asked about: the need, topic and channel. Raises ValueError."""
+    """The queried need, topic and channel. Raises ValueError."""
     from nsqc.wire.names import is_valid_name
 
     if grant not in GRANTS:
-        raise ValueError(f"{grant!r} is not a grant; there are {', '.join(GRANTS)}")
+        raise ValueError(f"{grant!r} is not a grant; use one of {', '.join(GRANTS)}")
     topic, slash, channel = target.partition("/")
     for name in (topic, channel) if slash else (topic,) if topic else ():
         if not is_valid_name(name.encode()):
             raise ValueError(f"{target!r} is neither TOPIC nor TOPIC/CHANNEL")
     if grant == CONSUME and not channel:
-        raise ValueError("consume is about a channel: give TOPIC/CHANNEL")
+        raise ValueError("consume needs a channel: give TOPIC/CHANNEL")
     return Need((grant,), CHANNEL if channel else TOPIC if topic else NODE), topic, channel
 
 
 def rules_of(file: str) -> Rules:
-    """The rules of a file. Raises AccessError."""
+    """Reads the rules of a file. Raises AccessError."""
     from nsqc.access.rules import read
 
     return read(file)
@@ -53,7 +53,7 @@ def rules_of(file: str) -> Rules:
 
 @command.command("token")
 def token_command(as_json: AsJson = False) -> int:
-    """Make a token, and the hash of it that goes into an access file.
+    """Create a token, and its hash for an access file.
 
     The token is printed once and stored nowhere. Add the hash to the `tokens` of a user. Example: `nsqc access token`.
     """
@@ -74,7 +74,7 @@ def check_command(
 ) -> int:
     """Check an access file, or whether a user may do something, and why.
 
-    The exit code is 1 if the file has an error, or if the user may not. Examples: `nsqc access check
+    The exit code is 1 if the file has an error, or if the user lacks the permission. Examples: `nsqc access check
     /etc/nsqc/access.toml`, `nsqc access check /etc/nsqc/access.toml billing consume orders/billing`.
     """
     from nsqc.access.rules import AccessError
@@ -125,7 +125,7 @@ def who_command(file: File, grant: Grant, target: Target = "", as_json: AsJson =
 
 
 def everybody(rules: Rules) -> dict[str, User]:
-    """The users by name, and those who show no token, if they may do anything."""
+    """The users by name, and clients without a token if they have any permissions."""
     found = dict(rules.users)
     if rules.anonymous is not None:
         found[rules.anonymous.name] = rules.anonymous
@@ -133,7 +133,7 @@ def everybody(rules: Rules) -> dict[str, User]:
 
 
 def reason_of(rules: Rules, user: User, need: Need, topic: str, channel: str) -> str:
-    """Why a user may do something; empty: it may not. What everybody may, it may, too."""
+    """Why a user may do something; empty: it may not. Users also have the anonymous permissions."""
     reason = user.reason(need, topic, channel)
     if not reason and rules.anonymous is not None:
         reason = rules.anonymous.reason(need, topic, channel)

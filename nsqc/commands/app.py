@@ -1,6 +1,6 @@
 """The typer application: all commands, apart from the fast path to `serve` in cli.py.
 
-Help and errors are plain text, an error on one line. There is no dependency on rich, whose import takes longer than the
+Help and errors are plain text, an error on one line. It does not depend on rich, whose import takes longer than the
 rest of a command.
 """
 
@@ -26,7 +26,7 @@ NAMES = tuple(command.name for command in COMMANDS)
 
 
 class Grouped(TyperGroup):
-    """Lists its commands in their order, under the titles of their groups."""
+    """Lists its commands in order, under the titles of their groups."""
 
     # Any: typer's Context and HelpFormatter have no public names
     def list_commands(self, ctx: Any) -> list[str]:
@@ -40,7 +40,7 @@ class Grouped(TyperGroup):
 
 
 def build(loaded: Collection[str]) -> typer.Typer:
-    """The application. The other commands are there by name only."""
+    """The application. Only the requested command is loaded; the others are placeholders."""
     app = typer.Typer(name="nsqc", cls=Grouped, add_completion=False, pretty_exceptions_enable=False,
                       rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]},
                       help="NSQ in one executable: drop-in nsqd and nsqlookupd, the tools, and jobs on Spark.")
@@ -60,26 +60,26 @@ def build(loaded: Collection[str]) -> typer.Typer:
 
 
 def not_loaded() -> None:
-    """Takes the place of a command that is not the one called."""
-    raise AssertionError("the command called is always loaded")
+    """Placeholder for a command that is not the requested one."""
+    raise AssertionError("the requested command is always loaded")
 
 
 def run_called(context: typer.Context) -> int:
-    """Runs a tool that was not the first word, such as in `nsqc -- tail`."""
+    """Runs a tool that was not the first word, as in `nsqc -- tail`."""
     from nsqc.commands.tools import run_tool
 
     return run_tool(str(context.info_name), context.args)
 
 
 def describe() -> Node:
-    """All commands with their flags. Commands that print pages get this function as the obj of their context."""
+    """All commands with their flags. Commands that print pages get this function as their context's obj."""
     from nsqc.commands.pages.tree import read_tree
 
     return read_tree(typer.main.get_command(build(NAMES)))
 
 
 def run(words: list[str]) -> int:
-    """Runs a command. Returns the exit code: 2 if the words cannot be understood."""
+    """Runs a command. Returns the exit code: 2 if the arguments are invalid."""
     called = next((word for word in words if not word.startswith("-")), "")
     app = build({called} & set(NAMES))
     stdout = sys.stdout

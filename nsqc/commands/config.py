@@ -69,7 +69,7 @@ def check_command(
 ) -> int:
     """Check a config file.
 
-    The file and those it names are read as by serve. Nothing is bound, connected to or written. The exit code is 1 if
+    Reads the file and the files it names, as serve does. Binds, connects to and writes nothing. The exit code is 1 if
     there are errors, and 0 if there are only warnings.
     """
     declaration_of(lookupd, admin)
@@ -91,15 +91,15 @@ def check_command(
     report = examine(file)
     options = report.options
     report.findings.extend(in_access_file(options.access_file))
-    folder = f"data path {options.data_path} can be written" if options.data_path else (
-        "no data path is set, files go to the folder nsqc is started in")
+    folder = f"data path {options.data_path} is writable" if options.data_path else (
+        "no data path set: files go to the working folder of nsqc")
     counts = ((len(options.topics), "topic"), (len(options.channels), "channel"))
     tables = "".join(f", {number} {noun} table{'' if number == 1 else 's'}" for number, noun in counts if number)
     return conclude(file, report, f"{tables}; {folder}")
 
 
 def in_access_file(path: str) -> Iterator[Finding]:
-    """What is wrong with the access file that a config file names."""
+    """Errors in the access file that a config file names."""
     if not path:
         return
     from nsqc.access.rules import AccessError, read
@@ -121,7 +121,7 @@ def beside_admin(options: AdminOptions) -> Iterator[Finding]:
 
 
 def conclude(file: str, report: Report[Chosen], more: str = "") -> int:
-    """Prints what was found, or that the file is ok, and more; returns the exit code."""
+    """Prints the findings, or that the file is ok, and more; returns the exit code."""
     for line, fatal, text in report.findings:
         place = f"{file}:{line}" if line else file
         print_text(f"{place}: {'error' if fatal else 'warning'}: {mask(text)}")
@@ -138,9 +138,9 @@ def show_command(
     lookupd: Lookupd = False,
     admin: Admin = False,
 ) -> int:
-    """Print all values and where they come from.
+    """Print all values and their sources.
 
-    It takes the flags of serve, including --config, and reads NSQC_* in the environment. It prints the values the
+    Takes the flags of serve, including --config, and reads NSQC_* from the environment. Prints the values that the
     daemon would use.
     """
     declaration = declaration_of(lookupd, admin)
@@ -205,14 +205,14 @@ def as_table(declaration: Declaration[OptionSet], options: OptionSet, tables: tu
 
 @command.command("init")
 def init_command(
-    file: Annotated[str, typer.Argument(help="where to write it; printed by default", metavar="FILE")] = "",
+    file: Annotated[str, typer.Argument(help="the file to write; default: print it", metavar="FILE")] = "",
     force: Annotated[bool, typer.Option("--force", help="overwrite an existing file")] = False,
     lookupd: Lookupd = False,
     admin: Admin = False,
 ) -> int:
     """Write a config file to start from.
 
-    It has every option with its meaning and default, commented out.
+    Contains every option with its meaning and default, commented out.
     """
     from nsqc.commands.pages.template import template
 
@@ -226,6 +226,6 @@ def init_command(
     except FileExistsError:
         return refuse(f"{file} exists, --force overwrites it")
     except OSError as error:
-        return refuse(f"{file} cannot be written - {error.strerror}")
+        return refuse(f"cannot write {file} - {error.strerror}")
     print_text(f"{file} written")
     return 0

@@ -1,4 +1,4 @@
-"""`nsqc log`: look into log topics, check their files, turn them into nsqd's. No daemon is needed."""
+"""`nsqc log`: inspects log topics, checks their files, converts them to nsqd's. Needs no daemon."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import typer
 from nsqc.commands.output import EXIT_REFUSED, EXIT_USAGE, print_text
 from nsqc.paths import local
 
-command = typer.Typer(help="Look into log topics, check them, export them to nsqd.")
+command = typer.Typer(help="Inspect log topics, check them, export them to nsqd.")
 
 Paths = Annotated[list[str], typer.Argument(help="data paths, or TOPIC.log folders in one", metavar="PATH...")]
 
@@ -31,7 +31,7 @@ def fail(name: str, text: str, code: int = EXIT_REFUSED) -> int:
 
 
 def text_of(error: Exception) -> str:
-    """Of an error, without the number that a log that cannot be used does not have."""
+    """An error's text, without the errno that errors of unusable logs lack."""
     from nsqc.store.log.recovery import LogError
 
     return f"{error.filename}: {error.strerror}" if isinstance(error, LogError) else str(error)
@@ -85,10 +85,10 @@ def inspect_command(
     paths: Paths,
     as_json: Annotated[bool, typer.Option("--json", help="as JSON, one array with all topics")] = False,
 ) -> int:
-    """Print what log topics hold, and how far their channels are.
+    """Print the contents of log topics, and their channels' progress.
 
-    Examples: `nsqc log inspect /var/lib/nsqd`, `nsqc log inspect --json /var/lib/nsqd/orders.log`. It may be run beside
-    a daemon; then the numbers are those on disk.
+    Examples: `nsqc log inspect /var/lib/nsqd`, `nsqc log inspect --json /var/lib/nsqd/orders.log`. It can run beside
+    a daemon; the numbers are then those on disk.
     """
     from nsqc.store.log.summary import as_text, read_log, summary
 
@@ -106,11 +106,11 @@ def inspect_command(
 
 @command.command("verify")
 def verify_command(paths: Paths) -> int:
-    """Check every message and journal frame of log topics, and whether files are missing.
+    """Check every message and journal frame of log topics, and look for missing files.
 
-    Prints what is wrong; the exit code is 1 if anything is. What a kill leaves at the end of a file is not a fault: a
-    start deals with it. Nothing needs to be mended: a daemon finds the same, and delivers all that is sound. Example:
-    `nsqc log verify /var/lib/nsqd`.
+    Prints faults; the exit code is 1 if there are any. A torn write at the end of a file, as a kill leaves it, is not a
+    fault: a start handles it. Nothing needs repair: a daemon finds the same faults, and delivers all intact messages.
+    Example: `nsqc log verify /var/lib/nsqd`.
     """
     from nsqc.store.log.check import check_folder
 
@@ -125,7 +125,7 @@ def verify_command(paths: Paths) -> int:
             found = sum(finding.is_fault for finding in verdict.findings)
             faults += found
             state = "ok" if not found else f"{found} fault{'' if found == 1 else 's'}"
-            print_text(f"{folder}: {state}, {verdict.records} sound messages")
+            print_text(f"{folder}: {state}, {verdict.records} intact messages")
     except UsageError as error:
         return fail("verify", str(error), EXIT_USAGE)
     except OSError as error:
@@ -136,15 +136,15 @@ def verify_command(paths: Paths) -> int:
 @command.command("export")
 def export_command(
     paths: Paths,
-    to: Annotated[str, typer.Option("--to", help="the form: nsqd")],
-    out: Annotated[str, typer.Option("--out", help="the folder to write to; the data path by default",
+    to: Annotated[str, typer.Option("--to", help="the target format: nsqd")],
+    out: Annotated[str, typer.Option("--out", help="the folder to write to; default: the data path",
                                      metavar="FOLDER")] = "",
 ) -> int:
-    """Turn log topics into nsqd's own files.
+    """Convert log topics to nsqd's own files.
 
-    nsqd then delivers exactly what is unfinished. Each channel gets a copy of its messages. Without --out the topics'
-    folders are renamed to TOPIC.log.exported. An export that was interrupted is finished, or started over, by running
-    it again. No daemon may be running.
+    nsqd then delivers exactly the unfinished messages. Each channel gets a copy of its messages. Without --out the
+    topics' folders are renamed to TOPIC.log.exported. Running it again finishes or restarts an interrupted export. No
+    daemon may be running.
 
     Examples: `nsqc log export --to nsqd /var/lib/nsqd`, `nsqc log export --to nsqd --out /srv/nsqd /var/lib/nsqd`.
     """
@@ -154,7 +154,7 @@ def export_command(
     from nsqc.store.log.topicfile import MetadataError
 
     if to != "nsqd":
-        return fail("export", f"cannot export to {to!r}, only to nsqd", EXIT_USAGE)
+        return fail("export", f"cannot export to {to!r}; the only format is nsqd", EXIT_USAGE)
     try:
         out = local(out)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What commands have in common: exit codes, and text for stdout."""
+"""Shared by commands: exit codes, and output to stdout."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ class NotWritten(OSError):
 
 
 class Stdout:
-    """Stdout for printing. Raises NotWritten where that fails; that a reader has left early (`--help | head`) is no
+    """Stdout for printing. Raises NotWritten on failure; a reader that stops early (`--help | head`) is not a
     failure."""
 
     def __init__(self, stream: TextIO):
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Some text."""
-        if text != "":      # with which typer tries what the stream takes, and ignores errors
+        """Writes text."""
+        if text != "":      # typer tests the stream with an empty text, and ignores errors
             with writing():
                 self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Writes what is buffered."""
+        """Flushes the buffer."""
         with writing():
             self._stream.flush()
 
@@ -42,7 +42,7 @@ class Stdout:
 
 @contextmanager
 def writing() -> Iterator[None]:
-    """Turns what may fail into NotWritten. Nothing else is written then: it would fail again at the end of the
+    """Converts failures to NotWritten. Then nothing else is written: it would fail again at the end of the
     process."""
     try:
         yield
@@ -53,15 +53,15 @@ def writing() -> Iterator[None]:
 
 
 def refused(error: NotWritten) -> int:
-    """Says why stdout cannot be written; the exit code."""
+    """Reports that stdout cannot be written; returns the exit code."""
     print(f"nsqc: stdout: {error.strerror}", file=sys.stderr)
     return EXIT_REFUSED
 
 
 def print_text(text: str) -> None:
-    """Prints text, with terminal controls escaped: names in damaged files may contain any bytes. Raises SystemExit if
-    that cannot be done."""
-    from nsqc.log.visible import visible_lines  # here: --help does without
+    """Prints text, with terminal controls escaped: names in damaged files may contain any bytes. Raises SystemExit on
+    failure."""
+    from nsqc.log.visible import visible_lines  # here: --help does not need it
 
     try:
         if sys.stdout is None:

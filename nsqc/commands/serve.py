@@ -1,4 +1,4 @@
-"""`nsqc serve` as typer shows it in help and completions. cli.py runs start.py without typer."""
+"""`nsqc serve` as shown in typer's help and completions. cli.py runs start.py without typer."""
 
 from __future__ import annotations
 

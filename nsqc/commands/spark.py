@@ -14,7 +14,7 @@ from nsqc.commands.output import EXIT_REFUSED
 
 
 def build() -> typer.Typer:
-    """One sub-command for each job."""
+    """One sub-command per job."""
     from nsqc.spark.jobs import JOBS
 
     app = typer.Typer(help="Move messages between topics, files and archives by Spark.")
@@ -36,12 +36,12 @@ def doctor(
 
 def refuse(context: typer.Context) -> int:
     """Move messages between topics, files and archives by Spark. It needs the Python package."""
-    print("nsqc spark: the executable has no Spark in it; it comes with the Python package: pip install 'nsqc[spark]'",
+    print("nsqc spark: not part of the executable; install the Python package: pip install 'nsqc[spark]'",
           file=sys.stderr)
     return EXIT_REFUSED
 
 
-# The executable leaves nsqc.spark out.
+# The executable omits nsqc.spark.
 is_here = find_spec("nsqc.spark") is not None
 command: typer.Typer | Callable[[typer.Context], int] = build() if is_here else refuse
 settings = None if is_here else {"ignore_unknown_options": True, "allow_extra_args": True}

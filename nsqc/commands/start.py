@@ -1,4 +1,4 @@
-"""The start of a server from its flags, without typer. serve.py and lookupd.py are the faces in typer's help."""
+"""Starts a server from its flags, without typer. serve.py and lookupd.py stand for it in typer's help."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ DRAIN_SIGNAL = signal.SIGUSR1
 
 
 def serve(words: list[str]) -> int:
-    """Runs the daemon with nsqd's flags. The exit code: 0, 1 if it cannot start, 2 if the flags cannot be read."""
+    """Runs the daemon with nsqd's flags. Exit code: 0, 1 if it cannot start, 2 if the flags are invalid."""
     return launch(words, SERVE, start)
 
 
 def launch(words: list[str], declaration: Declaration[OptionSet], run: Callable[[Mapping[str, Value]], int]) -> int:
-    """Runs a server with the flags in words and the environment; run() may raise OptionError. The exit code as of
+    """Runs a server with the flags in words and the environment; run() may raise OptionError. Exit code as for
     serve()."""
     hold_standard_files()
     try:
@@ -73,29 +73,29 @@ def start(flags: Mapping[str, Value]) -> int:
 
 
 def hold_signals(numbers: tuple[signal.Signals, ...] = STOP_SIGNALS) -> None:
-    """Until the server handles them, there is nothing to clean up when it is stopped. SIGHUP is held until it knows
-    whether it reloads anything or stops."""
+    """Until the server handles signals, a stop needs no cleanup. SIGHUP is held until the server knows whether it means
+    a reload or a stop."""
     for number in numbers:
         signal.signal(number, leave)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
 
 
 def leave(number: int, frame: FrameType | None) -> NoReturn:
-    """A signal handler: ends the process at once, as a requested stop. It raises nothing: an exception can be swallowed
-    by whatever is being imported just then, and the stop with it."""
+    """A signal handler: ends the process at once, as a requested stop. It raises nothing: a module being imported could
+    swallow the exception, and the stop with it."""
     os._exit(0)
 
 
 def ignore_stop_signals() -> None:
-    """More of them, while the process exits, must not change the exit code."""
+    """Further signals during exit must not change the exit code."""
     for number in (*STOP_SIGNALS, DRAIN_SIGNAL, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 
 
 def hold_standard_files() -> None:
-    """Opens the null device as stdin, stdout or stderr, whichever the process was started without.
+    """Opens the null device for each of stdin, stdout and stderr that the process was started without.
 
-    Otherwise the next file to be opened, perhaps a queue, would get number 2 and the log with it.
+    Otherwise the next opened file, perhaps a queue, would get number 2 and receive the log.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= STDERR:
         os.set_inheritable(descriptor, True)

@@ -32,9 +32,9 @@ def run_tool(name: str, words: list[str]) -> int:
 
 
 def die_quietly(name: str) -> None:
-    """Until the tool handles signals, SIGINT ends it without a traceback: there is nothing to clean up; and SIGHUP does
-    not end one that closes its files on it: there are none. A standard file that the process was started without is
-    opened, so that no socket gets its number; reading, or writing, it fails."""
+    """Until the tool handles signals, SIGINT ends it without a traceback: no cleanup is needed; and SIGHUP is ignored
+    for tools that reopen files on it: none are open. Missing standard files are opened, so that no socket gets their
+    numbers; reading or writing them fails."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     if name in CLOSES_ON_HANGUP:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -47,7 +47,7 @@ def die_quietly(name: str) -> None:
 
 
 def run_original(name: str, words: list[str]) -> int:
-    """Runs one of NSQ's tools by its own name, with its own flags; the exit code."""
+    """Runs one of NSQ's tools under its own name, with its own flags; returns the exit code."""
     die_quietly(name)
     from nsqc.tools.original.program import run
 

@@ -1,4 +1,4 @@
-"""Calls that change what is known: topics and channels created and deleted, nodes hidden."""
+"""Calls that change the registry: create and delete topics and channels, tombstone nodes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from nsqc.wire.names import is_valid_name
 
 
 def create_topic(site: LookupSite, request: Request) -> None:
-    """Makes a topic known."""
+    """Adds a topic."""
     name = _valid(arguments(request), "topic")
     site.log.info("DB: adding topic(%s)", name)
     site.registry.add_topic(name)
 
 
 def create_channel(site: LookupSite, request: Request) -> None:
-    """Makes a channel and its topic known."""
+    """Adds a channel and its topic."""
     given = arguments(request)
     topic, channel = _valid(given, "topic"), _valid(given, "channel")
     site.log.info("DB: adding channel(%s) in topic(%s)", channel, topic)
@@ -29,7 +29,7 @@ def create_channel(site: LookupSite, request: Request) -> None:
 
 
 def delete_topic(site: LookupSite, request: Request) -> Awaitable[None]:
-    """Makes a topic and its channels unknown, until a node registers them again."""
+    """Removes a topic and its channels, until a node registers them again."""
     return _delete_topic(site, argument(arguments(request), "topic").decode("utf-8", "replace"))
 
 
@@ -45,7 +45,7 @@ async def _delete_topic(site: LookupSite, topic: str) -> None:
 
 
 def delete_channel(site: LookupSite, request: Request) -> None:
-    """Makes a channel unknown, until a node registers it again."""
+    """Removes a channel, until a node registers it again."""
     given = arguments(request)
     topic, channel = _valid(given, "topic"), _valid(given, "channel")
     known = site.registry.channels.get(topic, {}).get(channel)
@@ -56,7 +56,7 @@ def delete_channel(site: LookupSite, request: Request) -> None:
 
 
 def tombstone(site: LookupSite, request: Request) -> None:
-    """Hides a node from lookups of a topic for a while: one that is about to stop having it."""
+    """Hides a node from lookups of a topic for a while, before the node drops the topic."""
     given = arguments(request)
     topic = argument(given, "topic").decode("utf-8", "replace")
     node = argument(given, "node").decode("utf-8", "replace")
@@ -65,7 +65,7 @@ def tombstone(site: LookupSite, request: Request) -> None:
 
 
 def _valid(given: dict[bytes, bytes], name: str) -> str:
-    """An argument that must be a name. Raises ApiError."""
+    """A required name argument. Raises ApiError."""
     value = argument(given, name)
     if not is_valid_name(value):
         raise ApiError(400, f"INVALID_ARG_{name.upper()}")

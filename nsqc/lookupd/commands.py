@@ -1,5 +1,5 @@
-"""IDENTIFY, REGISTER, UNREGISTER and PING. Errors, their order and the log lines are nsqlookupd's; every error ends the
-connection."""
+"""IDENTIFY, REGISTER, UNREGISTER and PING. Errors, their order and the log lines are nsqlookupd's; every error closes
+the connection."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ OK = b"OK"
 # Of nsqlookupd's struct, by its names in JSON.
 KINDS = {"remote_address": STRING, "hostname": STRING, "broadcast_address": STRING, "tcp_port": INT64,
          "http_port": INT64, "version": STRING}
-# Of newer nodes, which nsqlookupd 1.3.0 ignores.
+# Of newer nodes, ignored by nsqlookupd 1.3.0.
 TOPOLOGY = {"topology_zone": STRING, "topology_region": STRING}
 
 Command = Callable[[Registry, Log, Peer, list[bytes]], bytes]
 
 
 class CommandError(Exception):
-    """What a client is told before its connection ends; cause: for the log only."""
+    """An error reply, sent before the connection closes; cause: for the log only."""
 
     def __init__(self, code: bytes, text: bytes, cause: str = "") -> None:
         self.reply = code + b" " + text
@@ -31,7 +31,7 @@ class CommandError(Exception):
 
 
 def identify(body: bytes, remote: str, log: Log) -> Peer:
-    """The node that a body describes. Raises CommandError."""
+    """Parses the body of IDENTIFY. Raises CommandError."""
     try:
         given = decode_struct(body, KINDS | TOPOLOGY)
     except GoJSONError as error:
@@ -47,7 +47,7 @@ def identify(body: bytes, remote: str, log: Log) -> Peer:
 
 
 def register(registry: Registry, log: Log, peer: Peer, words: list[bytes]) -> bytes:
-    """The node has a topic, or a channel and its topic."""
+    """Registers a topic, or a channel and its topic, for the node."""
     topic, channel = names(words)
     if channel and registry.add(registry.add_channel(topic, channel), peer):
         _registered(log, peer, CHANNEL, topic, channel)
@@ -57,7 +57,7 @@ def register(registry: Registry, log: Log, peer: Peer, words: list[bytes]) -> by
 
 
 def unregister(registry: Registry, log: Log, peer: Peer, words: list[bytes]) -> bytes:
-    """The node no longer has a channel; or a topic, and with it none of its channels."""
+    """Unregisters a channel; or a topic, but none of its channels."""
     topic, channel = names(words)
     if channel:
         found = registry.channels.get(topic, {}).get(channel)
@@ -77,7 +77,7 @@ def unregister(registry: Registry, log: Log, peer: Peer, words: list[bytes]) -> 
 
 
 def ping(log: Log, peer: Peer | None) -> bytes:
-    """Whoever says so is there; a node stays listed."""
+    """Any sender is answered; a node stays listed."""
     if peer is not None:
         now = monotonic_ns()
         if log.level <= INFO:
@@ -86,12 +86,12 @@ def ping(log: Log, peer: Peer | None) -> bytes:
     return OK
 
 
-# Those that need a node.
+# Commands that need a node.
 COMMANDS: dict[bytes, Command] = {b"REGISTER": register, b"UNREGISTER": unregister}
 
 
 def names(words: list[bytes]) -> tuple[str, str]:
-    """Topic and channel, which may be empty. words: the command and what follows it. Raises CommandError."""
+    """Topic and channel, which may be empty. words: the command and its parameters. Raises CommandError."""
     command = words[0]
     if len(words) < 2:
         raise CommandError(b"E_INVALID", command + b" insufficient number of params")

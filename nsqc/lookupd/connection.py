@@ -1,7 +1,7 @@
-"""One node's connection: bytes to commands, replies to bytes, and an end that loses no reply.
+"""One node's connection: bytes to commands, replies to bytes, and a close that loses no reply.
 
-A reply is its length, four bytes, and its text. What is more than an iteration's share of work continues in the next
-ones (loop/share.py), and meanwhile nothing is read; the same while a client does not take its replies.
+A reply is its length, four bytes, and its text. Work beyond an iteration's share continues in the following ones
+(loop/share.py), and meanwhile nothing is read; nor while a client does not read its replies.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from nsqc.net.limits import host_of
 MAGIC = b"  V1"
 OK_REPLY = b"\0\0\0\x02OK"
 MAX_LINE = 64 * 1024            # bytes; nsqlookupd has no limit, and no command is longer than 140
-MAX_BODY = 64 * 1024            # of IDENTIFY; nsqlookupd allocates what a client announces
-AT_ONCE = 16                    # commands between two looks at the clock
+MAX_BODY = 64 * 1024            # of IDENTIFY; nsqlookupd allocates any announced size
+AT_ONCE = 16                    # commands between two clock reads
 LINGER_S = 0.5                  # a refused connection stays half open: closing with unread input would lose the reply
-NO_MAGIC, LINE, SIZE, BODY = range(4)  # what comes next
+NO_MAGIC, LINE, SIZE, BODY = range(4)  # the expected input
 
 
 class Connection(asyncio.Protocol):
-    """The loop's protocol for one client, which is a node once it has identified itself."""
+    """The loop's protocol for one client, which is a node once it has sent IDENTIFY."""
 
     __slots__ = ("_at", "_blocked", "_ended", "_eof", "_host", "_hub", "_inbox", "_next", "_queued", "_size", "_spoke",
                  "due", "id", "peer", "transport")
@@ -38,20 +38,20 @@ class Connection(asyncio.Protocol):
     def __init__(self, hub: Hub) -> None:
         self.id = ""                # its address
         self.peer: Peer | None = None
-        self.due = 0.0              # loop time by which a command must be complete; 0: none has begun
+        self.due = 0.0              # loop time by which a command must be complete; 0: none has started
         self._hub = hub
         self._host = ""
-        self._inbox = b""           # what has been read, from _at on still to be taken
+        self._inbox = b""           # input, unconsumed from _at on
         self._at = 0
         self._next = NO_MAGIC
-        self._size = 0              # of the body that comes
+        self._size = 0              # of the body being received
         self._spoke = False         # something has arrived: it is not just a probe
-        self._queued = False        # the rest of the input waits for its turn
-        self._blocked = False       # the client does not take its replies
+        self._queued = False        # the rest of the input waits for its share of an iteration
+        self._blocked = False       # the client does not read its replies
         self._eof = False           # the client sends no more
-        self._ended = False         # nothing more is carried out
+        self._ended = False         # no more commands are executed
 
-    # ------------------------------------------------------------------ the loop's calls
+    # ------------------------------------------------------------------ called by the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
@@ -67,7 +67,7 @@ class Connection(asyncio.Protocol):
         self.due = self._hub.watch(self)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The connection is gone."""
+        """The connection is closed."""
         self._end(str(error) if error is not None else "EOF")
         if self in self._hub.connections:
             self._hub.connections.remove(self)
@@ -99,18 +99,18 @@ class Connection(asyncio.Protocol):
         return f"client({self.id})"
 
     def rules_changed(self) -> None:
-        """There are new access rules."""
+        """Applies new access rules."""
         if self.peer is not None and not self._ended:
             self._hub.withdraw(self.peer, self._host)
 
     def eof_received(self) -> bool:
-        """The client sends no more; what it has sent is still carried out."""
+        """The client sends no more; commands already sent are still executed."""
         self._eof = True
         if self._ended:
             self.transport.close()
         elif not (self._queued or self._blocked):
             if self._hub.share.over():
-                # Thousands may leave at once: what is left to do for each can wait, being listed cannot.
+                # Thousands may disconnect at once: cleanup can wait, but each must leave the answers at once.
                 if self.peer is not None and self._next == LINE:
                     self._hub.registry.leave(self.peer)
                 self._wait()
@@ -119,12 +119,12 @@ class Connection(asyncio.Protocol):
         return True
 
     def pause_writing(self) -> None:
-        """The client does not take its replies: no more of its commands is carried out."""
+        """The client does not read its replies: none of its commands are executed."""
         self._blocked = True
         self.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """It takes them again."""
+        """The client reads again."""
         self._blocked = False
         if not (self._queued or self._ended):
             self._wait()
@@ -140,7 +140,7 @@ class Connection(asyncio.Protocol):
         self._hub.share.add(self._continue)
 
     def _continue(self) -> bool:
-        """A turn; True: more of the input is left."""
+        """Runs for one iteration; True: input remains."""
         if self._ended or self._blocked or self.transport.is_closing():
             self._queued = False
             return False
@@ -154,7 +154,7 @@ class Connection(asyncio.Protocol):
         return False
 
     def _work(self, in_turn: bool = False) -> bool:
-        """Carries out the commands that are complete; True: its turn ended before them."""
+        """Executes complete commands; True: the share ended first."""
         share = self._hub.share
         replies: list[bytes] = []
         count = 0
@@ -178,7 +178,7 @@ class Connection(asyncio.Protocol):
         return is_left
 
     def _one(self) -> bytes | None:
-        """The reply to the next command; None: it is not complete; empty: a part of one that has none. Raises
+        """The reply to the next command; None: incomplete; empty: a part without a reply. Raises
         CommandError."""
         inbox, at = self._inbox, self._at
         if self._next == LINE:
@@ -249,7 +249,7 @@ class Connection(asyncio.Protocol):
     # ------------------------------------------------------------------ time limits
 
     def _time(self) -> None:
-        """A command that is not complete has a deadline, a complete one has none."""
+        """Sets a deadline for an incomplete command, clears it for a complete one."""
         if self._next == LINE and self._at >= len(self._inbox):
             self._inbox = b""
             self._at = 0
@@ -262,16 +262,16 @@ class Connection(asyncio.Protocol):
     def expire(self) -> None:
         """A command was not completed in time."""
         if self._queued or self._blocked:
-            # It is here, and waits for others, or for its client to take replies.
+            # It has arrived, and waits for others, or for its client to read replies.
             self.due = self._hub.watch(self)
             return
         self._end("i/o timeout")
         self.transport.close()
 
-    # ------------------------------------------------------------------ the end
+    # ------------------------------------------------------------------ closing
 
     def _refuse(self, error: CommandError, replies: list[bytes]) -> None:
-        """Tells the client, and ends the connection."""
+        """Sends the error, and closes the connection."""
         log, text = self._hub.log, error.reply.decode("utf-8", "replace").rstrip(" ")
         if self._next == NO_MAGIC:
             log.error("client(%s) %s", self.id, error.cause)
@@ -289,7 +289,7 @@ class Connection(asyncio.Protocol):
         self._hub.loop.call_later(LINGER_S, self.transport.close)
 
     def _input_ended(self) -> None:
-        """Perhaps in the middle of a command."""
+        """Closes, perhaps in the middle of a command."""
         if self._ended:
             return
         if self._next in (SIZE, BODY):
@@ -306,7 +306,7 @@ class Connection(asyncio.Protocol):
         self.transport.close()
 
     def _end(self, reason: str) -> None:
-        """Nothing more is carried out, and the node is listed no more. reason: for the log; empty: the server stops."""
+        """Executes nothing more, and unlists the node. reason: for the log; empty: the server stops."""
         if self._ended:
             return
         self._ended = True
@@ -314,7 +314,7 @@ class Connection(asyncio.Protocol):
         log = self._hub.log
         if self._next == NO_MAGIC:
             if not self._spoke:
-                log.debug("TCP: client(%s) has left without a word", self.id)
+                log.debug("TCP: client(%s) disconnected without sending anything", self.id)
             elif reason and not reason.startswith("E_"):
                 log.error("failed to read protocol version - %s", reason)
             return
@@ -326,5 +326,5 @@ class Connection(asyncio.Protocol):
 
 
 def framed(text: bytes) -> bytes:
-    """A reply as it is sent."""
+    """Encodes a reply."""
     return len(text).to_bytes(4, "big") + text

@@ -1,4 +1,4 @@
-"""What all nodes' connections share: the registry, limits, deadlines, and what they are told of this server."""
+"""Shared by all nodes' connections: the registry, limits, deadlines, and this server's description."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from nsqc.lookupd.connection import Connection
 
 SWEEP_S = 1.0       # how often incomplete commands are checked
-STEP = 32           # registrations taken back between two looks at the clock
-LINGER_S = 1.0      # how long a stop waits for nodes to take their last replies
+STEP = 32           # registrations removed between two clock reads
+LINGER_S = 1.0      # how long a shutdown waits for nodes to read their last replies
 
 
 class Hub:
-    """Made once; connections come and go."""
+    """Created once; connections come and go."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, registry: Registry, share: Share, limits: ConnectionLimits,
                  options: LookupdOptions, log: Log) -> None:
@@ -47,7 +47,7 @@ class Hub:
         self._sweep: asyncio.TimerHandle | None = None
 
     def introduce(self, hostname: str, tcp_port: int, http_port: int) -> None:
-        """Sets what nodes are told; the ports are known once both listen."""
+        """Sets the answer to IDENTIFY; the ports are known once both listen."""
         self.identity = msgspec.json.encode({
             "broadcast_address": self._broadcast_address, "hostname": hostname, "http_port": http_port,
             "tcp_port": tcp_port, "version": NSQD_VERSION})
@@ -55,8 +55,8 @@ class Hub:
     # ------------------------------------------------------------------ access rules
 
     def may_register(self, peer: Peer, host: str, words: list[bytes]) -> bool:
-        """Whether a node may announce what REGISTER names. Otherwise the node is answered as usual, since an error
-        would have it connect and register everything again and again. Raises CommandError."""
+        """Whether a node may announce the topic of REGISTER. If not, the node is answered as usual, since an error
+        would make it reconnect and register everything again and again. Raises CommandError."""
         if self.access is None:
             return True
         topic, channel = names(words)
@@ -68,7 +68,7 @@ class Hub:
         return False
 
     def withdraw(self, peer: Peer, host: str) -> None:
-        """Takes back what a node may no longer announce, in slices."""
+        """Removes registrations that a node may no longer announce, in slices."""
         access = self.access
         if access is None:
             return
@@ -88,10 +88,10 @@ class Hub:
 
         self.share.add(step)
 
-    # ------------------------------------------------------------------ nodes that leave
+    # ------------------------------------------------------------------ disconnects
 
     def leave(self, peer: Peer) -> None:
-        """Takes everything back that a node has registered: out of the answers at once, the rest in slices."""
+        """Removes everything that a node has registered: from the answers at once, the rest in slices."""
         self.registry.leave(peer)
         step = self._departure(peer)
         if step():
@@ -116,7 +116,7 @@ class Hub:
     # ------------------------------------------------------------------ deadlines
 
     def watch(self, connection: Connection) -> float:
-        """A command has begun and is not complete; returns the loop time by which it has to be."""
+        """A command has started and is incomplete; returns its deadline in loop time."""
         self.unfinished.add(connection)
         if self._sweep is None:
             self._sweep = self.loop.call_later(self._interval(), self._check)
@@ -131,10 +131,10 @@ class Hub:
             connection.expire()
         self._sweep = self.loop.call_later(self._interval(), self._check) if self.unfinished else None
 
-    # ------------------------------------------------------------------ stop
+    # ------------------------------------------------------------------ shutdown
 
     async def close(self) -> None:
-        """Closes all connections behind their last replies."""
+        """Closes all connections after their last replies."""
         self.closing = True
         if self._sweep is not None:
             self._sweep.cancel()

@@ -1,4 +1,4 @@
-"""JSON lists and objects of any length, made a little at a time and sent in parts."""
+"""JSON lists and objects of any length, built in small steps and sent in parts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from nsqc.httpd.reply import JSON, Reply
 from nsqc.loop.share import Share
 
-AT_ONCE = 64                # items between two looks at the clock
+AT_ONCE = 64                # items between two clock reads
 PART_BYTES = 64 * 1024
 
 
@@ -21,14 +21,14 @@ class Parts:
         self._size = 0
 
     def add(self, text: bytes) -> None:
-        """Text that follows."""
+        """Appends text."""
         self._open.append(text)
         self._size += len(text)
         if self._size >= PART_BYTES:
             self._close()
 
     async def items(self, items: Iterable[bytes]) -> None:
-        """Items with commas between them; each is made when it is its turn."""
+        """Items with commas between them; each is built on demand."""
         waiting: list[bytes] = []
         first = True
         for item in items:

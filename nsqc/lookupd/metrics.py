@@ -1,4 +1,4 @@
-"""/metrics of the lookup server: numbers only, whatever names there are."""
+"""/metrics of the lookup server: numbers only, independent of names."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from nsqc.lookupd.site import LookupSite
 from nsqc.metrics import declared
 from nsqc.metrics.encoding import Format, family
 
-_AT_ONCE = 64       # topics and nodes between two looks at the clock
+_AT_ONCE = 64       # topics and nodes between two clock reads
 
 
 async def metrics(site: LookupSite, request: Request) -> Reply:
-    """Everything, in the format that the client asks for."""
+    """All metrics, in the format that the client asks for."""
     form = scrape.wanted(request.accept)
     facts = scrape.Facts("nsqlookupd", site.start_time, site.lags, site.hub.limits, len(site.hub.connections),
                          site.servers)

@@ -1,10 +1,10 @@
-"""Where time and memory are spent. Paths are those of Go's net/http/pprof; answers are text to read.
+"""Shows where time and memory are spent. Paths are those of Go's net/http/pprof; answers are readable text.
 
   /debug/pprof                this list
   /debug/pprof/cmdline        the command line, its parts separated by NUL
   /debug/pprof/profile        where the loop spends its time: `?seconds=N` (30) of samples, one folded stack per line
-  /debug/pprof/heap           memory use, what is registered, live Python objects: the most frequent and nsqc's;
-                              `?exact=true` also counts what nothing refers to any more, if there is little
+  /debug/pprof/heap           memory use, registrations, live Python objects: the most frequent and nsqc's;
+                              `?exact=true` also counts unreferenced objects, if there are few
   /debug/pprof/goroutine      the stacks of all threads and tasks
   /debug/pprof/threadcreate   the threads
   /debug/slow                 iterations of the loop that took longer than --slow-loop: the worst of the last hour
@@ -23,7 +23,7 @@ def index(site: LookupSite, request: Request) -> Reply:
 
 
 async def heap(site: LookupSite, request: Request) -> Reply:
-    """Memory, what is registered, live objects."""
+    """Memory, registrations, live objects."""
     registry = site.registry
     return await heap_page(site, request, [
         f"topics {len(registry.topics)}",

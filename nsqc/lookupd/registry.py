@@ -1,7 +1,7 @@
-"""Who has registered what: the nodes of every topic and channel, and the topics and channels of every node.
+"""All registrations: the nodes of every topic and channel, and the topics and channels of every node.
 
-Everything that concerns one node or one topic costs by that node or topic alone, however many others there are. A node
-that has left is out of every answer at once; its registrations are taken back a little at a time.
+The cost of any operation on one node or topic depends on that node or topic alone, not on the number of others. A
+disconnected node disappears from every answer at once; its registrations are removed in small steps.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.json import Encoder
 
 CLIENT, TOPIC, CHANNEL = "client", "topic", "channel"
-ALL = "*"       # as the name of a topic that is looked up
+ALL = "*"       # as the name of a topic in lookups
 EPHEMERAL = "#ephemeral"
 
 _encode = Encoder().encode
 
 
 class PeerInfo(Struct, frozen=True, gc=False):
-    """What a node says about itself, as /lookup lists it: keys and their order are nsqlookupd's. The zone and region of
-    nodes that have one are those of nsqlookupd's source after 1.3.0."""
+    """A node's description of itself, as listed by /lookup: keys and their order are nsqlookupd's. Zone and region are
+    listed as in nsqlookupd's source after 1.3.0."""
 
     remote_address: str
     hostname: str
@@ -34,7 +34,7 @@ class PeerInfo(Struct, frozen=True, gc=False):
 
 
 class Registration:
-    """A topic, a channel of a topic, or all nodes (CLIENT). It may be known without any node."""
+    """A topic, a channel of a topic, or all nodes (CLIENT). It may exist without any node."""
 
     __slots__ = ("category", "key", "producers", "quoted", "subkey")
 
@@ -42,7 +42,7 @@ class Registration:
         self.category = category
         self.key = key                              # topic
         self.subkey = subkey                        # channel
-        self.quoted = _encode(subkey or key)        # its name in answers
+        self.quoted = _encode(subkey or key)        # its name as JSON in answers
         # Nodes, and when each was tombstoned: monotonic nanoseconds, 0 for never.
         self.producers: dict[Peer, int] = {}
 
@@ -56,10 +56,10 @@ class Peer:
         self.id = info.remote_address
         self.info = info
         self.json = _encode(info)
-        self.http_name = f"{info.broadcast_address}:{info.http_port}"   # what tombstones name it by
+        self.http_name = f"{info.broadcast_address}:{info.http_port}"   # its name in tombstones
         self.seen = monotonic_ns()                  # of IDENTIFY or the last PING
         self.gone = False                           # its connection has ended
-        self.tombstones = 0                         # how many topics may have one for it
+        self.tombstones = 0                         # upper bound of its tombstoned topics
         # A dict for its order and its size, half of a set's.
         self.registrations: dict[Registration, None] = {}
 
@@ -73,19 +73,19 @@ class Registry:
         self._tombstone_lifetime = tombstone_lifetime
         self.clients = Registration(CLIENT)
         self.topics: dict[str, Registration] = {}
-        self.channels: dict[str, dict[str, Registration]] = {}      # by topic and name; of those with any
+        self.channels: dict[str, dict[str, Registration]] = {}      # by topic and name; no empty ones
 
-    # ------------------------------------------------------------------ what is known
+    # ------------------------------------------------------------------ topics and channels
 
     def add_topic(self, topic: str) -> Registration:
-        """The topic, made known if it is not."""
+        """The topic, added if missing."""
         found = self.topics.get(topic)
         if found is None:
             found = self.topics[topic] = Registration(TOPIC, topic)
         return found
 
     def add_channel(self, topic: str, channel: str) -> Registration:
-        """The channel, made known if it is not; that says nothing about its topic."""
+        """The channel, added if missing; does not add its topic."""
         channels = self.channels.get(topic)
         if channels is None:
             channels = self.channels[topic] = {}
@@ -95,7 +95,7 @@ class Registry:
         return found
 
     def find_topics(self, topic: str) -> list[Registration]:
-        """The topic if it is known; all topics for ALL."""
+        """The topic if it exists; all topics for ALL."""
         if topic == ALL:
             return list(self.topics.values())
         found = self.topics.get(topic)
@@ -108,7 +108,7 @@ class Registry:
         return list(self.channels.get(topic, {}).values())
 
     def forget(self, registration: Registration) -> None:
-        """Makes a topic or channel unknown, whoever has registered it. What is unknown already stays so."""
+        """Removes a topic or channel, regardless of its nodes. Removing a missing one has no effect."""
         if registration.category == TOPIC:
             if self.topics.get(registration.key) is registration:
                 del self.topics[registration.key]
@@ -125,7 +125,7 @@ class Registry:
     # ------------------------------------------------------------------ nodes
 
     def add(self, registration: Registration, peer: Peer) -> bool:
-        """Registers a node; False: it was already, and keeps its tombstone if it has one."""
+        """Registers a node; False: already registered, a tombstone stays."""
         if peer in registration.producers:
             return False
         registration.producers[peer] = 0
@@ -133,27 +133,27 @@ class Registry:
         return True
 
     def remove(self, registration: Registration | None, peer: Peer) -> bool:
-        """Takes a registration back; False: there was none. The topic or channel stays known."""
+        """Removes a registration; False: none existed. The topic or channel stays."""
         if registration is None or registration.producers.pop(peer, None) is None:
             return False
         peer.registrations.pop(registration, None)
         return True
 
     def forget_if_left(self, registration: Registration | None) -> None:
-        """Makes an ephemeral topic or channel unknown that no node has registered any more."""
+        """Removes an ephemeral topic or channel once no node has it registered."""
         if registration is None or not (registration.subkey or registration.key).endswith(EPHEMERAL):
             return
         if all(peer.gone for peer in registration.producers):
             self.forget(registration)
 
     def leave(self, peer: Peer) -> None:
-        """A node has gone: it is in no answer from now on. Its registrations are left to the caller."""
+        """A node has disconnected: no answer lists it any more. The caller removes its registrations."""
         peer.gone = True
 
-    # ------------------------------------------------------------------ who is listed
+    # ------------------------------------------------------------------ listing
 
     def active(self, producers: Iterable[Peer]) -> list[Peer]:
-        """Those that are connected and have said so lately."""
+        """Connected nodes that were seen recently."""
         since = monotonic_ns() - self._inactive_after
         return [peer for peer in producers if peer.seen >= since and not peer.gone]
 
@@ -172,7 +172,7 @@ class Registry:
         return [peer for peer in self.active(first) if not self.is_tombstoned(first[peer])]
 
     def is_tombstoned(self, marked: int) -> bool:
-        """Whether a tombstone of that time still counts."""
+        """Whether a tombstone of that time is still in effect."""
         return marked != 0 and monotonic_ns() - marked < self._tombstone_lifetime
 
     def tombstone(self, registrations: list[Registration], node: str) -> None:
@@ -185,7 +185,7 @@ class Registry:
                     peer.tombstones += 1
 
     def all(self) -> Iterator[Registration]:
-        """Everything that is known, as of this call."""
+        """Snapshot of all registrations."""
         yield self.clients
         yield from list(self.topics.values())
         for channels in list(self.channels.values()):

@@ -1,4 +1,4 @@
-"""The routes of the lookup server's API, and what each requires of its client."""
+"""The routes of the lookup server's API, and the permissions that each requires."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nsqc.httpd.request import Handler, Route
 from nsqc.httpd.routing import Router, Table, debug_route, plain_answer, plain_route, probe_route
 from nsqc.lookupd import admin, pages, views
 
-_FINDING = Need(GRANTS, PART)      # clients with any grant for a topic, or a channel of it, may find its nodes
+_FINDING = Need(GRANTS, PART)      # clients with any grant for a topic, or a channel of it, may look up its nodes
 
 
 def _call(handler: Handler, needed: Need) -> Route:

@@ -1,4 +1,4 @@
-"""The lookup server as a whole: built, started, running, stopped."""
+"""The lookup server as a whole: construction, start, main loop, shutdown."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from nsqc.process.terminal import Terminal
 if TYPE_CHECKING:
     from nsqc.guarding import Guarding
 
-# Python's collector looks for cycles among what is young, and never through all registrations: a million of them would
-# take a tenth of a second. They are freed by reference counts.
+# Python's cycle collector examines only young objects, never all registrations: a million of them would take 100 ms.
+# They are freed by reference counts.
 COLLECT = (2_000, 5, 1_000_000)
 DESCRIPTORS_S = 1.0     # how often the limit of open files is read again
 
@@ -103,7 +103,7 @@ class LookupServer:
         self.share = Share(REGISTRATIONS_S, "registrations")
         self.registry = Registry(options.inactive_producer_timeout, options.tombstone_lifetime)
         self.hub = Hub(loop, self.registry, self.share, self.limits, options, log)
-        self.threads = ThreadPoolExecutor(1, thread_name_prefix="nsqc-worker")  # started by the first work for it
+        self.threads = ThreadPoolExecutor(1, thread_name_prefix="nsqc-worker")  # started on first use
         self.guarding = self._make_guarding()
         self.tcp = self._bind("TCP", options.tcp_address)
         self.http_listener = self._bind("HTTP", options.http_address)
@@ -131,7 +131,7 @@ class LookupServer:
             raise StartError(f"listen ({address}) failed - {error}") from None
 
     async def start(self) -> None:
-        """Lets nodes and clients connect. Raises StartError."""
+        """Accepts nodes and clients. Raises StartError."""
         self.lag = LoopLag(self.loop)
         self.hub.introduce(socket.gethostname(), max(0, self.tcp.port), max(0, self.http_listener.port))
         site = LookupSite(hub=self.hub, log=self.log, header_timeout=self.options.http_header_timeout,
@@ -160,7 +160,7 @@ class LookupServer:
         return Gate(self.options) if guarding is None else Gate(self.options, guarding.permits, guarding.recorder)
 
     def _reserve_descriptors(self) -> None:
-        """Clients wait before the last descriptors are gone, also when the limit changes later."""
+        """Makes clients wait before the descriptors run out, also when the limit changes later."""
         now = descriptors.limit()
         if self._timer is None or now != self.open_files:
             self.open_files = now
@@ -168,7 +168,7 @@ class LookupServer:
         self._timer = self.loop.call_later(DESCRIPTORS_S, self._reserve_descriptors)
 
     async def stop(self) -> None:
-        """Closes all connections behind the answers that are due."""
+        """Closes all connections after the answers that are due."""
         self.slow.close()
         self.manager.stopping("Closing connections")
         self.tcp.close()

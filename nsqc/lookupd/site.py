@@ -1,4 +1,4 @@
-"""What the handlers of the lookup server's HTTP API work on."""
+"""State shared by the handlers of the lookup server's HTTP API."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from nsqc.loop.slow import SlowLoop
 from nsqc.metrics.durations import Durations
 from nsqc.net.listener import Listeners
 
-OTHER = "other"     # paths that are not a route
+OTHER = "other"     # paths that are not routes
 
 
 class LookupSite(Site):
-    """Shared by all its HTTP connections."""
+    """Shared by all HTTP connections of the server."""
 
     def __init__(self, *, hub: Hub, log: Log, header_timeout: int, threads: Executor, resolve: Resolve,
                  listeners: Listeners, slow: SlowLoop, routes: Iterable[str], lags: Durations,
                  gate: Gate) -> None:
-        """routes: paths whose requests are counted each by itself."""
+        """routes: paths whose requests are counted separately."""
         super().__init__(log=log, resolve=self._counted, publishes=NoPublishes(), header_timeout=header_timeout,
                          threads=threads, slow=slow, gate=gate)
         self.hub = hub
         self.listeners = listeners
         self.registry: Registry = hub.registry
         self.share = Share(LISTS_S, "lists")
-        # Held by an answer that takes more than one loop iteration: one at a time is in the making.
+        # Held by an answer that takes more than one loop iteration: only one is built at a time.
         self.surveys = asyncio.Lock()
         # For metrics.
         self.threads = threads

@@ -1,6 +1,6 @@
-"""What clients look up: /ping, /info, /lookup, /topics, /channels, /nodes, /debug.
+"""Lookups: /ping, /info, /lookup, /topics, /channels, /nodes, /debug.
 
-Keys and their order are nsqlookupd's, and so is it that a star as the topic stands for all of them.
+Keys and their order are nsqlookupd's; as there, a star as the topic stands for all topics.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from nsqc.lookupd.registry import ALL, TOPIC, Peer, Registration, Registry
 from nsqc.lookupd.site import LookupSite
 from nsqc.net.accepting import not_accepting
 
-# What Go prints for a time that was never set.
+# Go's text for a time that was never set.
 NEVER = -6795364578871345152
 
-FEW = 10_000    # names, which are joined in less than a millisecond
+FEW = 10_000    # names, joined in less than a millisecond
 
 _encode = msgspec.json.Encoder().encode
 
@@ -34,7 +34,7 @@ def ping(site: LookupSite, request: Request) -> str:
 
 
 def readyz(site: LookupSite, request: Request) -> Reply:
-    """200, or 503 and the reasons: whether nodes and clients can come."""
+    """200, or 503 and the reasons: whether nodes and clients can connect."""
     refusing = not_accepting(site.hub.limits, site.listeners)
     return readiness((["stopping"] if site.hub.closing else []) + ([] if refusing is None else [refusing]))
 
@@ -56,7 +56,7 @@ def arguments(request: Request) -> dict[bytes, bytes]:
 
 
 def argument(given: dict[bytes, bytes], name: str) -> bytes:
-    """One of them. Raises ApiError."""
+    """One argument. Raises ApiError."""
     value = given.get(name.encode())
     if value is None:
         raise ApiError(400, f"MISSING_ARG_{name.upper()}")
@@ -105,7 +105,7 @@ def channels(site: LookupSite, request: Request) -> Reply | Awaitable[Reply]:
 
 
 def _names(site: LookupSite, title: bytes, found: list[Registration]) -> Reply | Awaitable[Reply]:
-    """At once if they are few: nodes wait for the channels of a new topic."""
+    """Immediately if they are few: nodes wait for the channels of a new topic."""
     if len(found) <= FEW:
         names = b",".join([one.quoted for one in found])
         return Reply(200, b'{"%b":[%b]}' % (title, names), JSON, nsq=True)

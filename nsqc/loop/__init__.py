@@ -1,1 +1,1 @@
-"""What the event loop's time is spent on: iterations that take too long, and the handlers that took it."""
+"""The event loop's time: iterations that take too long, and the handlers that caused them."""

@@ -28,7 +28,7 @@ cdef void before_wait(void *state) noexcept nogil:
     if of.short_waits < DENSE:
         return
     of.polls += 1
-    # poll() on the epoll descriptor only looks: the loop's own wait still gets the events.
+    # poll() on the epoll descriptor consumes nothing: the loop's own wait still gets the events.
     ready.fd = uv_backend_fd(of.loop)
     ready.events = POLLIN
     while poll(&ready, 1, 0) == 0:
@@ -54,7 +54,7 @@ cdef class BusyPoll:
     """Busy polling of one uvloop, until close()."""
 
     def __init__(self, loop, int64_t most_ns):
-        """most_ns: nanoseconds to poll for; 0: off. Raises OSError if uvloop does not export libuv's functions."""
+        """most_ns: nanoseconds to poll; 0: off. Raises OSError if uvloop does not export libuv's functions."""
         self.state = <BusyPollState *> calloc(1, sizeof(BusyPollState))
         if self.state is NULL:
             raise MemoryError
@@ -63,19 +63,19 @@ cdef class BusyPoll:
         self.state.loop = self.hooks.loop
 
     def set_limit(self, int64_t most_ns):
-        """As for the constructor."""
+        """Same as the constructor's."""
         if self.hooks is not NULL:
             self.state.most_ns = most_ns
 
     @property
     def counts(self) -> tuple[int, int]:
-        """Waits that began with polling, and those of them that polling ended."""
+        """Waits that began with polling, and how many of them ended during polling."""
         if self.hooks is NULL:
             return (0, 0)
         return (self.state.polls, self.state.hits)
 
     def close(self):
-        """Polls no more. Must be called before the loop is closed, which would take the handles for its own."""
+        """Stops polling. Must be called before the loop closes, which would treat the handles as its own."""
         if self.hooks is not NULL:
             self.state.most_ns = 0
             hooks_close(self.hooks)

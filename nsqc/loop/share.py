@@ -1,7 +1,7 @@
-"""A share of each loop iteration: for requests of one listener's clients, for registrations. Nobody waits for a flood.
+"""A time budget per loop iteration, for a listener's HTTP requests or for registrations: a flood delays no one else.
 
-Work done at once asks over() every few steps; the rest is queued with add(), or waits for rest(). Long work on topics
-and channels has slices instead (nsqc.store.slices).
+Code that runs immediately calls over() every few steps; the rest is queued with add(), or awaits rest(). Long work on
+topics and channels runs in slices instead (nsqc.store.slices).
 """
 
 from __future__ import annotations
@@ -15,39 +15,39 @@ from nsqc.loop.watch import span_began, span_ended
 
 REQUESTS_S = 0.001          # HTTP requests, all connections together
 REGISTRATIONS_S = 0.005     # nodes of the lookup server, all together
-LISTS_S = 0.005             # its long answers, apart from registrations: they proceed during a storm of those
+LISTS_S = 0.005             # long answers of the lookup server, separate: they proceed during a storm of registrations
 
 
 class Share:
-    """The time that one kind of work may take in an iteration."""
+    """The time that one kind of work may take per iteration."""
 
     def __init__(self, seconds: float, what: str) -> None:
         """what: the work's name in /debug/slow."""
         self._seconds = seconds
         self._what = what
-        self._end = 0.0                                     # of this iteration's share; 0: nobody has worked yet
+        self._end = 0.0                                     # of this iteration's share; 0: not started
         self._queue: deque[Callable[[], object]] = deque()
 
     def over(self) -> bool:
-        """Whether the share of this iteration is used up. The first call in an iteration begins it."""
+        """Whether this iteration's share is used up. The first call in an iteration starts it."""
         if self._end:
             return monotonic() >= self._end
         self._begin()
         return False
 
     def add(self, step: Callable[[], object]) -> None:
-        """Calls step() in coming iterations, in rotation with others, until it returns something false."""
+        """Calls step() in later iterations, round-robin with others, until it returns a false value."""
         self._queue.append(step)
         if not self._end:
             self._begin()
 
     async def rest(self) -> None:
-        """Waits for the next iteration if the share of this one is used up."""
+        """Waits for the next iteration if this one's share is used up."""
         while self.over():
             await asyncio.sleep(0)
 
     def finish(self) -> None:
-        """Does everything that is queued now, for a stop."""
+        """Runs everything queued now, for a shutdown."""
         while self._queue:
             self._step()
 
@@ -56,7 +56,7 @@ class Share:
         asyncio.get_running_loop().call_soon(self._next)
 
     def _next(self) -> None:
-        """The iteration after one with work."""
+        """The iteration after one that used the share."""
         self._end = 0.0
         if self._queue:
             self._begin()

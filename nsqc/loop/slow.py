@@ -1,4 +1,4 @@
-"""Iterations of the loop that took too long: a line in the log, and the worst of the last hour."""
+"""Slow iterations of the loop: a log line, and the worst of the last hour."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from msgspec import Struct
 from nsqc.log import Log
 from nsqc.loop.watch import Watch
 
-EVERY_S = 10.0          # between two lines; what comes in between is counted
+EVERY_S = 10.0          # between two lines; slow iterations in between are counted
 HOUR_S = 3600.0
-PART_S = 60.0           # of the hour: each keeps its worst
-KEPT = 8                # iterations of a part
+PART_S = 60.0           # one part of the hour; each keeps its worst
+KEPT = 8                # iterations kept per part
 UNKNOWN = "many handlers, or one without a name"
 
 
@@ -34,7 +34,7 @@ class Slow(Struct, frozen=True, gc=False):
 
 
 class Part(Struct):
-    """A minute: when it began (monotonic seconds), how many iterations were too long, and the worst of them."""
+    """A minute: when it began (monotonic seconds), its number of slow iterations, and the worst of them."""
 
     began: float
     count: int = 0
@@ -42,20 +42,20 @@ class Part(Struct):
 
 
 class SlowLoop:
-    """Watches a loop once it has a limit. It must be closed before the loop is."""
+    """Watches a loop once a limit is set. Must be closed before the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, log: Log) -> None:
         self._loop = loop
         self._log = log
         self._limit = 0
         self._parts: deque[Part] = deque()
-        self._next_line = 0.0           # monotonic: until then, they are only counted
+        self._next_line = 0.0           # monotonic: slow iterations before it are only counted
         self._unlogged = 0
-        self._worst: Slow | None = None     # of those
+        self._worst: Slow | None = None     # of the counted ones
         self._watch: Watch | None = None
 
     def set_limit(self, limit: int) -> None:
-        """--slow-loop, nanoseconds; 0: nothing is watched."""
+        """Sets --slow-loop, nanoseconds; 0: off."""
         if limit == self._limit:
             return
         self._limit = limit
@@ -70,7 +70,7 @@ class SlowLoop:
                 self._log.warn("LOOP: --slow-loop has no effect - %s", error)
 
     def close(self) -> None:
-        """Watches no more, and logs what has only been counted."""
+        """Stops watching, and logs iterations that were only counted."""
         if self._watch is not None:
             self._watch.close()
             self._watch = None
@@ -78,7 +78,7 @@ class SlowLoop:
             self._line(f"the worst of {self._unlogged} more slow iterations {self._worst}")
 
     def page(self) -> str:
-        """What /debug shows: the worst of the last hour, the longest first."""
+        """Shown by /debug: the worst iterations of the last hour, the longest first."""
         self._forget(time.monotonic())
         count = sum(part.count for part in self._parts)
         head = f"iterations of the last hour that took more than {_ms(self._limit)}: {count}"

@@ -1,4 +1,4 @@
-"""A coroutine whose steps are named, should one of them hold the loop up."""
+"""A coroutine whose steps have a name, for reports of slow iterations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nsqc.loop.watch import span_began, span_ended
 
 
 class Steps(Coroutine[Any, Any, object]):  # Any: what a coroutine yields to the loop and gets back is the loop's own
-    """Runs another one; kind and str(what) name it."""
+    """Runs another coroutine; kind and str(what) name it."""
 
     __slots__ = ("_kind", "_what", "_work")
 
@@ -22,7 +22,7 @@ class Steps(Coroutine[Any, Any, object]):  # Any: what a coroutine yields to the
 
     @property
     def cr_frame(self) -> FrameType | None:
-        """Where the other one is, or the one that it waits for, for those who print the stacks of tasks."""
+        """The innermost awaited coroutine, for code that prints the stacks of tasks."""
         frame: FrameType | None = getattr(self._work, "cr_frame", None)
         inner = getattr(self._work, "cr_await", None)
         while (deeper := getattr(inner, "cr_frame", None)) is not None:
@@ -33,7 +33,7 @@ class Steps(Coroutine[Any, Any, object]):  # Any: what a coroutine yields to the
         return self._work.__await__()
 
     def send(self, value: object) -> object:
-        """A step."""
+        """One step."""
         began = span_began()
         try:
             return self._work.send(value)
@@ -42,9 +42,9 @@ class Steps(Coroutine[Any, Any, object]):  # Any: what a coroutine yields to the
 
     # Any: typeshed's signature
     def throw(self, kind: Any, value: Any = None, trace: Any = None) -> object:
-        """A step that begins with an exception."""
+        """A step that starts with an exception."""
         return self._work.throw(kind) if value is None else self._work.throw(kind, value, trace)
 
     def close(self) -> None:
-        """Ends it."""
+        """Closes the coroutine."""
         self._work.close()

@@ -1,4 +1,4 @@
-"""Clients that ask for little, and wait. See the .pxd."""
+"""Waiting light clients. See the .pxd."""
 
 cimport cython
 from libc.stdint cimport int64_t, uint32_t
@@ -21,14 +21,14 @@ cdef extern from "<sys/epoll.h>" nogil:
     uint32_t EPOLLIN
 
 cdef enum:
-    LOOKED_AT = 16          # unread sockets that one look finds at most
-    APART_NS = 10000000     # seen unread twice so long apart, it may have been read in between
+    LOOKED_AT = 16          # most unread sockets found by one check
+    APART_NS = 10000000     # a socket seen unread twice this far apart may have been read in between
     STUCK_NS = 50000000
 
 
 @cython.final
 cdef class Unread:
-    """The sockets of clients that ask for little."""
+    """The sockets of light clients."""
 
     def __cinit__(self):
         self.fd = epoll_create1(EPOLL_CLOEXEC)
@@ -55,14 +55,14 @@ cdef class Unread:
         self._watch(fd, True)
 
     def note(self, int fd, int64_t took_ns):
-        """A client is read; what comes is acted on for so many nanoseconds, and answered."""
+        """Records that a client was read, its data processed for this many nanoseconds, and answered."""
         self.was_read(fd, took_ns, True)
 
     cdef void was_read(self, int fd, int64_t took_ns, bint answers) noexcept:
         cdef bint quick
         if not 0 <= fd < self.room:
             return
-        # Who is about as long each time does not come and go.
+        # A client whose reads take about QUICK_NS does not flap.
         quick = took_ns <= (QUICK_NS if self.inputs[fd].watched else QUICK_NS // 2)
         self.inputs[fd].since_ns = 0
         if quick:
@@ -84,7 +84,7 @@ cdef class Unread:
         for index in range(count):
             found = &self.inputs[events[index].data.fd]
             if not found.watched:
-                continue        # closed, but for a duplicate that streams an answer
+                continue        # closed, except for a duplicate that streams an answer
             if found.since_ns == 0 or now_ns - found.seen_ns > APART_NS:
                 found.since_ns = now_ns
             found.seen_ns = now_ns
@@ -96,7 +96,7 @@ cdef class Unread:
         return waits
 
     def waits(self, int64_t now_ns) -> bool:
-        """Whether one of the clients waits, to be read or, since note(), for its answer."""
+        """Whether a client waits, to be read or, since note(), for its answer."""
         return self.any(now_ns)
 
     cpdef void answered(self) noexcept:

@@ -1,4 +1,4 @@
-# libuv, which uvloop contains: two handles that enclose the loop's wait for events, and what the loop knows of it.
+# libuv, as contained in uvloop: two handles around the loop's wait for events, and libuv's own data about it.
 #
 # Hooks run in the loop's thread, without the GIL.
 
@@ -16,14 +16,14 @@ cdef struct Hooks:
     void *state             # their argument, from malloc; owned
     int open                # handles that are not closed yet
 
-# Takes state over, also if it raises: OSError if uvloop does not export libuv's functions, MemoryError.
+# Takes ownership of state, even if it raises: OSError if uvloop does not export libuv's functions, MemoryError.
 cdef Hooks *hooks_open(object loop, Hook before, Hook after, void *state) except NULL
 # Must be called before the loop is closed. The loop frees hooks and state in its next iteration.
 cdef void hooks_close(Hooks *hooks) noexcept
 
-# Known once hooks_open() has returned.
-cdef uint64_t (*uv_now)(void *loop) noexcept nogil                  # milliseconds: when the wait ended
+# Set once hooks_open() has returned.
+cdef uint64_t (*uv_now)(void *loop) noexcept nogil                  # milliseconds: end of the last wait
 cdef int (*uv_backend_fd)(void *loop) noexcept nogil                # the epoll descriptor
-cdef int (*uv_backend_timeout)(void *loop) noexcept nogil           # milliseconds of the next wait; 0: it will not wait
+cdef int (*uv_backend_timeout)(void *loop) noexcept nogil           # milliseconds of the next wait; 0: no wait
 
 cdef int64_t now_ns() noexcept nogil                                # monotonic

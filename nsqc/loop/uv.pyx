@@ -64,12 +64,12 @@ cdef void *symbol(void *library, const char *c_name) except NULL:
 
 
 cdef int find_symbols() except -1:
-    """Raises OSError where uvloop's own libuv does not show its functions."""
+    """Raises OSError if uvloop's own libuv does not export its functions."""
     global uv_handle_size, uv_prepare_init, uv_prepare_start, uv_check_init, uv_check_start, uv_unref, uv_close
     global uv_now, uv_backend_fd, uv_backend_timeout
     cdef bytes path = uvloop.loop.__file__.encode()
     cdef void *library
-    library = dlopen(path, RTLD_LAZY)       # it is loaded: this counts one more user, for good
+    library = dlopen(path, RTLD_LAZY)       # already loaded: this adds a reference that is never released
     if library is NULL:
         raise OSError("uvloop's library cannot be opened")
     uv_handle_size = <size_t (*)(int) noexcept nogil> symbol(library, b"uv_handle_size")

@@ -10,7 +10,7 @@ import time
 
 cdef enum:
     NS_PER_MS = 1000000
-    WORTH = 4                   # a handler is named if it took this part of the limit
+    WORTH = 4                   # a handler is named if it took this fraction of the limit
 
 spans.longest_ns = INT64_MAX
 cdef str longest = ""
@@ -23,7 +23,7 @@ cdef void name_span(const char *c_kind, object what, int64_t ns) noexcept:
 cdef void name(str kind, object what, int64_t ns) noexcept:
     global longest
     if spans.named and ns - (ns >> 3) <= spans.longest_ns:
-        return      # it contains the other, which says more
+        return      # the other handler ran inside it and is more specific
     spans.longest_ns = ns
     spans.named = True
     try:
@@ -33,12 +33,12 @@ cdef void name(str kind, object what, int64_t ns) noexcept:
 
 
 def span_began() -> int:
-    """For handlers in Python: monotonic nanoseconds, which span_ended() gets."""
+    """Monotonic nanoseconds, for handlers in Python; pass them to span_ended()."""
     return time.monotonic_ns()
 
 
 def span_ended(int64_t began_ns, str kind not None, what=""):
-    """The end of a handler in Python; kind and str(what) name it."""
+    """Ends a handler in Python; kind and str(what) name it."""
     cdef int64_t ns = now_ns() - began_ns
     if ns > spans.longest_ns:
         name(kind, what, ns)
@@ -73,7 +73,7 @@ cdef void told(WatchState *state, int64_t ns) noexcept with gil:
 
 @cython.final
 cdef class Watch:
-    """Watches one loop until close(). A process has one at a time."""
+    """Watches one loop until close(). One per process at a time."""
 
     def __init__(self, loop, int64_t limit_ns, report):
         """Calls report(nanoseconds, nanoseconds of the longest handler, its name) for each iteration that takes longer
@@ -89,18 +89,18 @@ cdef class Watch:
         self._set_limit(limit_ns)
 
     def set_limit(self, int64_t limit_ns):
-        """As for the constructor."""
+        """Same as the constructor's."""
         self._set_limit(limit_ns)
 
     cdef void _set_limit(self, int64_t limit_ns) noexcept:
         if self.hooks is not NULL:
             self.state.limit_ns = limit_ns
-            self.state.began_ns = 0         # the present iteration is not reported
+            self.state.began_ns = 0         # the current iteration is not reported
             spans.longest_ns = limit_ns / WORTH
             spans.named = False
 
     def close(self):
-        """Watches no more. Must be called before the loop is closed, which would take the handles for its own."""
+        """Stops watching. Must be called before the loop closes, which would treat the handles as its own."""
         if self.hooks is NULL:
             return
         self.state.limit_ns = 0
@@ -110,7 +110,7 @@ cdef class Watch:
         self.hooks = NULL
 
     def __dealloc__(self):
-        # The loop may still call back.
+        # The loop may still run the hooks.
         if self.hooks is not NULL:
             self.state.watch = NULL
 
@@ -118,5 +118,5 @@ cdef class Watch:
         try:
             self.report(ns, spans.longest_ns if spans.named else 0, longest if spans.named else "")
         except Exception:
-            # An error of the log must not end the loop.
+            # A logging error must not end the loop.
             return

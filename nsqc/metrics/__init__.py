@@ -1,1 +1,1 @@
-"""What Prometheus scrapes: metrics declared once, and their two text formats. Knows no topic and no socket."""
+"""Prometheus metrics, each declared once, and their two text formats. Knows no topics and no sockets."""

@@ -1,4 +1,4 @@
-"""Which of the two formats a client wants, by its Accept header."""
+"""Chooses between the two formats by the client's Accept header."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ _TEXT_VERSIONS = ("", "0.0.4")
 
 
 def format_for(accept: str) -> Format:
-    """The format with the highest q; of equals the one that is named first, and TEXT if none is acceptable: that is
-    what clients without a header get, and a scraper can do more with it than with an error."""
+    """The format with the highest q; of equals the first one named; TEXT if none is acceptable. Clients without a
+    header get TEXT too, and a scraper can use it better than an error."""
     best, most = TEXT, 0.0
     for part in accept.split(","):
         kind, *fields = (field.strip().lower() for field in part.split(";"))
@@ -31,7 +31,7 @@ def _form_of(kind: str, version: str) -> Format | None:
 
 
 def _quality(text: str) -> float:
-    """0 for what is not a number."""
+    """Parses q; 0 if it is not a number."""
     try:
         return min(max(float(text), 0.0), 1.0)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Durations of a whole process in fixed buckets: few a second, so plain Python."""
+"""Histogram of durations, for the whole process: a few a second, so plain Python."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Durations:
         self.sum_ns = 0
 
     def add(self, ns: int) -> None:
-        """One duration, nanoseconds."""
+        """Counts one duration, in nanoseconds."""
         ns = max(ns, 0)
         self._counts[min(max((ns - 1).bit_length() - _FIRST_BITS, 0), _BOUNDS)] += 1
         self.sum_ns += ns

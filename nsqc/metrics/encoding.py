@@ -1,4 +1,4 @@
-"""The two text formats of Prometheus: 0.0.4, and OpenMetrics 1.0. A family is head, then samples."""
+"""Prometheus' two text formats: 0.0.4 and OpenMetrics 1.0. A family is its head, then its samples."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from nsqc.metrics.declared import Metric, Type
 
-Sample = tuple[Sequence[str], float]    # the values of the labels, and the number
+Sample = tuple[Sequence[str], float]    # the labels' values, and the number
 
 
 class Counted(Protocol):
@@ -24,11 +24,11 @@ class Counted(Protocol):
 
 
 class Format(NamedTuple):
-    """One of the two."""
+    """One of the two formats."""
 
     content_type: str
     open_metrics: bool
-    end: bytes          # behind the last family
+    end: bytes          # after the last family
 
 
 TEXT = Format("text/plain; version=0.0.4; charset=utf-8", False, b"")
@@ -36,7 +36,7 @@ OPEN_METRICS = Format("application/openmetrics-text; version=1.0.0; charset=utf-
 
 
 def head(metric: Metric, form: Format) -> bytes:
-    """The lines before the samples. In the older format they name the samples, in OpenMetrics the family."""
+    """The lines before the samples. The older format names the samples there, OpenMetrics the family."""
     if not form.open_metrics:
         kind = "gauge" if metric.type is Type.INFO else metric.type.value
         text = metric.help.replace("\\", "\\\\").replace("\n", "\\n")
@@ -46,7 +46,7 @@ def head(metric: Metric, form: Format) -> bytes:
 
 
 def family(metric: Metric, samples: Iterable[Sample], form: Format) -> bytes:
-    """All of a family that is not a histogram."""
+    """All samples of a family, except histograms."""
     lines = [f"{metric.sample}{labels(metric.labels, values)} {number(value)}\n" for values, value in samples]
     return head(metric, form) + "".join(lines).encode()
 
@@ -62,19 +62,19 @@ def histogram(metric: Metric, durations: Counted, form: Format) -> bytes:
 
 
 def labels(names: Sequence[str], values: Sequence[str]) -> str:
-    """In braces; empty without any."""
+    """The labels in braces; empty without any."""
     if not names:
         return ""
     return "{" + ",".join(f'{name}="{escaped(value)}"' for name, value in zip(names, values, strict=True)) + "}"
 
 
 def escaped(text: str) -> str:
-    """The value of a label, or a help text of OpenMetrics."""
+    """Escapes a label's value, or a help text of OpenMetrics."""
     return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
 def number(value: float) -> str:
-    """As both formats have it."""
+    """Formats a number for both formats."""
     if isinstance(value, int):
         return str(value)
     if math.isinf(value):

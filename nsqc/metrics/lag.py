@@ -1,4 +1,4 @@
-"""How late the loop calls what is due: what everybody who waits for it feels."""
+"""Measures how late the loop runs timers: a delay that every client feels."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from time import monotonic
 from nsqc.metrics.durations import Durations
 
 EVERY_S = 0.1
-_RESOLUTION_S = 0.001   # of the loop's timers, which never call early and up to so much late
+_RESOLUTION_S = 0.001   # of the loop's timers, which are never early and up to this much late
 
 
 class LoopLag:
-    """Has the loop call it at fixed intervals, and counts by how much it is late."""
+    """A timer at fixed intervals that counts its own delays."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.lags = Durations()
@@ -27,5 +27,5 @@ class LoopLag:
         self._timer = self._loop.call_later(EVERY_S, self._called)
 
     def close(self) -> None:
-        """Ends that."""
+        """Stops measuring."""
         self._timer.cancel()

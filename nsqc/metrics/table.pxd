@@ -1,5 +1,5 @@
-# Rows of numbers with labels, as they were at one time, and their text. Whoever collects them does so on the loop, a
-# little at a time; a worker thread makes the text without the GIL.
+# A snapshot of labelled rows of numbers, and their text. The loop collects rows a few at a time; a worker thread
+# formats them without the GIL.
 
 from libc.stdint cimport int64_t, uint64_t
 from nsqc.metrics.times cimport TwoTimes
@@ -7,7 +7,7 @@ from nsqc.metrics.times cimport TwoTimes
 cdef enum:
     MOST_COLUMNS = 18
 
-# In place of a number: this row has no sample of that metric.
+# stored instead of a number: no sample of that metric for this row
 cdef int64_t ABSENT
 
 
@@ -23,11 +23,11 @@ cdef struct Row:
     Row *next
     const char *c_labels
     int64_t label_bytes
-    TwoHistograms *histograms   # NULL: it has no durations
+    TwoHistograms *histograms   # NULL: no durations
     int64_t cells[MOST_COLUMNS]     # by column
 
 
-cdef struct Block:              # a mapping; what is in it follows
+cdef struct Block:              # a mapping; its contents follow
     Block *next
     int64_t used
 
@@ -39,9 +39,9 @@ cdef class Table:
     cdef TwoHistograms total    # of all rows
     cdef Block *blocks          # owned; all rows, labels and durations are in them. The newest is first
 
-    # A row of zeros, labelled topic="…" and, unless that is None, channel="…". Raises MemoryError.
+    # Adds a row of zeros, labelled topic="…" and, unless it is None, channel="…". Raises MemoryError.
     cdef Row *add(self, bytes topic, bytes channel) except NULL
-    cdef int add_times(self, Row *row, TwoTimes *times) except -1     # to what the row has
+    cdef int add_times(self, Row *row, TwoTimes *times) except -1     # adds to the row's durations
 
 
 cdef struct Family:
@@ -55,12 +55,12 @@ cdef struct Family:
 
 
 cdef class Text:
-    cdef list kept              # what the families borrow from, like the following
-    cdef tuple tables           # which are not added to any more
+    cdef list kept              # references to objects that the families borrow from, like the following
+    cdef tuple tables           # complete: nothing is added any more
     cdef Family *families       # owned
     cdef int count
-    cdef int at                 # the family that is next
-    cdef const Row *row         # of its table, that is next
-    cdef bint headed            # the head is there already
+    cdef int at                 # index of the next family
+    cdef const Row *row         # the next row of its table
+    cdef bint headed            # the head is already written
     cdef void _free_tables(self) noexcept
     cdef int64_t _fill(self, char *c_to, int64_t room) noexcept nogil

@@ -1,4 +1,4 @@
-"""The text of many rows: what is written for each of them is C, and needs no GIL."""
+"""Formats many rows as text: the per-row work is C and needs no GIL."""
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -19,10 +19,10 @@ cdef enum:
     BLOCK_BYTES = 524288
     NUMBER_BYTES = 32           # the longest number
     BOUND_BYTES = 24            # le="…" of a bucket, at most
-    SAMPLE_BYTES = 64           # of a sample beside its name and labels: suffix, le, braces, number, line end
+    SAMPLE_BYTES = 64           # of a sample besides its name and labels: suffix, le, braces, number, line end
     PIECE_HEAD = 8              # of a chunk: six hexadecimal digits and a line end
     PIECE_TAIL = 2
-    MOST_PIECE = 16777215       # bytes, in that many digits
+    MOST_PIECE = 16777215       # the largest size that these digits can express
 
 cdef char bounds[15][BOUND_BYTES]
 cdef int bound_bytes[15]
@@ -98,7 +98,7 @@ cdef inline void add_up(Histogram *histogram, Times *times) noexcept nogil:
 
 
 cdef void *place(Table table, int64_t size) except NULL:
-    """So many zeroed bytes in a block. Blocks grow by no copy, and their pages come at once."""
+    """Allocates zeroed bytes in a block. Growing copies nothing, and a block's pages are mapped at once."""
     cdef Block *block = table.blocks
     cdef void *c_place
     size = (size + 7) & ~<int64_t> 7
@@ -129,7 +129,7 @@ cdef void free_blocks(Table table) noexcept nogil:
 
 
 cdef int64_t put_label(char *c_to, bytes name, bytes value) noexcept:
-    """name="value"; how many bytes that is: at most 4 more than the name and twice the value."""
+    """Writes name="value"; returns its length: at most 4 more than the name and twice the value."""
     cdef const char *c_value = PyBytes_AS_STRING(value)
     cdef int64_t at = PyBytes_GET_SIZE(name)
     cdef Py_ssize_t index
@@ -151,7 +151,7 @@ cdef int64_t put_label(char *c_to, bytes name, bytes value) noexcept:
 
 @cython.final
 cdef class Text:
-    """The samples of several families, one family after the other."""
+    """The samples of several families, one family after another."""
 
     def __init__(self, Table first not None, Table second not None, list families not None):
         """families: (table, 0 or 1; column; whether they are durations; head; name of the samples) of each."""
@@ -180,7 +180,7 @@ cdef class Text:
         free(self.families)
 
     def piece(self, Py_ssize_t size, bint chunked) -> bytes:
-        """The next part of the text, at most so many bytes and a little; b"": that was all.
+        """The next part of the text, slightly more than this many bytes at most; b"": the end.
 
         chunked: framed for HTTP's chunked encoding. Needs no loop.
         """
@@ -205,7 +205,7 @@ cdef class Text:
         return c_out[:PIECE_HEAD + length + PIECE_TAIL]
 
     cdef void _free_tables(self) noexcept:
-        """Returns the memory of the tables: for large ones that takes milliseconds, which the loop need not spend."""
+        """Frees the tables' memory: for large tables this takes milliseconds, so call it off the loop."""
         cdef Table first = <Table> self.tables[0], second = <Table> self.tables[1]
         first.count = second.count = 0
         with nogil:
@@ -213,7 +213,7 @@ cdef class Text:
             free_blocks(second)
 
     cdef int64_t _fill(self, char *c_to, int64_t room) noexcept nogil:
-        """How many bytes were put there; -1: a single row needs more room."""
+        """Returns the number of bytes written; -1: a single row needs more space."""
         cdef Family *family
         cdef int64_t length = 0, need
         while self.at < self.count:
@@ -249,7 +249,7 @@ cdef inline int64_t put(char *c_to, const char *c_from, int64_t length) noexcept
 
 
 cdef inline int64_t put_number(char *c_to, int64_t value) noexcept nogil:
-    """In decimal; how many bytes that is."""
+    """Writes a decimal number; returns its length."""
     cdef char c_digits[NUMBER_BYTES]
     cdef int at = NUMBER_BYTES
     cdef uint64_t left = <uint64_t> value if value >= 0 else <uint64_t> 0 - <uint64_t> value
@@ -281,7 +281,7 @@ cdef inline int64_t put_sample(char *c_to, const Family *family, const char *c_l
 
 cdef int64_t put_times(char *c_to, const Family *family, const char *c_labels, int64_t labels,
                        const Histogram *histogram) noexcept nogil:
-    """The buckets, each with those below it, the count and the sum in seconds."""
+    """Writes the cumulative buckets, the count and the sum in seconds."""
     cdef int64_t length = 0
     cdef uint64_t below = 0
     cdef int bucket

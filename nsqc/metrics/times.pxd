@@ -1,5 +1,5 @@
-# Durations counted in fixed buckets, for the hot path. Each bound is four times the one before and a power of two of
-# nanoseconds, so a bucket is found by counting bits. A header only: nothing here is compiled by itself.
+# Durations counted in fixed buckets, for the hot path. Each bound is four times the previous one and a power of two of
+# nanoseconds, so a bucket is found by counting bits. Header only: not compiled on its own.
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -9,15 +9,15 @@ cdef extern from *:
 cdef enum:
     FIRST_BITS = 14         # the first bound is 2 ** 14 ns, 16 µs
     STEP_BITS = 2           # from one bound to the next
-    BOUNDS = 14             # that are exported; the last one is 2 ** 40 ns, 18 minutes
+    BOUNDS = 14             # exported bounds; the last one is 2 ** 40 ns, 18 minutes
     FIRST_PLACE = 6         # of a duration below the first bound: its highest bit // STEP_BITS
-    SUM_BITS = 6            # a sum has units of 64 ns: it would last for 37,000 years of waiting
+    SUM_BITS = 6            # a sum is in units of 64 ns: it lasts for 37,000 years of waiting
 
 cdef struct Times:
-    uint64_t counts[26]     # for all that 64 bits hold: nothing has to be clamped where messages are counted
+    uint64_t counts[26]     # enough for any 64-bit value: the hot path clamps nothing
     uint64_t sum
-    # Messages that were published together are delivered together, so equal durations come in runs. The latest run is
-    # counted here, and gets into the buckets when it has ended, or when somebody reads them (times_settle).
+    # Messages published together are delivered together, so equal durations come in runs. The latest run is counted
+    # here and added to the buckets when it ends, or when the buckets are read (times_settle).
     int64_t latest          # nanoseconds
     uint64_t run
 

@@ -1,1 +1,1 @@
-"""Sockets: addresses, listeners, TLS, limits for connections."""
+"""Sockets: addresses, listeners, TLS, connection limits."""

@@ -1,4 +1,4 @@
-"""Whether new clients are let in."""
+"""Whether new clients are accepted."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from nsqc.net.listener import Listeners
 
 
 def not_accepting(limits: ConnectionLimits, listeners: Listeners) -> str | None:
-    """Why new clients have to wait or are refused; None: they are let in."""
+    """The reason why new clients wait or are refused; None: they are accepted."""
     if listeners.paused:
-        return "no new client is accepted: the limit of open files leaves no room"
+        return "new clients wait: the limit of open files allows no more"
     if 0 < limits.max_connections <= limits.connections:
         return f"new clients are refused: --max-connections {limits.max_connections} reached"
     return None

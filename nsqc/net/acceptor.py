@@ -1,4 +1,4 @@
-"""Accepts clients on a listening socket through the loop's own server, the quickest way to a protocol."""
+"""Accepts clients on a listening socket through the loop's own server, the fastest path to a protocol."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ ProtocolFactory = Callable[[], Any]  # Any: compiled protocols are not subclasse
 
 BACKLOG = 4096
 RETRY_S = 1.0
-# Later Pythons remove the file of a unix socket with its server, which comes and goes here.
+# Newer Pythons remove a unix socket's file with its server, but this server is closed and recreated.
 # Any: keyword arguments that older Pythons lack
 _KEEP_FILE: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
 
 
 class Acceptor:
-    """Accepts on a duplicate of the socket: closing it stops accepting, and clients in the accept queue stay there."""
+    """Accepts on a duplicate of the socket: closing it stops accepting, but clients stay in the accept queue."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket,
                  make_protocol: ProtocolFactory, log: Log):
@@ -39,12 +39,12 @@ class Acceptor:
         self._server = await self._serve()
 
     def pause(self) -> None:
-        """Accepts nobody until resume()."""
+        """Stops accepting until resume()."""
         self._wanted = False
         self._drop_server()
 
     def resume(self) -> None:
-        """Accepts again."""
+        """Starts accepting again."""
         self._wanted = True
         if self._server is None and self._resuming is None and not self._closed:
             self._resuming = self._loop.create_task(self._resume())
@@ -75,7 +75,7 @@ class Acceptor:
             self._resuming = None
         self._server = server
         if not self._wanted:
-            # It was paused again meanwhile.
+            # Paused again meanwhile.
             self._drop_server()
 
     def _drop_server(self) -> None:

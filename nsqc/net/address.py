@@ -1,4 +1,4 @@
-"""Listening sockets for addresses as nsqd takes them: `HOST:PORT`, or else the path of a unix socket."""
+"""Listening sockets for addresses in nsqd's form: `HOST:PORT`, or the path of a unix socket."""
 
 import contextlib
 import errno
@@ -16,10 +16,10 @@ def is_unix(address: str) -> bool:
 
 
 def bind(address: str) -> socket.socket:
-    """A socket bound to the address, not yet listening. Raises OSError or ValueError.
+    """Returns a bound socket that is not listening yet. Raises OSError or ValueError.
 
-    The wildcard host means both address families if the system has them. The unix socket of a dead process is
-    replaced, a live one is not.
+    The wildcard host means both address families if the system has them. A dead process's unix socket is replaced,
+    a live one is not.
     """
     parts = _split(address)
     if parts is None:
@@ -28,16 +28,16 @@ def bind(address: str) -> socket.socket:
     if host in _WILDCARDS and socket.has_dualstack_ipv6():
         return _bind_inet(socket.AF_INET6, ("::", port), dual=True)
     name = host or "0.0.0.0"
-    # As bytes, ASCII names avoid the codec for international ones, whose tables would be loaded for nothing.
+    # As bytes, ASCII names bypass the IDNA codec, whose large tables need not be loaded.
     family, _, _, _, address_info = socket.getaddrinfo(
         name.encode() if name.isascii() else name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     return _bind_inet(family, address_info)
 
 
 def prepare(sock: socket.socket) -> None:
-    """Turns on keep-alive probes at Go's intervals for a listening socket; on Linux its connections inherit them.
+    """Enables keep-alive probes at Go's intervals on a listening socket; on Linux its connections inherit them.
 
-    Otherwise a client whose machine or network has gone would stay connected for ever.
+    Without them a client whose machine or network has gone would stay connected forever.
     """
     if sock.family == socket.AF_UNIX:
         return
@@ -47,12 +47,12 @@ def prepare(sock: socket.socket) -> None:
 
 
 def address_text(sock: socket.socket) -> str:
-    """Where a bound socket listens: HOST:PORT, [HOST]:PORT or the path."""
+    """A bound socket's address: HOST:PORT, [HOST]:PORT or the path."""
     return peer_text(sock.getsockname())
 
 
 def peer_text(name: object) -> str:
-    """The text of an address as the socket calls return it; an unnamed unix client is @."""
+    """Formats an address returned by socket calls; an unnamed unix client is @."""
     if isinstance(name, tuple):
         host, port = name[:2]
         if host.startswith("::ffff:") and "." in host:
@@ -64,13 +64,13 @@ def peer_text(name: object) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address, a client's or HOST:PORT of a listener, is one that only this machine reaches."""
+    """Whether an address, a client's or a listener's HOST:PORT, is reachable only from this machine."""
     host = address.rpartition(":")[0].strip("[]") if address.count(":") == 1 or address.startswith("[") else address
     return host.startswith("127.") or host in ("::1", "localhost")
 
 
 def port_of(sock: socket.socket) -> int:
-    """The port a socket is bound to; -1 for a unix socket."""
+    """A bound socket's port; -1 for a unix socket."""
     name = sock.getsockname()
     return int(name[1]) if isinstance(name, tuple) else -1
 
@@ -83,10 +83,10 @@ def remove(sock: socket.socket, path: str) -> None:
 
 
 def _split(address: str) -> tuple[str, int] | None:
-    """Host and port; None: a path. ValueError: the port is invalid or missing."""
+    """Host and port; None: a path. Raises ValueError: the port is invalid or missing."""
     host, colon, port = address.rpartition(":")
     if _is_host(address):
-        # Nobody means a file of that name; ./localhost would be one.
+        # Most likely not meant as a file name; write ./localhost for one.
         raise ValueError(f"address {address}: missing port in address")
     if not colon or "/" in address:
         return None
@@ -100,7 +100,7 @@ def _split(address: str) -> tuple[str, int] | None:
 
 
 def _is_host(address: str) -> bool:
-    """Whether this is only a host, or only a port."""
+    """Whether this is only a host or only a port."""
     bare = address.removeprefix("[").removesuffix("]")
     if bare == "localhost" or bare.isdecimal():
         return True
@@ -144,7 +144,7 @@ def _bind_unix(path: str) -> socket.socket:
 
 
 def _is_left_over(path: str) -> bool:
-    """Whether nobody listens on a socket file."""
+    """Whether no process listens on a socket file."""
     if not stat.S_ISSOCK(os.stat(path).st_mode):
         return False
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

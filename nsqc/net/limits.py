@@ -1,6 +1,6 @@
-"""How many clients may connect: in total, from one address, and in the middle of a TLS handshake.
+"""Limits for connections: in total, per address, and pending TLS handshakes.
 
-Clients beyond these limits, which the operator sets, are closed; if descriptors run short, they wait (listener.py).
+Clients beyond these configured limits are closed; if descriptors run short, they wait instead (listener.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ CONNECTIONS, PER_ADDRESS, HANDSHAKES = LIMITS = (
 
 
 class LimitOptions(Protocol):
-    """The limits among the daemon's options; 0: none."""
+    """The connection limits among the daemon's options; 0: no limit."""
 
     @property
     def max_connections(self) -> int: ...
@@ -29,27 +29,27 @@ class LimitOptions(Protocol):
 
 
 class ConnectionLimits:
-    """Counts the connections of all listeners. Unix sockets count in total only."""
+    """Counts the connections of all listeners. Unix sockets count only in total."""
 
     def __init__(self, options: LimitOptions, log: Log):
         self.set_limits(options)
         self.connections = 0
         self.handshakes = 0
-        self.shaken = {True: 0, False: 0}  # handshakes that have ended, by whether they have succeeded
-        self.hosts: dict[str, int] = {}  # connections by address; only those with any
+        self.shaken = {True: 0, False: 0}  # completed handshakes by success
+        self.hosts: dict[str, int] = {}  # connections by address; no zero entries
         self._log = log
-        self.capacity = sys.maxsize  # connections for which there are descriptors
+        self.capacity = sys.maxsize  # connections that the descriptors allow
         self._listeners: Listeners | None = None
-        self.refused = dict.fromkeys(LIMITS, 0)  # clients, by the limit
+        self.refused = dict.fromkeys(LIMITS, 0)  # refused clients by limit
 
     def set_limits(self, options: LimitOptions) -> None:
-        """For new clients; those already connected stay."""
+        """Applies new limits to new clients; connected clients stay."""
         self.max_connections = options.max_connections
         self.max_per_address = options.max_connections_per_address
         self.max_handshakes = options.max_pending_handshakes
 
     def keep_within(self, capacity: int, listeners: Listeners) -> None:
-        """From now on the listeners pause while there are that many clients or more."""
+        """Sets the connection count at which the listeners pause."""
         self.capacity = capacity
         self._listeners = listeners
         if self.connections < capacity:
@@ -59,7 +59,7 @@ class ConnectionLimits:
             listeners.pause(self.connections)
 
     def enter(self, host: str) -> bool:
-        """Counts a new client. False: it must go, and is not counted."""
+        """Counts a new client. False: refused and not counted."""
         if 0 < self.max_connections <= self.connections:
             return self._refuse(CONNECTIONS, self.max_connections, host)
         if host:
@@ -73,7 +73,7 @@ class ConnectionLimits:
         return True
 
     def leave(self, host: str) -> None:
-        """A client that was counted has left."""
+        """Uncounts a client that disconnected."""
         self.connections -= 1
         if self.connections < self.capacity and self._listeners is not None and self._listeners.paused:
             self._listeners.resume()
@@ -85,14 +85,14 @@ class ConnectionLimits:
                 del self.hosts[host]
 
     def begin_handshake(self, host: str) -> bool:
-        """Counts a TLS handshake. False: the client must go, and the handshake is not counted."""
+        """Counts a TLS handshake. False: refused and not counted."""
         if 0 < self.max_handshakes <= self.handshakes:
             return self._refuse(HANDSHAKES, self.max_handshakes, host)
         self.handshakes += 1
         return True
 
     def end_handshake(self, succeeded: bool) -> None:
-        """A handshake that was counted has ended."""
+        """Uncounts a handshake that ended."""
         self.handshakes -= 1
         self.shaken[succeeded] += 1
 
@@ -111,7 +111,7 @@ def host_of(peer: object) -> str:
 
 
 def handshake_error(error: BaseException) -> str:
-    """Why a TLS handshake failed, for the log."""
+    """The reason for a failed TLS handshake, for the log."""
     reason = getattr(error, "reason", None) or ""
     _, alert, cause = reason.partition("_ALERT_")
     if alert:

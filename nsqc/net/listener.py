@@ -1,7 +1,7 @@
-"""Listening sockets: bound or inherited, accepting together, removed with their files.
+"""Listening sockets: bound or inherited, paused together, removed with their files.
 
-At the limit of open files libuv accepts newcomers and closes them at once. To avoid that, accepting stops before the
-last descriptors are gone: clients wait in the accept queues, as with nsqd, and those already connected are served.
+At the limit of open files libuv accepts new clients and closes them at once. To avoid that, accepting stops while a
+few descriptors remain: new clients wait in the accept queues, as with nsqd, and connected clients are served.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Protocol
 from nsqc.log import Log
 from nsqc.net.address import address_text, bind, port_of, prepare, remove
 
-SETTLED_S = 1.0  # accepting for this long counts as resumed; at the limit each client that leaves lets another in
+SETTLED_S = 1.0  # accepting for this long counts as resumed; at the limit each disconnect lets one client in
 
 
 class Accepting(Protocol):
@@ -23,25 +23,25 @@ class Accepting(Protocol):
         """Starts accepting. Raises OSError."""
 
     def pause(self) -> None:
-        """Accepts nobody until resume()."""
+        """Stops accepting until resume()."""
 
     def resume(self) -> None:
-        """Accepts again."""
+        """Starts accepting again."""
 
     def close(self) -> None:
         """Stops accepting and closes the socket."""
 
 
 class Listener:
-    """One listening socket, bound when it is made: an address in use is noticed before anything else happens."""
+    """One listening socket, bound by the constructor: an address in use is detected before anything else happens."""
 
     def __init__(self, name: str, address: str, log: Log, inherited: socket.socket | None = None):
-        """Uses the inherited socket if there is one, else binds the address. Raises OSError or ValueError."""
+        """Uses the inherited socket if any, otherwise binds the address. Raises OSError or ValueError."""
         self.name = name  # TCP, HTTP or HTTPS
         self._log = log
         self.sock = inherited or bind(address)
         prepare(self.sock)
-        # The file of an inherited socket stays: it belongs to the process that made it.
+        # The file of an inherited socket stays: the process that created it owns it.
         self._path = "" if inherited else address
         self._acceptor: Accepting | None = None
         self._listeners: Listeners | None = None
@@ -49,7 +49,7 @@ class Listener:
         self.port = port_of(self.sock)  # -1: a unix socket
 
     async def start(self, acceptor: Accepting, listeners: Listeners) -> None:
-        """Accepts clients from now on. Raises OSError."""
+        """Starts accepting. Raises OSError."""
         try:
             await acceptor.start()
         except BaseException:
@@ -61,7 +61,7 @@ class Listener:
         self._log.info("%s: listening on %s", self.name, self.address)
 
     def close(self) -> None:
-        """Stops accepting, and removes the file of a unix socket."""
+        """Stops accepting, and removes a unix socket's file."""
         self._log.info("%s: closing %s", self.name, self.address)
         if self.port < 0:
             remove(self.sock, self._path)
@@ -80,21 +80,21 @@ class Listeners:
         self._loop = loop
         self._log = log
         self._acceptors: list[Accepting] = []
-        self._report: asyncio.TimerHandle | None = None  # due after resume(): says that accepting has resumed
-        self._reported = False  # that it has stopped
+        self._report: asyncio.TimerHandle | None = None  # due after resume(): logs that accepting has resumed
+        self._reported = False  # the pause was logged
 
     def add(self, acceptor: Accepting) -> None:
-        """A listener that pauses with the others."""
+        """Adds a listener, which pauses with the others."""
         self._acceptors.append(acceptor)
         if self.paused:
             acceptor.pause()
 
     def remove(self, acceptor: Accepting) -> None:
-        """A listener is closed."""
+        """Removes a closed listener."""
         self._acceptors.remove(acceptor)
 
     def pause(self, connections: int) -> None:
-        """Nobody is accepted until resume(); connections: how many there are, for the log."""
+        """Stops accepting until resume(); connections: the current count, for the log."""
         self.paused = True
         for acceptor in self._acceptors:
             acceptor.pause()
@@ -103,18 +103,18 @@ class Listeners:
             self._report = None
         if not self._reported:
             self._reported = True
-            self._log.warn("accepting stops at %d connections: the limit of open files leaves no room for more; "
-                           "clients wait until others leave", connections)
+            self._log.warn("accepting stops at %d connections: the limit of open files allows no more; "
+                           "new clients wait until others disconnect", connections)
 
     def resume(self) -> None:
-        """Clients are accepted again."""
+        """Starts accepting again."""
         self.paused = False
         for acceptor in self._acceptors:
             acceptor.resume()
         self._report = self._loop.call_later(SETTLED_S, self._report_resumed)
 
     def stop(self) -> None:
-        """Nothing is logged any more."""
+        """Stops logging."""
         if self._report is not None:
             self._report.cancel()
 

@@ -1,4 +1,4 @@
-"""What a client's certificate says."""
+"""Reads a client's certificate."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def common_name(certificate: ssl._PeerCertRetDictType) -> str:
-    """Of a certificate's subject; empty without one."""
+    """The subject's common name; empty without one."""
     for attributes in certificate.get("subject", ()):
         for attribute in attributes:
             if isinstance(attribute, tuple) and attribute[0] == "commonName":

@@ -1,4 +1,4 @@
-"""Addresses to connect to, as operators write them: HOST:PORT or [HOST]:PORT."""
+"""Remote addresses as operators write them: HOST:PORT or [HOST]:PORT."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Listening sockets inherited from a service manager: sd_listen_fds(3), which is three environment variables."""
+"""Listening sockets inherited from a service manager: sd_listen_fds(3), three environment variables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Collection, MutableMapping
 
 from nsqc.process.environment import EnvironmentVariableError, is_ours, number
 
-FIRST = 3  # the descriptor of the first inherited socket
+FIRST = 3  # the first inherited descriptor
 NAMES = ("tcp", "http", "https")  # of the daemon's
 LOOKUPD_NAMES = ("tcp", "http")  # of the lookup server's
 ADMIN_NAMES = ("http",)  # of the admin server's
@@ -21,9 +21,9 @@ class InheritError(Exception):
 
 def inherited(environ: MutableMapping[str, str] = os.environ, known: Collection[str] = NAMES
               ) -> dict[str, socket.socket]:
-    """The inherited listening sockets by name. Removes the variables: they are meant for one process.
+    """Inherited listening sockets by name. Removes the variables: they are meant for one process.
 
-    known: the names that sockets may have. Raises InheritError for one without, a duplicate name, or anything but a
+    known: the allowed names. Raises InheritError for a missing or duplicate name, or a descriptor that is not a
     listening socket.
     """
     variables = {name: environ.pop(name, "") for name in VARIABLES}

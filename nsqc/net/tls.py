@@ -13,12 +13,12 @@ from typing import Protocol
 from nsqc.log import Log
 
 CHECK_S = 2.0  # how often the files are checked for changes
-# Below TLS 1.2 OpenSSL's own defaults are of no use. Strong suites come first, and the server's order counts.
+# Below TLS 1.2 OpenSSL's own defaults are useless. Strong suites come first, in the server's order of preference.
 OLD_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20:ECDHE+AES:AESGCM:AES:!aNULL:!eNULL:!PSK:!SRP:!DSS:@SECLEVEL=0"
 
 
 class TlsOptions(Protocol):
-    """What of the daemon's options concerns a TLS context: paths of files, a version as in the protocol, a policy."""
+    """The daemon's options for a TLS context: file paths, a version as in the protocol, a policy."""
 
     @property
     def tls_cert(self) -> str: ...
@@ -37,11 +37,11 @@ class TlsOptions(Protocol):
 
 
 class TlsError(Exception):
-    """No TLS context can be made of the options or their files; the text is one line for the operator."""
+    """The options or their files cannot make a TLS context; the text is one line for the operator."""
 
 
 def build_context(options: TlsOptions) -> ssl.SSLContext:
-    """The context for server-side handshakes; reads the files. Raises TlsError."""
+    """Creates the context for server-side handshakes from the files. Raises TlsError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with warnings.catch_warnings():
         # Old versions are deprecated, but the option may ask for them.
@@ -52,11 +52,11 @@ def build_context(options: TlsOptions) -> ssl.SSLContext:
     for path in (options.tls_cert, options.tls_key):
         _check_readable(path)
     try:
-        # Without a password from us OpenSSL would ask at the terminal.
+        # Without a password OpenSSL would prompt on the terminal.
         context.load_cert_chain(options.tls_cert, options.tls_key, password=lambda: b"")
     except (ssl.SSLError, OSError, ValueError) as error:
         raise TlsError(f"failed to build TLS config - {_blame(options, error)}") from None
-    from nsqc.net import openssl  # here: it needs ctypes, which only TLS justifies
+    from nsqc.net import openssl  # here: it imports ctypes, which only TLS needs
 
     openssl.prefer_light_suites(context)
     _load_authorities(context, options)
@@ -92,24 +92,24 @@ def _load_authorities(context: ssl.SSLContext, options: TlsOptions) -> None:
 
 
 def _blame(options: TlsOptions, error: Exception) -> str:
-    """Which of the two files is at fault, and why. OpenSSL itself only says that a file is not PEM."""
+    """Names the faulty file and the fault. OpenSSL itself only reports that a file is not PEM."""
     if _reason(error) == "key values mismatch":
         return f"{options.tls_key} is not the key of {options.tls_cert}: key values mismatch"
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(options.tls_cert)
     except (ssl.SSLError, OSError):
-        return f"{options.tls_cert} has no certificate that can be read"
+        return f"{options.tls_cert} has no readable certificate"
     with open(options.tls_key, "rb") as file:
         if b"ENCRYPTED" in file.read():
-            return f"{options.tls_key} is encrypted, and nobody can be asked for its password"
-    return f"{options.tls_key} has no private key that can be read"
+            return f"{options.tls_key} is encrypted; nsqc cannot ask for its password: store it unencrypted"
+    return f"{options.tls_key} has no readable private key"
 
 
 def _reason(error: Exception) -> str:
     return (getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)).lower().replace("_", " ")
 
 
-# ---------------------------------------------------------------------- certificates that change
+# ---------------------------------------------------------------------- certificate reload
 
 
 # Errno, or modification time, size and inode, of each file.
@@ -117,7 +117,7 @@ _Seen = tuple[int | tuple[int, int, int], ...]
 
 
 class Certificates:
-    """The context for the next handshake. Worker threads read the files; files that do not fit together are ignored."""
+    """The context for the next handshake. Worker threads read the files; inconsistent files are ignored."""
 
     context: ssl.SSLContext
 
@@ -129,7 +129,7 @@ class Certificates:
         self.context = build_context(options)
 
     def watch(self, loop: asyncio.AbstractEventLoop, workers: Executor, log: Log) -> Callable[[], None]:
-        """Checks the files for changes from now on; returns what stops that."""
+        """Starts checking the files for changes; returns a function that stops it."""
         self._loop, self._workers, self._log = loop, workers, log
         self._job: asyncio.Future[None] | None = None
         self._timer = loop.call_later(CHECK_S, self._check)
@@ -140,7 +140,7 @@ class Certificates:
         self._start(True)
 
     async def settled(self) -> None:
-        """Waits until no file is being read."""
+        """Waits for file reads in progress."""
         while self._job is not None and not self._job.done():
             await asyncio.wait([self._job])
 
@@ -156,13 +156,13 @@ class Certificates:
         if self._job is not None and not self._job.done():
             if not always:
                 return
-            # The job under way may have read the old files.
+            # The current job may have read the old files.
             self._job.add_done_callback(lambda _: self._start(True))
             return
         self._job = self._loop.run_in_executor(self._workers, self._read, always)
 
     def _read(self, always: bool) -> None:
-        """On a worker thread."""
+        """Runs on a worker thread."""
         seen = self._look()
         if seen == self._seen and not always:
             return

@@ -1,4 +1,4 @@
-"""Accepts HTTPS clients: counts each, and does the handshake with the current certificates."""
+"""Accepts HTTPS clients: counts each, and performs the handshake with the current certificates."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from nsqc.net.tls import Certificates
 
 HANDSHAKE_S = 5.0
 SHUTDOWN_S = 5.0
-ACCEPT_AT_ONCE = 64  # in one loop iteration
-RETRY_S = 1.0  # while the system has no descriptors left
+ACCEPT_AT_ONCE = 64  # per loop iteration
+RETRY_S = 1.0  # when the system has no free descriptors
 
 
 class TlsAcceptor:
@@ -38,7 +38,7 @@ class TlsAcceptor:
         self.resume()
 
     def pause(self) -> None:
-        """Accepts nobody until resume()."""
+        """Stops accepting until resume()."""
         self._paused = True
         self._loop.remove_reader(self._sock)
         if self._retry is not None:
@@ -46,7 +46,7 @@ class TlsAcceptor:
             self._retry = None
 
     def resume(self) -> None:
-        """Accepts again."""
+        """Starts accepting again."""
         self._paused = False
         self._loop.add_reader(self._sock, self._accept)
 
@@ -56,7 +56,7 @@ class TlsAcceptor:
         self._sock.close()
 
     async def settle(self, seconds: float) -> None:
-        """Waits for pending handshakes, and cancels those that take longer."""
+        """Waits for pending handshakes, and cancels slow ones."""
         if self._handshakes:
             await asyncio.wait(list(self._handshakes), timeout=seconds)
         for handshake in self._handshakes:
@@ -92,7 +92,7 @@ class TlsAcceptor:
             handshake.add_done_callback(self._handshakes.discard)
 
     async def _handshake(self, sock: socket.socket, host: str) -> None:
-        """Counts the client until the handshake ends; if it succeeds, connection_made() has counted it for good."""
+        """Counts the client until the handshake ends; on success connection_made() has counted it permanently."""
         succeeded = False
         try:
             await self._loop.connect_accepted_socket(
@@ -100,7 +100,7 @@ class TlsAcceptor:
                 ssl_shutdown_timeout=SHUTDOWN_S)
             succeeded = True
         except (ConnectionResetError, BrokenPipeError, EOFError) as error:
-            # It has left amid the handshake, as probes do.
+            # It disconnected during the handshake, as probes do.
             self._log.debug("HTTPS: TLS handshake error from %s - %s", host or "@", handshake_error(error))
         except OSError as error:
             self._log.error("HTTPS: TLS handshake error from %s - %s", host or "@", handshake_error(error))

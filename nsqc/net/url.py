@@ -1,4 +1,4 @@
-"""URLs of HTTP servers to ask. Apart from the plain addresses, because few daemons need the parser of URLs."""
+"""URLs of HTTP servers to query. Separate from plain addresses, because few daemons need the URL parser."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MISSPELT_URL = re.compile(r"https?:?/(?!/)|https?//", re.IGNORECASE)
 
 
 class Server(NamedTuple):
-    """An HTTP server and the path to ask there. login is "user:password" or empty."""
+    """An HTTP server and the path to request. login is "user:password" or empty."""
 
     tls: bool
     host: str
@@ -30,7 +30,7 @@ class Server(NamedTuple):
 
 
 def parse_server(text: str) -> Server:
-    """The server of a URL, or of HOST:PORT, whose path is /auth. Raises ValueError."""
+    """Parses a URL, or HOST:PORT, whose path is /auth. Raises ValueError."""
     refusal = f"{mask_address(text)!r} is neither HOST:PORT nor an http or https URL"
     try:
         url = urlsplit(text if "://" in text else f"http://{text}/auth")

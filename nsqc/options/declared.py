@@ -1,4 +1,4 @@
-"""Every option, declared once: name, kind, default, range, help. Flags, config file, /config and help come from here.
+"""Declares every option once: name, kind, default, range, help. Flags, config file, /config and help derive from it.
 
 Attribute names are nsqd's flag names with underscores. Durations are nanoseconds.
 """
@@ -16,7 +16,7 @@ from nsqc.log import INFO, LEVELS
 from nsqc.options.durations import format_duration
 
 try:
-    # hashlib would take it from OpenSSL, whose tables cost 3 MB of memory and 3 ms.
+    # hashlib would use OpenSSL's, whose tables cost 3 MB of memory and 3 ms.
     from _md5 import md5  # type: ignore[import-not-found, unused-ignore]
 except ImportError:  # a Python built without it
     from hashlib import md5
@@ -26,8 +26,8 @@ MINUTE, HOUR = 60 * S, 3600 * S
 MIB = 1024 * 1024
 # A hundred years: the current time plus this still fits 64 bits of nanoseconds.
 LONGEST = 100 * 365 * 24 * HOUR
-# nsqd's flags for sizes have 64 bits. Frames and records have 31, for the body and the 30 bytes before it that count:
-# type 4, timestamp 8, attempts 2, id 16.
+# nsqd's size flags have 64 bits. Frames and records have 31, for the body and the 30 bytes before it that count: type
+# 4, timestamp 8, attempts 2, id 16.
 LARGEST = 2**63 - 1
 LARGEST_BODY = 2**31 - 1 - 30
 # The protocol has 32 bits of milliseconds for delays.
@@ -37,7 +37,7 @@ Value: TypeAlias = bool | int | float | str | tuple[str, ...] | tuple[float, ...
 
 
 class Kind(Enum):
-    """The type of an option's value, and how it is written."""
+    """The type of an option's value, and its text form."""
 
     BOOL = "bool"
     INT = "int"
@@ -61,16 +61,16 @@ class Kind(Enum):
 
 
 class Flag(msgspec.Struct, frozen=True, kw_only=True):
-    """The declaration of an option, apart from its name and default."""
+    """An option's declaration, except its name and default."""
 
     kind: Kind
     help: str
     group: str
-    key: str = ""  # in the config file, if it differs from the name
-    choices: tuple[str, ...] = ()  # all values of a text; checked where the value is used
+    key: str = ""  # in the config file, if different from the name
+    choices: tuple[str, ...] = ()  # allowed values of a text; checked where the value is used
     least: int | None = None
     most: int | None = None
-    own: bool = False  # nsqc's; nsqd does not know it
+    own: bool = False  # nsqc's own, unknown to nsqd
     live: bool = False  # can change at run time, by SIGHUP (nsqc.options.reload); others need a restart
 
 
@@ -80,8 +80,8 @@ TLS_NOT_REQUIRED, TLS_REQUIRED_EXCEPT_HTTP, TLS_REQUIRED = 0, 1, 2
 
 TOPOLOGY_AWARE = "topology-aware-consumption"
 LOG_FORMAT_HELP = (
-    "form of log lines: nsqd's (text), these with journald's priority in front (journal), JSON objects, or logfmt; "
-    "auto is text, or journal where systemd has connected stderr to its journal")
+    "format of log lines: nsqd's (text), text with journald's priority in front (journal), JSON objects, or logfmt; "
+    "auto is text, or journal if systemd connected stderr to its journal")
 
 BASIC, NETWORK, LOOKUP, ACCESS, DISK, LOGS, MESSAGES, CLIENTS, TOPOLOGY, METRICS, STATSD, LATENCY, TLS, COMPRESSION = (
     "Basic", "Listening", "Lookup and auth", "Access", "Disk queues", "Logs", "Messages and commands",
@@ -97,7 +97,7 @@ def flag(kind: Kind, group: str, text: str, *, key: str = "", choices: tuple[str
 
 
 def default_node_id() -> int:
-    """A hash of the host name, as nsqd's."""
+    """A hash of the host name, as in nsqd."""
     return zlib.crc32(md5(socket.gethostname().encode(), usedforsecurity=False).digest()) % 1024
 
 
@@ -105,7 +105,7 @@ RuleValue: TypeAlias = str | int | float  # of a rule; a bool is an int
 
 
 class RuleTable(msgspec.Struct, frozen=True):
-    """A table of the config file with rules: the names it is for, and what it sets."""
+    """A config file table of rules: the names it applies to, and its settings."""
 
     glob: str
     values: dict[str, RuleValue]
@@ -113,7 +113,7 @@ class RuleTable(msgspec.Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        """As the file has it."""
+        """The form used in the file."""
         return f'[{self.of}."{self.glob}"]'
 
 
@@ -133,7 +133,7 @@ Field: TypeAlias = Value | tuple[RuleTable, ...]  # of Options
 
 
 class OptionSet(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The options of a program; each field that is a flag is annotated with its declaration."""
+    """A program's options; each field that is a flag is annotated with its declaration."""
 
     def replace(self, **changes: Field) -> Self:
         """A copy with changes."""
@@ -149,8 +149,8 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
     """All options of a daemon."""
 
     version: Annotated[bool, flag(Kind.BOOL, BASIC, "print the version and exit")] = False
-    config: Annotated[str, flag(Kind.FILE, BASIC, "a TOML file with options; flags win over it")] = ""
-    log_level: Annotated[int, flag(Kind.LEVEL, BASIC, "lowest level that is logged", live=True)] = INFO
+    config: Annotated[str, flag(Kind.FILE, BASIC, "a TOML file with options; flags override it")] = ""
+    log_level: Annotated[int, flag(Kind.LEVEL, BASIC, "lowest level to log", live=True)] = INFO
     log_prefix: Annotated[str, flag(Kind.TEXT, BASIC, "prefix of log lines")] = "[nsqd] "
     log_format: Annotated[str, flag(Kind.LOG_FORMAT, BASIC, LOG_FORMAT_HELP, own=True)] = "auto"
     verbose: Annotated[bool, flag(Kind.BOOL, BASIC, "no effect; use --log-level")] = False
@@ -158,10 +158,10 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
         Kind.INT, BASIC, "identifies this daemon in message ids, 0 to 1023; by default a hash of the host name",
         key="id", least=0, most=1023)] = msgspec.field(default_factory=default_node_id)
     slow_loop: Annotated[int, flag(
-        Kind.DURATION, BASIC, "time after which an iteration of the event loop is logged, with the handler that took "
-        "longest; 0: none is", least=0, own=True, live=True)] = 100 * MS
+        Kind.DURATION, BASIC, "log iterations of the event loop that take longer than this, with the handler that took "
+        "longest; 0: off", least=0, own=True, live=True)] = 100 * MS
     busy_poll: Annotated[int, flag(
-        Kind.DURATION, BASIC, "while traffic is dense, how long the event loop polls for events before it sleeps; 0: "
+        Kind.DURATION, BASIC, "how long the event loop polls for events before it sleeps, under dense traffic; 0: "
         "never; needs two processors", least=0, most=10 * MS, own=True, live=True)] = 300_000
     worker_id: Annotated[bool, flag(Kind.BOOL, BASIC, "no effect; use --node-id")] = False
 
@@ -180,7 +180,7 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
     broadcast_http_port: Annotated[int, flag(
         Kind.INT, NETWORK, "HTTP port announced to others; 0: the one listened on", least=0, most=65535)] = 0
     handshake_timeout: Annotated[int, flag(
-        Kind.DURATION, NETWORK, "time within which a command, or the protocol's magic, must be complete",
+        Kind.DURATION, NETWORK, "timeout for receiving a complete command, or the protocol's magic",
         least=1, own=True, live=True)] = 30 * S
     max_connections: Annotated[int, flag(
         Kind.INT, NETWORK, "maximum number of client connections; 0: no limit", least=0, own=True,
@@ -192,53 +192,53 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
         Kind.INT, NETWORK, "maximum number of concurrent TLS handshakes; 0: no limit", least=0, own=True,
         live=True)] = 1000
     max_buffered_bytes: Annotated[int, flag(
-        Kind.INT, NETWORK, "unread replies, bytes, beyond which a client's commands are not read either; what it sends "
-        "is bounded by the size limits for commands", least=4096, most=2**31 - 64, own=True,
+        Kind.INT, NETWORK, "bytes of unread replies beyond which a client's commands are not read either; its input "
+        "is limited by the size limits of commands", least=4096, most=2**31 - 64, own=True,
         live=True)] = MIB
     http_header_timeout: Annotated[int, flag(
-        Kind.DURATION, NETWORK, "time within which an HTTP client must send its first request, and the head of each; a "
-        "body has as long and a second more for every 4 KiB", least=1, own=True)] = 30 * S
+        Kind.DURATION, NETWORK, "timeout for an HTTP client to send its first request, and the head of each; a "
+        "body gets the same plus a second per 4 KiB", least=1, own=True)] = 30 * S
     http_extended_api: Annotated[str, flag(
-        Kind.TEXT, NETWORK, "who may use the calls that nsqd does not have and that show messages or control the "
-        "daemon: clients on this machine (local), or all; with --access-file its grants decide",
+        Kind.TEXT, NETWORK, "clients that may use calls beyond nsqd's that show messages or control the "
+        "daemon: those on this machine (local), or all; with --access-file its grants decide",
         choices=("local", "all"), own=True, live=True)] = "local"
     http_allowed_hosts: Annotated[tuple[str, ...], flag(
-        Kind.TEXTS, NETWORK, "name, or glob such as *.example.com, by which HTTP clients may call this server; IP "
-        "addresses, localhost, the host name and --broadcast-address always work. Needed for pages in browsers and for "
-        "calls that nsqd does not have", own=True, live=True)] = ()
+        Kind.TEXTS, NETWORK, "name, or glob such as *.example.com, that HTTP clients may use for this server; IP "
+        "addresses, localhost, the host name and --broadcast-address are always accepted. Needed for browsers and for "
+        "calls beyond nsqd's", own=True, live=True)] = ()
 
     lookupd_tcp_address: Annotated[tuple[str, ...], flag(
         Kind.TEXTS, LOOKUP, "nsqlookupd to register with, HOST:PORT", key="nsqlookupd_tcp_addresses", live=True)] = ()
     auth_http_address: Annotated[tuple[str, ...], flag(
         Kind.TEXTS, LOOKUP, "auth server to query, HOST:PORT or URL", key="auth_http_addresses")] = ()
     auth_http_request_method: Annotated[str, flag(
-        Kind.TEXT, LOOKUP, "how auth servers are queried: get with a query string, or post with a JSON body",
+        Kind.TEXT, LOOKUP, "request method for auth servers: get with a query string, or post with a JSON body",
         choices=("get", "post"), own=True, live=True)] = "get"
     auth_anchored: Annotated[bool, flag(
         Kind.BOOL, LOOKUP, "expressions of auth servers must match whole names, not just a part", own=True,
         live=True)] = False
     auth_grace: Annotated[int, flag(
-        Kind.DURATION, LOOKUP, "how long an auth server's answer stays valid beyond its TTL while all servers are down",
+        Kind.DURATION, LOOKUP, "how long an auth server's answer stays valid beyond its TTL if all servers are down",
         least=0, own=True, live=True)] = 0
     http_client_connect_timeout: Annotated[int, flag(
         Kind.DURATION, LOOKUP, "timeout for connecting to nsqlookupd and auth servers", least=0, live=True)] = 2 * S
     http_client_request_timeout: Annotated[int, flag(
-        Kind.DURATION, LOOKUP, "timeout for whole requests to them", least=0, live=True)] = 5 * S
+        Kind.DURATION, LOOKUP, "timeout for entire requests to them", least=0, live=True)] = 5 * S
 
     access_file: Annotated[str, flag(
-        Kind.FILE, ACCESS, "a TOML file that says who may do what; read again on SIGHUP and when it changes",
+        Kind.FILE, ACCESS, "a TOML file with users and their permissions; read again on SIGHUP and on changes",
         own=True)] = ""
     audit_file: Annotated[str, flag(
-        Kind.FILE, ACCESS, "file of the audit log, opened again on SIGHUP; by default it goes to the log, if there is "
+        Kind.FILE, ACCESS, "file for the audit log, reopened on SIGHUP; by default it goes to the log, if there is "
         "an access file", own=True)] = ""
     audit_level: Annotated[str, flag(
-        Kind.TEXT, ACCESS, "what the audit log has: calls that change something, and all that are refused (changes), "
-        "only the latter, or nothing", choices=("off", "refused", "changes"), own=True)] = "changes"
+        Kind.TEXT, ACCESS, "what the audit log records: calls that change something, and all refused calls (changes), "
+        "only the latter (refused), or nothing (off)", choices=("off", "refused", "changes"), own=True)] = "changes"
 
     data_path: Annotated[str, flag(
         Kind.FOLDER, DISK, "folder for queues and metadata; by default the current one")] = ""
     mem_queue_size: Annotated[int, flag(
-        Kind.INT, DISK, "messages kept in memory, for each topic and channel; 0: all go to disk", least=0)] = 10000
+        Kind.INT, DISK, "messages kept in memory, per topic and channel; 0: all go to disk", least=0)] = 10000
     max_bytes_per_file: Annotated[int, flag(
         Kind.INT, DISK, "size at which a disk queue starts a new file, bytes", least=1)] = 100 * MIB
     sync_every: Annotated[int, flag(
@@ -246,27 +246,27 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
     sync_timeout: Annotated[int, flag(
         Kind.DURATION, DISK, "time after which a disk queue is synced", least=1)] = 2 * S
     min_free_disk: Annotated[int, flag(
-        Kind.INT, DISK, "bytes to keep free in the data path: while less is free, publishes that need the disk are "
-        "refused; 0: none; -1: 1 GiB, or 5 % of the file system if that is less", least=-1, most=LARGEST, own=True,
+        Kind.INT, DISK, "free bytes to keep in the data path: below this, publishes that need the disk are "
+        "refused; 0: no limit; -1: 1 GiB, or 5 % of the file system if that is less", least=-1, most=LARGEST, own=True,
         live=True)] = -1
     queue_scan_worker_pool_max: Annotated[int, flag(
-        Kind.INT, DISK, "no effect: deadlines are exact, nothing is scanned")] = 4
+        Kind.INT, DISK, "no effect: deadlines are exact, without scans")] = 4
     queue_scan_selection_count: Annotated[int, flag(
-        Kind.INT, DISK, "no effect: deadlines are exact, nothing is scanned")] = 20
+        Kind.INT, DISK, "no effect: deadlines are exact, without scans")] = 20
 
-    # Defaults for all topics; a table of the config file, or PUT /topic/rules, may say otherwise for some.
+    # Defaults for all topics; a table of the config file, or PUT /topic/rules, may override them for some.
     topic_storage: Annotated[str, flag(
-        Kind.STORAGE, LOGS, "where messages of topics are kept: in memory and disk queues as by nsqd (memory), or in a "
+        Kind.STORAGE, LOGS, "where topics store messages: in memory and disk queues as in nsqd (memory), or in a "
         "log", own=True, live=True)] = "memory"
     log_sync: Annotated[str, flag(
-        Kind.LOG_SYNC, LOGS, "when a publish to a log is acknowledged: once it is written, or once it is also synced",
+        Kind.LOG_SYNC, LOGS, "acknowledge a publish to a log once it is written, or once it is also synced",
         own=True, live=True)] = "write"
     log_retain_time: Annotated[int, flag(
-        Kind.DURATION, LOGS, "how long a log keeps messages that all channels are through with; 0: no longer than "
+        Kind.DURATION, LOGS, "how long a log keeps messages that all channels have finished; 0: no longer than "
         "needed", least=0, own=True, live=True)] = 0
     log_retain_bytes: Annotated[int, flag(
-        Kind.INT, LOGS, "bytes of messages that a log keeps for its size, and the limit of its size; 0: none and no "
-        "limit", least=0, most=LARGEST, own=True, live=True)] = 0
+        Kind.INT, LOGS, "maximum size of a log and how much history it keeps, bytes; 0: unlimited, no "
+        "history", least=0, most=LARGEST, own=True, live=True)] = 0
     log_overflow: Annotated[str, flag(
         Kind.OVERFLOW, LOGS, "what happens at a limit of a topic or its channels: publishes are refused, the oldest "
         "messages are dropped, or moved to the dead-letter topic", own=True, live=True)] = "refuse"
@@ -275,41 +275,41 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
     channels: tuple[ChannelTable, ...] = ()
 
     msg_timeout: Annotated[int, flag(
-        Kind.DURATION, MESSAGES, "time a client has to finish a message, unless it asks for another", least=1,
+        Kind.DURATION, MESSAGES, "time a client has to finish a message, unless it requests another", least=1,
         live=True)] = MINUTE
     max_msg_timeout: Annotated[int, flag(
-        Kind.DURATION, MESSAGES, "longest such time, TOUCH included", least=1)] = 15 * MINUTE
+        Kind.DURATION, MESSAGES, "longest such time, including TOUCH", least=1)] = 15 * MINUTE
     max_msg_size: Annotated[int, flag(
         Kind.INT, MESSAGES, "largest message, bytes; never more than 2147483617", least=1, most=LARGEST)] = MIB
     max_req_timeout: Annotated[int, flag(
         Kind.DURATION, MESSAGES, "longest delay of REQ and DPUB", least=0, most=LONGEST_DELAY, live=True)] = HOUR
     max_body_size: Annotated[int, flag(
         Kind.INT, MESSAGES, "largest body of a command, bytes", least=1, most=LARGEST, live=True)] = 5 * MIB
-    # Twice the heartbeat interval of clients that ask for none. Not a flag, because it is none in nsqd either.
+    # Twice the heartbeat interval of clients that request none. Not a flag, as in nsqd.
     client_timeout: int = MINUTE
 
     max_heartbeat_interval: Annotated[int, flag(
-        Kind.DURATION, CLIENTS, "longest heartbeat interval a client may ask for", least=0, live=True)] = MINUTE
+        Kind.DURATION, CLIENTS, "longest heartbeat interval a client may request", least=0, live=True)] = MINUTE
     max_rdy_count: Annotated[int, flag(Kind.INT, CLIENTS, "highest RDY", least=0, live=True)] = 2500
     max_output_buffer_size: Annotated[int, flag(
-        Kind.INT, CLIENTS, "largest output buffer a client may ask for, bytes", least=0, live=True)] = 64 * 1024
+        Kind.INT, CLIENTS, "largest output buffer a client may request, bytes", least=0, live=True)] = 64 * 1024
     max_output_buffer_timeout: Annotated[int, flag(
-        Kind.DURATION, CLIENTS, "longest output buffer timeout a client may ask for", least=0, live=True)] = 30 * S
+        Kind.DURATION, CLIENTS, "longest output buffer timeout a client may request", least=0, live=True)] = 30 * S
     min_output_buffer_timeout: Annotated[int, flag(
-        Kind.DURATION, CLIENTS, "shortest output buffer timeout a client may ask for", least=0, live=True)] = 25 * MS
+        Kind.DURATION, CLIENTS, "shortest output buffer timeout a client may request", least=0, live=True)] = 25 * MS
     output_buffer_timeout: Annotated[int, flag(
-        Kind.DURATION, CLIENTS, "output buffer timeout of a client that asks for none", least=0, live=True)] = 250 * MS
+        Kind.DURATION, CLIENTS, "output buffer timeout of a client that requests none", least=0, live=True)] = 250 * MS
     output_buffer_flush: Annotated[str, flag(
-        Kind.FLUSH, CLIENTS, "when messages are sent: at the end of each loop iteration (turn), or after the output "
-        "buffer timeout as by nsqd (timeout)", own=True)] = "turn"
+        Kind.FLUSH, CLIENTS, "send messages at the end of each loop iteration (turn), or after the output "
+        "buffer timeout as in nsqd (timeout)", own=True)] = "turn"
     max_channel_consumers: Annotated[int, flag(
-        Kind.INT, CLIENTS, "maximum number of consumers of a channel; 0: no limit", least=0)] = 0
+        Kind.INT, CLIENTS, "maximum number of consumers per channel; 0: no limit", least=0)] = 0
     max_topics: Annotated[int, flag(
-        Kind.INT, CLIENTS, "maximum number of topics, ephemeral ones included: clients cannot create more; 0: no limit",
+        Kind.INT, CLIENTS, "maximum number of topics, including ephemeral ones, that clients can create; 0: no limit",
         least=0, own=True, live=True)] = 0
     max_channels_per_topic: Annotated[int, flag(
-        Kind.INT, CLIENTS, "maximum number of channels of a topic, ephemeral ones included: clients cannot create "
-        "more; 0: no limit", least=0, own=True, live=True)] = 0
+        Kind.INT, CLIENTS, "maximum number of channels per topic, including ephemeral ones, that clients can create; "
+        "0: no limit", least=0, own=True, live=True)] = 0
     max_create_rate: Annotated[int, flag(
         Kind.INT, CLIENTS, "topics and channels that one connection may create per second, in bursts of up to ten "
         "times the number; a faster client waits; 0: no limit", least=0, own=True, live=True)] = 100
@@ -318,12 +318,12 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
         Kind.TEXTS, TOPOLOGY, "experimental feature of nsqd's source after 1.3.0 to enable: "
         f"{TOPOLOGY_AWARE}, which prefers consumers in this daemon's zone, then those in its region", own=True)] = ()
     topology_zone: Annotated[str, flag(
-        Kind.TEXT, TOPOLOGY, "this daemon's zone, a part of the network that fails as a whole; announced to clients "
+        Kind.TEXT, TOPOLOGY, "this daemon's zone, a part of the network that fails as a unit; announced to clients "
         "and nsqlookupd", own=True)] = ""
     topology_region: Annotated[str, flag(
-        Kind.TEXT, TOPOLOGY, "this daemon's region, which has one zone or several; announced, too", own=True)] = ""
+        Kind.TEXT, TOPOLOGY, "this daemon's region, which has one or more zones; announced, too", own=True)] = ""
     metrics_per_channel: Annotated[bool, flag(
-        Kind.BOOL, METRICS, "/metrics has series for each channel; false: one for all channels of a topic together",
+        Kind.BOOL, METRICS, "report /metrics series per channel; false: one per topic for all its channels together",
         own=True)] = True
 
     statsd_address: Annotated[str, flag(Kind.TEXT, STATSD, "statsd to push statistics to by UDP, HOST:PORT")] = ""
@@ -331,10 +331,10 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
         Kind.DURATION, STATSD, "time between pushes", least=10 * MS, live=True)] = MINUTE
     statsd_mem_stats: Annotated[bool, flag(Kind.BOOL, STATSD, "include memory metrics", live=True)] = True
     statsd_prefix: Annotated[str, flag(
-        Kind.TEXT, STATSD, "prefix of all keys; %s stands for the host", live=True)] = "nsq.%s"
+        Kind.TEXT, STATSD, "prefix of all keys; %s is replaced by the host", live=True)] = "nsq.%s"
     statsd_udp_packet_size: Annotated[int, flag(Kind.INT, STATSD, "largest datagram, bytes", least=1, live=True)] = 508
     statsd_exclude_ephemeral: Annotated[bool, flag(
-        Kind.BOOL, STATSD, "leave ephemeral topics and channels out", live=True)] = False
+        Kind.BOOL, STATSD, "omit ephemeral topics and channels", live=True)] = False
 
     e2e_processing_latency_percentile: Annotated[tuple[float, ...], flag(
         Kind.FLOATS, LATENCY, "percentiles of the processing time to report, as fractions in (0, 1.0]",
@@ -345,38 +345,38 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
     tls_cert: Annotated[str, flag(Kind.FILE, TLS, "certificate file")] = ""
     tls_key: Annotated[str, flag(Kind.FILE, TLS, "key file")] = ""
     tls_client_auth_policy: Annotated[str, flag(
-        Kind.TEXT, TLS, "whether clients need a certificate: require or require-verify",
+        Kind.TEXT, TLS, "require a client certificate (require), or a verified one (require-verify)",
         choices=("require", "require-verify"))] = ""
-    tls_root_ca_file: Annotated[str, flag(Kind.FILE, TLS, "authorities for client certificates")] = ""
+    tls_root_ca_file: Annotated[str, flag(Kind.FILE, TLS, "certificate authorities for client certificates")] = ""
     tls_required: Annotated[int, flag(
-        Kind.TLS_REQUIRED, TLS, "who must use TLS: all clients, none, or all but HTTP clients")] = TLS_NOT_REQUIRED
+        Kind.TLS_REQUIRED, TLS, "clients that must use TLS: all, none, or all but HTTP clients")] = TLS_NOT_REQUIRED
     tls_min_version: Annotated[int, flag(Kind.TLS_VERSION, TLS, "lowest version")] = TLS_VERSIONS[DEFAULT_TLS_VERSION]
 
     deflate: Annotated[bool, flag(Kind.BOOL, COMPRESSION, "offer deflate", live=True)] = True
     max_deflate_level: Annotated[int, flag(
-        Kind.INT, COMPRESSION, "highest deflate level a client may ask for, 1 to 9", least=1, most=9, live=True)] = 6
+        Kind.INT, COMPRESSION, "highest deflate level a client may request, 1 to 9", least=1, most=9, live=True)] = 6
     snappy: Annotated[bool, flag(Kind.BOOL, COMPRESSION, "offer snappy", live=True)] = True
 
     @property
     def is_topology_aware(self) -> bool:
-        """Whether messages go to near consumers first."""
+        """Whether messages go to nearby consumers first."""
         return TOPOLOGY_AWARE in self.enable_experiment
 
     @property
     def topology(self) -> dict[str, str]:
-        """What is announced of where this daemon is. nsqd 1.3.0 announces nothing, and neither does a daemon that was
-        not told."""
+        """This daemon's location, as announced. nsqd 1.3.0 announces nothing, nor does a daemon without these
+        options."""
         if not (self.topology_zone or self.topology_region or self.enable_experiment):
             return {}
         return {"topology_zone": self.topology_zone, "topology_region": self.topology_region}
 
     @property
     def message_limit(self) -> int:
-        """max_msg_size, bounded by what the size field of a frame can hold."""
+        """max_msg_size, limited by the size field of a frame."""
         return min(self.max_msg_size, LARGEST_BODY)
 
     def by_config_name(self, name: str) -> bool | int | float | str | list[str | float]:
-        """The answer of GET /config/NAME. Raises KeyError for a name that is not an option's."""
+        """The answer of GET /config/NAME. Raises KeyError for an unknown option."""
         value = self.value(KEYS[name])
         return [*value] if isinstance(value, tuple) else value
 
@@ -392,7 +392,7 @@ class Declaration(Generic[Chosen]):
 
     def __init__(self, options: type[Chosen], command: str, original: str, has_tables: bool = False):
         self.options = options
-        self.command = command          # that takes these flags
+        self.command = command          # the command that takes these flags
         self.original = original        # the program of NSQ that has them, too
         self.has_tables = has_tables    # the config file may have tables with rules
         self.flags: dict[str, Flag] = {
@@ -412,7 +412,7 @@ class Declaration(Generic[Chosen]):
         return groups
 
     def out_of_range(self, options: OptionSet) -> Iterator[tuple[str, str]]:
-        """Attribute name and a line for the operator, of each number out of range."""
+        """Attribute name and a line for the operator, for each number out of range."""
         for name, declared in self.flags.items():
             value = options.value(name)
             if isinstance(value, int) and (text := beyond(declared, value)):
@@ -429,7 +429,7 @@ RULE_KEYS = {"storage": "topic_storage", "sync": "log_sync", "retain_time": "log
 
 
 class OptionError(ValueError):
-    """A value that cannot be used; the text is one line for the operator."""
+    """An unusable value; the text is one line for the operator."""
 
 
 def flag_name(name: str) -> str:
@@ -444,7 +444,7 @@ def check(options: Options) -> None:
 
 
 def out_of_range(options: Options) -> Iterator[tuple[str, str]]:
-    """Attribute name and a line for the operator, of each value out of range."""
+    """Attribute name and a line for the operator, for each value out of range."""
     yield from SERVE.out_of_range(options)
     for percentile in options.e2e_processing_latency_percentile:
         if not 0 < percentile <= 1:
@@ -459,7 +459,7 @@ def out_of_range(options: Options) -> Iterator[tuple[str, str]]:
 
 
 def unknown_choice(options: OptionSet) -> Iterator[tuple[str, str]]:
-    """What out_of_range() yields for options of the HTTP API and of access."""
+    """out_of_range() for options of the HTTP API and of access."""
     if (given := options.value("http_extended_api")) not in ("local", "all"):
         yield "http_extended_api", f"--http-extended-api must be local or all, not {given!r}"
     if (given := options.value("audit_level")) not in ("off", "refused", "changes"):
@@ -467,7 +467,7 @@ def unknown_choice(options: OptionSet) -> Iterator[tuple[str, str]]:
 
 
 def beyond(declared: Flag, value: float) -> str:
-    """Which bound of an option a value exceeds; empty: none."""
+    """The bound that a value violates, described; empty: none."""
     if declared.least is not None and value < declared.least:
         return f"must be at least {written(declared, declared.least)}, not {written(declared, value)}"
     if declared.most is not None and value > declared.most:
@@ -476,7 +476,7 @@ def beyond(declared: Flag, value: float) -> str:
 
 
 def written(declared: Flag, value: float) -> str:
-    """A bound or a value as it is written in a config file."""
+    """A bound or a value as written in a config file."""
     return format_duration(int(value)) if declared.kind is Kind.DURATION else str(value)
 
 
@@ -488,7 +488,7 @@ class Settings:
         self._listeners: list[Callable[[Options], None]] = []
 
     def on_change(self, callback: Callable[[Options], None]) -> None:
-        """Has callback(options) called after every change."""
+        """Registers callback(options), called after every change."""
         self._listeners.append(callback)
 
     def change(self, **fields: Field) -> None:

@@ -1,1 +1,1 @@
-"""Servers that the daemon itself calls: nsqlookupd, statsd and auth servers. Clients wait for auth servers only."""
+"""Servers that the daemon itself calls: nsqlookupd, statsd and auth servers. Clients wait only for auth servers."""

@@ -1,7 +1,7 @@
-"""The auth servers, which say who may publish and subscribe to what.
+"""Auth servers: they grant clients the right to publish and subscribe.
 
-A query has the client's address, whether it uses TLS, the common name of its certificate, and its secret. Servers are
-tried one after the other, starting with a random one; those that have failed recently come last.
+A query has the client's address, whether it uses TLS, its certificate's common name, and its secret. Servers are
+tried in order, starting with a random one; recently failed servers come last.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from nsqc.peers.grants import Grant, interpret
 from nsqc.peers.tasks import spawn
 from nsqc.wire.outside import Decoder, JSONError
 
-MAX_QUERIES = 64  # at a time
-MAX_QUERIES_PER_ADDRESS = 16  # of these for clients of one address, which so cannot keep the others waiting
+MAX_QUERIES = 64  # concurrent
+MAX_QUERIES_PER_ADDRESS = 16  # of these for clients of one address, so one address cannot block the others
 MAX_SECRET = 65536  # bytes; longer ones are refused without a query
 MAX_HOPS = 10  # redirections followed, as by Go's client
-FAILED_S = 10.0  # how long a server that has failed comes last
+FAILED_S = 10.0  # how long a failed server comes last
 REDIRECTS = (301, 302, 303, 307, 308)
 
 Facts = dict[str, str | bytes]  # the fields of a query
@@ -40,7 +40,7 @@ _decode_object = Decoder(dict[str, object]).decode
 
 
 class Client(NamedTuple):
-    """A client as auth servers see it; address is HOST:PORT, for the log."""
+    """A client, as seen by auth servers; address is HOST:PORT, for the log."""
 
     address: str
     remote_ip: str
@@ -49,7 +49,7 @@ class Client(NamedTuple):
 
 
 class QueryError(Exception):
-    """No server has given a usable answer. down: none could be reached, so none has refused either."""
+    """No server gave a usable answer. down: none was reachable, so none has refused either."""
 
     def __init__(self, reason: str, down: bool):
         super().__init__(reason)
@@ -57,11 +57,11 @@ class QueryError(Exception):
 
 
 class ServerDown(Exception):
-    """A server that can be reached but does not work."""
+    """A server that is reachable but does not work."""
 
 
 class AddressQueue:
-    """The queries for the clients of one address: how many may be sent, and how many there are."""
+    """One address's queries: free slots, and current number."""
 
     __slots__ = ("semaphore", "users")
 
@@ -89,7 +89,7 @@ class Authority:
 
     def ask(self, who: tuple[str, str, bool, str], secret: bytes,
             answered: Callable[[Grant | None, bool], None]) -> asyncio.Task[None]:
-        """Has answered(grant, False) called later, or answered(None, down); not if the returned task is cancelled.
+        """Calls answered(grant, False) later, or answered(None, down); not if the returned task is cancelled.
 
         who: the fields of Client.
         """
@@ -102,11 +102,11 @@ class Authority:
         """Nothing is granted to clients without AUTH."""
 
     def renewed(self, grant: Grant) -> Grant:
-        """A grant stays as it is until it expires."""
+        """A grant stays the same until it expires."""
         return grant
 
     async def close(self) -> None:
-        """Ends all queries."""
+        """Cancels all queries."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -127,7 +127,7 @@ class Authority:
 
     @asynccontextmanager
     async def _slot_of(self, remote_ip: str) -> AsyncIterator[None]:
-        """Waits until one more query may be sent for the address."""
+        """Waits for permission to send one more query for the address."""
         queue = self._queues.setdefault(remote_ip, AddressQueue())
         queue.users += 1
         try:
@@ -157,7 +157,7 @@ class Authority:
             try:
                 async with asyncio.timeout(seconds(self._settings.now.http_client_request_timeout)):
                     body = await self._body(server, facts)
-                    # On a worker, because a large answer takes a while.
+                    # On a worker, because a large answer takes a while to decode.
                     grant = await self._loop.run_in_executor(self._workers, interpret, body,
                                                              self._settings.now.auth_anchored)
                 self._failed_until.pop(server, None)
@@ -198,7 +198,7 @@ class Authority:
         raise ValueError(f"stopped after {MAX_HOPS} redirects")
 
     async def _tls_context(self) -> ssl.SSLContext:
-        """Made when it is first needed, on a worker because that reads files."""
+        """Created on first use, on a worker because it reads files."""
         if self._tls is None or (self._tls.done() and self._tls.exception() is not None):
             self._tls = self._loop.run_in_executor(self._workers, tls_context, self._settings.now)
         return await asyncio.shield(self._tls)
@@ -210,7 +210,7 @@ def with_query(server: Server, facts: Facts) -> Server:
 
 
 def request_for(server: Server, posted: Facts | None) -> bytes:
-    """The request; posted facts are a JSON object of lists, as nsqd sends them."""
+    """The request; POST sends the facts as a JSON object of lists, as nsqd does."""
     headers = []
     if server.login:
         headers.append("Authorization: Basic " + base64.b64encode(server.login.encode()).decode())
@@ -223,7 +223,7 @@ def request_for(server: Server, posted: Facts | None) -> bytes:
 
 
 def redirected(server: Server, location: str) -> Server:
-    """The target of a redirection; the login is sent to the same host only. Raises ValueError."""
+    """The target of a redirect; the login is sent to the same host only. Raises ValueError."""
     scheme = "https" if server.tls else "http"
     target = parse_server(urljoin(f"{scheme}://{server.host}{server.target}", location))
     return target._replace(login=target.login or (server.login if target.host == server.host else ""))

@@ -1,6 +1,6 @@
-"""Channels that a new topic already has on other daemons: nsqlookupd is asked before any message passes the topic.
+"""Channels that a new topic already has on other daemons: nsqlookupd is queried before the topic delivers any message.
 
-Without this, a consumer that has its channel on every daemon would miss what is published here before it connects here.
+Without this, a consumer with its channel on every daemon would miss messages published here before it connects here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from nsqc.store.slicing import rest
 from nsqc.wire.names import EPHEMERAL, is_valid_name
 from nsqc.wire.outside import Decoder
 
-MAX_QUERIES = 32  # at a time
+MAX_QUERIES = 32  # concurrent
 
 
 class ChannelList(msgspec.Struct, frozen=True, gc=False):
@@ -37,10 +37,10 @@ _decode = Decoder(ChannelList).decode
 
 
 class ChannelLookup:
-    """Starts new topics, each with the channels that nsqlookupds know for it. The broker's starter.
+    """Starts new topics with the channels that nsqlookupds know for them. Implements the broker's starter.
 
-    What is published meanwhile waits in the topic. Every topic starts within http_client_request_timeout, whatever the
-    nsqlookupds do; an nsqlookupd that cannot be queried costs only the channels that it alone knows.
+    Messages published meanwhile wait in the topic. Every topic starts within http_client_request_timeout, regardless of
+    the nsqlookupds; an unreachable nsqlookupd costs only the channels that it alone knows.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, dialer: Dialer, broker: Broker, settings: Settings,
@@ -56,7 +56,7 @@ class ChannelLookup:
         self._slots = asyncio.Semaphore(MAX_QUERIES)
 
     def start(self, topic: Topic) -> None:
-        """Starts a new topic: at once without an nsqlookupd, else when they have been queried."""
+        """Starts a new topic: at once without an nsqlookupd, otherwise after querying them."""
         if not self._lookup.peers:
             topic.start()
             return
@@ -65,7 +65,7 @@ class ChannelLookup:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Ends all queries. Topics that have not started keep their messages, on disk over a stop."""
+        """Cancels all queries. Topics that have not started keep their messages, on disk across a restart."""
         self._closed = True
         tasks = list(self._tasks)
         for task in tasks:
@@ -76,7 +76,7 @@ class ChannelLookup:
         try:
             await self._create(topic, await self._find(topic.name.decode()))
         except LimitReached as error:
-            # Their consumers are refused here, too: nobody misses a message silently.
+            # Their consumers are refused here, too: no message is missed silently.
             self._log.warn("TOPIC(%s): channels that nsqlookupd knows are not created - %s", topic.name.decode(), error)
         except Exception as error:
             self._log.error("failed to create channels of topic %s - %s", topic.name.decode(), reason_of(error))
@@ -85,11 +85,11 @@ class ChannelLookup:
                 topic.start()
 
     def _waits(self, topic: Topic) -> bool:
-        """Whether a topic is still to be started: it exists, and no stop keeps its messages for the next run."""
+        """Whether a topic has yet to start: it exists, and no shutdown keeps its messages for the next run."""
         return not (self._closed or self._broker.closing) and self._broker.topics.get(topic.name) is topic
 
     async def _create(self, topic: Topic, channels: set[str]) -> None:
-        """Creates channels in slices: an nsqlookupd may name a hundred thousand. Raises OSError, LimitReached."""
+        """Creates channels in slices: an nsqlookupd may list a hundred thousand. Raises OSError, LimitReached."""
         self._broker.slicer.start()
         for channel in sorted(channels):
             await rest(self._broker.slicer)
@@ -99,7 +99,7 @@ class ChannelLookup:
                 self._broker.get_channel(topic, channel.encode())
 
     async def _find(self, name: str) -> set[str]:
-        """The channels that any nsqlookupd knows for a topic."""
+        """The union of the channels that the nsqlookupds know for a topic."""
         limit_s = seconds(self._settings.now.http_client_request_timeout)
         deadline = None if limit_s is None else self._loop.time() + limit_s
         peers = list(self._lookup.peers.values())
@@ -110,7 +110,7 @@ class ChannelLookup:
         return channels
 
     async def _query(self, peer: LookupPeer, topic: str, channels: set[str], deadline: float | None) -> None:
-        """Adds the channels that one nsqlookupd knows."""
+        """Adds the channels known to one nsqlookupd."""
         try:
             async with asyncio.timeout_at(deadline):
                 # Right after the start its HTTP address is not known yet, but soon will be.

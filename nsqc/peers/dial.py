@@ -1,4 +1,4 @@
-"""Outgoing connections: names are resolved on threads, and everything has a time limit."""
+"""Outgoing connections: names are resolved on threads, and everything has a timeout."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import TypeVar, cast
 from nsqc.net.remote import split_address
 
 SocketAddress = tuple[str, int] | tuple[str, int, int, int]
-Endpoint = tuple[int, SocketAddress]  # address family and socket address, as the socket calls take them
+Endpoint = tuple[int, SocketAddress]  # address family and socket address, as socket calls take them
 
 
 class Caller(asyncio.Protocol):
-    """An asyncio protocol that can be given up at any time, connected or not."""
+    """An asyncio protocol that can be aborted at any time, connected or not."""
 
     def abort(self) -> None:
         """Closes the connection at once."""
@@ -28,15 +28,15 @@ C = TypeVar("C", bound=Caller)
 
 
 def seconds(nanoseconds: int) -> float | None:
-    """A timeout option as asyncio takes it; 0 means no limit."""
+    """Converts a timeout option for asyncio; 0 means no limit."""
     return nanoseconds / 1e9 or None
 
 
 class Dialer:
     """Resolves names and connects, for all peers of a daemon.
 
-    Names are resolved on daemon threads, which a stop does not wait for. A name that is being resolved is not asked for
-    again, so a resolver that hangs costs one thread for each name, however often the name is needed.
+    Names are resolved on daemon threads, which a shutdown does not wait for. Concurrent lookups of one name are
+    merged, so a hanging resolver costs one thread per name.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop):
@@ -57,7 +57,7 @@ class Dialer:
 
     async def connect(self, make: Callable[[], C], address: str, limit_s: float | None,
                       tls: ssl.SSLContext | None = None) -> C:
-        """A protocol connected to the first endpoint that answers and, with tls, proves to be the address's host.
+        """Connects to the first endpoint that answers and, with tls, proves to be the address's host.
 
         Raises OSError (TimeoutError among them), ValueError.
         """
@@ -67,7 +67,7 @@ class Dialer:
             endpoints = await self.resolve(address, socket.SOCK_STREAM)
         error: OSError | None = None
         for left in range(len(endpoints), 0, -1):
-            # An endpoint that swallows packets may use up its own share of the time, but not the others'.
+            # An endpoint that drops packets may use up its own share of the time, but not the others'.
             share = None if deadline is None else max(0.0, deadline - self._loop.time()) / left
             try:
                 return await self._connect(make, endpoints[-left], share, tls, name)
@@ -95,7 +95,7 @@ class Dialer:
         result: list[Endpoint] | Exception
         try:
             result = _endpoints(*key)
-        except Exception as error:  # whatever it is: unsettled, the name would never be resolved again
+        except Exception as error:  # any error: unsettled, the name would never be resolved again
             result = error
         # The loop may be closed by now.
         with contextlib.suppress(RuntimeError):
@@ -108,7 +108,7 @@ class Dialer:
             lookup.set_result(result)
         else:
             lookup.set_exception(result)
-            # Marks it as retrieved: perhaps nobody waits any more.
+            # Marks it as retrieved: the waiters may be gone.
             lookup.exception()
 
 

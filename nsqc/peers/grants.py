@@ -1,4 +1,4 @@
-"""What an auth server allows a client: its answer, checked and with its expressions compiled."""
+"""A client's permissions by an auth server: its answer, checked and with its expressions compiled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from nsqc.peers.patterns import Pattern, PatternError, compiled
 from nsqc.wire.outside import Decoder
 
-LONGEST_TTL_S = 2**31  # longer ones hardly differ
+LONGEST_TTL_S = 2**31  # longer ones make no practical difference
 PERMISSIONS = frozenset({"subscribe", "publish"})
 
 
@@ -47,7 +47,7 @@ class Rule(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """What a client may do, for ttl_s seconds from the answer on."""
+    """A client's permissions, valid for ttl_s seconds after the answer."""
 
     ttl_s: int
     identity: str
@@ -67,7 +67,7 @@ class Grant(NamedTuple):
 
 
 def interpret(body: bytes, anchored: bool) -> Grant:
-    """The grant in a server's answer. Raises ValueError."""
+    """Parses a server's answer. Raises ValueError."""
     reply = msgspec.convert(fold_keys(_decode(body)), Reply)
     rules = tuple(rule_of(authorization, anchored) for authorization in reply.authorizations or ())
     ttl_s = reply.ttl or 0
@@ -79,7 +79,7 @@ def interpret(body: bytes, anchored: bool) -> Grant:
 def fold_keys(value: object) -> object:
     """An answer with the keys of its fields in lower case: nsqd's JSON decoder ignores their case.
 
-    Looks at the two levels of Reply only, without recursion: unknown fields may be nested to any depth.
+    Converts only the two levels of Reply, without recursion: unknown fields may be nested to any depth.
     """
     answer = lower_keys(value)
     if isinstance(answer, dict) and isinstance(answer.get("authorizations"), list):
@@ -88,12 +88,12 @@ def fold_keys(value: object) -> object:
 
 
 def lower_keys(value: object) -> object:
-    """An object with its own keys in lower case; any other value as it is."""
+    """An object with its own keys in lower case; any other value unchanged."""
     return {key.lower(): item for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def rule_of(authorization: AuthorizationReply, anchored: bool) -> Rule:
-    """An authorization, checked. Raises ValueError."""
+    """Checks an authorization. Raises ValueError."""
     permissions = frozenset(authorization.permissions or ())
     for unknown in sorted(permissions - PERMISSIONS):
         raise ValueError(f"unknown permission {unknown}")
@@ -102,7 +102,7 @@ def rule_of(authorization: AuthorizationReply, anchored: bool) -> Rule:
 
 
 def pattern_of(what: str, text: str, anchored: bool) -> Pattern:
-    """A compiled expression; what it is for goes into the error. Raises ValueError."""
+    """Compiles an expression; `what` goes into the error. Raises ValueError."""
     try:
         return compiled(text, anchored)
     except PatternError as error:

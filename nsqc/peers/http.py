@@ -1,4 +1,4 @@
-"""A small HTTP client for the few requests that the daemon makes: one request, one bounded answer, one connection."""
+"""A small HTTP client for the daemon's few requests: one request, one bounded answer, one connection."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ MAX_ANSWER = 4 * 1024 * 1024  # bytes, head and body
 
 
 class AnswerError(Exception):
-    """What came is not a complete HTTP answer of acceptable size."""
+    """The response is not a complete HTTP answer of acceptable size."""
 
 
 class Answer(NamedTuple):
-    """A server's answer; location is the target of a redirection, or empty."""
+    """A server's answer; location is the target of a redirect, or empty."""
 
     status: int
     body: bytes
@@ -36,7 +36,7 @@ class _Exchange(Caller):
         self._body: list[bytes] = []
         self._location = ""
         self._received = 0
-        self._delimited = False     # a header says where the answer ends
+        self._delimited = False     # a header defines the end of the answer
         self._in_body = False
 
     def abort(self) -> None:
@@ -54,7 +54,7 @@ class _Exchange(Caller):
             # Marks it as retrieved: the caller may have given up.
             self.answer.exception()
 
-    # ------------------------------------------------------------------ from the loop
+    # ------------------------------------------------------------------ called by the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -78,7 +78,7 @@ class _Exchange(Caller):
         complete = self._in_body and not self._delimited and error is None
         self._settle(None if complete else AnswerError("the connection ended within the answer"))
 
-    # ------------------------------------------------------------------ from the parser
+    # ------------------------------------------------------------------ called by the parser
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._delimited |= name.lower() in (b"content-length", b"transfer-encoding")
@@ -98,12 +98,12 @@ class _Exchange(Caller):
 
 async def get(loop: asyncio.AbstractEventLoop, dialer: Dialer, address: str, target: str,
               connect_s: float | None) -> tuple[int, bytes]:
-    """Status and body of `GET http://ADDRESS/TARGET`; otherwise as ask()."""
+    """Returns status and body of `GET http://ADDRESS/TARGET`; otherwise like ask()."""
     return (await ask(loop, dialer, address, request("GET", address, target), connect_s))[:2]
 
 
 def request(method: str, host: str, target: str, *headers: str, body: bytes = b"") -> bytes:
-    """A request in bytes. host, target and headers must be ASCII without control characters (ValueError)."""
+    """Builds a request. host, target and headers must be ASCII without control characters (ValueError)."""
     lines = [f"{method} {target} HTTP/1.1", f"Host: {host}", "User-Agent: nsqc",
              "Accept: application/vnd.nsq; version=1.0", "Connection: close", *headers]
     if body:
@@ -117,7 +117,7 @@ async def ask(loop: asyncio.AbstractEventLoop, dialer: Dialer, address: str, dat
               tls: ssl.SSLContext | None = None) -> Answer:
     """Sends a request to an address and returns the answer. The caller limits the total time.
 
-    Raises OSError or ValueError if it cannot connect, AnswerError if no complete answer comes.
+    Raises OSError or ValueError if it cannot connect, AnswerError if no complete answer arrives.
     """
     exchange = await dialer.connect(lambda: _Exchange(loop, data), address, connect_s, tls)
     try:

@@ -1,4 +1,4 @@
-"""All nsqlookupds of a daemon: the configured ones are kept connected, and each learns of every topic and channel."""
+"""All nsqlookupds of a daemon: keeps the configured ones connected, and registers every topic and channel."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Lookup:
         self._draining = False
 
     def update(self, options: Options) -> None:
-        """Connects to addresses that are new and leaves those that are gone. A listener of the settings."""
+        """Connects to new addresses and disconnects from removed ones. A listener of the settings."""
         if self._closing:
             return
         configured = options.lookupd_tcp_address
@@ -64,10 +64,10 @@ class Lookup:
                 peer.notify(command, kind)
 
     def drain(self, draining: bool) -> None:
-        """Whether the daemon drains.
+        """Whether the daemon is draining.
 
-        An nsqlookupd forgets all registrations of a connection that ends, at once and for any number of topics. The
-        next connection has none, so the node stays listed, without topics.
+        An nsqlookupd forgets all registrations of a closed connection, at once and for any number of topics. The next
+        connection registers none, so the node stays listed, without topics.
         """
         if draining == self._draining:
             return
@@ -79,7 +79,7 @@ class Lookup:
                 peer.register_again()
 
     async def close(self) -> None:
-        """Ends all connections."""
+        """Closes all connections."""
         self._closing = True
         if self._tasks:
             self._log.info("LOOKUP: closing")
@@ -87,7 +87,7 @@ class Lookup:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    # ------------------------------------------------------------------ for peers
+    # ------------------------------------------------------------------ called by peers
 
     def _identity(self) -> bytes:
         options = self._settings.now
@@ -102,7 +102,7 @@ class Lookup:
         })
 
     def _registrations(self) -> Iterator[bytes]:
-        """Registering a channel registers its topic, too. What is deleted before it is reached is left out."""
+        """Registering a channel registers its topic, too. Topics and channels deleted meanwhile are skipped."""
         if self._draining:
             return
         for topic in list(self._broker.topics.values()):

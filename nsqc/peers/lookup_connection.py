@@ -1,6 +1,6 @@
 """The connection to an nsqlookupd: commands out, replies in.
 
-Bytes: the magic, then commands that end with a newline; IDENTIFY has a body behind its 4-byte length. Replies come in
+Bytes: the magic, then commands that end with a newline; IDENTIFY has a body after its 4-byte length. Replies come in
 the order of the commands, each a 4-byte length and that many bytes: OK, an error that begins with E_, or JSON for
 IDENTIFY.
 """
@@ -19,25 +19,25 @@ FIRST_BYTES = 64
 
 
 class ConnectionEnded(Exception):
-    """The connection cannot be used any more."""
+    """The connection is no longer usable."""
 
 
 class LookupConnection(Caller):
     """One connection. on_lost() is called when it has ended."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_lost: Callable[[], None]):
-        self.end = ""               # why it has ended; empty: it has not
-        self.first = b""            # received bytes, which identify the service
+        self.end = ""               # why it ended; empty: still open
+        self.first = b""            # first received bytes, which identify the service
         self._loop = loop
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
         self._unparsed = bytearray()
         self._replies: list[bytes] = []
-        self._missing = 0           # replies to commands that were sent
+        self._missing = 0           # outstanding replies
         self._answered: asyncio.Future[list[bytes]] | None = None
 
     async def ask(self, commands: list[bytes], limit_s: float) -> list[bytes]:
-        """Sends commands; their replies. Raises TimeoutError or ConnectionEnded, after which it is unusable."""
+        """Sends commands; returns their replies. Raises TimeoutError or ConnectionEnded, after which it is unusable."""
         if self.end:
             raise ConnectionEnded(self.end)
         assert self._transport is not None, "nobody asks before it is connected"
@@ -51,7 +51,7 @@ class LookupConnection(Caller):
             self._missing = 0
 
     def close(self) -> None:
-        """Closes; at once if the other side does not read."""
+        """Closes; immediately if the other side does not read."""
         if self._transport is not None and self._transport.get_write_buffer_size() == 0:
             self._transport.close()
         else:
@@ -61,7 +61,7 @@ class LookupConnection(Caller):
         if self._transport is not None:
             self._transport.abort()
 
-    # ------------------------------------------------------------------ from the loop
+    # ------------------------------------------------------------------ called by the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -73,7 +73,7 @@ class LookupConnection(Caller):
         self._unparsed += data
         at, end = 0, len(self._unparsed)
         while end - at >= 4:
-            # Read as unsigned, so a negative length is refused as a very large one.
+            # Read as unsigned, so a negative length is refused as too large.
             size = int.from_bytes(self._unparsed[at:at + 4], "big")
             if size > MAX_REPLY:
                 self._fail(f"reply of {size} bytes is larger than {MAX_REPLY}")

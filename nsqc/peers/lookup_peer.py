@@ -1,4 +1,4 @@
-"""One nsqlookupd: kept connected, told of all topics and channels and then of every change, pinged."""
+"""One nsqlookupd: keeps the connection, registers all topics and channels, then every change, and pings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PING_S = 15.0
 # Between attempts to connect, seconds: doubled each time, never more than nsqd waits.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 15.0
 BATCH = 64  # commands sent before their replies are awaited
-MAX_PENDING = 100_000  # changes; an nsqlookupd that falls further behind is registered with from the start
+MAX_PENDING = 100_000  # changes; an nsqlookupd that lags more is registered with from scratch
 
 
 class PeerInfo(msgspec.Struct, frozen=True, gc=False):
@@ -44,14 +44,14 @@ _decode = Decoder(PeerInfo).decode
 class LookupPeer:
     """The registration at one address, over any number of connections. run() is its one task.
 
-    identity() makes the body of IDENTIFY. registrations() yields the commands that register everything, each made when
-    it is taken: this keeps them in order with the changes that are passed on meanwhile.
+    identity() builds the body of IDENTIFY. registrations() yields the commands that register everything, each built on
+    demand: this keeps them in order with the changes sent meanwhile.
     """
 
     def __init__(self, address: str, loop: asyncio.AbstractEventLoop, dialer: Dialer, settings: Settings, log: Log,
                  identity: Callable[[], bytes], registrations: Callable[[], Iterator[bytes]]):
         self.address = address
-        self.info: PeerInfo | None = None   # the last one; kept while there is no connection
+        self.info: PeerInfo | None = None   # the latest; kept between connections
         self.attempted = asyncio.Event()    # the first attempt to connect has succeeded or failed
         self._loop = loop
         self._dialer = dialer
@@ -61,12 +61,12 @@ class LookupPeer:
         self._registrations = registrations
         self._wakeup = asyncio.Event()      # a change is pending, or the connection has ended
         self._pending: deque[bytes] = deque()
-        self._unregistered: Iterator[bytes] = iter(())  # what is left of registrations()
-        self._follows = False               # changes are passed on
+        self._unregistered: Iterator[bytes] = iter(())  # the rest of registrations()
+        self._follows = False               # changes are sent
         self._connection: LookupConnection | None = None
         self._was_asked = False             # probed since an nsqlookupd last answered
         self._found: Answer | None = None   # by the probe
-        self._restarting = False            # the connection is ended on purpose, and made again at once
+        self._restarting = False            # the connection is closed on purpose, and reopened at once
 
     @property
     def http_address(self) -> str:
@@ -77,7 +77,7 @@ class LookupPeer:
         return join_address(info.broadcast_address, info.http_port)
 
     def notify(self, command: bytes, kind: str) -> None:
-        """Passes a change on. Not needed while there is no connection: the next one registers everything."""
+        """Sends a change. Not needed while disconnected: the next connection registers everything."""
         if not self._follows:
             return
         self._log.info("LOOKUPD(%s): %s %s", self.address, kind, _text(command))
@@ -89,27 +89,27 @@ class LookupPeer:
         self._wakeup.set()
 
     def register_again(self) -> None:
-        """Everything is registered once more, over the same connection."""
+        """Registers everything again, over the same connection."""
         if self._follows:
             self._unregistered = self._registrations()
             self._wakeup.set()
 
     def restart(self) -> None:
-        """Ends the connection, and with it all registrations; the next one registers what there is to register then."""
+        """Closes the connection, and with it all registrations; the next one registers the topics then current."""
         self._unregistered = iter(())
         if self._connection is not None:
             self._restarting = True
             self._connection.abort()
 
     async def run(self) -> None:
-        """Connects and registers, again after every end, until it is cancelled."""
+        """Connects and registers, again after every disconnect, until cancelled."""
         pause = FIRST_PAUSE_S
         while True:
             start = self._loop.time()
             try:
                 await self._session()
             except Exception as error:
-                # Whatever it is: without this task nothing would be registered there any more.
+                # Any error: without this task nothing would be registered there any more.
                 if self._restarting:
                     self._restarting = False
                     continue
@@ -168,7 +168,7 @@ class LookupPeer:
             raise ConnectionEnded(wrong_port(found, Service.LOOKUPD_TCP))
 
     async def _register(self, connection: LookupConnection) -> None:
-        """Registers everything, then passes changes on and pings, until the connection ends."""
+        """Registers everything, then sends changes and pings, until the connection ends."""
         ping_due = self._loop.time() + PING_S
         while self._follows:
             self._pending.extend(islice(self._unregistered, max(0, BATCH - len(self._pending))))
@@ -181,7 +181,7 @@ class LookupPeer:
                 commands = [PING]
             else:
                 commands = [self._pending.popleft() for _ in range(min(BATCH, len(self._pending)))]
-            # If the connection has ended, ask() raises why, also without commands.
+            # If the connection has ended, ask() raises the reason, also without commands.
             if commands or connection.end:
                 self._log_errors(commands, await connection.ask(commands, self._reply_limit_s()))
         raise ConnectionEnded(f"it is more than {MAX_PENDING} changes behind")
@@ -199,7 +199,7 @@ class LookupPeer:
                 self._log.error("LOOKUPD(%s): %s - %s", self.address, _text(command), _text(reply[:200]))
 
     def _reply_limit_s(self) -> float:
-        """How long replies may take, seconds: what is sent next must not wait longer than a ping may."""
+        """Timeout for replies, seconds: the next commands must not wait longer than a ping may."""
         return min(seconds(self._settings.now.http_client_request_timeout) or PING_S, PING_S)
 
 

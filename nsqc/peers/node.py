@@ -1,4 +1,4 @@
-"""What the peers are told about this daemon."""
+"""The description of this daemon for its peers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TypedDict
 
 
 class NodeInfo(TypedDict):
-    """The host and the ports it listens on: -1 for a unix socket, 0 without a listener."""
+    """The host and ports it listens on: -1 for a unix socket, 0 without a listener."""
 
     hostname: str
     tcp_port: int

@@ -1,7 +1,7 @@
-"""Regular expressions of auth servers, with the meaning that Go's regexp package gives them.
+"""Regular expressions of auth servers, with the semantics of Go's regexp package.
 
-RE2 has Go's syntax, and its time is linear in the name whatever the expression, which matters because clients choose
-names. It accepts a little more than Go does; refuse_what_go_refuses() closes that gap.
+RE2 has Go's syntax, and its time is linear in the name for any expression, which matters because clients choose names.
+It accepts slightly more than Go does; refuse_what_go_refuses() closes that gap.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import re2
 CACHED = 1024  # compiled expressions kept
 # Bytes for the program and the states of one expression: programs have up to about 22,000 instructions.
 MAX_MEMORY = 256 * 1024
-MAX_DEPTH = 1000  # groups within groups, as in Go
-# What matters of an expression that RE2 has accepted: everything in which a parenthesis is not a group comes first.
+MAX_DEPTH = 1000  # nested groups, as in Go
+# Tokenizes an expression that RE2 has accepted: everything in which a parenthesis is not a group comes first.
 TOKEN = re.compile(r"""
     \\Q.*?(?:\\E|\Z)                                    # quoted text
   | \\(?P<escape>.)
@@ -26,7 +26,7 @@ TOKEN = re.compile(r"""
 
 
 class PatternError(ValueError):
-    """An expression that Go refuses, too, or that is too large."""
+    """An expression that Go refuses too, or that is too large."""
 
 
 class Pattern:
@@ -55,12 +55,12 @@ class Pattern:
 
 
 def is_latin(text: str) -> bool:
-    """Whether an expression names no character beyond Latin-1. Only \\x{...} can do so in ASCII."""
+    """Whether an expression names no character beyond Latin-1. In ASCII only \\x{...} can do so."""
     return text.isascii() and r"\x{" not in text
 
 
 def refuse_what_go_refuses(text: str) -> None:
-    """Raises PatternError for what RE2 accepts and Go does not."""
+    """Raises PatternError for expressions that RE2 accepts and Go does not."""
     names: set[str] = set()
     depth = 0
     for token in TOKEN.finditer(text):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Peers:
-    """Most daemons have neither, so what talks to them is imported when the first is configured."""
+    """Most daemons have neither, so their modules are imported when the first is configured."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, broker: Broker, settings: Settings, info: NodeInfo,
                  memory: MemoryWatch, log: Log):
@@ -34,14 +34,14 @@ class Peers:
         self._draining = False
 
     def start(self) -> None:
-        """To be called when the listeners are bound and their ports known."""
+        """Call it once the listeners are bound and their ports known."""
         self._settings.on_change(self._update)
         self._update(self._settings.now)
         if self._settings.now.statsd_address:
             self._start_statsd()
 
     async def close(self) -> None:
-        """Ends all conversations. Topics made from now on start at once."""
+        """Closes all connections. Topics created from now on start at once."""
         self._closed = True
         self._broker.starter = None
         if self._channel_lookup is not None:
@@ -53,7 +53,7 @@ class Peers:
             await asyncio.gather(self._statsd, return_exceptions=True)
 
     def drain(self, draining: bool) -> None:
-        """Whether the daemon drains: then it has nothing registered, and registers nothing."""
+        """Whether the daemon is draining: then it has nothing registered, and registers nothing."""
         self._draining = draining
         if self._lookup is not None:
             self._lookup.drain(draining)
@@ -66,7 +66,7 @@ class Peers:
             self._lookup.update(options)
 
     def _start_lookup(self) -> None:
-        """From now on new topics start by way of the channel lookup. Those made before have been started."""
+        """From now on the channel lookup starts new topics. Earlier ones have been started."""
         from nsqc.peers.channel_lookup import ChannelLookup
         from nsqc.peers.dial import Dialer
         from nsqc.peers.lookup import Lookup

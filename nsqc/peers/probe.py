@@ -1,4 +1,4 @@
-"""Finds out which service listens at an address whose answer makes no sense."""
+"""Identifies the service at an address whose answer is unexpected."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def probe(loop: asyncio.AbstractEventLoop, dialer: Dialer, address: str) -
         data = await _asked(loop, dialer, address, None)
         if data:
             return probed(data)
-        # TLS servers may close the connection silently if it does not begin with a handshake.
+        # TLS servers may close a connection silently if it does not begin with a handshake.
         await _asked(loop, dialer, address, _any_certificate())
         return Answer(Service.TLS)
     except (OSError, ValueError):

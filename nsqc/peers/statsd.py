@@ -1,7 +1,7 @@
-"""Statistics by UDP: every interval, one line for each metric, under nsqd's names.
+"""Statistics over UDP: one line per metric and interval, under nsqd's names.
 
-Counters are sent as differences to the previous report, gauges as current values. Lines are packed into datagrams that
-are spread over the interval: a statsd with a small receive buffer loses none.
+Counters are sent as differences from the previous report, gauges as current values. Lines are packed into datagrams
+spread over the interval: a statsd with a small receive buffer loses none.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ QUIET_S = 1.0  # at the end of an interval, without datagrams
 
 
 def prefix_of(options: Options, info: NodeInfo) -> str:
-    """The prefix of all keys: %s is replaced by address and HTTP port, and a dot is appended if there is none."""
+    """The prefix of all keys: %s is replaced by address and HTTP port, and a dot is appended if missing."""
     if not options.statsd_prefix:
         return ""
     port = options.broadcast_http_port or max(0, info["http_port"])
@@ -35,13 +35,13 @@ def prefix_of(options: Options, info: NodeInfo) -> str:
 
 
 def preferred(endpoints: list[Endpoint]) -> Endpoint:
-    """The endpoint to send to. Datagrams are not answered, so another one is never tried: IPv4 where there is a choice,
-    because that is what statsd servers listen on by default."""
+    """The endpoint to send to. Datagrams are not answered, so no other is ever tried: IPv4 if available, because statsd
+    servers listen on IPv4 by default."""
     return next((endpoint for endpoint in endpoints if endpoint[0] == socket.AF_INET), endpoints[0])
 
 
 class Datagrams:
-    """Whole lines in datagrams of at most size bytes; a longer line gets one to itself."""
+    """Packs whole lines into datagrams of at most size bytes; a longer line gets its own."""
 
     def __init__(self, size: int):
         self.full: deque[bytes] = deque()
@@ -76,7 +76,7 @@ class Report:
         self._previous = previous.counters if previous is not None else {}
 
     def count(self, key: str, value: int) -> None:
-        """Adds a counter by its total. A total that has fallen is that of a new topic or channel of the same name."""
+        """Adds a counter by its total. A lower total belongs to a new topic or channel of the same name."""
         self.counters[key] = value
         last = self._previous.get(key, 0)
         self.lines.append(f"{self._prefix}{key}:{value - last if value >= last else value}|c\n")
@@ -134,7 +134,7 @@ class Statsd:
         self._previous: Report | None = None
 
     async def run(self) -> None:
-        """Runs until it is cancelled; the rest of a report that is being sent is then sent at once."""
+        """Runs until cancelled; the rest of a report in progress is then sent at once."""
         due = self._loop.time()
         while True:
             interval_s = self._settings.now.statsd_interval / 1e9
@@ -162,7 +162,7 @@ class Statsd:
             await self._send(sock, target, datagrams, max(0.0, interval_s - QUIET_S) / max(1, len(datagrams)))
 
     async def _read(self) -> deque[bytes]:
-        """The datagrams of a report, made in slices over several loop iterations."""
+        """The datagrams of a report, built in slices over several loop iterations."""
         options = self._settings.now
         report = Report(prefix_of(options, self._info), self._previous)
         datagrams = Datagrams(options.statsd_udp_packet_size)
@@ -195,7 +195,7 @@ class Statsd:
                     failed, reason = failed + 1, str(error)
                 await asyncio.sleep(pause_s)
         finally:
-            # Some are left only if it was cancelled.
+            # Some are left only after a cancellation.
             with contextlib.suppress(OSError):
                 while datagrams:
                     sock.sendto(datagrams.popleft(), target)

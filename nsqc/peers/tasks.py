@@ -10,14 +10,14 @@ from nsqc.log import Log
 
 
 def reason_of(error: Exception) -> str:
-    """Why a peer could not be asked, for the log. Errors other than the expected ones are named: they are bugs."""
+    """The error of a peer, for the log. Unexpected errors are named: they are bugs."""
     if isinstance(error, TimeoutError) and not str(error):
         return "timed out"
     expected = isinstance(error, (OSError, ValueError)) or type(error).__module__.startswith("nsqc.")
     return str(error) if expected and str(error) else repr(error)
 
 
-# Any: what a coroutine yields to the loop and gets back from it is the loop's own
+# Any: what a coroutine yields to the loop and gets back is up to the loop
 def spawn(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None], log: Log) -> asyncio.Task[None]:
     """Starts a task. An exception that ends it is a bug of the daemon, and is logged at once."""
     task = loop.create_task(work)

@@ -1,1 +1,1 @@
-"""The process itself: descriptors, signals, terminal, service manager, uncaught errors."""
+"""Process-level code: descriptors, signals, terminal, service manager, uncaught errors."""

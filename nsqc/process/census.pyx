@@ -1,7 +1,7 @@
-"""Counts Python objects by type, of those that can be reached from some roots, a part at a time. See the .pxd.
+"""Counts the Python objects reachable from some roots by type, one part at a time. See the .pxd.
 
-The garbage collector knows all objects, but lists them in one piece, which takes a daemon with many topics a tenth of a
-second. This asks the objects themselves what they refer to, as the collector does.
+The garbage collector knows all objects, but lists them in one piece, which takes a tenth of a second in a daemon with
+many topics. This asks the objects themselves for their references, as the collector does.
 """
 
 cimport cython
@@ -23,8 +23,8 @@ cdef extern from "Python.h":
     PyTypeObject *Py_TYPE(PyObject *c_object) noexcept
 
 cdef enum:
-    LOOKS = 64              # objects between two looks at the clock
-    SPARE = 65536           # entries for what allocates elsewhere than Python counts
+    LOOKS = 64              # objects between two clock reads
+    SPARE = 65536           # entries for objects allocated outside Python's accounting
     STACK_ENTRIES = 4096
     LARGE = 1024            # a container with more elements is followed in parts
 
@@ -42,7 +42,7 @@ cdef int64_t now_ns() noexcept nogil:
 
 @cython.final
 cdef class Census:
-    """One count, which begins at some objects."""
+    """One count, starting from some objects."""
 
     def __init__(self, roots):
         cdef size_t size = 1024
@@ -61,7 +61,7 @@ cdef class Census:
         self.close()
 
     def close(self):
-        """Frees its memory, which may take milliseconds: on a thread, without the GIL."""
+        """Frees its memory, which may take milliseconds; call it on a thread, without the GIL."""
         cdef PyObject **stack = self.stack
         cdef size_t *seen = self.seen
         while self.depth:
@@ -78,11 +78,11 @@ cdef class Census:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing was left out for lack of memory."""
+        """Whether the count is complete: memory sufficed."""
         return not self.full
 
     def go_on(self, int64_t for_ns) -> bool:
-        """Counts for about the given number of nanoseconds; whether there is more to count."""
+        """Counts for about this many nanoseconds. Returns whether more remains."""
         cdef int64_t end = now_ns() + for_ns
         cdef int count = 0
         while self.depth or self.large is not None:
@@ -98,9 +98,9 @@ cdef class Census:
         return self.depth > 0 or self.large is not None
 
     cdef int _follow(self, PyObject *c_object) except -1:
-        """Counts an object, whose reference it takes over, and reaches what it refers to."""
+        """Counts an object, taking over its reference, and reaches its references."""
         cdef object one = <object> c_object
-        Py_DECREF(one)      # `one` has its own
+        Py_DECREF(one)      # `one` holds its own reference
         kind = type(one)
         self.counts[kind] = self.counts.get(kind, 0) + 1
         if (kind is dict or kind is list) and len(one) > LARGE:
@@ -111,7 +111,7 @@ cdef class Census:
         return 0
 
     cdef int _follow_large(self) except -1:
-        """Reaches a part of what a large container refers to, which may change meanwhile."""
+        """Reaches part of a large container's references; the container may change meanwhile."""
         cdef PyObject *c_key
         cdef PyObject *c_value
         cdef int count = 0
@@ -132,7 +132,7 @@ cdef class Census:
         return 0
 
     cdef void _reach(self, PyObject *c_object) noexcept:
-        """Notes an object to be counted and followed, once. Others than the collector's refer to nothing."""
+        """Notes an object to be counted and followed, once. Objects unknown to the collector have no references."""
         cdef size_t address = <size_t> c_object
         cdef size_t at = (address >> 4) * <size_t> 0x9e3779b97f4a7c15 >> 20 & self.mask
         cdef PyObject **stack

@@ -1,4 +1,4 @@
-"""Environment variables by which a service manager addresses this process."""
+"""Environment variables through which a service manager addresses this process."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class EnvironmentVariableError(Exception):
 
 
 def is_ours(pid: str) -> bool:
-    """Whether a process id is that of this process.
+    """Whether a process id refers to this process.
 
-    The one-file executable unpacks itself and runs the daemon as its child, while the manager knows the parent.
+    The one-file executable unpacks itself and runs the daemon as a child; the service manager knows only the parent.
     """
     return pid == str(os.getpid()) or (is_unpacked() and pid == str(os.getppid()))
 
@@ -26,7 +26,7 @@ def is_unpacked() -> bool:
 
 
 def number(environ: Mapping[str, str], name: str) -> int:
-    """A variable's value; 0 if it is unset. Raises EnvironmentVariableError."""
+    """A variable's value; 0 if unset. Raises EnvironmentVariableError."""
     text = environ.get(name) or "0"
     if not text.isdecimal():
         raise EnvironmentVariableError(f"{name}={text} is not a number")

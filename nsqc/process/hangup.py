@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 
 class Hangup:
-    """What SIGHUP does: nothing before begin(), which makes up for a signal that came earlier, and nothing after end().
+    """Handles SIGHUP: defers it until begin(), which makes up for an earlier signal, and ignores it after end().
 
-    Under nohup it is ignored from the start, and stays so unless it means reading files again.
+    Under nohup SIGHUP is ignored from the start, and stays ignored unless it means reading files again.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop):
@@ -21,7 +21,7 @@ class Hangup:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])
 
     def begin(self, action: Callable[[], None]) -> None:
-        """Calls action() for each signal from now on, and once if any has come already."""
+        """Calls action() for each signal from now on, and once if one arrived earlier."""
         self._action = action
         if self._missed:
             action()

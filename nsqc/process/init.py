@@ -1,5 +1,5 @@
-"""Being the first process of a container. The kernel ignores signals for process 1 unless it handles them, and leaves
-orphans to it; so process 1 does nothing else, and the program runs in a child."""
+"""Runs as process 1 of a container. The kernel ignores signals for process 1 unless it handles them, and reparents
+orphans to it; so process 1 only forwards signals and reaps, and the program runs in a child."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import select
 import signal
 from typing import NoReturn
 
-# Not forwarded: of faults of this process, and those that cannot be waited for.
+# Not forwarded: signals for faults of this process, and signals that sigwait() cannot receive.
 OWN = {signal.SIGCHLD, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGKILL, signal.SIGSTOP,
        signal.SIGTTIN, signal.SIGTTOU}
 STDIN, STDERR = 0, 2
@@ -18,7 +18,7 @@ FAILURES = {signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal
 
 
 def become_init() -> None:
-    """Forks; returns in the child only."""
+    """Forks. Returns in the child only."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - (OWN - {signal.SIGCHLD}))
     child = os.fork()
     if child:
@@ -31,8 +31,8 @@ def become_init() -> None:
 
 
 def take_terminal() -> None:
-    """A process group of its own, in front on the terminal if there is one: Ctrl-C must not come twice, from the
-    terminal and from process 1."""
+    """Creates a process group in the foreground of the terminal, if any: otherwise Ctrl-C would arrive twice, from
+    the terminal and from process 1."""
     os.setpgid(0, 0)
     before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)      # taking a terminal from the background raises it
     with contextlib.suppress(OSError):
@@ -41,7 +41,7 @@ def take_terminal() -> None:
 
 
 def watch(child: int) -> NoReturn:
-    """Forwards signals and reaps orphans, until the child ends; exits as it did."""
+    """Forwards signals and reaps orphans until the child ends; exits with its status."""
     awaited = signal.valid_signals() - (OWN - {signal.SIGCHLD})
     while True:
         number = signal.sigwait(awaited)
@@ -59,7 +59,7 @@ def watch(child: int) -> NoReturn:
 
 
 def reap(child: int) -> int | None:
-    """Takes all that have ended. The status of the child, if it is among them."""
+    """Reaps all ended processes. Returns the child's status if it is among them."""
     found = None
     while True:
         try:

@@ -1,7 +1,7 @@
-"""Libraries that are imported when a client first needs them, since they cost memory and time.
+"""Libraries imported on first use, since they cost memory and time.
 
-Such an import runs on the loop. It takes a millisecond or two if the library is in the page cache, but as long as the
-disk needs if it is not. Therefore the system is asked to read the files ahead once the daemon listens.
+Such an import runs on the loop. It takes a millisecond or two from the page cache, but a disk read otherwise. So the
+kernel is asked to read the files ahead once the daemon listens.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from importlib.util import find_spec
 
 
 def read_ahead(packages: Iterable[str]) -> None:
-    """Asks the system to read the packages' libraries, and does not wait."""
+    """Asks the kernel to read the packages' libraries ahead, without waiting."""
     for name in packages:
         spec = find_spec(name)
         for folder in spec.submodule_search_locations or () if spec else ():
-            # If a file cannot be read, the import will try again and report it.
+            # If a file cannot be read, the import will fail and report it.
             with suppress(OSError), os.scandir(folder) as entries:
                 for entry in entries:
                     if entry.name.endswith(".so"):

@@ -1,4 +1,4 @@
-"""One process for a folder: flock(2), as nsqd locks its data path."""
+"""One process per folder: flock(2), as nsqd locks its data path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notifies a service manager: sd_notify(3), which is datagrams of lines. Without a manager nothing happens here."""
+"""Notifies a service manager: sd_notify(3), datagrams of lines. Does nothing without a manager."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from nsqc.log import Log
 from nsqc.process.environment import is_ours, number
 
-SEND_S = 1.0  # how long a manager that does not read may block the daemon
+SEND_S = 1.0  # longest time that a manager that does not read may block the daemon
 
 
 class ServiceManager:
-    """Whoever started this process, if it wants to know its state."""
+    """The service manager of this process, if it wants notifications."""
 
     def __init__(self, log: Log, environ: Mapping[str, str] = os.environ):
         """Raises EnvironmentVariableError."""
@@ -25,7 +25,7 @@ class ServiceManager:
         self._ping_s = _watchdog_s(environ) / 2
         address = environ.get("NOTIFY_SOCKET", "")
         if address[:1] in ("/", "@"):
-            # @ is the zero byte of Linux's abstract names.
+            # @ stands for the zero byte of Linux's abstract names.
             self._address = "\0" + address[1:] if address[0] == "@" else address
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             self._socket.settimeout(SEND_S)
@@ -34,11 +34,11 @@ class ServiceManager:
 
     @property
     def listens(self) -> bool:
-        """Whether notifications are sent at all."""
+        """Whether a service manager wants notifications."""
         return self._socket is not None
 
     def ready(self, status: str) -> None:
-        """Clients are served, or a reload has ended. status: a line for `systemctl status`."""
+        """The daemon serves clients, or a reload has ended. status: a line for `systemctl status`."""
         self._notify("READY=1", f"STATUS={status}")
 
     def reloading(self) -> None:
@@ -47,21 +47,21 @@ class ServiceManager:
                      "STATUS=Reading the configuration")
 
     def status(self, status: str) -> None:
-        """A line for `systemctl status`, and nothing else."""
+        """Sends a line for `systemctl status` only."""
         self._notify(f"STATUS={status}")
 
     def stopping(self, status: str) -> None:
-        """The process is about to end."""
+        """The process is shutting down."""
         self._notify("STOPPING=1", f"STATUS={status}")
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Feeds the manager's watchdog from the loop, twice as often as it asked for."""
+        """Feeds the manager's watchdog from the loop, at twice the required rate."""
         if self._ping_s:
             self._notify("WATCHDOG=1")
             self._timer = loop.call_later(self._ping_s, self.watch, loop)
 
     def close(self) -> None:
-        """Sends nothing more."""
+        """Stops sending."""
         if self._timer is not None:
             self._timer.cancel()
         if self._socket is not None:
@@ -78,7 +78,7 @@ class ServiceManager:
 
 
 def _watchdog_s(environ: Mapping[str, str]) -> float:
-    """Seconds of silence after which the manager assumes a failure; 0: never."""
+    """Seconds of silence after which the manager assumes a failure; 0: no watchdog."""
     if not is_ours(environ.get("WATCHDOG_PID", str(os.getpid()))):
         return 0.0
     return number(environ, "WATCHDOG_USEC") / 1e6

@@ -1,4 +1,4 @@
-"""How many processors this process may use. Imports no pathlib: the daemon asks at its start."""
+"""The number of processors this process may use. Does not import pathlib: the daemon calls it at startup."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ _GROUPS = "/sys/fs/cgroup"
 
 
 def available() -> float:
-    """Processors that the affinity mask and the quotas of the control groups allow; may be less than one."""
+    """Processors allowed by the affinity mask and the control groups' quotas; may be less than one."""
     return min([float(len(os.sched_getaffinity(0))), *quotas(_OWN, _GROUPS)])
 
 
 def quotas(own: str, groups: str) -> list[float]:
-    """The quotas of the control groups that the file `own` lists, and of their ancestors; groups: the folder where
-    these are mounted, version 2 or 1. Groups without a quota are left out."""
+    """Quotas of the control groups listed in the file `own`, and of their ancestors; groups: the folder where they are
+    mounted, version 2 or 1. Groups without a quota are omitted."""
     found = []
     for line in _read(own).splitlines():
         _, controllers, path = line.split(":", 2)
@@ -42,7 +42,7 @@ def _quota(folder: str, is_version_2: bool) -> float | None:
 
 
 def _read(path: str) -> str:
-    """The contents of a file; empty if it cannot be read."""
+    """A file's contents; empty if it cannot be read."""
     try:
         with open(path, encoding="utf-8") as file:
             return file.read()

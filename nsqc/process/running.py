@@ -1,4 +1,4 @@
-"""The life of a server's process: its event loop from the first to the last iteration."""
+"""Runs a server's process: its event loop from the first iteration to the last."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from nsqc.log import Log
 from nsqc.loop.slow import SlowLoop
 from nsqc.process.uncaught import Uncaught
 
-# Startup, main loop and shutdown of a server; the exit code.
+# Startup, main loop and shutdown of a server; returns the exit code.
 Serve: TypeAlias = Callable[[asyncio.AbstractEventLoop, SlowLoop], Coroutine[None, None, int]]
 SIGNALS = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
 def run(name: str, log: Log, serve: Serve) -> int:
     """Runs a server until it stops. Returns its exit code, 1 if it fails."""
-    # Modules are never freed: the first collection, when clients may be connected already, need not traverse them.
+    # Modules are never freed: keep them out of the first collection, which may run when clients are already connected.
     gc.disable()
     gc.freeze()
     uncaught = Uncaught(log)

@@ -1,4 +1,4 @@
-"""The terminal in which the daemon was started, and its end."""
+"""The terminal that the daemon was started in, and its end."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import contextlib
 import os
 import select
 
-NAME = "/dev/tty"  # whichever terminal this process belongs to
-JUST_S = 5.0  # a SIGHUP this soon after the end of the terminal means that end
+NAME = "/dev/tty"  # this process's controlling terminal
+JUST_S = 5.0  # a SIGHUP this soon after the terminal closed is caused by that
 
 
 class Terminal:
-    """Knows whether the terminal has just been closed; there may have been none from the start.
+    """Knows whether the terminal has just closed; there may be no terminal at all.
 
-    SIGHUP means that the terminal has been closed, or that files have to be read again, without saying which. To a
-    daemon left in the background of a terminal closed long ago it still means the second.
+    SIGHUP means either a closed terminal or a request to read files again, without saying which. For a daemon in the
+    background of a terminal closed long ago it means the latter.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop):
@@ -26,12 +26,12 @@ class Terminal:
         with contextlib.suppress(OSError):
             self._terminal = os.open(NAME, os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
             self._epoll = select.epoll()
-            # Its end is always reported; input is of no interest.
+            # Its end is always reported; input does not matter.
             self._epoll.register(self._terminal, 0)
             loop.add_reader(self._epoll.fileno(), self._ended)
 
     def has_just_closed(self) -> bool:
-        """Whether the terminal was closed in the last few seconds."""
+        """Whether the terminal closed in the last few seconds."""
         if self._epoll is not None and self._epoll.poll(0):
             self._ended()
         return self._closed_at is not None and self._loop.time() - self._closed_at < JUST_S

@@ -1,8 +1,7 @@
-"""What Python, Cython, asyncio and uvloop would print on stderr goes to the log, which never blocks.
+"""Sends everything that Python, Cython, asyncio and uvloop would print to stderr to the log, which never blocks.
 
-An unread pipe holds 64 KiB. Writing more blocks the writing thread, which may be the loop's; the log writes on its own
-thread and drops lines instead. A client may be able to cause floods of uncaught errors, and the log counts those that
-repeat.
+An unread pipe buffers 64 KiB. Writing more blocks the writing thread, which may be the loop's; the log writes on its
+own thread and drops lines instead. If a client causes a flood of uncaught errors, the log counts repeats.
 """
 
 from __future__ import annotations
@@ -20,20 +19,20 @@ from typing import Any, TextIO
 
 from nsqc.log import Log
 
-KIND_LENGTH = 100  # characters of a text that tell kinds of lines apart
-FRAMES = 6  # of a traceback, the innermost
+KIND_LENGTH = 100  # characters of a text that distinguish kinds of lines
+FRAMES = 6  # of a traceback, the innermost ones
 
 
 class Uncaught:
-    """Takes over all hooks of the process with install(), for good."""
+    """Takes over all hooks of the process with install(), permanently."""
 
     def __init__(self, log: Log):
         self._log = log
-        self._unreported = 0  # errors for whose lines there was no memory
+        self._unreported = 0  # errors not logged for lack of memory
         self._printed = 0  # id of excepthook's last exception
 
     def install(self) -> None:
-        """Nothing is printed from now on."""
+        """Installs the hooks; nothing is printed from now on."""
         sys.excepthook = self._exception
         sys.unraisablehook = self._unraisable
         threading.excepthook = self._in_thread
@@ -46,7 +45,7 @@ class Uncaught:
         self.report(str(context.get("message", "unhandled exception in the loop")), context.get("exception"))
 
     def report(self, what: str, error: BaseException | None, kind: Hashable = None) -> None:
-        """Logs an error that nobody has caught. kind: as of Log.error()."""
+        """Logs an uncaught error. kind: see Log.error()."""
         try:
             self._report(what, error, kind)
         except MemoryError:
@@ -70,7 +69,7 @@ class Uncaught:
         self.report("uncaught exception", error)
 
     def _unraisable(self, event: sys.UnraisableHookArgs) -> None:
-        # Cython reports one error twice: its traceback as an uncaught exception, then where it was lost.
+        # Cython reports one error twice: its traceback as an uncaught exception, then the place where it was lost.
         printed, self._printed = self._printed, 0
         if event.exc_value is not None and id(event.exc_value) == printed:
             return
@@ -89,7 +88,7 @@ class Uncaught:
 
 
 class _Handler(logging.Handler):
-    """For the logging module, which asyncio uses. Without a handler it prints warnings and errors itself."""
+    """Handles records of the logging module, which asyncio uses. Without a handler it prints warnings and errors."""
 
     def __init__(self, uncaught: Uncaught):
         super().__init__(logging.WARNING)
@@ -102,7 +101,7 @@ class _Handler(logging.Handler):
 
 
 class _Stderr(io.TextIOBase):
-    """sys.stderr for code that prints there all the same: whole lines go to the log."""
+    """Replaces sys.stderr for code that prints anyway: whole lines go to the log."""
 
     encoding, errors = "utf-8", "backslashreplace"
 
@@ -114,7 +113,7 @@ class _Stderr(io.TextIOBase):
         return True
 
     def fileno(self) -> int:
-        """The real one: faulthandler writes there when the process is lost anyway."""
+        """The real descriptor: faulthandler writes there when the process crashes."""
         return 2
 
     def write(self, text: str) -> int:

@@ -1,4 +1,4 @@
-"""What this process uses. Asking takes system calls, one for each open descriptor on older kernels: for a thread."""
+"""Resource usage of this process. Takes system calls, one per open descriptor on older kernels: call it on a thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FOLDER = "/proc/self/fd"
 
 
 class Usage(NamedTuple):
-    """As of one moment; -1: the system does not say."""
+    """A snapshot; -1: unknown to the system."""
 
     cpu_s: float        # user and system, since the start
     resident_bytes: int
@@ -36,7 +36,7 @@ def _resident_bytes() -> int:
 
 def _open_files() -> int:
     try:
-        # From Linux 6.2 on the size of the folder is how many there are.
+        # Since Linux 6.2 the folder's size is their number.
         return os.stat(_FOLDER).st_size or len(os.listdir(_FOLDER)) - 1
     except OSError:
         return -1

@@ -6,14 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 
 class Workers(ThreadPoolExecutor):
-    """A pool that accepts work as long as it has a thread, and always has one.
+    """A pool that accepts work as long as it has a thread, and always has at least one.
 
-    The pool of the standard library starts its threads as work comes, and refuses work, although it has queued it, when
-    the system has no more threads to give.
+    The standard library's pool starts threads on demand and, if the system has no more threads, refuses work it has
+    already queued.
     """
 
     def __init__(self, most: int, name: str) -> None:
-        """Starts the first of at most this many threads. Raises RuntimeError if the system has none to give."""
+        """Starts the first thread of up to this many. Raises RuntimeError if the system has none."""
         super().__init__(most, thread_name_prefix=name)
         self.submit(int)
 

@@ -1,7 +1,7 @@
 """NSQ topics as PySpark data sources.
 
-spark.read, spark.readStream, df.write and df.writeStream know the formats nsq and nsq_diskqueue; docs/spark.md has
-their options and guarantees. Nothing here imports pyspark before it is used.
+spark.read, spark.readStream, df.write and df.writeStream support the formats nsq and nsq_diskqueue; docs/spark.md
+describes their options and guarantees. Nothing here imports pyspark before it is used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["doctor", "json", "metrics", "reason", "register", "session", "text"]
 
 if MARK := os.environ.get("NSQC_SPARK_LOG"):
-    # In a worker of a job: of all that Java prints, the job shows only lines with this mark.
+    # In a worker of a job: of Java's output, the job shows only lines with this mark.
     _handler = logging.StreamHandler()
     _handler.setFormatter(logging.Formatter(f"{MARK}%(message)s"))
     logging.getLogger("nsqc").addHandler(_handler)
@@ -43,14 +43,14 @@ def register(spark: SparkSession) -> None:
 
 
 def doctor(nsqd: Iterable[str] = ()) -> list[Finding]:
-    """Checks this environment: (what, well, text) for each check; nsqd: addresses that have to answer."""
+    """Checks this environment: (what, well, text) for each check; nsqd: addresses that must answer."""
     from nsqc.spark import checkup
 
     return checkup.examine(nsqd)
 
 
 def reason(error: BaseException) -> str:
-    """What went wrong in Spark in one line, without the stack traces of Java and Python."""
+    """The cause of an exception from Spark in one line, without the stack traces of Java and Python."""
     from nsqc.spark import reasons
 
     return reasons.reason(error)
@@ -65,17 +65,17 @@ def metrics(of: Any) -> list[StreamMetrics]:
 
 
 def json(frame: DataFrame, schema: StructType | str) -> DataFrame:
-    """The frame with its column value parsed as JSON: a column for each field of the schema (a StructType, or DDL such
-    as 'price double, customer string') beside those there are, and the boolean column bad, true for a body that does
-    not fit: fields that could not be read are null, and value has the body as it came. For tables and streams. Raises
-    ValueError if a column of that name exists."""
+    """The frame with its column value parsed as JSON: adds a column for each field of the schema (a StructType, or DDL
+    such as 'price double, customer string'), and the boolean column bad, true for a body that does not match:
+    unreadable fields are null, and value keeps the original body. For tables and streams. Raises ValueError if a column
+    of that name exists."""
     from nsqc.spark import parsing
 
     return parsing.json(frame, schema)
 
 
 def text(frame: DataFrame) -> DataFrame:
-    """The frame with its column value as a string instead of bytes; what is not UTF-8 becomes U+FFFD. For tables and
+    """The frame with its column value as a string instead of bytes; invalid UTF-8 becomes U+FFFD. For tables and
     streams."""
     from nsqc.spark import parsing
 

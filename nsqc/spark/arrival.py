@@ -1,9 +1,9 @@
-"""Unpickles a reader or a writer in a worker. This travels by value, and uses nothing of this package: so a worker
-without nsqc can run it and report what is missing."""
+"""Unpickles a reader or a writer in a worker. Sent by value, and independent of this package: so a worker without
+nsqc can run it and report the missing package."""
 
 
 def arrived(data: bytes) -> object:
-    """A reader or writer as it was sent. Raises RuntimeError if there is no nsqc."""
+    """Unpickles a reader or writer. Raises RuntimeError if nsqc is missing."""
     import pickle
     import sys
 

@@ -7,7 +7,7 @@ from libc.stdint cimport int64_t
 
 cdef class Bodies:
     cdef const unsigned char[::1] validity, data    # validity is empty if no row is null
-    cdef const int[::1] offsets                     # either of the two is in use
+    cdef const int[::1] offsets                     # only one of the two is used
     cdef const long long[::1] wide_offsets
     cdef bint wide
     cdef Py_ssize_t first           # of the column in its buffers

@@ -6,10 +6,10 @@ BIG_BODY: Final[str]
 
 @final
 class Bodies:
-    """A column by its buffers as pyarrow's Array.buffers() returns them: validity or None, offsets, data or None.
+    """A column given by its buffers as returned by pyarrow's Array.buffers(): validity or None, offsets, data or None.
 
-    first and rows: offset and length of the array in elements; wide: offsets have 64 bits. Raises ValueError if the
-    buffers do not hold what they should.
+    first and rows: offset and length of the array in elements; wide: offsets have 64 bits. Raises ValueError for
+    inconsistent buffers.
     """
 
     # Any: pyarrow has no types

@@ -18,10 +18,10 @@ NULL_BODY, EMPTY_BODY, BIG_BODY = "null", "empty", "too big"
 
 @cython.final
 cdef class Bodies:
-    """A column by its buffers as pyarrow's Array.buffers() returns them: validity or None, offsets, data or None.
+    """A column given by its buffers as returned by pyarrow's Array.buffers(): validity or None, offsets, data or None.
 
-    first and rows: offset and length of the array in elements; wide: offsets have 64 bits. Raises ValueError if the
-    buffers do not hold what they should.
+    first and rows: offset and length of the array in elements; wide: offsets have 64 bits. Raises ValueError for
+    inconsistent buffers.
     """
 
     def __init__(self, validity, offsets, data, Py_ssize_t first, Py_ssize_t rows, bint wide):
@@ -67,7 +67,7 @@ cdef class Bodies:
         return self.validity.shape[0] and not (self.validity[bit >> 3] >> (bit & 7)) & 1
 
     cdef inline char *put(self, char *c_to, Py_ssize_t row) noexcept:
-        """Writes size and body; returns their end."""
+        """Writes size and body; returns the end position."""
         cdef int64_t size = self.size(row)
         store_i32(c_to, <int32_t> size)
         if size:

@@ -1,4 +1,4 @@
-"""How many messages wait at the nsqd for a channel: polled over HTTP by a thread.
+"""A channel's depth in its nsqd: polled over HTTP by a thread.
 
 For metrics only. If the HTTP port is unknown or does not answer, there is no metric and no error.
 """
@@ -20,7 +20,7 @@ MOST_BYTES = 16 << 20
 
 
 class ChannelDepth:
-    """Of the channel of a stream, and of the topic's own queue, which a new channel gets."""
+    """The depth of a stream's channel, plus the topic's own queue if the channel is new."""
 
     def __init__(self, options: Stream):
         self._options = options
@@ -37,7 +37,7 @@ class ChannelDepth:
         self._stopped.set()
 
     def latest(self) -> int | None:
-        """Messages that waited at the last poll, on the nsqd that answered; None if none did."""
+        """Messages queued at the last poll, on the nsqd that answered; None if none did."""
         return self._latest
 
     def _run(self) -> None:
@@ -47,8 +47,8 @@ class ChannelDepth:
             self._stopped.wait(POLL_SECONDS)
 
     def _addresses(self) -> list[str]:
-        """HTTP addresses: given ones, those that nsqlookupd reports, or the port after TCP's if it is the same
-        nsqd's."""
+        """HTTP addresses: given ones, those reported by nsqlookupd, or the port after TCP's if it belongs to the same
+        nsqd."""
         options = self._options
         if options.http:
             return list(options.http)
@@ -79,7 +79,7 @@ class ChannelDepth:
 
 # Any: JSON
 def get(address: str, path: str, secret: str | None = None) -> dict[str, Any] | None:
-    """A JSON object over HTTP; None if there is none."""
+    """A JSON object over HTTP; None for any other answer."""
     try:
         status, body = fetch(address, path, TIMEOUT, MOST_BYTES, secret=secret)
         answer = decode(body) if status == 200 else None

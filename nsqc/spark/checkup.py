@@ -1,4 +1,4 @@
-"""Checks an environment for Spark: one line per check, which says what to do if it fails."""
+"""Checks an environment for Spark: one line per check, with a remedy if it fails."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Finding(NamedTuple):
 
 
 def examine(nsqd: Iterable[str] = ()) -> list[Finding]:
-    """Runs all checks; nsqd: addresses that have to answer."""
+    """Runs all checks; nsqd: addresses that must answer."""
     findings = [package(name) for name in LOWEST]
     findings += [which_java(), interpreter(), loopback(), formats()]
     return findings + [reachable(address) for address in nsqd]
@@ -44,7 +44,7 @@ def package(name: str) -> Finding:
     try:
         version = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return Finding(name, False, "is not installed: pip install 'nsqc[spark]'")
+        return Finding(name, False, "not installed: pip install 'nsqc[spark]'")
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     if numbers < LOWEST[name] or numbers >= HIGHEST.get(name, (10**6,)):
         return Finding(name, False, f"{version} is not supported: pip install -U 'nsqc[spark]'")
@@ -66,13 +66,13 @@ def interpreter() -> Finding:
     path = shutil.which(named) if named else sys.executable
     advice = f"set PYSPARK_PYTHON={sys.executable}, as nsqc.spark.session() does"
     if path is None:
-        return Finding("workers", False, f"PYSPARK_PYTHON: {named} does not run; {advice}")
+        return Finding("workers", False, f"PYSPARK_PYTHON: cannot run {named}; {advice}")
     if (why := workers.missing(path)) is not None:
         return Finding("workers", False, f"{'PYSPARK_PYTHON: ' if named else ''}{path}: {why}; "
                        + (advice if named else f"their working folder would be {os.getcwd()}"))
     if not named:
-        return Finding("workers", True, f"run {path}, as this: session() and nsqc spark set it; any other session "
-                       "needs it as PYSPARK_PYTHON")
+        return Finding("workers", True, f"run {path}, like this process: session() and nsqc spark set it; others "
+                       "need it as PYSPARK_PYTHON")
     return Finding("workers", True, f"run {path}")
 
 
@@ -118,7 +118,7 @@ def reachable(address: str) -> Finding:
 
 
 def main(nsqd: list[str]) -> int:
-    """Prints all findings; the exit code: 0 if all are well."""
+    """Prints all findings; returns the exit code: 0 if all are well."""
     findings = examine(nsqd)
     for finding in findings:
         print(finding)

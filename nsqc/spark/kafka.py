@@ -1,28 +1,28 @@
-"""Options of Spark's Kafka source, and what to use instead. Names in lower case, as Spark hands them over."""
+"""Options of Spark's Kafka source, and their equivalents. Names in lower case, as Spark passes them."""
 
 from __future__ import annotations
 
 OPTIONS = {
     "kafka.bootstrap.servers": "give nsqd (HOST:PORT of TCP) or nsqlookupd (HOST:PORT of HTTP)",
     "subscribe": "give topic, one for a stream of a channel",
-    "subscribepattern": "give topicPattern for topics in a log; a stream of a channel has one topic",
-    "assign": "give topic, one for a stream of a channel, and nsqd; for topics in a log, assign takes nodes by topic",
+    "subscribepattern": "give topicPattern for log-backed topics; a stream of a channel has one topic",
+    "assign": "give topic, one for a stream of a channel, and nsqd; for log-backed topics, assign takes nodes by topic",
     "group.id": "give channel",
     "kafka.group.id": "give channel",
     "groupidprefix": "give channel",
-    # Those that topics in a log have, too: asked for where a channel is consumed, or in another form.
-    "startingoffsets": "a channel keeps its position: a new channel gets what is published from then on, and a "
-                       "topic's first one also what waits in the topic. Without option channel, a topic in a log is "
+    # Options that log-backed topics have, too: used with a channel here, or in another form.
+    "startingoffsets": "a channel keeps its position: a new channel gets later messages, and a "
+                       "topic's first one also its waiting ones. Without option channel, a log-backed topic is "
                        "read from any offset",
-    "startingoffsetsbytimestamp": "a channel keeps its position. Without option channel, topics in a log take it",
-    "startingtimestamp": "a channel keeps its position. Without option channel, a topic in a log is read from any "
-                         "time; nsqc spark replay --from publishes an archive again",
-    "startingoffsetsbytimestampstrategy": "a time without a message behind it means the end",
-    "endingoffsets": "use .trigger(availableNow=True), which reads what is there and stops",
-    "endingoffsetsbytimestamp": "use .trigger(availableNow=True). Tables of topics in a log take it",
-    "endingtimestamp": "use .trigger(availableNow=True), which reads what is there and stops",
+    "startingoffsetsbytimestamp": "a channel keeps its position. Without option channel, log-backed topics support it",
+    "startingtimestamp": "a channel keeps its position. Without option channel, a log-backed topic is read from any "
+                         "time; nsqc spark replay --from republishes an archive",
+    "startingoffsetsbytimestampstrategy": "a time without a later message means the end",
+    "endingoffsets": "use .trigger(availableNow=True), which reads the waiting messages and stops",
+    "endingoffsetsbytimestamp": "use .trigger(availableNow=True). Tables of log-backed topics support it",
+    "endingtimestamp": "use .trigger(availableNow=True), which reads the waiting messages and stops",
     "maxoffsetspertrigger": "give maxRowsPerBatch",
-    "minoffsetspertrigger": "a batch has what is there; the trigger's processingTime makes batches rarer",
+    "minoffsetspertrigger": "a batch has all waiting messages; the trigger's processingTime makes batches rarer",
     "maxtriggerdelay": "use .trigger(processingTime=...)",
     "minpartitions": "give numPartitions",
     "maxrecordsperpartition": "give numPartitions",
@@ -46,9 +46,9 @@ PREFIXES = (
 
 
 def instead_of(name: str) -> str | None:
-    """What to use instead of an option of Kafka's; None if it is not Kafka's."""
+    """The equivalent of a Kafka option; None if it is not Kafka's."""
     if name in OPTIONS:
         return OPTIONS[name]
     if not name.startswith("kafka."):
         return None
-    return next((text for prefix, text in PREFIXES if name.startswith(prefix)), "there is nothing like it here")
+    return next((text for prefix, text in PREFIXES if name.startswith(prefix)), "nsqc has no equivalent")

@@ -1,4 +1,4 @@
-"""Options that turn out to be wrong when a node answers: errors that no retry solves, in the words of the options."""
+"""Options proved wrong by a node's answer: errors that no retry solves, in terms of the options."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from nsqc.wire.answers import Answer, Service, of_info, wrong_port
 
 SECONDS = 2.0           # explaining an error must not delay it much
 MOST_BYTES = 1 << 20    # of an answer
-OPTION, FLAG = "{}=", "--{} "       # how an option is written: for a data source, and for a job
+OPTION, FLAG = "{}=", "--{} "       # an option's form: for a data source, and for a job
 
 
 def of_nsqd(error: ClientError, address: str, options: NodeOptions) -> OptionError | None:
-    """The mistake that an error of an nsqd's TCP port comes from; None: another attempt may succeed."""
+    """The mistake behind an error of an nsqd's TCP port; None: a retry may succeed."""
     if isinstance(error, AuthError):
         return OptionError(f"nsq: {address}: {error.text}: {secret_hint(options)}")
     if isinstance(error, Refused):
         return OptionError(f"nsq: {error}: give tls=true") if "TLS required" in error.text else None
     if isinstance(error, NotOffered):
         setting = "tls=true" if error.feature == "tls" else f"compression={error.feature}"
-        return OptionError(f"nsq: {error}: leave out {setting}")
+        return OptionError(f"nsq: {error}: omit {setting}")
     if isinstance(error, WrongPort):
         found = service_at(address)
         return OptionError(f"nsq: {error if found is None else right_port(address, found, Service.NSQD_TCP)}")
@@ -30,7 +30,7 @@ def of_nsqd(error: ClientError, address: str, options: NodeOptions) -> OptionErr
 
 
 def secret_hint(options: NodeOptions) -> str:
-    """What to do if a node refuses what its client may do."""
+    """The remedy if a node refuses a call for lack of permission."""
     return "option authSecret does not permit it" if options.authSecret else "give option authSecret"
 
 
@@ -40,14 +40,14 @@ def in_options(text: str) -> str:
             .replace(AUTHORITY_HINT, "give others by tlsCaFile"))
 
 
-# What jobs call the options that errors name.
+# Jobs' names of the options in errors.
 FLAGS = (("tls=true", "--tls"), ("option authSecret", "--auth-secret"), ("tlsCaFile", "--tls-ca-file"),
          ("tlsCertFile", "--tls-cert-file"), ("tlsKeyFile", "--tls-key-file"), ("option http", "--http"),
          ("nsqlookupd=", "--nsqlookupd "), ("nsqd=", "--nsqd "))
 
 
 def in_flags(text: str) -> str:
-    """The text of an error of a data source for the users of a job."""
+    """A data source's error text for the users of a job."""
     if not text.startswith("nsq: "):
         return text
     for option, flag in FLAGS:
@@ -66,7 +66,7 @@ def service_at(address: str) -> Answer | None:
 
 
 def right_port(address: str, found: Answer, wanted: Service, form: str = OPTION) -> str:
-    """The text for an address where one service was found and another is wanted, with the option to give."""
+    """The text for an address with one service where another is needed, with the option to give."""
     host, nsqd, nsqlookupd = address.rpartition(":")[0], form.format("nsqd"), form.format("nsqlookupd")
     at_nsqd = wanted is Service.NSQD_TCP
     if found.service is Service.NSQD_HTTP and found.tcp_port:

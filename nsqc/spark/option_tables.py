@@ -24,7 +24,7 @@ TABLES: tuple[tuple[str, type[NodeOptions | DiskQueue]], ...] = (
 
 
 def tables() -> list[str]:
-    """The tables in Markdown. Each leaves out what the one of its base class has."""
+    """The tables in Markdown. Each omits its base class's options."""
     return [table(title, [item for key, item in declared(kind).items() if key not in inherited(kind)])
             for title, kind in TABLES]
 
@@ -37,7 +37,7 @@ def inherited(kind: type[NodeOptions | DiskQueue]) -> dict[str, Declared]:
 
 def table(title: str, options: list[Declared]) -> str:
     """One table."""
-    rows = [f"| {title} | default | takes | |", "|---|---|---|---|"]
+    rows = [f"| {title} | default | values | |", "|---|---|---|---|"]
     rows += [f"| `{item.name}` |{default(item)} | {item.option.kind.takes} | {item.option.help} |" for item in options]
     return "\n".join(rows)
 

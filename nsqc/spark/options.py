@@ -1,7 +1,7 @@
-"""The options of the data sources, each declared once: name, kind, default, meaning. Parsing, errors and the tables in
-docs/spark.md come from here.
+"""Declares the options of the data sources once: name, kind, default, meaning. Parsing, errors and the tables in
+docs/spark.md derive from here.
 
-Spark hands names over in lower case and values as text. Anything misspelt, out of range or without effect is refused.
+Spark passes names in lower case and values as text. Anything misspelt, out of range or without effect is refused.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from nsqc.spark.values import (
 )
 from nsqc.wire.names import is_ephemeral
 
-# Options that Spark itself reads or adds.
+# Options read or added by Spark itself.
 SPARKS = {"checkpointlocation", "queryname"}
 FAIL_OR_SKIP = one_of("fail", "skip")
-# As milliseconds, within the 32 bits in which delays travel.
+# As milliseconds, within the protocol's 32 bits for delays.
 LONGEST_DEFER = 2**31 - 1
-NO_OPTIONS = ("there are no options. If this is a table of CREATE TABLE or saveAsTable: Spark does not hand its "
-              "options to a source in Python, so it cannot be used; use CREATE TEMPORARY VIEW ... USING {source} "
+NO_OPTIONS = ("no options given. If this is a table of CREATE TABLE or saveAsTable: Spark does not pass its "
+              "options to a Python source, so it cannot be used; use CREATE TEMPORARY VIEW ... USING {source} "
               "OPTIONS (...), or load() and save() with options")
 
 
@@ -60,16 +60,16 @@ class OptionError(ValueError):
 
 
 class Option(NamedTuple):
-    """The declaration of an option beside its name and default."""
+    """An option's declaration, except its name and default."""
 
-    kind: Kind[Any]             # Any: each option has a type of its own
+    kind: Kind[Any]             # Any: options differ in type
     help: str                   # for the table in docs/spark.md
-    default: str | None = None  # for the table, if the default's own text says too little
+    default: str | None = None  # for the table, if the default itself is not clear
     secret: bool = False        # not shown in errors
 
 
 class Declared(NamedTuple):
-    """An option as parsing and the tables see it."""
+    """An option as used by parsing and the tables."""
 
     name: str
     option: Option
@@ -80,88 +80,89 @@ class Declared(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeOptions:
-    """Which nsqd, and how to connect to them."""
+    """The nsqd, and how to connect to them."""
 
     nsqd: Annotated[tuple[str, ...], Option(
         ADDRESSES, "TCP addresses of the nsqd", default="this or `nsqlookupd` is required")] = ()
     nsqlookupd: Annotated[tuple[str, ...], Option(
         ADDRESSES, "HTTP addresses of nsqlookupd, to find the nsqd", default="see `nsqd`")] = ()
-    timeout: Annotated[float, Option(seconds(0.01, 3600), "for connecting, and for every answer")] = 10.0
+    timeout: Annotated[float, Option(seconds(0.01, 3600), "timeout for connecting, and for every answer")] = 10.0
     maxMsgSize: Annotated[int, Option(
-        size(1, GIB), "the nsqd's `--max-msg-size`, which it does not report; nothing larger is sent or accepted",
+        size(1, GIB), "the nsqd's `--max-msg-size`, which it does not report; larger messages are refused",
     )] = MIB
-    tls: Annotated[bool, Option(FLAG, "to all nsqd; it is an error if an nsqd does not offer it")] = False
+    tls: Annotated[bool, Option(FLAG, "for all nsqd; an error if an nsqd does not offer it")] = False
     tlsCaFile: Annotated[str | None, Option(
         FILE, "authorities, PEM; every executor needs this file", default="the system's")] = None
     tlsCertFile: Annotated[str | None, Option(FILE, "the client's certificate, PEM; on every executor")] = None
     tlsKeyFile: Annotated[str | None, Option(FILE, "the key of the certificate, PEM; on every executor")] = None
     tlsVerify: Annotated[bool, Option(FLAG, "`false` accepts any server")] = True
     authSecret: Annotated[str | None, Option(
-        TEXT, "sent by `AUTH` if an nsqd asks for it, and with each HTTP request", secret=True)] = field(
+        TEXT, "sent by `AUTH` if an nsqd requires it, and with each HTTP request", secret=True)] = field(
             default=None, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NsqdOptions(NodeOptions):
-    """How to speak with nsqd over TCP."""
+    """TCP connections to nsqd."""
 
     compression: Annotated[str, Option(
-        one_of("none", "deflate", "snappy"), "of connections; it is an error if an nsqd does not offer it")] = "none"
+        one_of("none", "deflate", "snappy"), "of connections; an error if an nsqd does not offer it")] = "none"
     deflateLevel: Annotated[int, Option(whole(1, 9), "for `compression=deflate`")] = 6
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sink(NsqdOptions):
-    """How to publish."""
+    """Options for publishing."""
 
     topic: Annotated[str | None, Option(NAME, "for all rows; without it, rows need a column `topic`")] = None
     maxBodySize: Annotated[int, Option(
         size(MPUB_ROOM + 1, GIB), "the nsqd's `--max-body-size`, which it does not report")] = 5 * MIB
     maxDeferMs: Annotated[int, Option(whole(0, LONGEST_DEFER), "the nsqd's `--max-req-timeout`")] = 3_600_000
-    batchBytes: Annotated[int, Option(size(1, GIB), "of one MPUB, at most")] = BATCH_BYTES
-    batchRows: Annotated[int, Option(whole(1, 10_000_000), "of one MPUB, at most")] = BATCH_ROWS
-    window: Annotated[int, Option(whole(1, 1024), "MPUBs in flight before the first is acknowledged")] = WINDOW
-    retries: Annotated[int, Option(whole(0, 1000), "tries in a row that may fail after the first")] = 5
+    batchBytes: Annotated[int, Option(size(1, GIB), "maximum per MPUB")] = BATCH_BYTES
+    batchRows: Annotated[int, Option(whole(1, 10_000_000), "maximum per MPUB")] = BATCH_ROWS
+    window: Annotated[int, Option(whole(1, 1024), "maximum unacknowledged MPUBs")] = WINDOW
+    retries: Annotated[int, Option(whole(0, 1000), "consecutive failed retries")] = 5
     backoff: Annotated[float, Option(
-        seconds(0, 3600), "the first pause between tries; it doubles up to 10 s")] = 0.1
+        seconds(0, 3600), "first pause between retries; doubles up to 10 s")] = 0.1
     onBadRecord: Annotated[str, Option(
         FAIL_OR_SKIP, "null, empty and oversized values, bad topics and delays: `fail` names the row, `skip` counts "
         "them")] = "fail"
-    totalsPath: Annotated[str | None, Option(FILE, "a JSON file on the driver; totals are added to it")] = None
+    totalsPath: Annotated[str | None, Option(FILE, "a JSON file on the driver, to which totals are added")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stream(NsqdOptions):
-    """How to consume into a staging directory."""
+    """Options for consuming into a staging directory."""
 
     topic: Annotated[str, Option(NAME, "the topic to consume")]
     channel: Annotated[str, Option(NAME, "the channel to consume")]
-    stagingDir: Annotated[str, Option(FILE, "durable, exclusive to this query, visible to all executors")]
+    stagingDir: Annotated[str, Option(FILE, "durable, used by this query only, visible to all executors")]
     transport: Annotated[str, Option(
-        one_of("file", "inline"), "`inline` if executors cannot see `stagingDir`: rows then travel with the task, in "
+        one_of("file", "inline"), "`inline` if executors cannot see `stagingDir`: rows are then sent with the task, in "
         "batches of 32 MiB at most")] = "file"
     connections: Annotated[int, Option(whole(1, 256), "to each nsqd")] = 1
     maxInFlight: Annotated[int, Option(
-        whole(1, 1_000_000), "messages in flight per connection; capped at what nsqd allows")] = 2500
+        whole(1, 1_000_000), "messages in flight per connection; capped at nsqd's limit")] = 2500
     topologyZone: Annotated[str | None, Option(
-        TEXT, "where the driver is: nsqd that prefer near consumers are told, and may prefer this one")] = None
+        TEXT, "the driver's zone, sent to nsqd, which may prefer nearby consumers")] = None
     topologyRegion: Annotated[str | None, Option(TEXT, "the same for the region")] = None
-    maxRowsPerBatch: Annotated[int | None, Option(whole(1, 2**53), "of one micro-batch")] = None
-    numPartitions: Annotated[int, Option(whole(1, 100_000), "of one micro-batch")] = 2
-    lingerMs: Annotated[int, Option(whole(0, 60_000), "how long messages wait to be synced together")] = 20
-    segmentBytes: Annotated[int, Option(size(4 * KIB, 64 * GIB), "of one file in `stagingDir`")] = 64 * MIB
+    maxRowsPerBatch: Annotated[int | None, Option(whole(1, 2**53), "maximum rows per micro-batch")] = None
+    numPartitions: Annotated[int, Option(whole(1, 100_000), "partitions per micro-batch")] = 2
+    lingerMs: Annotated[int, Option(whole(0, 60_000), "time for collecting messages into one sync")] = 20
+    segmentBytes: Annotated[int, Option(size(4 * KIB, 64 * GIB), "size of a file in `stagingDir`")] = 64 * MIB
     maxStagedBytes: Annotated[int, Option(
-        size(64 * KIB, 1024 * TIB), "that Spark has not finished with; then RDY 0")] = GIB
+        size(64 * KIB, 1024 * TIB), "limit of staged data that Spark has not finished; at the limit RDY is 0")] = GIB
     idleMs: Annotated[int, Option(
-        whole(1, 3_600_000), "`availableNow` ends when nothing older than its start has arrived for this long")] = 1000
+        whole(1, 3_600_000), "`availableNow` ends when no message published before its start has arrived for this "
+        "long")] = 1000
     failOnDataLoss: Annotated[bool, Option(FLAG, "`false` continues if staged rows are gone")] = True
     onBadRecord: Annotated[str, Option(FAIL_OR_SKIP, "`skip` continues after damage in `stagingDir`")] = "fail"
     backoff: Annotated[float, Option(
-        seconds(0, 3600), "the first pause between tries to connect; it doubles up to 15 s")] = 0.1
-    lookupInterval: Annotated[float, Option(seconds(0.05, 86400), "between lookups at nsqlookupd")] = 60.0
+        seconds(0, 3600), "first pause between reconnects; doubles up to 15 s")] = 0.1
+    lookupInterval: Annotated[float, Option(seconds(0.05, 86400), "interval of nsqlookupd queries")] = 60.0
     failWhenUnreachable: Annotated[float, Option(
         seconds(0, 10**7), "the query fails if no nsqd at all was reachable for this long; 0: never. The default "
-        "outlasts the restart of a machine, and still reports a wrong address soon. `availableNow` fails after "
+        "outlasts the reboot of a machine, but still reports a wrong address. `availableNow` fails after "
         "`timeout`")] = 300.0
     http: Annotated[tuple[str, ...], Option(
         ADDRESSES, "HTTP addresses of the nsqd, for the metric `depth` only",
@@ -170,46 +171,46 @@ class Stream(NsqdOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class Log(NodeOptions):
-    """Which messages of topics that are kept in a log, and how to fetch them."""
+    """The messages of log-backed topics to read, and how to fetch them."""
 
     topic: Annotated[tuple[str, ...], Option(
         NAMES, "the topic to read, or several separated by commas",
         default="this, `topicPattern` or `assign` is required")] = ()
     topicPattern: Annotated[str | None, Option(
-        PATTERN, "a regular expression for whole names of topics; those in memory are ignored",
+        PATTERN, "a regular expression for whole topic names; topics in memory are ignored",
         default="see `topic`")] = None
     assign: Annotated[Assignment | None, Option(
-        ASSIGNMENT, 'topics with the nodes to read them from, others are left alone: `{"orders": ["a:4150"]}`',
+        ASSIGNMENT, 'topics with the nodes to read them from; all others are ignored: `{"orders": ["a:4150"]}`',
         default="see `topic`")] = None
     allowMissingTopics: Annotated[bool, Option(
-        FLAG, "`true`: a topic that no node has, or a pattern that no topic matches, is not an error at the start")
+        FLAG, "`true`: a missing topic, or a pattern without matches, is not an error at the start")
     ] = False
     startingOffsets: Annotated[Places | None, Option(
-        PLACES, "where to begin: in JSON by topic and node, -2 is `earliest`, -1 `latest`. A query that has a "
-        "checkpoint goes on from there", default="`earliest` for a table, `latest` for a stream")] = None
+        PLACES, "where to start: in JSON by topic and node, -2 is `earliest`, -1 `latest`. A query with a "
+        "checkpoint continues from there", default="`earliest` for a table, `latest` for a stream")] = None
     startingTimestamp: Annotated[int | None, Option(
-        whole(0, LATEST_MS), "begin with what was published then or later, in ms since 1970; at the end if there is "
-        "none")] = None
+        whole(0, LATEST_MS), "start with messages published at or after this time, in ms since 1970; at the end if there "
+        "are none")] = None
     startingOffsetsByTimestamp: Annotated[Times | None, Option(
         TIMES, 'the same for each topic, `{"orders": 1750000000000}`, or each topic and node, '
         '`{"orders": {"a:4150": 1750000000000}}`')] = None
     minPartitions: Annotated[int | None, Option(
-        whole(1, 100_000), "at least so many partitions, if there are as many messages",
-        default="one for each 256 MiB, two from 128 on")] = None
-    maxRecordsPerPartition: Annotated[int | None, Option(whole(1, 2**53), "so many messages at most")] = None
+        whole(1, 100_000), "minimum number of partitions, given enough messages",
+        default="one per 256 MiB, two from 128 on")] = None
+    maxRecordsPerPartition: Annotated[int | None, Option(whole(1, 2**53), "maximum messages per partition")] = None
     failOnDataLoss: Annotated[bool, Option(
-        FLAG, "`false` goes on, with a warning and a count, if messages are gone, damaged, or on a node that does not "
-        "answer")] = True
-    fetchBytes: Annotated[int, Option(size(64 * KIB, 64 * MIB), "of frames in one answer of a node")] = 4 * MIB
+        FLAG, "`false` continues, with a warning and a count, if messages are lost, damaged, or on a node that does "
+        "not answer")] = True
+    fetchBytes: Annotated[int, Option(size(64 * KIB, 64 * MIB), "size of frames per answer of a node")] = 4 * MIB
     localFiles: Annotated[bool, Option(
-        FLAG, "on a node's own machine, tasks that may read its files do so and leave the node alone; `false`: all ask "
+        FLAG, "on a node's own machine, tasks with permission read its files directly; `false`: all tasks query "
         "the node")] = True
-    batchRows: Annotated[int, Option(whole(1, 10_000_000), "of one Arrow batch")] = BATCH_ROWS
+    batchRows: Annotated[int, Option(whole(1, 10_000_000), "rows per Arrow batch")] = BATCH_ROWS
     failWhenUnreachable: Annotated[float, Option(
-        seconds(0, 10**7), "how long a task waits for a node that has messages for it, and a stream for any node at "
-        "all, before they fail. A table is planned only if all nodes answer")] = 60.0
+        seconds(0, 10**7), "how long a task retries a node with messages for it, and a stream all nodes, before "
+        "failing. A table is planned only if all nodes answer")] = 60.0
     backoff: Annotated[float, Option(
-        seconds(0.001, 3600), "the first pause between tries; it doubles up to 5 s")] = 0.1
+        seconds(0.001, 3600), "first pause between retries; doubles up to 5 s")] = 0.1
     http: Annotated[tuple[str, ...], Option(
         ADDRESSES, "HTTP addresses of the nsqd, in the order of `nsqd`; those of HTTPS with `tls=true`",
         default="the port after TCP's, or what nsqlookupd reports; the port after that with `tls=true`")] = ()
@@ -217,39 +218,39 @@ class Log(NodeOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class LogTable(Log):
-    """How to read logs as a table."""
+    """Options for reading logs as a table."""
 
     endingOffsets: Annotated[Places | None, Option(
-        PLACES, "where to end, in the form of `startingOffsets`; these offsets are left out",
+        PLACES, "where to end (exclusive), in the form of `startingOffsets`",
         default="`latest`")] = None
     endingTimestamp: Annotated[int | None, Option(
-        whole(0, LATEST_MS), "end before what was published then or later, in ms since 1970")] = None
+        whole(0, LATEST_MS), "end before messages published at or after this time, in ms since 1970")] = None
     endingOffsetsByTimestamp: Annotated[Times | None, Option(
         TIMES, "the same by topic, or by topic and node, in the form of `startingOffsetsByTimestamp`")] = None
     pushFilters: Annotated[bool, Option(
         FLAG, "`true`: filters of `offset`, `timestamp`, `nsqd`, `topic` skip segments and nodes; see below")] = False
     clockStep: Annotated[float, Option(
         seconds(0, 10**9), "for `pushFilters`: how far a node's clock may have been set back; `timestamp < T` reads "
-        "what was published until `T` and so much longer")] = 7200.0
+        "messages published until `T` plus this time")] = 7200.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogStream(Log):
-    """How to read logs as a stream."""
+    """Options for reading logs as a stream."""
 
     maxOffsetsPerTrigger: Annotated[int | None, Option(
-        whole(1, 2**53), "messages of one micro-batch, shared by nodes according to what waits there")] = None
+        whole(1, 2**53), "maximum messages per micro-batch, shared by nodes in proportion to their backlog")] = None
     minOffsetsPerTrigger: Annotated[int | None, Option(
-        whole(1, 2**53), "no micro-batch before so many messages are there, or `maxTriggerDelay` is over")] = None
+        whole(1, 2**53), "start a micro-batch only with this many messages, or after `maxTriggerDelay`")] = None
     maxTriggerDelay: Annotated[float, Option(
         seconds(0, 10**7), "how long `minOffsetsPerTrigger` waits")] = 900.0
     lookupInterval: Annotated[float, Option(
-        seconds(0.05, 86400), "between looks for topics and nodes that are new")] = 10.0
+        seconds(0.05, 86400), "interval for finding new topics and nodes")] = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiskQueue:
-    """Which records of which disk queues to read."""
+    """The records and disk queues to read."""
 
     path: Annotated[str, Option(FILE, "a data path")]
     topic: Annotated[str | None, Option(NAME, "only this topic", default="all")] = None
@@ -257,11 +258,11 @@ class DiskQueue:
     queues: Annotated[str, Option(
         one_of("all", "topics", "channels"), "the queues of topics, of channels, or both")] = "all"
     range: Annotated[str, Option(
-        one_of("unread", "all"), "`all` includes records that are read, as long as their file exists")] = "unread"
+        one_of("unread", "all"), "`all` includes records already read, as long as their file exists")] = "unread"
     onBadRecord: Annotated[str, Option(
         FAIL_OR_SKIP, "`skip` reads the intact records before and after damage and torn ends")] = "fail"
     maxMsgSize: Annotated[int, Option(size(1, GIB), "the largest body that counts as a record")] = MIB
-    batchRows: Annotated[int, Option(whole(1, 10_000_000), "of one Arrow batch")] = BATCH_ROWS
+    batchRows: Annotated[int, Option(whole(1, 10_000_000), "rows per Arrow batch")] = BATCH_ROWS
 
 
 O = TypeVar("O", Sink, Stream, Log, LogTable, LogStream, DiskQueue)  # noqa: E741
@@ -275,10 +276,10 @@ def declared(kind: type[NodeOptions | DiskQueue]) -> dict[str, Declared]:
 
 
 def parse(kind: type[O], given: Mapping[str, str], source: str) -> O:
-    """The options of a class from Spark's texts. Raises OptionError, for everything that is missing at once."""
+    """Parses Spark's texts to a class of options. Raises OptionError, for all missing ones at once."""
     known = declared(kind)
     texts = {name.lower(): text for name, text in given.items()}
-    # For a table of its catalog, Spark describes the table in place of its options.
+    # For a table of its catalog, Spark passes a description of the table instead of its options.
     if not texts or any(name == "provider" or name.startswith("option.") for name in texts):
         raise OptionError(f"{source}: {NO_OPTIONS.format(source=source)}")
     if unknown := sorted(texts.keys() - known.keys() - SPARKS):
@@ -297,7 +298,7 @@ def parse(kind: type[O], given: Mapping[str, str], source: str) -> O:
 
 
 def problem(item: Declared, text: str, source: str) -> OptionError | None:
-    """The error for a value that the option does not take."""
+    """The error for an invalid value."""
     try:
         item.option.kind.read(str(text).strip())
     except ValueError as error:
@@ -306,15 +307,15 @@ def problem(item: Declared, text: str, source: str) -> OptionError | None:
 
 
 def hint(name: str, known: Mapping[str, Declared], kind: type[NodeOptions | DiskQueue]) -> str:
-    """What is wrong with an unknown option, in lower case, and the option it was probably meant to be."""
+    """The error for an unknown option, in lower case, and the option probably meant."""
     if issubclass(kind, Log):
         for other, where in ((LogStream, "is for spark.readStream only"), (LogTable, "is for spark.read only"),
-                             (Stream, "goes with option channel, which consumes the topic")):
+                             (Stream, "needs option channel, which consumes the topic")):
             if name in (names := declared(other)):
                 return f"{names[name].name} {where}"
     if instead := kafka.instead_of(name):
         return f"unknown option {name} is Kafka's: {instead}"
-    # At load() it is not known yet what becomes of a log.
+    # At load() the use of a log is not known yet.
     others = (Stream, LogTable, LogStream) if issubclass(kind, Log) else ()
     spellings = {key: item.name for one in (*others, kind) for key, item in declared(one).items()}
     near = get_close_matches(name, spellings, 1, 0.6)
@@ -324,8 +325,8 @@ def hint(name: str, known: Mapping[str, Declared], kind: type[NodeOptions | Disk
 
 
 def spelt(name: str, near: str) -> str:
-    """A misspelt name, in lower case, as its user has probably spelt it: with the capitals of the nearest one. Spark
-    does not hand over the user's own."""
+    """A misspelt name, in lower case, with its user's likely capitals: those of the nearest name. Spark does not pass
+    the original."""
     letters = list(name)
     for at, other, length in SequenceMatcher(None, name, near.lower(), autojunk=False).get_matching_blocks():
         letters[at:at + length] = near[other:other + length]
@@ -382,7 +383,7 @@ def log_table(given: Mapping[str, str]) -> LogTable:
     check_log(options)
     at_most_one(options, "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
     if options.startingOffsets == LATEST:
-        raise OptionError("nsq: option startingOffsets=latest: nothing is behind the end of a table")
+        raise OptionError("nsq: option startingOffsets=latest: nothing is after the end of a table")
     if options.endingOffsets == EARLIEST:
         raise OptionError("nsq: option endingOffsets=earliest: nothing is before the beginning of a table")
     return options
@@ -399,7 +400,7 @@ def log_stream(given: Mapping[str, str]) -> LogStream:
 
 
 def log_at_load(given: Mapping[str, str]) -> None:
-    """Checks the options of a table or a stream, when it is not yet known which. Raises OptionError."""
+    """Checks the options of a table or a stream, before it is known which. Raises OptionError."""
     names = {name.lower() for name in given}
     if names & (declared(LogStream).keys() - declared(Log).keys()):
         log_stream(given)
@@ -416,11 +417,11 @@ def check_log(options: Log) -> None:
         raise OptionError("nsq: give one of the options topic, topicPattern and assign; option channel consumes the "
                           "topic instead of reading its log")
     if ephemeral := [name for name in (*options.topic, *(options.assign or ())) if is_ephemeral(name.encode())]:
-        raise OptionError(f"nsq: topic {ephemeral[0]} is ephemeral: such topics are not kept in a log")
+        raise OptionError(f"nsq: topic {ephemeral[0]} is ephemeral: ephemeral topics have no log")
     at_most_one(options, "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
     if options.nsqd and (others := sorted({node for nodes in (options.assign or {}).values() for node in nodes}
                                           - set(options.nsqd))):
-        raise OptionError(f"nsq: option assign names {others[0]}, which is not one of nsqd={','.join(options.nsqd)}")
+        raise OptionError(f"nsq: option assign contains {others[0]}, which is not one of nsqd={','.join(options.nsqd)}")
     if options.http and len(options.http) != len(options.nsqd):
         raise OptionError("nsq: option http needs one address for each of nsqd, in the same order; with nsqlookupd "
                           "there is no such option")
@@ -436,7 +437,7 @@ def diskqueue(given: Mapping[str, str]) -> DiskQueue:
     """Raises OptionError."""
     options = parse(DiskQueue, given, "nsq_diskqueue")
     if options.channel and options.queues == "topics":
-        raise OptionError("nsq_diskqueue: channel asks for the queue of a channel, queues=topics excludes it")
+        raise OptionError("nsq_diskqueue: channel selects the queue of a channel, but queues=topics excludes it")
     if options.channel and is_ephemeral(options.channel.encode()):
         raise OptionError(f"nsq_diskqueue: channel {options.channel} is ephemeral and has no files")
     return options

@@ -13,7 +13,7 @@ PARSED, CORRUPT = "__nsqc_parsed", "__nsqc_corrupt"     # during the query only
 
 
 def json(frame: DataFrame, schema: StructType | str) -> DataFrame:
-    """Adds a column for each field of the schema, and the boolean column bad. Raises ValueError if the schema is no
+    """Adds a column for each field of the schema, and the boolean column bad. Raises ValueError if the schema is not a
     struct, or a column of that name exists; Spark's own error if it is malformed."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import StructType
@@ -23,7 +23,7 @@ def json(frame: DataFrame, schema: StructType | str) -> DataFrame:
     # Spark parses the DDL, in classic and Connect sessions alike.
     shape = frame.select(f.from_json(body, schema).alias(PARSED)).schema[PARSED].dataType
     if not isinstance(shape, StructType):
-        raise ValueError(f"nsqc.spark.json: the schema is {shape.simpleString()}; it has to name columns, such as "
+        raise ValueError(f"nsqc.spark.json: the schema is {shape.simpleString()}; it must list columns, such as "
                          "'price double, customer string'")
     need_free(frame, shape)
     # With options, Spark parses all fields even if a query selects few: otherwise bad would depend on the selection.
@@ -43,7 +43,7 @@ def text(frame: DataFrame) -> DataFrame:
 
 
 def need_value(frame: DataFrame) -> None:
-    """Raises ValueError unless there is a column with bodies."""
+    """Raises ValueError unless a column with bodies exists."""
     kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
     if kinds.get(VALUE) not in ("binary", "string"):
         raise ValueError(f"nsqc.spark: the frame needs a column {VALUE}, binary or string; it has {', '.join(kinds)}")
@@ -54,8 +54,8 @@ def need_free(frame: DataFrame, shape: StructType) -> None:
     names = [*shape.names, BAD]
     lower = [name.lower() for name in names]
     if twice := [name for at, name in enumerate(names) if name.lower() in lower[:at]]:
-        raise ValueError(f"nsqc.spark.json: the schema names {twice[0]} twice, or takes the name of the column {BAD}")
+        raise ValueError(f"nsqc.spark.json: the schema has {twice[0]} twice, or uses the name of the column {BAD}")
     taken = [name for name in frame.columns if name.lower() in lower]
     if taken:
-        raise ValueError(f"nsqc.spark.json: the frame has columns {', '.join(taken)} already: drop or rename them "
+        raise ValueError(f"nsqc.spark.json: the frame already has columns {', '.join(taken)}: drop or rename them "
                          f"first, such as df.withColumnRenamed({taken[0]!r}, 'message_{taken[0]}')")

@@ -1,4 +1,4 @@
-"""The disk queues of a data path as Arrow batches: which files, from which offset, in which order. Knows no Spark."""
+"""The disk queues of a data path as Arrow batches: files, offsets, and their order. Knows no Spark."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BATCH_BYTES = 16 << 20
 
 
 class BadRecord(ValueError):
-    """A data file has bytes that belong to no record; the text says where."""
+    """A data file has bytes that belong to no record; the text has the position."""
 
 
 class Queue(NamedTuple):
@@ -50,7 +50,7 @@ class Span(NamedTuple):
 
 
 def queues(folder: str, options: DiskQueue) -> list[Queue]:
-    """The queues that have files and that the options ask for, by name. Raises OSError."""
+    """The queues with files that the options select, by name. Raises OSError."""
     existing = set()
     for entry in os.listdir(folder):
         parts = split_name(entry)
@@ -62,7 +62,7 @@ def queues(folder: str, options: DiskQueue) -> list[Queue]:
 
 
 def wanted(queue: Queue, options: DiskQueue) -> bool:
-    """Whether the options ask for a queue."""
+    """Whether the options select a queue."""
     if options.topic and queue.topic != options.topic:
         return False
     if options.channel:
@@ -78,8 +78,8 @@ def spans(options: DiskQueue) -> list[Span]:
 
 
 def spans_of(queue: Queue, files: dict[int, int], options: DiskQueue) -> list[Span]:
-    """The files of one queue in order. Unread is everything after the read position, as a daemon would deliver it: also
-    what was written after the positions were, and everything if there are no positions."""
+    """The files of one queue in order. Unread is everything after the read position, as a daemon would deliver it:
+    including data written after the positions, and everything if there are no positions."""
     first, first_offset = 0, 0
     if options.range == "unread":
         meta = positions.read(os.path.join(options.path, file_name(queue.name, META)))
@@ -116,14 +116,14 @@ def read(span: Span, options: DiskQueue, wanted_columns: list[str]) -> Iterator[
         yield batch(span, record_columns, schema)
     refuse_damage(records, options)
     if records.damaged:
-        log.warning("%s: skipped %d bytes from offset %d on, which belong to no record", span.path, records.damaged,
+        log.warning("%s: skipped %d bytes at offset %d that belong to no record", span.path, records.damaged,
                     records.damage_at)
 
 
 def refuse_damage(records: Records, options: DiskQueue) -> None:
     """Raises BadRecord for damage, unless it is skipped."""
     if records.damaged and options.onBadRecord == "fail":
-        raise BadRecord(f"{records.path}: no record at offset {records.damage_at}: a torn end or damage; "
+        raise BadRecord(f"{records.path}: no record at offset {records.damage_at}: a torn write or damage; "
                         "onBadRecord=skip reads the intact records before and after it "
                         f"(maxMsgSize={options.maxMsgSize} bounds what counts as one)")
 

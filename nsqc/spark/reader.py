@@ -1,7 +1,7 @@
-"""spark.readStream.format("nsq"): offsets are rows of the staging log; this runs in a process beside the driver.
+"""spark.readStream.format("nsq"): offsets are rows of the staging log; runs in a process beside the driver.
 
-An offset is {"log": uuid, "rows": n}. Rows before a start that Spark passes are finished: it asks for what follows only
-when the previous batch is in its commit log.
+An offset is {"log": uuid, "rows": n}. Rows before a start passed by Spark are finished: it requests the next rows only
+once the previous batch is in its commit log.
 """
 
 from __future__ import annotations
@@ -34,35 +34,35 @@ from nsqc.spark.stager import IDLE, Stager
 from nsqc.spark.stream_metrics import StreamMetrics
 from nsqc.spark.travel import Travels
 
-KEEP_ROWS = 100_000     # of the log that stay at least: redeliveries are recognised by them after a restart
+KEEP_ROWS = 100_000     # minimum kept in the log: used to recognise redeliveries after a restart
 POLL_SECONDS = 0.05
-STEP_ROWS = 10_000      # frames are joined up to this many rows before Spark gets them
+STEP_ROWS = 10_000      # frames are merged up to this many rows for Spark
 STEP_BYTES = 8 << 20
-INLINE_BYTES = 32 << 20  # of a batch whose rows pass through the driver's Java, which copies them several times
+INLINE_BYTES = 32 << 20  # limit of a batch whose rows pass through the driver's Java, which copies them several times
 
 # First row, end, and the frames: as places, or as bytes for executors that cannot see the folder.
 Share: TypeAlias = tuple[int, int, list[Place]] | tuple[int, int, list[bytes]]
 
 
 class DataLoss(StageError):
-    """The rows that Spark asks for are no longer in the staging directory."""
+    """The rows requested by Spark are no longer in the staging directory."""
 
 
 class Offset(TypedDict):
-    """A position in the stream: that many rows of the log with this uuid."""
+    """A position in the stream: a row count in the log with this uuid."""
 
     log: str
     rows: int
 
 
 class ReportedOffset(Offset):
-    """The latest offset, with the metrics: nsqc.spark.stream_metrics says why they are here."""
+    """The latest offset, with the metrics: see nsqc.spark.stream_metrics for the reason."""
 
     metrics: StreamMetrics
 
 
 class NsqStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Opens the log on first use, and subscribes only after an offset that belongs to this log was given."""
+    """Opens the log on first use, and subscribes only once an offset that belongs to this log was passed."""
 
     def __init__(self, options: Stream):
         self.options = options
@@ -78,7 +78,7 @@ class NsqStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableN
 
     # PySpark declares offsets as plain dicts.
     def initialOffset(self) -> Offset:  # type: ignore[override]
-        """For a new checkpoint: starts with what an earlier one has not finished."""
+        """For a new checkpoint: starts with rows that an earlier one has not finished."""
         return self._offset(self.stage.released)
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -87,11 +87,11 @@ class NsqStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableN
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """The query reads what nsqd has now, then ends."""
+        """The query reads nsqd's current messages, then ends."""
         self._available_now = True
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # type: ignore[override]
-        """The end of a batch that begins at start. Waits only if availableNow has to know whether more will arrive."""
+        """The end of a batch that starts at start. Waits only if availableNow must know whether more will arrive."""
         begin = self._row_of(start)
         self.stage.release(begin)
         stager = self._started()
@@ -119,7 +119,7 @@ class NsqStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableN
             "oldestAgeSeconds": None if oldest is None else round(max(time.time() - oldest / 1e6, 0), 3), **consumer}
 
     def commit(self, end: Offset) -> None:  # type: ignore[override]
-        """Spark has finished with all rows before this offset."""
+        """Spark has finished all rows before this offset."""
         self.stage.release(self._row_of(end))
         if self._stager is not None:
             self._stager.wake()
@@ -135,7 +135,7 @@ class NsqStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableN
             raise DataLoss(f"nsq: the checkpoint has {json.dumps(offset)[:200]}, which is not an offset of a channel: "
                            "it belongs to another query, or was changed. Give this query another checkpointLocation")
         if offset["log"] != stage.uuid:
-            return self._loss(f"the checkpoint belongs to another staging log ({offset['log']}, here is {stage.uuid})",
+            return self._loss(f"the checkpoint belongs to another staging log ({offset['log']}, this is {stage.uuid})",
                               stage.released)
         if row < stage.first:
             return self._loss(f"rows {row} to {stage.first} are gone from it", stage.first)
@@ -144,7 +144,7 @@ class NsqStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableN
         return row
 
     def _loss(self, what: str, row: int) -> int:
-        """Continues at row, if data loss is not to fail the query. Raises DataLoss."""
+        """Continues at row, if data loss is allowed. Raises DataLoss."""
         text = f"stagingDir={self.options.stagingDir}: {what}: rows that were finished at nsqd are lost to this query"
         if self.options.failOnDataLoss:
             raise DataLoss(f"{text}; failOnDataLoss=false continues without them")
@@ -176,7 +176,7 @@ class NsqStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableN
             now = time.monotonic()
             unreachable_since = (unreachable_since or now) if stager.unreachable() else None
             if unreachable_since is not None and now - unreachable_since >= self.options.timeout:
-                raise StageError(f"no nsqd can be reached: {stager.down_text()}")
+                raise StageError(f"no nsqd is reachable: {stager.down_text()}")
             with stager.changed:
                 stager.changed.wait(POLL_SECONDS)
 
@@ -198,7 +198,7 @@ class NsqStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableN
             self._stager = Stager(self.options, self.stage)
             if self._available_now:
                 self._stager.drain_from_now()
-            # Spark ends this process by SIGTERM when a query is stopped, perhaps while it calls stop(): then the exit
+            # Spark ends this process by SIGTERM when a query is stopped, perhaps during stop(): then the exit handler
             # calls it.
             atexit.register(self.stop)
             if threading.current_thread() is threading.main_thread():
@@ -207,7 +207,7 @@ class NsqStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableN
         return self._stager
 
     def stop(self) -> None:
-        """Requeues what is not staged, and releases the folder. Idempotent."""
+        """Requeues unstaged messages, and releases the folder. Idempotent."""
         if self._stager is not None:
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -221,7 +221,7 @@ class NsqStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableN
     # ------------------------------------------------------------------ batches
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:  # type: ignore[override]
-        """Equal shares of the rows from start to end. A batch that is planned again has the same rows."""
+        """Equal shares of the rows from start to end. A repeated batch has the same rows."""
         if start == end:
             return []
         first, last = self._row_of(start), self._row_of(end)
@@ -229,7 +229,7 @@ class NsqStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableN
                 for share in shares(self.stage, first, last, self.options.numPartitions)]
 
     def _packed(self, first: int, end: int, places: list[Place]) -> Share:
-        """What an executor needs."""
+        """The data needed by an executor."""
         if self.options.transport == "inline":
             return first, end, [read_place(place) for place in places]
         return first, end, places
@@ -260,7 +260,7 @@ class NsqStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableN
 
 
 class Refusal(DataSourceStreamReader):
-    """Takes the place of a reader with wrong options: raises the error whatever it is asked for. Spark asks for offsets
+    """Substitute for a reader with wrong options: raises the error on every call. Spark requests offsets
     first."""
 
     def __init__(self, error: Exception):

@@ -1,4 +1,4 @@
-"""What went wrong in Spark, without the stack traces of Java and Python. Knows no Spark."""
+"""The cause of a failure in Spark, without the stack traces of Java and Python. Knows no Spark."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _hook: Callable[[type[BaseException], BaseException, TracebackType | None], None
 
 
 def reason(error: BaseException) -> str:
-    """One line: the last exception of a worker, preferably one of nsqc's; else Spark's errors that have a name,
-    [SUCH_AS_THIS]; else the first cause."""
+    """One line: the last exception of a worker, preferably one of nsqc's; otherwise Spark's named errors,
+    [SUCH_AS_THIS]; otherwise the first cause."""
     texts = causes(error)
     raised = [match for text in texts if "Traceback" in text for match in RAISED.findall(text)]
     if raised:
-        # PySpark may raise an error of its own while it handles one of nsqc's.
+        # PySpark may raise its own error while it handles one of nsqc's.
         module, name, what = next((match for match in reversed(raised) if match[0].startswith("nsqc.")), raised[-1])
         return what if module.startswith("nsqc.") else f"{name}: {what}"
     lines = [next((line.strip() for line in text.splitlines() if line.strip()), "") for text in texts]

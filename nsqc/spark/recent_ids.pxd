@@ -1,10 +1,10 @@
-# The last message ids, to recognise redeliveries. A new id replaces the oldest.
+# The latest message ids, for recognising redeliveries. A new id replaces the oldest.
 
 from libc.stdint cimport uint32_t, uint64_t
 
 cdef struct Key:
     uint64_t high, low      # the 16 bytes of the id
-    uint32_t node           # number of the nsqd: ids are unique within one nsqd only
+    uint32_t node           # number of the nsqd: ids are unique only within one nsqd
 
 
 cdef class RecentIds:
@@ -15,6 +15,6 @@ cdef class RecentIds:
     cdef uint32_t next          # index of the next key
     cdef readonly uint32_t count
 
-    cdef uint32_t find(self, Key *key) noexcept     # its place in the table, or the free place for it
+    cdef uint32_t find(self, Key *key) noexcept     # its slot in the table, or the free slot for it
     cdef void forget(self, uint32_t place) noexcept
     cdef bint add(self, Key *key) noexcept

@@ -23,7 +23,7 @@ cdef inline void load(Key *key, const unsigned char *c_id, uint32_t node) noexce
 
 @cython.final
 cdef class RecentIds:
-    """Remembers the last capacity ids (1 to 2^26), each with the number of its nsqd. About 32 bytes of memory per
+    """Remembers the last capacity ids (1 to 2^26), each with the number of its nsqd. Uses about 32 bytes of memory per
     id."""
 
     def __cinit__(self, uint32_t capacity):
@@ -54,7 +54,7 @@ cdef class RecentIds:
         return place
 
     cdef void forget(self, uint32_t place) noexcept:
-        """Frees a place of the table and moves up keys that were displaced by it."""
+        """Frees a slot of the table and moves up keys displaced by it."""
         cdef uint32_t hole = place, home
         while True:
             self.c_table[hole] = 0
@@ -69,7 +69,7 @@ cdef class RecentIds:
             hole = place
 
     cdef bint add(self, Key *key) noexcept:
-        """Adds a key; whether it is new."""
+        """Adds a key; returns whether it is new."""
         cdef uint32_t place = self.find(key)
         if self.c_table[place]:
             return False

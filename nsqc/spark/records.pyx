@@ -16,7 +16,7 @@ from nsqc.wire.const cimport MESSAGE_ID_BYTES
 from nsqc.wire.hton cimport load_i64, load_u16
 
 cdef enum:
-    FULL = 0x7F000000       # bytes of bodies in one batch: their offsets have 32 bits
+    FULL = 0x7F000000       # limit of body bytes per batch: their offsets have 32 bits
 
 
 @cython.final

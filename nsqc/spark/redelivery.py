@@ -1,7 +1,7 @@
-"""Which delivered messages are in the staging log already.
+"""Recognises messages already in the staging log.
 
-nsqd delivers a message again if its FIN is lost, late, or fails. Two bounded sets of ids recognise that: the ids staged
-last, which is enough while deliveries come in order, and suspects, whose FIN may not have reached nsqd. An nsqd that
+nsqd redelivers a message if its FIN is lost, late, or fails. Two bounded sets of ids recognise that: the last staged
+ids, which suffice while deliveries come in order, and suspects, whose FIN may not have reached nsqd. An nsqd that
 sends a message has seen the FIN of the message one RDY window before it; so when a connection breaks, the ids of its
 last two windows become suspects.
 """
@@ -21,7 +21,7 @@ SUSPECT_IDS = 1 << 20
 
 
 class Window:
-    """The ids that a connection has delivered last, at least rows of them."""
+    """The last ids delivered by a connection, at least `rows` of them."""
 
     def __init__(self, rows: int):
         self.ids: deque[Ids] = deque()
@@ -29,7 +29,7 @@ class Window:
         self._rows = 0
 
     def add(self, ids: Ids) -> None:
-        """Adds ids and drops the oldest that are not needed."""
+        """Adds ids and drops the oldest unneeded ones."""
         self.ids.append(ids)
         self._rows += len(ids) // ID_BYTES
         while self._rows - len(self.ids[0]) // ID_BYTES >= self._keep:
@@ -42,7 +42,7 @@ class Redeliveries:
     def __init__(self) -> None:
         self._recent = RecentIds(RECENT_IDS)
         self._suspects = RecentIds(SUSPECT_IDS)
-        self._numbers: dict[str, int] = {}              # of nsqd by address: ids are unique within one nsqd only
+        self._numbers: dict[str, int] = {}              # of nsqd by address: ids are unique only within one nsqd
         self._windows: dict[Connection, Window] = {}
         self._mutex = threading.RLock()
 
@@ -59,7 +59,7 @@ class Redeliveries:
                 self.suspect(connection.address, ids)
 
     def suspect(self, address: str, ids: Ids) -> None:
-        """These ids of an nsqd are staged, but nsqd may deliver them again."""
+        """These ids of an nsqd are staged, but nsqd may redeliver them."""
         self._suspects.remember(ids, self._number(address))
 
     def fresh(self, address: str, ids: Ids) -> bytearray:

@@ -1,4 +1,4 @@
-"""A Spark session for users without a Spark installation: in this process, not reachable from other machines."""
+"""A Spark session for users without a Spark installation: in this process, unreachable from other machines."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOOPBACK = "127.0.0.1"
-# Writes the files of a checkpoint without what Hadoop starts for each of them, chmod and readlink: 50 ms of a batch.
+# Writes a checkpoint's files without the programs that Hadoop starts for each, chmod and readlink: 50 ms per batch.
 CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
 PLAIN_CHECKPOINTS = "org/apache/spark/sql/execution/streaming/checkpointing/FileSystemBasedCheckpointFileManager"
 JOIN_SECONDS = 0.1
 SETTINGS = {
     "spark.driver.host": LOOPBACK,
     "spark.driver.bindAddress": LOOPBACK,
-    "spark.python.unix.domain.socket.enabled": "true",      # a quarter to a half more rows than over TCP
+    "spark.python.unix.domain.socket.enabled": "true",      # 25 to 50 % more rows than over TCP
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
@@ -40,18 +40,18 @@ class JavaProcess(TypedDict, total=False):
 
 
 class NoSpark(RuntimeError):
-    """pyspark or pyarrow is missing; the text is one line that says what to do."""
+    """pyspark or pyarrow is missing; the text is one line with a remedy."""
 
 
 def session(name: str = "nsqc", master: str = "local[*]", settings: Mapping[str, str] | None = None,
             log_level: str = "ERROR", java: JavaProcess | None = None) -> SparkSession:
     """The running SparkSession, or a new local one, with the formats nsq and nsq_diskqueue.
 
-    settings: Spark's own; they override the defaults here (loopback only, Unix sockets for workers, no web page, UTC,
-    checkpoints written without help from other programs).
+    settings: Spark's own; they override the defaults (loopback only, Unix sockets for workers, no web page, UTC,
+    checkpoints written without helper programs).
     log_level: Spark's, such as INFO or OFF. java: arguments for Java's process. From then on, the report of an uncaught
     error of Spark ends with its reason in one line. Raises NoSpark if pyspark is not installed, nsqc.spark.java.NoJava
-    if there is no Java.
+    if Java is missing.
     """
     need_packages()
     from pyspark.sql import SparkSession
@@ -73,7 +73,7 @@ def session(name: str = "nsqc", master: str = "local[*]", settings: Mapping[str,
 
 
 def launch(settings: Mapping[str, str], java: JavaProcess) -> None:
-    """Makes a SparkContext with these arguments for its Java process."""
+    """Creates a SparkContext with these arguments for its Java process."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
@@ -102,7 +102,7 @@ def launch(settings: Mapping[str, str], java: JavaProcess) -> None:
 
 
 def checkpoints(master: str) -> dict[str, str]:
-    """How checkpoints are written; Spark's choice where this Spark has no such class, or is not a local one."""
+    """The checkpoint file manager; Spark's default if this Spark lacks the class, or is not local."""
     import pyspark
 
     if not master.startswith("local"):
@@ -136,14 +136,14 @@ def need_packages() -> None:
 
 def need_workers(spark: SparkSession) -> None:
     """Raises NoSpark if the Python that this session starts for sources has no nsqc. Executors of a cluster may have
-    another one of that name: they tell when they are used. A Connect server has its own."""
+    another one of that name: they report it when used. A Connect server has its own."""
     from pyspark.sql import SparkSession
 
     if type(spark) is not SparkSession:
         return
     python = spark.sparkContext.pythonExec
     if not workers.is_this(python) and (why := workers.missing(python)) is not None:
-        raise NoSpark(f"Spark's workers run {python}: {why}; before the session is made, set "
+        raise NoSpark(f"Spark's workers run {python}: {why}; before creating the session, set "
                       f"PYSPARK_PYTHON={sys.executable}")
 
 
@@ -156,7 +156,7 @@ def prepare(master: str) -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
-    # Another Python may need the archive that is left out there.
+    # Another Python may need the archive that is omitted there.
     if ("SPARK_HOME" not in os.environ and master.startswith("local") and workers.is_this(os.environ["PYSPARK_PYTHON"])
             and (folder := home.linked()) is not None):
         os.environ["SPARK_HOME"] = str(folder)

@@ -48,7 +48,7 @@ class BadRow(ValueError):
 
 @dataclass
 class Totals:
-    """What one task, or all, have done. resent: rows that were published again and may be duplicates."""
+    """The results of one task, or of all. resent: rows that were published again and may be duplicates."""
 
     rows: int = 0
     bytes: int = 0
@@ -68,7 +68,7 @@ class Totals:
 
 
 class Command(NamedTuple):
-    """Bytes sent in one go; their rows are acknowledged together."""
+    """Bytes sent together; their rows are acknowledged together."""
 
     data: bytes
     answers: int
@@ -86,7 +86,7 @@ def check_schema(schema: StructType, options: Sink) -> None:
         if kind not in TYPES[name]:
             raise OptionError(f"nsq: column {name} must be {' or '.join(sorted(TYPES[name]))}, not {kind}")
     if "value" not in kinds:
-        raise OptionError("nsq: there is no column value")
+        raise OptionError("nsq: the column value is missing")
     if ("topic" in kinds) == (options.topic is not None):
         raise OptionError("nsq: give the topic either as an option or as a column")
 
@@ -101,7 +101,7 @@ class Publisher:
         self._made = 0      # commands
         self.totals = Totals()
         self.on_acknowledged: Callable[[Totals], None] | None = None    # called when the totals have grown
-        self.rows = 0       # so far: errors name rows by their number in the task
+        self.rows = 0       # so far: errors identify rows by their number in the task
         self._failover = Failover(options.nsqd, options.nsqlookupd, options.retries,
                                   Backoff(options.backoff, LONGEST_PAUSE), first=first, each_try=True)
         self._tries = Tries(self._failover)
@@ -109,7 +109,7 @@ class Publisher:
         self._pending: deque[Command] = deque()     # submitted and not acknowledged
 
     def publish(self, batch: pa.RecordBatch) -> None:
-        """Submits all rows; earlier ones may be acknowledged meanwhile. If a row is bad, nothing of the batch is sent.
+        """Submits all rows; earlier ones may be acknowledged meanwhile. If a row is bad, no row of the batch is sent.
         Raises BadRow, PublishFailed, Refused."""
         for command in list(self._commands(batch, self._wants_ids())):
             self._submit(command)
@@ -145,7 +145,7 @@ class Publisher:
             yield from self._of_topic(topic.encode(), values, delays, ids)
 
     def _good_rows(self, columns: Mapping[str, pa.Array], first: int) -> pa.Array | None:
-        """The rows that nsqd accepts; None: all. Raises BadRow unless bad rows are to be skipped."""
+        """The rows accepted by nsqd; None: all. Raises BadRow unless bad rows are to be skipped."""
         count = len(columns["value"])
         bad: dict[int, str] = {}
         values, at = bodies(columns["value"]), 0
@@ -162,12 +162,12 @@ class Publisher:
         if self.options.onBadRecord == "fail":
             raise BadRow(f"row {first + row} of the partition: {bad[row]}; nothing of its batch was sent")
         self.totals.skipped += len(bad)
-        log.warning("%d rows are skipped, the first is row %d of the partition: %s", len(bad), first + row, bad[row])
+        log.warning("skipping %d rows, the first is row %d of the partition: %s", len(bad), first + row, bad[row])
         return pa.array([row for row in range(count) if row not in bad], pa.int64())
 
     def _of_topic(self, topic: bytes, values: pa.Array, delays: pa.Array | None, ids: bool) -> Iterator[Command]:
         if delays is not None:
-            import pyarrow.compute as pc  # slow to import, and most sinks do without
+            import pyarrow.compute as pc  # slow to import, and most sinks do not need it
 
             is_deferred = pc.fill_null(pc.greater(delays, 0), False)
             yield from self._deferred(topic, values.filter(is_deferred), delays.filter(is_deferred), ids)
@@ -227,7 +227,7 @@ class Publisher:
             self.on_acknowledged(self.totals)
 
     def _attempt(self, action: Callable[[Connection], None]) -> None:
-        """Runs action on the connection. If there is none, or it breaks, submits everything pending to the next
+        """Runs action on the connection. If it is missing or breaks, submits everything pending to the next
         nsqd."""
         if self._connection is not None:
             try:
@@ -247,13 +247,13 @@ class Publisher:
                 self._failed(error, address)
 
     def _look_up(self) -> None:
-        """Unlike a Producer's, a lookup that fails counts as a try, even if nsqd are known from an earlier one."""
+        """Unlike a Producer's, a failed lookup counts as a try, even if nsqd are known from an earlier one."""
         if self._failover.nsqlookupd:
             self._failover.addresses = nodes(self._failover.nsqlookupd, self.options.timeout)
 
     def _failed(self, error: ClientError, address: str | None) -> None:
-        """Moves on to the next nsqd after a pause. Raises PublishFailed after too many failures in a row, Refused if no
-        nsqd would accept the command, OptionError if options do not permit it."""
+        """Switches to the next nsqd after a pause. Raises PublishFailed after too many consecutive failures, Refused if
+        no nsqd would accept the command, OptionError if options do not permit it."""
         if self._connection is not None:
             self.totals.resent += sum(command.rows for command in self._pending)
         self.close()
@@ -261,7 +261,7 @@ class Publisher:
             raise mistake from None
         pause = self._tries.failed(error, address)
         self.totals.retries += 1
-        log.warning("publishing: %s; trying again", error)
+        log.warning("publishing: %s; retrying", error)
         time.sleep(pause)
 
 
@@ -288,7 +288,7 @@ def by_topic(columns: Mapping[str, pa.Array], topic: str | None) -> Iterator[tup
     if len(names.dictionary) == 1:
         yield names.dictionary[0].as_py(), values, delays
         return
-    import pyarrow.compute as pc  # slow to import, and most sinks do without
+    import pyarrow.compute as pc  # slow to import, and most sinks do not need it
 
     for index, name in enumerate(names.dictionary.to_pylist()):
         is_in_topic = pc.equal(names.indices, index)
@@ -303,7 +303,7 @@ def bad_topics(column: pa.Array | None) -> dict[int, str]:
     invalid = [index for index, name in enumerate(names.dictionary.to_pylist()) if not is_valid_name(name.encode())]
     if not invalid and not column.null_count:
         return {}
-    import pyarrow.compute as pc  # slow to import, and most sinks do without
+    import pyarrow.compute as pc  # slow to import, and most sinks do not need it
 
     rows = pc.or_kleene(pc.is_null(column), pc.is_in(names.indices, pa.array(invalid, names.indices.type)))
     return {row: f"topic is {column[row].as_py()!r}, a name is 1 to 64 of . a-z A-Z 0-9 _ -"
@@ -314,7 +314,7 @@ def bad_delays(column: pa.Array | None, highest: int) -> dict[int, str]:
     """Rows whose delay nsqd would refuse, with the reason."""
     if column is None or not len(column):
         return {}
-    import pyarrow.compute as pc  # slow to import, and most sinks do without
+    import pyarrow.compute as pc  # slow to import, and most sinks do not need it
 
     rows = pc.fill_null(pc.or_(pc.less(column, 0), pc.greater(column.cast(pa.int64()), highest)), False)
     return {row: f"defer_ms is {column[row].as_py()}, allowed is 0 to maxDeferMs={highest}"

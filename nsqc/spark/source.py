@@ -1,5 +1,5 @@
-"""The format nsq: readers and writers of topics for Spark. Imports each when it is used: Spark starts a process for
-each query that does nothing else."""
+"""The format nsq: readers and writers of topics for Spark. Imports each on use: Spark starts a process per query that
+does nothing else."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from nsqc.spark.travel import Travels
 if TYPE_CHECKING:
     from nsqc.spark.writers import BatchWriter, StreamWriter
 
-BOUNDED = ("nsq: a channel cannot be read as a bounded table: reading takes messages away, and Spark does not say when "
-           "it has finished with a table. Leave out option channel to read a topic that is kept in a log, use "
-           "spark.readStream with .trigger(availableNow=True), which consumes what is there now and stops, or format "
+BOUNDED = ("nsq: a channel cannot be read as a bounded table: reading removes messages, and Spark does not report when "
+           "it has finished a table. Omit option channel to read a log-backed topic, use "
+           "spark.readStream with .trigger(availableNow=True), which consumes waiting messages and stops, or format "
            "nsq_diskqueue for files")
 
 
@@ -29,8 +29,8 @@ class NsqSource(Travels, DataSource):
         return "nsq"
 
     def schema(self) -> str:
-        """The columns: of logs without option channel, else of a stream that consumes. Spark calls this at load(), for
-        readers only: a good moment to check the options. Raises OptionError."""
+        """The columns: of logs without option channel, otherwise of a consuming stream. Spark calls this at load(),
+        only for readers: a good moment to check the options. Raises OptionError."""
         if options.by_offset(self.options):
             options.log_at_load(self.options)
             return columns.LOG
@@ -46,8 +46,8 @@ class NsqSource(Travels, DataSource):
         return table.reader(options.log_table(self.options), columns.chosen(schema, columns.LOG, self.name()))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A Refusal for wrong options or a wrong schema: Spark's runner hides what is raised here behind an error of
-        its own."""
+        """A Refusal for wrong options or a wrong schema: Spark's runner hides exceptions raised here behind its own
+        error."""
         from nsqc.spark.log.stream import LogStreamReader
         from nsqc.spark.reader import NsqStreamReader, Refusal
 

@@ -1,12 +1,12 @@
-"""The staging log: a folder of segments that holds messages from nsqd until Spark has finished with them.
+"""The staging log: a folder of segments that holds messages from nsqd until Spark has finished them.
 
-    log.json            which log this is (uuid), its topic and channel, and how far Spark had got at the last update
+    log.json            the log's uuid, topic and channel, and Spark's progress at the last update
     lock                flock of the one query that uses the folder
-    NUMBER.seg          frames (nsqc.spark.frames), from the row of that number on; 20 digits
+    NUMBER.seg          frames (nsqc.spark.frames), from the row with that number on; 20 digits
 
-Rows are counted over the life of the log. Rows that sync() has returned for survive a crash of the machine; a torn end
-of the last segment is cut off. Segments whose rows are all released are removed, except for the newest rows: by their
-ids redeliveries are recognised after a restart. Thread-safe for one writer and one reader.
+Rows are counted over the life of the log. Rows returned by sync() survive a crash of the machine; a torn write at the
+end of the last segment is cut off. Segments whose rows are all released are removed, except for the newest rows: their
+ids serve to recognise redeliveries after a restart. Thread-safe for one writer and one reader.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ READ_BYTES = 1 << 20
 
 
 class StageError(RuntimeError):
-    """The staging directory cannot be used; the text says why and what to do."""
+    """The staging directory cannot be used; the text has the reason and a remedy."""
 
 
 class Place(NamedTuple):
@@ -55,7 +55,7 @@ class Place(NamedTuple):
 
 
 class StageLog:
-    """The log in folder, created if there is none. Exclusive: raises StageError if another query uses the folder, if it
+    """The log in folder, created if missing. Exclusive: raises StageError if another query uses the folder, if it
     belongs to another topic or channel, or if it is damaged; OSError."""
 
     def __init__(self, folder: str, topic: str, channel: str, segment_bytes: int, keep_rows: int = 0,
@@ -74,7 +74,7 @@ class StageLog:
         self.rows = 0       # written and synced
         self._written = 0   # rows, synced or not
         self._oldest: dict[int, int] = {}   # lowest timestamp of a frame, microseconds, by its first row
-        self.released = 0   # rows that Spark has finished with
+        self.released = 0   # rows that Spark has finished
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock = self._take_lock(wait)
         try:
@@ -97,7 +97,7 @@ class StageLog:
                 if time.monotonic() >= deadline:
                     os.close(descriptor)
                     raise StageError(f"stagingDir={self.folder} is in use by another query: each query, and each use "
-                                     "of the source in one query, needs one of its own") from None
+                                     "of the source in one query, needs its own") from None
                 time.sleep(0.02)
 
     def _open(self, topic: str, channel: str) -> None:
@@ -121,11 +121,11 @@ class StageLog:
         self.about = {"version": VERSION, "uuid": self.uuid, "topic": topic, "channel": channel}
 
     def _note(self, durable: bool) -> None:
-        """Writes log.json. A crash may lose how far Spark has got, which then reads some rows again."""
+        """Writes log.json. A crash may lose Spark's progress, and some rows are then read again."""
         replace_file(self.folder / "log.json", json.dumps(self.about | {"released": self.released}).encode(), durable)
 
     def _recover(self) -> None:
-        """Finds the frames of all segments and cuts off a torn end."""
+        """Finds the frames of all segments and cuts off a torn write."""
         segments = sorted(self.folder.glob(f"*{SUFFIX}"))
         self.rows = int(segments[0].stem) if segments else 0
         for path in segments:
@@ -136,7 +136,7 @@ class StageLog:
             if path == segments[-1]:
                 os.truncate(path, end)
                 if self._places and self._places[-1].path != str(path):
-                    path.unlink()   # empty: the one before it is continued
+                    path.unlink()   # empty: the previous one is continued
         self._written = self.rows
         self.released = min(max(self.released, self.first), self.rows)
         self._live = sum(place.length for place in self._places if place.end > self.released)
@@ -162,7 +162,7 @@ class StageLog:
                         frames.check(file.read(head.length))
                 except frames.BadFrame as error:
                     if last and self._is_torn(file, at, size):
-                        log.warning("%s: cut off %d bytes of an incomplete write", path, size - at)
+                        log.warning("%s: cut off %d bytes of a torn write", path, size - at)
                         return at
                     self._damage(path, at, str(error))
                     return at
@@ -173,7 +173,7 @@ class StageLog:
 
     @staticmethod
     def _is_torn(file: BinaryIO, at: int, size: int) -> bool:
-        """Whether no intact frame follows: an incomplete write is the last one."""
+        """Whether no intact frame follows: only the last write can be torn."""
         file.seek(at)
         rest = file.read(size - at)
         for begin in range(8, len(rest) - frames.HEAD.size, 8):
@@ -199,7 +199,7 @@ class StageLog:
     # ------------------------------------------------------------------ writing
 
     def append(self, node: str, batch: pa.RecordBatch) -> int:
-        """Adds the stored columns of one nsqd's messages; returns the bytes they take. Not durable before sync().
+        """Appends the stored columns of one nsqd's messages; returns their bytes. Not durable before sync().
         Raises OSError; the log is then unchanged."""
         if self._file < 0 or self._size >= self.segment_bytes:
             self._roll()
@@ -220,7 +220,7 @@ class StageLog:
         return length
 
     def sync(self) -> int:
-        """Makes everything appended durable; returns the rows of the log. Raises OSError."""
+        """Makes all appended rows durable; returns the row count of the log. Raises OSError."""
         if self._file >= 0:
             os.fdatasync(self._file)
         with self._mutex:
@@ -255,7 +255,7 @@ class StageLog:
 
     @property
     def live_bytes(self) -> int:
-        """Bytes of frames that Spark has not finished with."""
+        """Bytes of frames that Spark has not finished."""
         return self._live
 
     def places(self, start: int, end: int) -> list[Place]:
@@ -266,7 +266,7 @@ class StageLog:
             return [place for place in self._places[begin:stop] if place.end > start and place.first < end]
 
     def oldest(self) -> int | None:
-        """The time, microseconds since 1970, of the oldest message in the first frame that Spark has not finished with;
+        """The time, microseconds since 1970, of the oldest message in the first frame that Spark has not finished;
         None if there is none, or the frame is not readable."""
         places = self.places(self.released, self.rows)
         if not places:
@@ -280,7 +280,7 @@ class StageLog:
         return self._oldest[first]
 
     def rows_within(self, start: int, max_bytes: int) -> int:
-        """The end of as many frames from row start on as fit into max_bytes; at least one frame."""
+        """The end of the frames from row start on that fit into max_bytes; at least one frame."""
         end = start
         for place in self.places(start, self.rows):
             max_bytes -= place.length
@@ -306,7 +306,7 @@ class StageLog:
     # ------------------------------------------------------------------ releasing
 
     def release(self, row: int) -> None:
-        """Spark has finished with all rows before this one: removes segments that are no longer needed."""
+        """Spark has finished all rows before this one: removes segments that are no longer needed."""
         if row <= self.released:
             return
         with self._mutex:

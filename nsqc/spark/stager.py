@@ -1,9 +1,9 @@
-"""Messages from nsqd into the staging log, and only then FIN. Two threads: one has all connections, one has the disk.
+"""Stages messages from nsqd in the staging log, then sends FIN. One thread has all connections, one has the disk.
 
     connections ──batches──▶ writer: drop redeliveries, append, fdatasync ──ids──▶ connections: FIN
 
-The writer takes the next batch when it has finished one, so a sync carries everything that arrived during the one
-before. Back-pressure: RDY 0 while the log is full, and no reading while the writer is behind. Knows no Spark.
+The writer takes the next batch when it has finished one, so a sync covers everything that arrived during the previous
+one. Back-pressure: RDY 0 while the log is full, and no reading while the writer lags. Knows no Spark.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from nsqc.spark.stream_metrics import ConsumerMetrics
 
 log = logging.getLogger("nsqc.spark")
 
-HAND_OVER_BYTES = 4 << 20   # of messages that do not wait for the linger time
+HAND_OVER_BYTES = 4 << 20   # bytes of messages at which the linger time ends early
 TICK_SECONDS = 1.0
-SHORTEST_PAUSE = 0.01       # between tries to connect
+SHORTEST_PAUSE = 0.01       # between reconnects
 LONGEST_PAUSE = 15.0
 STOP_SECONDS = 10.0
 
 
-# What a source reports before it consumes.
+# Metrics before a source consumes.
 IDLE: ConsumerMetrics = {"depth": None, "nsqdUp": 0, "nsqdDown": {}, "unreachableSeconds": 0.0, "reconnects": 0,
                          "duplicates": 0, "paused": False}
 
@@ -51,24 +51,24 @@ class Unreachable(RuntimeError):
 
 
 class Load(NamedTuple):
-    """What one connection has collected; the writer makes a frame of it. columns: from Inflow.columns()."""
+    """The messages collected by one connection; the writer makes a frame of it. columns: from Inflow.columns()."""
 
     connection: Connection
     columns: Columns
 
 
 class Stager:
-    """Consumes a topic into a log from start() on; stop() requeues what is not in the log."""
+    """Consumes a topic into a log after start(); stop() requeues messages that are not in the log."""
 
     def __init__(self, options: Stream, stage: StageLog):
         self.options = options
         self.stage = stage
-        self.error: Exception | None = None     # what ended it
+        self.error: Exception | None = None     # why it ended
         self.duplicates = 0                     # messages that were not staged again
-        self.reconnects = 0                     # lost connections that were made again
+        self.reconnects = 0                     # reconnects after lost connections
         self.depth = ChannelDepth(options)
         self.changed = threading.Condition()    # rows were synced, or it has ended
-        self._unreachable_since: float | None = None    # since when there is no connection
+        self._unreachable_since: float | None = None    # start of the current time without a connection
         self._redeliveries = Redeliveries()
         self._peers: Peers[Connection] = Peers(
             options.topic, options.channel, options.nsqd, options.nsqlookupd, options.maxInFlight, options.connections,
@@ -79,11 +79,11 @@ class Stager:
         self._writing = False
         self._done: deque[tuple[Connection, Ids]] = deque()      # ids to finish
         self._stopping = False
-        self._complete = False                  # nothing more will be handed to the writer
-        self._since = 0.0                       # when the oldest message that lingers arrived; 0: none
+        self._complete = False                  # nothing more will be passed to the writer
+        self._since = 0.0                       # arrival of the oldest lingering message; 0: none
         self._full = False
-        self._drain_ns = 0                      # drained() ignores messages that are newer
-        self._last_old = time.monotonic()       # when an older message arrived last, or could arrive again
+        self._drain_ns = 0                      # drained() ignores newer messages
+        self._last_old = time.monotonic()       # last time when an older message arrived, or could arrive again
         for address, ids in stage.newest_ids():     # staged by an earlier run, perhaps not finished
             self._redeliveries.suspect(address, ids)
         self._threads = [threading.Thread(target=self._run, args=(work,), name=f"nsq-{name}", daemon=True)
@@ -99,7 +99,7 @@ class Stager:
         self.depth.start()
 
     def stop(self) -> None:
-        """Finishes what is in the log, requeues the rest, and ends. Idempotent."""
+        """Finishes messages in the log, requeues the rest, and ends. Idempotent."""
         self._stopping = True
         self.depth.stop()
         self.wake()
@@ -108,7 +108,7 @@ class Stager:
                 thread.join(STOP_SECONDS)
 
     def wake(self) -> None:
-        """Runs the loop of the connections now: the log may have room again."""
+        """Wakes the connections' loop: the log may have room again."""
         with suppress(BlockingIOError):
             os.write(self._wake_write, b"x")
 
@@ -118,8 +118,8 @@ class Stager:
         self._last_old = time.monotonic()
 
     def drained(self) -> bool:
-        """Whether nsqd, although it could, has delivered nothing older than drain_from_now() for the idle time."""
-        # In the order in which messages pass: what has left one stage is in the next already.
+        """Whether nsqd, although able to, has delivered nothing older than drain_from_now() for the idle time."""
+        # In the order in which messages pass: a message that left one stage is already in the next.
         if (self._since or self._loads or self._writing or self._full or not self._peers.all_tried
                 or self.unreachable()):
             return False
@@ -130,14 +130,14 @@ class Stager:
         return bool(self._peers.all) and not self._peers.connected and self._peers.all_tried
 
     def down_text(self) -> str:
-        """Which nsqd are down, and why."""
+        """The nsqd that are down, with the reasons."""
         down = self.down()
         if not down:
             return f"nsqlookupd knows no nsqd that has topic {self.options.topic}"
         return "; ".join(text if address in text else f"{address}: {text}" for address, text in sorted(down.items()))
 
     def down(self) -> dict[str, str]:
-        """The nsqd without a connection, and why."""
+        """The nsqd without a connection, with the reasons."""
         up = {peer.address for peer, _ in self._peers.connected}
         return {peer.address: peer.error for peer in self._peers.all if peer.error and peer.address not in up}
 
@@ -151,7 +151,7 @@ class Stager:
 
     @property
     def full(self) -> bool:
-        """Whether the log accepts nothing until Spark has finished with some of it."""
+        """Whether the log accepts nothing until Spark has finished some of it."""
         return self._full
 
     def _run(self, work: Callable[[], None]) -> None:
@@ -171,7 +171,7 @@ class Stager:
         """Adds the folder to an error of the disk."""
         if not isinstance(error, OSError) or isinstance(error, ClientError):
             return error
-        return StageError(f"stagingDir={self.options.stagingDir}: {error.strerror or error}; messages that are not in "
+        return StageError(f"stagingDir={self.options.stagingDir}: {error.strerror or error}; messages not in "
                           "it yet stay with nsqd")
 
     # ------------------------------------------------------------------ the thread of the connections
@@ -190,10 +190,10 @@ class Stager:
             self._leave()
 
     def _next_event(self) -> list[Peer[Connection]]:
-        """Waits for data, a wake-up, or the linger time; returns the peers with data."""
+        """Waits for data, a wakeup, or the linger time; returns the peers with data."""
         now = time.monotonic()
         wait = TICK_SECONDS
-        if self._since and not self._loads:     # else the writer wakes this thread
+        if self._since and not self._loads:     # otherwise the writer wakes this thread
             wait = max(self._since + self.options.lingerMs / 1000 - now, 0)
         if self._unreachable_since is not None and self.options.failWhenUnreachable:
             wait = min(wait, max(self._unreachable_since + self.options.failWhenUnreachable - now, 0.01))
@@ -206,7 +206,7 @@ class Stager:
         return [key.data for key in events if key.data is not None]
 
     def _read(self, peers: list[Peer[Connection]]) -> None:
-        """Reads what has arrived, unless the writer is far behind."""
+        """Reads available data, unless the writer lags too far."""
         collected = sum(connection.inflow.bytes for _, connection in self._peers.connected)
         if collected >= HAND_OVER_BYTES and self._loads:
             time.sleep(0.001)
@@ -228,13 +228,13 @@ class Stager:
             self._suspect_failed(connection)
 
     def _suspect_failed(self, connection: Connection) -> None:
-        """A message whose FIN failed was delivered to another consumer, or will be delivered again."""
+        """A message whose FIN failed was delivered to another consumer, or will be redelivered."""
         if connection.failed_ids:
             self._redeliveries.suspect(connection.address, b"".join(connection.failed_ids))
             connection.failed_ids.clear()
 
     def _finish(self) -> None:
-        """FIN for what the writer has synced."""
+        """Sends FIN for rows synced by the writer."""
         while self._done:
             source, ids = self._done.popleft()
             peer = next((peer for peer, connection in self._peers.connected if connection is source), None)
@@ -251,7 +251,7 @@ class Stager:
                     self._lost(peer, connection, error)
 
     def _hand_over(self) -> None:
-        """Hands the collected messages to the writer: after the linger time, or earlier if there are many."""
+        """Passes the collected messages to the writer: after the linger time, or earlier if there are many."""
         if not self._since or self._loads:
             return
         is_late = time.monotonic() - self._since >= self.options.lingerMs / 1000
@@ -292,7 +292,7 @@ class Stager:
     # ------------------------------------------------------------------ connections
 
     def _look_up(self) -> None:
-        """Asks nsqlookupd every lookupInterval. Raises LookupFailed if the first lookup fails."""
+        """Queries nsqlookupd every lookupInterval. Raises LookupFailed if the first lookup fails."""
         now = time.monotonic()
         if not self._peers.look_up_due(now):
             return
@@ -345,7 +345,7 @@ class Stager:
             raise Unreachable(f"no nsqd could be reached for {limit:g} s (failWhenUnreachable): {self.down_text()}")
 
     def _lost(self, peer: Peer[Connection], connection: Connection, error: Exception) -> None:
-        """Drops a connection: nsqd delivers its messages again. Raises Refused and OptionError: retrying would not
+        """Drops a connection: nsqd redelivers its messages. Raises Refused and OptionError: retrying would not
         help."""
         if isinstance(error, Refused):
             raise mistakes.of_nsqd(error, peer.address, self.options) or error
@@ -356,7 +356,7 @@ class Stager:
         self._peers.failed(peer, error, time.monotonic())
 
     def _leave(self) -> None:
-        """Finishes what the writer has synced or is syncing, and requeues everything else."""
+        """Finishes messages that the writer has synced or is syncing, and requeues everything else."""
         with self._loaded:
             self._complete = True
             self._loaded.notify_all()
@@ -393,7 +393,7 @@ class Stager:
                 self.changed.notify_all()
 
     def _append(self, load: Load) -> tuple[Connection, Ids]:
-        """Appends one connection's messages to the log, redeliveries excepted; returns the ids to finish."""
+        """Appends one connection's messages to the log, except redeliveries; returns the ids to finish."""
         ids = load.columns[5]
         address = load.connection.address
         fresh = self._redeliveries.fresh(address, ids)
@@ -401,7 +401,7 @@ class Stager:
         known = fresh.count(0)
         if known:
             self.duplicates += known
-            log.info("%s: %d messages were delivered again and are in the log already", address, known)
+            log.info("%s: %d messages were redelivered and are already in the log", address, known)
             batch = batch.filter(pa.array([flag == 1 for flag in fresh]))
         if batch.num_rows:
             self.stage.append(address, batch)

@@ -1,8 +1,8 @@
 """The metrics of the nsq sources of a query, read from Spark's own progress. Knows no Spark.
 
-PySpark gives a Python source no place for metrics: sources[].metrics is filled for Java sources only. What a source
-reports as its latest offset appears unchanged in each StreamingQueryProgress, and is neither compared nor checkpointed:
-so the metrics are in sources[].latestOffset["metrics"].
+PySpark gives a Python source no place for metrics: sources[].metrics is filled for Java sources only. A source's latest
+offset appears unchanged in each StreamingQueryProgress, and is neither compared nor checkpointed: so the metrics are in
+sources[].latestOffset["metrics"].
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from nsqc.wire.outside import decode
 
 
 class ConsumerMetrics(TypedDict):
-    """What the stager knows; docs/spark.md describes each."""
+    """The stager's metrics; docs/spark.md describes each."""
 
     depth: int | None
     nsqdUp: int

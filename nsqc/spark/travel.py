@@ -1,4 +1,4 @@
-"""How sources, readers and writers travel to executors: so that one without nsqc says so."""
+"""Sends sources, readers and writers to executors, so that an executor without nsqc reports it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ cloudpickle.register_pickle_by_value(arrival)  # type: ignore[no-untyped-call]
 
 
 class Travels:
-    """A base of sources, readers and writers. What is sent is the state that travelling() returns."""
+    """A base of sources, readers and writers. Sends the state returned by travelling()."""
 
     def travelling(self) -> dict[str, object]:
-        """The attributes that executors need; all by default."""
+        """The attributes needed by executors; all by default."""
         return self.__dict__
 
     def __reduce__(self) -> tuple[Callable[[bytes], object], tuple[bytes]]:

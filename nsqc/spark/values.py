@@ -1,4 +1,4 @@
-"""How the text of an option is read: Spark hands all values over as text."""
+"""Parses the text of options: Spark passes all values as text."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ EARLIEST, LATEST = "earliest", "latest"
 
 @dataclass(frozen=True)
 class Kind(Generic[T]):
-    """What an option takes (for the table in docs/spark.md), how its text is read (raises ValueError), and how a value
-    is shown."""
+    """An option's values (for the table in docs/spark.md), its parser (raises ValueError), and the text form of a
+    value."""
 
     takes: str
     read: Callable[[str], T]
@@ -44,7 +44,7 @@ def read_text(value: str) -> str:
 
 
 def read_path(value: str) -> str:
-    """A path of this machine; file: and ~ are understood."""
+    """A local path; accepts file: and ~."""
     return paths.absolute(read_text(value))
 
 
@@ -196,11 +196,11 @@ def read_assignment(value: str) -> Assignment:
 
 # Any: JSON
 def read_json(value: str) -> Any:
-    """JSON; None if it is not. Raises ValueError for a key that is there twice."""
+    """JSON; None if it is not. Raises ValueError for a duplicate key."""
     try:
         return decode(value, object_pairs_hook=_once)
     except _GivenTwice as error:
-        raise ValueError(f"names {json.dumps(str(error))} twice") from None
+        raise ValueError(f"contains {json.dumps(str(error))} twice") from None
     except JSONError:
         return None
 

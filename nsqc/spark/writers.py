@@ -1,4 +1,4 @@
-"""Spark's side of the sink: what runs on the executors for a partition, and on the driver at the end of a job."""
+"""Spark's side of the sink: code for a partition on the executors, and for the end of a job on the driver."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Messages and where they are kept: in memory, in heaps, on disk. Knows no client."""
+"""Storage of messages: in memory, in heaps, on disk. Knows no clients."""

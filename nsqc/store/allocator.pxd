@@ -1,1 +1,1 @@
-# What the C library's allocator holds beside the slabs. Functions for Python only: nothing is called for each message.
+# Memory of the C library's allocator, apart from the slabs. Functions for Python only: never called per message.

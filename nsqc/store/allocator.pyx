@@ -1,10 +1,10 @@
-"""The C library's allocator, as far as the C library says: glibc 2.33 or later does."""
+"""Statistics of the C library's allocator, available from glibc 2.33 on."""
 
 from libc.stddef cimport size_t
 from posix.dlfcn cimport RTLD_LAZY, dlopen, dlsym
 
 cdef struct Info:
-    # struct mallinfo2 of <malloc.h>, which older systems do not have.
+    # struct mallinfo2 of <malloc.h>, missing on older systems.
     size_t arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks, keepcost
 
 ctypedef Info (*Ask)() noexcept nogil
@@ -16,7 +16,7 @@ cdef Trim trim = <Trim> dlsym(program, b"malloc_trim")
 
 
 def heap() -> tuple:
-    """Bytes (in use, free, free at the end, where they can be returned to the system); zeros: nobody knows."""
+    """Bytes (in use, free, free at the end, returnable to the system); zeros: unknown."""
     cdef Info info
     if ask is NULL:
         return 0, 0, 0
@@ -25,7 +25,7 @@ def heap() -> tuple:
 
 
 def return_free() -> None:
-    """Returns free memory to the system, if the C library can: on a thread, without the GIL."""
+    """Returns free memory to the system if the C library can; call it on a thread, without the GIL."""
     if trim is not NULL:
         with nogil:
             trim(0)

@@ -27,7 +27,7 @@ cdef extern from *:
             ((volatile char *)chunk)[at] = 0;
     }
 
-    /* Waits with the mutex held; ns: at most so long, 0: until it is signalled. */
+    /* Waits with the mutex held; ns: timeout, 0: until signalled. */
     static void nsqc_arenas_wait(int64_t ns) {
         struct timespec until;
         if (ns == 0) {
@@ -40,7 +40,7 @@ cdef extern from *:
         pthread_cond_timedwait(&nsqc_arenas_wanted, &nsqc_arenas_mutex, &until);
     }
 
-    /* Starts the thread, which gets no signals: they are for the loop's. Returns an errno. */
+    /* Starts the thread with all signals blocked: the loop's thread handles them. Returns an errno. */
     static int nsqc_arenas_start(void *(*run)(void *)) {
         pthread_t thread;
         pthread_condattr_t clock;
@@ -71,26 +71,26 @@ cdef enum:
     ARENA_CHUNKS = 32
     SMALL = 0
     HUGE = 1
-    # Free chunks that are kept for good, and how many may be populated ahead: a share of those in use, so that memory
-    # stays in proportion to the messages.
+    # Free chunks kept permanently, and how many may be populated ahead: a share of those in use, so memory stays in
+    # proportion to the messages.
     KEPT = 4
     LEAST_AHEAD = 2
     MOST_AHEAD = 16
     SHARE_AHEAD = 8
-    # Chunks of one kind of page between two tries of the other; doubled while that stays dearer.
+    # Chunks of one kind of page between two trials of the other; doubled while the other costs more.
     FIRST_TRY = 4
     LAST_TRY = 512
 
-cdef int64_t LOOK_NS = 200000000            # between two looks of the thread at what is needed less
-cdef int64_t RELEASE_NS = 4000000000        # what was free all this time is released
+cdef int64_t LOOK_NS = 200000000            # between two checks by the thread for unused chunks
+cdef int64_t RELEASE_NS = 4000000000        # a chunk free for this long is released
 
 cdef struct Arena:
     char *base
     uint32_t chunks
-    uint32_t blank              # a bit for each chunk: not resident
+    uint32_t blank              # one bit per chunk: not resident
     int kind                    # of its pages
 
-cdef struct Free:               # at the beginning of a free chunk
+cdef struct Free:               # at the start of a free chunk
     Free *next
 
 cdef Arena *c_arenas = NULL     # owned
@@ -98,21 +98,21 @@ cdef int64_t arenas = 0
 cdef Free *c_free = NULL        # resident
 cdef int64_t free_chunks = 0
 cdef int64_t used_chunks = 0
-cdef int64_t least_free = 0     # since the last release
+cdef int64_t least_free = 0     # minimum since the last release
 cdef int64_t ahead = 0          # free chunks that the thread provides while memory grows
-cdef int64_t missed = 0         # chunks that grew memory and were not resident, since the thread last looked
+cdef int64_t missed = 0         # chunks that grew memory and were not resident, since the thread's last check
 cdef int64_t grown = 0          # chunks that grew memory, since then
-cdef bint running = False       # there is a thread
-cdef bint asleep = False        # it waits until it is signalled
-# The thread's own.
-cdef int64_t[2] cost_ns         # of populating a chunk, by kind; 0: not known
+cdef bint running = False       # the thread exists
+cdef bint asleep = False        # it waits for a signal
+# Used by the thread only.
+cdef int64_t[2] cost_ns         # cost of populating a chunk, by kind of page; 0: unknown
 cdef int kind_now = SMALL
 cdef int64_t until_try = FIRST_TRY
 cdef int64_t tries_after = FIRST_TRY
-cdef int64_t paced_ns = 0       # when memory was last seen to grow, or `ahead` was halved
+cdef int64_t paced_ns = 0       # when memory last grew, or `ahead` was last halved
 
 
-# ---------------------------------------------------------------------- the loop's side
+# ---------------------------------------------------------------------- called by the loop
 
 cdef void *chunk_take(bint grows) noexcept nogil:
     global c_free, free_chunks, used_chunks, least_free, missed, grown
@@ -159,7 +159,7 @@ cdef void chunk_give(void *given) noexcept nogil:
 
 
 cdef void begin_thread() noexcept nogil:
-    """If the system has no thread to give, the loop touches and releases memory itself."""
+    """If the system has no thread left, the loop populates and releases memory itself."""
     global running
     running = start_thread(run) == 0
 
@@ -172,10 +172,10 @@ cdef bint huge_pages_pay() noexcept nogil:
     return cost_ns[HUGE] != 0 and cost_ns[HUGE] <= cost_ns[SMALL]
 
 
-# ---------------------------------------------------------------------- arenas; all with the mutex
+# ---------------------------------------------------------------------- arenas; all with the mutex held
 
 cdef char *take_blank(int kind) noexcept nogil:
-    """A chunk that is not resident; NULL: no memory."""
+    """A non-resident chunk; NULL: no memory."""
     cdef int64_t index
     cdef uint32_t bit
     for index in range(arenas - 1, -1, -1):
@@ -195,7 +195,7 @@ cdef char *take_blank(int kind) noexcept nogil:
 
 
 cdef int64_t new_arena(int kind, uint32_t chunks) noexcept nogil:
-    """Its index; -1: no memory."""
+    """Creates an arena. Returns its index; -1: no memory."""
     global c_arenas, arenas
     cdef size_t bytes = <size_t> chunks * CHUNK_BYTES, before
     cdef char *c_mapped
@@ -203,7 +203,7 @@ cdef int64_t new_arena(int kind, uint32_t chunks) noexcept nogil:
     if grown_list is NULL:
         return -1
     c_arenas = grown_list
-    # One chunk more, so that a multiple of the size lies in it; the rest is unmapped.
+    # One chunk more than needed, to align to the chunk size; the excess is unmapped.
     c_mapped = <char *> mmap(NULL, bytes + CHUNK_BYTES, PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
     if c_mapped == <char *> MAP_FAILED:
@@ -222,7 +222,7 @@ cdef int64_t new_arena(int kind, uint32_t chunks) noexcept nogil:
 
 
 cdef void note_blank(char *chunk) noexcept nogil:
-    """It was released."""
+    """Marks a chunk released."""
     cdef int64_t index
     cdef size_t at
     for index in range(arenas):
@@ -234,7 +234,7 @@ cdef void note_blank(char *chunk) noexcept nogil:
 
 
 cdef void release(char *chunk) noexcept nogil:
-    """Returns its memory to the system. Needs no mutex."""
+    """Returns a chunk's memory to the system. Needs no mutex."""
     madvise(chunk, CHUNK_BYTES, MADV_DONTNEED)
 
 
@@ -264,7 +264,7 @@ cdef void *run(void *unused) noexcept nogil:
 
 
 cdef void pace() noexcept nogil:
-    """Provides twice as much if that was too little, and half as much after each look without growth."""
+    """Doubles `ahead` if it was too small, and halves it after each check without growth."""
     global ahead, missed, grown, paced_ns
     cdef int64_t now = monotonic_ns()
     if missed or (grown and ahead == 0):
@@ -278,7 +278,7 @@ cdef void pace() noexcept nogil:
 
 
 cdef bint populate() noexcept nogil:
-    """Adds a resident chunk to the free ones; False: no memory."""
+    """Adds a resident chunk to the free list; False: no memory."""
     global c_free, free_chunks
     cdef int kind = choose_kind()
     cdef char *chunk = take_blank(kind)
@@ -298,7 +298,7 @@ cdef bint populate() noexcept nogil:
 
 
 cdef int choose_kind() noexcept nogil:
-    """The kind of page that has been cheaper, and the other one now and then."""
+    """The kind of page that has been cheaper; the other one now and then, to compare."""
     global kind_now, until_try, tries_after
     cdef int cheaper = HUGE if huge_pages_pay() else SMALL
     if cheaper != kind_now:
@@ -314,7 +314,7 @@ cdef int choose_kind() noexcept nogil:
 
 
 cdef void release_unneeded() noexcept nogil:
-    """Releases what was free ever since the last time."""
+    """Releases chunks that stayed free since the last release."""
     global c_free, free_chunks, least_free
     cdef int64_t unneeded = min(least_free, free_chunks) - max(ahead, <int64_t> KEPT)
     cdef Free *chunk
@@ -331,7 +331,7 @@ cdef void release_unneeded() noexcept nogil:
 
 
 def counts() -> tuple[int, int, int, int]:
-    """Chunks in use, free ones, and nanoseconds of populating one with small and with huge pages; 0: unknown."""
+    """Chunks in use, free chunks, and the nanoseconds to populate one with small and with huge pages; 0: unknown."""
     lock()
     counted = (used_chunks, free_chunks, cost_ns[SMALL], cost_ns[HUGE])
     unlock()

@@ -1,11 +1,11 @@
-# The one queue that a topic or channel sees: memory first, then disk, in order.
+# The single queue that a topic or channel sees: memory first, then disk, in order.
 #
-# A message goes to memory while nothing waits on disk and the memory queue has room, else to the disk queue's buffer.
-# What becomes dirty is scheduled at once (mark_dirty) and written in the next loop iteration; nothing else schedules a
-# write. The backlogs of a topic and its channels are written together, as a commit; one commit of a topic
-# is under way at a time, and what becomes dirty meanwhile is the next one.
+# A message goes to memory if no message waits on disk and the memory queue has room, otherwise to the disk queue's
+# buffer. mark_dirty() schedules dirty backlogs at once; they are written in the next loop iteration. Nothing else
+# schedules a write. The backlogs of a topic and its channels are written together, as one commit; a topic has one
+# commit in progress at a time, and backlogs dirtied meanwhile form the next one.
 #
-# A message from disk has a place there until its new place is written, or until it is finished: see Place.
+# A message from disk keeps its place there until it is written to a new place or finished: see Place.
 
 from libc.stdint cimport int64_t, uint32_t
 from nsqc.store.clock cimport Clock
@@ -21,7 +21,7 @@ from nsqc.store.disk.unacked cimport Place
 
 cdef enum PutResult:
     PUT_MEMORY
-    PUT_DISK            # in the buffer: counts once the commit has succeeded
+    PUT_DISK            # in the buffer: counts once the commit succeeds
     PUT_DROPPED         # an ephemeral queue is full, as with nsqd
     # Of publishes with an id; see publishids.pxd.
     PUT_KNOWN           # it was stored before
@@ -39,42 +39,42 @@ cdef inline bint is_refused(int result) noexcept nogil:
 
 
 cdef enum:
-    MOST_UNWRITTEN = 8388608    # bytes that a topic and its channels collect while a commit is under way
-    MOST_SHARED = 1048576       # bytes with which a commit waits for no more publishers: see Sharing
+    MOST_UNWRITTEN = 8388608    # bytes that a topic and its channels may buffer during a commit
+    MOST_SHARED = 1048576       # buffered bytes at which a commit stops waiting for more publishers: see Sharing
 
 
 cdef class BacklogOwner(Sliced):
-    # A topic or channel as its backlog sees it.
-    cdef void on_write_failed(self, int error, int64_t records, int64_t body_bytes) noexcept    # taken back, if any
+    # A topic or channel, as seen by its backlog.
+    cdef void on_write_failed(self, int error, int64_t records, int64_t body_bytes) noexcept    # rolled back, if any
     cdef void on_write_healed(self) noexcept
-    cdef void on_readable(self) noexcept            # pop() has more to give
+    cdef void on_readable(self) noexcept            # pop() has more messages
     cdef void on_unreadable(self) noexcept
 
 
 cdef class CommitOwner(BacklogOwner):
-    # A topic as its commits see it.
+    # A topic, as seen by its commits.
     cdef void on_commit_began(self) noexcept
     cdef void on_commit_ended(self, int error) noexcept
-    cdef void on_appended(self, int64_t records) noexcept       # so many more can be read from its log
-    cdef void on_idle(self) noexcept                            # its log has not been used for a while
+    cdef void on_appended(self, int64_t records) noexcept       # its log has this many more readable records
+    cdef void on_idle(self) noexcept                            # its log has been idle for a while
 
 
 cdef class CommitLog(JobOwner):
-    # A topic's log as its commits see it.
-    # Commit.one_ended() follows. False: there is no memory for it, and what was to be written is refused.
+    # A topic's log, as seen by its commits.
+    # Commit.one_ended() follows. False: out of memory, the write is refused.
     cdef bint begin_write(self) noexcept
     cdef int64_t unwritten_records(self) noexcept
-    cdef bint shares_syncs(self) noexcept     # each write syncs: it should be for many publishers
+    cdef bint shares_syncs(self) noexcept     # each write syncs, so it should serve many publishers
 
 
 cdef class WriteWatch:
-    # Watches over writes that fail; nsqc.broker.health implements it.
-    cdef public bint failing            # a write has failed and nothing has shown since that writes succeed again
+    # Watches for failing writes; implemented by nsqc.broker.health.
+    cdef public bint failing            # a write has failed and none has succeeded since
     cpdef object written(self)          # a commit has succeeded; called only while failing
 
 
 cdef class CommitWaiter(Sliced):
-    # Waits for a commit, and must not answer before it has ended.
+    # Waits for a commit, and must not answer before it ends.
     cdef void commit_ended(self, Commit commit, int error) noexcept
 
 
@@ -83,49 +83,49 @@ cdef class CallWaiter(CommitWaiter):
 
 
 cdef class Scheduled(JobOwner):
-    # What the next loop iteration begins.
+    # Work that starts in the next loop iteration.
     cdef bint listed            # in CommitSchedule.due
     cdef void begin(self) noexcept
 
 
 cdef class CommitSchedule:
-    # What the commits of one daemon share.
-    cdef object loop            # None: run() is called by hand
+    # Shared by all commits of one daemon.
+    cdef object loop            # None: run() is called manually
     cdef readonly Slicer slicer
-    cdef WriteWatch watch       # None: nobody
-    cdef DiskSpace space        # of the disk that is written to
+    cdef WriteWatch watch       # None: not watched
+    cdef DiskSpace space        # of the disk being written to
     cdef list due               # Scheduled
     cdef bint scheduled
-    cdef bint awaited           # somebody calls run() at the end of this loop iteration
+    cdef bint awaited           # a caller runs run() at the end of this loop iteration
 
     cdef void add(self, Scheduled work) noexcept
     cpdef run(self)
 
 
 cdef class Commit(Scheduled):
-    # The commits of one topic, one after the other. serial is that of the one being collected.
+    # The commits of one topic, one after another. serial is that of the commit being collected.
     cdef CommitSchedule schedule
-    cdef CommitOwner owner      # the topic; None once it is deleted
+    cdef CommitOwner owner      # the topic; None once deleted
     cdef readonly int64_t serial
-    cdef list dirty             # backlogs with records in the buffer that is being filled
-    cdef CommitLog log          # the topic's; None: it has none
-    cdef list waiters           # of the one being collected
-    cdef list under_way         # waiters of the one under way
-    cdef int running            # writes under way
-    cdef int64_t unwritten      # bytes in the buffers that are being filled
-    cdef list blocked           # Sliced: work to continue when the commit under way has ended
-    cdef int failed             # errno of the first that failed
+    cdef list dirty             # backlogs with records in the buffer being filled
+    cdef CommitLog log          # the topic's log; None: not log-backed
+    cdef list waiters           # of the commit being collected
+    cdef list under_way         # waiters of the commit in progress
+    cdef int running            # writes in progress
+    cdef int64_t unwritten      # bytes in the buffers being filled
+    cdef list blocked           # Sliced: work to resume after the commit in progress
+    cdef int failed             # errno of the first failed write
     cdef Sharing sharing        # of syncs
 
     @staticmethod
     cdef Commit new(CommitSchedule schedule, CommitOwner owner)
-    cdef void let_go(self) noexcept     # of its owner, and of the log as soon as nothing is under way
+    cdef void let_go(self) noexcept     # drops the owner, and the log as soon as no write is in progress
     cdef inline bint is_clean(self) noexcept:
         return not self.is_due() and self.running == 0
     cdef inline bint is_due(self) noexcept:
         return len(self.dirty) > 0 or (self.log is not None and self.log.unwritten_records() > 0)
-    # Whether more is collected than one write may take: work that fills buffers stops, and is blocked until the commit
-    # under way has ended.
+    # Whether more is buffered than one write may take: work that fills buffers stops, and resumes after the commit in
+    # progress.
     cdef inline bint is_full(self) noexcept:
         return self.unwritten >= MOST_UNWRITTEN and self.running > 0
     cdef void block(self, Sliced work) noexcept
@@ -138,44 +138,44 @@ cdef class Commit(Scheduled):
 
 cdef class Backlog(QueueWatcher):
     cdef Fifo memory
-    cdef readonly int64_t max_memory    # messages the memory queue may hold
-    cdef DiskQueue disk                 # None: ephemeral, nothing goes to disk
+    cdef readonly int64_t max_memory    # capacity of the memory queue, messages
+    cdef DiskQueue disk                 # None: ephemeral, nothing is written to disk
     cdef Clock clock
     cdef Commit commit
     cdef bint listed                    # in commit.dirty
-    cdef readonly bint keeps            # a failed write keeps the records (channel) or takes them back (topic)
-    cdef readonly int error             # errno of the last write of this backlog; 0: it succeeded
-    cdef Place *place                   # of the message that pop() has returned last; the caller's; NULL: none
+    cdef readonly bint keeps            # after a failed write: keeps the records (channel) or rolls them back (topic)
+    cdef readonly int error             # errno of this backlog's last write; 0: success
+    cdef Place *place                   # of the last message returned by pop(); the caller owns it; NULL: none
     cdef BacklogOwner owner
-    # Delays of messages on disk, where the format has no room for them. Of a topic: id to milliseconds,
-    # counted from the moment a channel takes the message; of a channel: id to wall-clock nanoseconds.
+    # Delays of messages on disk, which the file format cannot store. In a topic: id to milliseconds, counted from the
+    # moment a channel takes the message; in a channel: id to wall-clock nanoseconds.
     cdef readonly dict delays
     cdef bint delays_are_times
 
     @staticmethod
     cdef Backlog new(DiskQueue disk, int64_t max_memory, bint keeps, Clock clock, Commit commit, BacklogOwner owner)
 
-    # Takes the reference unless the result is PUT_NO_MEMORY. forced: it was accepted before and must not be dropped,
-    # whatever the limits say. place: its place on disk in this backlog; then it goes to disk, and this place is done
-    # when it is written.
+    # Takes the reference unless the result is PUT_NO_MEMORY. forced: the message was accepted earlier and must not be
+    # dropped, regardless of limits. place: its place on disk in this backlog; the message is then written to disk
+    # again, and this place is done once it is written.
     cdef int put(self, Message *message, uint32_t attempts, uint32_t defer_ms, bint forced, Place *place) noexcept
-    # The same, for a message from the disk of another backlog: it goes to disk in any case, if there is one.
+    # The same, for a message from another backlog's disk: it goes to disk, unless this backlog has none.
     cdef int put_copy(self, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept
-    # Whether put() would not write a new message to disk.
+    # Whether put() would keep a new message off the disk.
     cdef inline bint fits(self, uint32_t defer_ms) noexcept:
         return self.disk is None or (self.memory.count < self.max_memory
                                      and (self.disk.depth == 0 or defer_ms != 0))
-    # The oldest; its reference and its place go to the caller. False: there is none for now; if messages wait,
+    # Takes the oldest message; the caller gets its reference and its place. False: none for now; if messages wait,
     # on_readable() or on_unreadable() follows.
     cdef bint pop(self, Entry *entry) noexcept
     # When the message that pop() would give was published; 0: it gives none just now, and the same follows.
     cdef int64_t oldest_ns(self) noexcept
     cdef int64_t bytes(self) noexcept               # of what waits: bodies in memory, records on disk
     cdef void done(self, Place *place) noexcept     # the message is finished
-    cdef int64_t depth(self) noexcept               # messages waiting
-    cdef int64_t disk_depth(self) noexcept          # those of them on disk
-    cdef int64_t delayed_on_disk(self) noexcept     # those on disk that have a delay to keep
-    cdef void attach(self, DiskQueue disk) noexcept     # what it had to keep in memory may go to disk now
+    cdef int64_t depth(self) noexcept               # waiting messages
+    cdef int64_t disk_depth(self) noexcept          # waiting messages on disk
+    cdef int64_t delayed_on_disk(self) noexcept     # messages on disk with a pending delay
+    cdef void attach(self, DiskQueue disk) noexcept     # messages kept in memory for lack of a disk may now go there
     cdef void mark_dirty(self) noexcept
     cdef void refused(self) noexcept
     cdef int _put_disk(self, Message *message, uint32_t attempts, uint32_t defer_ms, Place *place) noexcept

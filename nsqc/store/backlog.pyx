@@ -1,4 +1,4 @@
-"""Memory first, then disk: the messages that wait in a topic or channel, and when they count as written."""
+"""Memory first, then disk: the waiting messages of a topic or channel, and when they count as written."""
 
 cimport cython
 from libc.errno cimport ENOMEM
@@ -14,7 +14,7 @@ from nsqc.store.slices cimport Trash
 
 
 cdef class BacklogOwner(Sliced):
-    """A topic or channel as its backlog sees it."""
+    """A topic or channel, as seen by its backlog."""
 
     cdef void on_write_failed(self, int error, int64_t records, int64_t body_bytes) noexcept:
         pass
@@ -30,7 +30,7 @@ cdef class BacklogOwner(Sliced):
 
 
 cdef class CommitOwner(BacklogOwner):
-    """A topic as its commits see it."""
+    """A topic, as seen by its commits."""
 
     cdef void on_commit_began(self) noexcept:
         pass
@@ -46,7 +46,7 @@ cdef class CommitOwner(BacklogOwner):
 
 
 cdef class CommitLog(JobOwner):
-    """A topic's log as its commits see it."""
+    """A topic's log, as seen by its commits."""
 
     cdef bint begin_write(self) noexcept:
         return False
@@ -59,21 +59,21 @@ cdef class CommitLog(JobOwner):
 
 
 cdef class Scheduled(JobOwner):
-    """What the next loop iteration begins."""
+    """Work that starts in the next loop iteration."""
 
     cdef void begin(self) noexcept:
         pass
 
 
 cdef class WriteWatch:
-    """Watches over writes that fail."""
+    """Watches for failing writes."""
 
     cpdef object written(self):
-        """A commit has succeeded; called only while failing."""
+        """A commit succeeded; called only while failing."""
 
 
 cdef class CommitWaiter(Sliced):
-    """Waits for a commit, and must not answer before it has ended."""
+    """Waits for a commit, and must not answer before it ends."""
 
     cdef void commit_ended(self, Commit commit, int error) noexcept:
         pass
@@ -92,7 +92,7 @@ cdef class CallWaiter(CommitWaiter):
 
 @cython.final
 cdef class CommitSchedule:
-    """The commits that the next loop iteration begins."""
+    """The commits that start in the next loop iteration."""
 
     def __init__(self, loop=None, Slicer slicer=None, WriteWatch watch=None, DiskSpace space=None):
         self.loop = loop
@@ -102,7 +102,7 @@ cdef class CommitSchedule:
         self.due = []
 
     cdef void add(self, Scheduled work) noexcept:
-        # What fails here, for want of memory, is retried with the next record.
+        # A failure here (out of memory) is retried with the next record.
         if not work.listed:
             self.due.append(work)
             work.listed = True
@@ -112,7 +112,7 @@ cdef class CommitSchedule:
             self.scheduled = True
 
     cpdef run(self):
-        """Begins the writes of everything that is dirty."""
+        """Starts writing everything dirty."""
         cdef Scheduled work
         cdef list due
         self.scheduled = False
@@ -156,7 +156,7 @@ cdef class Commit:
     cdef void let_go(self) noexcept:
         self.owner = None
         if self.is_clean():
-            self.log = None     # which knows this commit, too: neither would ever be freed
+            self.log = None     # the log refers to this commit, too: a cycle would never be freed
 
     cdef void begin(self) noexcept:
         cdef Backlog backlog
@@ -177,12 +177,12 @@ cdef class Commit:
         self.unwritten = 0
         if self.owner is not None:
             self.owner.on_commit_began()
-        self.running = 1        # keeps the first to end from ending the commit before all have begun
+        self.running = 1        # prevents the first write to end from ending the commit before all have started
         for backlog in dirty:
             backlog.listed = False
             self.running += 1
             if not backlog.disk.begin_write(False):
-                # It has nothing to write any more, or there is no memory for it.
+                # Nothing left to write, or out of memory.
                 if backlog.disk.buffered() > 0 and backlog.disk.write_error == ENOMEM:
                     self.failed = ENOMEM
                     backlog.refused()
@@ -265,10 +265,10 @@ cdef class Backlog(QueueWatcher):
         return self.disk.depth if self.disk is not None else 0
 
     cdef int64_t delayed_on_disk(self) noexcept:
-        # Another daemon may have consumed some of them in between, so the queue's own count bounds it.
+        # Another daemon may have consumed some of them in between, so the queue's own count is the upper bound.
         return min(<int64_t> len(self.delays), self.disk_depth()) if self.delays else 0
 
-    # ------------------------------------------------------------------ in and out
+    # ------------------------------------------------------------------ put and pop
 
     cdef int put(self, Message *message, uint32_t attempts, uint32_t defer_ms, bint forced, Place *place) noexcept:
         if self.disk is None:
@@ -277,7 +277,7 @@ cdef class Backlog(QueueWatcher):
                 return PUT_DROPPED
         elif place is not NULL:
             return self._put_disk(message, attempts, defer_ms, place)
-        # A delayed message stays in memory if there is room, even past what waits on disk, where it needs an entry.
+        # A delayed message stays in memory if there is room, even ahead of messages on disk, where it needs an entry.
         elif not self.fits(defer_ms):
             return self._put_disk(message, attempts, defer_ms, NULL)
         if fifo_push(&self.memory, message, attempts, defer_ms) < 0:
@@ -307,7 +307,7 @@ cdef class Backlog(QueueWatcher):
         return PUT_DISK
 
     cdef void mark_dirty(self) noexcept:
-        # After a failure it is retried at intervals, not in each loop iteration.
+        # After a failure it is retried at intervals, not in every loop iteration.
         if self.error == 0 or not self.keeps:
             if not self.listed:
                 self.commit.dirty.append(self)
@@ -315,7 +315,7 @@ cdef class Backlog(QueueWatcher):
             self.commit.schedule.add(self.commit)
 
     cdef void refused(self) noexcept:
-        """There is no memory to write what is in the buffer. A channel tries again; of a topic, nobody has it."""
+        """No memory to write the buffer. A channel retries; a topic drops the records and refuses the publishes."""
         cdef int64_t records, body_bytes = 0
         if self.keeps:
             self.mark_dirty()
@@ -368,7 +368,7 @@ cdef class Backlog(QueueWatcher):
         if self.disk.depth == 0:
             self.delays.clear()
 
-    # ------------------------------------------------------------------ from the disk queue
+    # ------------------------------------------------------------------ called by the disk queue
 
     cdef void on_written(self, int error, int64_t records, int64_t body_bytes) noexcept:
         cdef int before = self.error
@@ -381,7 +381,7 @@ cdef class Backlog(QueueWatcher):
             if self.disk.depth > 0:
                 self.owner.on_readable()
         if not error and self.disk.buffered() > 0:
-            self.mark_dirty()       # the rest of a failed write went first, or more came while it healed
+            self.mark_dirty()       # the rest of a failed write went first, or more arrived while it recovered
         self.commit.one_ended(error)
 
     cdef void on_readable(self) noexcept:
@@ -393,14 +393,14 @@ cdef class Backlog(QueueWatcher):
             self.owner.on_unreadable()
 
     cdef void check_rules(self) noexcept:
-        # RULE: what is dirty is scheduled. If a buffer has records, is not being written and has not failed, its commit
-        # lists the backlog, and a commit with such backlogs is under way or due.
+        # RULE: dirty backlogs are scheduled. If a buffer has records, is not being written and has not failed, its
+        # commit lists the backlog, and a commit with such backlogs is in progress or due.
         if not CHECKS:
             return
         if self.disk.out.records and self.disk.writing is NULL and self.disk.write_error == 0 and not self.listed:
-            broken("records wait for a write that is not scheduled")
+            broken("records without a scheduled write")
         if self.listed and self not in self.commit.dirty:
-            broken("a backlog is not among the dirty ones of its commit")
+            broken("a dirty backlog is not listed in its commit")
         if self.commit.is_due() and self.commit.running == 0 and not (
                 self.commit.listed and self.commit in self.commit.schedule.due):
             broken("a commit has dirty backlogs and is not due")
@@ -419,7 +419,7 @@ cdef class Backlog(QueueWatcher):
             self._nothing_left()
 
     def _nothing_left(self):
-        """What could not be written is gone, so no write can fail any more."""
+        """The records that could not be written are gone, so no write can fail any more."""
         if self.error:
             self.error = 0
             self.disk.write_error = 0
@@ -427,7 +427,7 @@ cdef class Backlog(QueueWatcher):
                 self.owner.on_write_healed()
 
     def empty(self):
-        """Drops everything that waits. Places that others hold stay theirs and count for nothing."""
+        """Drops all waiting messages. Places held elsewhere stay with their holders, without effect."""
         cdef Trash trash = Trash.new(self.commit.schedule.slicer)
         trash.take_fifo(&self.memory)
         trash.start()
@@ -453,20 +453,21 @@ cdef class Backlog(QueueWatcher):
             self._write_forgotten(writing)
 
     def _write_forgotten(self, bint writing):
-        """The disk queue does not report a write that was under way when it was emptied."""
+        """The disk queue does not report a write that was in progress when it was emptied."""
         if writing:
             self.commit.one_ended(0)
 
     def close(self):
-        """For a stop: writes and closes the disk queue. Raises OSError if messages are lost."""
+        """On shutdown: writes and closes the disk queue. Raises OSError if messages are lost."""
         self.owner = None
         self.disk.let_go()
         self.disk.close()
 
     def spill(self) -> int:
-        """For a stop: moves what waits in memory behind what is on disk; returns how many, raises OSError.
+        """On shutdown: appends the messages in memory to the disk queue; returns their number. Raises OSError.
 
-        Memory is older than disk, yet goes behind it, as with nsqd: the disk queue can only grow at its end.
+        Messages in memory are older than those on disk, yet are appended after them, as in nsqd: the queue only grows
+        at its end.
         """
         cdef Entry entry
         cdef int64_t moved = 0

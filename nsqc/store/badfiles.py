@@ -1,4 +1,4 @@
-"""Files that cannot be used are kept under another name, PATH.bad, for whoever wants to look into them."""
+"""Keeps unusable files under another name, PATH.bad, for investigation."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from nsqc.store.files import sync_folder
 
 
 def set_aside(path: str) -> str | None:
-    """Renames a file, or what else has its name, to PATH.bad, durably; returns the new path, or None if it cannot be
-    renamed."""
+    """Renames a file, or anything else at that path, to PATH.bad, durably; returns the new path, or None if it
+    cannot be renamed."""
     name = bad_name(path)
     try:
         os.rename(path, name)
@@ -22,10 +22,10 @@ def set_aside(path: str) -> str | None:
 
 
 def keep_bad(path: str) -> bool:
-    """Gives a damaged file a second name, PATH.bad, that remains when it is removed under the first. The caller has to
-    sync the folder before that.
+    """Links a damaged file as PATH.bad, a second name that survives removal of the first. The caller has to
+    sync the folder before removing it.
 
-    False if the file system has no hard links: then it has to be renamed once all of it has been read.
+    False if the file system has no hard links: then rename the file once all of it has been read.
     """
     name = bad_name(path)
     if same_file(path, name):
@@ -38,7 +38,7 @@ def keep_bad(path: str) -> bool:
 
 
 def bad_name(path: str) -> str:
-    """The one it has already, or the first of PATH.bad, PATH.bad.1, ... that is free: earlier damage is kept."""
+    """The existing second name, or the first free one of PATH.bad, PATH.bad.1, ...: earlier damage is kept."""
     name, number = f"{path}.bad", 0
     while os.path.lexists(name) and not same_file(path, name):
         number += 1
@@ -47,7 +47,7 @@ def bad_name(path: str) -> str:
 
 
 def same_file(path: str, other: str) -> bool:
-    """Whether two paths lead to one file."""
+    """Whether two paths refer to the same file."""
     try:
         return os.path.samefile(path, other)
     except OSError:

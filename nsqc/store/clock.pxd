@@ -1,6 +1,6 @@
-# Two clocks, read once for each event instead of once for each message.
+# Two clocks, read once per event instead of once per message.
 #
-# Timestamps and ids use the wall clock. Deadlines use the monotonic one: setting the clock moves none of them.
+# Timestamps and ids use the wall clock. Deadlines use the monotonic clock: setting the time moves none of them.
 
 from libc.stdint cimport int64_t
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
@@ -22,4 +22,4 @@ cdef class Clock:
     cdef int64_t wall           # nanoseconds since 1970, as of the last refresh
     cdef int64_t monotonic      # nanoseconds, as of the last refresh
 
-    cdef void refresh(self) noexcept    # the first thing in each callback of the loop
+    cdef void refresh(self) noexcept    # the first thing in every callback of the loop

@@ -1,4 +1,4 @@
-"""The time that holds for all that one event causes in a daemon."""
+"""The time shared by everything that one event causes in a daemon."""
 
 cimport cython
 

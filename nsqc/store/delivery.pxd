@@ -1,7 +1,7 @@
-# What a channel knows about one message that is in flight or deferred.
+# A channel's record of one message in flight or deferred.
 #
-# A Delivery owns one reference to its message. It is in one heap (slot is its index there) and, while in flight, in the
-# channel's InFlightMap as well.
+# A Delivery owns one reference to its message. It is in one heap (slot is its index there) and, while in flight, also
+# in the channel's InFlightMap.
 
 from libc.stdint cimport int64_t, uint16_t, uint32_t
 from nsqc.store.message cimport Message
@@ -20,8 +20,8 @@ cdef struct Delivery:
     uint16_t reason         # why it goes to the dead-letter topic: nsqc.broker.origin.DeadReason
 
 
-cdef bint delivery_reserve() noexcept nogil             # memory for one more; False: no memory
+cdef bint delivery_reserve() noexcept nogil             # reserves memory for one more; False: no memory
 cdef Delivery *delivery_new(Message *message, uint16_t attempts) noexcept nogil     # takes the reference
-cdef void delivery_free(Delivery *delivery) noexcept nogil                          # gives it back
-cdef Message *delivery_take(Delivery *delivery) noexcept nogil      # frees the delivery; the reference is the caller's
+cdef void delivery_free(Delivery *delivery) noexcept nogil                          # drops the reference
+cdef Message *delivery_take(Delivery *delivery) noexcept nogil      # frees the delivery; the caller gets the reference
 cdef int64_t delivery_alive() noexcept nogil

@@ -1,4 +1,4 @@
-"""Deliveries and their freelist: each message needs one for a moment, so their memory is reused."""
+"""Deliveries and their freelist: each message needs one briefly, so their memory is reused."""
 
 from libc.stdint cimport int64_t, uint16_t
 from libc.stdlib cimport free, malloc
@@ -6,7 +6,7 @@ from libc.stdlib cimport free, malloc
 from nsqc.store.message cimport message_unref
 
 cdef enum:
-    MAX_SPARE = 16384       # 64 bytes each; a peak above this goes back to the allocator
+    MAX_SPARE = 16384       # 64 bytes each; more are returned to the allocator
 
 # The first word of a spare delivery points to the next one.
 cdef Delivery *c_spare = NULL
@@ -69,5 +69,5 @@ cdef int64_t delivery_alive() noexcept nogil:
 
 
 def alive() -> int:
-    """Deliveries that exist now: messages in flight or deferred, in all channels."""
+    """Live deliveries: messages in flight or deferred, in all channels."""
     return delivery_alive()

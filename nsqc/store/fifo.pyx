@@ -11,10 +11,10 @@ cdef extern from *:
 cdef enum:
     BLOCK_SLOTS = 511
     OWN_ENTRY = 1
-    AHEAD = 3               # messages that are prefetched into the cache
+    AHEAD = 3               # messages prefetched into the cache
     LINE_BYTES = 64
-    LOOK_BLOCKS = 64        # of a walk in one call
-    MAX_SPARE_BLOCKS = 64   # of all queues; small queues that come and go reuse them
+    LOOK_BLOCKS = 64        # most blocks walked in one call
+    MAX_SPARE_BLOCKS = 64   # of all queues; reused by small queues that come and go
 
 cdef FifoBlock *c_spare = NULL
 cdef int spares = 0
@@ -86,7 +86,7 @@ cdef bint fifo_pop(Fifo *fifo, Entry *entry) noexcept nogil:
     cdef uintptr_t slot
     if fifo.count == 0:
         return False
-    # A waiting message has long left the cache. A miss would take as long as everything else that is done for it.
+    # A waiting message has long left the cache. A miss would take as long as all other work on it.
     if fifo.first + AHEAD < (fifo.end if block == fifo.tail else <uint32_t> BLOCK_SLOTS):
         slot = block.slots[fifo.first + AHEAD]
         prefetch(<const void *> slot)

@@ -1,4 +1,4 @@
-"""Small files that must be intact after a crash."""
+"""Small files that must survive a crash intact."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from contextlib import suppress
 
 
 def read_file(path: str | os.PathLike[str]) -> bytes:
-    """The contents of a file. Raises OSError, also for anything but a regular file, and never blocks."""
+    """Reads a file. Raises OSError, also for anything but a regular file; never blocks."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "it is not a file", path)
+            raise OSError(errno.EINVAL, "not a regular file", path)
         return file.read()
 
 
 def read_edited_file(path: str | os.PathLike[str]) -> bytes:
-    """The same for a text that people may have edited: some editors put a byte order mark before it."""
+    """The same for hand-edited text: skips a byte order mark, which some editors add."""
     return read_file(path).removeprefix(codecs.BOM_UTF8)
 
 
 def replace_file(path: str | os.PathLike[str], data: bytes, durable: bool = True, mode: int = 0o600) -> None:
-    """Replaces a file atomically; durable: data is on disk when this returns. Raises OSError."""
+    """Replaces a file atomically; durable: the data is on disk on return. Raises OSError."""
     temporary = f"{path}.{os.getpid()}.tmp"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:

@@ -10,24 +10,24 @@ from libc.stdint cimport int64_t
 
 cdef class GuidFactory:
     cdef int64_t node_bits      # node id, shifted into place
-    cdef int64_t unit           # of the last id; may run ahead of the clock, never goes back
+    cdef int64_t unit           # of the last id; may run ahead of the clock, never decreases
     cdef int64_t sequence       # of the last id within its unit
 
     @staticmethod
     cdef GuidFactory new(int64_t node_id, int64_t first_unit)
 
-    # Writes the next id, 16 digits, to c_to. wall_ns: the time now.
+    # Writes the next id, 16 digits, to c_to. wall_ns: the current time.
     cdef void next(self, int64_t wall_ns, char *c_to) noexcept
     cdef bytes last(self)                                           # the one that was written last
     # Draws consecutive ids and returns the first: the others are guid_after() it.
     cdef int64_t take(self, int64_t count, int64_t wall_ns) noexcept
 
 
-# The id that follows another one by `count` in a range that take() has drawn.
+# The id `count` after another one, within a range reserved by take().
 cdef inline int64_t guid_after(int64_t first, int64_t count) noexcept nogil:
     cdef int64_t number = (first >> 22 << 12 | first & 0xFFF) + count
     return number >> 12 << 22 | first & 0x3FF000 | number & 0xFFF
 
 cdef void guid_write(int64_t id, char *c_to) noexcept nogil     # 16 digits
-# The ids from one on that take() has drawn with it, one after the other.
+# Writes consecutive ids reserved by take(), starting with this one.
 cdef void guid_write_range(int64_t first, int64_t count, char *c_to) noexcept nogil

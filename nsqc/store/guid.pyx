@@ -1,8 +1,8 @@
-"""Message ids that rise in the order they are made, across restarts and when the clock is set back.
+"""Message ids in increasing order, across restarts and when the clock is set back.
 
-If the 4096 ids of a unit are used up or the clock has been set back, nsqd waits for the clock. This factory borrows the
-next unit: it runs ahead of the clock for a moment, and the clock catches up. broker/nsqc_dat.py saves how far it has
-come, so a restart continues above that.
+If the 4096 ids of a unit are used up or the clock has been set back, nsqd waits for the clock. This factory borrows
+the next unit: it runs ahead of the clock until the clock catches up. broker/nsqc_dat.py saves the last unit, so a
+restart continues above it.
 """
 
 cimport cython
@@ -20,7 +20,7 @@ cdef int64_t EPOCH_UNITS = 1288834974288
 
 
 cdef inline uint64_t hex_of(uint64_t number) noexcept nogil:
-    """The 8 digits of a number below 2^32, the first in the highest byte; all at once: each message has two such."""
+    """The 8 digits of a number below 2^32, most significant first; computed at once, since each message needs two."""
     cdef uint64_t letters
     number = (number | number << 16) & <uint64_t> 0x0000FFFF0000FFFF
     number = (number | number << 8) & <uint64_t> 0x00FF00FF00FF00FF
@@ -42,7 +42,7 @@ cdef void guid_write_range(int64_t first, int64_t count, char *c_to) noexcept no
 
 @cython.final
 cdef class GuidFactory:
-    """Makes the ids of one daemon; node_id is from 0 to 1023."""
+    """Creates the ids of one daemon; node_id is from 0 to 1023."""
 
     def __init__(self):
         raise TypeError("GuidFactory objects are made by GuidFactory.new()")
@@ -57,7 +57,7 @@ cdef class GuidFactory:
 
     @staticmethod
     def make(node_id: int, first_unit: int = 0):
-        """A factory whose ids lie above first_unit, in units of 2^20 ns since 1970."""
+        """A factory whose ids start above first_unit, in units of 2^20 ns since 1970."""
         return GuidFactory.new(node_id, first_unit)
 
     cdef void next(self, int64_t wall_ns, char *c_to) noexcept:

@@ -1,11 +1,11 @@
-"""The binary heap behind message time-outs and delays."""
+"""The binary heap for message timeouts and delays."""
 
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport free, realloc
 
 cdef enum:
     FIRST_ROOM = 32
-    KEPT_ROOM = 4096        # 64 KiB; smaller heaps are not shrunk: they grow again
+    KEPT_ROOM = 4096        # 64 KiB; smaller heaps are not shrunk, since they would grow again
 
 
 cdef inline void put(Heap *heap, uint32_t slot, HeapItem item) noexcept nogil:

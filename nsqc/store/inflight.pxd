@@ -1,7 +1,7 @@
-# Message id to delivery: an open hash with linear probing. It does not own the deliveries.
+# Maps message ids to deliveries: open addressing with linear probing. Does not own the deliveries.
 #
-# An id can occur more than once: a queue that lost its positions in a crash may hold a message twice, and each copy has
-# its own delivery.
+# An id can occur more than once: a queue that lost its positions in a crash may hold a message twice, and each copy
+# has its own delivery.
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from nsqc.store.delivery cimport Delivery
@@ -15,12 +15,12 @@ cdef struct InFlightMap:
     uint32_t count
     uint32_t mask           # number of slots - 1; slots are a power of two
 
-cdef bint inflight_reserve(InFlightMap *map) noexcept nogil      # room for one more; False: no memory
+cdef bint inflight_reserve(InFlightMap *map) noexcept nogil      # reserves space for one more; False: no memory
 cdef int inflight_add(InFlightMap *map, Delivery *delivery) noexcept nogil       # 0; -1: no memory
-# The delivery with this id that belongs to owner, else any with this id, else NULL.
+# The delivery with this id that belongs to owner, otherwise any with this id, otherwise NULL.
 cdef Delivery *inflight_find(InFlightMap *map, const char *c_id, int64_t owner) noexcept nogil
-# Many ids come in one piece, `stride` bytes apart: fetches into the cache what the next ones need. c_id: of the present
-# one, which has been looked at; c_end: behind the piece, of which no byte is trusted.
+# For many ids in one buffer, `stride` bytes apart: prefetches the cache lines for the next ones. c_id: the current id,
+# already validated; c_end: end of the buffer, whose other bytes are untrusted.
 cdef void inflight_expect(InFlightMap *map, const char *c_id, const char *c_end, Py_ssize_t stride) noexcept nogil
 cdef void inflight_remove(InFlightMap *map, Delivery *delivery) noexcept nogil
 cdef void inflight_free(InFlightMap *map) noexcept nogil

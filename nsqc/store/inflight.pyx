@@ -6,10 +6,10 @@ from libc.string cimport memcmp, memcpy
 
 cdef enum:
     FIRST_SLOTS = 64
-    KEPT_SLOTS = 16384      # 256 KiB; maps up to there are not shrunk: they grow again, at every FIN of a few thousand
+    KEPT_SLOTS = 16384      # 256 KiB; smaller maps are not shrunk: they would grow again at every few thousand FINs
     ID_BYTES = 16
-    CACHED_SLOTS = 2048     # what belongs to a smaller map is in the cache anyway
-    # How many ids before its own a slot, its delivery and its message are fetched: each needs the one before.
+    CACHED_SLOTS = 2048     # a smaller map is in the cache anyway
+    # How many ids ahead a slot, its delivery and its message are prefetched: each depends on the previous one.
     SLOT_AHEAD = 12
     DELIVERY_AHEAD = 8
     MESSAGE_AHEAD = 4
@@ -19,10 +19,10 @@ cdef extern from *:
 
 
 cdef inline uint64_t hash_id(const char *c_id) noexcept nogil:
-    """Eight ids in a row have eight slots in a row, wherever those are: messages go out and are finished in about the
-    order of their ids, and a slot that is not in the cache costs more than the rest of a delivery."""
+    """Eight consecutive ids get eight consecutive slots: messages are sent and finished roughly in the order of their
+    ids, and a slot that is not in the cache costs more than the rest of a delivery."""
     cdef uint64_t high, low, mixed, digit = <unsigned char> c_id[15]
-    digit = (digit & 15) + 9 * (digit >> 6)     # of a hexadecimal number; any other ids are only spread less well
+    digit = (digit & 15) + 9 * (digit >> 6)     # of a hexadecimal number; other ids are merely spread less well
     memcpy(&high, c_id, 8)
     memcpy(&low, c_id + 7, 8)                   # without the last digit
     mixed = (high * <uint64_t> 0x9E3779B97F4A7C15 ^ low) + (digit >> 3)
@@ -109,7 +109,7 @@ cdef void inflight_expect(InFlightMap *map, const char *c_id, const char *c_end,
 
 
 cdef void inflight_remove(InFlightMap *map, Delivery *delivery) noexcept nogil:
-    """Fills the gap with entries that probing would otherwise miss."""
+    """Moves entries into the gap that probing would otherwise miss."""
     cdef uint32_t at = <uint32_t> hash_id(delivery.message.id) & map.mask
     cdef uint32_t gap, home
     while map.slots[at].delivery is not delivery:

@@ -1,4 +1,4 @@
-"""By what programs of one machine recognize it, and its folders."""
+"""Identifies this machine and its folders to other programs on it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from nsqc.store.files import read_file
 
 
 def boot_id() -> str:
-    """Of the machine, another one after each start of it; empty if it cannot be read."""
+    """The machine's boot id, which changes with every boot; empty if it cannot be read."""
     try:
         return read_file("/proc/sys/kernel/random/boot_id").decode().strip()
     except (OSError, UnicodeDecodeError):
@@ -16,8 +16,8 @@ def boot_id() -> str:
 
 
 def folder_key(folder: str | int) -> str:
-    """Which folder this is, a path or a descriptor: the boot id of its machine, its device, and its inode; empty if
-    that cannot be said. A copy has another one, also one with the same path on a copy of the machine. Raises OSError.
+    """Identifies a folder, given by path or descriptor: the machine's boot id, the device and the inode; empty if
+    unknown. A copy has a different key, even under the same path on a copy of the machine. Raises OSError.
     """
     boot, status = boot_id(), os.stat(folder)
     return f"{boot}.{status.st_dev:x}.{status.st_ino:x}" if boot else ""

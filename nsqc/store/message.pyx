@@ -1,4 +1,4 @@
-"""Allocates messages and counts their references. Knows no queue, no disk and no wire."""
+"""Allocates and reference-counts messages. Knows no queues, no disk and no wire format."""
 
 from libc.stdint cimport int64_t, uint32_t
 from libc.string cimport memcpy
@@ -55,5 +55,5 @@ cdef int64_t message_alive() noexcept nogil:
 
 
 def alive() -> int:
-    """Messages that exist now; always 0 in a release build, which does not count them."""
+    """Live messages; always 0 in a release build, which does not count them."""
     return message_alive()

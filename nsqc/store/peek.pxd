@@ -1,8 +1,8 @@
-# Looks at messages where they wait, are in flight or deferred, and copies what a page shows of them. Nothing is
-# taken, counted or held: delivery does not know of it.
+# Reads messages that are queued, in flight or deferred, and copies the parts that a page shows. Read-only: nothing is
+# taken, counted or locked, and delivery is unaffected.
 #
-# A page is put together in slices. Places survive what changes between two of them: entries of a queue are numbered,
-# and deliveries are listed by due time.
+# A page is assembled in slices. Positions survive changes between two slices: entries of a queue are numbered, and
+# deliveries are listed by due time.
 
 from libc.stdint cimport int64_t, uint32_t
 from nsqc.store.fifo cimport Entry, Fifo, FifoWalk
@@ -22,7 +22,7 @@ cdef class Page:
 
 
 cdef class FifoPeek:
-    cdef object owner               # of the queue, which lives as long
+    cdef object owner               # keeps the queue alive
     cdef Fifo *fifo                 # borrowed
     cdef FifoWalk walk
 
@@ -32,24 +32,24 @@ cdef class FifoPeek:
 
 cdef struct Candidate:
     int64_t due_ns          # monotonic
-    char tie[16]            # orders those that are due together: the id, or the offset in hexadecimal digits
+    char tie[16]            # breaks ties of the due time: the id, or the offset in hexadecimal digits
     Message *message        # a reference; NULL: its body is in the log
-    int64_t offset          # in the log; below 0: it is not from there
+    int64_t offset          # in the log; below 0: not from a log
     int64_t delivered_ns    # monotonic, of one in flight
-    int64_t owner           # id of the consumer that it is in flight to; 0: deferred
+    int64_t owner           # id of the consumer; 0: deferred
     uint32_t attempts
 
 
 cdef class HeapPeek:
-    cdef object owner               # of the heap, which lives as long
+    cdef object owner               # keeps the heap alive
     cdef Heap *heap                 # borrowed
-    cdef Cursor cursor              # its deferred messages are listed, too; None: they are not, or it has none
-    cdef Candidate after            # those up to this one are left out
-    cdef Candidate *found           # owned: the first behind it, a heap with the last of them at the top
+    cdef Cursor cursor              # its deferred messages are listed, too; None: they are not, or there is no cursor
+    cdef Candidate after            # the page starts after this one
+    cdef Candidate *found           # owned: the first ones after it, a heap with the last of them at the top
     cdef int64_t count, most
-    cdef int part                   # 0: heap; 1: deferred ones of the cursor; 2: those ahead of it; 3: done
-    cdef int64_t at                 # of the part: index, or for the last one offset
-    cdef readonly bint beyond       # there are more than most
+    cdef int part                   # 0: heap; 1: the cursor's deferred messages; 2: those ahead of it; 3: done
+    cdef int64_t at                 # within the part: an index, or for the last part an offset
+    cdef readonly bint beyond       # more than `most` match
 
     @staticmethod
     cdef HeapPeek new(object owner, Heap *heap, Cursor cursor, int64_t after_ns, bytes after_tie, int64_t most)

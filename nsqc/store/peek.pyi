@@ -8,23 +8,23 @@ class Seen(NamedTuple):
     attempts: int
     size: int  # of the body, bytes
     body: bytes  # its beginning
-    defer_ms: int  # of a message in a topic: its delay, which has not begun
+    defer_ms: int  # of a message in a topic: its delay, not started yet
 
 class Held(NamedTuple):
-    """A message that is in flight or deferred."""
+    """A message in flight or deferred."""
 
     due_ns: int  # monotonic
-    tie: bytes  # orders those that are due together
+    tie: bytes  # breaks ties of the due time
     seen: Seen | None  # None: it is in the log, at `offset`
     attempts: int
-    offset: int  # below 0: it is not from a log
+    offset: int  # below 0: not from a log
     delivered_ns: int  # monotonic; in flight
-    owner: int  # id of the consumer it is in flight to; 0: deferred
+    owner: int  # id of the consumer; 0: deferred
 
 @final
 class Page:
     def __init__(self, most: int, body_bytes: int, room: int) -> None:
-        """At most so many messages, so many bytes of each body, and of all together; the first message always fits."""
+        """Limits: the number of messages, bytes per body, and total bytes; the first message always fits."""
 
     @property
     def messages(self) -> list[Seen]: ...
@@ -37,9 +37,9 @@ class Page:
         """Whether not even an empty message fits."""
 
     def add_records(self, data: bytes, at: int = 0, skip: int = 0) -> tuple[int, int]:
-        """Adds whole records of a file, from a position in data on; the first `skip` are left out.
+        """Adds whole records of a file, from a position in data on, omitting the first `skip`.
 
-        Returns the position behind the last that was added or left out, and how many are still to be left out.
+        Returns the position after the last record processed, and how many are still to be skipped.
         """
 
 @final
@@ -48,7 +48,7 @@ class FifoPeek:
 
     def __init__(self, *args: Never, **kwargs: Never) -> None: ...
     def run(self, page: Page) -> bool:
-        """Adds messages for a slice; False: there is more for this page."""
+        """Adds messages for one slice; False: more remain for this page."""
 
     @property
     def at(self) -> int:
@@ -56,7 +56,7 @@ class FifoPeek:
 
     @property
     def ended(self) -> bool:
-        """Whether there is none."""
+        """Whether the queue is empty."""
 
 @final
 class HeapPeek:
@@ -64,11 +64,11 @@ class HeapPeek:
 
     def __init__(self, *args: Never, **kwargs: Never) -> None: ...
     def run(self) -> bool:
-        """Looks for a slice; False: not at everything yet."""
+        """Searches for one slice; False: not finished."""
 
     def held(self, page: Page) -> list[Held]:
-        """What was found, in order, as far as the page has room; those of a log without their bodies."""
+        """The messages found, in order, as far as the page has room; those of a log without their bodies."""
 
     @property
     def beyond(self) -> bool:
-        """Whether there are more than were asked for."""
+        """Whether more exist than were requested."""

@@ -1,4 +1,4 @@
-"""Pages of messages, for who only looks. See the .pxd."""
+"""Read-only pages of messages. See the .pxd."""
 
 cimport cython
 from libc.stdint cimport int64_t, uint32_t
@@ -24,11 +24,11 @@ Held = namedtuple("Held", "due_ns tie seen attempts offset delivered_ns owner")
 
 cdef enum:
     LOOK_NS = 1000000       # of a slice that copies
-    FIND_NS = 2000000       # of one that only compares: enough for a million deliveries
-    STEPS = 256             # between two looks at the clock
+    FIND_NS = 2000000       # of a slice that only compares: enough for a million deliveries
+    STEPS = 256             # between two clock reads
     TIE_BYTES = 16
 
-cdef enum Part:             # of what a HeapPeek looks at
+cdef enum Part:             # of a HeapPeek's work
     HEAP
     DEFERRED
     AHEAD
@@ -37,7 +37,7 @@ cdef enum Part:             # of what a HeapPeek looks at
 
 @cython.final
 cdef class Page:
-    """What one answer shows. See the .pyi."""
+    """The contents of one answer. See the .pyi."""
 
     def __init__(self, int64_t most, int64_t body_bytes, int64_t room):
         self.messages = []
@@ -91,7 +91,7 @@ cdef class Page:
 
 @cython.final
 cdef class FifoPeek:
-    """Goes through a queue in memory. See the .pyi."""
+    """Walks through a queue in memory. See the .pyi."""
 
     def __init__(self):
         raise TypeError("FifoPeek objects are made by FifoPeek.new()")
@@ -139,7 +139,7 @@ cdef inline bint is_before(Candidate *candidate, Candidate *other) noexcept:
 
 
 cdef inline bint is_over(int *steps, int64_t until_ns) noexcept:
-    """After each step: whether the time is over, which is looked at now and then."""
+    """Called after each step: whether the time is up, checked now and then."""
     steps[0] -= 1
     if steps[0] > 0:
         return False
@@ -149,10 +149,10 @@ cdef inline bint is_over(int *steps, int64_t until_ns) noexcept:
 
 @cython.final
 cdef class HeapPeek:
-    """Finds the deliveries that follow a place in the order of their due times. See the .pyi.
+    """Finds the deliveries after a position in the order of their due times. See the .pyi.
 
-    All of them are looked at, since heaps have no order that survives a change, but only a page of them is kept. While
-    one slice suffices, a page is exact; if not, it may lack messages that the heap moves between two slices.
+    All of them are examined, since a heap has no order that survives a change, but only one page is kept. A page found
+    within one slice is exact; otherwise it may lack messages that the heap moves between two slices.
     """
 
     def __init__(self):
@@ -162,7 +162,7 @@ cdef class HeapPeek:
     cdef HeapPeek new(object owner, Heap *heap, Cursor cursor, int64_t after_ns, bytes after_tie, int64_t most):
         cdef HeapPeek self = HeapPeek.__new__(HeapPeek)
         if most <= 0 or len(after_tie) != TIE_BYTES:
-            raise ValueError("a page needs room, and a place 16 bytes")
+            raise ValueError("a page needs a positive size, and a position 16 bytes")
         self.owner = owner
         self.heap = heap
         self.cursor = cursor
@@ -201,7 +201,7 @@ cdef class HeapPeek:
         cdef int steps = STEPS
         while self.at < self.heap.count:
             due_ns = self.heap.items[self.at].deadline_ns
-            # Most are ruled out by their time alone, and their delivery is not touched.
+            # Most are ruled out by their time alone, without touching the delivery.
             if due_ns >= self.after.due_ns and (self.count < self.most or due_ns <= self.found[0].due_ns):
                 delivery = self.heap.items[self.at].delivery
                 candidate.due_ns = due_ns
@@ -231,7 +231,7 @@ cdef class HeapPeek:
         return True
 
     cdef bint _look_ahead(self, int64_t until_ns) except -1:
-        """Deferred messages that the cursor has not come to yet."""
+        """Deferred messages that the cursor has not reached yet."""
         cdef TopicLog log = self.cursor.log
         cdef Candidate candidate
         cdef int64_t index, now = monotonic_ns()
@@ -251,7 +251,7 @@ cdef class HeapPeek:
         return True
 
     cdef int _offer(self, Candidate *candidate) except -1:
-        """Takes it if it is among the first behind the place."""
+        """Adds it if it is among the first after the position."""
         if not is_before(&self.after, candidate):
             return 0
         if self.count == self.most:
@@ -279,7 +279,7 @@ cdef class HeapPeek:
             left -= 1
             sink(self.found, left, self.found[left])
             self.found[left] = candidate
-        # Sorted now, and still this object's.
+        # Sorted now, and still owned by this object.
         for index in range(self.count):
             candidate = self.found[index]
             seen = None
@@ -295,7 +295,7 @@ cdef class HeapPeek:
 
 
 cdef int offer_offset(HeapPeek peek, Candidate *candidate, int64_t due_ns, int64_t offset, uint32_t attempts) except -1:
-    """A deferred message of a log, whose body is there only."""
+    """A deferred message of a log; its body is only in the log."""
     cdef char[TIE_BYTES + 1] tie
     if due_ns < peek.after.due_ns:
         return 0
@@ -312,7 +312,7 @@ cdef int offer_offset(HeapPeek peek, Candidate *candidate, int64_t due_ns, int64
 
 
 cdef void rise(Candidate *found, int64_t at, Candidate candidate) noexcept:
-    """Puts a candidate in at the end of a heap of so many."""
+    """Pushes a candidate onto a heap of this size."""
     cdef int64_t parent
     while at > 0:
         parent = (at - 1) // 2
@@ -324,7 +324,7 @@ cdef void rise(Candidate *found, int64_t at, Candidate candidate) noexcept:
 
 
 cdef void sink(Candidate *found, int64_t count, Candidate candidate) noexcept:
-    """Replaces the top of a heap of so many."""
+    """Replaces the top of a heap of this size."""
     cdef int64_t at = 0, child
     if count == 0:
         return

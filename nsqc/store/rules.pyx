@@ -1,4 +1,4 @@
-"""Reports broken rules of the store in the debug build."""
+"""Reports broken invariants of the store in the debug build."""
 
 ENABLED = bool(CHECKS)
 

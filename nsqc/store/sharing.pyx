@@ -1,4 +1,4 @@
-"""Publishers that share a sync. See the .pxd."""
+"""Groups publishers into one sync. See the .pxd."""
 
 from libc.stdint cimport int64_t
 

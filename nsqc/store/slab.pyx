@@ -15,29 +15,29 @@ cdef extern from *:
 cdef enum:
     CHUNK_HEAD = 64
     ROOM = CHUNK_BYTES - CHUNK_HEAD
-    # Classes of small pieces, by their size.
+    # Size classes of small pieces.
     FINE_STEP = 8           # up to FINE_LIMIT
     FINE_LIMIT = 256
     STEP = 32               # up to SMALL_LIMIT
     SMALL_LIMIT = 2048
     FINE_CLASSES = 32
     SMALL_CLASSES = 88
-    # Classes of larger pieces, by how many make up a chunk: OCTAVE of them between a power of two and the next.
+    # Classes of larger pieces, by pieces per chunk: OCTAVE classes between a power of two and the next.
     OCTAVE = 16
     LEAST_PIECES = 16
     CLASSES = 200           # up to 2048 pieces: more than the smallest of them needs
-    LARGEST = ROOM // LEAST_PIECES & ~7     # beyond that, a mapping for each
-    # Mappings that are kept for reuse.
+    LARGEST = ROOM // LEAST_PIECES & ~7     # larger pieces get a mapping each
+    # Mappings kept for reuse.
     PAGE_BYTES = 4096
     HUGE_FROM = 4194304
     KEPT_MAPPINGS = 8
     KEPT_BYTES = 16777216
 
-cdef struct Mapping:        # at the beginning of a mapping while it is kept
+cdef struct Mapping:        # at the start of a mapping while it is kept
     Mapping *next
     size_t bytes
 
-cdef Chunk *partial[CLASSES]        # chunks with free pieces, the one to take from first
+cdef Chunk *partial[CLASSES]        # chunks with free pieces, the current one first
 cdef uint32_t chunks_of[CLASSES]
 cdef Mapping *c_kept = NULL
 cdef int kept = 0
@@ -154,7 +154,7 @@ cdef void map_free(void *c_mapped, size_t size) noexcept nogil:
 # ---------------------------------------------------------------------- chunks
 
 cdef void link(Chunk *chunk) noexcept nogil:
-    """Inserts it behind the chunk that pieces are taken from, so allocation stays in one place."""
+    """Inserts it after the current chunk, so allocation stays in one place."""
     cdef Chunk *first = partial[chunk.index]
     chunk.listed = 1
     chunk.previous = first
@@ -179,7 +179,7 @@ cdef void unlink(Chunk *chunk) noexcept nogil:
 
 
 cdef Chunk *chunk_new(uint32_t index) noexcept nogil:
-    # The first chunk of a class may be for a few pieces only.
+    # The first chunk of a class may hold only a few pieces.
     cdef Chunk *chunk = <Chunk *> chunk_take(chunks_of[index] > 0)
     if chunk is NULL:
         return NULL
@@ -203,5 +203,5 @@ cdef int64_t slab_bytes() noexcept nogil:
 
 
 def held_bytes() -> int:
-    """Bytes obtained from the system for messages, including those kept for reuse."""
+    """Bytes obtained from the system for messages, including memory kept for reuse."""
     return slab_bytes()

@@ -1,12 +1,12 @@
-# Work that may take long is done in slices. A loop iteration spends at most ITERATION_NS on them, one slice of each
-# piece of work in turn.
+# Long work is divided into slices. A loop iteration spends at most ITERATION_NS on them, one slice per piece of work,
+# round-robin.
 #
-# A loop whose length depends on clients asks over() every few dozen steps, and continues in its next slice. Callbacks
-# of the loop (input, timers) begin a slice as well.
+# A loop whose length depends on clients calls over() every few dozen steps, and continues in its next slice. Callbacks
+# of the loop (input, timers) start a slice as well.
 #
-# A slice is also over when a client that asks for little waits, to be read or for its answer; over() looks for them
-# every QUICK_NS. Then no other slice begins in this iteration. Before that, slices have as long as such clients had in
-# the iteration before, so that many of them do not stop all other work.
+# A slice also ends when a light client waits, to be read or for its answer; over() checks for that every QUICK_NS, and
+# then no other slice starts in this iteration. Before that check, slices get as much time as light clients used in the
+# previous iteration, so that many light clients do not stop all other work.
 
 from libc.stdint cimport int64_t
 from nsqc.loop.unread cimport Unread
@@ -16,53 +16,53 @@ from nsqc.store.heap cimport Heap
 
 cdef enum:
     SLICE_NS = 500000           # of one piece of work
-    ITERATION_NS = 2000000      # of all slices in a loop iteration; reading from clients may take as long besides
-    STEPS = 64                  # between two looks at the clock
+    ITERATION_NS = 2000000      # of all slices in a loop iteration; reading from clients may take as long in addition
+    STEPS = 64                  # between two clock reads
     SIZE_SHIFT = 13             # copying a body of n bytes counts as 1 + (n >> SIZE_SHIFT) steps
 
 
 cdef class Sliced:
     cdef bint queued                        # in the slicer's queue
-    cdef bint run_slice(self) noexcept      # True: more is left
+    cdef bint run_slice(self) noexcept      # True: more remains
 
 
 cdef class Slicer:
-    cdef object loop                        # None: slices do not end, and nothing is run by itself
+    cdef object loop                        # None: slices do not end, and nothing runs automatically
     cdef object queue                       # deque of Sliced
     cdef bint scheduled
-    cdef int64_t deadline_ns                # monotonic: the end of the slice under way
-    cdef readonly Unread unread             # None: nobody is looked for
-    cdef int64_t look_ns                    # monotonic: the next look for them
-    cdef bint gave_way                      # one of them was found in this iteration's slices
+    cdef int64_t deadline_ns                # monotonic: end of the current slice
+    cdef readonly Unread unread             # None: light clients are not checked
+    cdef int64_t look_ns                    # monotonic: time of the next check
+    cdef bint gave_way                      # a light client was found in this iteration's slices
 
-    cdef void add(self, Sliced work) noexcept       # from the next iteration on it is run in slices
-    cdef void begin(self, int64_t now_ns) noexcept  # a callback of the loop is such a slice
-    # The same for what may also be part of a longer slice, which keeps its end: else a client that makes thousands of
-    # topics would never be at the end of its own.
+    cdef void add(self, Sliced work) noexcept       # runs it in slices from the next iteration on
+    cdef void begin(self, int64_t now_ns) noexcept  # a callback of the loop is a slice, too
+    # The same for code that may also run within a longer slice, whose end stays: otherwise a client that creates
+    # thousands of topics would never reach the end of its own slice.
     cdef void begin_within(self, int64_t now_ns) noexcept
 
     cdef inline bint over(self) noexcept:
         cdef int64_t now = monotonic_ns()
         return self.loop is not None and (now >= self.deadline_ns or now >= self.look_ns and self._gives_way(now))
 
-    cdef bint _gives_way(self, int64_t now_ns) noexcept     # to a client that waits: then the slice is over
-    cdef void look_from(self, int64_t now_ns) noexcept      # the first look comes QUICK_NS later, unless one waits
+    cdef bint _gives_way(self, int64_t now_ns) noexcept     # to a waiting light client: the slice is over
+    cdef void look_from(self, int64_t now_ns) noexcept      # the first check is QUICK_NS later, unless a client waits
 
 
 cdef class SlicedCall(Sliced):
-    # A Python function, called once in each slice until it returns something false.
+    # A Python function, called once per slice until it returns a false value.
     cdef object call
 
 
 cdef class Trash(Sliced):
-    # Dropped messages and deliveries, which are freed in slices. It owns them and their places, which must not be
-    # linked any more.
+    # Dropped messages and deliveries, freed in slices. Owns them and their places, which must already be
+    # unlinked.
     cdef Slicer slicer
     cdef Fifo fifo
     cdef Heap[2] heaps
 
     @staticmethod
     cdef Trash new(Slicer slicer)
-    cdef void take_fifo(self, Fifo *fifo) noexcept              # leaves it empty, like the following
+    cdef void take_fifo(self, Fifo *fifo) noexcept              # empties it, like the following
     cdef void take_heap(self, int index, Heap *heap) noexcept
     cdef void start(self) noexcept

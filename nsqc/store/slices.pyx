@@ -1,4 +1,4 @@
-"""Long work in slices: no loop iteration takes long. See the .pxd."""
+"""Runs long work in slices, so no loop iteration takes long. See the .pxd."""
 
 cimport cython
 from libc.stdint cimport INT64_MAX, int64_t
@@ -16,7 +16,7 @@ from collections import deque
 
 
 cdef class Sliced:
-    """Work that is done in slices; run_slice() is the subclass's."""
+    """Work divided into slices; subclasses implement run_slice()."""
 
     cdef bint run_slice(self) noexcept:
         return False
@@ -24,7 +24,7 @@ cdef class Sliced:
 
 @cython.final
 cdef class Slicer:
-    """The unfinished work of one daemon, in turns."""
+    """The unfinished work of one daemon, run round-robin."""
 
     def __init__(self, loop=None, Unread unread=None):
         self.loop = loop
@@ -62,7 +62,7 @@ cdef class Slicer:
             self.begin(now_ns)
 
     def run(self):
-        """Called once in each iteration of the loop."""
+        """Called once per loop iteration."""
         cdef int64_t began, now = monotonic_ns()
         cdef int64_t end = now + ITERATION_NS
         cdef Sliced work
@@ -83,25 +83,25 @@ cdef class Slicer:
             if now >= end or self.gave_way or now >= self.look_ns and self._gives_way(now):
                 break
         if self.unread is not None:
-            self.unread.answered()      # what is not sent by now is not sent in this iteration
+            self.unread.answered()      # answers not sent by now are not sent in this iteration
         self.scheduled = len(self.queue) > 0
         if self.scheduled:
             self.loop.call_soon(self.run)
 
     def start(self):
-        """Begins a slice in a callback of the loop; see is_over()."""
+        """Starts a slice in a callback of the loop; see is_over()."""
         self.begin(monotonic_ns())
 
     def is_over(self) -> bool:
-        """Whether the slice under way is over: the rest must wait for the next one."""
+        """Whether the current slice is over: the rest must wait for the next one."""
         return self.over()
 
     def call(self, call):
-        """Calls call() in each slice until it returns something false."""
+        """Calls call() in each slice until it returns a false value."""
         self.add(SlicedCall(call))
 
     def finish(self):
-        """Does all that is left; for a stop."""
+        """Runs all remaining work, for a shutdown."""
         cdef Sliced work
         while self.queue:
             work = self.queue.popleft()
@@ -127,7 +127,7 @@ cdef class SlicedCall(Sliced):
 
 @cython.final
 cdef class Trash(Sliced):
-    """Messages and deliveries without a holder."""
+    """Messages and deliveries without an owner."""
 
     def __str__(self):
         return "dropped messages"
@@ -148,7 +148,7 @@ cdef class Trash(Sliced):
     cdef void take_fifo(self, Fifo *fifo) noexcept:
         self.fifo = fifo[0]
         memset(fifo, 0, sizeof(fifo[0]))
-        fifo.passed = self.fifo.passed + self.fifo.first + self.fifo.count     # who walks in it knows that all are gone
+        fifo.passed = self.fifo.passed + self.fifo.first + self.fifo.count     # tells walks that all entries are gone
 
     cdef void take_heap(self, int index, Heap *heap) noexcept:
         self.heaps[index] = heap[0]
@@ -179,7 +179,7 @@ cdef class Trash(Sliced):
 
 
 cdef bint free_last(Heap *heap) noexcept:
-    """Frees one delivery; False: there was none, and the heap is freed."""
+    """Frees one delivery; False: none was left, and the heap is freed."""
     cdef Delivery *delivery
     if heap.count == 0:
         heap_free(heap)
@@ -191,7 +191,7 @@ cdef bint free_last(Heap *heap) noexcept:
 
 
 cdef void free_delivery(Delivery *delivery) noexcept:
-    """Frees it with its place, which is not in a chain any more."""
+    """Frees it and its place, which is already unlinked."""
     cdef Unacked none
     if delivery.place is not NULL:
         memset(&none, 0, sizeof(none))

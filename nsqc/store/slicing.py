@@ -12,12 +12,12 @@ Result = TypeVar("Result")
 
 
 async def completed(slicer: Slicer, what: str, work: Generator[None, None, Result]) -> Result:
-    """Runs work, which yields each time its slice is over, to its end. what: its name in /debug/slow."""
+    """Runs a generator to its end; it yields whenever its slice is over. what: its name in /debug/slow."""
     done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
 
     def step() -> bool:
         if done.done():
-            return False        # nobody waits any more
+            return False        # the waiter is gone
         try:
             next(work)
         except StopIteration as end:
@@ -34,7 +34,7 @@ async def completed(slicer: Slicer, what: str, work: Generator[None, None, Resul
 
 
 async def rest(slicer: Slicer) -> None:
-    """Lets the loop serve others if the slice is over, and begins the next one."""
+    """Yields to the loop if the slice is over, and starts the next one."""
     if slicer.is_over():
         await asyncio.sleep(0)
         slicer.start()

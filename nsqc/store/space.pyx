@@ -1,4 +1,4 @@
-"""Whether the data path has room for more. See the .pxd."""
+"""Whether the data path has enough free space. See the .pxd."""
 
 cimport cython
 from libc.stdint cimport INT64_MAX
@@ -6,7 +6,7 @@ from libc.stdint cimport INT64_MAX
 
 @cython.final
 cdef class DiskSpace:
-    """The state of one data path. Nobody watches it at first, and it has room for everything."""
+    """The state of one data path. Unwatched at first, with room for everything."""
 
     def __cinit__(self):
         self.reason = ""

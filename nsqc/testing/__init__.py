@@ -1,5 +1,5 @@
-"""For tests of applications: a daemon of their own, and workers that run beside the test. nsqc.testing.plugin makes
-pytest fixtures of it. See docs/client.md."""
+"""For tests of applications: a private daemon, and workers that run beside the test. nsqc.testing.plugin provides
+both as pytest fixtures. See docs/client.md."""
 
 from nsqc.testing.daemon import Daemon, NotStarted
 from nsqc.testing.running import running

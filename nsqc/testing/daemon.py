@@ -1,4 +1,4 @@
-"""A real daemon, on Unix sockets in a folder of its own, so that tests need no ports."""
+"""A real daemon on Unix sockets in a private folder, so tests need no ports."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from typing import Any
 from nsqc.client.http import UnixConnection
 from nsqc.wire.outside import decode
 
-START_SECONDS = 60.0        # a busy machine may take long; as a rule it is a fraction of a second
+START_SECONDS = 60.0        # usually a fraction of a second; a busy machine may need longer
 STOP_SECONDS = 30.0
 POLL_SECONDS = 0.005
 
 
 class NotStarted(RuntimeError):
-    """The daemon ended at once, or does not listen; the text has the end of its log."""
+    """The daemon exited at once, or does not listen; the text has the end of its log."""
 
 
 class Daemon:
@@ -30,7 +30,7 @@ class Daemon:
     log: the file with its log lines. Use it as a context manager, or call close()."""
 
     def __init__(self, *flags: str) -> None:
-        # Not in pytest's folders: the path of a socket has 107 characters at most.
+        # Not in pytest's folders: a socket path is limited to 107 characters.
         self.folder = Path(tempfile.mkdtemp(prefix="nsqc-"))
         self.address, self.http = str(self.folder / "tcp.sock"), str(self.folder / "http.sock")
         self.log = self.folder / "log"
@@ -45,7 +45,7 @@ class Daemon:
     # ------------------------------------------------------------------ the process
 
     def start(self) -> None:
-        """Starts it, if it does not run, with the messages that a stopped one had. Raises NotStarted."""
+        """Starts it unless it runs, with the messages of a stopped one. Raises NotStarted."""
         if self._process is not None and self._process.poll() is None:
             return
         data = self.folder / "data"
@@ -58,7 +58,7 @@ class Daemon:
         while not (self._listens(self.address) and self._listens(self.http)):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 lines = self.log.read_text(errors="replace").splitlines()[-5:]
-                raise NotStarted("the daemon has not started:\n" + "\n".join(lines))
+                raise NotStarted("the daemon did not start:\n" + "\n".join(lines))
             time.sleep(POLL_SECONDS)
 
     @staticmethod
@@ -71,13 +71,13 @@ class Daemon:
             return True
 
     def stop(self) -> None:
-        """Stops it gracefully: what it has is written."""
+        """Stops it gracefully, with all messages written."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
             self._process.wait(STOP_SECONDS)
 
     def restart(self) -> None:
-        """stop() and start()."""
+        """stop(), then start()."""
         self.stop()
         self.start()
 
@@ -98,10 +98,10 @@ class Daemon:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # ------------------------------------------------------------------ what it has
+    # ------------------------------------------------------------------ contents
 
     def stats(self, topic: str) -> dict[str, Any]:     # Any: JSON
-        """A topic's part of /stats; empty if there is no such topic."""
+        """A topic's part of /stats; empty if the topic does not exist."""
         connection = UnixConnection(self.http, STOP_SECONDS)
         try:
             connection.request("GET", "/stats?format=json")
@@ -111,12 +111,12 @@ class Daemon:
         return next((found for found in topics or () if found["topic_name"] == topic), {})
 
     def channel(self, topic: str, channel: str) -> dict[str, Any]:      # Any: JSON
-        """A channel's part of /stats; empty if there is no such channel."""
+        """A channel's part of /stats; empty if the channel does not exist."""
         channels = self.stats(topic).get("channels") or ()
         return next((found for found in channels if found["channel_name"] == channel), {})
 
     def wait_until_done(self, topic: str, channel: str, timeout: float = 10.0) -> None:
-        """Waits until each message of a channel is finished. Raises TimeoutError."""
+        """Waits until every message of a channel is finished. Raises TimeoutError."""
         def is_done() -> bool:
             found = self.channel(topic, channel)
             return bool(found) and not (found["depth"] or found["in_flight_count"] or found["deferred_count"])

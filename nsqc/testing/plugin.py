@@ -1,4 +1,4 @@
-"""pytest fixtures: nsqc_daemon, nsqc_producer, nsqc_consume. pytest loads this by itself where nsqc is installed by
+"""pytest fixtures: nsqc_daemon, nsqc_producer, nsqc_consume. pytest loads this automatically if nsqc was installed with
 pip."""
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ class Consume(Protocol):
     """The nsqc_consume fixture."""
 
     def __call__(self, topic: str, count: int = 1, channel: str = "test", timeout: float = 10.0) -> list[bytes]:
-        """Takes and finishes messages; their bodies. Fails the test if fewer than count arrive within timeout
-        seconds."""
+        """Consumes and finishes messages; returns their bodies. Fails the test if fewer than count arrive within
+        timeout seconds."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declares the marker."""
+    """Registers the marker."""
     config.addinivalue_line("markers", MARKER)
 
 
 @pytest.fixture
 def nsqc_daemon(request: pytest.FixtureRequest) -> Iterator[Daemon]:
-    """A daemon of this test's own, on Unix sockets; `address` is for clients.
+    """A private daemon for this test, on Unix sockets; `address` is for clients.
     @pytest.mark.nsqc_daemon("--max-msg-size=10") gives it flags."""
-    from nsqc.testing import Daemon  # nothing of it is imported for tests that do not use it
+    from nsqc.testing import Daemon  # imported here: tests without the fixture do not need it
 
     marker = request.node.get_closest_marker("nsqc_daemon")
     with Daemon(*(marker.args if marker is not None else ())) as daemon:
@@ -42,7 +42,7 @@ def nsqc_daemon(request: pytest.FixtureRequest) -> Iterator[Daemon]:
 
 @pytest.fixture
 def nsqc_producer(nsqc_daemon: Daemon) -> Iterator[Producer]:
-    """A blocking Producer to nsqc_daemon."""
+    """A blocking Producer connected to nsqc_daemon."""
     from nsqc.client import Producer
 
     with Producer(nsqc_daemon.address) as producer:
@@ -51,7 +51,7 @@ def nsqc_producer(nsqc_daemon: Daemon) -> Iterator[Producer]:
 
 @pytest.fixture
 def nsqc_consume(nsqc_daemon: Daemon) -> Consume:
-    """Takes messages of nsqc_daemon: nsqc_consume("orders", 2) returns two bodies."""
+    """Consumes messages of nsqc_daemon: nsqc_consume("orders", 2) returns two bodies."""
     from nsqc.client import Consumer
 
     def consume(topic: str, count: int = 1, channel: str = "test", timeout: float = 10.0) -> list[bytes]:

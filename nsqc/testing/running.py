@@ -1,4 +1,4 @@
-"""Workers beside a test."""
+"""Runs workers during a test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Runnable(Protocol):
         """Runs until stop()."""
 
     def stop(self) -> None:
-        """Ends run(). For any thread."""
+        """Ends run(). Thread-safe."""
 
 
 W = TypeVar("W", bound=Runnable)
@@ -23,7 +23,7 @@ W = TypeVar("W", bound=Runnable)
 
 @contextmanager
 def running(worker: W) -> Iterator[W]:
-    """Runs a Worker, blocking or asyncio's, in a thread until the end of the block, and raises what it has raised."""
+    """Runs a Worker, blocking or asyncio, on a thread until the end of the block, and re-raises its exception."""
     errors: list[BaseException] = []
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""What `nsqc topic` and `nsqc channel` do on several nodes: one call on each, and a line about each."""
+"""Makes calls on several nodes, for `nsqc topic` and `nsqc channel`, and prints a line about each."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Acting:
         self._failed = 0
 
     def warn(self, text: str) -> None:
-        """A node does not answer, or refuses: the others go on, the exit code does not forget it."""
+        """A node does not answer, or refuses: continues with the others, and remembers it for the exit code."""
         self._failed += 1
         output.error(self.tool, text)
 
@@ -70,11 +70,12 @@ class Acting:
             raise ToolError("nothing was done")
 
     def post(self, nodes: Iterable[Node], path: str, arguments: Mapping[str, str], done: str) -> int:
-        """POST on each node; done says what was done. The exit code. Raises NoNode, and NoName if no node has it."""
+        """POST on each node; done describes the result. Returns the exit code. Raises NoNode, and NoName if no node has
+        it."""
         return self.call(nodes, lambda api, _: api.post(path, arguments), done)
 
     def call(self, nodes: Iterable[Node], call: Callable[[NodeHttp, Node], object], done: str) -> int:
-        """As post(), with any call."""
+        """Like post(), with any call."""
         def careful(api: NodeHttp, node: Node) -> str:
             try:
                 call(api, node)
@@ -99,8 +100,8 @@ class Acting:
 
 
 class Subject:
-    """A topic, or one of its channels, and what is done with it: on all nodes that have it. kind: topic or channel;
-    action: the sub-command, and the call. Raises NoNode, NoName."""
+    """An action on a topic or channel, on all nodes that have it. kind: topic or channel; action: the sub-command, and
+    the call. Raises NoNode, NoName."""
 
     def __init__(self, values: Values, kind: str, action: str):
         self.tool = f"nsqc {kind} {action}"
@@ -118,18 +119,18 @@ class Subject:
         self.nodes = self._acting.channels(topic, channel)
 
     def confirm(self, question: str) -> None:
-        """As Acting has it; the question goes on with where."""
+        """Like Acting's; adds the nodes to the question."""
         where = f"on {next(iter(self.nodes)).http}" if len(self.nodes) == 1 else f"on {len(self.nodes)} nodes"
         self._acting.confirm(f"{question}, {where}?")
 
     def post(self, done: str, **more: str) -> int:
-        """The call, with more arguments; done: what was. The exit code. Raises NoNode, NoName."""
+        """Makes the call, with more arguments; done describes it. Returns the exit code. Raises NoNode, NoName."""
         return self._acting.post(self.nodes, self._path, {**self._arguments, **more}, f"{self.name} {done}")
 
 
 # Any: JSON
 def topics_of(api: NodeHttp, answer: Any) -> list[Any]:
-    """The topics in an answer of /stats. Raises Unreachable if it is one of something else."""
+    """The topics in an answer of /stats. Raises Unreachable if it is another service's."""
     topics = answer.get("topics", 0) if isinstance(answer, dict) else 0
     if topics is None:
         return []
@@ -139,7 +140,7 @@ def topics_of(api: NodeHttp, answer: Any) -> list[Any]:
 
 
 def is_topic(topic: object) -> bool:
-    """Whether this has what every nsqd says of a topic and its channels."""
+    """Whether it has the fields that every nsqd reports for a topic and its channels."""
     return (isinstance(topic, dict) and {"topic_name", "depth", "message_count"} <= topic.keys()
             and has_numbers(topic) and isinstance(channels := topic.get("channels"), list)
             and all(isinstance(channel, dict) and channel.keys() >= OF_CHANNELS and has_numbers(channel)
@@ -148,7 +149,7 @@ def is_topic(topic: object) -> bool:
 
 # Any: JSON
 def has_numbers(found: dict[str, Any]) -> bool:
-    """Whether what is to be summed up are whole numbers, or truth."""
+    """Whether the values to sum up are whole numbers or booleans."""
     return all(isinstance(found.get(name, 0), int) for name in NUMBERS)
 
 
@@ -158,7 +159,7 @@ def count(number: int, word: str) -> str:
 
 
 def nodes_for(cluster: Cluster) -> list[Node]:
-    """All nodes, for what need not exist yet. Raises NoNode."""
+    """All nodes, for topics and channels that may not exist yet. Raises NoNode."""
     from nsqc.tools.errors import NoNode
 
     nodes = cluster.nodes()

@@ -1,4 +1,4 @@
-"""`nsqc channel`: lists, makes and changes channels, on one node or several."""
+"""`nsqc channel`: lists, creates and changes channels, on one node or several."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nsqc.tools.family import CHANNEL, FROM, HTTP_NODES, JSON, TOPIC, YES
 from nsqc.tools.topic import state
 
 NAMES = (TOPIC, CHANNEL)
-PLACE = Argument("PLACE", "beginning, end, an offset, a time in RFC 3339, or how long ago, such as 1h, -1h or 7d",
+PLACE = Argument("PLACE", "beginning, end, an offset, a time in RFC 3339, or an age such as 1h, -1h or 7d",
                  Kind.PLACE, option="to")
 ID = Argument("ID", "of the message, 16 hexadecimal digits: nsqc peek shows it")
 COLUMNS = ("depth", "in_flight_count", "deferred_count", "requeue_count", "timeout_count", "client_count")
@@ -22,7 +22,7 @@ RULES = tuple(rule.option_of(key, declared) for key, declared in CHANNEL_FLAGS.i
 
 
 def words(name: str) -> str:
-    """How a sub-command is called."""
+    """The words of a sub-command."""
     return f"nsqc channel {name}"
 
 
@@ -87,7 +87,7 @@ def delete(values: Values) -> int:
 
 
 def held(subject: Subject) -> str:
-    """How many messages a channel has, for a question."""
+    """A channel's message count, for a question."""
     return count(sum(int(channel["depth"]) + int(channel["in_flight_count"]) + int(channel["deferred_count"])
                      for channel in subject.nodes.values()), "message")
 
@@ -96,7 +96,7 @@ def seek(values: Values) -> int:
     """`nsqc channel seek`."""
     subject, place = Subject(values, "channel", "seek"), values.text("PLACE")
     one_node(place, len(subject.nodes), subject.tool)
-    return subject.post(f"goes on at {place}", to=place)
+    return subject.post(f"moved to {place}", to=place)
 
 
 def cancel(values: Values) -> int:
@@ -117,25 +117,25 @@ def rules(values: Values) -> int:
 
 
 def one_node(place: str, nodes: int, tool: str) -> None:
-    """Offsets are a node's own. Raises UsageError."""
+    """Checks that an offset is used on one node only. Raises UsageError."""
     if place.isdigit() and nodes > 1:
         raise UsageError(f"an offset belongs to one node, and {nodes} have the topic: choose one by --nsqd", tool)
 
 
-TOOL = Group(("channel",), "List, create, pause, empty, delete and move channels, and change how they deliver.", (
-    Tool(("channel", "list"), "List the channels of a topic with what they hold.", list_channels,
+TOOL = Group(("channel",), "List, create, pause, empty, delete and move channels, and change their delivery.", (
+    Tool(("channel", "list"), "List the channels of a topic with their contents.", list_channels,
          options=(JSON, *HTTP_NODES), arguments=(TOPIC,),
-         text="Several nodes are summed up, with --json each is an entry.",
+         text="Several nodes are summed up; with --json each is an entry.",
          examples=(("nsqc channel list orders", "of the local daemon"),)),
-    Tool(("channel", "create"), "Create a channel of a topic that exists.", create, options=(FROM, JSON, *HTTP_NODES),
+    Tool(("channel", "create"), "Create a channel of an existing topic.", create, options=(FROM, JSON, *HTTP_NODES),
          arguments=NAMES, examples=(
-             ("nsqc channel create orders billing", "with what is published from now on"),
-             ("nsqc channel create orders audit --from beginning", "with all that the topic's log has"))),
+             ("nsqc channel create orders billing", "starting with the next message published"),
+             ("nsqc channel create orders audit --from beginning", "with all messages in the topic's log"))),
     Tool(("channel", "pause"), "Stop deliveries from a channel.", pause, options=(JSON, *HTTP_NODES), arguments=NAMES,
          examples=(("nsqc channel pause orders billing", "on the local daemon"),)),
-    Tool(("channel", "unpause"), "Start deliveries again.", unpause, options=(JSON, *HTTP_NODES), arguments=NAMES,
+    Tool(("channel", "unpause"), "Resume deliveries.", unpause, options=(JSON, *HTTP_NODES), arguments=NAMES,
          examples=(("nsqc channel unpause orders billing", "on the local daemon"),)),
-    Tool(("channel", "empty"), "Drop all messages of a channel, those in flight and deferred ones, too.", empty,
+    Tool(("channel", "empty"), "Drop all messages of a channel, including those in flight or deferred.", empty,
          options=(YES, JSON, *HTTP_NODES), arguments=NAMES, text="Asks for confirmation, unless --yes is given.",
          examples=(("nsqc channel empty orders billing", "after a question"),)),
     Tool(("channel", "delete"), "Delete a channel with its messages; its consumers are disconnected.", delete,
@@ -143,9 +143,9 @@ TOOL = Group(("channel",), "List, create, pause, empty, delete and move channels
          examples=(("nsqc channel delete orders billing --yes", "in a script"),)),
     Tool(("channel", "seek"), "Move a channel of a topic in a log.", seek, options=(JSON, *HTTP_NODES),
          arguments=(*NAMES, PLACE),
-         text="""What was in flight, requeued or deferred counts no longer: only what lies behind the new place is
-             delivered. An offset belongs to one node; beginning, end and times mean the same on several.""",
-         examples=(("nsqc channel seek orders billing beginning", "deliver all again that the log has"),
+         text="""Messages in flight, requeued or deferred are forgotten: only messages after the new place are
+              delivered. An offset belongs to one node; beginning, end and times work on several.""",
+         examples=(("nsqc channel seek orders billing beginning", "deliver everything in the log again"),
                    ("nsqc channel seek orders billing 2026-11-22T08:00:00Z", "from eight o'clock on"),
                    ("nsqc channel seek orders billing --to -1h", "the last hour again"))),
     Tool(("channel", "cancel"), "Take back a deferred message, so that the channel does not deliver it.", cancel,
@@ -154,7 +154,7 @@ TOOL = Group(("channel",), "List, create, pause, empty, delete and move channels
          examples=(("nsqc channel cancel orders billing 0a1b2c3d4e5f6789", "an id that nsqc peek shows"),)),
     Tool(("channel", "rules"), "Show and change how a channel delivers.", rules,
          options=(*RULES, rule.RESET, JSON, *HTTP_NODES), arguments=NAMES,
-         text="""Without options that change it, the rule is shown. The channel need not exist. nsqd has no rules.""",
+         text="""Without options that change it, shows the rule. The channel need not exist. nsqd has no rules.""",
          examples=(("nsqc channel rules orders billing", "show"),
                    ("nsqc channel rules orders billing --requeue-delay 1s --requeue-backoff 2", "back off"),
-                   ("nsqc channel rules orders billing --reset", "as the config file says")))))
+                   ("nsqc channel rules orders billing --reset", "back to the config file's rule")))))

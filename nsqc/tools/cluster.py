@@ -1,4 +1,4 @@
-"""The nodes that a command line means: which nsqd, how to reach each by TCP and HTTP, with which security."""
+"""The nodes selected by a command line: their TCP and HTTP addresses, and the security to use."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class Cluster:
             raise UsageError("give either --nsqd or --nsqlookupd", tool)
         if http and len(http) != len(self.nsqd):
             raise UsageError("--http needs one address for each --nsqd", tool)
-        self.poll_interval = 60.0       # seconds between two lookups, for what runs long
+        self.poll_interval = 60.0       # seconds between two lookups, for long-running tools
         self.lookup_timeout = self.timeout
-        self.extra: ConnectionOptions = {}      # more of these, which win
+        self.extra: ConnectionOptions = {}      # overrides for these
         has_urls = any(http_address(text).tls for text in (*self.nsqlookupd, *http))
         self._security = Security(values, tool, has_urls=has_urls)
         shown = [http_address(text).text for text in http]
@@ -85,7 +85,7 @@ class Cluster:
 
     def http(self, node: Node, wait: float = 0.0) -> NodeHttp:
         """The HTTP API of a node; wait: seconds added to the timeout, for long polls."""
-        from nsqc.tools.nodehttp import NodeHttp  # http.client takes a third of a start
+        from nsqc.tools.nodehttp import NodeHttp  # importing http.client takes a third of a start
 
         address = self._urls.get(node.http, node.http)
         is_guess = node.tcp in self.nsqd and node.tcp not in self._http
@@ -99,7 +99,8 @@ class Cluster:
         return self._security.context if any(http_address(text).tls for text in self.nsqlookupd) else None
 
     def lookup(self, path: str, **arguments: str) -> list[Any]:    # Any: JSON
-        """What each nsqlookupd that answers says; a 404 counts as an answer of None. Raises NoNode if none answers."""
+        """The answer of each responding nsqlookupd; a 404 counts as an answer of None. Raises NoNode if none
+        answers."""
         from nsqc.tools.nodehttp import BadStatus, NodeHttp, Unreachable
 
         answers: list[Any] = []     # Any: JSON
@@ -123,13 +124,13 @@ class Cluster:
         return answers
 
     def nodes(self, topic: str = "") -> list[Node]:
-        """All nsqd, or with a topic those that have it. Those given on the command line are returned as they are.
+        """All nsqd, or with a topic those that have it. nsqd given on the command line are returned unchanged.
         Raises NoNode."""
         return list(self.announced(topic))
 
     # Any: JSON
     def announced(self, topic: str = "") -> dict[Node, dict[str, Any]]:
-        """The same nodes, each with its entry in the answer of nsqlookupd. Raises NoNode."""
+        """The same nodes, each with its entry in nsqlookupd's answer. Raises NoNode."""
         if not self.nsqlookupd:
             return {Node(address, self.http_address(address)): {} for address in self.nsqd}
         answers = self.lookup("/lookup", topic=topic) if topic else self.lookup("/nodes")
@@ -137,7 +138,7 @@ class Cluster:
         for answer in answers:
             producers = answer.get("producers") if isinstance(answer, dict) else None
             if not isinstance(producers, list | None):
-                raise NoNode("nsqlookupd names no list of nodes")
+                raise NoNode("nsqlookupd's answer has no list of nodes")
             for producer in producers or ():
                 node = self._announced(producer)
                 found.setdefault(node.tcp, (node, producer))
@@ -146,14 +147,14 @@ class Cluster:
     def _announced(self, producer: Any) -> Node:    # Any: JSON
         try:
             host, tcp, http = producer["broadcast_address"], int(producer["tcp_port"]), int(producer["http_port"])
-            # An announcement has no port for HTTPS: it is the next one by default.
+            # An announcement has no port for HTTPS: by default it is the next one.
             node = Node(joined(host, tcp), joined(host, http + (1 if self.tls is not None else 0)))
             for address in node:
                 split_address(address)
         except (KeyError, TypeError, ValueError, OverflowError, BadAddress):
-            raise NoNode("nsqlookupd names a node without usable address and ports") from None
+            raise NoNode("nsqlookupd lists a node without usable address and ports") from None
         if len(host) > LONGEST_HOST:
-            raise NoNode(f"nsqlookupd names a node with an address of {len(host)} characters")
+            raise NoNode(f"nsqlookupd lists a node with an address of {len(host)} characters")
         return node
 
     def http_address(self, tcp: str) -> str:
@@ -168,7 +169,7 @@ class Cluster:
     def each(self, nodes: Iterable[Node], call: Callable[[NodeHttp, Node], T],
              warn: Callable[[str], None]) -> dict[Node, T]:
         """The result of a call by node; nodes that do not answer are reported by warn. Raises NoNode if none answers,
-        and what the call raises otherwise."""
+        and the call's other exceptions."""
         from nsqc.tools.nodehttp import Unreachable
 
         results: dict[Node, T] = {}
@@ -199,7 +200,7 @@ class Cluster:
         return sorted({str(topic.get("topic_name")) for stats in found.values() for topic in topics_of(stats)})
 
     def channel_names(self, topic: str) -> list[str]:
-        """All channels of a topic, sorted; none if there is no such topic. Raises NoNode."""
+        """All channels of a topic, sorted; none if the topic does not exist. Raises NoNode."""
         if self.nsqlookupd:
             answers = self.lookup("/channels", topic=topic)
             return sorted({name for answer in answers for name in names_in(answer, "channels")})
@@ -233,7 +234,7 @@ class Cluster:
 
 # Any: JSON
 def topics_of(stats: Any) -> list[dict[str, Any]]:
-    """The topics in an answer to /stats. Raises NoNode if it is none."""
+    """The topics in an answer to /stats. Raises NoNode for any other answer."""
     topics = stats.get("topics") if isinstance(stats, dict) else stats
     if not isinstance(stats, dict) or not are_objects(topics) or not all(
             are_objects(topic.get("channels")) for topic in topics or ()):
@@ -248,7 +249,7 @@ def are_objects(found: object) -> bool:
 
 # Any: JSON
 def names_in(answer: Any, key: str) -> list[str]:
-    """The names in an answer of nsqlookupd; what is not a name is left out."""
+    """The names in an answer of nsqlookupd; invalid names are omitted."""
     names = answer.get(key) if isinstance(answer, dict) else None
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 

@@ -1,4 +1,4 @@
-"""Names of topics and channels for the completions of shells: asked of the nodes that the line so far means."""
+"""Names of topics and channels for shell completion, queried from the nodes selected by the line so far."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from nsqc.tools.errors import ToolError
 from nsqc.tools.family import HTTP_NODES, TOPIC_OPTION
 from nsqc.wire.names import is_valid_name
 
-SECONDS = 1.0       # somebody waits at the keyboard
+SECONDS = 1.0       # short, since a user is waiting
 ASKED = (*HTTP_NODES, TOPIC_OPTION._replace(default=None, many=True))
 
 
 def print_names(words: list[str]) -> int:
-    """Prints the names, one in a line; words: topic or channel, and the command line so far. Nothing on stderr: it
-    would land in the middle of what is being typed."""
+    """Prints the names, one per line; words: topic or channel, and the command line so far. Prints nothing on stderr:
+    it would appear in the middle of the user's typing."""
     try:
         kind, line = words
         values = read_line(line)
         cluster = Cluster(values)
         cluster.timeout = SECONDS
         names = cluster.topic_names() if kind == "topic" else cluster.channel_names(topic_of(values, line))
-        # bash expands the words it is given, $(...) included, so only valid names may pass.
+        # bash expands its words, including $(...), so only valid names may pass.
         output.write("".join(f"{name}\n" for name in names if is_valid_name(name.encode(errors="replace"))))
     except (ToolError, ClientError, OSError, ValueError, KeyError, TypeError, output.PipeClosed):
         return 1
@@ -34,7 +34,7 @@ def print_names(words: list[str]) -> int:
 
 
 def read_line(line: str) -> Values:
-    """The options of an incomplete line that say where to ask; all others are skipped. Raises ToolError, ValueError."""
+    """The options of an incomplete line that select nodes; all others are skipped. Raises ToolError, ValueError."""
     from nsqc.tools.parse import parse
 
     known = {f"--{option.name}": option for option in ASKED}
@@ -54,19 +54,19 @@ def read_line(line: str) -> Values:
 
 
 def topic_of(values: Values, line: str) -> str:
-    """The topic that the line names: by --topic, or the word before the channel."""
+    """The topic named by the line: by --topic, or the word before the channel."""
     if values.given("topic"):
         return values.texts("topic")[-1]
     words = split_line(line)
     takes_value = {f"--{option.name}" for option in ASKED if option.takes}
     plain = [word for before, word in pairwise(words)
              if not word.startswith("-") and before not in takes_value]
-    # Behind `nsqc channel create`, or `nsqc peek`: the first word that is not a command's.
+    # After `nsqc channel create`, or `nsqc peek`: the first word that is not a command's.
     return plain[2] if plain[:1] == ["channel"] and len(plain) > 2 else plain[1] if len(plain) > 1 else ""
 
 
 def split_line(line: str) -> list[str]:
-    """The words of a line, which may end within quotes."""
+    """Splits a line that may end within quotes."""
     try:
         return shlex.split(line)
     except ValueError:

@@ -1,3 +1,3 @@
-# Text or bodies to the commands that publish them.
+# Converts text or bodies to publishing commands.
 
 from libc.stdint cimport int32_t, int64_t

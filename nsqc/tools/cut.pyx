@@ -1,4 +1,4 @@
-"""Commands that publish, from text with delimiters or from the bodies of a batch."""
+"""Builds publishing commands from delimited text or from the bodies of a batch."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t
@@ -28,7 +28,7 @@ def cut(bytes prefix not None, bytes head not None, const unsigned char[::1] blo
         raise IndexError(stop)
     if start == stop:
         return b"", 0, start, False
-    # No more than all of the block, its lines as small as they can be, and no more than the limit and one message.
+    # Upper bound: the whole block with its lines as small as possible, and the limit plus one message.
     room = min(max_bytes + max_message, (stop - start) + ((stop - start) // 2 + 1) * (SIZE_BYTES + c_head))
     room = max(room, max_message + SIZE_BYTES + c_head)
     command = PyBytes_FromStringAndSize(NULL, c_prefix + 2 * SIZE_BYTES + <Py_ssize_t> room)
@@ -43,7 +43,7 @@ def cut(bytes prefix not None, bytes head not None, const unsigned char[::1] blo
         while rows < max_rows and c_line < c_stop:
             c_end = <const char *> memchr(c_line, delimiter, <size_t> (c_stop - c_line))
             if c_end is NULL:
-                # Not complete; all the same it is known to be too large.
+                # Incomplete, but already known to be too large.
                 too_large = c_stop - c_line > max_message
                 break
             size = c_end - c_line

@@ -1,4 +1,4 @@
-"""How a tool declares itself: its options, arguments, examples. Parser, help, man page and completions read it."""
+"""A tool's declaration: its options, arguments, examples. Used by the parser, help, man page and completions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Value: TypeAlias = bool | int | float | str | tuple[str, ...] | None
 
 
 class Kind(Enum):
-    """What a value is, and the word for it in the help."""
+    """The type of a value, and its name in the help."""
 
     BOOL = ""
     TEXT = "TEXT"
@@ -23,12 +23,12 @@ class Kind(Enum):
     ADDRESS = "HOST:PORT"
     TOPIC = "TOPIC"             # completed from the running node
     CHANNEL = "CHANNEL"
-    PLACE = "PLACE"             # in a log; the value is the text, checked
+    PLACE = "PLACE"             # in a log; the value is the checked text
 
 
 class Option(NamedTuple):
     """--name. short: a letter, for -n. many: may be repeated, the value is a tuple. least, most: bounds of numbers.
-    choices: all values of a text. metavar: the word for the value, if not that of the kind."""
+    choices: all values of a text. metavar: the word for the value, if not the type's."""
 
     name: str
     help: str
@@ -49,8 +49,8 @@ class Option(NamedTuple):
 
 
 class Argument(NamedTuple):
-    """A word without a flag. many: any number of them, the value is a tuple. option: the name of an option that
-    sets it as well; topics and channels always have one, --topic and --channel."""
+    """A word without a flag. many: any number of them, the value is a tuple. option: the name of an option that also
+    sets it; topics and channels always have one, --topic and --channel."""
 
     name: str
     help: str
@@ -61,21 +61,21 @@ class Argument(NamedTuple):
 
 
 def as_option(argument: Argument) -> Option | None:
-    """The option that sets an argument as well; None if it has none."""
+    """The option that also sets an argument; None if it has none."""
     if argument.kind not in (Kind.TOPIC, Kind.CHANNEL) and not argument.option:
         return None
     return Option(argument.option or argument.name.lower(), argument.help, argument.kind, many=argument.many)
 
 
 class Values:
-    """The values of a command line, by option or argument; each reader has the type that the kind has."""
+    """The values of a command line, by option or argument; there is a getter per type."""
 
     def __init__(self, values: Mapping[str, Value], given: frozenset[str]):
         self._values = values
         self._given = given
 
     def given(self, name: str) -> bool:
-        """Whether the command line has it."""
+        """Whether the command line sets it."""
         return name in self._given
 
     def flag(self, name: str) -> bool:
@@ -83,7 +83,7 @@ class Values:
         return self._values[name] is True
 
     def text(self, name: str) -> str:
-        """Anything written as text; empty without a value."""
+        """Any text value; empty without a value."""
         value = self._values[name]
         return "" if value is None else str(value)
 
@@ -107,7 +107,7 @@ class Values:
 
 class Tool(NamedTuple):
     """path: the words that call it, below nsqc. help: one line. text: more, paragraphs for --help. examples: command
-    lines, each with what it does. run returns the exit code, and may raise ToolError."""
+    lines, each with its description. run returns the exit code, and may raise ToolError."""
 
     path: tuple[str, ...]
     help: str
@@ -119,12 +119,12 @@ class Tool(NamedTuple):
 
     @property
     def words(self) -> str:
-        """As it is called."""
+        """The command's words."""
         return " ".join(("nsqc", *self.path))
 
 
 class Group(NamedTuple):
-    """A tool that has sub-commands, such as `nsqc topic`."""
+    """A tool with sub-commands, such as `nsqc topic`."""
 
     path: tuple[str, ...]
     help: str
@@ -132,12 +132,12 @@ class Group(NamedTuple):
 
     @property
     def words(self) -> str:
-        """As it is called."""
+        """The command's words."""
         return " ".join(("nsqc", *self.path))
 
 
 def leaves(tool: Tool | Group) -> Iterator[Tool]:
-    """The tools of a group; the tool itself if it is none."""
+    """The tools of a group; or the tool itself."""
     if isinstance(tool, Group):
         yield from tool.tools
     else:

@@ -1,4 +1,4 @@
-"""`nsqc diskqueue`: looks into nsqd's disk queues, checks and mends their files. No daemon is needed."""
+"""`nsqc diskqueue`: inspects nsqd's disk queues, checks and repairs their files. Needs no daemon."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ PLACE = "nsqc diskqueue"
 DEFAULT_MAX_MSG_SIZE = 1 << 20      # nsqd's
 
 PATHS = Argument("PATH", "a data path", Kind.FOLDER, many=True)
-MAX_MSG_SIZE = Option("max-msg-size", "the daemon's --max-msg-size: what is larger is damage", Kind.SIZE,
+MAX_MSG_SIZE = Option("max-msg-size", "the daemon's --max-msg-size: larger messages count as damage", Kind.SIZE,
                       DEFAULT_MAX_MSG_SIZE, least=1, most=2**31 - 1 - 30)
-DRY_RUN = Option("dry-run", "only print what would be done", Kind.BOOL, False)
+DRY_RUN = Option("dry-run", "only print the steps", Kind.BOOL, False)
 
 
 def queues_of(values: Values, tool: str) -> list[tuple[str, str]]:
-    """(data path, queue) of all queues that the command line means. Raises UsageError, NoName, OSError."""
+    """(data path, queue) of all queues selected by the command line. Raises UsageError, NoName, OSError."""
     from nsqc.store.disk.check import queue_names
     from nsqc.store.disk.names import split_queue
 
@@ -48,7 +48,7 @@ def queues_of(values: Values, tool: str) -> list[tuple[str, str]]:
 
 
 def max_record(values: Values) -> int:
-    """Bytes of the largest record."""
+    """Size of the largest record, bytes."""
     from nsqc.store.disk.segment import RECORD_HEAD_BYTES
 
     return RECORD_HEAD_BYTES + values.number("max-msg-size")
@@ -80,7 +80,7 @@ def warn_if_running(folders: set[str]) -> None:
                 pass
         except ToolError:
             output.error(PLACE, f"warning: a daemon is running on {folder}: its files change while they are read, and "
-                                "its messages in memory are not among them")
+                                "its messages in memory are not included")
 
 
 # ---------------------------------------------------------------------- inspect
@@ -150,7 +150,7 @@ def verify(values: Values) -> int:
         for finding in all_of_it:
             output.line(f"{finding.path}: {'' if finding.is_fault else 'note: '}{finding.text}")
         state = "ok" if not bad else plural(bad, "fault")
-        output.line(f"{folder}/{name}: {state}, {plural(queue.depth, 'message')} wait")
+        output.line(f"{folder}/{name}: {state}, {plural(queue.depth, 'message')} waiting")
     return EXIT_FAILED if faults else 0
 
 
@@ -167,7 +167,7 @@ def repair(values: Values) -> int:
                 steps = Repair(folder, name, max_record(values), output.line, dry_run).run()
             except TooLarge as error:
                 raise ToolError(str(error)) from None
-            done = plural(steps, "step") if steps else "nothing to mend"
+            done = plural(steps, "step") if steps else "nothing to repair"
             output.line(f"{folder}/{name}: {done}{', not taken' if steps and dry_run else ''}")
     return 0
 
@@ -177,24 +177,24 @@ def plural(number: int, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
 
 
-TOOL = Group(("diskqueue",), "Look into nsqd's disk queues, check and mend their files.", (
-    Tool(("diskqueue", "inspect"), "Print what disk queues hold.", inspect,
+TOOL = Group(("diskqueue",), "Inspect nsqd's disk queues, check and repair their files.", (
+    Tool(("diskqueue", "inspect"), "Print the contents of disk queues.", inspect,
          options=(TOPIC_OPTION, CHANNEL_OPTION, MAX_MSG_SIZE, JSON), arguments=(PATHS,),
-         text="""Messages and bytes are those that wait, counted in the files. It may be run beside a daemon; then the
-             numbers are those on disk.""",
+         text="""Messages and bytes are the unread ones, counted in the files. It can run beside a daemon; the numbers
+              are then those on disk.""",
          examples=(("nsqc diskqueue inspect /var/lib/nsqd", "all queues of a data path"),
                    ("nsqc diskqueue inspect --topic orders --json /var/lib/nsqd",
                     "a topic and its channels, for a script"))),
     Tool(("diskqueue", "verify"), "Check every record and position of disk queues.", verify,
          options=(TOPIC_OPTION, CHANNEL_OPTION, MAX_MSG_SIZE, JSON), arguments=(PATHS,),
-         text="""Prints what is wrong; the exit code is 1 if anything is. What a kill leaves at the end of a file is
-             not a fault, but a note: a start deals with it.""",
+         text="""Prints faults; the exit code is 1 if there are any. A torn write at the end of a file, as a kill leaves
+              it, is not a fault but a note: a start handles it.""",
          examples=(("nsqc diskqueue verify /var/lib/nsqd", "all queues of a data path"),)),
-    Tool(("diskqueue", "repair"), "Mend damaged disk queues.", repair,
+    Tool(("diskqueue", "repair"), "Repair damaged disk queues.", repair,
          options=(TOPIC_OPTION, CHANNEL_OPTION, MAX_MSG_SIZE, DRY_RUN), arguments=(PATHS,),
-         text="""Writes damaged files again with all intact messages, closes gaps between files, and makes positions
-             again from the files, so that nsqd delivers everything that is left; nsqd alone drops the rest of a
-             damaged file. What is replaced is kept as NAME.bad. No daemon may be running. A repair that was
-             interrupted is finished by running it again.""",
-         examples=(("nsqc diskqueue repair --dry-run /var/lib/nsqd", "what would be done"),
-                   ("nsqc diskqueue repair /var/lib/nsqd", "do it")))))
+         text="""Rewrites damaged files with all intact messages, closes gaps between files, and rebuilds positions from
+              the files, so that nsqd delivers everything that survived; nsqd alone drops the rest of a damaged file.
+              Replaced files are kept as NAME.bad. No daemon may be running. An interrupted repair is completed by
+              running it again.""",
+         examples=(("nsqc diskqueue repair --dry-run /var/lib/nsqd", "show the steps"),
+                   ("nsqc diskqueue repair /var/lib/nsqd", "take them")))))

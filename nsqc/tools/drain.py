@@ -1,4 +1,4 @@
-"""`nsqc drain`: has a daemon finish what is in flight, and stop."""
+"""`nsqc drain`: makes a daemon finish messages in flight, and stop."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def run(values: Values) -> int:
     from nsqc.tools.cluster import Cluster
 
     if values.flag("undo") and (values.given("drain-timeout") or values.flag("keep")):
-        raise UsageError("--undo takes back a drain: --drain-timeout and --keep mean nothing with it", WORDS)
+        raise UsageError("--undo cancels a drain: it excludes --drain-timeout and --keep", WORDS)
     cluster = Cluster(values, WORDS)
     if len(cluster.nsqd) != 1:
-        raise UsageError("give one --nsqd: a node is drained by itself", WORDS)
+        raise UsageError("give one --nsqd: nodes are drained one at a time", WORDS)
     node = cluster.nodes()[0]
     api = cluster.http(node)
     try:
@@ -65,7 +65,7 @@ def asked(api: NodeHttp, method: str, arguments: dict[str, str]) -> dict[str, An
 
 
 def wait(api: NodeHttp, state: dict[str, Any]) -> dict[str, Any]:     # Any: JSON
-    """Until nothing is in flight, the time is over, or the daemon has stopped. Raises ToolError."""
+    """Waits until nothing is in flight, the time is up, or the daemon has stopped. Raises ToolError."""
     from nsqc.tools.nodehttp import BadStatus, Unreachable
 
     shown = -1
@@ -77,42 +77,42 @@ def wait(api: NodeHttp, state: dict[str, Any]) -> dict[str, Any]:     # Any: JSO
         try:
             state = asked(api, "GET", {})
         except (Unreachable, BadStatus):
-            # It stops once it is drained, unless it is to be kept.
+            # It stops once drained, unless --keep was given.
             if state["keep"]:
                 raise
             if state["in_flight"] and time.time() >= state["deadline"] - EVERY_S:
                 return {**state, "state": STOPPED}
             return {**state, "state": STOPPED, "in_flight": 0, "consumers": 0}
     if state["state"] == "serving":
-        raise ToolError(f"{api.address}: somebody has undone the drain")
+        raise ToolError(f"{api.address}: the drain was cancelled by another client")
     return state
 
 
 def described(state: dict[str, Any]) -> str:      # Any: JSON
-    """A state in words."""
+    """Describes a state."""
     if state["state"] == "draining":
-        return f"draining, {state['in_flight']} messages are in flight to {state['consumers']} consumers"
+        return f"draining, {state['in_flight']} messages in flight to {state['consumers']} consumers"
     if state["state"] == DRAINED and state["in_flight"]:
-        return f"the time is over, {state['in_flight']} messages are still in flight to {state['consumers']} consumers"
+        return f"timed out, {state['in_flight']} messages still in flight to {state['consumers']} consumers"
     if state["state"] == STOPPED and state["in_flight"]:
-        return f"stopped when the time was over, with {state['in_flight']} messages in flight"
-    return {"serving": "serves", DRAINED: "drained, nothing is in flight", STOPPED: "drained, and stopped"}.get(
+        return f"stopped after the timeout, with {state['in_flight']} messages in flight"
+    return {"serving": "serving", DRAINED: "drained, nothing in flight", STOPPED: "drained and stopped"}.get(
         str(state["state"]), str(state["state"]))
 
 
 TOOL = Tool(
-    ("drain",), "Have a daemon finish what is in flight, and stop.", run,
+    ("drain",), "Make a daemon finish messages in flight, and stop.", run,
     options=(
-        Option("drain-timeout", "how long consumers may take; by default what the daemon has configured",
+        Option("drain-timeout", "timeout for consumers; default: the daemon's setting",
                Kind.DURATION, least=0),
         Option("keep", "do not stop the daemon at the end", Kind.BOOL, False),
-        Option("undo", "have it serve again", Kind.BOOL, False),
+        Option("undo", "cancel the drain and serve again", Kind.BOOL, False),
         Option("no-wait", "do not wait for the end", Kind.BOOL, False),
         JSON, *HTTP_NODES),
-    text="""A node that drains leaves the lookup servers, accepts no messages and subscriptions, and delivers nothing
-        more; what is in flight may be finished. What waits stays on the node. The exit code is 1 if messages are
-        still in flight when the time is over: they are delivered again after the next start.""",
+    text="""A draining node unregisters from the lookup servers, refuses messages and subscriptions, and delivers
+         nothing more; messages in flight may be finished. Waiting messages stay on the node. The exit code is 1 if
+         messages are still in flight at the timeout: they are delivered again after the next start.""",
     examples=(
-        ("nsqc drain --drain-timeout 1m", "the local daemon, which stops then"),
-        ("nsqc drain --nsqd 10.0.0.1:4150 --keep", "it stays, and shows what it has"),
-        ("nsqc drain --undo", "it serves again")))
+        ("nsqc drain --drain-timeout 1m", "the local daemon, which then stops"),
+        ("nsqc drain --nsqd 10.0.0.1:4150 --keep", "keeps running, so you can inspect it"),
+        ("nsqc drain --undo", "serve again")))

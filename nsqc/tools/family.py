@@ -1,4 +1,4 @@
-"""Options that tools share: the same names for the same things."""
+"""Options shared by tools: one name for one thing."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ HIGHEST_IN_FLIGHT = 1_000_000
 
 NSQD = Option("nsqd", "nsqd to use, by its TCP address or the path of its unix socket", Kind.ADDRESS, None, NODES,
               many=True)
-NSQLOOKUPD = Option("nsqlookupd", "nsqlookupd to ask for nsqd, by its HTTP address, or a URL such as "
-                                  "https://lookup.example/lookup; if one fails, the next is asked",
+NSQLOOKUPD = Option("nsqlookupd", "nsqlookupd to query for nsqd, by its HTTP address, or a URL such as "
+                                  "https://lookup.example/lookup; if one fails, the next is queried",
                     Kind.ADDRESS, None, NODES, many=True)
-HTTP = Option("http", "HTTP address, or URL, of each --nsqd, in the same order; by default the port after that of TCP",
+HTTP = Option("http", "HTTP address, or URL, of each --nsqd, in the same order; default: the port after the TCP port",
               Kind.ADDRESS, None, NODES, many=True)
-CONFIG = Option("config", "config file of the local daemon, which is used without --nsqd and --nsqlookupd; by default "
+CONFIG = Option("config", "config file of the local daemon, used without --nsqd and --nsqlookupd; default: "
                           "$NSQC_CONFIG, then /etc/nsqc/nsqc.cfg; without such a file $NSQC_TCP_ADDRESS, or "
                           "127.0.0.1:4150",
                 Kind.FILE, "", NODES)
-TIMEOUT = Option("timeout", "time for connecting and for each answer", Kind.DURATION, 5.0, NODES, least=0.001)
+TIMEOUT = Option("timeout", "timeout for connecting and for each answer", Kind.DURATION, 5.0, NODES, least=0.001)
 
 TLS = (
     Option("tls", "use TLS with nsqd, and HTTPS", Kind.BOOL, False, SECURITY),
-    Option("tls-ca", "authorities to trust, PEM; by default the system's", Kind.FILE, "", SECURITY),
+    Option("tls-ca", "authorities to trust, PEM; default: the system's", Kind.FILE, "", SECURITY),
     Option("tls-cert", "certificate of this client, PEM", Kind.FILE, "", SECURITY),
     Option("tls-key", "its key, PEM", Kind.FILE, "", SECURITY),
     Option("tls-insecure", "accept any certificate", Kind.BOOL, False, SECURITY),
@@ -36,11 +36,11 @@ COMPRESSION = (
 
 
 def other_side(prefix: str, group: str) -> tuple[Option, ...]:
-    """The options for TLS, authentication and compression once more, with a prefix."""
+    """The options for TLS, authentication and compression again, with a prefix."""
     return tuple(option._replace(name=f"{prefix}{option.name}", group=group) for option in (*TLS, AUTH, *COMPRESSION))
 
 
-# What asks nodes over HTTP, and what also speaks NSQ's protocol with them.
+# Tools that query nodes over HTTP, and tools that also use NSQ's protocol.
 HTTP_NODES = (NSQD, NSQLOOKUPD, HTTP, CONFIG, TIMEOUT, *TLS, AUTH)
 TCP_NODES = (*HTTP_NODES, *COMPRESSION)
 
@@ -50,10 +50,10 @@ YES = Option("yes", "do not ask for confirmation", Kind.BOOL, False, OUTPUT, sho
 TOPIC = Argument("TOPIC", "the topic", Kind.TOPIC)
 TOPICS = Argument("TOPIC", "one or more topics", Kind.TOPIC, many=True)
 CHANNEL = Argument("CHANNEL", "the channel", Kind.CHANNEL)
-# For tools whose words are not topics: they select among what the words name.
+# For tools whose other words are not topics.
 TOPIC_OPTION = Option("topic", "the topic", Kind.TOPIC, "")
-FROM = Option("from", "where in a topic's log it begins: beginning, end, an offset, a time in RFC 3339, or how long "
-                      "ago, such as 1h or 7d", Kind.PLACE, "")
+FROM = Option("from", "start in a topic's log: beginning, end, an offset, a time in RFC 3339, or an age "
+                      "such as 1h or 7d", Kind.PLACE, "")
 CHANNEL_OPTION = Option("channel", "the channel", Kind.CHANNEL, "")
 
 

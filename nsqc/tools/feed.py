@@ -1,8 +1,8 @@
-"""What a tool consumes: topics of several nsqd as batches, with no object for each message.
+"""A tool's input: topics of several nsqd as batches, without an object per message.
 
-One thread owns all connections; dialling and lookups, which block, run on others. What is in flight is limited by
-number and by size, so a reader that is slow, or reads nothing, costs a bounded amount of memory; heartbeats are
-answered and messages touched meanwhile, so nsqd keeps both the connection and the messages.
+One thread owns all connections; dialling and lookups, which block, run on others. Messages in flight are limited by
+number and by size, so a slow or blocked reader costs a bounded amount of memory; meanwhile heartbeats are answered and
+messages touched, so nsqd keeps both the connection and the messages.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 
 TICK_SECONDS = 0.25
 BACKOFF = Backoff(0.1, 15.0)
-BYTES_IN_FLIGHT = 64 * MIB      # of bodies, as far as their average size tells
+BYTES_IN_FLIGHT = 64 * MIB      # of bodies, estimated by their average size
 FIRST_IN_FLIGHT = 64            # before any size is known
-SAME_SECONDS = 5.0              # in which a line is not repeated
-AT_ONCE = 16                    # dials, and lookups, on threads
+SAME_SECONDS = 5.0              # a line is not repeated within this time
+AT_ONCE = 16                    # concurrent dials and lookups
 
 log = logging.getLogger("nsqc.client")
 
 
 class Delivery:
-    """Messages of a batch that have to be answered: all, or those that a part of it has. ids: 16 bytes each; touched:
-    when their timeout began."""
+    """Unanswered messages of a batch: all, or those of one part. ids: 16 bytes each; touched: when their timeout
+    started."""
 
     __slots__ = ("batch", "count", "ids", "source", "touched")
 
@@ -53,12 +53,12 @@ class Delivery:
 
     @property
     def topic(self) -> str:
-        """The topic that it comes from."""
+        """The topic of the batch."""
         return self.source.topic
 
 
 class Source:
-    """A connection to one nsqd for one topic, and what it has delivered that is not answered."""
+    """A connection to one nsqd for one topic, and its unanswered deliveries."""
 
     def __init__(self, topic: str, peer: Peer[Connection], connection: Connection):
         self.topic, self.peer, self.connection = topic, peer, connection
@@ -67,21 +67,21 @@ class Source:
 
 
 class Feed:
-    """topics of a cluster through one channel. max_in_flight: of each topic, over all its nsqd. warn gets a line about
-    each nsqd that is lost or found again. insists: it is an error if no nsqlookupd answers at the start."""
+    """Consumes topics of a cluster through one channel. max_in_flight: per topic, over all its nsqd. warn gets a line
+    about each nsqd that is lost or found again. insists: it is an error if no nsqlookupd answers at the start."""
 
     def __init__(self, cluster: Cluster, topics: Iterable[str], channel: str, max_in_flight: int, options: Options,
                  stop: Stop, warn: Callable[[str], None], connections: int = 1, insists: bool = True):
         self.channel, self.max_in_flight = channel, max_in_flight
         self.delivered = self.bytes = 0         # messages and bytes of bodies so far
-        self.late = 0                           # messages whose answer came too late: nsqd delivers them again
+        self.late = 0                           # messages answered too late: nsqd delivers them again
         self._cluster, self._options, self._stop, self._warn = cluster, options, stop, warn
         self._connections, self._insists, self._lookup_tls = connections, insists, cluster.lookup_tls
         self._peers: dict[str, Peers[Connection]] = {}
         self._sources: dict[int, Source] = {}   # by descriptor
         self._dialling: set[Peer[Connection]] = set()
         self._looking: set[str] = set()
-        self._results: deque[Callable[[], None]] = deque()      # of other threads, for this one
+        self._results: deque[Callable[[], None]] = deque()      # from other threads, for this one
         self._limit = min(max_in_flight, FIRST_IN_FLIGHT)
         self._cap: int | None = None            # set by limit()
         self._sized = False
@@ -90,18 +90,18 @@ class Feed:
         self._poll.register(stop, select.POLLIN)
         self._fatal: Exception | None = None
         self._closed = False
-        self._early: list[str] | None = []      # lines about nsqd, until it is clear that one answers
-        self._said: dict[str, float] = {}       # lines of the last seconds, and when
+        self._early: list[str] | None = []      # lines about nsqd, until one answers
+        self._said: dict[str, float] = {}       # lines of the last seconds, with their time
         self._handler = Lines(self._say)
         log.addHandler(self._handler)
         log.propagate = False
         keep_memory()
-        raise_limit()       # of open files: many topics of many nodes are as many connections
+        raise_limit()       # of open files: many topics on many nodes need as many connections
         for topic in topics:
             self.add(topic)
 
     def add(self, topic: str) -> None:
-        """One more topic. Raises BadName, BadAddress."""
+        """Adds a topic. Raises BadName, BadAddress."""
         if topic not in self._peers:
             self._peers[topic] = Peers(topic, self.channel, self._cluster.nsqd, self._cluster.nsqlookupd,
                                        max(self._limit, 1), self._connections, self._cluster.poll_interval, BACKOFF)
@@ -109,13 +109,13 @@ class Feed:
 
     @property
     def topics(self) -> list[str]:
-        """All of them."""
+        """All topics."""
         return list(self._peers)
 
     # ------------------------------------------------------------------ starting
 
     def start(self) -> None:
-        """Connects; returns when one nsqd is connected, or there is none yet. Raises NoNode if all that are known fail,
+        """Connects; returns when one nsqd is connected, or none is known yet. Raises NoNode if all known ones fail,
         Refused."""
         while not self._sources and not self._stop:
             self._tend(time.monotonic())
@@ -123,7 +123,7 @@ class Feed:
             if self._all_tried() and not self._sources:
                 if failed:
                     raise NoNode(f"no nsqd answers: {'; '.join(dict.fromkeys(failed))}")
-                break           # nsqlookupd knows no nsqd yet: there may be one later
+                break           # nsqlookupd knows no nsqd yet: one may register later
             self._wait(TICK_SECONDS)
             self._take_results()
         early, self._early = self._early, None
@@ -131,7 +131,7 @@ class Feed:
             self._warn(text)
 
     def _say(self, text: str) -> None:
-        # Several connections to an nsqd have the same to say.
+        # Several connections to one nsqd report the same.
         now = time.monotonic()
         if now - self._said.get(text, -SAME_SECONDS) < SAME_SECONDS:
             return
@@ -146,21 +146,21 @@ class Feed:
 
     @property
     def connected(self) -> int:
-        """Connections that are up."""
+        """Number of connected sources."""
         return len(self._sources)
 
     # ------------------------------------------------------------------ receiving
 
     def watch(self, descriptor: int, events: int) -> None:
-        """receive() returns, too, when this descriptor is ready; events: 0 for no longer."""
+        """Makes receive() also return when this descriptor is ready; events: 0 removes it."""
         if events:
             self._poll.register(descriptor, events)
         else:
             self._poll.unregister(descriptor)
 
     def receive(self, seconds: float) -> list[Delivery]:
-        """What has arrived; nothing after this many seconds, when a watched descriptor is ready or the Stop is woken.
-        Raises Refused, NoNode."""
+        """Returns arrived deliveries; none after this many seconds, when a watched descriptor is ready or the Stop is
+        woken. Raises Refused, NoNode."""
         now = time.monotonic()
         if now >= self._next_tick:
             self._tend(now)
@@ -201,7 +201,7 @@ class Feed:
         return deliveries
 
     def _learn(self, count: int, size: int) -> None:
-        """Sizes so far decide how many messages may be in flight."""
+        """Adapts the limit of messages in flight to the sizes seen so far."""
         self.delivered += count
         self.bytes += size
         recent = max(size / count, self.bytes / self.delivered)
@@ -221,7 +221,7 @@ class Feed:
         self._answered(delivery, lambda: delivery.source.connection.requeue_ids(delivery.ids, delay_ms))
 
     def parts(self, delivery: Delivery, pieces: Iterable[bytes]) -> list[Delivery]:
-        """A delivery in parts that are answered one by one; pieces: the ids of each, all ids in all."""
+        """Splits a delivery into parts answered one by one; pieces: the ids of each, all ids in all."""
         source = delivery.source
         is_live = source.held.pop(delivery, 0) is None
         found = [Delivery(delivery.batch, source, ids, len(ids) // 16, delivery.touched) for ids in pieces if ids]
@@ -230,7 +230,7 @@ class Feed:
         return found
 
     def split(self, delivery: Delivery, row: int) -> list[Delivery]:
-        """The messages before a row, and the others."""
+        """Splits the messages before a row from the others."""
         ids = bytes(delivery.ids)
         return self.parts(delivery, (ids[:row * 16], ids[row * 16:]))
 
@@ -245,22 +245,22 @@ class Feed:
 
     @property
     def held(self) -> int:
-        """Messages that were delivered and are not answered."""
+        """Messages delivered and not answered."""
         return sum(delivery.count for source in self._sources.values() for delivery in source.held)
 
     def is_live(self, delivery: Delivery) -> bool:
-        """Whether its connection still is: otherwise nsqd delivers its messages again, whatever is done with them."""
+        """Whether its connection is still up: otherwise nsqd delivers its messages again in any case."""
         return delivery in delivery.source.held
 
     def limit(self, most: int | None) -> None:
-        """At most so many messages in flight until further notice: 0 for none; None: as many as allowed."""
+        """Limits the messages in flight until further notice: 0 for none; None: no limit besides the options."""
         if most != self._cap:
             self._cap = most
             self._share()
 
     @property
     def in_flight(self) -> int:
-        """How many messages may be in flight now, for each topic."""
+        """The current limit of messages in flight, per topic."""
         return self._limit if self._cap is None else min(self._limit, self._cap)
 
     def _share(self) -> None:
@@ -277,7 +277,7 @@ class Feed:
     # ------------------------------------------------------------------ connections
 
     def _tend(self, now: float) -> None:
-        """Dials, looks up, shares RDY, touches, sends what did not fit."""
+        """Dials, looks up, distributes RDY, touches, sends buffered data."""
         if self._fatal is not None:
             raise self._fatal
         self._next_tick = now + TICK_SECONDS
@@ -300,7 +300,7 @@ class Feed:
                 self._lost(source, error)
 
     def _touch(self, source: Source, now: float) -> None:
-        """Restarts the timeouts of messages that are still being worked on. Raises ConnectError."""
+        """Restarts the timeouts of messages still being processed. Raises ConnectError."""
         for delivery in source.held:
             if now - delivery.touched > source.touch_after:
                 delivery.touched = now
@@ -311,7 +311,7 @@ class Feed:
         threading.Thread(target=work, daemon=True).start()
 
     def _report(self, result: Callable[[], None]) -> None:
-        """From another thread: result() is called in the thread of receive()."""
+        """Called on another thread: result() runs on the thread of receive()."""
         self._results.append(result)
         self._stop.wake()
 
@@ -322,7 +322,7 @@ class Feed:
             raise self._fatal
 
     def _dial(self, topic: str, peer: Peer[Connection]) -> None:
-        """On a thread of its own."""
+        """Runs on its own thread."""
         try:
             connection = connect(peer.address, self._options)
             try:
@@ -359,7 +359,7 @@ class Feed:
         self._fatal = error
 
     def _look_up(self, topic: str) -> None:
-        """On a thread of its own."""
+        """Runs on its own thread."""
         from nsqc.client.lookup import lookup
 
         try:
@@ -380,7 +380,7 @@ class Feed:
         if not self._sources and self._insists:
             self._fatal = NoNode(failure)
         else:
-            self._say(f"{failure}; asking again later")
+            self._say(f"{failure}; retrying later")
 
     def _lost(self, source: Source, error: ConnectError) -> None:
         """Drops a connection: nsqd delivers its unanswered messages again."""
@@ -395,7 +395,7 @@ class Feed:
     # ------------------------------------------------------------------ closing
 
     def close(self) -> None:
-        """Requeues what is not answered, waits until nsqd has read all answers, and closes."""
+        """Requeues unanswered messages, waits until nsqd has read all answers, and closes."""
         if self._closed:
             return
         self._closed = True
@@ -425,19 +425,19 @@ class Feed:
 
 
 class Lines(logging.Handler):
-    """What the client logs, as lines for the user."""
+    """The client's log lines, as lines for the user."""
 
     def __init__(self, warn: Callable[[str], None]):
         super().__init__(logging.WARNING)
         self._warn = warn
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One of them."""
+        """One log line."""
         self._warn(record.getMessage())
 
 
 def check_topics(cluster: Cluster, topics: Iterable[str]) -> None:
-    """Raises NoName if a topic does not exist. An nsqd without HTTP where it is expected is not asked; NoNode if no
+    """Raises NoName if a topic does not exist. Skips an nsqd whose HTTP address does not work; NoNode if no
     nsqlookupd answers."""
     for topic in topics:
         try:

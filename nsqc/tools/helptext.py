@@ -1,4 +1,4 @@
-"""What `nsqc TOOL --help` prints: one form for the whole family."""
+"""The output of `nsqc TOOL --help`, in one form for the whole family."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def group_text(group: Group, width: int) -> str:
     for tool in group.tools:
         lines += textwrap.wrap(tool.help, width, initial_indent=f"  {tool.path[-1]:{column - 2}}",
                                subsequent_indent=" " * column)
-    return "\n".join([*lines, "", f"{group.words} COMMAND --help has more on each."])
+    return "\n".join([*lines, "", f"{group.words} COMMAND --help describes each."])
 
 
 def tool_text(tool: Tool, width: int) -> str:
-    """Usage, meaning, arguments, options by group, examples."""
+    """Usage, description, arguments, options by group, examples."""
     lines = [" ".join(["Usage:", tool.words, "[OPTIONS]", *map(usage, tool.arguments)]), "",
              *textwrap.wrap(tool.help, width)]
     for paragraph in filter(None, tool.text.split("\n\n")):
@@ -55,19 +55,19 @@ def tool_text(tool: Tool, width: int) -> str:
 
 
 def example(command: str, width: int) -> str:
-    """A command line, long ones as a shell continues them."""
+    """A command line; long ones are continued as in a shell."""
     parts = textwrap.wrap(command, width - 8, break_long_words=False, break_on_hyphens=False)
     return " \\\n      ".join([f"  {parts[0]}", *parts[1:]])
 
 
 def usage(argument: Argument) -> str:
-    """An argument in the line of usage."""
+    """An argument in the usage line."""
     name = argument.name + ("..." if argument.many else "")
     return name if argument.required else f"[{name}]"
 
 
 def flags(option: Option) -> str:
-    """An option as it is written."""
+    """An option's flags."""
     short = f"-{option.short}, " if option.short else ""
     return f"{short}--{option.name}" + (f" {option.takes}" if option.takes else "")
 
@@ -83,7 +83,7 @@ def described(option: Option) -> str:
 
 
 def written(option: Option) -> str:
-    """The default as it would be given."""
+    """The default in command line form."""
     if option.kind is Kind.DURATION and isinstance(option.default, (int, float)):
         from nsqc.options.durations import format_duration
 
@@ -96,5 +96,5 @@ def written(option: Option) -> str:
 
 
 def entry(head: str, text: str, width: int) -> list[str]:
-    """A term and its meaning."""
+    """A term and its description."""
     return [f"  {head}", *textwrap.wrap(text, width, initial_indent=" " * 8, subsequent_indent=" " * 8)]

@@ -1,4 +1,4 @@
-"""Parcels in order to one of several nsqd: if one fails, the next gets what is not acknowledged. At least once."""
+"""Sends parcels in order to one of several nsqd: if one fails, the next gets the unacknowledged ones. At least once."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ TOO_LARGE = ("E_BAD_MESSAGE", "E_BAD_BODY")
 
 
 class Lane:
-    """refused is called with a message that nsqd does not take, as a parcel of its own, and with the answer. patience:
-    failures in a row, over all nsqd, after which it gives up."""
+    """refused is called with a message that nsqd refuses, as its own parcel, and with the answer. patience:
+    consecutive failures, over all nsqd, after which it gives up."""
 
     def __init__(self, addresses: Sequence[str], options: Options, wake: Callable[[], None],
                  refused: Callable[[Parcel, str], None], patience: int):
@@ -26,17 +26,17 @@ class Lane:
         self._pending: deque[Parcel] = deque()      # not submitted yet, or to be sent again
         self._refused, self._patience = refused, patience * len(self._targets)
         self._failures = 0
-        self.published = 0          # messages that were acknowledged
-        self._is_needed = False     # something was put in
+        self.published = 0          # acknowledged messages
+        self._is_needed = False     # a parcel was added
 
     @property
     def target(self) -> Target:
-        """The nsqd that gets the parcels now."""
+        """The nsqd currently receiving parcels."""
         return self._targets[self._current]
 
     @property
     def has_room(self) -> bool:
-        """Whether to put in another parcel. The first one is what it connects for."""
+        """Whether to add another parcel. The first one triggers the connect."""
         return not self._pending and (self.target.has_room or not self._is_needed)
 
     @property
@@ -46,18 +46,18 @@ class Lane:
 
     @property
     def unknown(self) -> int:
-        """Messages that were sent, and may be published or not."""
+        """Messages sent that may or may not be published."""
         parcels = [*(parcel for parcel in self._pending if parcel.was_sent), *self.target.waiting]
         return sum(parcel.count - parcel.acknowledged if parcel.is_deferred else parcel.count for parcel in parcels)
 
     def put(self, parcel: Parcel) -> None:
-        """One more parcel."""
+        """Adds a parcel."""
         self._is_needed = True
         self._pending.append(parcel)
         self._send()
 
     def tend(self) -> None:
-        """Sends and reads. Raises Refused for what no nsqd would take, NoNode, ToolError."""
+        """Sends and reads. Raises Refused for errors that any nsqd would give, NoNode, ToolError."""
         if not self._is_needed:
             return
         target = self.target
@@ -80,7 +80,7 @@ class Lane:
     def _failed(self, target: Target) -> None:
         error = target.error
         if isinstance(error, Refused) and error.code in TOO_LARGE and self._pending:
-            # One of its messages is at fault: the halves tell which.
+            # One of its messages is at fault: halving finds it.
             parcel = self._pending.popleft()
             halves = parcel.halves()
             if halves:

@@ -1,3 +1,3 @@
-# Bodies of a batch as lines of text.
+# Formats bodies of a batch as lines of text.
 
 from libc.stdint cimport int32_t

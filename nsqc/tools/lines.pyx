@@ -1,4 +1,4 @@
-"""Bodies of a batch as lines, in one piece of memory."""
+"""Formats bodies of a batch as lines, in one piece of memory."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t
@@ -17,16 +17,16 @@ cdef enum:
 
 
 def keep_memory() -> None:
-    """Has freed memory stay with the process, up to 128 MiB. Batches come and go, and getting their pages from the
-    system each time would take a third of the processor time of a tool."""
+    """Makes freed memory stay with the process, up to 128 MiB. Batches come and go, and getting their pages from the
+    system each time would take a third of a tool's processor time."""
     mallopt(M_MMAP_THRESHOLD, 32 * MIB)
     mallopt(M_TRIM_THRESHOLD, 128 * MIB)
 
 
 def lines(Chunk bodies not None, Chunk offsets not None, Py_ssize_t start, Py_ssize_t stop, bytes prefix not None,
           bytes suffix not None) -> bytes:
-    """prefix, body and suffix of the messages from start to stop, one after the other. bodies, offsets: of a Batch.
-    Raises IndexError for rows that are not in it."""
+    """prefix, body and suffix of the messages from start to stop, concatenated. bodies, offsets: of a Batch.
+    Raises IndexError for rows outside of it."""
     cdef const int32_t *c_offsets = <const int32_t *> offsets.c_data
     cdef Py_ssize_t c_prefix = len(prefix), c_suffix = len(suffix), row, size
     cdef const char *c_before = prefix

@@ -1,4 +1,4 @@
-"""The addresses of the daemon on this machine, from its environment variables and its config file."""
+"""The addresses of this machine's daemon, from its environment variables and its config file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from nsqc.tools.errors import UsageError
 
 VARIABLE = "NSQC_CONFIG"
-# Options of the daemon that its environment may have (nsqc.options.environment).
+# The daemon's options that may come from the environment (nsqc.options.environment).
 OPTIONS = {name: f"NSQC_{name.upper()}" for name in ("tcp_address", "http_address", "https_address", "tls_cert")}
 USUAL_FILE = "/etc/nsqc/nsqc.cfg"
 WILDCARDS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "[::1]"}
@@ -24,14 +24,14 @@ class Local(NamedTuple):
 
 
 def local_node(path: str) -> Local:
-    """By a config file, or by the usual one. Raises UsageError if a file that was asked for cannot be used."""
+    """Reads the given or the default config file. Raises UsageError if a given file cannot be used."""
     chosen = path or os.environ.get(VARIABLE, "")
     given = {} if path else {name: os.environ[variable] for name, variable in OPTIONS.items() if variable in os.environ}
     if not chosen:
         if not os.access(USUAL_FILE, os.R_OK):
             return in_environment(given)
         chosen = USUAL_FILE
-    # Imported here: with --nsqd or without a file none of the options is needed.
+    # Imported here: not needed with --nsqd or without a file.
     from nsqc.client.address import checked_address
     from nsqc.client.errors import BadAddress
     from nsqc.options.declared import OptionError, Options
@@ -53,7 +53,7 @@ def local_node(path: str) -> Local:
 
 
 def in_environment(given: Mapping[str, str]) -> Local:
-    """Without a config file: the defaults, and what the daemon's variables say."""
+    """Without a config file: the defaults, overridden by the daemon's variables."""
     usual = Local()
     tcp = reachable(given.get("tcp_address", usual.tcp))
     http = reachable(given.get("http_address", usual.http))
@@ -61,7 +61,7 @@ def in_environment(given: Mapping[str, str]) -> Local:
 
 
 def reachable(address: str) -> str:
-    """An address to connect to, for one that is listened on."""
+    """Converts a listening address to one to connect to."""
     host, colon, port = address.rpartition(":")
     if not colon or "/" in address:
         return address

@@ -1,4 +1,4 @@
-"""Reads a log-backed topic of one node by offset, over HTTP. Touches no channel."""
+"""Reads a log-backed topic of one node by offset, over HTTP. Does not affect channels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nsqc.tools.nodehttp import BadStatus, NodeHttp, Reply, Unreachable
 if TYPE_CHECKING:
     from nsqc.tools.cluster import Node
 
-PIECE_BYTES = 1 << 20       # of frames in one request
+PIECE_BYTES = 1 << 20       # of frames per request
 STATE = {"first_offset": int, "next_offset": int, "bytes": int, "segments": int, "damaged": int, "missing": int,
          "sync": str, "channels": list}
 POSITION = {"channel_name": str, "position": int, "oldest_unfinished": int, "lag_messages": int, "in_flight": int,
@@ -39,7 +39,7 @@ class Removed(ToolError):
     """Retention has removed the offset. first: the first remaining one."""
 
     def __init__(self, place: str, offset: int, first: int):
-        super().__init__(f"{place}: offset {offset} is gone: retention has removed what was before offset {first}")
+        super().__init__(f"{place}: offset {offset} is gone: retention has removed everything before offset {first}")
         self.first = first
 
 
@@ -122,14 +122,14 @@ class LogReader:
         if error.message == "TOPIC_NOT_FOUND":
             return NoName("topic", self.topic)
         if error.message.startswith("NO_LOG"):
-            return ToolError(f"{self.place} is not kept in a log, so it cannot be read by offset or time (nsqc topic "
-                             f"rules {self.topic} --storage log keeps it in one)")
+            return ToolError(f"{self.place} is not log-backed, so it cannot be read by offset or time (nsqc topic "
+                             f"rules {self.topic} --storage log stores it in a log)")
         if error.message == "OFFSET_GONE":
             return Removed(self.place, self.offset, number_of(error.reply, "First-Offset"))
         if error.message == "OFFSET_BEYOND_END":
             return Beyond(self.place, self.offset, number_of(error.reply, "Next-Offset"))
         if error.message == "NOT_FOUND":
-            return ToolError(f"{self._api.address}: is an nsqd, which keeps no topic in a log")
+            return ToolError(f"{self._api.address}: is an nsqd, which has no logs")
         return error
 
     def _strange(self) -> Unreachable:
@@ -148,7 +148,7 @@ def number_of(reply: Reply, name: str) -> int:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else -1
 
 
-# ---------------------------------------------------------------------- forms
+# ---------------------------------------------------------------------- formats
 
 # Formats up to N records of a piece, once; returns the text and their count.
 Form: TypeAlias = Callable[[str, "Node", Piece, int], tuple[bytes, int]]

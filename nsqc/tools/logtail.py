@@ -1,4 +1,4 @@
-"""`nsqc tail --from`: follows log-backed topics from a place on. One thread reads each topic of each node; the main
+"""`nsqc tail --from`: follows log-backed topics from a given place. One thread reads each topic of each node; the main
 thread writes."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ABSENT = Backoff(1.0, 15.0)
 
 
 class Arrived(NamedTuple):
-    """What a thread has read."""
+    """Records read by a thread."""
 
     topic: str
     node: Node
@@ -41,7 +41,7 @@ class Arrived(NamedTuple):
 
 class LogTail:
     """count: messages to print in total, 0: unlimited. warn is called for nodes that are lost or found again, and for
-    messages that cannot be read."""
+    unreadable messages."""
 
     def __init__(self, cluster: Cluster, place: Place, stop: Stop, form: Form, count: int, warn: Callable[[str], None]):
         self._cluster, self._place, self._stop, self._form, self._warn = cluster, place, stop, form, warn
@@ -56,13 +56,13 @@ class LogTail:
         self._followed: set[tuple[str, Node]] = set()
 
     def start(self, topic: str, wait: bool) -> None:
-        """Begins with a topic; wait: it need not exist yet. Raises NoNode, NoName, ToolError."""
+        """Adds a topic; wait: it need not exist yet. Raises NoNode, NoName, ToolError."""
         nodes = self._cluster.nodes(topic)
         having = list(self._cluster.topic_stats(topic)) if nodes else []
         if not having and not wait:
             raise NoName("topic", topic, self._cluster.topic_names())
         if self._place.offset >= 0 and len(nodes) > 1:
-            raise ToolError(f"an offset belongs to one node, and {len(nodes)} are meant: choose one by --nsqd")
+            raise ToolError(f"an offset belongs to one node, but {len(nodes)} are selected: choose one by --nsqd")
 
         def offset_of(api: NodeHttp, _: Node) -> int:
             reader = LogReader(api, topic)
@@ -76,7 +76,7 @@ class LogTail:
             threading.Thread(target=self._find, args=(topic,), daemon=True).start()
 
     def run(self) -> None:
-        """Until a signal or the last message. Raises PipeClosed, OSError, ToolError, ClientError."""
+        """Runs until a signal or the last message. Raises PipeClosed, OSError, ToolError, ClientError."""
         poll = select.poll()
         poll.register(self._stop, select.POLLIN)
         poll.register(output.STDOUT, 0)     # reports a closed reader
@@ -107,7 +107,7 @@ class LogTail:
         threading.Thread(target=Follower(self, topic, node, offset).run, daemon=True).start()
 
     def _find(self, topic: str) -> None:
-        """nsqlookupd may name more nodes later."""
+        """nsqlookupd may list more nodes later."""
         while not self._ended.wait(self._cluster.poll_interval):
             with suppress(ToolError, ClientError):
                 for node in self._cluster.nodes(topic):
@@ -144,7 +144,7 @@ class LogTail:
 
 
 class Follower:
-    """Follows one topic of one node, on its own thread. offset: None if the topic or node is not there yet."""
+    """Follows one topic of one node, on its own thread. offset: None if the topic or node does not exist yet."""
 
     def __init__(self, tail: LogTail, topic: str, node: Node, offset: int | None):
         self._tail, self._topic, self._node = tail, topic, node
@@ -154,7 +154,7 @@ class Follower:
         self._failures = self._absences = 0
 
     def run(self) -> None:
-        """Until the end of the tool."""
+        """Runs until the end of the tool."""
         going = True
         while going:
             try:
@@ -173,7 +173,7 @@ class Follower:
             piece = reader.read(2**62, round(WAIT_S * 1000))
         except Unreachable as error:
             if not self._failures:
-                self._tail.warn(f"{error}; trying again")
+                self._tail.warn(f"{error}; retrying")
             self._failures += 1
             return self._tail.pause(BACKOFF.pause(self._failures))
         except NoName:
@@ -197,7 +197,7 @@ class Follower:
             return self._again("was deleted and created again")
         self._log_id = piece.log_id or self._log_id
         if piece.damaged:
-            self._tail.warn(f"{reader.place}: {piece.damaged} damaged messages before offset {piece.first} left out")
+            self._tail.warn(f"{reader.place}: {piece.damaged} damaged messages before offset {piece.first} skipped")
         if piece.next > piece.first:
             self._tail.put(Arrived(self._topic, self._node, piece))
         return True

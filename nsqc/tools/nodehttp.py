@@ -1,4 +1,4 @@
-"""The HTTP APIs of nsqd and nsqlookupd, for tools: blocking calls with a time-out, over TCP, TLS or a unix socket."""
+"""The HTTP APIs of nsqd and nsqlookupd, for tools: blocking calls with a timeout, over TCP, TLS or a unix socket."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from nsqc.wire.answers import WANTS_TLS, Answer, Service, of_info, wrong_port
 from nsqc.wire.outside import JSONError, decode
 
 ACCEPT = {"Accept": "application/vnd.nsq; version=1.0", "User-Agent": "nsqc"}
-MOST_BYTES = 1 << 30        # of an answer: what is larger is not an answer
-NOT_FOUND = "NOT_FOUND"     # an unknown path; for topics and channels the word is another
+MOST_BYTES = 1 << 30        # of an answer; a larger one is invalid
+NOT_FOUND = "NOT_FOUND"     # an unknown path; topics and channels have other words
 NOT_HERE = (400, 404, 405)  # answers of other services to our calls
 HTTPS_PORT = 4152
 
@@ -27,7 +27,7 @@ class Unreachable(NoNode):
 
 
 class BadStatus(ToolError):
-    """The node refuses. status: of HTTP; message: the node's word for it, such as TOPIC_NOT_FOUND; headers, body: of
+    """The node refuses. status: of HTTP; message: the node's error word, such as TOPIC_NOT_FOUND; headers, body: of
     its answer."""
 
     def __init__(self, address: str, answer: Reply):
@@ -36,7 +36,7 @@ class BadStatus(ToolError):
 
 
 class Reply(NamedTuple):
-    """An answer, whatever its status."""
+    """An answer of any status."""
 
     status: int
     headers: http.client.HTTPMessage
@@ -45,9 +45,9 @@ class Reply(NamedTuple):
 
 class NodeHttp:
     """One node. address: HOST:PORT, a URL or the path of a unix socket; timeout in seconds; tls: HTTPS, and the context
-    for URLs that ask for it. wants: what has to be there. tcp: the TCP address that the address was derived from, which
-    explains it if nothing is there. secret: shown with each call, unless the address has a login. Connections are kept
-    between calls; not thread-safe. Raises BadAddress."""
+    for URLs that ask for it. wants: the service required there. tcp: the TCP address that the address was derived from,
+    for explaining errors. secret: sent with each call, unless the address has a login. Connections are kept between
+    calls; not thread-safe. Raises BadAddress."""
 
     def __init__(self, address: str, timeout: float, tls: ssl.SSLContext | None = None,
                  wants: Service = Service.NSQD_HTTP, tcp: str = "", secret: bytes | None = None):
@@ -60,7 +60,7 @@ class NodeHttp:
         self._connection = connection_to(self._where, timeout, tls)
 
     def close(self) -> None:
-        """Closes the connection; the next call opens it again."""
+        """Closes the connection; the next call reopens it."""
         self._connection.close()
 
     # Any: JSON
@@ -117,7 +117,7 @@ class NodeHttp:
             raise self._wrong(found)
 
     def answer(self, method: str, target: str, body: bytes = b"", accept: str = "") -> Reply:
-        """An answer with any status, of any server. Raises Unreachable."""
+        """An answer of any status from any server. Raises Unreachable."""
         is_lookup = self._wants is Service.LOOKUPD_HTTP
         target = self._where.beside(target) if is_lookup else self._where.below(target)
         try:
@@ -145,7 +145,7 @@ class NodeHttp:
             answer = self._connection.getresponse()
         except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
             self._connection.close()
-            # The node has closed a connection that was kept: nothing was answered, and only reads are safe to repeat.
+            # The node has closed an idle connection: nothing was answered, and only reads are safe to repeat.
             if fresh or method != "GET":
                 raise
             self._connection.request(method, target, body or None, headers)
@@ -166,7 +166,7 @@ class NodeHttp:
 
     def _explained(self, text: str, error: Exception) -> Unreachable:
         """The error for a failed exchange. The first time, probes the TCP address that this address was derived from:
-        it may be another service's, or the HTTP address is elsewhere."""
+        it may be another service's, or the HTTP address may be elsewhere."""
         tcp, self._tcp = self._tcp, ""
         found = probe(tcp, self._timeout) if tcp else None
         if found is not None and found.service is not Service.NSQD_TCP:
@@ -176,7 +176,7 @@ class NodeHttp:
         return self._explained_by_answer(error) or Unreachable(text)
 
     def _explained_by_answer(self, error: Exception) -> Unreachable | None:
-        """The error for a server that closes the connection without an answer, or speaks no TLS."""
+        """The error for a server that closes the connection without an answer, or does not speak TLS."""
         if self._where.socket or not isinstance(error, ConnectionResetError | ssl.SSLError) or isinstance(
                 error, ssl.SSLCertVerificationError):
             return None
@@ -200,11 +200,11 @@ def is_of_nsq(answer: Reply) -> bool:
 
 
 def refusal(answer: bytes) -> str:
-    """What a node says in an error: {"message": ...}, or the text itself."""
+    """A node's error text: {"message": ...}, or the text itself."""
     try:
         value = decode(answer)
     except JSONError:
         value = None
     message = value.get("message") if isinstance(value, dict) else value
-    # Of another value only the text is shown: str() of a nested one may run out of stack.
+    # Other values are shown as text only: str() of a deeply nested one may exhaust the stack.
     return message if isinstance(message, str) else answer[:200].decode(errors="replace").strip()

@@ -22,7 +22,7 @@ HEADS = ["NODE", "HTTP", "HOST", "VERSION", "TOPICS", "CHANNELS", "DEPTH", "UP",
 
 
 class State(NamedTuple):
-    """The answers of a node. error: why there are none; then nsqlookupd may still have told hostname and version.
+    """The answers of a node. error: why there are none; hostname and version may still be known from nsqlookupd.
     start_time: unix seconds."""
 
     hostname: str = ""
@@ -72,7 +72,7 @@ def ask_all(cluster: Cluster) -> dict[Node, State]:
         thread.start()
     for thread in threads:
         thread.join()
-    return {node: states.get(node, State(error="answers as no nsqd does")) for node in announced}
+    return {node: states.get(node, State(error="not the answer of an nsqd")) for node in announced}
 
 
 # Any: JSON
@@ -106,7 +106,7 @@ def text(answer: Any, key: str) -> str:
 
 
 def uptime(state: State) -> float:
-    """Seconds; below 0: not known."""
+    """Seconds; below 0: unknown."""
     return max(time.time() - state.start_time, 0.0) if state.start_time else -1.0
 
 
@@ -134,10 +134,10 @@ def as_dict(node: Node, state: State) -> dict[str, object]:
 
 
 TOOL = Tool(
-    ("nodes",), "List nodes with version, uptime, health and what they hold.", run, options=(JSON, *HTTP_NODES),
-    text="""The nodes are those of --nsqlookupd, or of --nsqd. Each node is asked itself. If one does not answer,
-        its line gives the reason, and the exit code is 1, or 3 if none answers. DEPTH counts messages that wait in
-        topics and channels.""",
-    examples=(("nsqc nodes --nsqlookupd lookup:4161", "all nodes that are registered"),
+    ("nodes",), "List nodes with version, uptime, health and contents.", run, options=(JSON, *HTTP_NODES),
+    text="""The nodes are those of --nsqlookupd, or of --nsqd. Each node is queried directly. If one does not answer,
+         its line gives the reason, and the exit code is 1, or 3 if none answers. DEPTH counts messages waiting in
+         topics and channels.""",
+    examples=(("nsqc nodes --nsqlookupd lookup:4161", "all registered nodes"),
               ("nsqc nodes --nsqlookupd lookup:4161 --json | jq -r 'select(.error) | .node'",
-               "those that do not answer, for a script")))
+               "nodes that do not answer, for a script")))

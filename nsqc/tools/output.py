@@ -1,4 +1,4 @@
-"""What tools print: text and JSON on stdout, one line of errors on stderr."""
+"""Output of tools: text and JSON on stdout, one line of errors on stderr."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import sys
 from nsqc.log.visible import visible, visible_json, visible_lines
 
 STDIN, STDOUT, STDERR = 0, 1, 2
-LONGEST_NOTE = 2000     # characters of a line on stderr: some of its text is what others have sent
+LONGEST_NOTE = 2000     # of a line on stderr: parts of it may come from other programs
 
 
 class PipeClosed(Exception):
-    """Whoever read stdout has gone."""
+    """The reader of stdout has gone."""
 
 
-# All text that tools print passes through these two, which escape terminal controls: some of it comes from nodes.
+# All text printed by tools passes through these two, which escape terminal controls: some of it comes from nodes.
 def write(text: str) -> None:
     """Text of several lines on stdout, without terminal controls. Raises PipeClosed, OSError."""
     write_bytes(visible_lines(text).encode())
 
 
 def line(text: str) -> None:
-    """One line on stdout, whatever the text contains. Raises PipeClosed, OSError."""
+    """One line on stdout, for any text. Raises PipeClosed, OSError."""
     write_bytes(f"{visible(text)}\n".encode())
 
 
@@ -52,12 +52,12 @@ def json_line(value: object) -> str:
 
 
 def error(place: str, text: str) -> None:
-    """One line on stderr, whatever the text has in it."""
+    """One line on stderr, for any text."""
     note(f"{place}: {text}")
 
 
 def note(text: str) -> None:
-    """One line on stderr; nobody may be reading it."""
+    """One line on stderr, even if it has no reader."""
     if len(text) > LONGEST_NOTE:
         text = f"{text[:LONGEST_NOTE]}... ({len(text) - LONGEST_NOTE} more characters)"
     clean = " ".join(text.split()) if "\n" in text else text
@@ -66,12 +66,12 @@ def note(text: str) -> None:
 
 
 def is_terminal(descriptor: int = STDOUT) -> bool:
-    """Whether a person looks at it."""
+    """Whether stdout is a terminal."""
     return os.isatty(descriptor)
 
 
 def table(rows: list[list[str]], right: frozenset[int] = frozenset()) -> str:
-    """Rows as lines of columns of even width, without trailing blanks; right: columns of numbers."""
+    """Rows as lines with aligned columns, without trailing blanks; right: numeric columns."""
     rows = [list(map(visible, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "".join("  ".join(cell.rjust(width) if at in right else cell.ljust(width)
@@ -88,6 +88,6 @@ def confirm(question: str) -> bool:
 
 
 def note_lines(text: str) -> None:
-    """Lines of ours on stderr; nobody may be reading them."""
+    """Trusted lines on stderr, even if it has no reader."""
     with contextlib.suppress(OSError):
         os.write(STDERR, f"{visible_lines(text)}\n".encode())

@@ -1,4 +1,4 @@
-"""What is published by one submission: a command with its answers, which can be sent again, or in halves."""
+"""The unit of publishing: a command with its answers, which can be resent, or split in halves."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ SIZE = struct.Struct(">i")
 
 
 class Parcel:
-    """command: an MPUB, or DPUBs one after the other. count: messages; answers: OKs that are to come. note: whatever
-    the publisher wants to know when it is answered."""
+    """command: an MPUB, or consecutive DPUBs. count: messages; answers: expected OKs. note: data for the publisher,
+    returned with the answer."""
 
     __slots__ = ("acknowledged", "answers", "command", "count", "is_deferred", "note", "topic", "was_sent")
 
@@ -21,14 +21,14 @@ class Parcel:
         self.was_sent = False       # to an nsqd that has not answered
 
     def rest(self) -> Parcel:
-        """What is not acknowledged: of an MPUB all, because it is published as a whole or not at all."""
+        """The unacknowledged messages: all of an MPUB, because it is published as a whole or not at all."""
         if not self.acknowledged:
             return self
         line, bodies = self._opened()
         return packed(self.topic, line, bodies[self.acknowledged:], self.is_deferred, self.note)
 
     def halves(self) -> list[Parcel]:
-        """The same in two parts; empty if it is one message."""
+        """Splits it in two; empty if it has a single message."""
         line, bodies = self._opened()
         middle = len(bodies) // 2
         if not middle:
@@ -37,11 +37,11 @@ class Parcel:
                 for part in (bodies[:middle], bodies[middle:])]
 
     def size(self) -> int:
-        """Bytes of its first body."""
+        """Size of its first body, bytes."""
         return len(self._opened()[1][0])
 
     def _opened(self) -> tuple[bytes, list[bytes]]:
-        """The line of the command, and the bodies."""
+        """The command line, and the bodies."""
         line = self.command[:self.command.index(b"\n") + 1]
         bodies = []
         at = len(line) + (0 if self.is_deferred else 2 * SIZE.size)
@@ -53,7 +53,7 @@ class Parcel:
 
 
 def packed(topic: bytes, line: bytes, bodies: Iterable[bytes], is_deferred: bool, note: object = None) -> Parcel:
-    """A parcel of bodies. line: of the MPUB or DPUB."""
+    """Builds a parcel of bodies. line: of the MPUB or DPUB."""
     records = [SIZE.pack(len(body)) + body for body in bodies]
     if is_deferred:
         return Parcel(topic, b"".join(line + record for record in records), len(records), True, note)

@@ -1,4 +1,4 @@
-"""Command lines of tools: --name VALUE, --name=VALUE, -n VALUE, words; -- ends the options."""
+"""Parses command lines of tools: --name VALUE, --name=VALUE, -n VALUE, words; -- ends the options."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class HelpWanted(Exception):
 
 
 def parse(tool: Tool, words: list[str]) -> Values:
-    """The values of a command line. Raises UsageError, HelpWanted."""
+    """Parses a command line. Raises UsageError, HelpWanted."""
     by_flag = {f"--{option.name}": option for option in tool.options}
     by_flag |= {f"-{option.short}": option for option in tool.options if option.short}
     named = [option for option in map(as_option, tool.arguments) if option is not None]
@@ -53,8 +53,8 @@ def parse(tool: Tool, words: list[str]) -> Values:
                 text = rest.popleft()
             value = value_of(tool, option, text, word.partition("=")[0] if word.startswith("--") else word[:2])
             if option.name in given and not option.many and values[option.name] != value:
-                # The last one would count, and the others be ignored.
-                raise UsageError(f"--{option.name} is given twice, and one is possible", tool.words)
+                # The last one would count, silently overriding the others.
+                raise UsageError(f"--{option.name} may be given only once", tool.words)
             before = values[option.name] if option.name in given else ()
             values[option.name] = (*(before if isinstance(before, tuple) else ()), text) if option.many else value
         given.add(option.name)
@@ -63,7 +63,7 @@ def parse(tool: Tool, words: list[str]) -> Values:
 
 
 def flag_of(tool: Tool, by_flag: dict[str, Option], word: str) -> tuple[Option, str | None]:
-    """The option that a word sets, and its value if the word has it. Raises UsageError, HelpWanted."""
+    """The option set by a word, and its value if the word has it. Raises UsageError, HelpWanted."""
     flag, equals, text = word.partition("=")
     if flag in ("-h", "--help") and flag not in by_flag:
         raise HelpWanted
@@ -72,11 +72,11 @@ def flag_of(tool: Tool, by_flag: dict[str, Option], word: str) -> tuple[Option, 
     if not word.startswith("--") and word[:2] in by_flag:
         return by_flag[word[:2]], word[2:]     # -n5
     near = suggestion(flag, list(by_flag), ", did you mean {}?")
-    raise UsageError(f"there is no option {flag}{near}", tool.words)
+    raise UsageError(f"unknown option {flag}{near}", tool.words)
 
 
 def value_of(tool: Tool, option: Option, text: str, flag: str) -> Value:
-    """A value from its text. flag: as it was given. Raises UsageError."""
+    """Parses a value. flag: as given. Raises UsageError."""
     try:
         value = converted(option.kind, text)
     except ValueError as error:
@@ -110,15 +110,15 @@ def converted(kind: Kind, text: str) -> Value:
     if kind in PATHS:
         return paths.local(text)
     if kind is Kind.PLACE:
-        from nsqc.options.places import parse_place  # few tools have any
+        from nsqc.options.places import parse_place  # few tools have such values
 
         parse_place(text)
     return text
 
 
 def checked_name(tool: Tool, kind: Kind, place: str, value: Value) -> Value:
-    """The value. Raises UsageError if a topic or channel is empty: a script's variable is not set, and no name at all
-    would mean another thing, such as all topics."""
+    """Checks a value. Raises UsageError if a topic or channel is empty: probably an unset variable of a script, and a
+    missing name would mean something else, such as all topics."""
     if kind in NAMES and value == "":
         raise UsageError(f"{place} is empty", tool.words)
     return value
@@ -156,7 +156,7 @@ def take_arguments(tool: Tool, words: list[str], values: dict[str, Value], given
 
 
 def checked_word(tool: Tool, argument: Argument, word: str) -> str:
-    """The word, if it is valid for the argument. Raises UsageError."""
+    """Checks the word for the argument. Raises UsageError."""
     try:
         value = converted(argument.kind, word)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""`nsqc peek`: shows messages that wait, are in flight or deferred, without touching them."""
+"""`nsqc peek`: shows messages that are queued, in flight or deferred, without affecting them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run(values: Values) -> int:
     acting = Acting(values, WORDS)
     topic, channel = values.text("TOPIC"), values.text("CHANNEL")
     if values.text("state") != "queued" and not channel:
-        raise UsageError("--state needs a CHANNEL: messages of a topic itself all wait", WORDS)
+        raise UsageError("--state needs a CHANNEL: all messages of a topic itself are queued", WORDS)
     if channel:
         nodes = list(acting.channels(topic, channel))
     else:
@@ -60,7 +60,7 @@ def messages(api: NodeHttp, path: str, arguments: dict[str, str], most: int) -> 
             page = api.get(path, page_arguments)
         except BadStatus as error:
             raise refused(api, error, arguments) from None
-        # A place that does not move would be asked for without end.
+        # A position that does not advance would loop forever.
         if (not isinstance(page, dict) or not isinstance(page.get("messages"), list)
                 or not all(map(is_message, page["messages"])) or page.get("next", 0) == cursor
                 or not isinstance(page.get("next", 0), str | None)):
@@ -71,7 +71,7 @@ def messages(api: NodeHttp, path: str, arguments: dict[str, str], most: int) -> 
 
 
 def is_message(message: object) -> bool:
-    """Whether this has what every nsqc says of a message."""
+    """Whether it has the fields that every nsqc reports for a message."""
     return (isinstance(message, dict) and all(isinstance(message.get(name), str) for name in ("id", "state"))
             and all(isinstance(message.get(name, 0), int) for name in ("timestamp", "due", "delay_ms"))
             and message.keys() >= {"timestamp", "attempts", "size"}
@@ -84,7 +84,7 @@ def is_message(message: object) -> bool:
 
 
 def refused(api: NodeHttp, error: ToolError, arguments: dict[str, str]) -> ToolError:
-    """What a refusal means."""
+    """Explains a refusal."""
     message = getattr(error, "message", "")
     if message in ("TOPIC_NOT_FOUND", "CHANNEL_NOT_FOUND"):
         kind = message.partition("_")[0].lower()
@@ -95,7 +95,7 @@ def refused(api: NodeHttp, error: ToolError, arguments: dict[str, str]) -> ToolE
 
 
 def show(node: Node, message: dict[str, Any], as_json: bool, with_node: bool) -> None:    # Any: JSON
-    """One message: a line."""
+    """Prints a message on one line."""
     if as_json:
         output.as_json({"node": node.http, **message})
         return
@@ -118,7 +118,7 @@ def show(node: Node, message: dict[str, Any], as_json: bool, with_node: bool) ->
 
 
 def body(message: dict[str, Any]) -> str:   # Any: JSON
-    """A body in a line of text."""
+    """A body as one line of text."""
     if "body_json" in message:
         import json
 
@@ -137,24 +137,24 @@ def time(ns: int) -> str:
     try:
         return datetime.fromtimestamp(ns // 10**6 / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
     except (ValueError, OverflowError, OSError):
-        return str(ns)      # of a hostile publisher
+        return str(ns)      # from a malicious publisher
 
 
 TOOL = Tool(
     ("peek",), "Show messages of a topic or channel without delivering them.", run,
     options=(
-        Option("state", "which messages of a channel", Kind.TEXT, "queued", choices=STATES),
-        Option("count", "at most so many; 0: all", Kind.INT, 10, least=0, short="n"),
-        Option("body", "the form of bodies; json: as JSON where they are", Kind.TEXT, "text",
+        Option("state", "messages of a channel to show", Kind.TEXT, "queued", choices=STATES),
+        Option("count", "maximum number of messages; 0: all", Kind.INT, 10, least=0, short="n"),
+        Option("body", "format of bodies; json: as JSON if they are JSON", Kind.TEXT, "text",
                choices=("text", "json", "base64", "none")),
-        Option("max-bytes", "of each body; longer ones are cut", Kind.SIZE, 65536, least=0, most=1 << 20),
-        JSON._replace(help="a line of JSON for each message"), *HTTP_NODES),
-    arguments=(TOPIC, Argument("CHANNEL", "the channel; without one, what waits in the topic itself", Kind.CHANNEL,
+        Option("max-bytes", "maximum size of each body; longer ones are cut", Kind.SIZE, 65536, least=0, most=1 << 20),
+        JSON._replace(help="a line of JSON per message"), *HTTP_NODES),
+    arguments=(TOPIC, Argument("CHANNEL", "the channel; default: messages queued in the topic itself", Kind.CHANNEL,
                                False)),
-    text="""Delivery does not know of it: attempts, order and time-outs stay as they are. Several nodes are shown one
-        after the other. The nodes have to be nsqc's: nsqd cannot show messages without delivering them.""",
+    text="""Delivery is unaffected: attempts, order and timeouts stay the same. Several nodes are shown one after
+         another. The nodes have to be nsqc's: nsqd cannot show messages without delivering them.""",
     examples=(
         ("nsqc peek orders billing", "the next ten messages of a channel"),
         ("nsqc peek orders billing --state in_flight --body none -n 0",
-         "everything that consumers have, and until when"),
+         "all messages held by consumers, with their timeouts"),
         ("nsqc peek orders billing -n 0 --body json --json | jq .body_json.customer", "for a script")))

@@ -1,4 +1,4 @@
-"""`nsqc probe`: whether a server answers, for health checks of containers, which have no curl."""
+"""`nsqc probe`: checks whether a server answers, for health checks of containers without curl."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run(values: Values) -> int:
     try:
         answer = api.answer("GET", "/readyz" if values.flag("ready") else "/livez")
         if answer.status == NOT_FOUND and not values.flag("ready"):
-            answer = api.answer("GET", "/ping")     # NSQ's own programs have only this one
+            answer = api.answer("GET", "/ping")     # the only check of NSQ's own programs
     finally:
         api.close()
     text = answer.body.decode(errors="replace")
@@ -46,17 +46,17 @@ def run(values: Values) -> int:
 
 
 TOOL = Tool(
-    ("probe",), "Say whether a server is alive, or ready, by its exit code.", run,
+    ("probe",), "Check whether a server is alive, or ready; reports by exit code.", run,
     options=(
-        Option("ready", "ask whether clients may be sent to it (/readyz), not only whether it is alive", Kind.BOOL,
+        Option("ready", "check whether it accepts clients (/readyz), not only whether it is alive", Kind.BOOL,
                False),
-        CONFIG, TIMEOUT._replace(help="time for the answer", default=3.0), *TLS, AUTH),
-    arguments=(Argument("ADDRESS", "HTTP address or URL of the server; by default that of the local daemon",
+        CONFIG, TIMEOUT._replace(help="timeout for the answer", default=3.0), *TLS, AUTH),
+    arguments=(Argument("ADDRESS", "HTTP address or URL of the server; default: the local daemon's",
                         Kind.ADDRESS, required=False),),
-    text="""Asks /livez; of a server without it, such as NSQ's own, /ping. The exit code is 0 if the server answers that
-        it is well, 1 if it answers that it is not, and 3 if it does not answer. Health checks of containers call it,
-        since images have no curl.""",
+    text="""Requests /livez; from a server without it, such as NSQ's own, /ping. The exit code is 0 if the server
+         reports that it is healthy, 1 if it reports that it is not, and 3 if it does not answer. Meant for health
+         checks of containers, whose images have no curl.""",
     examples=(
         ("nsqc probe", "the daemon on this machine, or in this container"),
         ("nsqc probe 127.0.0.1:4161", "a lookup server"),
-        ("nsqc probe --ready --tls --tls-insecure 127.0.0.1:4152", "over HTTPS, whatever its certificate")))
+        ("nsqc probe --ready --tls --tls-insecure 127.0.0.1:4152", "over HTTPS, with any certificate")))

@@ -1,4 +1,4 @@
-"""Finds out which service listens at an address whose answer makes no sense."""
+"""Identifies the service at an address whose answer is unexpected."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def probe(address: str, timeout: float) -> Answer | None:
         data = asked(address, timeout)
         if data:
             return probed(data)
-        # TLS servers may close the connection silently if it does not begin with a handshake.
+        # TLS servers may close a connection silently if it does not begin with a handshake.
         return Answer(Service.TLS) if speaks_tls(address, timeout) else None
     except (OSError, ValueError):
         return None
@@ -72,7 +72,7 @@ def speaks_tls(address: str, timeout: float) -> bool:
             with context.wrap_socket(sock):
                 return True
         except ssl.SSLError as error:
-            # An alert, such as one that demands a certificate, is TLS, too.
+            # An alert, such as a demand for a certificate, is TLS, too.
             return "alert" in str(error.reason).lower()
         except TimeoutError:
             return False

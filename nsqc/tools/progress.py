@@ -1,4 +1,4 @@
-"""A line on the terminal that says how far a tool is."""
+"""A progress line on the terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WIDTH = 30
 
 
 class Progress:
-    """total: bytes of the input, 0 if not known. Shows nothing unless is_shown."""
+    """total: bytes of the input, 0 if unknown. Shows nothing unless is_shown."""
 
     def __init__(self, place: str, total: int, is_shown: bool):
         self._place, self._total, self._is_shown = place, total, is_shown
@@ -21,7 +21,7 @@ class Progress:
         self._visible = False
 
     def show(self, messages: int, done: int) -> None:
-        """messages so far, bytes of the input so far."""
+        """Updates messages and input bytes so far."""
         now = time.monotonic()
         if not self._is_shown or now - self._then < EVERY_SECONDS:
             return

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 GROUP = "Rule"
 NS = 10**9
-RESET = Option("reset", "take back what was set before", Kind.BOOL, False, GROUP)
+RESET = Option("reset", "remove earlier settings", Kind.BOOL, False, GROUP)
 
 
 def option_of(key: str, declared: Flag) -> Option:
@@ -71,12 +71,12 @@ def run(values: Values, call: str, arguments: Mapping[str, str], options: tuple[
 
 
 def text(value: object) -> str:
-    """A value of JSON in a table."""
+    """A JSON value in a table."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def wanted(values: Values, options: tuple[Option, ...], tool: str) -> dict[str, Value]:
-    """What the command line wants to change, as the calls take it. Raises UsageError."""
+    """The changes requested by the command line, in the form of the call. Raises UsageError."""
     given = [option for option in options if values.given(option.name)]
     if values.flag("reset"):
         if given:
@@ -86,7 +86,7 @@ def wanted(values: Values, options: tuple[Option, ...], tool: str) -> dict[str, 
 
 
 def key_of(option: Option) -> str:
-    """The key of the rule that an option sets."""
+    """The key of the rule set by an option."""
     return option.name.replace("-", "_")
 
 

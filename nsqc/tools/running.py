@@ -1,4 +1,4 @@
-"""How every tool runs: its command line, signals, errors, exit code."""
+"""Runs a tool: its command line, signals, errors, exit code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from nsqc.tools.parse import HelpWanted, parse
 
 
 class Stopped(BaseException):
-    """A signal that ends the tool; raised in the main thread, so that with blocks and finally clean up."""
+    """A signal that ends the tool; raised in the main thread, so that with blocks and finally run."""
 
     def __init__(self, number: int):
         super().__init__(number)
@@ -35,7 +35,7 @@ class Stopped(BaseException):
 
     @property
     def code(self) -> int:
-        """The exit code, unless the tool has another."""
+        """The exit code, unless the tool sets another."""
         return EXIT_INTERRUPTED if self.number == signal.SIGINT else EXIT_TERMINATED
 
 
@@ -47,7 +47,7 @@ def run(tool: Tool | Group, words: list[str]) -> int:
 
 
 def run_group(group: Group, words: list[str]) -> int:
-    """Runs the sub-command that the first word names."""
+    """Runs the sub-command named by the first word."""
     name = words[0] if words else "--help"
     for tool in group.tools:
         if tool.path[-1] == name:
@@ -56,12 +56,12 @@ def run_group(group: Group, words: list[str]) -> int:
         return guarded(group.words, lambda: printed_help(group))
     near = suggestion(name, [tool.path[-1] for tool in group.tools])
     what = "option" if name.startswith("-") else "command"
-    output.error(group.words, f"there is no {what} {name!r}{near} (see {group.words} --help)")
+    output.error(group.words, f"unknown {what} {name!r}{near} (see {group.words} --help)")
     return EXIT_USAGE
 
 
 def called(tool: Tool, words: list[str]) -> int:
-    """Parses and runs. Raises what the tool raises."""
+    """Parses and runs. Raises the tool's exceptions."""
     try:
         values = parse(tool, words)
     except HelpWanted:
@@ -76,7 +76,8 @@ def printed_help(tool: Tool | Group) -> int:
 
 
 def guarded(place: str, work: Callable[[], int]) -> int:
-    """Runs work with signals as exceptions, and errors as one line on stderr; the exit code. place: begins it."""
+    """Runs work with signals as exceptions, and errors as one line on stderr; returns the exit code. place: its
+    prefix."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     try:
@@ -103,7 +104,7 @@ def guarded(place: str, work: Callable[[], int]) -> int:
         output.error(place, "out of memory")
         return EXIT_FAILED
     finally:
-        # Whatever follows is the end of the process, which a second signal must not turn into a traceback.
+        # From here on the process is ending; a second signal must not turn that into a traceback.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
 

@@ -14,13 +14,13 @@ NAMES = ("tls", "tls-ca", "tls-cert", "tls-key", "tls-insecure", "auth-secret", 
 
 
 def user_agent(tool: str, version: str) -> str:
-    """A user agent in the form of NSQ's own tools, by which dashboards and auth servers tell clients apart."""
+    """A user agent in the form of NSQ's own tools, which dashboards and auth servers use to tell clients apart."""
     return f"{tool}/{version} go-nsq/{GO_NSQ_VERSION}"
 
 
 class Security:
-    """From family.TLS, AUTH and COMPRESSION. prefix: of the names of these options, for a second side. has_urls: there
-    are https URLs, which the options for TLS are for as well. Raises UsageError."""
+    """From family.TLS, AUTH and COMPRESSION. prefix: of these options' names, for a second side. has_urls: there are
+    https URLs, to which the TLS options also apply. Raises UsageError."""
 
     def __init__(self, values: Values, tool: str, prefix: str = "", has_urls: bool = False):
         self._values, self._tool, self._prefix, self._has_urls = values, tool, prefix, has_urls
@@ -42,7 +42,7 @@ class Security:
 
     @property
     def context(self) -> ssl.SSLContext:
-        """The context for TLS, wherever that is spoken. Raises UsageError."""
+        """The context for TLS, wherever it is used. Raises UsageError."""
         if self._tls is None:
             from nsqc.client.tls import tls
 

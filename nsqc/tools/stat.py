@@ -1,4 +1,4 @@
-"""`nsqc stat`, and nsq_stat: rates and depths of a channel, a row for each interval."""
+"""`nsqc stat`, and nsq_stat: rates and depths of a channel, a row per interval."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROWS_A_TITLE = 25
 
 
 class Sums(NamedTuple):
-    """Of a channel over its nodes, as /stats has it. depth includes what is on disk."""
+    """A channel's counters summed over its nodes, as in /stats. depth includes messages on disk."""
 
     depth: int = 0
     backend_depth: int = 0
@@ -41,7 +41,7 @@ class Sums(NamedTuple):
 
 
 def titles() -> str:
-    """The two lines above rows."""
+    """The two header lines."""
     heads = ROW.format(*HEADS[:2], *HEADS[2:4], "disk", *HEADS[4:])
     return f"{TITLE}\n{heads}\n"
 
@@ -54,7 +54,7 @@ def row(now: Sums, before: Sums, seconds: float) -> str:
 
 
 def rates(now: Sums, before: Sums, seconds: float) -> tuple[int, int]:
-    """Messages in and out, a second."""
+    """Messages in and out, per second."""
     came = now.message_count - before.message_count
     return int(came / seconds), int((came - (now.depth - before.depth)) / seconds)
 
@@ -75,7 +75,7 @@ def channel_of(api: NodeHttp, topic: str, channel: str) -> Channel | None:
 
 
 def rows(sample: Callable[[], Sums], interval: float, count: int) -> Iterable[tuple[bool, Sums, Sums, float]]:
-    """Samples in pairs: whether titles are due, the sums now, those before, the seconds between. count: 0: no end."""
+    """Pairs of samples: whether titles are due, current sums, previous sums, seconds between. count: 0: endless."""
     before, then = sample(), time.monotonic()
     number = 0
     while not count or number < count:
@@ -121,7 +121,7 @@ class Missing:
             output.error(PLACE, f"{text}; its messages are not counted")
 
     def next(self) -> None:
-        """A round is over."""
+        """A round has ended."""
         self._now, self._round = self._round, set()
 
 
@@ -141,15 +141,15 @@ def sums(cluster: Cluster, topic: str, channel: str, missing: Missing) -> Sums:
 
 
 TOOL = Tool(
-    ("stat",), "Print rates and depths of a channel, over and over.", run,
+    ("stat",), "Print rates and depths of a channel at intervals.", run,
     options=(
         Option("interval", "time between rows", Kind.DURATION, 2.0, least=0.001),
-        Option("count", "end after this many rows; 0: never", Kind.INT, 0, least=0, short="n"),
+        Option("count", "stop after this many rows; 0: never", Kind.INT, 0, least=0, short="n"),
         JSON, *HTTP_NODES),
     arguments=(TOPIC, CHANNEL),
-    text="""ingress and egress are messages a second since the row before; depth is what waits, in memory and on
-        disk, inflt is with clients, def is deferred; req and t-o count requeues and timeouts since the start of
-        nsqd. Nodes are summed up; one that does not answer is reported, and counts again when it does.""",
+    text="""ingress and egress are messages per second since the previous row; depth is the queue, in memory and on
+         disk, inflt is in flight, def is deferred; req and t-o count requeues and timeouts since the start of nsqd.
+         Nodes are summed up; one that does not answer is reported, and counts again when it does.""",
     examples=(
         ("nsqc stat orders billing", "of the local daemon, every 2 s"),
         ("nsqc stat orders billing --nsqlookupd lookup:4161 --interval 10s --count 6",

@@ -1,4 +1,4 @@
-"""Stdout for a tool that must not wait for it: its reader may be slow, or read nothing for hours."""
+"""Non-blocking stdout: its reader may be slow, or read nothing for hours."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ PIPE_BYTES = 4096       # a pipe that poll calls writable takes this much withou
 
 
 class Stdout:
-    """Bytes that wait for stdout, in order. Regular files are written at once; pipes and terminals are opened again
-    without blocking, because that is a property which other processes share. Raises OSError."""
+    """Bytes queued for stdout, in order. Regular files are written at once; pipes and terminals are reopened in
+    non-blocking mode, because that flag is shared with other processes. Raises OSError."""
 
     def __init__(self) -> None:
         mode = os.fstat(STDOUT).st_mode
@@ -29,17 +29,17 @@ class Stdout:
             try:
                 self._descriptor = os.open(f"/proc/self/fd/{STDOUT}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
             except OSError:
-                self._most = PIPE_BYTES     # a socket, or another user's: small pieces do not block
+                self._most = PIPE_BYTES     # a socket, or another user's file: small writes do not block
 
     def put(self, data: bytes) -> None:
-        """Takes bytes, and writes what stdout accepts. Raises PipeClosed, OSError."""
+        """Queues bytes, and writes as much as stdout accepts. Raises PipeClosed, OSError."""
         self._waiting.append(memoryview(data))
         self.unwritten += len(data)
         if len(self._waiting) == 1:
             self.flush()
 
     def flush(self) -> bool:
-        """Writes what stdout accepts now; whether everything is written. Raises PipeClosed, OSError."""
+        """Writes as much as stdout accepts now; returns whether all is written. Raises PipeClosed, OSError."""
         try:
             while self._waiting:
                 piece = self._waiting[0]
@@ -58,7 +58,7 @@ class Stdout:
         return True
 
     def check(self) -> None:
-        """Raises PipeClosed if nobody will read what comes next. A poll reports that even if it asks for nothing."""
+        """Raises PipeClosed if the reader has gone. A poll reports that even without requested events."""
         if not self._is_file:
             poll = select.poll()
             poll.register(self._descriptor, 0)

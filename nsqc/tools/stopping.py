@@ -1,4 +1,4 @@
-"""Signals as a flag, for tools that have to finish what they have begun: SIGINT and SIGTERM ask them to stop."""
+"""Signals as a flag, for tools that must complete work in progress: SIGINT and SIGTERM request a stop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stop:
-    """In a with block. number: the signal that came, 0 for none. fileno() becomes readable with it, and by wake(), for
+    """Use in a with block. number: the received signal, 0 for none. fileno() becomes readable on it, and by wake(), for
     a poll that waits for several things. A second signal ends the process at once."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Stop:
         return self.number != 0
 
     def hear_hangup(self) -> None:
-        """Counts SIGHUP instead of dying of it."""
+        """Counts SIGHUP instead of being killed by it."""
         signal.signal(signal.SIGHUP, self._hung_up)
 
     def code(self, terminated: int = EXIT_TERMINATED) -> int:
@@ -54,7 +54,7 @@ class Stop:
             os.write(self._write, b".")
 
     def calm(self) -> None:
-        """Consumes what wake() has written."""
+        """Drains the bytes written by wake()."""
         with suppress(BlockingIOError):
             os.read(self._read, 4096)
 

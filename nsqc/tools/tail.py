@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 PLACE = "nsqc tail"
 WAIT_SECONDS = 60.0
-MOST_UNWRITTEN = 4 << 20    # bytes; until they are written nothing more is turned into lines
+MOST_UNWRITTEN = 4 << 20    # bytes; above this, nothing more is formatted
 MAX_IN_FLIGHT = 2500
 
 
 class Tail:
-    """Prints a feed. count: messages to print, 0: no end. A message is finished once it is written."""
+    """Prints a feed. count: messages to print, 0: endless. A message is finished once it is written."""
 
     def __init__(self, feed: Feed, out: Stdout, stop: Stop, text: Callable[[Delivery, int], bytes], count: int):
         self._feed, self._out, self._stop, self._text = feed, out, stop, text
         self._left = count
         self._endless = count == 0
-        self._writing: deque[Delivery] = deque()    # being written, finished together once all is
-        self._arrived: deque[Delivery] = deque()    # not turned into lines yet
+        self._writing: deque[Delivery] = deque()    # being written, finished together afterwards
+        self._arrived: deque[Delivery] = deque()    # not formatted yet
         self._watching = False
 
     def run(self) -> None:
-        """Until a signal or the last message. Raises PipeClosed, OSError, ToolError, ClientError."""
+        """Runs until a signal or the last message. Raises PipeClosed, OSError, ToolError, ClientError."""
         self._feed.watch(self._out.fileno(), select.POLLERR)
         while not self._stop and (self._endless or self._left or self._writing):
             self._arrived.extend(self._feed.receive(WAIT_SECONDS))
@@ -53,13 +53,13 @@ class Tail:
         if self._endless or count <= self._left:
             self._left -= count
             if not self._endless:
-                # Before the FINs, which would bring more than is wanted.
+                # Before the FINs, which would trigger more deliveries than needed.
                 self._feed.limit(self._left)
             self._writing.append(delivery)
             self._out.put(self._text(delivery, count))
             self._flush()
             return
-        # More than was asked for: the others go back at once, for other consumers.
+        # More than requested: the others are requeued at once, for other consumers.
         kept, self._left = self._left, 0
         self._feed.limit(0)
         self._out.put(self._text(delivery, kept))
@@ -86,7 +86,7 @@ class Tail:
 
 
 def as_lines(prefix: bool, is_terminal: bool) -> Callable[[Delivery, int], bytes]:
-    """Bodies, each with a newline: as they are, but for a terminal without what it would obey. prefix: the topic before
+    """Bodies, each with a newline: verbatim, but on a terminal without control characters. prefix: the topic before
     each."""
     from nsqc.tools.lines import lines
 
@@ -100,7 +100,7 @@ def as_lines(prefix: bool, is_terminal: bool) -> Callable[[Delivery, int], bytes
 
 
 def as_json(delivery: Delivery, count: int) -> bytes:
-    """An object for each message. A body that is not UTF-8 is given as base64."""
+    """An object per message. A body that is not UTF-8 is given as base64."""
     from nsqc.tools.logreader import body_of
 
     batch = delivery.batch
@@ -146,7 +146,7 @@ def run_log(values: Values, topics: tuple[str, ...]) -> int:
     """`nsqc tail --from`."""
     for name in ("channel", "max-in-flight", "auth-secret", "deflate", "snappy"):
         if values.given(name):
-            raise UsageError(f"--from reads the log itself, over HTTP: --{name} means nothing with it", PLACE)
+            raise UsageError(f"--from reads the log itself, over HTTP: it excludes --{name}", PLACE)
     from nsqc.options.places import parse_place
     from nsqc.tools.cluster import Cluster
     from nsqc.tools.logreader import as_json, as_lines
@@ -170,37 +170,36 @@ def warn(text: str) -> None:
 
 
 def ephemeral_channel() -> str:
-    """A channel of its own, gone with its consumer."""
+    """A private channel, deleted with its consumer."""
     return f"tail{int.from_bytes(os.urandom(4), 'big') % 1_000_000:06d}#ephemeral"
 
 
 TOOL = Tool(
-    ("tail",), "Print the messages of topics as they come, one a line.", run,
+    ("tail",), "Print the messages of topics as they arrive, one per line.", run,
     options=(
-        CHANNEL_OPTION._replace(help="the channel to consume; by default one of its own, which is gone afterwards and "
-                                     "takes nothing away from others"),
-        FROM._replace(help="begin at this place of topics that are kept in a log, without a channel: beginning, end, "
-                           "an offset, a time in RFC 3339, or how long ago, such as 1h or 7d"),
-        Option("count", "end after this many messages, over all topics; 0: never", Kind.INT, 0, least=0, short="n"),
+        CHANNEL_OPTION._replace(help="the channel to consume; default: a temporary one, which takes "
+                                     "no messages from others"),
+        FROM._replace(help="start at this place of log-backed topics, without a channel: beginning, end, "
+                           "an offset, a time in RFC 3339, or an age such as 1h or 7d"),
+        Option("count", "stop after this many messages, over all topics; 0: never", Kind.INT, 0, least=0, short="n"),
         in_flight(MAX_IN_FLIGHT),
-        Option("wait", "also take a topic that does not exist yet, which nsqd then creates", Kind.BOOL, False),
-        Option("print-topic", "the topic before each message", Kind.BOOL, False, OUTPUT),
-        Option("json", "an object for each message, with topic, id, time and attempts", Kind.BOOL, False, OUTPUT),
+        Option("wait", "also accept topics that do not exist yet, which nsqd then creates", Kind.BOOL, False),
+        Option("print-topic", "print the topic before each message", Kind.BOOL, False, OUTPUT),
+        Option("json", "print an object per message, with topic, id, time and attempts", Kind.BOOL, False, OUTPUT),
         *TCP_NODES),
     arguments=(TOPICS,),
-    text="""Bodies are written as they are; on a terminal, characters that it would obey are shown as escapes. A message
-        is finished when stdout has taken it; what was received but not written goes back to nsqd at the end. A reader
-        that is slow makes nsqd hold the rest: the tool takes at most --max-in-flight messages of each topic, and about
-        64 MB.
+    text="""Bodies are written verbatim; on a terminal, control characters are shown as escapes. A message is finished
+         when stdout has accepted it; messages received but not written are requeued at the end. If the reader is slow,
+         nsqd keeps the rest: the tool holds at most --max-in-flight messages of each topic, and about 64 MB.
 
-        With --from the log of each topic is read by offset, over HTTP, and nothing is finished or moved: what is
-        published later follows, and after a broken connection it continues where it was. The nodes have to be
-        nsqc's.""",
+         With --from the log of each topic is read by offset, over HTTP, and no message is finished or moved. The tool
+         then follows new messages, and after a broken connection continues where it stopped. The nodes have to be
+         nsqc's.""",
     examples=(
-        ("nsqc tail orders", "of the local daemon, from now on"),
-        ("nsqc tail orders -n 10 --json", "ten messages with everything that is known about them"),
+        ("nsqc tail orders", "new messages of the local daemon"),
+        ("nsqc tail orders -n 10 --json", "ten messages with all their fields"),
         ("nsqc tail orders refunds --print-topic --nsqlookupd lookup:4161 | grep -v test",
          "two topics from all nodes that have them"),
         ("nsqc tail orders --channel debug > orders.txt",
-         "a channel that stays, and keeps what comes meanwhile"),
-        ("nsqc tail orders --from -1h", "the last hour of a topic in a log, and what follows")))
+         "a permanent channel, which queues messages between runs"),
+        ("nsqc tail orders --from -1h", "the last hour of a log-backed topic, and new messages")))

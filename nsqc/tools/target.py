@@ -1,4 +1,4 @@
-"""An nsqd to publish to, without waiting for it: dialled on a thread, a window of unanswered parcels."""
+"""An nsqd to publish to, non-blocking: dialled on a thread, a window of unanswered parcels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BACKOFF = Backoff(0.1, 15.0)
 
 
 class Target:
-    """Call tend() often. wake: called on another thread when a dial has ended. failures: in a row."""
+    """Call tend() often. wake: called on another thread when a dial has ended. failures: consecutive."""
 
     def __init__(self, address: str, options: Options, wake: Callable[[], None], window: int = WINDOW):
         self.address = address
@@ -27,11 +27,11 @@ class Target:
         self.failures = 0
         self.error: Exception | None = None     # the last failure
         self.next_try = 0.0
-        self.since = 0.0                        # since when the next answer is outstanding
-        self.watched = -1                       # the descriptor that a poll knows it by
+        self.since = 0.0                        # start of waiting for the next answer
+        self.watched = -1                       # the descriptor registered with a poll
         self._options, self._wake, self._window = options, wake, window
         self._connection: Connection | None = None
-        self._dialled: deque[Connection | Exception] = deque()      # of the thread
+        self._dialled: deque[Connection | Exception] = deque()      # from the thread
         self._dialling = self._closed = False
 
     @property
@@ -41,12 +41,12 @@ class Target:
 
     @property
     def has_room(self) -> bool:
-        """Whether it takes another parcel."""
+        """Whether it accepts another parcel."""
         return self._connection is not None and len(self.waiting) < self._window
 
     @property
     def may_try(self) -> bool:
-        """Whether there is something to hope for: it is up, being dialled, or due to be."""
+        """Whether it may become usable: it is up, being dialled, or due to be."""
         return self.is_up or self._dialling or time.monotonic() >= self.next_try
 
     @property
@@ -55,12 +55,12 @@ class Target:
         return self._connection is not None and self._connection.unsent
 
     def fileno(self) -> int:
-        """Of the connection; -1 without one."""
+        """The connection's descriptor; -1 without one."""
         return self._connection.fileno() if self._connection is not None else -1
 
     def tend(self) -> tuple[list[Parcel], list[Parcel]]:
-        """Dials if need be, sends, reads: the parcels that were answered, and those that have to be sent again, because
-        the connection failed (`error` says why)."""
+        """Dials if needed, sends, reads: returns answered parcels, and those to be sent again because the connection
+        failed (see `error`)."""
         now = time.monotonic()
         if self._dialled:
             self._take_dialled()
@@ -80,18 +80,18 @@ class Target:
         return done, []
 
     def _last_word(self, connection: Connection, done: list[Parcel]) -> Exception | None:
-        """What nsqd said before the connection ended, which may be noticed first by sending."""
+        """The error sent by nsqd before the connection ended, which may first show when sending."""
         try:
             while answers := connection.answered():
                 self._count(answers, done)
         except Refused as error:
             return error
         except (ClientError, OSError):
-            pass    # it said nothing
+            pass    # it sent nothing
         return None
 
     def submit(self, parcel: Parcel) -> None:
-        """Sends it as the socket allows; tend() says when it is answered."""
+        """Sends it as the socket allows; tend() returns it when answered."""
         if not self.waiting:
             self.since = time.monotonic()
         self.waiting.append(parcel)
@@ -102,7 +102,7 @@ class Target:
                 self.error = error      # the next tend() finds it, too
 
     def _count(self, answers: int, done: list[Parcel]) -> None:
-        """Takes OKs, the parcels of which they complete go into done."""
+        """Processes OKs; parcels completed by them go into done."""
         if answers:
             self.since, self.failures = time.monotonic(), 0
         while answers:
@@ -123,7 +123,7 @@ class Target:
         return back
 
     def _dial(self) -> None:
-        """On a thread of its own."""
+        """Runs on its own thread."""
         try:
             result: Connection | Exception = connect(self.address, self._options)
         except (ClientError, OSError, ValueError) as error:
@@ -149,7 +149,7 @@ class Target:
             self._connection = None
 
     def close(self) -> None:
-        """For good."""
+        """Permanently."""
         self._closed = True
         self.close_connection()
         while self._dialled:

@@ -1,4 +1,4 @@
-"""`nsqc topic`: lists, makes and changes topics, on one node or several."""
+"""`nsqc topic`: lists, creates and changes topics, on one node or several."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from nsqc.tools.nodehttp import NodeHttp
 
 RULES = (
-    Option("storage", "where messages are kept", Kind.TEXT, "", rule.GROUP, choices=("memory", "log")),
-    Option("sync", "what an acknowledged message of a log survives: write: kill -9; fsync: power loss", Kind.TEXT,
+    Option("storage", "where messages are stored", Kind.TEXT, "", rule.GROUP, choices=("memory", "log")),
+    Option("sync", "durability of acknowledged messages in a log: write: kill -9; fsync: power loss", Kind.TEXT,
            "", rule.GROUP, choices=("write", "fsync")),
     Option("retain-time", "how long a log keeps messages that all channels have finished; 0: no limit", Kind.TEXT, "",
            rule.GROUP, metavar="DURATION"),
@@ -29,7 +29,7 @@ RULES = (
 
 
 def words(name: str) -> str:
-    """How a sub-command is called."""
+    """The words of a sub-command."""
     return f"nsqc topic {name}"
 
 
@@ -62,7 +62,7 @@ def list_topics(values: Values) -> int:
 
 
 def state(paused: int, nodes: int) -> str:
-    """Whether something is paused."""
+    """Formats the paused state."""
     return "" if not paused else "paused" if paused == nodes else f"paused on {paused}"
 
 
@@ -99,7 +99,7 @@ def empty(values: Values) -> int:
     """`nsqc topic empty`."""
     subject = Subject(values, "topic", "empty")
     waiting = sum(int(topic["depth"]) for topic in subject.nodes.values())
-    subject.confirm(f"Drop {count(waiting, 'message')} that wait in {subject.name} itself")
+    subject.confirm(f"Drop {count(waiting, 'message')} waiting in {subject.name} itself")
     return subject.post("emptied")
 
 
@@ -118,30 +118,30 @@ def rules(values: Values) -> int:
     return rule.run(values, "/topic/rules", {"topic": values.text("TOPIC")}, RULES)
 
 
-TOOL = Group(("topic",), "List, create, read, pause, empty and delete topics, and change how they are kept.", (
-    Tool(("topic", "list"), "List topics with what they hold.", list_topics, options=(JSON, *HTTP_NODES),
-         text="""Depth is what waits in the topic itself; in channels and in flight are sums over its channels.
-             Several nodes are summed up, with --json each is an entry.""",
+TOOL = Group(("topic",), "List, create, read, pause, empty and delete topics, and change their storage.", (
+    Tool(("topic", "list"), "List topics with their contents.", list_topics, options=(JSON, *HTTP_NODES),
+         text="""Depth counts messages waiting in the topic itself; in channels and in flight are sums over its
+              channels. Several nodes are summed up; with --json each is an entry.""",
          examples=(("nsqc topic list", "of the local daemon"),
                    ("nsqc topic list --nsqlookupd lookup:4161 --json | jq .topic", "of all nodes, for a script"))),
     Tool(("topic", "create"), "Create a topic.", create, options=(JSON, *HTTP_NODES), arguments=(TOPIC,),
          text="With --nsqlookupd it is created on all nodes.",
          examples=(("nsqc topic create orders", "on the local daemon"),)),
-    Tool(("topic", "pause"), "Keep messages in a topic: its channels get no more.", pause, options=(JSON, *HTTP_NODES),
+    Tool(("topic", "pause"), "Hold messages in a topic: its channels get no more.", pause, options=(JSON, *HTTP_NODES),
          arguments=(TOPIC,),
          examples=(("nsqc topic pause orders --nsqlookupd lookup:4161", "on all nodes that have it"),)),
-    Tool(("topic", "unpause"), "Pass messages on to channels again.", unpause, options=(JSON, *HTTP_NODES),
+    Tool(("topic", "unpause"), "Resume passing messages to channels.", unpause, options=(JSON, *HTTP_NODES),
          arguments=(TOPIC,), examples=(("nsqc topic unpause orders", "on the local daemon"),)),
-    Tool(("topic", "empty"), "Drop the messages that wait in a topic itself, not in its channels.", empty,
+    Tool(("topic", "empty"), "Drop the messages waiting in a topic itself, not in its channels.", empty,
          options=(YES, JSON, *HTTP_NODES), arguments=(TOPIC,), text="Asks for confirmation, unless --yes is given.",
-         examples=(("nsqc topic empty orders", "after a question"), ("nsqc topic empty orders --yes", "in a script"))),
+         examples=(("nsqc topic empty orders", "asks first"), ("nsqc topic empty orders --yes", "in a script"))),
     Tool(("topic", "delete"), "Delete a topic with its channels and messages.", delete,
          options=(YES, JSON, *HTTP_NODES), arguments=(TOPIC,), text="Asks for confirmation, unless --yes is given.",
          examples=(("nsqc topic delete orders --nsqd 10.0.0.1:4150 --nsqd 10.0.0.2:4150", "on two nodes"),)),
-    Tool(("topic", "rules"), "Show and change how a topic is kept: in memory, or in a log.", rules,
+    Tool(("topic", "rules"), "Show and change a topic's storage: in memory, or in a log.", rules,
          options=(*RULES, rule.RESET, JSON, *HTTP_NODES), arguments=(TOPIC,),
-         text="""Without options that change it, the rule is shown. The topic need not exist. nsqd has no rules.""",
+         text="""Without options that change it, shows the rule. The topic need not exist. nsqd has no rules.""",
          examples=(("nsqc topic rules orders", "show"),
-                   ("nsqc topic rules orders --storage log --sync fsync --retain-time 72h", "keep it in a log"),
-                   ("nsqc topic rules orders --reset", "as the config file says"))),
+                   ("nsqc topic rules orders --storage log --sync fsync --retain-time 72h", "store it in a log"),
+                   ("nsqc topic rules orders --reset", "back to the config file's rule"))),
     topiclog.LOG, topiclog.READ, topiclog.DELETE))

@@ -1,4 +1,4 @@
-"""`nsqc topic log` and `nsqc topic read`: what the log of a topic holds, and its messages by offset or time."""
+"""`nsqc topic log` and `nsqc topic read`: the state of a topic's log, and its messages by offset or time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nsqc.tools.nodehttp import NodeHttp
 
 LOG_WORDS, READ_WORDS, DELETE_WORDS = "nsqc topic log", "nsqc topic read", "nsqc topic delete-log"
-UNTIL = Option("until", "end before this place: end (as it is now), an offset, a time in RFC 3339, or how long ago",
+UNTIL = Option("until", "stop before this place: end (the current one), an offset, a time in RFC 3339, or an age",
                Kind.PLACE, "end")
 
 
@@ -52,7 +52,7 @@ def show(values: Values) -> int:
 
 # Any: JSON
 def channel_rows(found: dict[Node, dict[str, Any]]) -> list[list[str]]:
-    """How far channels are, by node."""
+    """Progress of channels, by node."""
     from nsqc.tools.top.drawing import age
 
     rows = [["CHANNEL", "NODE", "POSITION", "OLDEST UNFINISHED", "LAG", "WAITS", "IN FLIGHT", "DEFERRED"]]
@@ -68,7 +68,7 @@ def channel_rows(found: dict[Node, dict[str, Any]]) -> list[list[str]]:
 
 # Any: JSON
 def segment_rows(found: dict[Node, dict[str, Any]]) -> list[list[str]]:
-    """Segments, if they were asked for."""
+    """Segments, if requested."""
     rows = [["SEGMENT", "NODE", "FIRST", "NEXT", "BYTES"]]
     for node, state in found.items():
         listed = state.get("segment_list")
@@ -91,7 +91,7 @@ def delete_log(values: Values) -> int:
     """`nsqc topic delete-log`."""
     acting, topic = Acting(values, DELETE_WORDS), values.text("TOPIC")
     nodes = [node for node, topics in acting.topics(topic).items() if topics]
-    acting.confirm(f"Delete the log of topic {topic} on {count(len(nodes), 'node')}: its history cannot be read again")
+    acting.confirm(f"Delete the log of topic {topic} on {count(len(nodes), 'node')}: its history will be lost")
     return acting.call(nodes, lambda api, _: api.json("DELETE", "/topic/log", {"topic": topic}),
                        f"log of topic {topic} deleted")
 
@@ -108,7 +108,7 @@ def read(values: Values) -> int:
     end = parse_place(values.text("until"))
     nodes = [node for node, topics in acting.topics(topic).items() if topics]
     if max(begin.offset, end.offset) >= 0 and len(nodes) > 1:
-        raise UsageError(f"an offset belongs to one node, and {len(nodes)} have the topic: choose one by --nsqd",
+        raise UsageError(f"an offset belongs to one node, but {len(nodes)} have the topic: choose one by --nsqd",
                          READ_WORDS)
     if 0 <= end.offset < begin.offset:
         raise UsageError(f"--until {end.offset} is before --from {begin.offset}", READ_WORDS)
@@ -124,15 +124,15 @@ def read(values: Values) -> int:
         left, lost = copied(reader, node, stop, left, form)
         damaged += lost
         if lost:
-            acting.warn(f"{reader.place}: {lost} damaged messages are left out, after {before - left} that are not")
+            acting.warn(f"{reader.place}: {lost} damaged messages skipped, after {before - left} intact ones")
 
     acting.cluster.each(nodes, copy, acting.warn)
     return EXIT_FAILED if damaged else acting.code
 
 
 def copied(reader: LogReader, node: Node, stop: int, most: int, form: Form) -> tuple[int, int]:
-    """Prints the messages of a node up to an offset, up to a count; returns how many may still come, and how many were
-    damaged. Raises PipeClosed, OSError, ToolError."""
+    """Prints a node's messages up to an offset, up to a count; returns how many may still follow, and the number of
+    damaged ones. Raises PipeClosed, OSError, ToolError."""
     damaged = 0
     while most > 0 and reader.offset < stop:
         offset = reader.offset
@@ -151,29 +151,28 @@ def copied(reader: LogReader, node: Node, stop: int, most: int, form: Form) -> t
 
 
 LOG = Tool(
-    ("topic", "log"), "Show what the log of a topic holds, and how far its channels are.", show,
+    ("topic", "log"), "Show the log of a topic, and its channels' progress.", show,
     options=(Option("segments", "list the segments, too", Kind.BOOL, False), JSON, *HTTP_NODES), arguments=(TOPIC,),
-    text="""Offsets are of one node: FIRST is the first message there is, NEXT the one that is published next. The nodes
-        have to be nsqc's, and the topic has to be kept in a log.""",
+    text="""Offsets are per node: FIRST is the first message in the log, NEXT the next one to be published. The nodes
+         have to be nsqc's, and the topic has to be log-backed.""",
     examples=(("nsqc topic log orders", "of the local daemon"),
               ("nsqc topic log orders --json | jq .next_offset", "for a script")))
 DELETE = Tool(
-    ("topic", "delete-log"), "Delete the log of a topic that is kept in memory now.", delete_log,
+    ("topic", "delete-log"), "Delete the log of a topic now stored in memory.", delete_log,
     options=(YES, JSON, *HTTP_NODES), arguments=(TOPIC,),
-    text="""A topic whose rule has changed to memory keeps its log, and the log its history. All channels must have
-        finished it. Asks for confirmation, unless --yes is given.""",
-    examples=(("nsqc topic delete-log orders", "after a question"),))
+    text="""A topic whose storage has changed to memory keeps its log and history. All channels must have finished the
+         log. Asks for confirmation, unless --yes is given.""",
+    examples=(("nsqc topic delete-log orders", "after a confirmation"),))
 READ = Tool(
-    ("topic", "read"), "Print messages of a topic in a log, by offset or time, without taking them.", read,
+    ("topic", "read"), "Print messages of a log-backed topic, by offset or time, without consuming them.", read,
     options=(
-        FROM._replace(help=f"{FROM.help}; the beginning by default"), UNTIL,
-        Option("count", "at most this many messages; 0: all", Kind.INT, 0, least=0, short="n"),
-        JSON._replace(help="an object for each message, with node, offset, id and time"), *HTTP_NODES),
+        FROM._replace(help=f"{FROM.help}; default: the beginning"), UNTIL,
+        Option("count", "maximum number of messages; 0: all", Kind.INT, 0, least=0, short="n"),
+        JSON._replace(help="an object per message, with node, offset, id and time"), *HTTP_NODES),
     arguments=(TOPIC,),
-    text="""Bodies are written as they are, one a line; on a terminal, characters that it would obey are shown as
-        escapes. No channel is touched. Several nodes are read one after the other. `nsqc tail --from` also prints what
-        is published later.""",
+    text="""Bodies are written verbatim, one per line; on a terminal, control characters are shown as escapes. Channels
+         are unaffected. Several nodes are read one after another. `nsqc tail --from` also follows new messages.""",
     examples=(
-        ("nsqc topic read orders --from 1000 --until 2000 --json", "a range of offsets, with everything known of each"),
+        ("nsqc topic read orders --from 1000 --until 2000 --json", "a range of offsets, with all fields"),
         ("nsqc topic read orders --from 2026-11-22T08:00:00Z --until 2026-11-22T09:00:00Z > orders.txt", "an hour"),
         ("nsqc topic read orders --from -1h -n 10", "the first ten of the last hour")))

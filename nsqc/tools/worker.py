@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PLACE = "nsqc worker"
 HANDLING = "Handling"
-# Those of an object in the module that is a Worker already.
+# Options of a Worker object in the module.
 OF_A_WORKER = ("log-format", "verbose")
 
 
@@ -40,12 +40,12 @@ def run(values: Values) -> int:
                          "Worker", PLACE)
     for name in ("TOPIC", "CHANNEL"):
         if not values.text(name):
-            raise UsageError(f"the {name.lower()} is missing: nsqc worker MODULE:NAME TOPIC CHANNEL", PLACE)
+            raise UsageError(f"{name.lower()} missing: nsqc worker MODULE:NAME TOPIC CHANNEL", PLACE)
     return run_handler(values, handler)
 
 
 def loaded(name: str) -> Any:   # Any: of a module of the user's
-    """The object that MODULE:NAME means; modules are looked for in the current folder first. Raises UsageError,
+    """The object named by MODULE:NAME; modules are searched in the working folder first. Raises UsageError,
     ToolError."""
     module_name, colon, path = name.partition(":")
     if not (module_name and colon and path):
@@ -55,10 +55,10 @@ def loaded(name: str) -> Any:   # Any: of a module of the user's
         found: Any = importlib.import_module(module_name)   # Any: as above
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
-            raise UsageError(f"there is no module {module_name!r} in {os.getcwd()} or on Python's path",
+            raise UsageError(f"no module {module_name!r} in {os.getcwd()} or on Python's path",
                              PLACE) from None
         traceback.print_exc()
-        raise ToolError(f"module {module_name!r} cannot be imported: {type(error).__name__}: {error}") from None
+        raise ToolError(f"cannot import module {module_name!r}: {type(error).__name__}: {error}") from None
     for attribute in path.split("."):
         if not hasattr(found, attribute):
             raise UsageError(f"module {module_name!r} has no {path!r}{suggestion(attribute, dir(found))}", PLACE)
@@ -94,7 +94,7 @@ def run_worker(worker: Any) -> int:     # Any: a Worker of either kind
 
 
 def run_handler(values: Values, handler: Any) -> int:   # Any: of a module of the user's
-    """Makes a worker of a function, and runs it; the exit code."""
+    """Creates a worker of a function, and runs it; returns the exit code."""
     from nsqc.client.commands import topic_name
     from nsqc.tools.cluster import Cluster
 
@@ -153,36 +153,36 @@ def options(values: Values, cluster: Cluster, on_give_up: GivenUp | None) -> All
 
 OPTIONS = (
     Option("concurrency", "messages handled at the same time, by threads or as tasks", Kind.INT, 1, HANDLING, least=1),
-    Option("max-in-flight", "messages that may be in flight, over all nsqd; by default one for each that is handled at "
+    Option("max-in-flight", "maximum number of messages in flight, over all nsqd; default: one per message handled at "
                             "the same time, and at least one per nsqd", Kind.INT, None, HANDLING, least=1,
            most=HIGHEST_IN_FLIGHT),
-    Option("max-attempts", "deliveries after which a message that fails is given up; 0: no limit", Kind.INT, 0,
+    Option("max-attempts", "deliveries after which a failing message is given up; 0: no limit", Kind.INT, 0,
            HANDLING, least=0),
-    Option("dead-letters", "publish messages that are given up to this topic", Kind.TOPIC, "", HANDLING),
-    Option("requeue-delay", "time until a message that failed comes again; it doubles with each attempt", Kind.DURATION,
+    Option("dead-letters", "publish given-up messages to this topic", Kind.TOPIC, "", HANDLING),
+    Option("requeue-delay", "delay before a failed message is redelivered; doubles with each attempt", Kind.DURATION,
            1.0, HANDLING, least=0),
-    Option("max-requeue-delay", "the longest such time", Kind.DURATION, 900.0, HANDLING, least=0),
-    Option("max-slowdown", "the longest pause of the whole channel while messages fail; 0s: no pauses", Kind.DURATION,
+    Option("max-requeue-delay", "maximum of that delay", Kind.DURATION, 900.0, HANDLING, least=0),
+    Option("max-slowdown", "maximum pause of the whole channel while messages fail; 0s: no pauses", Kind.DURATION,
            120.0, HANDLING, least=0),
-    Option("touch-limit", "how long a message that is being handled is kept from its timeout", Kind.DURATION, 900.0,
+    Option("touch-limit", "how long a message is touched while being handled", Kind.DURATION, 900.0,
            HANDLING, least=0),
-    Option("stop-timeout", "how long a stop waits for handlers", Kind.DURATION, 30.0, HANDLING, least=0),
-    Option("log-format", "form of the log lines on stderr", Kind.TEXT, "text", OUTPUT, choices=("text", "json")),
-    Option("verbose", "also log messages that are finished", Kind.BOOL, False, OUTPUT),
+    Option("stop-timeout", "how long a shutdown waits for handlers", Kind.DURATION, 30.0, HANDLING, least=0),
+    Option("log-format", "format of log lines on stderr", Kind.TEXT, "text", OUTPUT, choices=("text", "json")),
+    Option("verbose", "also log finished messages", Kind.BOOL, False, OUTPUT),
     *TCP_NODES)
 OPTION_NAMES = ("TOPIC", "CHANNEL", *(option.name for option in OPTIONS))
 TOOL = Tool(
     ("worker",), "Run a Python function for each message of a channel.", run, options=OPTIONS,
     arguments=(
-        Argument("HANDLER", "MODULE:NAME of the function, or coroutine function, which takes a message; or of a Worker",
+        Argument("HANDLER", "MODULE:NAME of the function, or coroutine function, that takes a message; or of a Worker",
                  Kind.TEXT),
         Argument("TOPIC", "the topic", Kind.TOPIC, required=False),
         Argument("CHANNEL", "the channel", Kind.CHANNEL, required=False)),
     text="""A handler that returns finishes its message; one that raises requeues it; nsqc.client.GiveUp gives it up.
-        SIGTERM and SIGINT stop the worker: it takes no more messages, waits for running handlers, and hands everything
-        else back at once. Modules are looked for in the current folder first.""",
+         SIGTERM and SIGINT stop the worker: it takes no more messages, waits for running handlers, and requeues the
+         rest at once. Modules are searched in the working folder first.""",
     examples=(
         ("nsqc worker billing:handle orders billing", "def handle(message) in billing.py, one message at a time"),
         ("nsqc worker billing:handle orders billing --concurrency 8 --max-attempts 5 --dead-letters orders.dead",
-         "eight at a time; after five attempts a message goes to another topic"),
-        ("nsqc worker billing:worker", "a Worker object with options of its own")))
+         "eight at once; after five attempts a message goes to another topic"),
+        ("nsqc worker billing:worker", "a Worker object with its own options")))

@@ -1,4 +1,4 @@
-"""The log of `nsqc worker` on stderr: that of the client, of the worker, and of the application's own modules."""
+"""The log of `nsqc worker` on stderr: the client's, the worker's, and the application's own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class TextForm(logging.Formatter):
     """One line for a record, and its traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """As of Formatter."""
+        """See Formatter."""
         stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
         line = f"{stamp}.{int(record.msecs):03d} {record.levelname} {visible(record.getMessage())}"
         if record.exc_info:
@@ -27,7 +27,7 @@ class JsonForm(logging.Formatter):
     """One JSON object for a record."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """As of Formatter."""
+        """See Formatter."""
         fields = {"time": round(record.created, 6), "level": record.levelname.lower(), "logger": record.name,
                   "text": record.getMessage()}
         fields |= {name.removeprefix(PREFIX): value for name, value in vars(record).items() if name.startswith(PREFIX)}
@@ -37,7 +37,7 @@ class JsonForm(logging.Formatter):
 
 
 def set_up(form: str, verbose: bool) -> None:
-    """Logs to stderr from now on."""
+    """Configures logging to stderr."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonForm() if form == "json" else TextForm())
     logging.basicConfig(level=logging.INFO, handlers=[handler])

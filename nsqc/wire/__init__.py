@@ -1,1 +1,1 @@
-"""Bytes to commands, and frames to bytes. Knows no sockets and no topics."""
+"""Parses bytes into commands, and serializes frames. Knows no sockets and no topics."""

@@ -25,7 +25,7 @@ DEFAULT_PORTS = {Service.NSQD_TCP: 4150, Service.NSQD_HTTP: 4151, Service.LOOKUP
 PROBE = (b"GET /info HTTP/1.1\r\nHost: localhost\r\nAccept: application/vnd.nsq; version=1.0\r\n"
          b"Connection: close\r\n\r\n")
 MOST_BYTES = 64 * 1024      # of an answer to it
-# Go's server and nginx say so to a client without TLS.
+# Sent by Go's server and nginx to a client without TLS.
 WANTS_TLS = (b"HTTP request to an HTTPS server", b"plain HTTP request was sent to HTTPS port")
 
 
@@ -78,7 +78,7 @@ def of_info(body: bytes) -> Answer:
 
 
 def wrong_port(found: Answer, wanted: Service) -> str:
-    """The error text if one service was found where another is needed; names the port to use."""
+    """The error text when one service was found but another is needed; names the right port."""
     if found.service is Service.NSQD_HTTP and wanted is Service.NSQD_TCP and found.tcp_port > 0:
         return f"this is {found.service.value}; its TCP port is {found.tcp_port}"
     known = " (nsqd's is 4151, nsqlookupd's 4161 by default)" if found.service is Service.HTTP else ""

@@ -1,4 +1,4 @@
-# A chunked body that is being decoded.
+# Decoder state of a chunked body.
 
 from libc.stdint cimport int64_t
 
@@ -21,8 +21,8 @@ cdef enum State:
 
 cdef class Chunks:
     cdef State state
-    cdef int64_t left       # bytes of this chunk that are still to come
-    cdef Py_ssize_t count   # bytes of the line of a chunk, or of all trailers
+    cdef int64_t left       # remaining bytes of this chunk
+    cdef Py_ssize_t count   # bytes of the current chunk line, or of all trailers
     cdef int _step(self, unsigned char byte) except -1
     cdef int _step_size(self, unsigned char byte) except -1
     cdef int _step_trailer(self, unsigned char byte) except -1

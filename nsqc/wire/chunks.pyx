@@ -1,8 +1,8 @@
 """The chunked body of an HTTP/1 request, decoded in pieces of any size.
 
 As in Go's net/http, spaces may follow a chunk's size and extensions are skipped; all lines end with CRLF, so no two
-readers see different chunks. Trailers are checked and dropped: they mean nothing to this server, least of all for the
-connection.
+parsers see different chunks. Trailers are checked and dropped: this server does not use them, least of all as
+connection headers.
 """
 
 cimport cython
@@ -13,7 +13,7 @@ from libc.string cimport memcpy
 from nsqc.wire.httpbytes cimport is_blank, is_token, is_value
 
 cdef enum:
-    LINE_BYTES = 4096       # longest line of a chunk, as in Go
+    LINE_BYTES = 4096       # longest chunk line, as in Go
     TRAILER_BYTES = 16384   # of all trailers together
     SIZE_DIGITS = 15        # hexadecimal; fits into 64 bits
 
@@ -28,7 +28,7 @@ cdef class Chunks:
         return self.state == DONE
 
     def feed(self, bytes data not None, Py_ssize_t at, bytearray body) -> int:
-        """Decodes data[at:] up to the end of the body; returns the index behind what it has taken, all unless done.
+        """Decodes data[at:] up to the end of the body; returns the index after the last byte consumed: all unless done.
 
         Appends to body, if that is not None. Raises ValueError if the chunks are malformed.
         """
@@ -52,7 +52,7 @@ cdef class Chunks:
         return at
 
     cdef int _step(self, unsigned char byte) except -1:
-        """A byte that is not a body's."""
+        """Handles a byte outside chunk data."""
         if self.state <= SIZE_LF:
             return self._step_size(byte)
         if self.state == DATA_CR and byte == c'\r':
@@ -112,7 +112,7 @@ cdef class Chunks:
 
 
 cdef inline int hex_digit(unsigned char byte) noexcept nogil:
-    """Its value; -1: it is none."""
+    """The digit's value; -1: not a digit."""
     if c'0' <= byte <= c'9':
         return byte - c'0'
     byte |= 0x20

@@ -1,14 +1,14 @@
-"""What codecs share: undecoded input, and methods for Python."""
+"""Shared by all codecs: undecoded input, and methods for Python."""
 
 from nsqc.wire.inbuf cimport inbuf_append, inbuf_drop, inbuf_free
 
 
 class CodecError(ValueError):
-    """The peer's stream cannot be decoded; the peer gets the text."""
+    """The peer's stream cannot be decoded; the text is sent to the peer."""
 
 
 cdef class Codec:
-    """Base of the codecs; decode, encode and cut_short are the subclass's."""
+    """Base of the codecs; subclasses implement decode, encode and cut_short."""
 
     def __dealloc__(self):
         inbuf_free(&self.fed)
@@ -52,7 +52,7 @@ cdef class Codec:
 
     @property
     def waiting(self) -> int:
-        """Bytes of input that are not decoded yet."""
+        """Input bytes not decoded yet."""
         return self.fed.length - self.taken
 
     @property

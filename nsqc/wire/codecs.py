@@ -1,4 +1,4 @@
-"""The codecs of compressed connections, by their names in IDENTIFY: the daemon and the client negotiate these.
+"""The codecs of compressed connections, by their names in IDENTIFY; the daemon and the client negotiate these.
 
 A codec's library is loaded by the first connection that uses it.
 """

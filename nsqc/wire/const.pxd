@@ -1,4 +1,4 @@
-# Numbers of the V2 protocol. A header only: there is no module to it.
+# Constants of the V2 protocol. Header only: there is no module.
 
 cdef enum:
     FRAME_RESPONSE = 0

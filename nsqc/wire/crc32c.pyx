@@ -1,4 +1,4 @@
-"""CRC-32C: by the instructions of SSE 4.2 and PCLMUL if the processor has them, otherwise by tables."""
+"""CRC-32C: SSE 4.2 and PCLMUL instructions if the processor has them, otherwise tables."""
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -11,12 +11,12 @@ cdef extern from *:
     #if defined(__x86_64__) && defined(__GNUC__)
     #include <immintrin.h>
     #define NSQC_HAS_CRC32C (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul"))
-    #ifdef __clang__  // has a name of its own for the instruction, which older gcc does not know
+    #ifdef __clang__  // its own name for the instruction is unknown to older gcc
     #define NSQC_CRC32C_TARGET "sse4.2,crc32,pclmul"
     #else
     #define NSQC_CRC32C_TARGET "sse4.2,pclmul"
     #endif
-    enum { NSQC_WORDS = 64, NSQC_LEAST = 160 };     // of a lane at most; bytes that are worth lanes
+    enum { NSQC_WORDS = 64, NSQC_LEAST = 160 };     // longest lane; fewest bytes that are worth lanes
     static uint32_t nsqc_shifts[2 * NSQC_WORDS + 1];
 
     static void nsqc_fill_shifts(void) {
@@ -29,7 +29,7 @@ cdef extern from *:
         }
     }
 
-    // What a checksum becomes behind so many words of zeros, once the instruction has reduced it.
+    // Extends a checksum by this many words of zeros, once the instruction has reduced it.
     __attribute__((target(NSQC_CRC32C_TARGET)))
     static inline uint64_t nsqc_shifted(uint64_t crc, Py_ssize_t words) {
         return (uint64_t) _mm_cvtsi128_si64(_mm_clmulepi64_si128(
@@ -43,7 +43,7 @@ cdef extern from *:
         return __builtin_ia32_crc32di(crc, word);
     }
 
-    // The instruction takes three cycles, and can begin in each: three lanes of the data take as long as one.
+    // The instruction has a latency of three cycles and a throughput of one: three lanes take as long as one.
     __attribute__((target(NSQC_CRC32C_TARGET)))
     static uint32_t nsqc_crc32c(const unsigned char *at, Py_ssize_t length) {
         uint64_t crc = 0xFFFFFFFFu, second, third, word;

@@ -1,7 +1,7 @@
-"""Deflate. Libraries do the work; this limits how much they return at a time, and stores what is small.
+"""Deflate. Libraries do the work; this limits their output per call, and stores small flushes uncompressed.
 
-Up to level 6, ISA-L compresses: several times as fast as zlib, whose output is about a tenth smaller. Clients that ask
-for levels 7 to 9 want that tenth, and get zlib. zlib decompresses at any level.
+Up to level 6, ISA-L compresses: several times faster than zlib, whose output is about 10% smaller. Clients that ask
+for levels 7 to 9 want that 10%, and get zlib. zlib decompresses at any level.
 """
 
 cimport cython
@@ -23,8 +23,8 @@ except ImportError:     # not available for this machine: see pyproject.toml
     isal_zlib = None
 
 cdef enum:
-    SLICE_BYTES = 16384     # of input at a time: zlib copies what it does not take
-    WINDOW_BYTES = 32768    # what a stream may refer back to
+    SLICE_BYTES = 16384     # of input per call: zlib copies the input it does not consume
+    WINDOW_BYTES = 32768    # farthest back-reference of a stream
 
 # ISA-L's levels by deflate's; for others, zlib is used.
 cdef dict ISAL_LEVELS = {1: 1, 2: 1, 3: 2, 4: 2, 5: 2, 6: 3}
@@ -85,7 +85,7 @@ cdef class Deflate(Codec):
         return packed + flushed if packed else flushed
 
     cdef bytes _stored(self, const char *c_from, Py_ssize_t length):
-        """A stored block, and the empty one that ends each flush."""
+        """A stored block, and the empty block that ends each flush."""
         cdef bytes block = PyBytes_FromStringAndSize(NULL, length + 10)
         cdef unsigned char *c_to = <unsigned char *> PyBytes_AS_STRING(block)
         c_to[0] = 0
@@ -102,9 +102,9 @@ cdef class Deflate(Codec):
         return block
 
     cdef int _catch_up(self) except -1:
-        """Feeds the deflater what was sent without it: both sides refer back to the same bytes.
+        """Feeds the deflater the data sent without it: both sides share one window.
 
-        Its output is not sent: a flush ends on a byte boundary and leaves no state but the window.
+        Its output is discarded: a flush ends on a byte boundary and leaves no state but the window.
         """
         cdef Py_ssize_t length = min(self.unseen.length, WINDOW_BYTES)
         if length:
@@ -115,12 +115,12 @@ cdef class Deflate(Codec):
         return 0
 
     cdef bint cut_short(self) noexcept:
-        # A flushed stream ends in an empty stored block.
+        # A flushed stream ends with an empty stored block.
         return self.begun and not self.ended and memcmp(self.last, b"\x00\x00\xff\xff", 4) != 0
 
 
 cdef object new_deflater(int level):
-    """A raw stream of the library for this level; both have the same methods."""
+    """A raw stream from the library for this level; both have the same methods."""
     if isal_zlib is not None and level in ISAL_LEVELS:
         return isal_zlib.compressobj(ISAL_LEVELS[level], zlib.DEFLATED, -15)
     return zlib.compressobj(level, zlib.DEFLATED, -15)

@@ -22,8 +22,8 @@ cdef extern from *:
 
 cdef enum:
     FIRST_ROOM = 1024       # enough for replies; consumers grow from here
-    KEPT_ROOM = 1024        # what an emptied buffer keeps: idle connections are small
-    USUAL_ROOM = 196608     # most that it begins with when it grows again; busy consumers flush at two thirds of it
+    KEPT_ROOM = 1024        # kept by an empty buffer: idle connections stay small
+    USUAL_ROOM = 196608     # largest size that it grows to in one step; busy consumers flush at two thirds of it
 
 
 cdef char *sendbuf_reserve(SendBuf *buf, Py_ssize_t length) noexcept nogil:
@@ -98,5 +98,5 @@ cdef void sendbuf_free(SendBuf *buf) noexcept nogil:
 
 
 def alive() -> int:
-    """Send buffers that own memory now; always 0 in a release build, which does not count them."""
+    """Send buffers that own memory; always 0 in a release build, which does not count them."""
     return nsqc_sendbuf_alive

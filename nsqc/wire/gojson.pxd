@@ -1,4 +1,4 @@
-# JSON by the rules of Go's encoding/json. The functions are for Python: see the .pyx.
+# JSON by the rules of Go's encoding/json. The functions are called from Python: see the .pyx.
 
 from libc.stdint cimport uint32_t
 
@@ -13,12 +13,12 @@ cdef enum Kind:
     KIND_INT32
     KIND_INT64
 
-# A wanted field, and where its value is in the text.
+# A requested field, and the position of its value in the text.
 cdef struct Field:
     const char *name        # lower-case ASCII
     Py_ssize_t name_bytes
     int kind                # Kind
-    Py_ssize_t begin        # 0: it has none
+    Py_ssize_t begin        # 0: absent
     Py_ssize_t end
 
 

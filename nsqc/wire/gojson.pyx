@@ -3,8 +3,8 @@
 Keys match regardless of case, null leaves a value unchanged, unknown fields are ignored at any depth up to 10,000,
 invalid UTF-8 and lone surrogates become U+FFFD, and an integer must not have a fraction or exponent.
 
-As with Go's scanner, everything is checked first, in one pass without recursion. Python objects are made of wanted
-values only, once: a body of megabytes takes a few milliseconds, whatever is in it.
+As in Go's scanner, everything is checked first, in one pass without recursion. Python objects are created only for
+requested values: a body of megabytes takes a few milliseconds regardless of its contents.
 """
 
 from cpython.unicode cimport PyUnicode_DecodeUTF8
@@ -96,7 +96,7 @@ def decode_strings(bytes text not None) -> list:
 # ---------------------------------------------------------------------- checking
 
 cdef inline Py_ssize_t blank(const char *c_text, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
-    """Behind the white space at at."""
+    """The position after white space."""
     while at < end and (c_text[at] == c' ' or c_text[at] == c'\n' or c_text[at] == c'\t' or c_text[at] == c'\r'):
         at += 1
     return at
@@ -123,7 +123,7 @@ cdef int only_null(const char *c_text, Py_ssize_t at, Py_ssize_t end) except -1:
 
 
 cdef Py_ssize_t skip_value(const char *c_text, Py_ssize_t at, Py_ssize_t end, int depth) except -1:
-    """Behind the value at at, which is nested in depth objects and arrays."""
+    """The position after the value at at, which is nested in depth objects and arrays."""
     cdef char opened[MAX_DEPTH]     # what each level was opened with
     cdef int base = depth
     while True:
@@ -145,7 +145,7 @@ cdef Py_ssize_t skip_value(const char *c_text, Py_ssize_t at, Py_ssize_t end, in
                 continue
         else:
             at = skip_scalar(c_text, at, end)
-        # A value has ended at at.
+        # A value ended at at.
         while True:
             if depth == base:
                 return at
@@ -160,7 +160,7 @@ cdef Py_ssize_t skip_value(const char *c_text, Py_ssize_t at, Py_ssize_t end, in
 
 
 cdef Py_ssize_t skip_key(const char *c_text, Py_ssize_t at, Py_ssize_t end) except -1:
-    """Where the value of the member at at begins."""
+    """The position of the value of the member at at."""
     at = skip_string(c_text, at, end)
     return blank(c_text, expect(c_text, blank(c_text, at, end), end, c':'), end)
 
@@ -186,7 +186,7 @@ cdef Py_ssize_t skip_word(const char *c_text, Py_ssize_t at, Py_ssize_t end, con
 
 
 cdef Py_ssize_t skip_string(const char *c_text, Py_ssize_t at, Py_ssize_t end) except -1:
-    """Behind the string at at: any bytes but control characters. Invalid UTF-8 is not an error."""
+    """The position after the string at at: any bytes but control characters. Invalid UTF-8 is not an error."""
     cdef int _digit
     at = expect(c_text, at, end, c'"')
     while at < end and c_text[at] != c'"':
@@ -219,14 +219,14 @@ cdef inline bint is_escape(char byte) noexcept nogil:
 
 
 cdef inline Py_ssize_t digits_from(const char *c_text, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
-    """Behind the digits at at."""
+    """The position after the digits at at."""
     while at < end and c'0' <= c_text[at] <= c'9':
         at += 1
     return at
 
 
 cdef Py_ssize_t some_digits(const char *c_text, Py_ssize_t at, Py_ssize_t end) except -1:
-    """Behind the digits at at, at least one."""
+    """The position after the digits at at, at least one."""
     cdef Py_ssize_t behind = digits_from(c_text, at, end)
     if behind == at:
         raise GoJSONError(f"a digit is missing at byte {at}")
@@ -251,7 +251,7 @@ cdef Py_ssize_t skip_number(const char *c_text, Py_ssize_t at, Py_ssize_t end) e
 # ---------------------------------------------------------------------- names and values, after checking
 
 cdef Field *find(const char *c_text, Py_ssize_t at, Py_ssize_t end, Field *fields, int count) noexcept:
-    """The field that has the key between at and end, or NULL."""
+    """The field for the key between at and end, or NULL."""
     cdef char name[MAX_NAME_BYTES]
     cdef Py_ssize_t length = 0
     cdef uint32_t rune
@@ -337,7 +337,7 @@ cdef str plain(const char *c_text, Py_ssize_t at, Py_ssize_t end):
 
 
 cdef uint32_t next_rune(const char *c_text, Py_ssize_t *c_at, Py_ssize_t end) noexcept nogil:
-    """The character at at, which moves behind it; U+FFFD for an invalid byte or a lone surrogate."""
+    """The character at at, which moves past it; U+FFFD for an invalid byte or a lone surrogate."""
     cdef Py_ssize_t at = c_at[0]
     cdef uint32_t rune, low
     cdef int length
@@ -361,7 +361,7 @@ cdef uint32_t next_rune(const char *c_text, Py_ssize_t *c_at, Py_ssize_t end) no
 
 
 cdef uint32_t letter(char escaped) noexcept nogil:
-    """The character that a backslash and this letter stand for."""
+    """The character escaped as a backslash and this letter."""
     if escaped == c'b':
         return 8
     if escaped == c'f':
@@ -411,7 +411,7 @@ cdef int utf8_bytes(const unsigned char *c_at, Py_ssize_t have, uint32_t *rune) 
 
 
 cdef int put_rune(char *c_out, uint32_t rune) noexcept nogil:
-    """Writes a character as UTF-8; how many bytes."""
+    """Writes a character as UTF-8; returns the byte count."""
     if rune < 0x80:
         c_out[0] = <char> rune
         return 1

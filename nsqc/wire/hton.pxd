@@ -1,4 +1,4 @@
-# Loads and stores big-endian numbers, unaligned. A header only: there is no module to it.
+# Loads and stores big-endian numbers, unaligned. Header only: there is no module.
 
 from libc.stdint cimport uint16_t, uint32_t, uint64_t, int32_t, int64_t
 from libc.string cimport memcpy

@@ -1,4 +1,4 @@
-# The head of an HTTP/1 request: its line, and the fields that a server acts on.
+# The head of an HTTP/1 request: its line, and the fields that the server uses.
 
 from libc.stdint cimport int64_t
 
@@ -11,7 +11,7 @@ cdef class Head:
     cdef readonly bint keep_alive   # the connection stays open
     cdef readonly bint expects      # Expect: 100-continue
     cdef readonly bytes host        # None without one, in HTTP/1.0
-    cdef readonly bytes accept      # several are joined; empty without one
+    cdef readonly bytes accept      # several fields are joined; empty without one
     cdef readonly bytes origin      # None without one
     cdef readonly bytes fetch_site  # Sec-Fetch-Site; None without one
     cdef readonly bytes authorization   # None without one; a secret

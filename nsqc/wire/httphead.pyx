@@ -1,8 +1,8 @@
-"""The head of an HTTP/1 request, read as Go's net/http reads it, and more strictly where two readers could disagree on
-where a request ends.
+"""Parses the head of an HTTP/1 request as Go's net/http does, and more strictly where two parsers could disagree on
+the end of a request.
 
-Lines end with CRLF or LF. A line of another form, an unknown transfer coding, or lengths that contradict each other are
-refused, never repaired. Fields that the server does not act on, such as Upgrade, are checked and skipped.
+Lines end with CRLF or LF. A malformed line, an unknown transfer coding, or contradictory lengths are refused, never
+repaired. Fields that the server does not use, such as Upgrade, are checked and skipped.
 """
 
 cimport cython
@@ -15,14 +15,14 @@ from posix.strings cimport strncasecmp
 from nsqc.wire.httpbytes cimport is_blank, is_host, is_target, is_token, is_value
 
 cdef enum:
-    METHOD_BYTES = 32       # of an incomplete line, what is checked before its end: methods are shorter
-    LENGTH_DIGITS = 18      # of a Content-Length that fits into 64 bits
+    METHOD_BYTES = 32       # checked prefix of an incomplete line: methods are shorter
+    LENGTH_DIGITS = 18      # longest Content-Length that fits into 64 bits
 
 ctypedef bint (*Kind)(unsigned char byte) noexcept nogil
 
 
 class HeadError(ValueError):
-    """A head that is refused: the status of the answer, and the reason that Go's server names, if it names one."""
+    """A refused head: the status of the answer, and the reason if Go's server gives one."""
 
     def __init__(self, status, reason=""):
         super().__init__(reason)
@@ -35,13 +35,13 @@ cdef class Head:
     """See the .pxd."""
 
     def is_plain_post(self) -> bool:
-        """Whether it is a program's POST with a body of known length, on a connection that stays open, in HTTP/1.1."""
+        """Whether it is a program's POST with a body of known length, on a persistent connection, in HTTP/1.1."""
         return (self.length > 0 and self.keep_alive and self.minor > 0 and not self.expects and self.method == b"POST"
                 and self.origin is None and self.fetch_site is None and self.publish_id is None)
 
 
 cdef struct Fields:
-    # What is known of a head while its lines are read.
+    # State while the lines of a head are parsed.
     Py_ssize_t length_digits    # 0: no Content-Length
     bint chunked
     bint close
@@ -80,9 +80,9 @@ def skip_empty_lines(bytes data not None, Py_ssize_t at) -> int:
 
 
 def check_beginning(data not None) -> bool:
-    """Raises HeadError if no valid head begins with data: a client that speaks another protocol learns so at once.
+    """Raises HeadError if data cannot begin a valid head: a client of another protocol learns so at once.
 
-    Returns whether the request line is there.
+    Returns whether the request line is complete.
     """
     cdef Py_ssize_t size = len(data)
     cdef const unsigned char *c_data = bytes_of(data)
@@ -99,7 +99,7 @@ def check_beginning(data not None) -> bool:
 
 
 def parse_head(bytes data not None) -> Head:
-    """A head: the request line, fields, an empty line. Raises HeadError."""
+    """Parses a head: the request line, fields, an empty line. Raises HeadError."""
     cdef const unsigned char *c_at = bytes_of(data)
     cdef const unsigned char *c_end = c_at + len(data)
     cdef const unsigned char *c_line
@@ -136,7 +136,7 @@ cdef const unsigned char *bytes_of(data) except NULL:
 # ---------------------------------------------------------------------- lines
 
 cdef const unsigned char *line_end(const unsigned char *c_at, const unsigned char *c_end) except NULL:
-    """The LF of the line that begins at c_at."""
+    """The LF that ends the line at c_at."""
     cdef const unsigned char *c_line = NULL
     if c_at < c_end:
         c_line = <const unsigned char *> memchr(c_at, c'\n', <size_t> (c_end - c_at))
@@ -146,12 +146,12 @@ cdef const unsigned char *line_end(const unsigned char *c_at, const unsigned cha
 
 
 cdef inline Py_ssize_t line_size(const unsigned char *c_at, Py_ssize_t size) noexcept nogil:
-    """Of a line without its end: one CR before the LF belongs to that."""
+    """The line without its end: one CR before the LF is part of the end."""
     return size - 1 if size > 0 and c_at[size - 1] == c'\r' else size
 
 
 cdef inline Py_ssize_t span(const unsigned char *c_at, Py_ssize_t size, Kind is_kind) noexcept nogil:
-    """How many bytes of a kind a text begins with."""
+    """Length of the text's prefix of this byte class."""
     cdef Py_ssize_t at = 0
     while at < size and is_kind(c_at[at]):
         at += 1
@@ -183,7 +183,7 @@ cdef int read_line(Head head, const unsigned char *c_at, Py_ssize_t size) except
 
 
 cdef int read_field(Head head, Fields *fields, const unsigned char *c_name, Py_ssize_t size) except -1:
-    """NAME: VALUE. A line that continues another begins with a space, which no name does."""
+    """NAME: VALUE. A continuation line begins with a space, which no name does."""
     cdef Py_ssize_t name = span(c_name, size, is_token)
     cdef const unsigned char *c_value = c_name + name + 1
     if name == 0 or name == size or c_name[name] != c':':
@@ -205,7 +205,7 @@ cdef int read_field(Head head, Fields *fields, const unsigned char *c_name, Py_s
     elif is_name(c_name, name, b"content-length", 14):
         read_length(head, fields, c_value, size)
     elif is_name(c_name, name, b"transfer-encoding", 17):
-        # One field with one coding, as Go and nginx have it: a list could be read in several ways.
+        # One field with one coding, as in Go and nginx: a list could be read in several ways.
         if fields.chunked or not is_name(c_value, size, b"chunked", 7):
             raise HeadError(501, "Unsupported transfer encoding")
         fields.chunked = True
@@ -238,7 +238,7 @@ cdef inline bytes text(const unsigned char *c_at, Py_ssize_t size):
 
 
 cdef int read_length(Head head, Fields *fields, const unsigned char *c_value, Py_ssize_t size) except -1:
-    """Digits only; several fields have to say the same."""
+    """Digits only; repeated fields must agree."""
     cdef int64_t length = 0
     cdef Py_ssize_t at
     if not 0 < size <= LENGTH_DIGITS:
@@ -255,7 +255,7 @@ cdef int read_length(Head head, Fields *fields, const unsigned char *c_value, Py
 
 
 cdef void read_connection(Fields *fields, const unsigned char *c_value, Py_ssize_t size) noexcept:
-    """A list of words. Those other than close and keep-alive name fields that concern proxies only."""
+    """A list of words. Words other than close and keep-alive name hop-by-hop fields, which concern proxies only."""
     cdef Py_ssize_t begin = 0
     cdef Py_ssize_t end, next
     while begin < size:

@@ -1,7 +1,7 @@
-# What a connection keeps of its input between reads: the bytes of one incomplete command.
+# A connection's input between reads: the bytes of one incomplete command.
 
 cdef struct InBuf:
-    char *data          # owned; NULL if nothing is kept
+    char *data          # owned; NULL if empty
     Py_ssize_t length   # bytes kept
     Py_ssize_t room     # bytes allocated
 

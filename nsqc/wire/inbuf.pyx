@@ -1,4 +1,4 @@
-"""Receive buffer of a connection. While it is empty it owns no memory: idle connections cost nothing here."""
+"""Receive buffer of a connection. Owns no memory while empty: idle connections cost nothing here."""
 
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memmove
@@ -51,5 +51,5 @@ cdef void inbuf_free(InBuf *inbuf) noexcept nogil:
 
 
 def alive() -> int:
-    """Buffers that own memory now; always 0 in a release build, which does not count them."""
+    """Buffers that own memory; always 0 in a release build, which does not count them."""
     return nsqc_inbuf_alive

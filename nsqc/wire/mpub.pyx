@@ -1,4 +1,4 @@
-"""Checks multi-publish bodies as they arrive. Makes no messages; knows bytes only."""
+"""Checks multi-publish bodies as they arrive. Creates no messages; knows only bytes."""
 
 from libc.stdint cimport int64_t
 
@@ -43,7 +43,7 @@ cdef int mpub_next(MpubCheck *check, const char *c_at, int64_t have, int64_t max
         return MPUB_BAD_SIZE
     if check.value > max_message:
         return MPUB_TOO_BIG
-    # Sizes do not count: a client that does not include them in what it declares may send messages up to the limit.
+    # Sizes do not count: a client that omits them from the declared size may send messages up to the limit.
     if mpub_bytes(check) + check.value > max_body:
         return MPUB_OVERRUN
     return MPUB_WHOLE
@@ -61,7 +61,7 @@ def has_long_line(bytes body not None, Py_ssize_t end, Py_ssize_t limit) -> bool
     cdef const char *c_end = c_at + min(end, len(body))
     cdef const char *c_feed
     while c_end - c_at > limit:
-        # The last place where this line may end. Lines that end before it are short enough.
+        # The last position where this line may end. Earlier ends are short enough.
         c_feed = <const char *> memrchr(c_at, c'\n', limit + 1)
         if c_feed is NULL:
             return True
@@ -70,7 +70,7 @@ def has_long_line(bytes body not None, Py_ssize_t end, Py_ssize_t limit) -> bool
 
 
 def check(bytes body not None, max_msg_size, max_body_size) -> int:
-    """Number of messages in a complete body; -1 if the count is wrong, -2 if a message is."""
+    """Number of messages in a complete body; -1 for a bad count, -2 for a bad message."""
     cdef MpubCheck progress
     progress.count = progress.index = progress.value = 0
     progress.at = 0

@@ -1,10 +1,10 @@
-"""Topic and channel names: which are valid, and which are ephemeral. Knows bytes only."""
+"""Topic and channel names: validity and the #ephemeral suffix. Knows only bytes."""
 
 from libc.string cimport memcmp
 
 from nsqc.wire.const cimport MAX_NAME_BYTES
 
-EPHEMERAL = "#ephemeral"    # what the names of topics and channels that keep nothing on disk end with
+EPHEMERAL = "#ephemeral"    # suffix of topics and channels that store nothing on disk
 
 cdef bytes ENDING = EPHEMERAL.encode()
 cdef const char *c_ending = ENDING

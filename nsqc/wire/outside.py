@@ -1,7 +1,7 @@
-"""JSON that somebody else has written: peers, files, request bodies. Every failure is a JSONError.
+"""Decodes untrusted JSON: from peers, files, request bodies. Every failure is a JSONError.
 
 Parsers fail in many ways: malformed text, invalid UTF-8, a value of another type, nesting that exhausts the stack.
-Callers handle one. tests/wire/test_outside.py checks that nothing else in the package decodes JSON.
+Callers handle one exception. tests/wire/test_outside.py checks that no other module of the package decodes JSON.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class JSONError(ValueError):
 
 
 class Decoder(Generic[T]):
-    """Decodes JSON to one type that msgspec supports. Made when a module is imported: two threads that are the first to
+    """Decodes JSON to one type that msgspec supports. Create it at import time: two threads that are the first to
     use a type crash msgspec 0.22."""
 
     __slots__ = ("_decode",)
 
     def __init__(self, kind: type[T]) -> None:
-        import msgspec  # here: decode() does without, and tools that need no more start faster
+        import msgspec  # here: decode() does not need it, and tools that use only that start faster
 
         self._decode = msgspec.json.Decoder(kind).decode
 
@@ -45,8 +45,8 @@ Json: TypeAlias = Any
 
 def decode(text: bytes | str, *, strict: bool = True,
            object_pairs_hook: Callable[[list[tuple[str, Json]]], object] | None = None) -> Json:
-    """Any JSON value, by the standard library, whose arguments it takes. The daemon, which does not import that where
-    nothing is damaged, uses Decoder. Raises JSONError."""
+    """Any JSON value, by the standard library, with its arguments. The daemon uses Decoder instead and does not import
+    the library unless a file is damaged. Raises JSONError."""
     import json
 
     try:
@@ -56,9 +56,9 @@ def decode(text: bytes | str, *, strict: bool = True,
 
 
 def failure(error: Exception) -> JSONError:
-    """The JSONError for what a parser has raised."""
+    """Converts a parser's exception to a JSONError."""
     if isinstance(error, RecursionError):
-        return JSONError("it is nested too deeply")
+        return JSONError("nested too deeply")
     text = str(error)
     shown = "".join(char if char.isprintable() else "?" for char in text[:LONGEST_REASON])
     return JSONError(shown + "..." if len(text) > LONGEST_REASON else shown)

@@ -1,5 +1,5 @@
-# The V2 command parser: bytes in, one Command at a time out. It keeps no bytes: the caller keeps those of an incomplete
-# command and passes them again, with more behind them, wherever they are by then.
+# The V2 command parser: bytes in, one Command at a time out. It buffers nothing: the caller keeps the bytes of an
+# incomplete command and passes them again, followed by more, at any address.
 #
 # States of a command:
 #   LINE     waiting for the line feed
@@ -26,8 +26,8 @@ cdef enum CommandKind:
     CMD_AUTH
 
 cdef enum ParseEvent:
-    PARSE_MORE              # incomplete; nothing is used
-    PARSE_LINE              # a line; if the command has a body, nothing is used yet: call expect_body() or give up
+    PARSE_MORE              # incomplete; nothing is consumed
+    PARSE_LINE              # a line; if the command has a body, nothing is consumed yet: call expect_body() or give up
     PARSE_BODY              # a command with its body
     PARSE_LINE_TOO_LONG
     PARSE_BAD_SIZE          # command.size is 0 or below
@@ -36,7 +36,7 @@ cdef enum ParseEvent:
     PARSE_BAD_MESSAGE_SIZE
     PARSE_MESSAGE_TOO_BIG
     PARSE_OVERRUN
-    PARSE_NO_MEMORY         # never from next(): for those who take a body over
+    PARSE_NO_MEMORY         # never from next(): for callers that receive a body themselves
 
 cdef enum ParseState:
     AT_LINE
@@ -44,7 +44,7 @@ cdef enum ParseState:
     AT_BODY
 
 cdef enum:
-    MAX_ARGS = 4            # words of a line that are kept, including the name; argc counts all
+    MAX_ARGS = 4            # words of a line that are stored, including the name; argc counts all
 
 cdef struct Command:
     int kind
@@ -60,20 +60,20 @@ cdef class Parser:
     cdef int state                  # ParseState
     cdef Py_ssize_t used            # bytes of the command that next() completed
     cdef Py_ssize_t line_bytes      # of the current line, including the line feed; 0: not known yet
-    cdef Py_ssize_t searched        # bytes of an incomplete line that have no line feed
+    cdef Py_ssize_t searched        # bytes of an incomplete line without a line feed
     cdef int64_t limit              # of the body, set by expect_body
     cdef int64_t max_message        # of one message in an MPUB
-    cdef const char *c_split_at     # where the line was when it was split into words
+    cdef const char *c_split_at     # address of the line when it was split into words
     cdef Command command
 
     @staticmethod
     cdef Parser new(int64_t max_message)
 
-    # Parses the bytes from c_at to c_end, which begin with the current command. Returns a ParseEvent.
+    # Parses the bytes from c_at to c_end, which start with the current command. Returns a ParseEvent.
     cdef int next(self, const char *c_at, const char *c_end) noexcept
     # Accepts the body of the command whose line next() has just returned, up to limit bytes.
     cdef void expect_body(self, int64_t limit) noexcept
-    # After PARSE_MORE at AT_BODY a caller may take the body over itself. Now it is complete: the next command follows.
+    # After PARSE_MORE at AT_BODY a caller may receive the body itself. Now it is complete: the next command follows.
     cdef void body_ended(self) noexcept
 
     cdef int _line(self, const char *c_at, const char *c_end) noexcept
@@ -91,6 +91,6 @@ cdef inline bint command_publishes(int kind) noexcept nogil:
     return CMD_PUB <= kind <= CMD_DPUB
 cdef int mpub_event(int state) noexcept nogil       # the ParseEvent for an MpubState
 
-# A decimal number without sign, as the protocol has them; False: it is not one. Like nsqd's, it wraps around beyond 64
+# A decimal number without sign, as in the protocol; False: it is not one. Like nsqd's, it wraps around beyond 64
 # bits.
 cdef bint parse_decimal(const char *c_text, Py_ssize_t length, int64_t *value) noexcept nogil

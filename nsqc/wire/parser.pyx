@@ -1,4 +1,4 @@
-"""The V2 command parser. It knows only bytes: no sockets, no topics, no rules about who may send what and when."""
+"""The V2 command parser. Knows only bytes: no sockets, no topics, no rules about the order of commands."""
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint64_t
@@ -142,7 +142,7 @@ cdef class Parser:
             state = mpub_check(&command.mpub, command.body, have, self.max_message, self.limit)
             if state != MPUB_WHOLE:
                 return mpub_event(state)
-            # It ends with its last message, whatever size is declared.
+            # It ends with its last message, regardless of the declared size.
             self.used = self.line_bytes + 4 + command.mpub.at
         else:
             if have < command.size:

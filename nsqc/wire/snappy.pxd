@@ -3,7 +3,7 @@
 #   ff      stream identifier: begins the stream, may be repeated
 #   00      masked crc32c 4, a compressed block of up to 64 KiB when decoded
 #   01      masked crc32c 4, up to 64 KiB plain bytes
-#   80-fe   ignored, whatever their length
+#   80-fe   ignored, of any length
 #   02-7f   refused
 
 from nsqc.wire.codec cimport Codec

@@ -1,4 +1,4 @@
-"""Snappy in its framing format. cramjam does the blocks, chunks and checksums are done here."""
+"""Snappy in its framing format. cramjam handles blocks; chunks and checksums are handled here."""
 
 cimport cython
 from libc.stdint cimport uint32_t
@@ -20,7 +20,7 @@ cdef enum:
     PLAIN = 0x01
     FIRST_SKIPPABLE = 0x80
     IDENTIFIER = 0xFF
-    # The most that a compressor makes of a full block: 32 + n + n / 6.
+    # The largest compressor output for a full block: 32 + n + n / 6.
     MAX_BLOCK_BYTES = 76490
 
 cdef bytes IDENTIFIER_CHUNK = b"\xff\x06\x00\x00sNaPpY"
@@ -71,7 +71,7 @@ cdef class Snappy(Codec):
             self.take(HEAD_BYTES + length)
 
     cdef Py_ssize_t _chunk(self, int kind, Py_ssize_t length, char *c_to, Py_ssize_t room) except -2:
-        """Decodes a complete chunk; how many bytes, or -1 if they do not fit."""
+        """Decodes a complete chunk; returns the byte count, or -1 if the data does not fit."""
         cdef unsigned char *c_data = <unsigned char *> self.fed.data + self.taken + HEAD_BYTES
         cdef Py_ssize_t plain
         cdef Py_buffer view
@@ -117,7 +117,7 @@ cdef class Snappy(Codec):
 
 
 cdef int check_head(bint greeted, int kind, Py_ssize_t length) except -1:
-    """Refuses a chunk by its head alone: none of it is kept."""
+    """Refuses a chunk by its head alone, without buffering it."""
     if kind == IDENTIFIER:
         if length != 6:
             raise CodecError("snappy stream identifier is wrong")
@@ -132,7 +132,7 @@ cdef int check_head(bint greeted, int kind, Py_ssize_t length) except -1:
 
 
 cdef Py_ssize_t plain_length(const unsigned char *c_at, Py_ssize_t length) except -1:
-    """The decoded length that a block declares, checked before it is decoded; no compressor makes blocks of 0 bytes."""
+    """The decoded length declared by a block, checked before decoding; no compressor makes blocks of 0 bytes."""
     cdef Py_ssize_t value = 0
     cdef int shift = 0
     cdef Py_ssize_t at

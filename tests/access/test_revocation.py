@@ -169,10 +169,10 @@ def test_a_broken_file_changes_nothing(start, access):
     node = start(access.flag)
     good = access.path.read_text()
     access.path.write_text(good + '\n[users.x]\ntokens = ["scrypt:secret"]\n')
-    node.wait_for(r"ERROR: ACCESS: the old rules stay - access file \S+: users.x: token 1: not the hash of a token")
+    node.wait_for(r"ERROR: ACCESS: keeping the old rules - access file \S+: users.x: token 1: not the hash of a token")
     assert node.call("GET", "/stats", headers=access.bearer("root")).status == 200
     access.path.unlink()
-    node.wait_for("ERROR: ACCESS: the old rules stay - access file .*: No such file or directory")
+    node.wait_for("ERROR: ACCESS: keeping the old rules - access file .*: No such file or directory")
     assert node.call("GET", "/stats", headers=access.bearer("root")).status == 200
     access.path.write_text(good)
     node.wait_for("ACCESS: 1 users in")

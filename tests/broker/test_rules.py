@@ -34,7 +34,7 @@ def test_what_is_dirty_must_be_scheduled(tmp_path, reported, which):
         assert reported == []
         diskqueue.put(queue, b"behind its back", ID, STAMP)
         queue.check_rules()
-        assert reported == ["records wait for a write that is not scheduled"]
+        assert reported == ["records without a scheduled write"]
         diskqueue.rollback(queue)
 
     run(tmp_path, scenario, mem_queue_size=0)

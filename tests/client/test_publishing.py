@@ -82,7 +82,7 @@ def test_an_nsqd_that_hangs_leaves_time_for_the_next(make, script, daemon, greet
 
 def test_what_became_of_a_batch(make, script):
     with make(script(1).address, timeout=0.5) as producer:
-        with pytest.raises(PublishFailed, match="of 40 messages 10 are acknowledged, 20 may have been published, 10 were not sent") as caught:
+        with pytest.raises(PublishFailed, match="of 40 messages 10 were acknowledged, 20 may have been published, 10 were not sent") as caught:
             producer.publish_many("t", [b"%d" % n for n in range(40)], batch_rows=10, window=2)
         assert (caught.value.acknowledged, caught.value.unknown, caught.value.unsent) == (10, 20, 10)
         assert producer.stats().published == 0 and producer.stats().failed == 1

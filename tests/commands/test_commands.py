@@ -126,7 +126,7 @@ def test_a_good_file_is_ok(nsqc, config, tmp_path):
     path = config('data_path = "HERE"', "mem_queue_size = 5")
     assert nsqc("config", "check", path) == (0, f"{path}: ok, 2 options; data path {tmp_path} can be written\n", "")
     path = config("mem_queue_size = 5")
-    assert nsqc("config", "check", path)[1].startswith(f"{path}: ok, 1 option; no data path is set")
+    assert nsqc("config", "check", path)[1].startswith(f"{path}: ok, 1 option; no data path set")
 
 
 def test_an_unknown_key_is_a_warning(nsqc, config):
@@ -239,11 +239,11 @@ def test_a_certificate_or_key_that_is_none_is_named(nsqc, config, tmp_path):
     whole = (tmp_path / "one.pem").read_bytes()
     (tmp_path / "half.pem").write_bytes(whole[:len(whole) // 2])
     for cert, key, line, complaint in (
-            ("half.pem", "one.key", 1, "half.pem has no certificate that can be read"),
-            ("one.key", "one.key", 1, "one.key has no certificate that can be read"),
-            ("one.pem", "one.pem", 1, "one.pem has no private key that can be read"),
-            ("one.pem", "half.pem", 2, "half.pem has no private key that can be read"),
-            ("one.pem", "locked.key", 2, "locked.key is encrypted, and nobody can be asked for its password"),
+            ("half.pem", "one.key", 1, "half.pem has no readable certificate"),
+            ("one.key", "one.key", 1, "one.key has no readable certificate"),
+            ("one.pem", "one.pem", 1, "one.pem has no readable private key"),
+            ("one.pem", "half.pem", 2, "half.pem has no readable private key"),
+            ("one.pem", "locked.key", 2, "locked.key is encrypted; nsqc cannot ask for its password: store it unencrypted"),
             ("none.pem", "one.key", 1, "none.pem: No such file or directory")):
         path = config(f'tls_cert = "HERE/{cert}"', f'tls_key = "HERE/{key}"')
         code, told, _ = nsqc("config", "check", path)

@@ -104,15 +104,15 @@ def test_the_folder_that_is_not_being_removed(nsqc, data):
 
 def test_verify(nsqc, data):
     code, out, err = nsqc("verify", data)
-    assert (code, out, err) == (0, f"{data}/topic.log: ok, 90 sound messages\n", "")
+    assert (code, out, err) == (0, f"{data}/topic.log: ok, 90 intact messages\n", "")
     path = data / "topic.log" / f"{40:020}.log"
     damage(path, 4096)
     code, out, _ = nsqc("verify", data / "topic.log")
     assert (code, out.splitlines()) == (1, [
-        f"{path}: damaged at byte 4096: messages 40 to 43 are lost", f"{data}/topic.log: 1 fault, 86 sound messages"])
+        f"{path}: damaged at byte 4096: messages 40 to 43 are lost", f"{data}/topic.log: 1 fault, 86 intact messages"])
     (data / "topic.log" / f"{FAR:020}.log").unlink()
     code, out, _ = nsqc("verify", data)
-    assert code == 1 and out.splitlines()[-1] == f"{data}/topic.log: 2 faults, 56 sound messages"
+    assert code == 1 and out.splitlines()[-1] == f"{data}/topic.log: 2 faults, 56 intact messages"
 
 
 def damage(path, at: int) -> None:
@@ -134,7 +134,7 @@ def test_a_newest_segment_that_was_cut_or_removed(nsqc, daemon, channels):
         node.post("/channel/create?topic=t&channel=c")
     assert node.stop() == 0
     path = node.data_path / "t.log" / f"{0:020}.log"
-    assert nsqc("verify", node.data_path)[:2] == (0, f"{path.parent}: ok, 3 sound messages\n")
+    assert nsqc("verify", node.data_path)[:2] == (0, f"{path.parent}: ok, 3 intact messages\n")
     os.truncate(path, 4096 + 72)
     code, out, _ = nsqc("verify", node.data_path)
     assert (code, out.splitlines()[0]) == (1, f"{path}: damaged at byte {4096 + 72}: messages 1 to 2 are lost")
@@ -163,7 +163,7 @@ def test_a_log_in_the_old_format(nsqc, data):
         code, out, err = nsqc(*words, data)
         assert (code, out) == (1, "") and err.startswith(f"nsqc log {words[0]}: {text}")
     code, out, _ = nsqc("verify", data)
-    assert code == 1 and out.startswith(text) and out.endswith("1 fault, 0 sound messages\n")
+    assert code == 1 and out.startswith(text) and out.endswith("1 fault, 0 intact messages\n")
 
 
 def test_beside_a_daemon(nsqc, data, tmp_path):

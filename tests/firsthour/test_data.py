@@ -140,7 +140,7 @@ def test_the_pages_about_topics_in_a_log(spark, log_node, here, tmp_path, capfd)
     for at in range(0, LINES, 100):
         client.pub("orders", *bodies[at:at + 100])
     log_node.post("/channel/create?topic=orders&channel=billing&from=beginning")
-    told = follow(blocks("docs/jobs.md", "", "Jobs on topics in a log")[0], log_here, capfd)
+    told = follow(blocks("docs/jobs.md", "", "Jobs on log-backed topics")[0], log_here, capfd)
     assert any("published 1,000 messages to orders-again" in line for line in told)
     assert (tmp_path / "orders.html").read_text().count("<svg") == 2
     # On the page the query is behind; here it has read all.
@@ -168,7 +168,7 @@ def test_the_pages_about_topics_in_a_log(spark, log_node, here, tmp_path, capfd)
     log_node.post("/channel/create?topic=orders&channel=kept&from=beginning")
     consumer = log_node.connect().sub("orders", "billing", 2500)
     consumer.messages(LINES, finish=True)
-    (block,) = blocks("docs/spark.md", "python", "Recipe: move a channel back to a time that Spark finds")
+    (block,) = blocks("docs/spark.md", "python", "Recipe: move a channel back to a time found by Spark")
     exec(compile(log_here(block), "docs/spark.md", "exec"), names)
     again = consumer.messages(LINES - 1200, finish=True)
     # The batch of a publish has one timestamp.
@@ -199,9 +199,9 @@ def test_words_that_are_wrong_are_told_before_spark_starts(node, here, tmp_path,
     node.post("/topic/create?topic=present")
     cases = {
         f"--topic present --nsqd {http}": f"{http} is the HTTP port of an nsqd: give its TCP port, --nsqd {tcp}",
-        f"--topic presnet --nsqd {tcp}": "there is no topic presnet; there ",
+        f"--topic presnet --nsqd {tcp}": "no topic presnet; there ",
         f"--topic present --nsqlookupd {tcp}": f"{tcp} is the TCP port of an nsqd: give it as --nsqd {tcp}",
-        f"--topic present --nsqd {tcp} --tls": "does not offer tls: leave out --tls",
+        f"--topic present --nsqd {tcp} --tls": "does not offer tls: omit --tls",
     }
     for words, complaint in cases.items():
         assert run(["spark", "produce", "access.csv", *words.split()]) == 1

@@ -36,7 +36,7 @@ def test_the_offline_commands(tmp_path):
         block = block.replace(path, str(becomes))
     done = subprocess.run(["sh", "-euc", block], capture_output=True, text=True, timeout=WAIT_SECONDS)
     assert (done.returncode, done.stderr) == (0, "")
-    assert f"{daemon.data_path}/orders.log: ok, 3 sound messages" in done.stdout
+    assert f"{daemon.data_path}/orders.log: ok, 3 intact messages" in done.stdout
     assert "orders:billing: 2 messages, " in done.stdout
     other = Daemon(tmp_path / "out")
     try:

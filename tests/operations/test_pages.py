@@ -33,7 +33,7 @@ def test_backup_restore_and_moving(shell):
     told = shell.run(*steps)
     made, _, drained, restored, snapshot, moved, _ = told
     assert column(made, "DEPTH") == {"billing": 100}
-    assert "drained, and stopped" in drained
+    assert "drained and stopped" in drained
     # A stop has written everything; a snapshot lacks what was in memory.
     assert column(restored, "IN CHANNELS") == {"events": 100, "orders": 100}
     found = column(snapshot, "IN CHANNELS")

@@ -114,7 +114,7 @@ def test_the_doctor_names_a_python_without_the_packages(monkeypatch, tmp_path):
 def test_the_doctor_knows_that_sessions_name_this_python_by_themselves(monkeypatch):
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     finding = checkup.interpreter()
-    assert finding.well and finding.text.startswith(f"run {sys.executable}, as this: session()")
+    assert finding.well and finding.text.startswith(f"run {sys.executable}, like this process: session()")
 
 
 def test_the_doctor_names_a_python_that_is_not_there(monkeypatch):

@@ -33,7 +33,7 @@ def complaint(**given: str) -> str:
 def test_tls_and_auth_are_tried_as_they_will_be_used(daemon, authd, certs):
     flags = (f"--tls-cert={certs}/server.pem", f"--tls-key={certs}/server.key", "--tls-required=tcp-https")
     where = address(daemon(*flags))
-    assert complaint(nsqd=where).startswith(f"{where}: nsqd demands TLS: give --tls, and --tls-ca-file")
+    assert complaint(nsqd=where).startswith(f"{where}: nsqd requires TLS: give --tls, and --tls-ca-file")
     one = daemon(*flags, f"--auth-http-address={authd().address}")
     where = address(one)
     assert "give the authority by --tls-ca-file" in complaint(nsqd=where, tls="true")
@@ -44,7 +44,7 @@ def test_tls_and_auth_are_tried_as_they_will_be_used(daemon, authd, certs):
 
 
 def test_an_nsqd_without_tls(nsqd):
-    assert complaint(nsqd=address(nsqd), tls="true").endswith("nsqd does not offer tls: leave out --tls")
+    assert complaint(nsqd=address(nsqd), tls="true").endswith("nsqd does not offer tls: omit --tls")
 
 
 def test_http_ports_are_known_by_what_they_answer(nsqd, lookupd):
@@ -108,7 +108,7 @@ def test_an_nsqd_that_only_nsqlookupd_can_reach(daemon, lookupd):
     dead = daemon(kept())
     dead.kill()
     assert complaint(nsqlookupd=lookupd(dead)).endswith(
-        "which nsqlookupd names (an nsqd's --broadcast-address)")
+        "from nsqlookupd (an nsqd's --broadcast-address)")
     assert "knows no nsqd: start one with --lookupd-tcp-address" in complaint(nsqlookupd=lookupd())
 
 

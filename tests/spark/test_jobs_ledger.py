@@ -95,7 +95,7 @@ def test_a_batch_comes_in_once(ledger):
 def test_a_file_is_never_written_over(ledger):
     put(ledger, 0, range(3))
     name, = ledger.read().files
-    with pytest.raises(LedgerError, match="exists already"), ledger.job("archive") as space:
+    with pytest.raises(LedgerError, match="already exists"), ledger.job("archive") as space:
         ledger.commit({name: write(space / "x.parquet", [7])})
     assert by_ledger(ledger) == by_eye(ledger) == [0, 1, 2]
 
@@ -118,8 +118,8 @@ def test_only_files_that_can_have_rows_of_the_time_are_chosen(ledger):
 
 
 @pytest.mark.parametrize("make, complaint", [
-    (lambda path: Ledger(path), "is not an archive: there is no _ledger.json"),
-    (lambda path: (path.mkdir(), (path / "mine").touch(), Ledger(path, "t")), "not empty: there is mine"),
+    (lambda path: Ledger(path), "is not an archive: it has no _ledger.json"),
+    (lambda path: (path.mkdir(), (path / "mine").touch(), Ledger(path, "t")), "not empty: it has mine"),
     (lambda path: (Ledger(path, "t"), Ledger(path, "u")), "is an archive of topic t, not u"),
     (lambda path: (Ledger(path, "t"), (path / "_ledger.json").write_text("{"), Ledger(path)), "is not readable"),
     (lambda path: (Ledger(path, "t"), (path / "_ledger.json").write_bytes(nested.OBJECT), Ledger(path)), "nested too deeply"),
@@ -206,7 +206,7 @@ def test_compaction_refuses_a_file_that_is_not_as_the_ledger_says(ledger):
     put(ledger, 1, range(5))
     name = min(ledger.read().files)
     write(ledger.folder / name, range(4))
-    with pytest.raises(RuntimeError, match="have 9 rows, not 10 as the ledger says; nothing was changed"):
+    with pytest.raises(RuntimeError, match="have 9 rows, not 10 as in the ledger; nothing was changed"):
         compact(ledger, MIB)
     assert len(ledger.read().files) == 2
 

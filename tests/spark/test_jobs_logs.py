@@ -152,13 +152,13 @@ def test_a_log_that_cannot_be_replayed(job, log_node, second, topic):
     to = f"--topic={topic}-again"
     for words, complaint in {
         (f"--from-topic={topic}-mem", *one): f"topic {topic}-mem is kept in memory; its rule has to say storage = ",
-        (f"--from-topic={topic}x", *one): f"there is no topic {topic}x; there are {topic}, ",
+        (f"--from-topic={topic}x", *one): f"no topic {topic}x; there are {topic}, ",
         (f"--from-topic={topic}", *one, "--from-offset=3"): f"topic {topic} at {a} has offsets 0 to 2",
-        (f"--from-topic={topic}", *one, "--from-offset=2", "--to-offset=1"): "--from-offset 2 is behind --to-offset 1",
-        (f"--from-topic={topic}", *both, "--from-offset=1"): "the topic is on 2 nsqd, each with offsets of its own",
+        (f"--from-topic={topic}", *one, "--from-offset=2", "--to-offset=1"): "--from-offset 2 is after --to-offset 1",
+        (f"--from-topic={topic}", *both, "--from-offset=1"): "the topic is on 2 nsqd, each with its own offsets",
         (f"--from-topic={topic}", *one, f'--to-offset={{"{b}": 1}}'): f"{b} does not have the topic; there is {a}",
         (f"--from-topic={topic}", f"--nsqd={a},127.0.0.1:1", f"--http={one[1][7:]},127.0.0.1:2"):
-            "all nsqd have to answer, or messages would be missing",
+            "all nsqd must answer, or messages would be missing",
         (f"--from-topic={topic}", f"--nsqd={a}", f"--http=127.0.0.1:{second.http_port}"):
             f"is not the HTTP address of {a}: give it by --http",
     }.items():
@@ -167,7 +167,7 @@ def test_a_log_that_cannot_be_replayed(job, log_node, second, topic):
         assert line.startswith("nsqc spark: ") and complaint in line, (words, errors)
         assert "starting Spark" not in errors and "Traceback" not in errors
     errors = job("replay", f"--from-topic={topic}", f"--topic={topic}x", *one, code=1)
-    assert re.search(rf"there is no topic {topic}x; there are {topic}, .*; --create creates it\n$", errors), errors
+    assert re.search(rf"no topic {topic}x; there are {topic}, .*; --create creates it\n$", errors), errors
 
 
 def test_a_node_by_two_names_is_counted_once(log_node, topic):
@@ -177,7 +177,7 @@ def test_a_node_by_two_names_is_counted_once(log_node, topic):
     found = logs.fixed(Cluster({"nsqd": ",".join(names)}, (f"127.0.0.1:{log_node.http_port}", f"localhost:{log_node.http_port}"),
                                create=False), [topic], notes.append)
     assert (found.messages, found.ends) == (2, {Place(topic, names[0]): 2})
-    assert notes == [f"topic {topic} at {names[1]} is the log that is at {names[0]}: it is read once"]
+    assert notes == [f"topic {topic} at {names[1]} is the same log as at {names[0]}: it is read once"]
 
 
 # ---------------------------------------------------------------------- archive
@@ -204,7 +204,7 @@ def test_an_archive_of_a_log(job, spark, log_node, second, topic, tmp_path):
         path.unlink()
     second.publish(topic, *(b"b%d" % number for number in range(20, 25)), size=1)
     told = job(*words)
-    assert "batch 1 is in the archive already" in told and "archived 5 messages in " in told
+    assert "batch 1 is already in the archive" in told and "archived 5 messages in " in told
     rows = archived(folder)
     assert rows.schema.names == ["value", "topic", "id", "timestamp", "attempts", "nsqd", "offset", "origin",
                                  "archived_at"]
@@ -253,7 +253,7 @@ def test_a_log_without_a_time_of_retention_is_noted(job, log_node, topic, tmp_pa
     with running.failures() as progress:
         cluster = Cluster({"nsqd": address(log_node)}, (f"127.0.0.1:{log_node.http_port}",), False)
         archive_input.of_log(tmp_path, cluster, topic, False, None, None, progress.note)
-    assert "has no retain_time: what all channels have finished may be removed before it is archived" in capfd.readouterr()[1]
+    assert "has no retain_time: messages finished by all channels may be removed before they are archived" in capfd.readouterr()[1]
 
 
 def test_a_topic_in_memory_is_consumed(job, spark, log_node, topic, tmp_path):
@@ -272,18 +272,18 @@ def test_a_log_that_cannot_be_archived(job, log_node, second, topic, tmp_path):
     both, one = where(log_node, second), where(log_node)
     half = [f"--nsqd={address(log_node)},127.0.0.1:1", f"--http=127.0.0.1:{log_node.http_port},127.0.0.1:2"]
     for words, complaint in {
-        (*both, "--create"): f"topic {topic} is in a log at some nsqd only ({address(log_node)}: log, ",
+        (*both, "--create"): f"topic {topic} is log-backed on only some nsqd ({address(log_node)}: log, ",
         (*half, "--create"): "the first run needs all nsqd",
         (one[0], both[1].replace(one[1].removeprefix("--http="), "").replace(",", ""), "--create"):
             f"is not the HTTP address of {address(log_node)}: give it by --http",
-        (*half, "--create", "--until-idle"): "--until-idle reads what all nsqd have",
+        (*half, "--create", "--until-idle"): "--until-idle needs all nsqd",
     }.items():
         errors = job("archive", folder, f"--topic={topic}", *words, code=1)
         assert complaint in errors.splitlines()[-1], errors
         assert "starting Spark" not in errors
     Ledger(folder, topic)
     log_node.post(f"/topic/delete?topic={topic}")
-    assert f"there is no topic {topic}" in job("archive", folder, f"--topic={topic}", *one, code=1)
+    assert f"no topic {topic}" in job("archive", folder, f"--topic={topic}", *one, code=1)
     # What was a log when the archive began, and is none now.
     offsets = folder / "_state" / "checkpoint" / "offsets"
     offsets.mkdir(parents=True)
@@ -306,7 +306,7 @@ def test_a_report_of_logs_and_of_logs_and_archives(job, spark, log_node, second,
     # A chart for wide windows and for phones; nobody knows latency and attempts.
     assert page.count("<svg") == 2 and "atency" not in page and "ttempt" not in page
     assert "2.9 KiB" in page and address(second) in page
-    assert "there are no messages of that time range" in job(*words, "--to=2020-01-01", code=1)
+    assert "no messages in that time range" in job(*words, "--to=2020-01-01", code=1)
 
     job("archive", tmp_path / "archive", f"--topic={topic}", *where(log_node), "--until-idle", "--create")
     told = job(*words, tmp_path / "archive")
@@ -330,8 +330,8 @@ def test_words_that_do_not_go_together(job, topic, tmp_path):
         ([*replay, "--from-topic=t", "--topic=u", "--from-offset=" + "[" * 100_000], "must be a whole number, or JSON"),
         ([*replay, "--from-topic=t", "--topic=u", '--to-offset={"a:1": 1, "a:1": 2}'], 'names "a:1" twice'),
         (["report"], "give archives, or --topic"),
-        (["report", "--topic=t"], "--topic goes with --nsqd"),
-        (["report", tmp_path / "archive", "--nsqd=127.0.0.1:1"], "--topic goes with --nsqd"),
+        (["report", "--topic=t"], "--topic needs --nsqd"),
+        (["report", tmp_path / "archive", "--nsqd=127.0.0.1:1"], "--topic needs --nsqd"),
         (["report", "--topic=t,t", "--nsqd=127.0.0.1:1"], "a name is given twice"),
         (["report", "--topic=t", "--http=127.0.0.1:1"], "give one of --nsqd and --nsqlookupd"),
     ]:
@@ -393,7 +393,7 @@ def test_lag_of_all_topics_leaves_out_those_in_memory(job, log_node, topic, capf
     told, errors = capfd.readouterr()
     (line,) = [line for line in told.splitlines() if line.startswith(topic)]
     assert line.split()[:4] == [topic, address(log_node), "channel", "c"]
-    assert re.search(r"^nsqc spark: [\d,]+ topics are kept in memory, and left out$", errors, re.MULTILINE)
+    assert re.search(r"^nsqc spark: [\d,]+ topics are stored in memory, and omitted$", errors, re.MULTILINE)
     assert run(["spark", "lag", *where(log_node), f"--topic={topic}-mem"]) == 1
     assert "is kept in memory; its rule has to say storage = " in capfd.readouterr()[1]
 
@@ -404,14 +404,14 @@ def test_a_lag_that_is_not_known_is_noted(job, log_node, second, topic, tmp_path
     assert run(["spark", "lag", *where(log_node), f"--topic={topic}", f"--checkpoint={behind}"]) == 0
     told, errors = capfd.readouterr()
     assert [line.split()[-4:] for line in told.splitlines()[1:]] == [["7", "3", "?", "?"], ["5", "?", "?", "?"]]
-    assert "until offset 7, and it ends at 3: it was deleted and made again" in errors
-    assert f"{behind} has read topic {topic} at 127.0.0.1:9, where it is not to be found now" in errors
+    assert "until offset 7, but it ends at 3: it was deleted and created again" in errors
+    assert f"{behind} has read topic {topic} at 127.0.0.1:9, where it no longer exists" in errors
     # One of two nodes.
     nodes = f"--nsqd={address(log_node)},127.0.0.1:1", f"--http=127.0.0.1:{log_node.http_port},127.0.0.1:2"
     assert run(["spark", "lag", *nodes, f"--topic={topic}"]) == 0
     told, errors = capfd.readouterr()
-    assert told == "" and "127.0.0.1:2: Connection refused; the others are shown" in errors
-    assert f"nsqc spark: nothing reads {topic}\n" in errors
+    assert told == "" and "127.0.0.1:2: Connection refused; showing the others" in errors
+    assert f"nsqc spark: no readers of {topic}\n" in errors
 
 
 def test_lag_knows_logs_by_their_ids(job, log_node, second, topic, tmp_path, capfd):
@@ -429,7 +429,7 @@ def test_lag_knows_logs_by_their_ids(job, log_node, second, topic, tmp_path, cap
     assert positions("again", {address(log_node): 7}, {address(log_node): "0" * 16}) == {
         address(log_node): (7, None), address(second): (None, 1)}
     assert run(["spark", "lag", *where(log_node), f"--topic={topic}", f"--checkpoint={tmp_path}/again"]) == 0
-    assert "until offset 7, and it ends at 10: it was deleted and made again" in capfd.readouterr()[1]
+    assert "until offset 7, but it ends at 10: it was deleted and created again" in capfd.readouterr()[1]
 
 
 def test_a_lag_that_cannot_be_shown(job, log_node, nsqd, topic, tmp_path):
@@ -444,20 +444,20 @@ def test_a_lag_that_cannot_be_shown(job, log_node, nsqd, topic, tmp_path):
         assert "does not have the offsets of a query" in job("lag", *one, f"--checkpoint={odd}", code=1)
     deep = checkpoint_of(tmp_path / "deep", "[" * 100_000)
     for words, code, complaint in [
-        ([*one, f"--checkpoint={deep}"], 1, "is the checkpoint of a query that reads no topic in a log"),
+        ([*one, f"--checkpoint={deep}"], 1, "is the checkpoint of a query that reads no log-backed topic"),
         ([*one, f"--checkpoint={tmp_path}"], 1, "is not a checkpoint of a query: it has no folder offsets"),
         ([*one, f"--checkpoint={tmp_path}/no"], 2, f"{tmp_path}/no is not a folder"),
         ([*one, "--checkpoint=s3://bucket/c"], 2, "s3://bucket/c is not a local path"),
-        ([*one, f"--checkpoint={tmp_path}/empty"], 1, "its query has not begun a batch"),
-        ([*one, f"--checkpoint={kafka}"], 1, "is the checkpoint of a query that reads no topic in a log"),
+        ([*one, f"--checkpoint={tmp_path}/empty"], 1, "its query has not started a batch"),
+        ([*one, f"--checkpoint={kafka}"], 1, "is the checkpoint of a query that reads no log-backed topic"),
         ([*one, f"--checkpoint={broken}"], 1, "does not have the offsets of a query"),
         ([*one, f"--topic={topic}", f"--checkpoint={other}"], 1, f"reads elsewhere, not {topic}"),
-        ([*one, f"--topic={topic}x"], 1, f"there is no topic {topic}x; there are {topic}, "),
-        (["--nsqd=127.0.0.1:1"], 1, "no nsqd can be reached over HTTP: 127.0.0.1:2: Connection refused"),
+        ([*one, f"--topic={topic}x"], 1, f"no topic {topic}x; there are {topic}, "),
+        (["--nsqd=127.0.0.1:1"], 1, "no nsqd is reachable over HTTP: 127.0.0.1:2: Connection refused"),
         ([f"--nsqd=127.0.0.1:{log_node.http_port}"], 1, "is the HTTP port of an nsqd: give its TCP port"),
         ([f"--nsqd={address(log_node)}"], 1, "give its HTTP address by --http"),
         ([f"--nsqd={address(log_node)}", "--http=127.0.0.1:1,127.0.0.1:2"], 1, "--http needs one address for each"),
-        (["--nsqlookupd=127.0.0.1:1", "--http=127.0.0.1:2"], 1, "--http goes with --nsqd"),
+        (["--nsqlookupd=127.0.0.1:1", "--http=127.0.0.1:2"], 1, "--http needs --nsqd"),
         ([], 2, "give one of --nsqd and --nsqlookupd"),
         ([*one, f"--out={tmp_path}/no/lag.html"], 2, "is not a file in an existing folder"),
     ]:

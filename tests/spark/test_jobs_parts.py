@@ -56,12 +56,12 @@ def test_every_job_has_help(spark_job, job):
     (["produce", "FILE.no", "--topic=t", "--nsqd=a:1"], "there is no FILE.no"),
     (["produce", "EMPTY", "--topic=t", "--nsqd=a:1", "--format=text"], "there are no files in EMPTY"),
     (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--tls-verify", "--tls-ca-file=FILE"], "need --tls"),
-    (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--tls", "--tls-ca-file=no.pem"], "there is no file no.pem"),
+    (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--tls", "--tls-ca-file=no.pem"], "no such file: no.pem"),
     (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--tls", "--tls-cert-file=FILE"], "go together"),
     (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--template={x", "--format=csv"], "template '{x'"),
     (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--template={x}", "--column=x"], "not both"),
     (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--format=xml"], "xml is not one of csv, json, parquet, text"),
-    (["produce", "FILE", "--topic=t", "--nsqd=a:1"], "do not tell their format: give --format"),
+    (["produce", "FILE", "--topic=t", "--nsqd=a:1"], "cannot determine the format from the file names: give --format"),
     (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--rate=0"], "should be greater than or equal to 0.001"),
     (["archive", "new", "--topic=t", "--nsqd=a:1", "--channel=c#ephemeral"], "would lose its messages"),
     (["compact", "."], ". is not an archive: it has no _ledger.json"),
@@ -132,8 +132,8 @@ def test_failures_are_one_line_and_exit_code_1(spark_job, tmp_path, nsqd):
         nsqd.post(f"/{what}")
     http = f"--http=127.0.0.1:{nsqd.http_port}"
     cases = {
-        ("produce", tmp_path / "x.txt", "--topic=t", "--nsqd=127.0.0.1:1"): "no nsqd can be reached: 127.0.0.1:1: Conn",
-        ("replay", tmp_path / "archive", "--nsqlookupd=127.0.0.1:1"): "no nsqlookupd can be reached",
+        ("produce", tmp_path / "x.txt", "--topic=t", "--nsqd=127.0.0.1:1"): "no nsqd is reachable: 127.0.0.1:1: Conn",
+        ("replay", tmp_path / "archive", "--nsqlookupd=127.0.0.1:1"): "no nsqlookupd is reachable",
         ("archive", tmp_path / "archive", "--topic=u", f"--nsqd={address(nsqd)}"): "is an archive of topic t, not u",
         ("archive", tmp_path, "--topic=u", f"--nsqd={address(nsqd)}", "--create"): "is not an archive, and not empty",
         ("archive", tmp_path / "new", "--topic=u", f"--nsqd={address(nsqd)}"): "is not an archive: --create creates one",
@@ -144,11 +144,11 @@ def test_failures_are_one_line_and_exit_code_1(spark_job, tmp_path, nsqd):
         ("backfill", queues, f"--nsqd={address(nsqd)}", "--topic=Orders"):
             "has no queue of topic Orders; there is orders",
         ("backfill", queues, f"--nsqd={address(nsqd)}", "--channel=male"): "has no queue of channel male; there is mail",
-        ("backfill", queues, f"--nsqd={address(nsqd)}", http): "there is no topic orders; there are ",
+        ("backfill", queues, f"--nsqd={address(nsqd)}", http): "no topic orders; there are ",
         ("produce", tmp_path / "x.txt", "--topic=none", f"--nsqd={address(nsqd)}", http):
-            "there is no topic none; there are known-here, t",
+            "no topic none; there are known-here, t",
         ("replay", tmp_path / "archive", "--topic=nown-here", f"--nsqd={address(nsqd)}", http):
-            "there is no topic nown-here; there are known-here, t",
+            "no topic nown-here; there are known-here, t",
         ("archive", tmp_path / "archive", "--topic=t", "--channel=archiv", f"--nsqd={address(nsqd)}", http):
             "topic t has no channel archiv; there is archive; --create creates it",
     }
@@ -206,7 +206,7 @@ def test_the_executable_says_that_it_has_no_spark():
     for words in ([], ["produce", "x", "--topic=t"]):
         done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=WAIT_SECONDS)
         assert (done.returncode, done.stdout) == (1, ""), done
-        assert done.stderr == ("nsqc spark: the executable has no Spark in it; it comes with the Python package: "
+        assert done.stderr == ("nsqc spark: not part of the executable; install the Python package: "
                                "pip install 'nsqc[spark]'\n")
 
 
@@ -295,10 +295,10 @@ def test_a_backfill_compares_what_it_published_with_what_nsqd_took(capsys):
     compare(Counter(t=5), 5, counts(10), counts(15, t=5))
     assert capsys.readouterr().out == "t: 5 published, 5 accepted by nsqd; depth: t 5\n"
     compare(Counter(t=5), 5, counts(10), counts(17, t=7))
-    assert "7 accepted by nsqd (others publish to it, too)" in capsys.readouterr().out
-    with pytest.raises(running.JobError, match="nsqd has accepted 4"):
+    assert "7 accepted by nsqd (it has other publishers, too)" in capsys.readouterr().out
+    with pytest.raises(running.JobError, match="nsqd accepted 4"):
         compare(Counter(t=5), 5, counts(10), counts(14))
-    with pytest.raises(running.JobError, match="5 messages should be published, 4 were"):
+    with pytest.raises(running.JobError, match="5 messages expected, 4 published"):
         compare(Counter(t=5), 4, counts(10), counts(15))
 
 

@@ -134,7 +134,7 @@ def shifted(by: int):
 
 
 @pytest.mark.parametrize(("change", "says"), [
-    (shifted(10), "it goes on at offset 10, and has 0"),
+    (shifted(10), "it continues at offset 10, but has 0"),
     (shifted(2**32), "and has 0"),
     (shifted(2**64), "1000 records from 18446744073709551616"),
     (lambda status, headers, body: (410, {"X-NSQ-First-Offset": "0"}, b"{}", 2), "status 410 for offset 0"),
@@ -406,11 +406,11 @@ def test_a_topic_that_was_made_again_and_has_grown_beyond_the_checkpoint(node, t
     planned = reader.partitions(at(**{topic: {name_of(node): 0}}), end)
     node.post(f"/topic/delete?topic={topic}")
     publish(node, topic, range(100, 130))
-    with pytest.raises(DataLoss, match="was deleted and made again since the batch before ended at offset 10"):
+    with pytest.raises(DataLoss, match="was deleted and created again since the previous batch ended at offset 10"):
         reader.latestOffset(end, reader.getDefaultReadLimit())
     # A range that was planned before is not read from the new one.
     for part in planned:
-        with pytest.raises(DataLoss, match="was deleted and made again"):
+        with pytest.raises(DataLoss, match="was deleted and created again"):
             list(rows.read(part.value, reader.options, WANTED, Times()))
     loose = stream(where(node, topic=topic, failOnDataLoss="false"))
     last, found = batch(loose, end)

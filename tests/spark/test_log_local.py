@@ -362,7 +362,7 @@ def test_a_log_that_is_removed_and_made_again_while_it_is_read(tmp_path, topic, 
                 got += one.num_rows
         assert got < 10_000
         batches, got = begun(node, long_log(node, topic))
-        with pytest.raises(DataLoss, match="was deleted and made again"):
+        with pytest.raises(DataLoss, match="was deleted and created again"):
             read(part)
         # Another log's files in the same folder, and nobody who answers.
         folder = folder_of(node, topic)

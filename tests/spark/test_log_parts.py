@@ -30,8 +30,8 @@ COLUMNS = ["value", "topic", "id", "timestamp", "attempts", "nsqd", "offset"]
 
 @pytest.mark.parametrize(("fields", "says"), [
     ([], "at least one column"),
-    ([("value", BinaryType(), True), ("value", BinaryType(), True)], "column value is named twice"),
-    ([("offset", LongType(), False)], "leave out NOT NULL of column offset"),
+    ([("value", BinaryType(), True), ("value", BinaryType(), True)], "column value appears twice"),
+    ([("offset", LongType(), False)], "omit NOT NULL for column offset"),
 ])
 def test_schemas_without_an_answer_are_refused(fields, says):
     with pytest.raises(ValueError, match=says):

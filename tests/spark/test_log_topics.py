@@ -33,7 +33,7 @@ def start(spark, folder, options: dict[str, str]):
 
 @pytest.mark.parametrize(("selection", "says"), [
     ({"topic": "ordres"}, "no node has topic ordres"),
-    ({"topicPattern": "ordres-.*"}, "no topic in a log fits topicPattern=ordres-.*"),
+    ({"topicPattern": "ordres-.*"}, "no log-backed topic matches topicPattern=ordres-.*"),
 ])
 def test_a_misspelt_topic_is_an_error_at_the_start(spark, nodes, topic, tmp_path, selection, says):
     text = why(lambda: Stream(spark, tmp_path).run(nodes[0], **selection))
@@ -76,7 +76,7 @@ def test_a_deleted_topic_fails_at_once_unless_losses_are_allowed(spark, nodes, t
     stream.run(nodes[0], **{by: topic}, startingOffsets="earliest")
     nodes[0].post(f"/topic/delete?topic={topic}")
     # failWhenUnreachable: nothing is waited for.
-    said = f"topic {topic} at {name_of(nodes[0])} was deleted; the batch before ended at offset 100"
+    said = f"topic {topic} at {name_of(nodes[0])} was deleted; the previous batch ended at offset 100"
     assert said in why(lambda: stream.run(nodes[0], **{by: topic}, failWhenUnreachable="10000000"))
     stream.run(nodes[0], **{by: topic}, failOnDataLoss="false", failWhenUnreachable="10000000")
     # It is read from its beginning when it is there again.
@@ -95,7 +95,7 @@ def test_a_topic_that_is_deleted_while_a_query_runs_fails_it(spark, nodes, topic
         for one in (query, other):
             wait_until(lambda one=one: metrics(one) and metrics(one)[0]["logs"] and not metrics(one)[0]["lagRows"], "all rows")
         nodes[0].post(f"/topic/delete?topic={topic}")
-        assert "was deleted; the batch before ended at offset 100" in why(query.awaitTermination)
+        assert "was deleted; the previous batch ended at offset 100" in why(query.awaitTermination)
         publish(nodes[0], f"{topic}-other", range(5, 10))
         wait_until(lambda: metrics(other)[0]["logs"].get(f"{topic}-other", {}).get(name_of(nodes[0]), {}).get("latest") == 10,
                    "the other topic")
@@ -174,7 +174,7 @@ def test_times_by_topic_and_node(spark, nodes, topic, tmp_path):
         topic: list(range(100, 200)), other: list(range(100, 200))}
     assert read("endingOffsetsByTimestamp", {topic: middle, other: middle}) == {
         topic: list(range(100)), other: list(range(100))}
-    assert f"says nothing about topic {other}" in why(lambda: read("startingOffsetsByTimestamp", {topic: middle}))
+    assert f"has no entry for topic {other}" in why(lambda: read("startingOffsetsByTimestamp", {topic: middle}))
     assert "names topic nowhere at any node" in why(
         lambda: read("startingOffsetsByTimestamp", {topic: 0, other: 0, "nowhere": 0}))
     stream = Stream(spark, tmp_path)

@@ -55,7 +55,7 @@ def test_wrong_names_and_values_are_refused_at_load(spark):
 
 def test_tables_of_the_catalog_say_why_they_cannot_be(spark, nsqd):
     options = f"OPTIONS (topic 't', nsqd '{address(nsqd)}')"
-    says = "there are no options. If this is a table of CREATE TABLE or saveAsTable: Spark does not hand its options"
+    says = "no options given. If this is a table of CREATE TABLE or saveAsTable: Spark does not pass its options"
     assert says in why(lambda: spark.sql(f"CREATE TABLE no_columns USING nsq {options}"))
     spark.sql(f"CREATE TABLE with_columns (value binary) USING nsq {options}")
     try:

@@ -54,9 +54,9 @@ def test_text(spark):
 
 
 @pytest.mark.parametrize("schema, complaint", [
-    ("NUMBER int", r"has columns number already: drop or rename them first"),
-    ("a int, bad string", "takes the name of the column bad"),
-    ("array<int>", r"the schema is array<int>; it has to name columns"),
+    ("NUMBER int", r"already has columns number: drop or rename them first"),
+    ("a int, bad string", "uses the name of the column bad"),
+    ("array<int>", r"the schema is array<int>; it must list columns"),
     ("a nothing", "nothing"),
 ])
 def test_a_schema_that_cannot_be(spark, schema, complaint):

@@ -194,7 +194,7 @@ def test_lookupd_says_where(daemon, lookupd):
     published(sink.Publisher(chosen, 0), batch(value=[b"x"]))
     assert depth(one, "t") == 1
     empty = options.sink({"nsqlookupd": lookupd(), "topic": "t", "backoff": "0.01", "retries": "1"})
-    with pytest.raises(PublishFailed, match="no nsqd is known"):
+    with pytest.raises(PublishFailed, match="no nsqd registered"):
         published(sink.Publisher(empty, 0), batch(value=[b"x"]))
 
 

@@ -205,7 +205,7 @@ def test_nobody_to_read_from_is_an_error_for_available_now(flow, daemon):
     dead = daemon(kept())
     run = flow([dead], timeout="0.3")
     dead.kill()
-    with pytest.raises(Exception, match=r"no nsqd can be reached: 127.0.0.1"):
+    with pytest.raises(Exception, match=r"no nsqd is reachable: 127.0.0.1"):
         run.drain()
 
 
@@ -265,8 +265,8 @@ def test_disk_queues_as_a_table(spark, daemon):
 
 @pytest.mark.parametrize(("schema", "more", "says"), [
     (None, {"path": "/nowhere"}, "path=/nowhere is not a folder"),
-    ("body binary", {}, "there is no column body binary"),
-    ("value string", {}, "there is no column value string"),
+    ("body binary", {}, "unknown column body binary"),
+    ("value string", {}, "unknown column value string"),
     (None, {"range": "some"}, "must be unread or all"),
 ])
 def test_wrong_questions_to_disk_queues_are_told(spark, tmp_path, schema, more, says):

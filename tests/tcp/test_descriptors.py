@@ -30,7 +30,7 @@ def full(daemon, sockets):
     """full(*flags): a daemon whose room for clients is taken, and these clients."""
     def start(*flags, **more):
         node = daemon(*flags, preexec=limit_open_files, **more)
-        room = wait_until(lambda: re.search(f"the limit of {LIMIT} open files has room for (\\d+) connections", node.log))
+        room = wait_until(lambda: re.search(f"the limit of {LIMIT} open files allows (\\d+) connections", node.log))
         assert LIMIT // 4 < int(room[1]) < LIMIT
         clients = []
         for number in range(int(room[1])):

@@ -100,7 +100,7 @@ def blocks(text: str) -> list[tuple[str, str]]:
 
 def steady(text: str) -> str:
     """Without what differs from run to run."""
-    return re.sub(r"[ ]+", " ", CHANGING.sub("#", text.replace("all that waited", ""))).replace(" \n", "\n")
+    return re.sub(r"[ ]+", " ", CHANGING.sub("#", text.replace("all waiting messages", ""))).replace(" \n", "\n")
 
 
 def main() -> None:

@@ -287,7 +287,7 @@ def draining(daemon):
 def test_drain_and_undo(draining):
     node, consumer, message = draining
     out, _ = nsqc("drain", "--drain-timeout", "1m", "--keep", "--no-wait", *where(node))
-    assert "draining, 1 messages are in flight to 1 consumers" in out
+    assert "draining, 1 messages in flight to 1 consumers" in out
     consumer.fin(message)
     state = json.loads(nsqc("drain", "--keep", "--json", *where(node))[0])
     assert (state["state"], state["in_flight"]) == ("drained", 0)
@@ -301,7 +301,7 @@ def test_drain_stops_the_daemon(draining):
     wait_until(lambda: json.loads(node.http("GET", "/drain")[1])["state"] == "draining")
     consumer.fin(message)
     out, _ = process.communicate(timeout=WAIT_SECONDS)
-    assert (process.returncode, out.decode().split(": ")[1]) == (0, "drained, and stopped\n")
+    assert (process.returncode, out.decode().split(": ")[1]) == (0, "drained and stopped\n")
     assert node.process.wait(WAIT_SECONDS) == 0
 
 

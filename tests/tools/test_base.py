@@ -43,10 +43,10 @@ def test_values():
 
 
 @pytest.mark.parametrize("words, text", [
-    ((), "FIRST is missing"), (("x", "--nam", "a"), "there is no option --nam, did you mean --name?"), (("x", "--name"), "--name needs a value"),
+    ((), "FIRST is missing"), (("x", "--nam", "a"), "unknown option --nam, did you mean --name?"), (("x", "--name"), "--name needs a value"),
     (("x", "--on=1"), "--on takes no value"), (("x", "-n", "ten"), "'ten' is not a whole number"), (("x", "-n", "10"), "10 is not from 0 to 9"),
     (("x", "--time", "1"), "is not a duration"), (("x", "--size", "1x"), "is not a size"), (("x", "--share", "nan"), "is not a number"),
-    (("x", "--mode", "c"), "'c' is not one of a, b"), (("x", "-z"), "there is no option -z"), (("x", "-n", "-1"), "-n: -1 is not from 0 to 9"),
+    (("x", "--mode", "c"), "'c' is not one of a, b"), (("x", "-z"), "unknown option -z"), (("x", "-n", "-1"), "-n: -1 is not from 0 to 9"),
     (("x", "-n", "1", "--count=2"), "--count is given twice"), (("x", "--mode", "a", "--mode", "b"), "--mode is given twice")])
 def test_what_is_not_understood(words, text):
     with pytest.raises(UsageError) as caught:
@@ -132,7 +132,7 @@ def test_a_file_is_no_topic(inside, tmp_path, monkeypatch):
     (tmp_path / "orders.txt").write_text("x\n")
     done = inside("pub", "orders.txt", "--nsqd", "127.0.0.1:1")
     assert (done.returncode, done.stderr) == (
-        2, "nsqc pub: orders.txt is a file, and the topic comes first: nsqc pub TOPIC orders.txt (see nsqc pub --help)\n")
+        2, "nsqc pub: orders.txt is a file; the topic comes first: nsqc pub TOPIC orders.txt (see nsqc pub --help)\n")
 
 
 @pytest.mark.parametrize("text, seconds", [("7d", 604800), ("1d12h", 129600), ("250ms", 0.25)])
@@ -143,7 +143,7 @@ def test_durations(text, seconds):
 def test_words_that_begin_with_a_minus_sign():
     tool = Tool(("x",), "A tool.", lambda values: 0, arguments=(Argument("PLACE", "p", Kind.PLACE, option="to"),))
     assert parse(tool, ["-1h"]).text("PLACE") == parse(tool, ["--to", "-1h"]).text("PLACE") == "-1h"
-    for words, text in ((["-h1"], "there is no option"), (["-1w"], "PLACE: '-1w' is not beginning"), (["--to=x"], "--to: 'x' is not")):
+    for words, text in ((["-h1"], "unknown option"), (["-1w"], "PLACE: '-1w' is not beginning"), (["--to=x"], "--to: 'x' is not")):
         with pytest.raises(UsageError, match=text):
             parse(tool, words)
 

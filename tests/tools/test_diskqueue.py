@@ -77,7 +77,7 @@ def test_a_sound_queue(queue):
     assert (value["topic"], value["channel"], value["messages"]) == ("t", None, 90)
     assert [file["messages"] for file in value["files"]] == [30, 40, 20]
     assert nsqc("verify", str(queue))[0] == f"{queue}/t: ok, 90 messages wait\n"
-    assert nsqc("repair", str(queue))[0] == f"{queue}/t: nothing to mend\n"
+    assert nsqc("repair", str(queue))[0] == f"{queue}/t: nothing to repair\n"
     assert sorted(os.listdir(queue)) == sorted(f"t.diskqueue.{name}.dat" for name in ("000000", "000001", "000002", "meta"))
 
 
@@ -187,7 +187,7 @@ def test_half_a_record_is_a_note(queue):
     path = data(queue, 2)
     path.write_bytes(path.read_bytes() + record(b"half of it", 1, 1)[:20])
     out, _ = nsqc("verify", str(queue))
-    assert "note: ends with half a record, 20 bytes" in out
+    assert "note: ends with a torn write, 20 bytes" in out
     assert "ok, 90 messages" in out
 
 

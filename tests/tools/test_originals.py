@@ -158,7 +158,7 @@ def test_nsq_to_http(original, tools):
 
 
 def test_a_lookup_server_that_is_down_is_waited_for(original, tools):
-    running = original.start("nsq_tail", "--topic=x", "--lookupd-http-address=127.0.0.1:1").says("asking again later")
+    running = original.start("nsq_tail", "--topic=x", "--lookupd-http-address=127.0.0.1:1").says("retrying later")
     assert running.process.poll() is None
     assert running.stop(signal.SIGINT) == 0
     wait_until(lambda: running.process.poll() is not None)

@@ -119,7 +119,7 @@ def test_nsqlookupd(places, inside, where, words):
 @pytest.mark.parametrize("where", ["nsqd tcp", "nsqd http", "lookupd tcp", "web"])
 def test_originals_with_nsqlookupd(places, links, tools, where):
     tools.running.append(Tool([links("nsq_tail"), "--topic=t", f"--lookupd-http-address={places.addresses[where]}"], tools.folder))
-    tools.running[-1].says(f"this is {WORDS[where]}, not nsqlookupd's HTTP port (4161 by default); asking again later")
+    tools.running[-1].says(f"this is {WORDS[where]}, not nsqlookupd's HTTP port (4161 by default); retrying later")
 
 
 # ---------------------------------------------------------------------- what is known by bytes

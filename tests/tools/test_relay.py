@@ -98,7 +98,7 @@ def test_what_a_target_refuses_is_kept(tools, daemon):
     prepared(small, topic)
     tools.publish(topic, b"a", b"x" * 2000, b"b", b"c")
     running = tools.start("relay", "--topic", topic, "--to", f"127.0.0.1:{small.tcp_port}")
-    running.says("1 message not relayed, again in 90 s")
+    running.says("1 message not relayed, retrying in 90 s")
     wait_until(lambda: tools.node.channel(topic, "nsq_to_nsq")["deferred_count"] == 1)
     wait_until(lambda: small.channel(topic, "c")["depth"] == 3)
     assert running.stop() == 130
@@ -125,7 +125,7 @@ def test_a_value_matches(body, passes):
 
 
 @pytest.mark.parametrize("words, code, text", [
-    ((), 2, "--to is needed"), (("--to", "localhost"), 2, "its port is missing"),
+    ((), 2, "--to is required"), (("--to", "localhost"), 2, "its port is missing"),
     (("--to", "127.0.0.1:1", "--require-json-value", "1"), 2, "--require-json-value needs --require-json-field")])
 def test_what_cannot_begin(inside, tools, words, code, text):
     done = inside("relay", "--topic", "x", *words, *tools.nodes)
@@ -134,4 +134,4 @@ def test_what_cannot_begin(inside, tools, words, code, text):
 
 def test_a_loop_is_refused(tools):
     done = tools.run("relay", "--topic", "x", "--to", tools.tcp)
-    assert done.returncode == 2 and "would get its own messages" in done.stderr.decode()
+    assert done.returncode == 2 and "would receive its own messages" in done.stderr.decode()

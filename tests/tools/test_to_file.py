@@ -155,7 +155,7 @@ def test_a_disk_that_is_full(tools, out):
     resource.prlimit(running.process.pid, resource.RLIMIT_FSIZE, (1000, hard))
     bodies = [b"%03d" % number + b"x" * 97 for number in range(50)]
     tools.publish(topic, *bodies)
-    running.says("nothing of it is finished, trying again in 0.5 s")
+    running.says("no message of it finished, retrying in 0.5 s")
     assert f"nsqc to-file: {topic}: {out}/f: File too large" in running.err
     assert (out / "f").read_bytes() == b"fits\n"
     found = tools.node.channel(topic, "nsq_to_file")
@@ -176,7 +176,7 @@ def test_a_file_system_that_is_full(tools, out):
                *QUICK, *tools.nodes]
     running = Tool(command, tools.folder, cwd=tools.folder)
     tools.running.append(running)
-    running.says("No space left on device; nothing of it is finished, trying again in 1 s")
+    running.says("No space left on device; no message of it finished, retrying in 1 s")
     wait_until(lambda: tools.node.channel(topic, "nsq_to_file")["in_flight_count"] == 0)
     pid = str(running.process.pid)
     subprocess.run(["nsenter", "--target", pid, *(() if os.geteuid() == 0 else ("--user", "--preserve-credentials")), "--mount", "mount",
@@ -201,7 +201,7 @@ def test_a_compressed_file_that_cannot_grow_is_left_behind(tools, out):
     tools.drained(topic, "nsq_to_file")
     assert running.stop(signal.SIGTERM) == 0
     assert [gzip.decompress((out / f"f-00000{number}.gz").read_bytes()) for number in range(2)] == [b"fits\n", body + b"\n"]
-    assert re.fullmatch(rf"nsqc to-file: {topic}: {out}/f-000000.gz: File too large; nothing of it is finished, .*\n", running.err)
+    assert re.fullmatch(rf"nsqc to-file: {topic}: {out}/f-000000.gz: File too large; no message of it finished, .*\n", running.err)
 
 
 def test_a_hangup_before_there_is_anything_to_close(tools, out, tmp_path):

@@ -227,7 +227,7 @@ def test_the_login_of_a_server_is_not_shown(tools, inside, links):
     tools.publish(topic, *[b"x"] * 30)
     tools.running.append(Tool([links("nsq_to_http"), f"--topic={topic}", f"--nsqd-tcp-address={tools.tcp}", *(f"--post={url}" for url in urls),
                                "--status-every=10", "--consumer-opt=default_requeue_delay,10ms"], tools.folder))
-    running = tools.running[-1].says(f"[{server.url}/in]: finished 10").says("status 503; the message is tried again")
+    running = tools.running[-1].says(f"[{server.url}/in]: finished 10").says("status 503; the message will be retried")
     assert "pass" not in running.err
     assert server.requests[0][1]["Authorization"] == HEADER
     for each in (server, other):

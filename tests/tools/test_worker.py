@@ -164,11 +164,11 @@ def test_log_as_json(place):
 
 @pytest.mark.parametrize("words,text", [
     (("handlers", "t", "c"), "'handlers' is not MODULE:NAME, such as orders.billing:handle"),
-    (("nothing:x", "t", "c"), "there is no module 'nothing' in "), (("handlers.x:y", "t", "c"), "there is no module 'handlers.x' in "),
+    (("nothing:x", "t", "c"), "no module 'nothing' in "), (("handlers.x:y", "t", "c"), "no module 'handlers.x' in "),
     (("handlers:handel", "t", "c"), "module 'handlers' has no 'handel', did you mean 'handle'?"),
     (("handlers:number", "t", "c"), "handlers:number is of type int: neither a function nor a Worker"),
-    (("broken:x", "t", "c"), "module 'broken' cannot be imported: ZeroDivisionError: division by zero"),
-    (("handlers:handle", "t"), "the channel is missing: nsqc worker MODULE:NAME TOPIC CHANNEL"),
+    (("broken:x", "t", "c"), "cannot import module 'broken': ZeroDivisionError: division by zero"),
+    (("handlers:handle", "t"), "channel missing: nsqc worker MODULE:NAME TOPIC CHANNEL"),
     (("handlers:handle", "t t", "c"), "topic 't t': a name is"),
     (("handlers:handle", "t", "c", "--dead-letters", "d d"), "topic 'd d': a name is"),
     (("handlers:worker", "t", "c"), "handlers:worker is a Worker, which has its own topic, channel and options: TOPIC does not apply"),

@@ -1,8 +1,8 @@
-"""One V2 connection on an event loop: a protocol that reads into a buffer of its own and writes once per loop
+"""One V2 connection on an event loop: a protocol that reads into its own buffer and writes once per loop
 iteration.
 
-Each command that nsqd answers has a future; there are no tasks. A waiter may be cancelled: its answer is then consumed
-in its turn and dropped.
+Each command that nsqd answers has a future; there are no tasks. A waiter may be cancelled: its answer is then
+consumed in order and dropped.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from nsqc.wire.codec import Codec, CodecError
 log = logging.getLogger("nsqc.client")
 
 AREA_BYTES = 256 * KIB          # read at a time
-FLUSH_BYTES = 256 * KIB         # of commands that are sent before the iteration ends
-WRITE_BYTES = MIB               # that the transport buffers before publishers wait
-DECODE_BYTES = MIB              # decoded before the loop gets control
+FLUSH_BYTES = 256 * KIB         # buffered commands at which they are sent before the iteration ends
+WRITE_BYTES = MIB               # buffered by the transport before publishers wait
+DECODE_BYTES = MIB              # decoded before the loop regains control
 
 
 class Bystander(ConnectError):
-    """The connection ended because nsqd refused a command of another publisher: send this one again at once."""
+    """The connection ended because nsqd refused another publisher's command: send this one again at once."""
 
 
 class Connection(Core, asyncio.BufferedProtocol):
@@ -57,7 +57,7 @@ class Connection(Core, asyncio.BufferedProtocol):
         self._greeted = False
         self._raw = bytearray()                 # received during the greeting, not parsed yet
         self._owed: deque[asyncio.Future[bytes] | None] = deque()   # None: shares the next future
-        self._since = 0.0                       # since when the next answer is outstanding
+        self._since = 0.0                       # start of waiting for the next answer
         self._timer: asyncio.TimerHandle | None = None
         self._out: list[bytes] = []
         self._out_bytes = 0
@@ -67,7 +67,7 @@ class Connection(Core, asyncio.BufferedProtocol):
         self._closing = False                   # nsqd has answered CLS
         self._leaving = False
         self._lost = False                      # connection_lost() was called
-        self.error: Exception | None = None     # why it has ended
+        self.error: Exception | None = None     # why it ended
         self.loop_ran_at = math.inf             # see pulse()
         self._touch_limit = 0.0
         self._write_lock = threading.Lock()     # of the socket, which pulse() writes to as well
@@ -135,7 +135,7 @@ class Connection(Core, asyncio.BufferedProtocol):
             self.post(step.data)
 
     async def _reply(self) -> bytes:
-        """The next one during the greeting."""
+        """The next reply during the greeting."""
         while True:
             if self.error is not None:
                 raise self.error
@@ -180,14 +180,14 @@ class Connection(Core, asyncio.BufferedProtocol):
         return self._area
 
     def buffer_updated(self, count: int) -> None:
-        """count bytes were read."""
+        """Handles count received bytes."""
         self._take_in(self._area[:count])
 
     def eof_received(self) -> None:
         """Does nothing: the transport then closes itself."""
 
     def connection_lost(self, reason: Exception | None) -> None:
-        """Ends the connection."""
+        """Handles the end of the connection."""
         self._lost = True
         if isinstance(reason, ssl.SSLError):
             self._end(self.failed(reason))
@@ -204,7 +204,7 @@ class Connection(Core, asyncio.BufferedProtocol):
         self.paused = False
         self._changed()
 
-    # ------------------------------------------------------------------ in
+    # ------------------------------------------------------------------ input
 
     def _take_in(self, data: bytes | memoryview) -> None:
         """Parses received bytes. An error in them ends the connection."""
@@ -224,7 +224,7 @@ class Connection(Core, asyncio.BufferedProtocol):
             self.abort(ConnectError(f"{self.address}: out of memory"))
 
     def _decode(self) -> None:
-        """Decodes a limited amount at a time, however small the input."""
+        """Decodes a limited amount at once, regardless of the input's size."""
         decoded = 0
         while self._codec is not None and (piece := self._codec.get()):
             self._take_plain(piece)
@@ -256,7 +256,7 @@ class Connection(Core, asyncio.BufferedProtocol):
 
     def _take_reply(self, kind: int, data: bytes) -> None:
         if kind != ERROR and data == OK:
-            reply = Reply.ANSWER    # most are
+            reply = Reply.ANSWER    # the most frequent kind
         else:
             try:
                 reply = self.classify(kind, data)
@@ -279,7 +279,7 @@ class Connection(Core, asyncio.BufferedProtocol):
             self._changed()
 
     def _refused(self, error: Refused) -> None:
-        """Raises in the waiter of that answer, and ends the connection, which nsqd closes."""
+        """Raises the error in that command's waiter, and ends the connection, which nsqd closes."""
         refused = next((waiter for waiter in self._owed if waiter is not None), None)
         if refused is None:
             self.abort(error)
@@ -288,7 +288,7 @@ class Connection(Core, asyncio.BufferedProtocol):
             refused.set_exception(error)
         self.abort(Bystander(f"{self.address}: closed after {error.text!r}, the answer to another command"))
 
-    # ------------------------------------------------------------------ out
+    # ------------------------------------------------------------------ output
 
     def post(self, data: bytes) -> None:
         """Sends bytes at the end of this loop iteration. Thread-safe: messages may be answered in worker threads.
@@ -371,7 +371,7 @@ class Connection(Core, asyncio.BufferedProtocol):
         self.hold(message.id for message in received)
         return received
 
-    # ------------------------------------------------------------------ while the loop is blocked
+    # ------------------------------------------------------------------ during a blocked loop
 
     def look_after(self, now: float, touch_limit: float) -> None:
         """Touches messages; the loop calls it often. Raises ConnectError."""
@@ -382,16 +382,16 @@ class Connection(Core, asyncio.BufferedProtocol):
         self.keep_alive(now, touch_limit)
 
     def pulse(self, now: float) -> None:
-        """Sends what the loop would, from another thread: NOP, which is as good as an answer to a heartbeat, and TOUCH.
-        Not over TLS and codecs, whose state only the loop may use."""
+        """Sends the loop's messages from another thread: NOP, which works as a heartbeat reply, and TOUCH. Not over
+        TLS and codecs, whose state only the loop may use."""
         with self._write_lock:
             if self._own_socket is None or self._transport is None or self._transport.get_write_buffer_size():
-                return      # closed, or there are unsent bytes, which must come first
+                return      # closed, or unsent bytes must go first
             data = NOP + self.due_touches(now, self._touch_limit)
             try:
                 sent = os.write(self._own_socket, data)
             except OSError:
-                return      # the loop will see it
+                return      # the loop will notice
         if sent < len(data):
             self.loop.call_soon_threadsafe(self.abort, ConnectError(f"{self.address}: nsqd reads nothing"))
 
@@ -451,7 +451,7 @@ class Connection(Core, asyncio.BufferedProtocol):
         return type(error)(*error.args)
 
     async def leave(self, patience: float) -> None:
-        """Requeues all unanswered messages, those still being received included; waits for outstanding answers, for
+        """Requeues all unanswered messages, including those still being received; waits for outstanding answers, for
         patience seconds at most; then closes."""
         self._on_end = None
         self._leaving = True
@@ -462,7 +462,7 @@ class Connection(Core, asyncio.BufferedProtocol):
             async with asyncio.timeout(patience):
                 while self.error is None and any(waiter is not None and not waiter.done() for waiter in self._owed):
                     await self._change()
-            # Not for the answers of cancelled commands: nsqd may have stopped answering.
+            # Without the answers of cancelled commands: nsqd may have stopped answering.
             if self.error is None and not self._owed:
                 async with asyncio.timeout(CLOSE_SECONDS):
                     await self._close_gently()

@@ -1,4 +1,4 @@
-"""Consuming a channel of several nsqd on an event loop: get() takes messages straight from the connections; one task
+"""Consumes a channel of several nsqd on an event loop: get() takes messages straight from the connections; one task
 maintains the connections."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from nsqc.client.statistics import ConsumerStats, of_peers
 
 log = logging.getLogger("nsqc.client")
 
-HOG_SECONDS = 0.01      # how long messages are handed out before the loop gets control
+HOG_SECONDS = 0.01      # messages are handed out this long before the loop regains control
 
 
 class Consumer:
@@ -34,7 +34,7 @@ class Consumer:
     consumer`. Several tasks may take messages from one consumer. finish(), requeue() and touch() of a message do not
     wait.
 
-    The event loop answers heartbeats, reconnects and touches: long computations and blocking calls belong into threads
+    The event loop answers heartbeats, reconnects and touches: run long computations and blocking calls in threads
     (asyncio.to_thread). get() may be cancelled at any time: received messages stay for the next call. Leaving the
     context requeues all unanswered messages at once. Raises BadName, BadAddress, ValueError, TypeError; LookupFailed or
     Refused from iterating."""
@@ -56,7 +56,7 @@ class Consumer:
         self._error: Exception | None = None        # raised by the next get()
         self._keeper: asyncio.Task[None] | None = None
         self._dialing: dict[Peer[Connection], asyncio.Task[None]] = {}
-        self._check = asyncio.Event()               # the keeper has something to do
+        self._check = asyncio.Event()               # wakes the keeper
         self._yield_at = 0.0
         self._closed = False
 
@@ -112,11 +112,11 @@ class Consumer:
             self._yield_at = time.monotonic() + HOG_SECONDS
 
     def _collect(self) -> bool:
-        """Turns received rows into messages; whether there are any."""
+        """Turns received rows into messages; returns whether there are any."""
         for peer, connection in self._peers.connected:
             if connection.inflow.rows:
                 messages = connection.collected()
-                connection.failed_ids.clear()       # nsqd delivers those messages again; nobody else reads the list
+                connection.failed_ids.clear()       # nsqd delivers those messages again; no other code reads the list
                 peer.received(time.monotonic())
                 self._received += len(messages)
                 if self._stopping:
@@ -139,7 +139,7 @@ class Consumer:
         self._peers.least = count
 
     def throttle(self, most: int | None) -> None:
-        """Limits the messages in flight to this many until further notice, 0 for none; None: as many as allowed."""
+        """Limits the messages in flight until further notice, 0 for none; None: no limit besides the options."""
         self._peers.cap = most
         self._check.set()
 
@@ -150,8 +150,8 @@ class Consumer:
         self._wake()
 
     def hand_back(self) -> None:
-        """stop(), and requeues at once the messages that get() has not returned, for other consumers. Those that it has
-        returned can still be answered."""
+        """stop(), and requeues at once the messages that get() has not returned, for other consumers. Messages that it
+        has returned can still be answered."""
         self.throttle(0)
         while self._arrived:
             self._arrived.popleft().requeue()
@@ -201,7 +201,7 @@ class Consumer:
                 self._wake()
 
     def _look_after(self, now: float) -> None:
-        """Updates RDY, touches, and hands back."""
+        """Updates RDY, touches, and requeues."""
         if self._stopping:
             self._collect()
         # The connection may end here: _lost() is called for it.
@@ -250,7 +250,7 @@ class Consumer:
             del self._dialing[peer]
 
     def _lost(self, peer: Peer[Connection], lost: Connection, error: Exception) -> None:
-        """Drops a connection, and its messages that the application has not received: nsqd delivers them again."""
+        """Drops a connection and its messages that the application has not received: nsqd delivers them again."""
         if peer.connection is not lost or self._closed:
             return
         self._arrived = deque(message for message in self._arrived if message.connection is not lost)

@@ -1,7 +1,7 @@
-"""Publishing from any number of tasks over one connection: commands of one loop iteration leave together, and if an
-nsqd fails, the next one gets what was not acknowledged.
+"""Publishes from any number of tasks over one connection: commands of one loop iteration are sent together, and if an
+nsqd fails, the next one gets the unacknowledged messages.
 
-Delivery is at least once: what was sent but not acknowledged before a connection broke is sent again.
+Delivery is at least once: messages sent but not acknowledged before a connection broke are sent again.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ class Producer:
         await self._attempt(Publication(0))
 
     async def ping(self) -> float:
-        """Greets an nsqd over a new connection, for health checks; seconds that it took. Raises as publish."""
+        """Greets an nsqd over a new connection, for health checks; returns the seconds it took. Raises as publish."""
         began = time.monotonic()
         await self._attempt(Publication(0), fresh=True)
         return time.monotonic() - began
 
     def stats(self) -> ProducerStats:
-        """What was published so far, and where to."""
+        """Counters, and the connections."""
         alive = Counter(connection.address for connection in self._connections.values() if connection.alive)
         return ProducerStats(self._published, self._retries, self._failed, dict(alive),
                              {address: down.reason for address, down in self._failover.down.items()})
@@ -117,7 +117,7 @@ class Producer:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Waits for the answers of other tasks, but only briefly if the block has raised or was cancelled."""
+        """Waits for the answers of other tasks, but only briefly if the block raised or was cancelled."""
         await self._close(self._options.timeout if kind is None else min(CLOSE_SECONDS, self._options.timeout))
 
     def __del__(self) -> None:
@@ -143,7 +143,7 @@ class Producer:
             try:
                 connection = self._ready(where, fresh)
                 if connection is not None and tries is None:
-                    # Without a timer of its own: the connection ends if nsqd stops answering.
+                    # Without its own timer: the connection ends if nsqd stops answering.
                     await self._publish(connection, publication)
                 else:
                     tries = tries or Tries(self._failover, publication, self._options.timeout)
@@ -152,7 +152,7 @@ class Producer:
                 self._published += publication.total
                 return
             except Bystander:
-                # Another publish was refused; this one counts no try.
+                # Another publish was refused; this does not count as a try.
                 self._drop(where)
             except (ConnectError, Refused) as error:
                 self._drop(where)
@@ -161,7 +161,7 @@ class Producer:
 
     async def _publish_slowly(self, where: Where, connection: Connection | None, publication: Publication, tries: Tries,
                               fresh: bool) -> None:
-        """An attempt that connects, or is not the first: within the time that is left."""
+        """An attempt that connects, or is not the first: within the remaining time."""
         patience = tries.patience()
         try:
             async with asyncio.timeout(patience) as limit:
@@ -215,7 +215,7 @@ class Producer:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             if self._loop is not None and not self._loop.is_closed():
-                raise RuntimeError("this Producer is connected in another event loop: make one for each loop")
+                raise RuntimeError("this Producer is connected in another event loop: create one per loop")
             self._loop, self._lookup = loop, None
             self._connections.clear()
             self._dialing.clear()
@@ -246,7 +246,7 @@ class Producer:
             raise Closed("the producer is closed")
         error = dialing.exception()
         if error is not None:
-            where.address = ""                  # its failure is counted
+            where.address = ""                  # its failure is already counted
             raise type(error)(*error.args)      # each waiter gets its own traceback
         where.connection = dialing.result()
         where.address = where.connection.address
@@ -260,7 +260,7 @@ class Producer:
             return connection
         except ConnectError as error:
             if where.address:
-                self._failover.failed(where.address, error)     # once for all that wait
+                self._failover.failed(where.address, error)     # once for all waiters
             raise
         finally:
             if self._dialing.get(slot) is asyncio.current_task():
@@ -274,7 +274,7 @@ class Producer:
             where.address = failover.target()
         connection = Connection(where.address, self._options)
         if len(failover.addresses) > 1:
-            connection.timeout /= 2     # the next nsqd has its turn within the timeout of a call
+            connection.timeout /= 2     # leaves time for the next nsqd within a call's timeout
         return await connection.open()
 
     async def _look_up(self) -> None:
@@ -288,7 +288,7 @@ class Producer:
 
 
 class Where:
-    """Where an attempt publishes to, as far as that is known."""
+    """The nsqd of an attempt, as far as known."""
 
     __slots__ = ("address", "connection", "slot")
 

@@ -1,4 +1,4 @@
-"""Keeps the connections of consumers whose event loop is blocked: a thread sends what the loop would."""
+"""Keeps consumers' connections alive while their event loop is blocked: a thread answers for the loop."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import weakref
 from typing import Protocol
 
 CARE_SECONDS = 0.25
-# A loop that did not run for this long is blocked. nsqd waits for two heartbeat intervals of at least a second.
+# A loop that has not run for this long is blocked. nsqd waits for two heartbeat intervals of at least a second.
 BLOCKED_SECONDS = 1.0
 
 
 class Watched(Protocol):
     """A connection of a consumer."""
 
-    loop_ran_at: float      # when its loop ran last (monotonic)
+    loop_ran_at: float      # when its loop last ran (monotonic)
 
     def pulse(self, now: float) -> None:
-        """Sends signs of life to nsqd. From the thread."""
+        """Sends heartbeat replies to nsqd. Called on the thread."""
 
 
 class Pulse:
@@ -31,7 +31,7 @@ class Pulse:
         self._is_running = False
 
     def watch(self, connection: Watched) -> None:
-        """Begins with a connection; it ends when the connection is forgotten."""
+        """Adds a connection until it is forgotten."""
         with self._lock:
             self._watched.add(connection)
             if not self._is_running:
@@ -39,7 +39,7 @@ class Pulse:
                 threading.Thread(target=self._run, name="nsqc pulse", daemon=True).start()
 
     def unwatch(self, connection: Watched) -> None:
-        """Ends with a connection."""
+        """Removes a connection."""
         with self._lock:
             self._watched.discard(connection)
 
@@ -61,7 +61,7 @@ pulse = Pulse()
 
 
 def _after_fork() -> None:
-    """The thread does not exist in a forked child, and the connections are the parent's."""
+    """In a forked child: the thread does not exist, and the connections are the parent's."""
     pulse.__init__()    # type: ignore[misc]    # others have imported the object
 
 

@@ -1,4 +1,4 @@
-"""Blocking calls outside the loop."""
+"""Blocking calls off the loop."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ T = TypeVar("T")
 
 
 async def in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Returns or raises what call does. Unlike asyncio.to_thread, nothing waits for the thread when the loop or the
-    process ends: an nsqlookupd that does not answer must not delay the end of a program."""
+    """Returns or raises the call's result. Unlike asyncio.to_thread, nothing waits for the thread when the loop or the
+    process ends: an unresponsive nsqlookupd must not delay the end of a program."""
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[T] = loop.create_future()
 

@@ -23,7 +23,7 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 class Worker:
     """Like nsqc.client.Worker, on an event loop: `await worker.run()`. The handler is a coroutine function, or a plain
-    function, each call of which runs in a thread. concurrency: how many messages are handled at the same time.
+    function, each call of which runs in a thread. concurrency: messages handled at the same time.
 
     Raises BadName, BadAddress, ValueError, TypeError.
     """
@@ -41,7 +41,7 @@ class Worker:
         self._stop = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._error: BaseException | None = None    # what has ended a handler without being an Exception
+        self._error: BaseException | None = None    # ended a handler without being an Exception
 
     def __call__(self, handler: H) -> H:
         """Sets the handler: @worker."""
@@ -53,11 +53,11 @@ class Worker:
     async def run(self) -> None:
         """Handles messages until stop(), or in the main thread SIGTERM or SIGINT; then waits for running handlers,
         requeues all other messages at once, and closes. A second signal does not wait. Raises Refused and LookupFailed,
-        and what ends a handler without being an Exception."""
+        and any BaseException of a handler that is not an Exception."""
         if self._handler is None:
             raise TypeError("the worker has no handler: pass one, or use the worker as a decorator")
         if self._has_run:
-            raise RuntimeError("a worker runs once: make another one")
+            raise RuntimeError("a worker runs once: create another one")
         self._has_run = True
         self._loop = asyncio.get_running_loop()
         caught = self._catch_signals()
@@ -82,7 +82,7 @@ class Worker:
             taking.result()
 
     def stop(self) -> None:
-        """Ends run(). For any thread."""
+        """Ends run(). Thread-safe."""
         if self._loop is None:
             self._stop.set()
         else:
@@ -90,12 +90,12 @@ class Worker:
                 self._loop.call_soon_threadsafe(self._stop.set)
 
     def stats(self) -> WorkerStats:
-        """What was done so far."""
+        """Counters so far."""
         return self._handling.stats(self._consumer.stats())
 
     def _catch_signals(self) -> list[int]:
         caught: list[int] = []
-        # Not in other threads than the main one, and not on every loop.
+        # Only in the main thread, and not on every loop.
         with suppress(ValueError, RuntimeError, NotImplementedError):
             for number in STOP_SIGNALS:
                 asyncio.get_running_loop().add_signal_handler(number, self.stop)
@@ -123,7 +123,7 @@ class Worker:
                                options.stop_timeout, len(self._tasks))
 
     async def _take(self) -> None:
-        """Starts a task for each message, as many at a time as are allowed."""
+        """Starts a task per message, up to the allowed concurrency."""
         while True:
             await self._free.acquire()
             message = await self._consumer.get()
@@ -179,7 +179,7 @@ class Worker:
                 handling.requeue(message, error, began)
             self._ended(succeeded=False)
         except BaseException:
-            message.requeue()       # cancelled, or such as SystemExit
+            message.requeue()       # cancelled, or raised SystemExit or similar
             raise
         else:
             handling.finish(message, began)

@@ -1,5 +1,5 @@
-"""Texts made from the declaration of the options and from the commands: options page, man page, config file, completion
+"""Generates texts from the declarations of options and commands: options page, man page, config file, completion
 scripts. They are the same on every machine, apart from defaults in the config file.
 
-The commands come in as a tree (tree.py), so nothing here imports them.
+The commands are passed in as a tree (tree.py), so nothing here imports them.
 """

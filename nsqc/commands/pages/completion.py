@@ -1,4 +1,4 @@
-"""Completion scripts for bash, zsh and fish, with every command, every flag and the kinds of their values.
+"""Completion scripts for bash, zsh and fish, with every command, every flag and the types of their values.
 
 They are self-contained: a completion starts no process.
 """

@@ -10,12 +10,12 @@ from nsqc.options.flags import show
 
 
 def config_key(name: str, declaration: Declaration[OptionSet] = SERVE) -> str:
-    """The key in a config file; empty: it has none."""
+    """The config file key; empty: none."""
     return "" if name in NO_KEY else declaration.flags[name].key or name
 
 
 def fixed_default(name: str, declaration: Declaration[OptionSet] = SERVE) -> str:
-    """The default as it is written; empty if there is none, or if it depends on the machine (the help says so)."""
+    """The default in written form; empty if there is none, or if it depends on the machine (see the help)."""
     default = next(field.default for field in fields(declaration.options) if field.name == name)
     text = "" if default is NODEFAULT else show(declaration.flags[name].kind, default)
     return f'"{text}"' if text != text.strip() else text
@@ -35,7 +35,7 @@ def takes(name: str, declaration: Declaration[OptionSet] = SERVE) -> str:
 def value_range(name: str, declaration: Declaration[OptionSet] = SERVE) -> str:
     """Lowest and highest value; empty: any value."""
     declared = declaration.flags[name]
-    # A hundred years, or what 64 bits hold, is not a limit in practice.
+    # A hundred years, or 64 bits, is not a limit in practice.
     most = None if declared.most == (LONGEST if declared.kind is Kind.DURATION else LARGEST) else declared.most
     if declared.least is not None and most is not None:
         return f"{written(declared, declared.least)} to {written(declared, most)}"

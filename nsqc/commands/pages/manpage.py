@@ -32,25 +32,25 @@ def introduction() -> list[str]:
                 f"{bold('nsqlookupd')} [{italic('FLAGS')}]", ".br",
                 f"{bold('nsqadmin')} [{italic('FLAGS')}]"),
         section("DESCRIPTION",
-                escape(f"nsqc does the work of nsqd {NSQD_VERSION}, the daemon of NSQ: it takes messages, queues them "
+                escape(f"nsqc replaces nsqd {NSQD_VERSION}, the daemon of NSQ: it accepts messages, queues them "
                        "and delivers them, with nsqd's TCP protocol, HTTP API, flags and files. Clients, tools and "
                        "data directories work unchanged."), ".PP",
-                escape("nsqc lookupd does the work of nsqlookupd: nodes register with it, and clients ask it for the "
+                escape("nsqc lookupd replaces nsqlookupd: nodes register with it, and clients query it for the "
                        "nodes that have a topic."), ".PP",
-                escape("nsqc admin does the work of nsqadmin: a page that shows nodes, topics, channels and messages "
-                       "and changes them, and its JSON API."), ".PP",
-                escape("Called by the name nsqd, nsqlookupd or nsqadmin, through a link, it behaves as nsqc serve, "
-                       "nsqc lookupd or nsqc admin. Called by the name of one of NSQ's tools (nsq_tail, nsq_stat, "
+                escape("nsqc admin replaces nsqadmin: a page that shows nodes, topics, channels and messages "
+                       "and manages them, and its JSON API."), ".PP",
+                escape("Invoked as nsqd, nsqlookupd or nsqadmin, through a link, it behaves as nsqc serve, "
+                       "nsqc lookupd or nsqc admin. Invoked as one of NSQ's tools (nsq_tail, nsq_stat, "
                        "nsq_to_file, nsq_to_http, nsq_to_nsq, to_nsq), it takes that tool's flags.")),
     ]
 
 
 def commands_and_options(root: Node) -> list[str]:
     options = [escape(
-        "These are the flags of nsqc serve. -name and --name are the same; a value follows after = or as the next "
-        "word. A boolean alone is true and takes a value after = only. If a flag is repeated the last one counts, but "
+        "These are the flags of nsqc serve. -name and --name are the same; a value follows = or is the next "
+        "word. A boolean alone is true, and takes a value only after =. If a flag is repeated the last one counts, but "
         "lists grow. Durations are written like 250ms, 1h30m or 7d. In the environment, NSQC_ and the flag's name in "
-        "capitals, with _ for -, sets an option: NSQC_LOG_LEVEL is --log-level. Flags win over that, and it over the "
+        "capitals, with _ for -, sets an option: NSQC_LOG_LEVEL is --log-level. Flags override it; it overrides the "
         "config file.")]
     options += described(SERVE)
     lookupd = [escape("These are the flags of nsqc lookupd, written in the same way."), *described(LOOKUPD)]
@@ -72,7 +72,7 @@ def running() -> list[str]:
     return [
         section("SIGNALS",
                 *term(bold("SIGTERM") + ", " + bold("SIGINT"),
-                      "Stop: clients are disconnected, everything is written to disk, the exit status is 0."),
+                      "Stop: clients are disconnected, everything is written to disk, and the exit status is 0."),
                 *term(bold("SIGHUP"), "Reload certificates and keys, and from the config file the options that "
                                      "change on SIGHUP.")),
         section("FILES",
@@ -109,7 +109,7 @@ def section(title: str, *lines: str) -> str:
 
 
 def term(head: str, text: str) -> list[str]:
-    """A term, already in roff, and its meaning."""
+    """A term, already in roff, and its description."""
     return [".TP", head, escape(text)]
 
 
@@ -118,7 +118,7 @@ def example(text: str, *lines: str) -> list[str]:
 
 
 def command(node: Node) -> list[str]:
-    """A command and its options, apart from those of servers, which have sections."""
+    """A command and its options, except those of servers, which have sections."""
     is_tool = len(node.path) > 1 and node.path[1] in TOOLS
     shared = {flag_name(name) for name in (*SERVE.flags, *LOOKUPD.flags, *ADMIN.flags) if not is_tool} | {"--help"}
     own = [option for option in node.options if option.name not in shared]
@@ -144,7 +144,7 @@ def option(name: str, declaration: Declaration[OptionSet]) -> list[str]:
 
 
 def sentence(text: str) -> str:
-    """A help text with a capital letter and a full stop; names of programs keep their small letter."""
+    """A help text with a capital letter and a full stop; names of programs stay lower-case."""
     return f"{text}." if text.startswith("nsq") else f"{text[0].upper()}{text[1:]}."
 
 
@@ -157,6 +157,6 @@ def italic(text: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Text that man prints literally: a - that can be copied, no request if a line begins with . or '."""
+    """Text that man prints literally: copyable hyphens, and no requests from lines that begin with . or '."""
     text = text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq").replace("`", "\\(ga")
     return f"\\&{text}" if text.startswith((".", "\\(aq")) else text

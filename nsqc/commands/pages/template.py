@@ -1,4 +1,4 @@
-"""The config file that `nsqc config init` writes: every option with its default, commented out."""
+"""The config file written by `nsqc config init`: every option with its default, commented out."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from nsqc.options.topic_keys import TOPIC_FLAGS
 
 WIDTH = 110
 HEAD = """\
-# Options of nsqc, as `nsqc serve --config FILE` reads them. Flags win over this file.
-# Values that are commented out are the defaults. `nsqc config check FILE` checks a file, and `nsqc config show
-# --config FILE` prints the values that take effect. nsqd reads the file, too, and ignores what is marked "not in nsqd".
+# Options of nsqc, as `nsqc serve --config FILE` reads them. Flags override this file.
+# Commented-out values are the defaults. `nsqc config check FILE` checks a file, and `nsqc config show
+# --config FILE` prints the values in effect. nsqd reads the file, too, and ignores keys marked "not in nsqd".
 """
 SERVER_HEAD = """\
 # Options of the {noun}, as `{command} --config FILE` reads them. Flags win over this file.
@@ -26,14 +26,14 @@ SERVER_HEAD = """\
 """
 NOUNS = {"nsqlookupd": "lookup server", "nsqadmin": "admin server"}
 TABLES = """\
-How topics are kept whose names a glob fits: the first table that fits counts. A key that is not given has the value of
-the option: topic_storage, log_sync, log_retain_time, log_retain_bytes, log_overflow. PUT /topic/rules wins over these
+Storage of topics by name: the first table with a matching glob counts. A missing key has the value of
+the option: topic_storage, log_sync, log_retain_time, log_retain_bytes, log_overflow. PUT /topic/rules overrides these
 tables. [not in nsqd; changes on SIGHUP]
 """
 
 
 CHANNEL_TABLES = """\
-How channels deliver, by a glob for TOPIC/CHANNEL: the first table that fits counts. PUT /channel/rules wins over these
+Delivery of channels by TOPIC/CHANNEL: the first table with a matching glob counts. PUT /channel/rules overrides these
 tables. [not in nsqd; changes on SIGHUP]
 """
 
@@ -53,7 +53,7 @@ def template(declaration: Declaration[OptionSet] = SERVE) -> str:
 
 
 def tables() -> str:
-    """The tables with rules for some topics, which have to stand behind all other keys."""
+    """The tables with rules for some topics, which must follow all other keys."""
     lines = textwrap.wrap(TABLES, WIDTH, initial_indent="# ", subsequent_indent="# ")
     lines += ["#", '# [topics."orders.*"]']
     for key, name in RULE_KEYS.items():
@@ -81,11 +81,11 @@ def channel_tables() -> str:
 
 
 # Better values where nsqd's default is weak, and why.
-SUGGESTED = {"tls_min_version": ("tls1.2", "the default, which is nsqd's, admits versions of TLS that are broken")}
+SUGGESTED = {"tls_min_version": ("tls1.2", "the default, which is nsqd's, allows broken versions of TLS")}
 
 
 def entry(name: str, declaration: Declaration[OptionSet]) -> str:
-    """An option's meaning, the line that sets it, and a better value if there is one."""
+    """An option's help, the line that sets it, and a better value if there is one."""
     declared = declaration.flags[name]
     # Booleans, numbers, text and lists of JSON are TOML as well.
     value = json.dumps(plain(declared.kind, declaration.options().value(name)), ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""All commands with what can follow them, read from the typer application and from the declared flags."""
+"""All commands with their possible next words, read from the typer application and from the declared flags."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from nsqc.tools.declare import Option as ToolOption
 BY_COMMAND: dict[str, Declaration[OptionSet]] = {"lookupd": LOOKUPD, "admin": ADMIN}
 LISTS = (Kind.TEXTS, Kind.FLOATS)
 BY_KIND: dict[Kind, Values] = {Kind.BOOL: ("true", "false"), Kind.FILE: "file", Kind.FOLDER: "folder"}
-# What a parameter's name in the help says about its values.
+# What a parameter's metavar implies about its values.
 BY_METAVAR = {"FILE": "file", "FOLDER": "folder"}
 
 BY_TOOL_KIND: dict[ToolKind, Values] = {
     ToolKind.BOOL: "", ToolKind.FILE: "file", ToolKind.FOLDER: "folder", ToolKind.TOPIC: "topic",
     ToolKind.CHANNEL: "channel"}
 
-# Possible values: one of some words, or "file", "folder", "text", "topic", "channel", or "" for none at all.
+# Possible values: a set of words, or "file", "folder", "text", "topic", "channel", or "" for none.
 Values = tuple[str, ...] | str
 
 
 class Option(NamedTuple):
-    """A flag. implied: its value can be left out."""
+    """A flag. implied: its value is optional."""
 
     name: str
     help: str
@@ -72,20 +72,20 @@ class Node(NamedTuple):
 
 
 def tree_of(context: typer.Context) -> Node:
-    """The tree of the application that a command belongs to, which has passed it on as the context's obj."""
+    """The tree of a command's application, passed in as the context's obj."""
     describe: Callable[[], Node] = context.obj
     return describe()
 
 
 # Any: typer's Command has no public name
 def read_tree(application: Any) -> Node:
-    """The tree from `nsqc` on."""
+    """The whole tree, starting at `nsqc`."""
     return node_of(("nsqc",), application)
 
 
 # Any: as above
 def node_of(path: tuple[str, ...], command: Any) -> Node:
-    """A command of typer and those below it."""
+    """A typer command and those below it."""
     if len(path) > 1 and path[1] in TOOLS:
         return tool_node(declared(path[1]))
     context = typer.Context(command)

@@ -1,4 +1,4 @@
-"""Ready scripts on the data sources: `nsqc spark JOB …`, or the same by `spark-submit nsqc/spark/jobs/JOB.py …`.
+"""Ready-made scripts on the data sources: `nsqc spark JOB …`, or `spark-submit nsqc/spark/jobs/JOB.py …`.
 
 A job is a module of this folder with a `command` for typer. It checks its arguments before Spark starts, returns the
 exit code (0 done, 1 failed, 2 usage) and imports pyspark and pyarrow only when it runs.

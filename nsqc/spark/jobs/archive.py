@@ -1,11 +1,11 @@
-"""`nsqc spark archive`: a topic to Parquet files by day, each message once.
+"""`nsqc spark archive`: stores a topic in Parquet files by day, each message once.
 
     topic in a log --(by offset)-----------------------------> batches --> Parquet files --(commit)--> ledger
     channel --(staged, then finished)--> staging log --------> batches --> the same
 
-An interrupted batch has the same rows when it is planned again, and the ledger accepts a batch once. So the log, or the
-staging log, is archived exactly once, through any crash. A message that nsqd delivers to a channel twice is dropped by
-its id while the staging log remembers it.
+A repeated batch has the same rows, and the ledger accepts a batch once. So the log, or the staging log, is archived
+exactly once, through any crash. A message that nsqd delivers to a channel twice is dropped by its id as long as the
+staging log remembers it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 BATCH_ROWS = 1_000_000
 DAY_MICROS = 86_400_000_000
 POLL_SECONDS = 0.2
-# Footers then have the lowest and highest timestamp, and other readers do not need to know an obsolete format.
+# Footers then have the lowest and highest timestamp, and other readers need not support an obsolete format.
 SETTINGS = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS", "spark.sql.parquet.compression.codec": "zstd"}
 
 
@@ -43,7 +43,7 @@ def lasting_channel(name: str | None) -> str | None:
     """A typer callback: a channel that is not ephemeral, or none."""
     checks.reads(read_name)(name)
     if name is not None and is_ephemeral(name.encode()):
-        raise typer.BadParameter(f"{name} would lose its messages whenever the job is not connected")
+        raise typer.BadParameter(f"{name} would lose its messages whenever the job is disconnected")
     return name
 
 
@@ -54,25 +54,25 @@ def command(
     topic: arguments.Topic,
     cluster: arguments.Cluster,
     channel: Annotated[str | None, typer.Option(
-        help="the channel to consume; by default the topic's log is read by offset, or, where it is in memory, channel "
-        f"{archive_input.CHANNEL} consumed", callback=lasting_channel)] = None,
+        help="the channel to consume; default: read the topic's log by offset, or, if it is in memory, consume channel "
+        f"{archive_input.CHANNEL}", callback=lasting_channel)] = None,
     until_idle: Annotated[bool, typer.Option(
-        "--until-idle", help="end when nsqd has nothing more, instead of running until SIGTERM")] = False,
+        "--until-idle", help="stop when nsqd has no more messages, instead of running until SIGTERM")] = False,
     idle: Annotated[float | None, typer.Option(
-        help="seconds without a message after which --until-idle ends, if a channel is consumed; by default "
+        help="seconds without a message after which --until-idle stops, if a channel is consumed; default: "
         f"{archive_input.IDLE_SECONDS:g}", min=0.01, max=3600)] = None,
     every: Annotated[float, typer.Option(help="seconds between batches, without --until-idle", min=0.1)] = 10.0,
-    batch_rows: Annotated[int, typer.Option(help="messages per batch at most", min=1)] = BATCH_ROWS,
+    batch_rows: Annotated[int, typer.Option(help="maximum messages per batch", min=1)] = BATCH_ROWS,
     max_in_flight: Annotated[int | None, typer.Option(
-        help=f"messages in flight per nsqd, if a channel is consumed; by default {archive_input.IN_FLIGHT}", min=1,
+        help=f"messages in flight per nsqd, if a channel is consumed; default: {archive_input.IN_FLIGHT}", min=1,
         max=1_000_000)] = None,
     small_files: Annotated[bool, typer.Option(
-        "--compact/--no-compact", help="at the end, join small files into large ones")] = True,
+        "--compact/--no-compact", help="at the end, merge small files into large ones")] = True,
 ) -> int:
     """Archive a topic as Parquet files by day.
 
-    One folder has everything: the files, the ledger that says which of them count, checkpoint and staging log. A new
-    run continues where the last one ended, in whatever way it did.
+    One folder has everything: the files, the ledger of committed files, checkpoint and staging log. A new run continues
+    where the last one ended, even after a crash.
     """
     with running.failures() as progress:
         progress.summary = lambda: "nothing was archived"
@@ -143,11 +143,11 @@ class Store:
         with self.busy:
             if self.is_closed:
                 # Do not just return: Spark would consider the batch done.
-                raise running.JobError("the archive job is ending; the batch is left to the next run")
+                raise running.JobError("the archive job is stopping; the next run will archive the batch")
             new = self._write(frame, batch)
             before = self.ledger.read().rows
             if new and not self.ledger.commit(new, batch=(self.query, batch)):
-                self.report(f"batch {batch} is in the archive already")
+                self.report(f"batch {batch} is already in the archive")
                 return
             rows = self.ledger.read().rows - before
             self.rows, self.files = self.rows + rows, self.files + len(new)
@@ -155,7 +155,7 @@ class Store:
                 self.report(f"batch {batch}: {rows:,} messages in {len(new):,} files")
 
     def _write(self, frame: DataFrame, batch: int) -> dict[str, Path]:
-        """Writes the batch outside of the archive; its files by their names in the archive."""
+        """Writes the batch outside of the archive; returns its files by their names in the archive."""
         from pyspark.sql import functions
 
         place = self.space / str(batch)
@@ -171,14 +171,14 @@ class Store:
                 for number, path in enumerate(paths)}
 
     def close(self) -> None:
-        """Waits for the batch that is being added, and refuses others."""
+        """Waits for the current batch, and refuses others."""
         with self.busy:
             self.is_closed = True
 
 
 def run(spark: SparkSession, store: Store, source: dict[str, str], until_idle: bool, every: float,
         progress: Progress) -> int:
-    """Archives until the topic is idle or a signal arrives: its number, or 0. Raises what Spark raises."""
+    """Archives until the topic is idle or a signal arrives; returns its number, or 0. Raises Spark's exceptions."""
     stop = threading.Event()
     signals_seen = running.SignalCount(progress)
     numbers: list[int] = []
@@ -207,11 +207,11 @@ def run(spark: SparkSession, store: Store, source: dict[str, str], until_idle: b
 
 
 def source_state(query: StreamingQuery) -> list[str]:
-    """How far behind its log the query is, and which nsqd are down, by the metrics of its source."""
+    """The lag of the query, and the nsqd that are down, from the metrics of its source."""
     shown = []
     try:
         for source in nsqc.spark.metrics(query):
-            # Only of logs: a channel has its depth.
+            # Only logs: a channel has its depth.
             if behind := source.get("lagRows"):
                 shown.append(f"{behind:,} to go")
             if source["nsqdDown"]:

@@ -1,6 +1,6 @@
-"""Where an archive job reads its topic: from its log by offset, or as a consumer of a channel.
+"""The input of an archive job: the topic's log by offset, or a channel.
 
-An archive keeps to what it began with: its checkpoint fits nothing else.
+An archive never changes its input: its checkpoint fits nothing else.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from nsqc.spark.jobs.running import JobError
 
 CHANNEL = "archive"
 IN_FLIGHT, IDLE_SECONDS = 2500, 2.0
-# Messages stay in the log, so a node that is away is waited for as long as it takes.
+# Messages stay in the log, so an absent node is waited for indefinitely.
 PATIENCE_SECONDS, FOREVER_SECONDS = 300, 10_000_000
 
 
 def log_before(archive: Path) -> bool | None:
-    """Whether an archive was read from a log so far; None: from nothing yet. Raises JobError."""
+    """Whether an archive was read from a log so far; None: it is new. Raises JobError."""
     state = archive / "_state"
     if (state / "staging" / "log.json").exists():
         return False
@@ -36,7 +36,7 @@ def from_log(archive: Path, cluster: Cluster, topic: str, channel: str | None, n
     """Whether to read the log of the topic. Raises JobError if that is impossible or unclear."""
     before = log_before(archive)
     if before and channel is not None:
-        raise JobError(f"{archive} is read from the log of {topic} by offset: leave out --channel, or archive into "
+        raise JobError(f"{archive} was read from the log of {topic} by offset: omit --channel, or archive into "
                        "another folder")
     if before is not None or channel is not None:
         return bool(before)
@@ -47,18 +47,18 @@ def from_log(archive: Path, cluster: Cluster, topic: str, channel: str | None, n
     except JobError as error:
         if cluster.http and "nsqd" in cluster.options and "tls" not in cluster.options:
             raise
-        note(f"cannot see whether topic {topic} is in a log, and consumes its channel {CHANNEL}: {error}")
+        note(f"cannot determine whether topic {topic} is log-backed; consuming its channel {CHANNEL}: {error}")
         return False
     if len(set(kinds.values())) > 1:
         shown = ", ".join(f"{name}: {kind}" for name, kind in kinds.items())
-        raise JobError(f"topic {topic} is in a log at some nsqd only ({shown}): give it one rule at all of them (PUT "
+        raise JobError(f"topic {topic} is log-backed on only some nsqd ({shown}): set one rule on all of them (PUT "
                        f"/topic/rules), or consume it by --channel {CHANNEL}")
     return set(kinds.values()) == {"log"}
 
 
 def of_channel(cluster: Cluster, topic: str, channel: str | None, until_idle: bool, idle: float | None,
                max_in_flight: int | None) -> dict[str, str]:
-    """The options of a source that consumes."""
+    """The options of a consuming source."""
     return {**cluster.options, "topic": topic, "channel": channel or CHANNEL,
             "maxInFlight": str(max_in_flight or IN_FLIGHT),
             "idleMs": str(round((IDLE_SECONDS if idle is None else idle) * 1000)),
@@ -67,20 +67,20 @@ def of_channel(cluster: Cluster, topic: str, channel: str | None, until_idle: bo
 
 def of_log(archive: Path, cluster: Cluster, topic: str, until_idle: bool, idle: float | None,
            max_in_flight: int | None, note: Callable[[str], None]) -> dict[str, str]:
-    """The options of a source that reads the log, which is checked. Raises JobError, typer.BadParameter."""
+    """The options of a source that reads the log, after checking it. Raises JobError, typer.BadParameter."""
     for name, value in (("--idle", idle), ("--max-in-flight", max_in_flight)):
         if value is not None:
-            raise typer.BadParameter(f"{name} is for consuming a channel; topic {topic} is in a log, which is read by "
+            raise typer.BadParameter(f"{name} is for consuming a channel; topic {topic} is log-backed and read by "
                                      "offset")
     source = logs.source(cluster, [topic])
     if cluster.create:
         create(cluster, topic, note)
-    all_nodes = ("--until-idle reads what all nsqd have" if until_idle else
+    all_nodes = ("--until-idle needs all nsqd" if until_idle else
                  "the first run needs all nsqd" if log_before(archive) is None else "")
     logs.look(cluster, [topic], note, all_nodes)
     with nodes.found(cluster, lambda text: None) as (apis, _):
         if not all(api.rule(topic).stays for api in apis.values()):
-            note(f"topic {topic} has no retain_time: what all channels have finished may be removed before it is "
+            note(f"topic {topic} has no retain_time: messages finished by all channels may be removed before they are "
                  "archived")
     return {**source, "startingOffsets": "earliest",
             "failWhenUnreachable": str(PATIENCE_SECONDS if until_idle else FOREVER_SECONDS)}

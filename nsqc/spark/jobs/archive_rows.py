@@ -13,15 +13,15 @@ from nsqc.spark.jobs.ledger import Ledger
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# offset: of messages that were read from a log, else null.
+# offset: of messages read from a log, otherwise null.
 SCHEMA = f"{LOG}, archived_at timestamp"
 
 
 @contextmanager
 def read(spark: SparkSession, ledger: Ledger, start: int | None = None,
          end: int | None = None) -> Iterator[DataFrame]:
-    """The messages published from start to end (microseconds since 1970), as the archive is now; compaction does not
-    disturb the block."""
+    """The messages published from start to end (microseconds since 1970), in the current archive; compaction does not
+    affect the block."""
     from pyspark.sql import functions
 
     with ledger.pinned(start, end) as (paths, _):

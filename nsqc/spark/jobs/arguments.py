@@ -1,4 +1,4 @@
-"""Arguments that jobs share: the topic, a range of time, an archive, and which nsqd to talk to."""
+"""Arguments shared by jobs: the topic, a range of time, an archive, and the nsqd to use."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from nsqc.spark.jobs import checks, running
 
 Topic = Annotated[str, typer.Option(help="the topic", callback=checks.topic)]
 Topics = Annotated[str | None, typer.Option(
-    help="topics that are kept in a log, separated by commas", callback=checks.reads(values.read_names))]
-Rate = Annotated[float | None, typer.Option(help="messages per second at most, over all tasks", min=0.001)]
+    help="log-backed topics, separated by commas", callback=checks.reads(values.read_names))]
+Rate = Annotated[float | None, typer.Option(help="maximum messages per second, over all tasks", min=0.001)]
 Archive = Annotated[Path, typer.Argument(help="the archive", metavar="FOLDER", parser=checks.path,
                                          callback=checks.archive)]
 Since = Annotated[str | None, typer.Option(
-    "--from", help="leave out messages published before this time (ISO 8601, UTC)", callback=checks.moment)]
+    "--from", help="omit messages published before this time (ISO 8601, UTC)", callback=checks.moment)]
 Until = Annotated[str | None, typer.Option(
-    "--to", help="leave out messages published at this time or later", callback=checks.moment)]
+    "--to", help="omit messages published at this time or later", callback=checks.moment)]
 Verbose = Annotated[bool, typer.Option(
     "--verbose", help="show stack traces of errors, and Spark's log (also NSQC_VERBOSE=1)",
     callback=running.be_verbose)]
@@ -34,20 +34,20 @@ Nsqd = Annotated[str | None, typer.Option(
 Nsqlookupd = Annotated[str | None, typer.Option(
     help="instead: nsqlookupd's HTTP address HOST:PORT, several separated by commas",
     callback=checks.reads(values.read_addresses))]
-Tls = Annotated[bool, typer.Option("--tls", help="TLS to all nsqd")]
+Tls = Annotated[bool, typer.Option("--tls", help="use TLS with all nsqd")]
 TlsCaFile = Annotated[Path | None, typer.Option(
-    help="the authority of nsqd's certificate; by default the system's authorities", metavar="FILE",
+    help="the authority of nsqd's certificate; default: the system's authorities", metavar="FILE",
     parser=checks.path)]
 TlsCertFile = Annotated[Path | None, typer.Option(help="the client's certificate", metavar="FILE", parser=checks.path)]
 TlsKeyFile = Annotated[Path | None, typer.Option(help="the key of the certificate", metavar="FILE", parser=checks.path)]
 AuthSecret = Annotated[str | None, typer.Option(
-    help="for an nsqd that asks for one", envvar="NSQC_AUTH_SECRET", show_default=False)]
+    help="secret for AUTH, if an nsqd requires it", envvar="NSQC_AUTH_SECRET", show_default=False)]
 TlsVerify = Annotated[bool, typer.Option(help="refuse an nsqd without a valid certificate")]
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Which nsqd a job talks to. options: for the data sources; http: given HTTP addresses; create: whether to create
+    """The nsqd of a job. options: for the data sources; http: given HTTP addresses; create: whether to create
     missing topics and channels."""
 
     options: dict[str, str]
@@ -64,7 +64,7 @@ def read_cluster(
     nsqd: Nsqd = None,
     nsqlookupd: Nsqlookupd = None,
     http: Annotated[str | None, typer.Option(
-        help="HTTP addresses of the nsqd; by default the port after TCP's, or what nsqlookupd reports",
+        help="HTTP addresses of the nsqd; default: the port after TCP's, or as reported by nsqlookupd",
         callback=checks.reads(values.read_addresses))] = None,
     create: Annotated[bool, typer.Option(
         "--create", help="create a missing topic or channel instead of failing")] = False,
@@ -86,8 +86,8 @@ def read_nodes(
     nsqd: Nsqd = None,
     nsqlookupd: Nsqlookupd = None,
     http: Annotated[str | None, typer.Option(
-        help="HTTP addresses of the nsqd, in the order of --nsqd; those of HTTPS with --tls. By default the port after "
-        "TCP's (with --tls the one after that), or what nsqlookupd reports",
+        help="HTTP addresses of the nsqd, in the order of --nsqd; HTTPS addresses with --tls. Default: the port after "
+        "TCP's (with --tls the one after that), or as reported by nsqlookupd",
         callback=checks.reads(values.read_addresses))] = None,
     tls: Tls = False,
     tls_ca_file: TlsCaFile = None,
@@ -96,7 +96,7 @@ def read_nodes(
     tls_verify: TlsVerify = True,
     auth_secret: AuthSecret = None,
 ) -> Cluster | None:
-    """The cluster of a job that only speaks HTTP with it; None if no option names one."""
+    """The cluster of a job that uses only its HTTP API; None if no option gives one."""
     if not (nsqd or nsqlookupd or http or tls or tls_ca_file or tls_cert_file or tls_key_file) and tls_verify:
         return None
     given = addresses_and_tls(nsqd, nsqlookupd, tls, tls_ca_file, tls_cert_file, tls_key_file, tls_verify)
@@ -114,7 +114,7 @@ def addresses_and_tls(nsqd: str | None, nsqlookupd: str | None, tls: bool, ca_fi
     files = {"tlsCaFile": ca_file, "tlsCertFile": cert_file, "tlsKeyFile": key_file}
     for path in filter(None, files.values()):
         if not path.is_file():
-            raise typer.BadParameter(f"there is no file {path}")
+            raise typer.BadParameter(f"no such file: {path}")
     if not tls and (any(files.values()) or not verify):
         raise typer.BadParameter("--tls-ca-file, --tls-cert-file, --tls-key-file and --no-tls-verify need --tls")
     if bool(cert_file) != bool(key_file):
@@ -131,12 +131,12 @@ def with_nsqd(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def with_nodes(command: Callable[..., int]) -> Callable[..., int]:
-    """The same for a job that only speaks HTTP with the cluster, which may be None."""
+    """The same for a job that uses only the cluster's HTTP API; the cluster may be None."""
     return with_cluster(command, read_nodes)
 
 
 def with_cluster(command: Callable[..., int], read: Callable[..., Cluster | None]) -> Callable[..., int]:
-    """A job that gets what read makes of its own options as its argument cluster."""
+    """A job that gets read()'s result, from its own options, as its argument cluster."""
     names = inspect.signature(read).parameters
 
     def call(**arguments: Any) -> int:      # Any: typer has read them
@@ -146,13 +146,13 @@ def with_cluster(command: Callable[..., int], read: Callable[..., Cluster | None
 
 
 def without_nsqd(command: Callable[..., int]) -> Callable[..., int]:
-    """A job that talks to no nsqd."""
+    """A job without nsqd."""
     return with_options(command, command, inspect.Signature())
 
 
 def with_options(call: Callable[..., int], command: Callable[..., int], more: inspect.Signature,
                  leave_out: str = "") -> Callable[..., int]:
-    """call with the arguments of command, those of more, and --verbose, in a form that typer reads."""
+    """Combines call with the arguments of command, those of more, and --verbose, in a form that typer reads."""
     def run(**arguments: Any) -> int:       # Any: typer has read them
         arguments.pop("verbose")
         return call(**arguments)

@@ -1,10 +1,10 @@
 """`nsqc spark backfill`: publishes the disk queues of a dead nsqd to a live one.
 
-A topic's queue has messages that no channel got yet, a channel's queue those that only this channel still has to get.
-nsqd cannot publish to one channel: a topic's messages go to all of its channels. So the rule is: each message in any
-queue of a topic is published once, and every channel gets at least what it lacked. A channel that was ahead of another
-gets what the other lacked a second time. --channel restricts that to the queues of some channels; --to-topic publishes
-to another topic, where no other channel sees it.
+A topic's queue has messages not yet passed to any channel, a channel's queue those pending for this channel only. nsqd
+cannot publish to one channel: a topic's messages go to all of its channels. So each message in any queue of a topic is
+published once, and every channel gets at least its missing messages. A channel that was ahead of another also gets the
+other's missing messages a second time. --channel restricts this to the queues of some channels; --to-topic publishes to
+another topic, invisible to other channels.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ def command(
     to_topic: Annotated[str | None, typer.Option(
         help="publish to this topic instead of a message's own", callback=checks.topic)] = None,
     read_all: Annotated[bool, typer.Option(
-        "--all", help="also messages that were read and are still in the files")] = False,
+        "--all", help="also messages already read but still in the files")] = False,
     skip_bad: Annotated[bool, typer.Option(
         "--skip-bad", help="skip damage instead of failing")] = False,
     again: Annotated[bool, typer.Option(
-        "--again", help="publish again what an earlier run has published")] = False,
+        "--again", help="publish again, even after an earlier run")] = False,
     max_msg_size: Annotated[int, typer.Option(help="the largest message of both nsqd, in bytes", min=1)] = 1 << 20,
     rate: arguments.Rate = None,
 ) -> int:
     """Publish the disk queues of a dead nsqd to a live one.
 
-    Each message once, to its topic, where every channel gets a copy. Refused while the data path is in use. Timestamps,
-    ids and attempts are new; deferred messages are due at once. The queues are not changed; what was published is noted
-    in the data path.
+    Publishes each message once, to its topic, where every channel gets a copy. Refused while the data path is in use.
+    Timestamps, ids and attempts are new; deferred messages are due at once. The queues are not changed; the published
+    files are recorded in the data path.
     """
     with running.failures() as progress, unused(data_path):
         progress.summary = lambda: "nothing was published"
@@ -92,7 +92,7 @@ def command(
 
 def spans_of(source: dict[str, str], only_topics: list[str] | None, only_channels: list[str] | None,
              topic_queue: bool) -> list[Span]:
-    """What to read. Raises JobError if there are no queues, or not the requested ones."""
+    """The spans to read. Raises JobError if there are no queues, or not the requested ones."""
     from nsqc.spark import queue_files
 
     chosen = options.diskqueue(source)
@@ -115,7 +115,7 @@ def spans_of(source: dict[str, str], only_topics: list[str] | None, only_channel
 
 @contextmanager
 def unused(data_path: Path) -> Iterator[None]:
-    """Keeps every nsqd out of a data path. Raises JobError if one uses it."""
+    """Locks out every nsqd from a data path. Raises JobError if one uses it."""
     descriptor = os.open(data_path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         try:
@@ -143,7 +143,7 @@ def selected(frame: DataFrame, only_topics: list[str] | None, only_channels: lis
 
 def backfill(spark: SparkSession, frame: DataFrame, sink: dict[str, str], to_topic: str | None, addresses: list[str],
              progress: Progress, rate: float | None) -> int:
-    """Publishes and compares the counts; how many messages. Raises JobError if they differ."""
+    """Publishes and compares the counts; returns the number of messages. Raises JobError if they differ."""
     from pyspark.sql import functions
 
     from nsqc.spark.jobs import publishing
@@ -171,17 +171,17 @@ def backfill(spark: SparkSession, frame: DataFrame, sink: dict[str, str], to_top
 
 def compare(expected: Counter[str], published: int, before: nsqd_http.Counts, after: nsqd_http.Counts,
             report: Callable[[str], None] = print) -> None:
-    """Reports what the live nodes accepted. Raises JobError if that is too little."""
+    """Reports the messages accepted by the live nodes. Raises JobError if there are too few."""
     if published != expected.total():
-        raise running.JobError(f"{expected.total():,} messages should be published, {published:,} were")
+        raise running.JobError(f"{expected.total():,} messages expected, {published:,} published")
     for topic, count in sorted(expected.items()):
         accepted = after.published[topic] - before.published[topic]
         depths = ", ".join(f"{name} {depth:,}" for name, depth in sorted(after.waiting.items())
                            if name.split(":")[0] == topic)
         report(f"{topic}: {count:,} published, {accepted:,} accepted by nsqd"
-               + (" (others publish to it, too)" if accepted > count else "") + f"; depth: {depths}")
+               + (" (it has other publishers, too)" if accepted > count else "") + f"; depth: {depths}")
         if accepted < count:
-            raise running.JobError(f"{topic}: {count:,} messages were published, nsqd has accepted {accepted:,}")
+            raise running.JobError(f"{topic}: {count:,} messages were published, but nsqd accepted {accepted:,}")
 
 
 if __name__ == "__main__":

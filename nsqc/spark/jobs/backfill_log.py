@@ -1,4 +1,4 @@
-"""A file in a dead nsqd's data path that lists what was published from it, so that nothing is published twice by
+"""A file in a dead nsqd's data path that records the published files, so that nothing is published twice by
 accident.
 
     nsqc.backfill.json      a list of runs: begun, ended (null: it failed), published, and the bytes of each data file
@@ -48,11 +48,11 @@ class BackfillLog:
         except FileNotFoundError:
             pass
         except (OSError, JSONError) as error:
-            raise JobError(f"{self.path} is not readable, what was published before is unknown: {error}; without that "
+            raise JobError(f"{self.path} is not readable, so earlier runs are unknown: {error}; without that "
                            "file, everything is published") from None
 
     def refuse_again(self, spans: Iterable[Span]) -> None:
-        """Raises JobError if an earlier run had some of it."""
+        """Raises JobError if an earlier run published some of these files."""
         files = by_name(spans)
         for run in reversed(self.runs):
             if any(name in files and start < files[name][1] and files[name][0] < end
@@ -69,7 +69,7 @@ class BackfillLog:
         try:
             self._write()
         except OSError as error:
-            note(f"cannot note what is published, another run would publish it again: {error}")
+            note(f"cannot record this run, another run would publish the messages again: {error}")
 
     def end(self, published: int, is_whole: bool) -> None:
         """Call it after the last message, or when the run has failed."""
@@ -78,7 +78,7 @@ class BackfillLog:
         try:
             self._write()
         except OSError:
-            return      # begin() has noted it
+            return      # begin() has reported it
 
     def _write(self) -> None:
         replace_file(self.path, msgspec.json.format(msgspec.json.encode(self.runs), indent=1), mode=0o644)

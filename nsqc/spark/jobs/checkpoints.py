@@ -1,7 +1,7 @@
-"""How far the query of a checkpoint is, read from Spark's files. Knows no Spark.
+"""The progress of a checkpoint's query, read from Spark's files. Knows no Spark.
 
-    offsets/N       planned batches: a line with the version, one with metadata, then where each source ends
-    commits/N       batches that are done
+    offsets/N       planned batches: a line with the version, one with metadata, then the end offset of each source
+    commits/N       completed batches
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ HEAD_LINES = 2      # before the sources
 
 
 class Checkpoint(NamedTuple):
-    """batch: the last one that was planned, None before the first; done: whether it is committed; logs: where it ends
-    in the logs that the query reads; ids: of these logs, as far as they are known; consumes: whether the query consumes
-    a channel."""
+    """batch: the last planned one, None before the first; done: whether it is committed; logs: end offsets in the logs
+    that the query reads; ids: of these logs, as far as known; consumes: whether the query consumes a channel."""
 
     batch: int | None
     done: bool
@@ -48,7 +47,7 @@ def read(folder: Path) -> Checkpoint:
     try:
         for offset in offsets:
             if "topics" in offset and "joined" in offset:
-                # Two sources may read the same log: the one that is behind counts.
+                # Two sources may read the same log: the one that lags counts.
                 logs |= {place: min(end, logs.get(place, end)) for place, end in places_of(offset, "topics").items()}
                 ids |= ids_of(offset)
     except LogError:
@@ -59,7 +58,7 @@ def read(folder: Path) -> Checkpoint:
 
 # Any: JSON
 def parsed(line: str) -> Any:
-    """The value of a line; None for one that is not JSON, as - stands for a source without an offset."""
+    """The value of a line; None if it is not JSON: - stands for a source without an offset."""
     try:
         return decode(line)
     except JSONError:

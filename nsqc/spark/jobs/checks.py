@@ -34,8 +34,8 @@ def reads(read: Callable[[str], object]) -> Callable[[T], T]:
 
 
 def path(text: str | Path) -> Path:
-    """The typer parser of a path of this machine. spark-submit may start the driver in a folder of its own, which is
-    removed when the job ends."""
+    """The typer parser of a local path. spark-submit may start the driver in a temporary folder, which is removed when
+    the job ends."""
     try:
         return Path((paths.absolute if "PYSPARK_GATEWAY_PORT" in os.environ else paths.local)(str(text)))
     except ValueError as error:
@@ -43,18 +43,18 @@ def path(text: str | Path) -> Path:
 
 
 def inputs(texts: list[str]) -> list[str]:
-    """A typer callback: URIs, which Spark itself checks, and paths of this machine: files, folders with files, or
-    patterns that match something."""
+    """A typer callback: URIs, which Spark checks, and local paths: files, folders with files, or patterns with
+    matches."""
     return [text if paths.is_foreign(text) else str(readable(path(text))) for text in texts]
 
 
 def readable(path: Path) -> Path:
-    """A file, a folder with files, or a pattern that matches something."""
+    """A file, a folder with files, or a pattern with matches."""
     if not path.exists() and not glob.glob(str(path)):
-        raise typer.BadParameter(f"there is no {path}")
+        raise typer.BadParameter(f"no such file or folder: {path}")
     try:
         if path.is_dir() and not any(entry.name[0] not in "._" for entry in path.iterdir()):
-            raise typer.BadParameter(f"there are no files in {path}")
+            raise typer.BadParameter(f"no files in {path}")
         if path.is_file():
             path.open("rb").close()
     except OSError as error:

@@ -1,6 +1,6 @@
-"""`nsqc spark compact`: joins small files of an archive into large ones, in the order they were written.
+"""`nsqc spark compact`: merges small files of an archive into large ones, in the order they were written.
 
-pyarrow copies the rows; Spark is not started. nsqc.spark.jobs.ledger makes it safe against crashes, readers and
+pyarrow copies the rows, without Spark. nsqc.spark.jobs.ledger makes it safe against crashes, readers and
 writers.
 """
 
@@ -36,12 +36,12 @@ def command(
     archive: arguments.Archive,
     target_mib: Annotated[int, typer.Option(help="size of a large file, in MiB", min=1, max=1 << 20)] = TARGET_MIB,
 ) -> int:
-    """Join the small files of an archive into large ones.
+    """Merge the small files of an archive into large ones.
 
     The archive may be written and read at the same time.
     """
     with running.failures() as progress:
-        progress.summary = lambda: "the archive has all of its rows, in its old files or in new ones"
+        progress.summary = lambda: "the archive still has all of its rows, in old or new files"
         progress.show("compacting")
         done = compact(Ledger(archive), target_mib * MIB)
         progress.result(f"{done.before} files with {done.rows} rows are now {done.after}")
@@ -49,7 +49,7 @@ def command(
 
 
 def compact(ledger: Ledger, target: int) -> Done:
-    """Joins files below half of target (bytes) day by day. Raises LedgerError, OSError, JobError."""
+    """Merges files below half of target (bytes) day by day. Raises LedgerError, OSError, JobError."""
     before = after = rows = 0
     with ledger.job("compact") as space:
         for names, name in groups(ledger.read().files, target):
@@ -58,14 +58,14 @@ def compact(ledger: Ledger, target: int) -> Done:
             expected = sum(ledger.read().files[small].rows for small in names)
             if copied != expected:
                 raise running.JobError(f"{names[0]} and {len(names) - 1} more have {copied} rows, not {expected} "
-                                       "as the ledger says; nothing was changed")
+                                       "as in the ledger; nothing was changed")
             ledger.commit({name: joined}, old=names)
             before, after, rows = before + len(names), after + 1, rows + copied
     return Done(before, after, rows)
 
 
 def groups(files: dict[str, File], target: int) -> Iterator[tuple[list[str], str]]:
-    """The files to join, two or more of one day, and the name of the joined file."""
+    """The files to merge, two or more of one day, and the name of the merged file."""
     days = defaultdict(list)
     for name in sorted(files):
         if files[name].bytes < target // 2:
@@ -83,7 +83,7 @@ def groups(files: dict[str, File], target: int) -> Iterator[tuple[list[str], str
 
 
 def join(paths: list[Path], to: Path) -> int:
-    """Copies all rows in order; how many. Raises OSError, pyarrow's ArrowException."""
+    """Copies all rows in order; returns their number. Raises OSError, pyarrow's ArrowException."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

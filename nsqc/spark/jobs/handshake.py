@@ -1,6 +1,6 @@
-"""Before Spark starts: do the given nsqd and nsqlookupd answer as such?
+"""Checks before Spark starts that the given nsqd and nsqlookupd answer as such.
 
-Each error is one line that says what to do. Nothing is published or consumed.
+Each error is one line with a remedy. Nothing is published or consumed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nsqc.wire.answers import Service
 from nsqc.wire.outside import JSONError, decode
 
 SECONDS = 2.0
-AT_ONCE = 16            # addresses asked at a time
+AT_ONCE = 16            # addresses queried concurrently
 MOST_BYTES = 1 << 24    # of an answer
 
 
@@ -29,12 +29,12 @@ class Down(JobError):
 
 
 def check_nsqd(given: dict[str, str], note: Callable[[str], None] = print) -> None:
-    """Connects to all nsqd. An nsqd that is down is noted as long as another one answers; any other wrong answer is an
-    error, for it will not go away. given: options of the data sources. Raises JobError."""
+    """Connects to all nsqd. A down nsqd is only reported if another one answers; any other wrong answer is an error,
+    because retrying does not help. given: options of the data sources. Raises JobError."""
     origin = ""
     if "nsqlookupd" in given:
         addresses = addresses_by_lookup(values.read_addresses(given["nsqlookupd"]), note)
-        origin = ", which nsqlookupd names (an nsqd's --broadcast-address)"
+        origin = ", from nsqlookupd (an nsqd's --broadcast-address)"
     else:
         addresses = list(values.read_addresses(given["nsqd"]))
     chosen = options.sink(given | {"timeout": str(SECONDS)})
@@ -45,13 +45,13 @@ def check_nsqd(given: dict[str, str], note: Callable[[str], None] = print) -> No
     if wrong:
         raise JobError(f"{wrong[0]}{origin}")
     if len(down) == len(addresses):
-        raise JobError("no nsqd can be reached: " + "; ".join(f"{error}{origin}" for error in down))
+        raise JobError("no nsqd is reachable: " + "; ".join(f"{error}{origin}" for error in down))
     for error in down:
         note(f"{error}; continuing with the others")
 
 
 def problem(address: str, chosen: options.Sink) -> JobError | None:
-    """What is wrong with an nsqd."""
+    """The error for an nsqd."""
     if (why := closed(address)) is not None:
         return Down(f"{address}: {why}: is nsqd running there? Its default TCP port is 4150")
     try:
@@ -63,13 +63,13 @@ def problem(address: str, chosen: options.Sink) -> JobError | None:
     except (ConnectError, ValueError) as error:
         return JobError(other_server(address) or f"{with_address(address, error)}{tls_advice(error, chosen)}")
     try:
-        # Always refused, but with another text if the nsqd demands TLS.
+        # Always refused, but with another text if the nsqd requires TLS.
         connection.submit(b"CLS\n", 1)
         connection.drain(0)
     except Refused as error:
         if "TLS required" in str(error):
-            return JobError(f"{address}: nsqd demands TLS: give --tls, and --tls-ca-file if its certificate is signed "
-                            "by an authority of your own")
+            return JobError(f"{address}: nsqd requires TLS: give --tls, and --tls-ca-file if its certificate is signed "
+                            "by a private authority")
     except ConnectError:
         pass
     finally:
@@ -87,14 +87,14 @@ def closed(address: str) -> str | None:
 
 
 def tls_advice(error: Exception, chosen: options.Sink) -> str:
-    """What to do about an error of TLS."""
+    """The remedy for a TLS error."""
     text = str(error)
     if "does not offer tls" in text:
-        return ": leave out --tls"
+        return ": omit --tls"
     if "CERTIFICATE_VERIFY_FAILED" in text or "certificate verify failed" in text:
         return ": give the authority by --tls-ca-file, or --no-tls-verify to accept any server"
     if chosen.tls and not chosen.tlsCertFile and ("alert" in text.lower() or "EOF" in text or "reset" in text):
-        return ": it may demand a client certificate: --tls-cert-file and --tls-key-file"
+        return ": it may require a client certificate: --tls-cert-file and --tls-key-file"
     return ""
 
 
@@ -104,7 +104,7 @@ def with_address(address: str, error: Exception) -> str:
 
 
 def other_server(address: str) -> str:
-    """What answers there, if it is not an nsqd's TCP port; empty if unknown."""
+    """The service that answers there, if it is not an nsqd's TCP port; empty if unknown."""
     found = mistakes.service_at(address)
     if found is None or found.service is Service.NSQD_TCP:
         return ""
@@ -113,7 +113,7 @@ def other_server(address: str) -> str:
 
 # Any: JSON
 def get_json(address: str, path: str) -> dict[str, Any] | None:
-    """The JSON object that an HTTP server answers; {} if it answers anything else; None if it is not an HTTP server."""
+    """An HTTP server's JSON object; {} for any other answer; None if it is not an HTTP server."""
     try:
         _, body = fetch(address, path, SECONDS, MOST_BYTES)
     except (OSError, ValueError):
@@ -133,7 +133,7 @@ def producers(address: str) -> list[dict[str, Any]] | None:
 
 
 def addresses_by_lookup(nsqlookupd: tuple[str, ...], note: Callable[[str], None]) -> list[str]:
-    """The nsqd that any nsqlookupd names. Raises JobError if one is not an nsqlookupd, or none answers or knows an
+    """The nsqd listed by any nsqlookupd. Raises JobError if one is not an nsqlookupd, or none answers or knows an
     nsqd."""
     addresses: dict[str, None] = {}
     down = []
@@ -145,7 +145,7 @@ def addresses_by_lookup(nsqlookupd: tuple[str, ...], note: Callable[[str], None]
         else:
             down.append(lookup_problem(address))
     if len(down) == len(nsqlookupd):
-        raise JobError("no nsqlookupd can be reached: " + "; ".join(map(str, down)))
+        raise JobError("no nsqlookupd is reachable: " + "; ".join(map(str, down)))
     for error in down:
         note(f"{error}; continuing with the others")
     if not addresses:

@@ -22,14 +22,14 @@ SUFFIXES = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".n
             ".txt": "text", ".log": "text"}
 PACKED = (".gz", ".bz2", ".zst", ".lz4", ".snappy")
 FORMATS = ("csv", "json", "parquet", "text")
-# Of Spark's file sources: whether *, ?, [] and {} in paths are patterns. Without, they are characters like any other.
+# Of Spark's file sources: whether *, ?, [] and {} in paths are patterns. Without, they are ordinary characters.
 GLOBS = "__globPaths__"
 LITERAL = {GLOBS: "false"}
-LINE, ROW = "nsqc line", "nsqc row"     # columns beside those of the files
+LINE, ROW = "nsqc line", "nsqc row"     # additional columns
 
 
 def format_of(path: str) -> str | None:
-    """The format by the end of a file name; None if unknown."""
+    """The format for a file name's extension; None if unknown."""
     suffixes = [suffix.lower() for suffix in PurePath(path).suffixes]
     while suffixes and suffixes[-1] in PACKED:
         suffixes.pop()
@@ -44,8 +44,8 @@ def common_format(paths: list[str]) -> str | None:
 
 def json_bodies(spark: SparkSession, paths: list[str], body: str | None, template: str | None,
                 skip: bool) -> DataFrame:
-    """The lines of JSON files in the column value, as they stand, or what a column or a template makes of them.
-    Malformed lines fail the job, or are null with skip. Raises JobError, TemplateError."""
+    """The lines of JSON files in the column value, verbatim, or converted by a column or a template. Malformed lines
+    fail the job, or are null with skip. Raises JobError, TemplateError."""
     from pyspark.sql import functions
 
     made = body is not None or template is not None
@@ -60,14 +60,14 @@ def json_bodies(spark: SparkSession, paths: list[str], body: str | None, templat
 
 
 def csv_rows(spark: SparkSession, paths: list[str], header: bool, delimiter: str | None, skip: bool) -> DataFrame:
-    """The rows of CSV files, and the column BAD. Values stay text as they are; a malformed line fails the job, or is
+    """The rows of CSV files, and the column BAD. Values stay verbatim text; a malformed line fails the job, or is
     bad with skip."""
     from pyspark.sql import functions
 
     if delimiter is None:
         delimiter = "\t" if all(".tsv" in PurePath(path).suffixes for path in paths) else ","
-    # A quote within quotes is doubled, as in RFC 4180; Spark's default is a backslash. Malformed lines are noticed in
-    # columns that are not used, too.
+    # A quote within quotes is doubled, as in RFC 4180; Spark's default is a backslash. Malformed lines are detected in
+    # unused columns, too.
     options = {"header": str(header).lower(), "sep": delimiter, "enforceSchema": "false", "escape": '"',
                "columnPruning": "false"}
 
@@ -85,7 +85,7 @@ def csv_rows(spark: SparkSession, paths: list[str], header: bool, delimiter: str
 
 def read(spark: SparkSession, paths: list[str], form: str, made: Callable[[DataFrame], DataFrame] = lambda frame: frame,
          schema: StructType | None = None, options: Mapping[str, str] = LITERAL) -> DataFrame:
-    """What is made of each frame of files, as one."""
+    """The union of the results for each frame of files."""
     reader = spark.read.format(form).options(**{**options, **LITERAL})
     if schema is not None:
         reader = reader.schema(schema)
@@ -97,18 +97,18 @@ def read(spark: SparkSession, paths: list[str], form: str, made: Callable[[DataF
 
 
 def literal(paths: list[str]) -> list[str]:
-    """The paths of this machine: one that exists as it is written is no pattern."""
+    """The local paths: an existing path is never a pattern."""
     local = [path for path in paths if not is_foreign(path)]
     return [found for path in local for found in ([path] if os.path.exists(path) else sorted(glob.glob(path)))]
 
 
 def uri(path: str | Path) -> str:
-    """A path of this machine for Spark, to be used with LITERAL."""
+    """A local path for Spark, to be used with LITERAL."""
     return f"file://{Path(path).absolute()}"
 
 
 def with_body(frame: DataFrame, body: str | None, template: str | None, whole: bool) -> DataFrame:
-    """A frame with only the column value: a column, a template, or (whole) all columns as JSON, nulls included; null
+    """A frame with only the column value: a column, a template, or (whole) all columns as JSON, including nulls; null
     for bad rows. Raises JobError, TemplateError."""
     from pyspark.sql import functions
 

@@ -1,4 +1,4 @@
-"""Files with a JSON value in each line, as they stand: each line is checked, and a malformed one is named."""
+"""Files with a JSON value per line, verbatim: each line is checked, and malformed ones are reported."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-COUNT_BYTES = 1 << 20   # of a file that are read at once to count its lines
-SHOWN = 60              # characters of a malformed line
+COUNT_BYTES = 1 << 20   # read at once to count lines
+SHOWN = 60              # characters of a malformed line in errors
 
 
 class BadLine(ValueError):
@@ -22,7 +22,7 @@ class BadLine(ValueError):
 
 
 def checked(lines: DataFrame, skip: bool, objects: bool) -> DataFrame:
-    """The lines of a text frame without blank ones; malformed ones are null with skip. objects: values of other kinds
+    """The lines of a text frame without blank ones; malformed ones are null with skip. objects: values of other types
     are malformed, too. The frame raises BadLine."""
     from pyspark.sql import functions
 
@@ -35,7 +35,7 @@ def check(batches: Iterator[pa.RecordBatch], skip: bool, objects: bool) -> Itera
     """Runs on an executor. Raises BadLine."""
     import pyarrow as pa
 
-    part: tuple[str, int] | None = None     # of a file, by its path and the offset of its first byte
+    part: tuple[str, int] | None = None     # of a file: its path and the offset of its first byte
     count = 0
     for batch in batches:
         found: list[bytes | None] = []
@@ -54,7 +54,7 @@ def check(batches: Iterator[pa.RecordBatch], skip: bool, objects: bool) -> Itera
 
 
 def problem(line: bytes, objects: bool) -> str | None:
-    """What is wrong with a line."""
+    """The fault of a line."""
     try:
         value = decode(line)
     except JSONError as error:
@@ -63,12 +63,12 @@ def problem(line: bytes, objects: bool) -> str | None:
 
 
 def where(path: str, start: int, count: int) -> str:
-    """File and line; for a part of a file that another machine has, the byte from which on lines are counted."""
+    """File and line; for a part of a file on another machine, the byte from which lines are counted."""
     file = unquote(urlsplit(path).path) if path.startswith("file:") else path
     if not start:
         return f"{file}, line {count}"
     try:
-        # The line that begins before a part, or at its start, belongs to the part before.
+        # A line that starts before a part, or at its start, belongs to the previous part.
         return f"{file}, line {breaks(file, start) + 1 + count}"
     except OSError:
         return f"{file}, line {count} of those after byte {start}"

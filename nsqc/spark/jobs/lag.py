@@ -1,4 +1,4 @@
-"""`nsqc spark lag`: how far channels and queries are behind the logs of topics. It does not start Spark."""
+"""`nsqc spark lag`: shows the lag of channels and queries on the logs of topics. Does not start Spark."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TEXT_COLUMNS = 3
 
 
 def each_folder(given: list[str] | None) -> list[str]:
-    """A typer callback: all are existing folders of this machine. They keep the names that they were given by."""
+    """A typer callback: all are existing local folders, which keep the given names."""
     for name in given or ():
         checks.folder(checks.path(name))
     return given or []
@@ -32,18 +32,18 @@ def command(
     cluster: arguments.Cluster | None,
     topic: arguments.Topics = None,
     checkpoint: Annotated[list[str] | None, typer.Option(
-        help="the checkpoint of a query that reads topics in logs; can be given several times", metavar="FOLDER",
+        help="the checkpoint of a query that reads log-backed topics; may be repeated", metavar="FOLDER",
         callback=each_folder)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of a table")] = False,
     to: Annotated[Path | None, typer.Option(
         "--out", help="also write a table with charts, as one HTML file", metavar="FILE",
         parser=checks.path, callback=checks.writable)] = None,
 ) -> int:
-    """Show how far channels and queries are behind.
+    """Show the lag of channels and queries.
 
-    For each topic in a log, or those given by --topic: its channels, and the queries of the checkpoints. Behind are the
-    messages that a channel has not finished, or that a query has not planned to read; oldest is the age of the oldest
-    of them.
+    For each log-backed topic, or those given by --topic: its channels, and the queries of the checkpoints. Behind
+    counts the messages that a channel has not finished, or that a query has not planned to read; oldest is the age of
+    the oldest of them.
     """
     if cluster is None:
         raise typer.BadParameter("give one of --nsqd and --nsqlookupd")
@@ -56,16 +56,16 @@ def command(
             for path, state in known.items():
                 shown += readers.query(path, state, names, found, asked, progress.note)
         for why in found.down.values():
-            progress.note(f"{why}; the others are shown")
+            progress.note(f"{why}; showing the others")
         if found.in_memory:
-            progress.note(f"{len(found.in_memory):,} topics are kept in memory, and left out")
+            progress.note(f"{len(found.in_memory):,} topics are stored in memory, and omitted")
         if as_json:
             progress.result(json.dumps({"time": time.time_ns(), "readers": [one._asdict() for one in shown],
                                         "unreachable": found.down}, indent=1))
         elif shown:
             progress.result(table([HEADS, *map(cells, shown)]))
         if unread := sorted({place.topic for place in found.logs} - {one.topic for one in shown}):
-            progress.note(f"nothing reads {', '.join(unread[:topics.MOST_NAMES])}"
+            progress.note(f"no readers of {', '.join(unread[:topics.MOST_NAMES])}"
                           + (f" and {len(unread) - topics.MOST_NAMES:,} more" if unread[topics.MOST_NAMES:] else ""))
         if to is not None:
             to.write_text(drawn(shown), encoding="utf-8")
@@ -99,7 +99,7 @@ def drawn(shown: Sequence[Reader]) -> str:
 
 def bars(title: str, shown: Sequence[Reader], value: Callable[[Reader], float | None],
          show: Callable[[float], str]) -> list[str]:
-    """A chart of those that are furthest behind; nothing if none is."""
+    """A chart of the readers with the largest lag; nothing if there is no lag."""
     behind = sorted(((number, one) for one in shown if (number := value(one))), key=lambda pair: -pair[0])
     if not behind:
         return []
@@ -111,7 +111,7 @@ def bars(title: str, shown: Sequence[Reader], value: Callable[[Reader], float | 
 
 
 def short(one: Reader) -> str:
-    """Below a bar: a channel, or the last folder of a checkpoint."""
+    """A bar's label: a channel, or the last folder of a checkpoint."""
     return one.name if one.kind == readers.CHANNEL else Path(one.name).name
 
 

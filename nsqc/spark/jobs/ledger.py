@@ -1,14 +1,14 @@
-"""Which Parquet files make up an archive. Knows neither Spark nor nsqd.
+"""The Parquet files of an archive. Knows neither Spark nor nsqd.
 
     date=2026-11-21/NAME.parquet    rows, by the UTC day of their timestamp
     _ledger.json                    the valid files, and the last batch of each query
-    _lock                           flock while files and ledger change
+    _lock                           flock for changes of files and ledger
     _state/                         checkpoint and staging log of the archive job
-    _tmp/JOB/, _tmp/JOB.lock        where the running job of that name writes, and its flock
-    _pins/ID/, _pins/ID.lock        hard links to the files that a reader uses, and its flock
+    _tmp/JOB/, _tmp/JOB.lock        output of the running job of that name, and its flock
+    _pins/ID/, _pins/ID.lock        hard links to a reader's files, and its flock
 
-The ledger is authoritative and replaced in one step. A change moves new files in, replaces the ledger, and removes old
-files: other files that a crash leaves in the date folders are removed when the next job starts. The folder has to be on
+The ledger is authoritative and replaced atomically. A change moves new files in, replaces the ledger, and removes old
+files: other files left in the date folders by a crash are removed when the next job starts. The folder must be on
 a POSIX file system with hard links and flock.
 """
 
@@ -37,7 +37,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class LedgerError(RuntimeError):
-    """The archive cannot be used like this; the text says why."""
+    """The archive cannot be used like this; the text has the reason."""
 
 
 class File(msgspec.Struct, frozen=True):
@@ -67,7 +67,7 @@ decode_state = Decoder(State).decode
 
 
 class Ledger:
-    """The archive in folder. With topic it is created if there is none, and must be that topic's.
+    """The archive in folder. With topic it is created if missing, and must belong to that topic.
 
     Raises LedgerError.
     """
@@ -89,11 +89,11 @@ class Ledger:
                 self._write(State(VERSION, topic, {}, {}))
 
     def read(self) -> State:
-        """The ledger as it is now. Raises LedgerError."""
+        """Reads the current ledger. Raises LedgerError."""
         try:
             state = decode_state(self._path.read_bytes())
         except (FileNotFoundError, NotADirectoryError):
-            raise LedgerError(f"{self.folder} is not an archive: there is no {self._path.name}") from None
+            raise LedgerError(f"{self.folder} is not an archive: it has no {self._path.name}") from None
         except (JSONError, OSError) as error:
             raise LedgerError(f"{self._path} is not readable: {error}") from None
         if state.version != VERSION:
@@ -113,7 +113,8 @@ class Ledger:
 
     @contextmanager
     def job(self, name: str) -> Iterator[Path]:
-        """An empty folder to write to, for the only job of this name. Raises LedgerError if it is running already."""
+        """Creates an empty folder to write to, for the only job of this name. Raises LedgerError if it is already
+        running."""
         (self.folder / "_tmp").mkdir(exist_ok=True)
         with opened(self.folder / "_tmp" / f"{name}.lock") as descriptor:
             if not is_taken(descriptor):
@@ -126,7 +127,7 @@ class Ledger:
             shutil.rmtree(space, ignore_errors=True)
 
     def _settle(self) -> None:
-        """Removes what crashes have left: files that are not in the ledger, pins of readers that have ended."""
+        """Removes leftovers of crashes: files that are not in the ledger, pins of readers that have ended."""
         with self._locked():
             files = self.read().files
             for name in files:
@@ -142,7 +143,7 @@ class Ledger:
                         lock.unlink()
 
     def commit(self, new: dict[str, Path], old: Iterable[str] = (), batch: tuple[str, int] | None = None) -> bool:
-        """Replaces old files with new ones (by path in the archive: where each is now, on the same file system).
+        """Replaces old files with new ones (by path in the archive: each one's current path, on the same file system).
 
         batch: query and number; returns False, and does nothing, if that batch was committed before. Raises LedgerError
         if a name exists, OSError.
@@ -155,7 +156,7 @@ class Ledger:
             if batch is not None and batch[1] <= state.batches.get(batch[0], -1):
                 return False
             if existing := new.keys() & state.files.keys():
-                raise LedgerError(f"{self.folder / min(existing)} exists already")
+                raise LedgerError(f"{self.folder / min(existing)} already exists")
             self._move_in(new)
             old = list(old)
             for name in old:
@@ -182,9 +183,9 @@ class Ledger:
     @contextmanager
     def pinned(self, start: int | None = None, end: int | None = None) -> Iterator[tuple[list[str], int]]:
         """The current files with rows from start to end (microseconds since 1970): (paths, rows of these files). They
-        stay for the block, even if compaction replaces them.
+        remain for the block, even if compaction replaces them.
 
-        If links cannot be made, for example in a folder without write permission, the files themselves are returned.
+        If links cannot be created, for example in a folder without write permission, the files themselves are returned.
         Raises LedgerError, OSError.
         """
         place = self.folder / "_pins" / uuid.uuid4().hex
@@ -206,8 +207,8 @@ class Ledger:
         except FileNotFoundError:
             raise LedgerError(f"{self.folder / name} is missing, with {file.rows:,} rows") from None
         if size != file.bytes:
-            raise LedgerError(f"{self.folder / name} has {size:,} bytes and had {file.bytes:,} when it was written: it "
-                              "was changed since then")
+            raise LedgerError(f"{self.folder / name} has {size:,} bytes but had {file.bytes:,} when written: it "
+                              "was changed since")
 
     def _pin(self, place: Path, stack: ExitStack, start: int | None, end: int | None) -> dict[str, File]:
         place.parent.mkdir(exist_ok=True)
@@ -225,10 +226,10 @@ class Ledger:
 
 
 def need_empty(folder: Path) -> None:
-    """Raises LedgerError if there is something in a folder that is to become an archive."""
+    """Raises LedgerError if a folder that is to become an archive is not empty."""
     names = [entry.name for entry in folder.iterdir() if entry.name != "_lock"] if folder.is_dir() else []
     if names:
-        raise LedgerError(f"{folder} is not an archive, and not empty: there is {min(names)}")
+        raise LedgerError(f"{folder} is not an archive, and not empty: it has {min(names)}")
 
 
 def chosen(state: State, start: int | None, end: int | None) -> dict[str, File]:
@@ -239,7 +240,7 @@ def chosen(state: State, start: int | None, end: int | None) -> dict[str, File]:
 
 @contextmanager
 def opened(path: Path) -> Iterator[int]:
-    """A descriptor of the file at path, which is created if there is none."""
+    """A descriptor of the file at path, created if missing."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         yield descriptor
@@ -248,7 +249,7 @@ def opened(path: Path) -> Iterator[int]:
 
 
 def is_taken(descriptor: int) -> bool:
-    """Takes the flock of a file; False if another process has it."""
+    """Takes the flock of a file; False if another process holds it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,6 +1,6 @@
-"""Topics in logs as input of jobs: checked before Spark starts, then read as frames between fixed offsets.
+"""Log-backed topics as input of jobs: checked before Spark starts, then read as frames between fixed offsets.
 
-Fixed, because a job reads a log more than once: to count messages, and to publish or to draw them.
+Fixed, because a job reads a log more than once: to count messages, and to publish or to plot them.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from nsqc.wire.names import is_ephemeral
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Of Spark, for the option pushFilters: a range of time then leaves out what was published before and after.
+# For the option pushFilters: a time range then skips messages outside it.
 SETTINGS = {"spark.sql.python.filterPushdown.enabled": "true"}
 OFFSETS = 'a whole number, or JSON by node, such as {"host:4150": 23}'
 
 
 class Logs(NamedTuple):
-    """Topics in logs between offsets, by topic and node; messages: how many that are."""
+    """Log-backed topics between offsets, by topic and node; messages: their number."""
 
     source: dict[str, str]      # options of the data source
     starts: dict[Place, int]
@@ -40,7 +40,7 @@ class Logs(NamedTuple):
 def source(cluster: Cluster, names: list[str]) -> dict[str, str]:
     """The options of the data source for some topics."""
     if cluster.http and "nsqlookupd" in cluster.options:
-        raise typer.BadParameter("--http goes with --nsqd: nsqlookupd reports the HTTP addresses")
+        raise typer.BadParameter("--http needs --nsqd: nsqlookupd reports the HTTP addresses")
     given = cluster.options | {"topic": ",".join(names)}
     if cluster.http:
         given["http"] = ",".join(cluster.http)
@@ -50,8 +50,8 @@ def source(cluster: Cluster, names: list[str]) -> dict[str, str]:
 
 
 def look(cluster: Cluster, names: list[str], note: Callable[[str], None], all_nodes: str = "") -> dict[Place, State]:
-    """The logs of topics on the nodes that answer. all_nodes: why all of them have to. Raises JobError if one does not
-    answer that has to, or a topic is missing or kept in memory."""
+    """The logs of topics on the responding nodes. all_nodes: why all of them are needed. Raises JobError if a required
+    node does not answer, or a topic is missing or stored in memory."""
     with nodes.found(cluster, note) as (apis, down):
         states = {}
         for node, api in apis.items():
@@ -65,48 +65,48 @@ def look(cluster: Cluster, names: list[str], note: Callable[[str], None], all_no
         for name in names:
             if all(place.topic != name for place in states):
                 known = {topic for api in apis.values() for topic in api.topics()}
-                raise JobError(f"there is no topic {name}; {topics.choice('topics', name, known)}")
+                raise JobError(f"no topic {name}; {topics.choice('topics', name, known)}")
     owners: dict[tuple[str, str], Place] = {}
     for place in sorted(states):    # the data source takes the first one, too, and refuses copies
         owner = owners.setdefault((place.topic, states[place].id), place)
         if states[place].id and owner != place:
-            note(f"topic {place.topic} at {place.node} is the log that is at {owner.node}: it is read once")
+            note(f"topic {place.topic} at {place.node} is the same log as at {owner.node}: it is read once")
             del states[place]
     return states
 
 
 def require_topic(cluster: Cluster, name: str, note: Callable[[str], None]) -> None:
-    """Raises JobError if no node has a topic, however it is kept; an ephemeral one comes and goes."""
+    """Raises JobError if no node has a topic, in any storage; ephemeral ones may come and go."""
     if is_ephemeral(name.encode()):
         return
     with nodes.found(cluster, note) as (apis, _):
         known = {topic for api in apis.values() for topic in api.topics()}
     if name not in known:
-        raise JobError(f"there is no topic {name}; {topics.choice('topics', name, known)}; --create creates it")
+        raise JobError(f"no topic {name}; {topics.choice('topics', name, known)}; --create creates it")
 
 
 def fixed(cluster: Cluster, names: list[str], note: Callable[[str], None], first: str | None = None,
           last: str | None = None) -> Logs:
-    """All that logs hold now, or the part from --from-offset to before --to-offset, which go with one topic. Raises
-    JobError."""
-    states = look(cluster, names, note, "all nsqd have to answer, or messages would be missing")
+    """The current contents of logs, or the part from --from-offset to before --to-offset, which need a single topic.
+    Raises JobError."""
+    states = look(cluster, names, note, "all nsqd must answer, or messages would be missing")
     starts = {place: state.first for place, state in states.items()} | asked("--from-offset", first, states)
     ends = {place: state.next for place, state in states.items()} | asked("--to-offset", last, states)
     for place in starts:
         if starts[place] > ends[place]:
-            raise JobError(f"--from-offset {starts[place]} is behind --to-offset {ends[place]} at {place.node}")
+            raise JobError(f"--from-offset {starts[place]} is after --to-offset {ends[place]} at {place.node}")
     messages = sum(ranges.count(states[place].segments, starts[place], ends[place]) for place in states)
     return Logs(source(cluster, names), starts, ends, messages)
 
 
 def asked(option: str, text: str | None, states: dict[Place, State]) -> dict[Place, int]:
-    """The offsets that an option gives. Raises JobError if there are none such."""
+    """The offsets given by an option. Raises JobError if they do not exist."""
     if text is None:
         return {}
     given = read_offsets(text)
     if isinstance(given, int):
         if len(states) > 1:
-            raise JobError(f"{option} {given}: the topic is on {len(states)} nsqd, each with offsets of its own: give "
+            raise JobError(f"{option} {given}: the topic is on {len(states)} nsqd, each with its own offsets: give "
                            f"them by node, {json.dumps({place.node: given for place in states})}")
         given = {place.node: given for place in states}
     by_node = {place.node: place for place in states}
@@ -132,7 +132,7 @@ def read_offsets(text: str) -> int | dict[str, int]:
 
 def rows(spark: SparkSession, logs: Logs, columns: str, start: int | None = None, end: int | None = None) -> DataFrame:
     """These columns (in Spark's DDL) of the messages published from start to end (microseconds since 1970): a partition
-    for each log, in the order of its offsets."""
+    per log, in the order of its offsets."""
     from pyspark.sql import functions as f
 
     given = {**logs.source, "minPartitions": "1", "startingOffsets": nested(logs.starts),
@@ -148,7 +148,7 @@ def rows(spark: SparkSession, logs: Logs, columns: str, start: int | None = None
 
 
 def nested(offsets: dict[Place, int]) -> str:
-    """Offsets as the data source takes them."""
+    """Offsets in the data source's form."""
     by_topic: dict[str, dict[str, int]] = {}
     for place, offset in offsets.items():
         by_topic.setdefault(place.topic, {})[place.node] = offset

@@ -55,8 +55,9 @@ class Body:
 @dataclass(frozen=True)
 class Metrics:
     """Everything in a report. first, last: lowest and highest timestamp, seconds since 1970; late: latency by SHARES,
-    then the maximum, empty for messages from logs only, which nobody has archived; steps: messages by latency, between
-    each of LATENCY_STEPS and the one before, then the rest; attempts: of messages that came through a channel."""
+    then the maximum, empty for messages from logs only, which have no archiving time; steps: messages by latency,
+    between each of LATENCY_STEPS and the previous one, then the rest; attempts: of messages that came through a
+    channel."""
 
     rows: int
     bytes: int

@@ -1,4 +1,4 @@
-"""The nsqd of a cluster by HTTP, for what jobs ask about topics in logs before they start, or instead of Spark."""
+"""A cluster's nsqd over HTTP: queries of jobs about log-backed topics, before Spark starts or instead of it."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from nsqc.spark.log.api import LogApi, State, segments_of
 from nsqc.spark.log.errors import BadAnswer, LogError, NoTopic, Unreachable
 from nsqc.spark.log.ranges import LogSegment
 
-AT_ONCE = 16        # nodes that are asked
+AT_ONCE = 16        # nodes queried concurrently
 
 
 class Rule(NamedTuple):
-    """Whether a topic is kept in a log, and whether its messages stay for some time when all channels are done."""
+    """Whether a topic is log-backed, and whether finished messages are retained for a time."""
 
     log: bool
     stays: bool
 
 
 class Channel(TypedDict):
-    """A channel of a topic in a log, in the words of GET /topic/log."""
+    """A channel of a log-backed topic, with the field names of GET /topic/log."""
 
     channel_name: str
     position: int
@@ -40,8 +40,8 @@ class Channel(TypedDict):
 
 
 class Holding(NamedTuple):
-    """What a log holds, and its channels. Offsets; segments as in nsqc.spark.log.ranges; last_time in nanoseconds; id:
-    empty if nothing was published yet."""
+    """The contents of a log, and its channels. Offsets; segments as in nsqc.spark.log.ranges; last_time in nanoseconds;
+    id: empty if nothing was published yet."""
 
     first: int
     next: int
@@ -52,10 +52,10 @@ class Holding(NamedTuple):
 
 
 class NodeApi(LogApi):
-    """The calls that readers of a log do not need. Raises what LogApi raises."""
+    """Calls that readers of a log do not need. Raises LogApi's exceptions."""
 
     def rule(self, topic: str) -> Rule:
-        """How a topic is kept, or would be if it was created."""
+        """The storage of a topic, even if it does not exist yet."""
         path = f"/topic/rules?topic={quote(topic, safe='')}"
         answer = self._open(path)
         if answer.status == 404:        # nsqd has no rules
@@ -68,7 +68,7 @@ class NodeApi(LogApi):
         return Rule(rule.get("storage") == "log", rule.get("retain_time") != "0s")
 
     def log_state(self, topic: str) -> State | None:
-        """What the log of a topic holds; None if the node does not have the topic."""
+        """The contents of a topic's log; None if the node does not have the topic."""
         try:
             return self.state(topic)
         except NoTopic:
@@ -79,7 +79,7 @@ class NodeApi(LogApi):
         self._post(f"/topic/create?topic={quote(topic, safe='')}", topic)
 
     def holding(self, topic: str) -> Holding:
-        """The state of a log with its channels, of one moment."""
+        """A snapshot of a log with its channels."""
         answer = self._json(f"/topic/log?topic={quote(topic, safe='')}&segments=true", topic)
         try:
             channels = tuple(Channel(**{key: one[key] for key in Channel.__annotations__})  # type: ignore[typeddict-item]
@@ -92,7 +92,7 @@ class NodeApi(LogApi):
 
 
 class Nodes(NamedTuple):
-    """By HOST:PORT of TCP: the nsqd that answer, and why others do not."""
+    """By HOST:PORT of TCP: the nsqd that answer, and the errors of the others."""
 
     apis: dict[str, NodeApi]
     down: dict[str, str]
@@ -122,7 +122,7 @@ def found(cluster: Cluster, note: Callable[[str], None]) -> Iterator[Nodes]:
         with ThreadPoolExecutor(AT_ONCE) as pool:
             down = {name: why for name, why in zip(apis, pool.map(ask, apis), strict=True) if why}
         if len(down) == len(apis):
-            raise JobError(f"no nsqd can be reached over HTTP: {'; '.join(down.values())}")
+            raise JobError(f"no nsqd is reachable over HTTP: {'; '.join(down.values())}")
         yield Nodes({name: api for name, api in apis.items() if name not in down}, down)
     except LogError as error:
         raise JobError(str(error)) from None
@@ -132,12 +132,12 @@ def found(cluster: Cluster, note: Callable[[str], None]) -> Iterator[Nodes]:
 
 
 def node_options(cluster: Cluster) -> dict[str, str]:
-    """The options of a cluster, with the short time-out of checks."""
+    """The options of a cluster, with the short timeout of checks."""
     return cluster.options | {"timeout": str(handshake.SECONDS)}
 
 
 def given(cluster: Cluster, chosen: options.NodeOptions) -> dict[str, str]:
-    """HTTP addresses by TCP addresses, as options say them."""
+    """HTTP addresses by TCP addresses, from options."""
     if not cluster.http:
         return {name: beside(name, chosen.tls) for name in chosen.nsqd}
     if len(cluster.http) != len(chosen.nsqd):
@@ -146,17 +146,17 @@ def given(cluster: Cluster, chosen: options.NodeOptions) -> dict[str, str]:
 
 
 def beside(name: str, tls: bool) -> str:
-    """Where nsqd has HTTP, or HTTPS, by default."""
+    """nsqd's default HTTP, or HTTPS, address."""
     host, port = split_address(name)
     return joined(host, port + (2 if tls else 1))
 
 
 def looked_up(cluster: Cluster, note: Callable[[str], None]) -> dict[str, str]:
-    """The same, as nsqlookupd reports them. Raises JobError."""
+    """The same, as reported by nsqlookupd. Raises JobError."""
     if cluster.http:
-        raise JobError("--http goes with --nsqd: with --nsqlookupd, that reports the HTTP addresses")
+        raise JobError("--http needs --nsqd: nsqlookupd reports the HTTP addresses")
     addresses = values.read_addresses(cluster.options["nsqlookupd"])
-    handshake.addresses_by_lookup(addresses, note)      # says what is wrong
+    handshake.addresses_by_lookup(addresses, note)      # raises with the cause
     tls = cluster.options.get("tls") == "true"
     return {joined(str(node["broadcast_address"]), int(node["tcp_port"])):
             joined(str(node["broadcast_address"]), int(node["http_port"]) + tls)

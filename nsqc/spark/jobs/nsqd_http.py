@@ -1,4 +1,4 @@
-"""What nsqd report about their topics over HTTP."""
+"""nsqd's statistics of topics over HTTP."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def counts(addresses: list[str], names: list[str], secret: str | None = None) ->
 
 
 def http_addresses(given: dict[str, str]) -> list[str]:
-    """The HTTP addresses that nsqlookupd reports; for nsqd's TCP addresses, those with the next port, the default, if
+    """The HTTP addresses reported by nsqlookupd; for nsqd's TCP addresses, those with the next port, the default, if
     the same nsqd answers there. given: options of the data sources. Raises NodeError."""
     if "nsqlookupd" in given:
         reported = {f"{node['broadcast_address']}:{node['http_port']}" for address in given["nsqlookupd"].split(",")

@@ -1,9 +1,9 @@
 """The format nsq_paced: the sink of nsq with progress reports from tasks and an optional pace.
 
-rate: rows per second at most, per task; or speed: each row at the time in its column due, microseconds after the start,
+rate: maximum rows per second, per task; or speed: each row at the time in its column due, microseconds after the start,
 divided by speed. reporter: where tasks report their rows (nsqc.spark.jobs.task_rows).
 
-A task that waits has no outstanding answers: nsqd may close the connection, and rows whose acknowledgement was not read
+A task that waits has no outstanding answers: nsqd may close the connection, and rows with an unread acknowledgement
 would be published again.
 """
 
@@ -25,7 +25,7 @@ from nsqc.spark.writers import BatchWriter, Published
 
 STEP_SECONDS = 0.05     # rows due within this time are published together
 IDLE_SECONDS = 5.0      # before a longer wait the connection is closed: nothing would answer heartbeats
-LEAD_SECONDS = 0.5      # until the tasks usually run
+LEAD_SECONDS = 0.5      # typical time until the tasks run
 
 
 class PacedSink(DataSource):
@@ -46,7 +46,7 @@ class PacedSink(DataSource):
 
 
 class PacedWriter(BatchWriter):
-    """Starts on all executors shortly after it was created."""
+    """Starts on all executors shortly after its creation."""
 
     def __init__(self, chosen: options.Sink, rate: float | None, speed: float | None, report_to: str = ""):
         super().__init__(chosen)
@@ -73,7 +73,7 @@ class PacedWriter(BatchWriter):
         return Published(publisher.totals)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Logs nothing: the job itself reports how much stays published, cancelled tasks included."""
+        """Logs nothing: the job itself reports the published rows, including those of cancelled tasks."""
 
     def _pieces(self, batches: Iterator[pa.RecordBatch], again: bool) -> Iterator[tuple[pa.RecordBatch, float]]:
         if self.rate:
@@ -85,8 +85,8 @@ class PacedWriter(BatchWriter):
 
 
 def begun(batches: Iterator[pa.RecordBatch], plan: float, again: bool) -> tuple[Iterator[pa.RecordBatch], float]:
-    """The same batches, and when to start: as planned, or when the first rows arrive if that is later, or all rows due
-    before would be published at once. A task that runs again keeps the plan, to make up for lost time."""
+    """The same batches, and when to start: as planned, or when the first rows arrive if that is later; otherwise all
+    rows due before would be published at once. A repeated task keeps the plan, to make up for lost time."""
     first = next(batches, None)
     if first is None:
         return batches, plan
@@ -94,8 +94,8 @@ def begun(batches: Iterator[pa.RecordBatch], plan: float, again: bool) -> tuple[
 
 
 def by_rate(batches: Iterator[pa.RecordBatch], rate: float, begin: float) -> Iterator[tuple[pa.RecordBatch, float]]:
-    """Slices, each with the earliest time (seconds since 1970) to publish it. A task that has fallen behind does not
-    catch up: it is never faster than rate."""
+    """Slices, each with the earliest time (seconds since 1970) to publish it. A task that lags does not catch up: it
+    never exceeds rate."""
     step = max(int(rate * STEP_SECONDS), 1)
     due = begin
     for batch in batches:

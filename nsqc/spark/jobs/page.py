@@ -83,7 +83,7 @@ def volume(metrics: Metrics) -> str:
 
 
 def latency(metrics: Metrics) -> str:
-    """From a message's timestamp to its archiving."""
+    """Charts of the time from a message's timestamp to its archiving."""
     labels, rows = over_time(metrics)
     series = {name: [row.latency[place] if row and row.latency else None for row in rows]
               for place, name in enumerate(("median", "95 %", "99 %"))}
@@ -91,20 +91,20 @@ def latency(metrics: Metrics) -> str:
     names = [f"< {bounds[0]}", *(f"{low} – {high}" for low, high in pairwise(bounds)),
              f"≥ {bounds[-1]}"]
     steps = [(name, count) for name, count in zip(names, metrics.steps, strict=True) if count]
-    return ("<h2>Latency of consumption</h2><p>From a message's own time, given by nsqd when it was published, to the "
+    return ("<h2>Latency of consumption</h2><p>From a message's timestamp, set by nsqd when it was published, to the "
             "batch that archived it, by time of publishing.</p>"
             + charts.lines(labels, series, span, "latency over time")
             + charts.bars([name for name, _ in steps], [count for _, count in steps], number, "messages by latency"))
 
 
 def attempts(metrics: Metrics) -> str:
-    """How often messages were delivered."""
+    """Messages by number of deliveries."""
     return ("<h2>Attempts</h2>" + charts.bars([str(times) for times in metrics.attempts],
                                               list(metrics.attempts.values()), number, "messages by attempts"))
 
 
 def sources(metrics: Metrics) -> str:
-    """Which topics and nsqd have most, by size."""
+    """A table of topics and nsqd by size."""
     return "<h2>Size by topic and nsqd</h2>" + table(
         ["topic", "nsqd", "messages", "bytes", "share", "mean", "largest"],
         ([source.topic, source.nsqd, f"{source.rows:,}", size(source.bytes),
@@ -121,13 +121,13 @@ def bodies(metrics: Metrics) -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int) -> str:
-    """The columns after the first text_columns are numbers."""
+    """A table; columns after the first text_columns are numbers."""
     def line(cells: Sequence[str], kind: str) -> str:
         cells_html = []
         for place, (head, cell) in enumerate(zip(heads, cells, strict=True)):
             marks = ' class="number"' if place >= text_columns else ""
             if kind == "td":
-                marks += f' data-head="{escape(head)}"'     # on a phone, shown in place of the table head
+                marks += f' data-head="{escape(head)}"'     # on a phone, shown instead of the table head
             cells_html.append(f"<{kind}{marks}>{escape(cell)}</{kind}>")
         return "<tr>" + "".join(cells_html) + "</tr>"
     return f'<table>{line(heads, "th")}{"".join(line(row, "td") for row in rows)}</table>'

@@ -35,14 +35,14 @@ def command(
     topic: arguments.Topic,
     cluster: arguments.Cluster,
     form: Annotated[str | None, typer.Option(
-        "--format", help="csv, json (one value per line), parquet or text; by default from the file names",
+        "--format", help="csv, json (one value per line), parquet or text; default: from the file names",
         callback=known_format)] = None,
     template: Annotated[str | None, typer.Option(
-        help="the body, with columns in braces: '{host} {status}'", callback=readable_template)] = None,
-    column: Annotated[str | None, typer.Option(help="the column that is the body")] = None,
-    header: Annotated[bool, typer.Option(help="CSV: the first line names the columns; else they are _c0, _c1")] = True,
+        help="template of the body, with columns in braces: '{host} {status}'", callback=readable_template)] = None,
+    column: Annotated[str | None, typer.Option(help="the column to use as the body")] = None,
+    header: Annotated[bool, typer.Option(help="CSV: the first line has the column names, not _c0, _c1")] = True,
     delimiter: Annotated[str | None, typer.Option(
-        help="CSV: the separator of values; a comma, for .tsv a tab")] = None,
+        help="CSV: the separator of values; default: a comma, for .tsv a tab")] = None,
     rate: arguments.Rate = None,
     skip_bad: Annotated[bool, typer.Option(
         "--skip-bad", help="skip malformed lines, and rows that nsqd would refuse, instead of failing")] = False,
@@ -50,13 +50,13 @@ def command(
     """Publish the rows of files to a topic.
 
     A line of text or JSON is published unchanged; a row of CSV or Parquet as JSON, unless --template or --column
-    defines the body. At least once: a task that fails is run again.
+    defines the body. Delivery is at least once: failed tasks are repeated.
     """
     if template is not None and column is not None:
         raise typer.BadParameter("give --template or --column, not both")
     form = form or inputs.common_format(files)
     if form is None:
-        raise typer.BadParameter("the file names do not tell their format: give --format")
+        raise typer.BadParameter("cannot determine the format from the file names: give --format")
     options = {**cluster.options, "topic": topic, "onBadRecord": "skip" if skip_bad else "fail"}
     with running.failures() as progress:
         progress.summary = lambda: "nothing was published"

@@ -1,4 +1,4 @@
-"""The output of a running job: on a terminal one line that is redrawn, in a pipe a line every few seconds.
+"""The output of a running job: on a terminal one redrawn line, in a pipe a line every few seconds.
 
 Progress and notes go to stderr, results to stdout.
 """
@@ -22,7 +22,7 @@ PREFIX = "nsqc spark: "
 
 
 class Progress:
-    """Shows what the job is doing, from show() to end(). Thread-safe."""
+    """Shows the job's activity, from show() to end(). Thread-safe."""
 
     def __init__(self) -> None:
         self.summary: Callable[[], str] = lambda: "nothing was done"    # so far, for a job that is stopped or fails
@@ -35,7 +35,7 @@ class Progress:
         self._thread: threading.Thread | None = None
 
     def show(self, doing: str | Callable[[], str]) -> None:
-        """Shows from now on this text, or what the call returns, which may take a few milliseconds."""
+        """Shows this text from now on, or the call's result, which may take a few milliseconds."""
         with self._mutex:
             if self._is_last:
                 return
@@ -104,13 +104,13 @@ class Progress:
 
 
 class Rate:
-    """How fast a count has grown recently."""
+    """The recent growth rate of a count."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, int]] = deque()
 
     def of(self, count: int) -> float:
-        """Growth per second over the last seconds; 0 while that is unknown."""
+        """Growth per second over the last seconds; 0 if unknown."""
         now = time.monotonic()
         self._samples.append((now, count))
         while len(self._samples) > 2 and now - self._samples[1][0] >= RATE_SECONDS:

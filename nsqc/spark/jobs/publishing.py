@@ -21,8 +21,8 @@ NOTHING = "nothing was published"
 def publish(spark: SparkSession, frame: DataFrame, options: dict[str, str], progress: Progress,
             rate: float | None = None, speed: float | None = None, total: int | None = None) -> Totals:
     """Publishes all rows. rate: messages per second over all tasks. speed: factor for the times in the column due.
-    total: the number of rows, if known. Raises what Spark raises; some rows may be published then, and progress.summary
-    has a lower bound."""
+    total: the number of rows, if known. Raises Spark's exceptions; some rows may be published then, and
+    progress.summary has a lower bound."""
     from nsqc.spark.jobs.paced_sink import PacedSink
 
     spark.dataSource.register(PacedSink)
@@ -44,12 +44,12 @@ def publish(spark: SparkSession, frame: DataFrame, options: dict[str, str], prog
 
 
 def so_far(rows: int) -> str:
-    """What an aborted job has done, at least: acknowledgements may have been in flight."""
+    """The minimum result of an aborted job: acknowledgements may have been in flight."""
     return f"at least {rows:,} messages were published" if rows else NOTHING
 
 
 def side_by_side(spark: SparkSession, frame: DataFrame) -> tuple[DataFrame, int]:
-    """The frame in no more partitions than can run at a time, in order, and their number."""
+    """The frame in no more partitions than can run at once, in order, and their number."""
     slots = spark.sparkContext.defaultParallelism
     count = max(frame.rdd.getNumPartitions(), 1)
     return (frame.coalesce(slots), slots) if count > slots else (frame, count)
@@ -61,8 +61,8 @@ def report(progress: Progress, totals: Totals, topic: str, started: float) -> No
     seconds = max(time.monotonic() - started, 1e-6)
     remarks = ""
     if totals.skipped:
-        remarks += f"; {totals.skipped:,} rows skipped that cannot be messages"
+        remarks += f"; {totals.skipped:,} invalid rows skipped"
     if totals.resent:
-        remarks += f"; {totals.resent:,} published again after a broken connection, perhaps duplicates"
+        remarks += f"; {totals.resent:,} published again after a broken connection, possibly duplicates"
     progress.result(f"published {totals.rows:,} messages to {topic} in {seconds:.1f} s, "
                     f"{totals.rows / seconds:,.0f} a second{remarks}")

@@ -1,4 +1,4 @@
-"""Who reads the logs of a cluster, and how far behind they are: channels, and queries by their checkpoints."""
+"""The readers of a cluster's logs, and their lag: channels, and queries identified by their checkpoints."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ CHANNEL, QUERY = "channel", "query"
 
 
 class Reader(NamedTuple):
-    """A channel or a query at the log of a topic at a node. Offsets; None: unknown, or not begun. lag_seconds: the age
-    of the oldest message that is behind."""
+    """A channel or a query at the log of a topic at a node. Offsets; None: unknown, or not started. lag_seconds: the
+    age of the oldest unread message."""
 
     topic: str
     nsqd: str
@@ -34,7 +34,7 @@ class Reader(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What nodes hold, and which do not answer."""
+    """The contents of nodes, and those that do not answer."""
 
     logs: dict[Place, Holding]
     down: dict[str, str]
@@ -42,8 +42,8 @@ class Found(NamedTuple):
 
 
 def look(nodes: Nodes, names: tuple[str, ...]) -> Found:
-    """The logs of these topics, or of all. Raises JobError for a named topic that no node has and if there are no logs
-    at all, NoLog for a named topic in memory."""
+    """The logs of these topics, or of all. Raises JobError for a given topic that no node has and if there are no logs
+    at all, NoLog for a given topic in memory."""
     found = Found({}, dict(nodes.down), set())
     refused: list[str] = []
 
@@ -70,7 +70,7 @@ def look(nodes: Nodes, names: tuple[str, ...]) -> Found:
     for name in names:
         if not found.down and all(place.topic != name for place in found.logs):
             known = {topic for api in nodes.apis.values() for topic in api.topics()}
-            raise JobError(f"there is no topic {name}; {topics.choice('topics', name, known)}")
+            raise JobError(f"no topic {name}; {topics.choice('topics', name, known)}")
     if not found.logs:
         raise JobError(refused[0] if refused else "; ".join(found.down.values()) or "there are no topics")
     return found
@@ -85,13 +85,13 @@ def channels(logs: Mapping[Place, Holding]) -> list[Reader]:
 
 def query(name: str, known: Checkpoint, names: tuple[str, ...], found: Found, nodes: Nodes,
           note: Callable[[str], None]) -> list[Reader]:
-    """A query at all logs of its topics; those that it has not begun, too. Raises JobError if it reads none of the
+    """A query at all logs of its topics, including those not started yet. Raises JobError if it reads none of the
     topics, Unreachable."""
     if known.batch is None:
-        raise JobError(f"{name} has no offsets yet: its query has not begun a batch")
+        raise JobError(f"{name} has no offsets yet: its query has not started a batch")
     if not known.logs:
         raise JobError(f"{name} is the checkpoint of a query that consumes a channel: its lag is that channel's depth"
-                       if known.consumes else f"{name} is the checkpoint of a query that reads no topic in a log")
+                       if known.consumes else f"{name} is the checkpoint of a query that reads no log-backed topic")
     reads = {place.topic for place in known.logs}
     wanted = reads & set(names) if names else reads
     if not wanted:
@@ -106,25 +106,26 @@ def query(name: str, known: Checkpoint, names: tuple[str, ...], found: Found, no
 
 def at_log(name: str, place: Place, position: int | None, log_id: str, log: Holding | None, nodes: Nodes,
            note: Callable[[str], None]) -> Reader:
-    """A query at one log. position: None if it has not begun there; log_id: of what it has read there, if known."""
+    """A query at one log. position: None if it has not started there; log_id: of the log it has read there, if
+    known."""
     if log is None:
-        note(f"{name} has read topic {place.topic} at {place.node}, where it is not to be found now")
+        note(f"{name} has read topic {place.topic} at {place.node}, where it no longer exists")
         return Reader(*place, QUERY, name, position, None, None, None)
     if position is not None and (position > log.next or (log.id and log_id not in ("", log.id))):
-        note(f"{name} has read topic {place.topic} at {place.node} until offset {position}, and it ends at {log.next}: "
-             "it was deleted and made again, or its files were exchanged")
+        note(f"{name} has read topic {place.topic} at {place.node} until offset {position}, but it ends at {log.next}: "
+             "it was deleted and created again, or its files were replaced")
         return Reader(*place, QUERY, name, position, log.next, None, None)
     if position is not None and position < log.first:
-        note(f"{name} has read topic {place.topic} at {place.node} until offset {position}, and it begins at "
-             f"{log.first}: retention has removed what is between")
+        note(f"{name} has read topic {place.topic} at {place.node} until offset {position}, but it begins at "
+             f"{log.first}: retention has removed the messages in between")
     start = log.first if position is None else max(position, log.first)
     behind = ranges.count(log.segments, start, log.next)
     return Reader(*place, QUERY, name, position, log.next, behind, age(place, start, log, nodes) if behind else 0.0)
 
 
 def age(place: Place, start: int, log: Holding, nodes: Nodes) -> float:
-    """How old the message at an offset is, in seconds; by the last message's time, too, as the node's clock may be
-    ahead."""
+    """The age of the message at an offset, in seconds; also measured by the last message's time, as the node's clock
+    may be ahead."""
     stamp = nodes.apis[place.node].time_of(place.topic, start)
     if stamp is None:
         return 0.0

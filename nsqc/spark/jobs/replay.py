@@ -1,4 +1,4 @@
-"""`nsqc spark replay`: publishes an archive, a topic in a log, or a range of it, to a topic again."""
+"""`nsqc spark replay`: republishes an archive, a log-backed topic, or a range of it, to a topic."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ def command(
     archive: Annotated[Path | None, typer.Argument(
         help="the archive", metavar="FOLDER", parser=checks.path, callback=checks.archive_or_none)] = None,
     from_topic: Annotated[str | None, typer.Option(
-        help="instead of an archive: a topic that is kept in a log", callback=checks.topic)] = None,
+        help="instead of an archive: a log-backed topic", callback=checks.topic)] = None,
     topic: Annotated[str | None, typer.Option(
-        help="the topic to publish to; by default the one that was archived", callback=checks.topic)] = None,
+        help="the topic to publish to; default: the archived one", callback=checks.topic)] = None,
     since: arguments.Since = None,
     until: arguments.Until = None,
     from_offset: Annotated[str | None, typer.Option(
-        help=f"begin with this offset of the log: {logs.OFFSETS}", callback=checks.reads(logs.read_offsets),
+        help=f"start at this offset of the log: {logs.OFFSETS}", callback=checks.reads(logs.read_offsets),
         metavar="OFFSET")] = None,
     to_offset: Annotated[str | None, typer.Option(
-        help="end before this offset of the log", callback=checks.reads(logs.read_offsets), metavar="OFFSET")] = None,
+        help="stop before this offset of the log", callback=checks.reads(logs.read_offsets), metavar="OFFSET")] = None,
     rate: arguments.Rate = None,
     speed: Annotated[float | None, typer.Option(
-        help="at the original pace times this factor: 1 as it was, 60 an hour in a minute",
+        help="replay at the original pace times this factor: 1 for the original pace, 60 for an hour in a minute",
         min=0.000001)] = None,
 ) -> int:
-    """Publish the messages of an archive, or of a topic in a log, again.
+    """Republish the messages of an archive, or of a log-backed topic.
 
-    In the order in which each nsqd accepted them; messages of different nsqd are not ordered among each other. At least
-    once: a task that fails is run again. As fast as possible without --rate and --speed.
+    Messages of one nsqd keep the order in which it accepted them; there is no order between nsqd. Delivery is at least
+    once: failed tasks are repeated. Runs as fast as possible without --rate and --speed.
     """
     if rate is not None and speed is not None:
         raise typer.BadParameter("give --rate or --speed, not both")
@@ -55,7 +55,7 @@ def command(
     if (archive is None) == (from_topic is None):
         raise typer.BadParameter("give one of FOLDER and --from-topic")
     if from_topic is None and (from_offset or to_offset):
-        raise typer.BadParameter("--from-offset and --to-offset go with --from-topic: archives have --from and --to")
+        raise typer.BadParameter("--from-offset and --to-offset need --from-topic: archives have --from and --to")
     if from_topic is not None and topic in (None, from_topic):
         raise typer.BadParameter(f"give another --topic than {from_topic}: all of its channels would get everything "
                                  "again; to move one of them, use /channel/seek")
@@ -80,7 +80,7 @@ def command(
 
 
 class Rows(NamedTuple):
-    """What to publish. total: how many, if known without Spark. name, part: what the rows are of, for people."""
+    """The input. total: number of rows, if known without Spark. name, part: the source of the rows, for people."""
 
     frame: DataFrame
     name: str
@@ -108,7 +108,7 @@ def from_log(selected: Logs, span: Span, is_timed: bool) -> Source:
     def read(spark: SparkSession) -> Iterator[Rows]:
         frame = logs.rows(spark, selected, "value binary, timestamp timestamp, nsqd string, offset bigint", *span)
         if is_timed:
-            # Two logs in one task have to be merged by time.
+            # Two logs in one task must be merged by time.
             yield Rows(in_order(spark, frame.selectExpr("*", "'' id"), is_timed), "log", "range")
         else:
             yield Rows(frame, "log", "range", selected.messages if span == (None, None) else None)
@@ -117,7 +117,7 @@ def from_log(selected: Logs, span: Span, is_timed: bool) -> Source:
 
 def replay(spark: SparkSession, source: Source, options: dict[str, str], progress: Progress, rate: float | None,
            speed: float | None) -> int:
-    """Publishes; how many messages. Raises JobError if the source has another number."""
+    """Publishes; returns the number of messages. Raises JobError if the source has another number."""
     from pyspark.sql import functions
 
     from nsqc.spark.jobs import publishing
@@ -144,8 +144,8 @@ def replay(spark: SparkSession, source: Source, options: dict[str, str], progres
 
 
 def in_order(spark: SparkSession, frame: DataFrame, is_timed: bool) -> DataFrame:
-    """The rows of each nsqd in one partition, in the order it accepted them: by offset where they were read from a log,
-    else by time, and by id within a microsecond. is_timed: by time first."""
+    """The rows of each nsqd in one partition, in the order it accepted them: by offset if read from a log, otherwise by
+    time, and by id within a microsecond. is_timed: by time first."""
     slots = spark.sparkContext.defaultParallelism
     order = ("timestamp", "offset", "id") if is_timed else ("offset", "timestamp", "id")
     return frame.repartition(slots, "nsqd").sortWithinPartitions(*order)

@@ -1,4 +1,4 @@
-"""`nsqc spark report`: tables and charts of archives, and of topics in logs, in one HTML file."""
+"""`nsqc spark report`: tables and charts of archives, and of log-backed topics, in one HTML file."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def command(
     )] = Path("report.html"),
     since: arguments.Since = None,
     until: arguments.Until = None,
-    title: Annotated[str | None, typer.Option(help="by default the topics")] = None,
+    title: Annotated[str | None, typer.Option(help="default: the topics")] = None,
 ) -> int:
-    """Draw a report of archives, and of topics in logs.
+    """Create a report of archives, and of log-backed topics.
 
-    Volume over time, latency from publishing to archiving, attempts, size by topic and nsqd, the largest messages, in
-    one self-contained HTML file. Of topics in logs (--topic, --nsqd), nobody knows latency and attempts.
+    Shows volume over time, latency from publishing to archiving, attempts, size by topic and nsqd, and the largest
+    messages, in one self-contained HTML file. Latency and attempts are unknown for log-backed topics (--topic, --nsqd).
     """
     start, end = checks.micros_range(since, until)
     if not archives and topic is None:
-        raise typer.BadParameter("give archives, or --topic for a topic in a log, or both")
+        raise typer.BadParameter("give archives, or --topic for a log-backed topic, or both")
     if (topic is None) != (cluster is None):
-        raise typer.BadParameter("--topic goes with --nsqd or --nsqlookupd: a topic in a log is read from there")
+        raise typer.BadParameter("--topic needs --nsqd or --nsqlookupd: a log-backed topic is read from there")
     with running.failures() as progress:
         progress.summary = lambda: f"{to} was not written"
         ledgers = [Ledger(archive) for archive in archives or ()]
@@ -63,7 +63,7 @@ def command(
                     "*", "cast(null as timestamp) archived_at"))
             counted = metrics.count(reduce(lambda left, right: left.unionByName(right), frames))
         if counted is None:
-            raise running.JobError("there are no messages of that time range")
+            raise running.JobError("no messages in that time range")
         topics = ", ".join(sorted({ledger.read().topic for ledger in ledgers} | set(names)))
         to.write_text(page.page(counted, title or f"Messages of {topics}"), encoding="utf-8")
         first, last = page.moment(counted.first), page.moment(counted.last)
@@ -77,7 +77,7 @@ def command(
 
 
 def tasks(spark: SparkSession, doing: str) -> Callable[[], str]:
-    """For Progress.show(): how many of Spark's running tasks are done."""
+    """For Progress.show(): completed tasks of Spark's running ones."""
     tracker = spark.sparkContext.statusTracker()
 
     def text() -> str:

@@ -1,4 +1,4 @@
-"""How every job runs: its Spark session, signals that stop it, and the one line it prints when it fails."""
+"""Runs a job: its Spark session, signals that stop it, and its one-line error."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _verbose = False
 
 
 class JobError(RuntimeError):
-    """A job cannot do what it was asked to; the text is one line for its user."""
+    """A job failed; the text is one line for its user."""
 
 
 class Stopped(BaseException):
@@ -44,7 +44,7 @@ class Stopped(BaseException):
 @contextmanager
 def failures() -> Iterator[Progress]:
     """Ends the job with one line for an exception, and its exit code: 128 plus the signal's number if a signal stopped
-    it, else 1. With --verbose, stack traces precede that line."""
+    it, otherwise 1. With --verbose, stack traces precede that line."""
     progress = Progress()
     try:
         with signals(Stop(progress)):
@@ -68,7 +68,7 @@ def failures() -> Iterator[Progress]:
 
 
 def done_before(progress: Progress) -> str:
-    """What a failed job has done before."""
+    """The progress of a failed job."""
     return f"; {progress.summary()}" if progress.count() else ""
 
 
@@ -136,7 +136,7 @@ class Canceller:
             self._thread.start()
 
     def _run(self) -> None:
-        """Cancels repeatedly: the next job may be just about to start."""
+        """Cancels repeatedly: the next job may be about to start."""
         while not self._ended.is_set():
             with suppress(Exception):   # Java may have ended
                 self._spark.sparkContext.cancelAllJobs()
@@ -169,7 +169,7 @@ class SignalCount:
 
 
 class Stop:
-    """The signal handler outside of Spark: raises Stopped once; further signals do not disturb the clean-up."""
+    """The signal handler outside of Spark: raises Stopped once; further signals do not disturb the cleanup."""
 
     def __init__(self, progress: Progress):
         self._signals_seen = SignalCount(progress)
@@ -196,7 +196,7 @@ def start(name: str, progress: Progress) -> tuple[SparkSession, bool]:
         # spark-submit decides where this runs; a local master would override it.
         SparkSession.builder.appName(name).getOrCreate().sparkContext.setLogLevel(log_level())
         return sessions.session(name), True
-    os.environ["NSQC_SPARK_LOG"] = PREFIX       # workers mark the lines for the job's user with it
+    os.environ["NSQC_SPARK_LOG"] = PREFIX       # workers use it to mark lines for the job's user
     java_output = JavaOutput(progress)
     try:
         # A new process session: Ctrl-C reaches only this process, which then cancels tasks cleanly.
@@ -216,11 +216,11 @@ def log_level() -> str:
 
 
 class JavaOutput:
-    """The stderr of Java and its workers: with --verbose everything passes, otherwise only lines that nsqc itself has
-    marked. end: the descriptor to write to."""
+    """The stderr of Java and its workers: with --verbose everything passes, otherwise only lines marked by nsqc itself.
+    end: the descriptor to write to."""
 
     def __init__(self, progress: Progress):
-        self.errors: list[str] = []     # the last error lines of Java before it has started
+        self.errors: list[str] = []     # Java's last error lines before it has started
         self._progress = progress
         self._has_started = False
         read, self.end = os.pipe()

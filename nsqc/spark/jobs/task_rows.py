@@ -1,6 +1,6 @@
-"""How many rows tasks have published, reported to the driver while they run: a datagram per acknowledgement.
+"""Counts the rows published by running tasks: each reports to the driver with a datagram per acknowledgement.
 
-Spark itself reports only tasks that have ended, and nothing about cancelled ones. A lost datagram does no harm: the
+Spark itself reports only completed tasks, and nothing about cancelled ones. A lost datagram does no harm: the
 next one has the new sum.
 """
 
@@ -18,7 +18,7 @@ RECEIVE_BYTES = 1 << 20
 
 
 class HasRows(Protocol):
-    """The part of a task's totals that is reported."""
+    """The reported part of a task's totals."""
 
     rows: int
 
@@ -39,11 +39,11 @@ class TaskRows:
 
     @property
     def rows(self) -> int:
-        """Rows published by all tasks; those of a task that ran twice count twice, as they were published twice."""
+        """Rows published by all tasks; a repeated task counts twice, as its rows were published twice."""
         return sum(list(self._rows.values()))
 
     def close(self) -> None:
-        """Processes received datagrams, and ends."""
+        """Processes received datagrams until closed."""
         with suppress(OSError):
             self._socket.sendto(self._token, self._socket.getsockname())
             self._thread.join(2)
@@ -64,7 +64,7 @@ class TaskRows:
 
 
 class RowReporter:
-    """A task's side. Raises nothing: publishing does not depend on whether the driver is reachable."""
+    """A task's side. Raises nothing: publishing does not depend on reaching the driver."""
 
     def __init__(self, address: str, task: int):
         token, _, endpoint = address.partition("@")

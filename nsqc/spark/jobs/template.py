@@ -1,4 +1,4 @@
-"""Message bodies made of columns: `{host} {status}`. Imports Spark only to make a column."""
+"""Message bodies built from columns: `{host} {status}`. Imports Spark only to create a column."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 
-# A column beside those of the files: whether the line is malformed, and to be skipped.
+# An additional column: whether the line is malformed, and to be skipped.
 BAD = "nsqc bad line"
 
 
@@ -58,8 +58,8 @@ def find(frame: DataFrame, name: str) -> Column:
     kind: DataType = frame.schema
     for part in name.split("."):
         if not isinstance(kind, StructType) or part not in kind.names:
-            known = f"there are {', '.join(own(frame))}" if own(frame) else "there are none"
-            raise TemplateError(f"there is no column {name}; {known}")
+            known = f"choose from {', '.join(own(frame))}" if own(frame) else "the files have none"
+            raise TemplateError(f"unknown column {name}; {known}")
         kind = kind[part].dataType
     return functions.col(".".join(map(quoted, name.split("."))))
 

@@ -1,4 +1,4 @@
-"""Whether topics and channels exist, asked over HTTP before a job starts."""
+"""Checks over HTTP, before a job starts, whether topics and channels exist."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from nsqc.spark.jobs import nsqd_http
 from nsqc.spark.jobs.arguments import Cluster
 from nsqc.spark.jobs.running import JobError
 
-MOST_NAMES = 8          # that an error lists
+MOST_NAMES = 8          # listed in an error
 
 
 def existing(cluster: Cluster, note: Callable[[str], None]) -> Topics | None:
-    """The topics of a cluster; None, with a note, if they cannot be asked for. Raises JobError if given HTTP addresses
+    """The topics of a cluster; None, with a note, if they cannot be queried. Raises JobError if given HTTP addresses
     do not answer."""
     try:
         addresses = list(cluster.http) or nsqd_http.http_addresses(cluster.options)
@@ -48,7 +48,7 @@ class Topics:
         if channels is None:
             names = {stats["topic_name"] for address in self.addresses
                      for stats in nsqd_http.topics(address, secret=self._secret)}
-            raise JobError(f"there is no topic {topic}; {choice('topics', topic, names)}; --create creates it")
+            raise JobError(f"no topic {topic}; {choice('topics', topic, names)}; --create creates it")
         return channels
 
     def require_channel(self, topic: str, channel: str) -> None:
@@ -60,7 +60,7 @@ class Topics:
 
 
 def choice(kind: str, name: str, names: set[str]) -> str:
-    """The names that exist, the most similar ones first."""
+    """The existing names, the most similar ones first."""
     if not names:
         return f"there are no {kind}"
     similar = get_close_matches(name, names, MOST_NAMES, 0.5)

@@ -1,1 +1,1 @@
-"""Topics that are kept in a log, read by offset: see nsqc.spark.log.batch and .stream."""
+"""Log-backed topics, read by offset: see nsqc.spark.log.table and .stream."""

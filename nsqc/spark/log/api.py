@@ -15,12 +15,12 @@ from nsqc.spark.log.ranges import LogSegment
 from nsqc.spark.options import NodeOptions
 from nsqc.store.log.block import FRAME_MORE, FRAME_MOST, LogBlock
 
-LEAST_BYTES = 64 << 10      # of a body that has to arrive within a time-out
+LEAST_BYTES = 64 << 10      # of a body that must arrive within a timeout
 MOST = 2**63 - 1    # of offsets and times
 
 
 class State(NamedTuple):
-    """What the log of a topic holds. Offsets, nanoseconds since 1970 (None: no message), bytes of frames."""
+    """The contents of a topic's log. Offsets, nanoseconds since 1970 (None: no message), bytes of frames."""
 
     first: int
     next: int
@@ -28,14 +28,14 @@ class State(NamedTuple):
     bytes: int
     segments: tuple[LogSegment, ...]    # in order
     id: str = ""        # of the log; empty: nothing was published yet
-    # Of its files, on the machine of the node, and by what that is recognized; empty: it is not told.
+    # Its folder on the node's machine, and the key that identifies it; empty: unknown.
     folder: str = ""
     folder_key: str = ""
 
     @property
     def possible(self) -> bool:
-        """Whether the segments lie one behind the other, between first and next: what is planned by others would miss
-        messages, or have them twice."""
+        """Whether the segments are contiguous between first and next: otherwise a plan would miss or duplicate
+        messages."""
         bounds = [0, self.first, *(offset for segment in self.segments for offset in segment[:2]), self.next, MOST]
         begin = self.segments[0].first if self.segments else self.next
         return (begin == self.first and all(one <= other for one, other in pairwise(bounds))
@@ -43,8 +43,8 @@ class State(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Records that have been read: offsets of the first and behind the last, how many before the first were damaged,
-    and those that were asked for."""
+    """Records read: offsets of the first and after the last, the number of damaged ones before the first, and
+    the number requested."""
 
     first: int
     next: int
@@ -73,7 +73,7 @@ class LogApi(Calls):
         return port if isinstance(port, int) else None
 
     def process(self) -> tuple[object, ...]:
-        """What tells the node's process from others: host name, ports, and when it was started."""
+        """Identifies the node's process: host name, ports, and start time."""
         answer = self._json("/info", "")
         return tuple(answer.get(key) for key in ("hostname", "tcp_port", "http_port", "start_time"))
 
@@ -87,7 +87,7 @@ class LogApi(Calls):
             raise self._bad("/stats", "no topics") from None
 
     def state(self, topic: str) -> State:
-        """What the log of a topic holds now."""
+        """The current contents of a topic's log."""
         answer = self._json(f"/topic/log?topic={quote(topic, safe='')}&segments=true", topic)
         try:
             segments = segments_of(answer["segment_list"])
@@ -102,13 +102,13 @@ class LogApi(Calls):
         return state
 
     def offset_at(self, topic: str, time_ns: int) -> int:
-        """The first message that was published at a time or later; the end, if there is none."""
+        """The first message published at a time or later; the end, if there is none."""
         answer = self._open(f"/topic/read?topic={quote(topic, safe='')}&time={min(max(time_ns, 0), MOST)}"
                             "&max_messages=1&max_bytes=1")
         return self._head(answer, topic, len(self._body(answer)))[0]
 
     def time_of(self, topic: str, offset: int) -> int | None:
-        """When the first message from an offset on was published, in ns; None: there is none."""
+        """Publish time of the first message from an offset on, in ns; None: none."""
         answer = self._open(f"/topic/read?topic={quote(topic, safe='')}&offset={offset}&max_messages=1&max_bytes=1")
         if answer.status in (410, 416):
             self._body(answer)
@@ -122,7 +122,7 @@ class LogApi(Calls):
         return next((time_ns for _, time_ns, *_ in block), None)
 
     def ask(self, topic: str, log_id: str, offset: int, max_messages: int, max_bytes: int) -> None:
-        """Asks for records of the log with an id, or of any; finish() has to be the next call. The node works
+        """Requests records of the log with this id, or of any; the next call must be finish(). The node works
         meanwhile."""
         self._asked = (topic, log_id, offset, max_messages, max_bytes)
         try:
@@ -132,9 +132,9 @@ class LogApi(Calls):
             raise self._lost_connection(error) from None
 
     def finish(self, into: bytearray) -> Piece:
-        """Records of one segment, from the offset on that ask() has asked for. Their frames are in `into`, or in memory
-        of their own if one is larger. Raises DataLoss if the offset has been removed, or is behind the end, or the log
-        is another one."""
+        """Records of one segment, from the offset requested by ask(). Their frames are in `into`, or in their own
+        memory if one is larger. Raises DataLoss if the offset has been removed, or is after the end, or the log is
+        another one."""
         topic, log_id, offset, max_messages, max_bytes = self._asked
         try:
             answer = self._answer()
@@ -148,10 +148,10 @@ class LogApi(Calls):
             self._refused(answer, topic)
         if log_id and answer.headers.get("X-NSQ-Log-Id", log_id) != log_id:
             self.close()
-            raise DataLoss(f"topic {topic} at {self.address} was deleted and made again")
+            raise DataLoss(f"topic {topic} at {self.address} was deleted and created again")
         length = answer.length
         if length is None or length > max(max_bytes, FRAME_MOST, self._options.maxMsgSize + FRAME_MORE):
-            raise self._bad("/topic/read", f"{length} bytes, and {max_bytes} were asked for (maxMsgSize="
+            raise self._bad("/topic/read", f"{length} bytes, but {max_bytes} were requested (maxMsgSize="
                                            f"{self._options.maxMsgSize} bounds a message)")
         if length > len(into):
             into = bytearray(length)
@@ -159,14 +159,14 @@ class LogApi(Calls):
         if first < offset or following - first > max_messages:
             raise self._bad("/topic/read", f"offsets {first} to {following}, {max_messages} from {offset} on were "
                                            "asked for")
-        # Behind a gap or damage, an answer may have more than was asked for.
+        # After a gap or damage, an answer may have more than requested.
         end = max(first, min(following, offset + max_messages))
         return Piece(first, following, damaged, self._arriving(answer, into, length, first, end))
 
     # ------------------------------------------------------------------ answers
 
     def _head(self, answer: http.client.HTTPResponse, topic: str, length: int) -> tuple[int, int, int]:
-        """First and next offset and damaged records of an answer with so many bytes of records."""
+        """First and next offset and damaged records of an answer with this many bytes of records."""
         if answer.status != 200:
             self._refused(answer, topic)
         try:
@@ -181,7 +181,7 @@ class LogApi(Calls):
 
     def _arriving(self, answer: http.client.HTTPResponse, into: bytearray, length: int, first: int, end: int
                   ) -> LogBlock:
-        """The records of an answer whose body is still to be read."""
+        """The records of an answer whose body is still unread."""
         try:
             block = LogBlock.begin(into, *_place(answer), first, end)
             self._fill(answer, memoryview(into)[:length], block.more)
@@ -197,7 +197,7 @@ class LogApi(Calls):
         header = "First" if answer.status == 410 else "Next"
         text = answer.headers.get(f"X-NSQ-{header}-Offset") or ""
         self._message(answer)
-        # An offset that is not lost after all would be asked for again at once, for ever.
+        # An offset that is not lost after all would be requested again at once, forever.
         known = int(text) if len(text) < 20 and text.isascii() and text.isdecimal() else offset
         if not (known > offset if answer.status == 410 else known < offset):
             raise self._bad("/topic/read", f"status {answer.status} for offset {offset}, with X-NSQ-{header}-Offset "
@@ -205,12 +205,12 @@ class LogApi(Calls):
         if answer.status == 410:
             return DataLoss(f"topic {topic} at {self.address} begins at offset {text}: retention has removed "
                             f"{known - offset} messages from {offset} on", known)
-        return DataLoss(f"topic {topic} at {self.address} ends at offset {text}, and {offset} is asked for: it was "
-                        "deleted and made again, or its files were exchanged")
+        return DataLoss(f"topic {topic} at {self.address} ends at offset {text}, but {offset} was requested: it was "
+                        "deleted and created again, or its files were replaced")
 
     def _fill(self, answer: http.client.HTTPResponse, room: memoryview, arrived: Callable[[int], None]) -> None:
-        """Reads a body; arrived: called with the number of bytes so far. The socket's time-out is for one read of some
-        bytes: a node that drips would never meet it."""
+        """Reads a body; arrived: called with the number of bytes so far. The socket's timeout applies to single reads:
+        a node that sends very slowly would never trigger it."""
         at = before = 0
         since, timeout = time.monotonic(), self._options.timeout
         try:
@@ -225,7 +225,7 @@ class LogApi(Calls):
                         raise TimeoutError(f"{at - before} bytes in {now - since:.1f} s")
                     since, before = now, at
             answer.length = 0
-            answer.read()       # nothing; the connection can be used again
+            answer.read()       # reads nothing; the connection can be reused
         except (OSError, EOFError, http.client.HTTPException) as error:
             raise self._lost_connection(error) from None
 

@@ -1,4 +1,4 @@
-"""Where a query begins and ends in each log, as options say it. Knows no Spark."""
+"""The start and end of a query in each log, from options. Knows no Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nsqc.spark.values import EARLIEST, LATEST, Places, Times
 log = logging.getLogger("nsqc.spark")
 
 MS = 1_000_000
-# In the JSON of options, as Kafka's users know them.
+# In the JSON of options, as in Kafka's.
 LATEST_NUMBER, EARLIEST_NUMBER = -1, -2
 
 
@@ -36,12 +36,12 @@ def ends(options: LogTable, cluster: Cluster, snapshot: Snapshot) -> dict[Place,
 
 
 def _at(times: Mapping[Place, int], cluster: Cluster) -> dict[Place, int]:
-    """The offsets of the first messages at these times, in milliseconds, or later."""
+    """The offsets of the first messages at or after these times, in milliseconds."""
     return cluster.each(times, lambda api, place: api.offset_at(place.topic, times[place] * MS))
 
 
 def _times(name: str, every: int | None, given: Times | None, snapshot: Snapshot) -> dict[Place, int] | None:
-    """The time for each log; None: options have none. Raises LogError."""
+    """The time for each log; None: not in the options. Raises LogError."""
     if given is None:
         return None if every is None else dict.fromkeys(snapshot.states, every)
     times: dict[Place, int] = {}
@@ -63,7 +63,7 @@ def _covered(name: str, given: Set[Place], snapshot: Snapshot, what: str) -> Non
         raise LogError(f"nsq: option {name} names topic {unknown[0].topic} at {unknown[0].node}, where there is no "
                        f"such log; there are {known}")
     if missing := sorted(states.keys() - given):
-        raise LogError(f"nsq: option {name} says nothing about topic {missing[0].topic} at {missing[0].node}: give "
+        raise LogError(f"nsq: option {name} has no entry for topic {missing[0].topic} at {missing[0].node}: give "
                        f"{what}")
 
 
@@ -80,7 +80,7 @@ def _places(name: str, options: Log, where: Places, snapshot: Snapshot) -> dict[
 
 
 def _checked(name: str, options: Log, place: Place, offset: int, snapshot: Snapshot) -> int:
-    """An offset that exists, or the end."""
+    """An existing offset, or the end."""
     state = snapshot.states[place]
     if offset == EARLIEST_NUMBER:
         return state.first
@@ -93,5 +93,5 @@ def _checked(name: str, options: Log, place: Place, offset: int, snapshot: Snaps
     if options.failOnDataLoss:
         raise error
     nearest = min(max(offset, state.first), state.next)
-    log.warning("%s: %d instead (failOnDataLoss=false)", error, nearest)
+    log.warning("%s: using %d instead (failOnDataLoss=false)", error, nearest)
     return nearest

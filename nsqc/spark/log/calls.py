@@ -1,4 +1,4 @@
-"""Calls of nsqd's HTTP API over one connection that is kept. Knows no Spark."""
+"""Calls of nsqd's HTTP API over one persistent connection. Knows no Spark."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from nsqc.store.log.block import MEDIA_TYPE
 from nsqc.wire.answers import Service
 from nsqc.wire.outside import JSONError, decode
 
-# Of answers that are not records.
+# Limit for answers that are not records.
 MOST_BYTES = 64 << 20
 SHOWN_BYTES = 200
 
 
 class Calls:
-    """One node by the HOST:PORT of its HTTP API, or of HTTPS with tls=true. What subclasses call has one underscore.
+    """One node by the HOST:PORT of its HTTP API, or of HTTPS with tls=true. Methods for subclasses have one underscore.
 
-    Methods raise Unreachable, BadAnswer and, where a topic is named, NoTopic and NoLog. Not for several threads.
+    Methods raise Unreachable, BadAnswer and, if a topic is given, NoTopic and NoLog. Not thread-safe.
     """
 
     def __init__(self, address: str, options: NodeOptions) -> None:
@@ -37,7 +37,7 @@ class Calls:
         self._path = ""                                 # of the last call
 
     def close(self) -> None:
-        """Ends the connection; the next call makes a new one."""
+        """Closes the connection; the next call opens a new one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -58,7 +58,7 @@ class Calls:
         return value
 
     def _refused(self, answer: http.client.HTTPResponse, topic: str) -> None:
-        """Raises for an answer that is not 200."""
+        """Raises for an answer other than 200."""
         text = self._message(answer)
         if answer.status == 404 and text == "TOPIC_NOT_FOUND":
             raise NoTopic(f"{self.address} has no topic {topic}")
@@ -69,7 +69,7 @@ class Calls:
                     f": {secret_hint(self._options)}" if text.startswith(("UNAUTHORIZED", "FORBIDDEN")) else "")
             raise LogError(f"nsq: {self.address}: {text[:SHOWN_BYTES]}{hint}")
         if answer.status == 404:
-            raise BadAnswer(f"{self.address} has no {self._path}: it is not an nsqc that keeps topics in logs")
+            raise BadAnswer(f"{self.address} has no {self._path}: it is not an nsqc with log-backed topics")
         kind = Unreachable if answer.status in (429, 502, 503, 504) else BadAnswer
         raise kind(f"{self.address}: {self._path}: status {answer.status} {text[:SHOWN_BYTES]}")
 
@@ -90,7 +90,7 @@ class Calls:
     # ------------------------------------------------------------------ the connection
 
     def _post(self, path: str, topic: str) -> None:
-        """A call that changes something, made once: on a new connection, for one that was kept may be closed."""
+        """A call that changes something, sent once: on a new connection, because an idle one may have been closed."""
         self.close()
         try:
             self._send(path, "POST")
@@ -102,7 +102,7 @@ class Calls:
         self._body(answer)
 
     def _open(self, path: str) -> http.client.HTTPResponse:
-        """The head of an answer. A connection that has been kept may have been closed meanwhile: then a new one."""
+        """The head of an answer. An idle connection may have been closed meanwhile: then opens a new one."""
         kept = self._connection is not None
         try:
             try:
@@ -158,7 +158,7 @@ class Calls:
             body = answer.read(MOST_BYTES)
         except (OSError, http.client.HTTPException) as error:
             raise self._lost_connection(error) from None
-        if answer.length and len(body) < MOST_BYTES:     # read() with a limit does not mind an end that comes too soon
+        if answer.length and len(body) < MOST_BYTES:     # read() with a limit accepts a premature end
             raise self._lost_connection(EOFError(f"{len(body)} of {len(body) + answer.length} bytes"))
         if not answer.isclosed():
             self.close()
@@ -168,13 +168,13 @@ class Calls:
         self.close()
         if isinstance(error, ssl.SSLError) and (why := reason_of_tls(error, self._tls)) != error.strerror:
             return LogError(f"nsq: {self.address}: {in_options(why)}"
-                            + (": leave out tls=true, or give HTTPS addresses by option http" * ("speak TLS" in why)))
+                            + (": omit tls=true, or give HTTPS addresses by option http" * ("speak TLS" in why)))
         text = str(getattr(error, "strerror", None) or error) or type(error).__name__
         return Unreachable(f"{self.address}: {text}")
 
 
 def _context(options: NodeOptions) -> ssl.SSLContext:
-    """Raises LogError: trying again does not help."""
+    """Raises LogError: retrying does not help."""
     try:
         return tls(options.tlsCaFile, options.tlsCertFile, options.tlsKeyFile, options.tlsVerify)
     except OSError as error:

@@ -1,9 +1,9 @@
-"""The offset of a stream of logs, as it is in checkpoints. Knows no Spark.
+"""The offset of a stream of logs, as stored in checkpoints. Knows no Spark.
 
 {"topics": {topic: {node: next offset}}, "joined": {topic: {node: first offset}}, "logs": {topic: {node: id}}}.
-`joined` has the logs that are read from somewhere else than where the batch before ended: those that are new, and those
-that begin again. So a batch that is planned again has the same rows.
-`logs` has the ids of logs, as far as they are known.
+`joined` has the logs that do not continue at the end of the previous batch: new ones, and those that start again. So a
+repeated batch has the same rows.
+`logs` has the ids of logs, as far as known.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Offset: TypeAlias = dict[str, dict[str, dict[str, Any]]]
 
 
 def offset_of(ends: Mapping[Place, int], joined: Mapping[Place, int], ids: Mapping[Place, str]) -> Offset:
-    """An offset from where each log ends, where some begin, and their ids."""
+    """An offset with the end of each log, the start of some, and their ids."""
     return {"topics": _nested(ends), "joined": _nested(joined),
             "logs": _nested({place: log_id for place, log_id in ids.items() if log_id})}
 
 
 def places_of(offset: Offset, part: str) -> dict[Place, int]:
-    """Offsets by place, of `topics` or `joined`. Raises LogError: it may be that of another query."""
+    """Offsets by place, of `topics` or `joined`. Raises LogError: it may belong to another query."""
     places: dict[Place, int] = _flat(offset, offset.get(part))
     if not all(type(number) is int and 0 <= number < 2**63 for number in places.values()):
         raise unfit(offset)
@@ -43,8 +43,8 @@ def ids_of(offset: Offset) -> dict[Place, str]:
 
 
 def moved_to(places: Collection[Place], ids: Mapping[Place, str], there: Mapping[Place, str]) -> dict[Place, Place]:
-    """Where logs are now whose nodes have another address, by where they were; there: the ids of those that nodes have.
-    One whose address another of these logs has, and that is nowhere yet, has a name of its own until it is found."""
+    """Current places of logs whose nodes have a new address, by their old places; there: the ids at each node. A log
+    whose address is taken by another log, and that is not found yet, gets a temporary name until it is found."""
     owners = {(place.topic, log_id): place for place, log_id in there.items() if log_id}
     moved: dict[Place, Place] = {}
     for place in places:
@@ -57,8 +57,8 @@ def moved_to(places: Collection[Place], ids: Mapping[Place, str], there: Mapping
 
 
 def unfit(offset: object) -> LogError:
-    """The error for a checkpoint that is none of logs."""
-    return LogError(f"nsq: the checkpoint has {json.dumps(offset)[:200]}, which are not offsets of topics in logs: it "
+    """The error for a checkpoint of something other than logs."""
+    return LogError(f"nsq: the checkpoint has {json.dumps(offset)[:200]}, not offsets of log-backed topics: it "
                     "belongs to another query, or was changed. Give this query another checkpointLocation")
 
 

@@ -1,4 +1,4 @@
-"""The nodes that have the topics, and what their logs hold now. Knows no Spark."""
+"""The nodes with the topics, and the current contents of their logs. Knows no Spark."""
 
 from __future__ import annotations
 
@@ -25,48 +25,48 @@ from nsqc.wire.outside import JSONError, decode
 
 log = logging.getLogger("nsqc.spark")
 
-AT_ONCE = 16            # nodes that are asked
+AT_ONCE = 16            # nodes queried concurrently
 MOST_BYTES = 64 << 20
 T = TypeVar("T")
 
 
 @dataclass
 class Snapshot:
-    """The logs of all nodes at one time."""
+    """A snapshot of the logs of all nodes."""
 
     states: dict[Place, State] = field(default_factory=dict)
     http: dict[str, str] = field(default_factory=dict)          # addresses by node
     down: dict[str, str] = field(default_factory=dict)          # why a node did not answer
     silent: dict[str, str] = field(default_factory=dict)        # why an nsqlookupd did not answer; others did
-    lacking: set[Place] = field(default_factory=set)            # logs that were asked for and that their nodes lack
+    lacking: set[Place] = field(default_factory=set)            # logs that were requested but that their nodes lack
     answered: int = 0                                           # nodes
 
     @property
     def gone(self) -> Set[Place]:
-        """Logs that were asked for and that are nowhere: every node answers, and may have another one's address."""
+        """Requested logs that no node has: every node answers, and may have another one's address."""
         return frozenset() if self.down else self.lacking
 
 
 class Cluster:
-    """Asks nodes for their logs. A node's name is HOST:PORT of TCP, as in the column nsqd. Not for several threads."""
+    """Queries nodes for their logs. A node's name is HOST:PORT of TCP, as in the column nsqd. Not thread-safe."""
 
     def __init__(self, options: Log, refresh: float = 0.0) -> None:
-        """refresh: seconds for which the answers of nsqlookupd, and lists of topics, are used again."""
+        """refresh: seconds for which nsqlookupd's answers, and lists of topics, are reused."""
         self._options = options
         self._refresh = refresh
         self._refreshed = -refresh
-        self._named: dict[str, set[str]] = {}       # topics by node, as they were found last
+        self._named: dict[str, set[str]] = {}       # topics by node, from the last lookup
         self._pattern = re.compile(options.topicPattern) if options.topicPattern else None
         self._apis: dict[str, LogApi] = {}          # by HTTP address
         self._http: dict[str, str] = {}             # by node
         self._resting = Resting()
-        self._silent: dict[str, str] = {}           # why an nsqlookupd did not answer last
-        self._listed: dict[str, set[str]] = {}      # topics by node that fit the pattern
-        self._in_memory: set[Place] = set()         # that have been warned of
-        self._twins: set[str] = set()               # names of nodes that have another one, too
+        self._silent: dict[str, str] = {}           # last errors of nsqlookupd
+        self._listed: dict[str, set[str]] = {}      # topics by node that match the pattern
+        self._in_memory: set[Place] = set()         # already warned of
+        self._twins: set[str] = set()               # duplicate names of nodes
 
     def wants(self, place: Place) -> bool:
-        """Whether the options name the log."""
+        """Whether the options select the log."""
         if self._pattern is not None:
             return self._pattern.fullmatch(place.topic) is not None
         if self._options.assign is not None:
@@ -74,32 +74,32 @@ class Cluster:
         return place.topic in self._options.topic
 
     def need_topics(self, snapshot: Snapshot, known: Collection[Place] = ()) -> None:
-        """Raises NoTopic for a topic of the options that no node has, unless they allow it. known: logs that have been
-        there before: they are not misspelt."""
+        """Raises NoTopic for a missing topic of the options, unless they allow it. known: logs that existed before:
+        they are not misspelt."""
         options, there = self._options, {*snapshot.states, *known}
         topics = {place.topic for place in there}
         missing = [f"no node has topic {name}" for name in options.topic if name not in topics]
         missing += [f"topic {name} is not at {node}" for name, nodes in (options.assign or {}).items() for node in nodes
                     if Place(name, node) not in there]
         if self._pattern is not None and not there:
-            missing.append(f"no topic in a log fits topicPattern={options.topicPattern}")
+            missing.append(f"no log-backed topic matches topicPattern={options.topicPattern}")
         if missing and not options.allowMissingTopics:
-            raise NoTopic(f"nsq: {'; '.join(missing)}; allowMissingTopics=true starts without")
+            raise NoTopic(f"nsq: {'; '.join(missing)}; allowMissingTopics=true starts without it")
 
     def close(self) -> None:
-        """Ends all connections."""
+        """Closes all connections."""
         for api in self._apis.values():
             api.close()
 
     def api(self, node: str) -> LogApi:
-        """Of a node of the last snapshot."""
+        """The HTTP API of a node of the last snapshot."""
         return self._api(self._http[node])
 
     def look(self, known: Collection[Place] = ()) -> Snapshot:
-        """The logs now; known: that must be looked at even if nobody names their nodes any more.
+        """The current logs; known: logs to query even if their nodes are no longer listed.
 
-        A node that does not answer, or something else than the state of a log, is in `down`. Raises NoLog for a topic
-        that was named and is kept in memory, and LogError for a node that needs another option.
+        A node that does not answer, or answers unexpectedly, is in `down`. Raises NoLog for a given topic that is
+        stored in memory, and LogError for a node that needs another option.
         """
         found = Snapshot()
         now = time.monotonic()
@@ -131,7 +131,7 @@ class Cluster:
         return found
 
     def each(self, places: Iterable[Place], call: Callable[[LogApi, Place], T]) -> dict[Place, T]:
-        """The results of calls, those of a node one after the other. Raises LogError."""
+        """The results of calls, sequential per node. Raises LogError."""
         by_node: dict[str, list[Place]] = {}
         for place in places:
             by_node.setdefault(place.node, []).append(place)
@@ -147,7 +147,7 @@ class Cluster:
     # ------------------------------------------------------------------ nodes and topics
 
     def _given(self) -> dict[str, set[str]]:
-        """The topics to ask each node of the options for."""
+        """The topics to query each node of the options for."""
         options = self._options
         for node, address in zip(options.nsqd, options.http, strict=False):
             self._http[node] = address
@@ -167,14 +167,14 @@ class Cluster:
                 raise LogError(f"nsq: {right_port(node, service, Service.NSQD_TCP)}") from None
             if service is None:
                 raise
-            raise type(error)(f"{error}; this is where the HTTP port of {node} is by default: give another one by "
+            raise type(error)(f"{error}; this is the default HTTP port of {node}: give another one by "
                               "option http") from None
         if found != port:
             raise LogError(f"nsq: {guess} is not the HTTP address of {node}: give it by option http")
         self._http[node] = guess
 
     def _looked_up(self) -> dict[str, set[str]]:
-        """The topics to ask each node for that any nsqlookupd names: one that is down does no harm while another one
+        """The topics to query each node for that any nsqlookupd lists: a down nsqlookupd does no harm while another one
         answers. Raises Unreachable."""
         wanted: dict[str, set[str]] = {}
         owners: dict[str, str] = {}     # nodes by HTTP address
@@ -201,14 +201,14 @@ class Cluster:
         return wanted
 
     def _find_registered(self, known: Collection[Place]) -> None:
-        """Finds the HTTP addresses of nodes that no nsqlookupd names for any topic: those that had a log before, which
+        """Finds the HTTP addresses of nodes that no nsqlookupd lists for any topic: nodes that had a log before, which
         may have been deleted. Raises Unreachable if there are no nodes at all."""
         lost = {place.node for place in known} - self._http.keys()
         if self._named and not lost:
             return
         registered: dict[str, str] = {}
         for address in self._options.nsqlookupd:
-            with suppress(OSError, ValueError, KeyError, TypeError):    # told by _looked_up
+            with suppress(OSError, ValueError, KeyError, TypeError):    # reported by _looked_up
                 registered |= dict(self._nodes_in(_ask(address, "/nodes", self._options.timeout)))
         self._http |= {node: http for node, http in registered.items() if node in lost}
         if not self._named and not registered:
@@ -255,14 +255,14 @@ class Cluster:
                     raise
                 if place not in self._in_memory:
                     self._in_memory.add(place)
-                    log.warning("%s: it is ignored", error)
+                    log.warning("%s: ignored", error)
         return states
 
     def _leave_out_twins(self, states: dict[Place, State], known: Collection[Place]) -> None:
-        """A node that is found by two names is read by one of them, which is known if any is. Raises LogError for a
-        copy of a log: its messages would come twice."""
+        """Merges a node found under two names, preferring a known name. Raises LogError for a copy of a log: its
+        messages would come twice."""
         owners: dict[tuple[str, str], Place] = {}
-        processes: dict[str, tuple[object, ...]] = {}   # of nodes: each is asked once, however many topics it has
+        processes: dict[str, tuple[object, ...]] = {}   # of nodes: each is queried once, for any number of topics
 
         def process(node: str) -> tuple[object, ...]:
             if node not in processes:
@@ -276,11 +276,11 @@ class Cluster:
                 continue
             if process(owner.node) != process(place.node):
                 raise LogError(f"nsq: topic {place.topic} is the same log at {owner.node} and at {place.node} (id "
-                               f"{log_id}): one is a copy of the other's files. Read one of them")
+                               f"{log_id}): one is a copy of the other's files. Read only one of them")
             del states[place]
             if place.node not in self._twins:
                 self._twins.add(place.node)
-                log.warning("%s and %s are the same node: it is read by its first name", owner.node, place.node)
+                log.warning("%s and %s are the same node: using the first name", owner.node, place.node)
 
     # ------------------------------------------------------------------ calls
 
@@ -290,7 +290,7 @@ class Cluster:
         return self._apis[address]
 
     def _each(self, nodes: list[str], call: Callable[[str], T]) -> list[T | str]:
-        """The result for each node, or why it has none. Raises LogError."""
+        """The result for each node, or its error. Raises LogError."""
         def one(node: str) -> T | str:
             why = self._resting.why(node, lambda: call(node))
             if why is not None:
@@ -309,13 +309,13 @@ class Cluster:
             return list(workers.map(call, nodes))
 
     def forget_rests(self) -> None:
-        """The next look waits also for those that have just not answered."""
+        """Makes the next look also wait for nodes that have just not answered."""
         self._resting.forget()
 
 
 # Any: JSON
 def _ask(address: str, path: str, timeout: float) -> dict[str, Any]:
-    """The answer of an nsqlookupd, empty for an unknown topic. Raises LogError if it is something else, OSError,
+    """The answer of an nsqlookupd, empty for an unknown topic. Raises LogError for another service, OSError,
     ValueError."""
     try:
         status, body = fetch(address, path, timeout, MOST_BYTES)

@@ -1,4 +1,4 @@
-"""What can go wrong between Spark and the logs of nsqd. Each text says which node and topic."""
+"""Errors between Spark and the logs of nsqd. Each text names node and topic."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ class LogError(RuntimeError):
 
 
 class Unreachable(LogError):
-    """A node does not answer, or breaks off: it may do so later."""
+    """A node does not answer, or the connection breaks: retrying may help."""
 
 
 class BadAnswer(LogError):
-    """A node answers something else than records or the state of a log."""
+    """A node's answer is neither records nor the state of a log."""
 
 
 class NoTopic(LogError):
@@ -20,11 +20,11 @@ class NoTopic(LogError):
 
 
 class NoLog(LogError):
-    """The topic is kept in memory."""
+    """The topic is stored in memory."""
 
 
 class DataLoss(LogError):
-    """Messages that the query needs are not in the log any more; sound: the first offset behind them, if known."""
+    """Messages needed by the query are no longer in the log; sound: the first offset after them, if known."""
 
     def __init__(self, text: str, sound: int | None = None) -> None:
         super().__init__(text)

@@ -1,4 +1,4 @@
-"""How far a stream is behind the logs: its metrics. Knows no Spark."""
+"""The lag of a stream of logs: its metrics. Knows no Spark."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from nsqc.spark.log.cluster import Cluster, Snapshot
 from nsqc.spark.log.errors import LogError
 from nsqc.spark.log.ranges import Place, count
 
-# Between two looks at the time of what comes next, which cost a call for each node that has something to read.
+# Between two queries for the time of the next message, which cost a call per node with unread messages.
 TIMES_SECONDS = 1.0
 
 
 class PlaceLag(TypedDict):
-    """Of the log of a topic at a node."""
+    """Metrics of the log of a topic at a node."""
 
     latest: int
     lagRows: int
@@ -33,7 +33,7 @@ class LogMetrics(TypedDict):
 
 
 class Lag:
-    """Counts from the end of the last batch that was planned."""
+    """Counts from the end of the last planned batch."""
 
     def __init__(self) -> None:
         self.down: dict[str, str] = {}
@@ -43,15 +43,15 @@ class Lag:
         self._looked = 0.0
 
     def planned(self, ends: Mapping[Place, int], snapshot: Snapshot) -> None:
-        """A batch ends there; the same for one that is not worth it yet."""
+        """A batch ends there, or would if it were large enough."""
         self._ends = {place: end for place, end in ends.items() if place in snapshot.states}
 
     def lost(self, messages: int) -> None:
-        """So many messages are ignored."""
+        """Counts ignored messages."""
         self._lost += messages
 
     def metrics(self, cluster: Cluster, snapshot: Snapshot) -> LogMetrics:
-        """What StreamingQueryProgress shows."""
+        """The metrics for StreamingQueryProgress."""
         rows = {place: count(snapshot.states[place].segments, end, snapshot.states[place].next)
                 for place, end in self._ends.items() if place in snapshot.states}
         now = time.monotonic()
@@ -68,8 +68,8 @@ class Lag:
                 "lostRows": self._lost, "nsqdDown": self.down, "logs": logs}
 
     def _ages(self, cluster: Cluster, snapshot: Snapshot, rows: Mapping[Place, int]) -> dict[Place, float]:
-        """How old the next message of each log is. A node that does not answer is not asked about its other topics:
-        each would cost a time-out, which holds up the stream."""
+        """The age of each log's next message. A node that does not answer is not queried for its other topics: each
+        would cost a timeout, which delays the stream."""
         ages: dict[Place, float] = dict.fromkeys(rows, 0.0)
         silent: set[str] = set()
         for place, behind in rows.items():
@@ -85,7 +85,7 @@ class Lag:
         return ages
 
     def _age(self, cluster: Cluster, snapshot: Snapshot, place: Place) -> float:
-        """How old the next message is; measured by the last one's time, too, for the node's clock may be ahead. Raises
+        """The age of the next message; also measured by the last one's time, as the node's clock may be ahead. Raises
         LogError."""
         stamp = cluster.api(place.node).time_of(place.topic, self._ends[place])
         if stamp is None:

@@ -1,6 +1,6 @@
-"""Records from the files of a node on the same machine, in place of asking it. Knows no Spark and no network.
+"""Reads records from the files of a node on the same machine, without querying it. Knows no Spark and no network.
 
-Whatever is not as the node says is left to the node: it knows why, and tells it.
+Anything inconsistent is left to the node, which knows and reports the cause.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from nsqc.store.log.block import SegmentBlocks, manifest_id
 from nsqc.store.log.names import FRAMES_AT
 from nsqc.store.machine import folder_key
 
-MANIFEST_BYTES = 4096       # more than it has
+MANIFEST_BYTES = 4096       # an upper bound of its size
 
 
 class LocalLog:
-    """A log in the folder that its node names. Holds no file: a reader that pauses keeps nothing of what is removed."""
+    """A log in the folder reported by its node. Keeps no file open: a paused reader holds no removed files."""
 
     def __init__(self, state: State, max_body: int) -> None:
-        """state: as the node has told it. max_body: bytes of a message that is read here."""
+        """state: as reported by the node. max_body: size of the largest message read here."""
         self._folder = state.folder
         self._key = state.folder_key
         self._id = state.id
-        # Only what the node counts: behind it, files may have what it has refused or given up.
+        # Only records counted by the node: later bytes may be refused or abandoned records.
         self._segments = state.segments
         self._max_body = max_body
         self._blocks = SegmentBlocks()
 
     def piece(self, offset: int, end: int, max_bytes: int) -> Piece | None:
-        """Intact records from an offset to before another; of one segment, and one at least. None: the node has to be
-        asked."""
+        """Intact records from an offset to before another; of one segment, and at least one. None: query the node
+        instead."""
         at = bisect_right(self._segments, offset, key=lambda segment: segment.first) - 1
         if at < 0 or offset >= self._segments[at].end or not os.path.isabs(self._folder):
             return None
@@ -44,7 +44,7 @@ class LocalLog:
                   _opened(f"{segment.first:020}.log", 0, folder) as file):
                 if not self._key or folder_key(folder) != self._key or not _are_files(manifest, file):
                     return None
-                # A topic that is made again has a log with another id.
+                # A topic that is created again has a log with another id.
                 if f"{manifest_id(os.pread(manifest, MANIFEST_BYTES, 0)) or 0:016x}" != self._id:
                     return None
                 block = self._blocks.read(file, (segment.first, segment.end, FRAMES_AT + segment.bytes, segment.salt),

@@ -1,4 +1,4 @@
-"""Filters of a query that leave out nodes, ranges of offsets, and rows by time."""
+"""Filters of a query that exclude nodes, ranges of offsets, and rows by time."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ class Times(NamedTuple):
 
 @dataclass(frozen=True)
 class Narrow:
-    """What is left of all messages. None: all nodes, all topics."""
+    """The remaining messages. None: all nodes, all topics."""
 
     start: int = 0              # offset
-    end: int = EVER             # before this offset
+    end: int = EVER             # exclusive
     times: Times = field(default_factory=Times)
     nodes: frozenset[str] | None = None
     topics: frozenset[str] | None = None
 
 
 def push(filters: Iterable[Filter], columns: Iterable[str]) -> tuple[Narrow, list[Filter]]:
-    """What these filters leave, and those that Spark has to apply itself."""
+    """The range after these filters, and the filters left to Spark."""
     narrow, left = Narrow(), []
     known = set(columns)
     for one in filters:
@@ -93,7 +93,7 @@ def _names(narrow: Narrow, column: str, one: Filter) -> Narrow | None:
 
 
 def _bounds(one: Filter, number: Callable[[object], int | None]) -> tuple[int, int] | None:
-    """From and to before, of a comparison; number() makes a whole number of what is compared with."""
+    """Bounds (from, before) of a comparison; number() converts the compared value to an integer."""
     if not isinstance(one, EqualTo | GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual):
         return None
     value = number(one.value)
@@ -112,7 +112,7 @@ def _bounds(one: Filter, number: Callable[[object], int | None]) -> tuple[int, i
 
 
 def _microseconds(value: object) -> int | None:
-    """Of a time with or without a zone: without one, it is local, as PySpark makes them."""
+    """Converts a time with or without a zone: without one, it is local, as in PySpark."""
     if not isinstance(value, datetime):
         return None
     since = value.astimezone(UTC) - EPOCH

@@ -1,4 +1,4 @@
-"""Trying again while a node does not answer."""
+"""Retries while a node does not answer."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ LONGEST_PAUSE = 5.0
 
 
 def patiently(call: Callable[[], T], seconds: float, pause: float) -> T:
-    """The result of a call that is tried again for so long while its node is unreachable, or answers something else:
-    what stands before a node that starts may do that. Raises the last error."""
+    """The result of a call that is retried for this long while its node is unreachable, or answers unexpectedly: a
+    proxy in front of a starting node may do that. Raises the last error."""
     deadline = time.monotonic() + seconds
     while True:
         try:

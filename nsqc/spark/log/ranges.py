@@ -1,7 +1,7 @@
-"""Ranges of logs, and how they are divided. Knows no Spark and no network.
+"""Ranges of logs, and their division. Knows no Spark and no network.
 
-Offsets of a log may have gaps: numbering jumps ahead where a machine has lost power. So messages are counted by
-segments, which say which offsets there are.
+Offsets of a log may have gaps: numbering jumps ahead after a power loss. So messages are counted by segments, which
+list the existing offsets.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 
 class LogSegment(NamedTuple):
-    """Of a log: its first offset, the offset after its last record, bytes of its frames, and the salt that these are
-    checked with."""
+    """Of a log: its first offset, the offset after its last record, bytes of its frames, and the salt of their
+    checksums."""
 
     first: int
     end: int
@@ -24,13 +24,13 @@ class LogSegment(NamedTuple):
 
 Segments = Sequence[LogSegment]
 
-# Numbering jumps by 2^39 at least. Shorter gaps are segments that are missing.
+# Numbering jumps by 2^39 at least. Shorter gaps are missing segments.
 LEAST_JUMP = 1 << 39
 
-# A partition has so many bytes of records unless options say otherwise: a second of work, of which a task costs Spark a
-# tenth. Half as many are worth two tasks.
+# Bytes of records per partition unless options set it: a second of work, of which a task's overhead is a tenth. Half as
+# many are worth two tasks.
 PARTITION_BYTES = 256 << 20
-# Short ranges share a partition: a task costs Spark more than their messages. What each costs beside its bytes.
+# Short ranges share a partition: a task costs Spark more than their messages. Overhead per range, as bytes.
 BUNDLE_BYTES = 4 << 20
 RANGE_BYTES = 64 << 10
 
@@ -43,8 +43,8 @@ class Place(NamedTuple):
 
 
 class Range(NamedTuple):
-    """Offsets of a log, from start to before end; http: where it is read; id: of the log, empty for any; boot_id: of
-    the machine that has its files, empty if it is not told."""
+    """Offsets of a log, from start to before end; http: address to read it from; id: of the log, empty for any;
+    boot_id: of the machine with its files, empty if unknown."""
 
     place: Place
     http: str
@@ -60,13 +60,13 @@ def count(segments: Segments, start: int, end: int) -> int:
 
 
 def lost(segments: Segments, start: int, first: int) -> int:
-    """How many messages are missing from start on, where reading goes on at first: none, if numbering jumped there."""
+    """Number of missing messages from start on if reading continues at first: none, if numbering jumped there."""
     before = max((behind for _, behind, _, _ in segments if behind <= start), default=None)
     return first - start if before is not None and first - before < LEAST_JUMP else 0
 
 
 def size(segments: Segments, start: int, end: int) -> int:
-    """About how many bytes their records have."""
+    """Approximate bytes of their records."""
     total = 0
     for first, behind, length, _ in segments:
         part = min(end, behind) - max(start, first)
@@ -76,7 +76,7 @@ def size(segments: Segments, start: int, end: int) -> int:
 
 
 def advance(segments: Segments, start: int, messages: int) -> int:
-    """The offset behind so many messages from start on; the end, if there are fewer."""
+    """The offset after this many messages from start on; the end, if there are fewer."""
     for first, behind, _, _ in segments:
         at = max(start, first)
         if behind <= at:
@@ -89,7 +89,7 @@ def advance(segments: Segments, start: int, messages: int) -> int:
 
 
 def pieces(segments: Segments, start: int, end: int, number: int) -> list[tuple[int, int]]:
-    """A range in up to so many parts with about as many messages; none without any. One pass: a large log has as many
+    """A range in up to N parts with about as many messages; none if it is empty. One pass: a large log has as many
     parts as segments."""
     messages = count(segments, start, end)
     number = min(number, messages)
@@ -107,7 +107,7 @@ def pieces(segments: Segments, start: int, end: int, number: int) -> list[tuple[
 
 def divide(ranges: Iterable[Range], segments: Mapping[Place, Segments], least: int | None,
            most_messages: int | None) -> list[Range]:
-    """Ranges in parts: at least so many in all, if there are as many messages, and none with more than most_messages.
+    """Ranges in parts: at least this many in total, given enough messages, and none with more than most_messages.
 
     Larger ranges have more parts.
     """
@@ -133,8 +133,8 @@ def divide(ranges: Iterable[Range], segments: Mapping[Place, Segments], least: i
 
 def bundle(parts: Sequence[Range], segments: Mapping[Place, Segments], least: int | None,
            most_messages: int | None) -> list[tuple[Range, ...]]:
-    """Partitions: short ranges together, those of a node behind each other. There are at least so many partitions, if
-    there are as many ranges; none of several ranges has more than most_messages."""
+    """Partitions: short ranges together, a node's adjacent. At least this many partitions, given enough ranges; none of
+    several ranges has more than most_messages."""
     most_ranges = max(1, len(parts) // least) if least else len(parts)
     bundles: list[tuple[Range, ...]] = []
     held: list[Range] = []
@@ -154,8 +154,8 @@ def bundle(parts: Sequence[Range], segments: Mapping[Place, Segments], least: in
 
 
 def shares(waiting: Mapping[Place, int], most: int) -> dict[Place, int]:
-    """How many messages each log may give to a batch of at most so many: in proportion to what waits, and at least
-    one of each. Without room for that, one each of some, by chance: in any order some would come last for ever."""
+    """Messages per log for a batch of at most N: in proportion to the backlog, and at least one of each. If that does
+    not fit, one each of a random subset: in a fixed order some would starve."""
     total = sum(waiting.values())
     if total <= most:
         return dict(waiting)
@@ -164,7 +164,7 @@ def shares(waiting: Mapping[Place, int], most: int) -> dict[Place, int]:
         return dict.fromkeys(waiting, 0) | dict.fromkeys(random.sample(there, most), 1)
     given: dict[Place, int] = {}
     left = most
-    # What waits longest in numbers is rounded last, so small logs are not starved.
+    # The largest backlog is rounded last, so small logs are not starved.
     for place in sorted(waiting, key=lambda place: (waiting[place], place)):
         part = min(waiting[place], max(1, most * waiting[place] // total) if waiting[place] else 0, left)
         given[place] = part

@@ -1,4 +1,4 @@
-"""Nodes that have not answered. Nobody waits for them: a thread asks each again. Knows no Spark."""
+"""Nodes that have not answered. No caller waits for them: a thread retries each. Knows no Spark."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from dataclasses import dataclass
 
 from nsqc.spark.log.errors import BadAnswer, Unreachable
 
-REST_SECONDS = 5.0      # before it is asked again
+REST_SECONDS = 5.0      # between retries
 
 
 @dataclass
 class _Rest:
     until: float            # monotonic
-    why: str                # the error of the last question
+    why: str                # the last error
     asked: bool = False     # a thread waits for an answer
-    answers: bool = False   # it has one
+    answers: bool = False   # it has answered
 
 
 class Resting:
-    """By node: why it did not answer. A node that hangs costs its first asker a time-out, and nobody after that."""
+    """Errors by node. A hanging node costs its first caller a timeout, and later ones nothing."""
 
     def __init__(self) -> None:
         self._rests: dict[str, _Rest] = {}
@@ -31,8 +31,8 @@ class Resting:
         self._rests[node] = _Rest(time.monotonic() + REST_SECONDS, str(error))
 
     def why(self, node: str, ask: Callable[[], object]) -> str | None:
-        """Why the node is not to be asked now; None: it may be. ask() runs on a thread, and raises Unreachable or
-        BadAnswer; meanwhile nobody else asks the node."""
+        """Why not to query the node now; None: it may be queried. ask() runs on a thread, and raises Unreachable or
+        BadAnswer; meanwhile no other caller queries the node."""
         rest = self._rests.get(node)
         if rest is None:
             return None
@@ -41,12 +41,12 @@ class Resting:
             return None
         if not rest.asked and time.monotonic() >= rest.until:
             rest.asked = True
-            # A daemon thread: the end of the process does not wait for its time-out.
+            # A daemon thread: the process does not wait for its timeout at exit.
             threading.Thread(target=_ask, args=(rest, ask), name=f"nsqc-{node}", daemon=True).start()
         return rest.why
 
     def forget(self) -> None:
-        """Every node may be asked, but for those that a thread is asking."""
+        """Allows all nodes to be queried, except those that a thread is querying."""
         self._rests = {node: rest for node, rest in self._rests.items() if rest.asked}
 
 
@@ -57,7 +57,7 @@ def _ask(rest: _Rest, ask: Callable[[], object]) -> None:
         rest.why = str(error)
         rest.until = time.monotonic() + REST_SECONDS
         rest.asked = False
-    except Exception:       # whoever asks next gets it
+    except Exception:       # the next caller gets it
         rest.answers = True
     else:
         rest.answers = True

@@ -1,4 +1,4 @@
-"""The rows of ranges: what runs on an executor. Knows no Spark."""
+"""The rows of ranges: code that runs on an executor. Knows no Spark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from nsqc.store.machine import boot_id
 log = logging.getLogger("nsqc.spark")
 
 BATCH_BYTES = 16 << 20
-# To learn where the files are costs a request: worth it if so many times the first answer is left to read.
+# Finding the files costs a request: worth it if the remaining data is this many times the first answer.
 WORTH_FILES = 4
 BITS = {"value": VALUE, "timestamp": TIMESTAMP, "id": ID, "offset": OFFSET, "origin": ORIGIN}
 
@@ -40,8 +40,8 @@ def read(parts: Iterable[Range], options: Log, wanted: list[str], times: Times) 
 
 
 class _Reader:
-    """Asks for the next records before it hands out those that it has: so the node reads ahead. On the machine of the
-    node, it reads what does not fit into the first answer from the node's files, as long as they are as the node says.
+    """Requests the next records before it returns the current ones, so the node reads ahead. On the node's machine, it
+    reads data beyond the first answer from the node's files, as long as they are consistent.
     """
 
     def __init__(self, api: LogApi, part: Range, options: Log, wanted: list[str], times: Times) -> None:
@@ -72,7 +72,7 @@ class _Reader:
                     yield batch
 
     def _block(self) -> LogBlock | None:
-        """The next records; None: look again at the next offset."""
+        """The next records; None: retry at the next offset."""
         options, part = self._options, self._part
         try:
             piece, missing = patiently(self._fetched, options.failWhenUnreachable, options.backoff)
@@ -91,14 +91,14 @@ class _Reader:
             self._pass_over(DataLoss(f"{where}: {piece.damaged} messages from offset {self._at} on are damaged"),
                             self._at + piece.damaged)
         elif piece.next == asked:
-            self._pass_over(DataLoss(f"{where} ends at offset {piece.next}, and {part.end} is asked for: it was "
-                                     "deleted and made again, or its files were exchanged"), part.end)
+            self._pass_over(DataLoss(f"{where} ends at offset {piece.next}, but {part.end} was requested: it was "
+                                     "deleted and created again, or its files were replaced"), part.end)
             return None
         self._at = piece.next
         return piece.block
 
     def _fetched(self) -> tuple[Piece, int]:
-        """Records, and how many messages are missing before them without being damaged."""
+        """Records, and the number of messages missing before them without being damaged."""
         piece = None
         if self._files is not None:
             piece = self._files.piece(self._at, self._part.end, self._options.fetchBytes)
@@ -112,10 +112,10 @@ class _Reader:
         return piece, self._missing(jumped) if jumped > self._at else 0
 
     def _missing(self, first: int) -> int:
-        """Messages between the next offset and the one where the node goes on: numbering may have jumped."""
+        """Messages between the next offset and the one where the node continues: numbering may have jumped."""
         state = self._api.state(self._part.place.topic)
         if count(state.segments, self._at, first) and self._at >= state.first:
-            raise BadAnswer(f"{self._api.address}: /topic/read: it goes on at offset {first}, and has {self._at}")
+            raise BadAnswer(f"{self._api.address}: /topic/read: it continues at offset {first}, but has {self._at}")
         return lost(state.segments, self._at, first)
 
     def _ask(self) -> None:
@@ -135,14 +135,14 @@ class _Reader:
                     return
             self._ask()
         except LogError:
-            self._asked = False     # the next look asks again
+            self._asked = False     # the next attempt requests it again
 
     def _pass_over(self, error: LogError, to: int) -> None:
-        """Goes on behind what cannot be read, if that is allowed. Raises the error."""
+        """Continues after unreadable messages, if that is allowed. Raises the error."""
         if self._options.failOnDataLoss or type(error) is LogError:
             raise error
         to = min(to, self._part.end)
-        log.warning("%s: %d messages at most are ignored (failOnDataLoss=false)", error, to - self._at)
+        log.warning("%s: ignoring up to %d messages (failOnDataLoss=false)", error, to - self._at)
         self._at = max(self._at, to)
 
     def _batch(self, read: LogColumns) -> pa.RecordBatch:
@@ -162,7 +162,7 @@ class _Reader:
 
 
 def within(batch: pa.RecordBatch, times: Times) -> pa.RecordBatch:
-    """The rows of a batch that were published within these times, which the batch has as a column."""
+    """The rows of a batch published within these times, given by its timestamp column."""
     import pyarrow.compute as pc  # slow to import, and few queries need it
 
     stamps = batch.column("timestamp").cast(pa.int64())

@@ -32,8 +32,8 @@ NO_IDS: Mapping[Place, str] = {}
 
 
 class Begins(NamedTuple):
-    """Where a batch begins: all logs, those that begin elsewhere than the batch before ended, the ids of those that
-    have been read before, and what to say once the batch is planned, each with the number of messages that are lost."""
+    """The start of a batch: all logs, those that do not continue the previous batch, the ids of those read before, and
+    remarks for when the batch is planned, each with the number of lost messages."""
 
     at: dict[Place, int]
     joined: dict[Place, int]
@@ -42,28 +42,28 @@ class Begins(NamedTuple):
 
 
 class LogStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Runs in a process beside the driver; read() on the executors."""
+    """Runs in a process beside the driver; read() runs on the executors."""
 
     def __init__(self, options: LogStream, wanted: list[str]) -> None:
         self.options = options
         self.wanted = wanted
         self._made: Cluster | None = None
-        self._snapshot: Snapshot | None = None              # of the last look
+        self._snapshot: Snapshot | None = None              # the latest
         self._stop_at: dict[Place, int] | None = None       # for availableNow
         self._available_now = False
         self._answered = self._last_batch = time.monotonic()
         self._lag = Lag()
         self._has_topics = False            # every topic of the options has been found
-        self._deleted: set[Place] = set()   # that have been warned of
+        self._deleted: set[Place] = set()   # already warned of
 
     def travelling(self) -> dict[str, object]:
-        """Executors get only what read() needs."""
+        """Executors get only the state needed by read()."""
         return {"options": self.options, "wanted": self.wanted}
 
     # ------------------------------------------------------------------ offsets
 
     def initialOffset(self) -> Offset:
-        """Where options say, for a new checkpoint. Waits until all nodes answer."""
+        """The options' start, for a new checkpoint. Waits until all nodes answer."""
         snapshot = self._all_nodes()
         self._need_topics(snapshot)
         return offset_of(bounds.starts(self.options, self._cluster, snapshot, LATEST), {}, ids_in(snapshot))
@@ -74,13 +74,13 @@ class LogStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableN
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """The query reads what is there now, then ends."""
+        """The query reads the current messages, then ends."""
         self._available_now = True
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """The end of a batch that begins at start; start itself as long as there is nothing to read."""
+        """The end of a batch that starts at start; start itself while there is nothing to read."""
         before, ids = places_of(start, "topics"), ids_of(start)
-        # The offsets of topics that options no longer name stay in the checkpoint.
+        # The offsets of topics no longer in the options stay in the checkpoint.
         known = {place: offset for place, offset in before.items() if self._cluster.wants(place)}
         if self._available_now and self._stop_at is None:
             snapshot = self._all_nodes(known, ids)
@@ -91,12 +91,12 @@ class LogStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableN
         begins = self._begins(before, ids, snapshot)
         waiting = self._waiting_messages(begins.at, snapshot)
         if not any(waiting.values()) and (left := self._unread(begins.at, snapshot)):
-            # Nothing else is left to read: now their nodes are waited for.
+            # Nothing else is left to read: now wait for their nodes.
             snapshot = self._all_nodes({**known, **left}, ids)
             begins = self._begins(before, ids, snapshot)
             waiting = self._waiting_messages(begins.at, snapshot)
         end = self._planned(start, begins, waiting, snapshot, limit)
-        if end is not start:    # what has joined is in it: each remark is made once
+        if end is not start:    # includes joined logs: each remark is made once
             for text, messages in begins.remarks:
                 self._lag.lost(messages)
                 log.warning("%s", text)
@@ -104,7 +104,7 @@ class LogStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableN
 
     def _planned(self, start: Offset, begins: Begins, waiting: Mapping[Place, int], snapshot: Snapshot,
                  limit: ReadLimit) -> Offset:
-        """The end of a batch of what waits, within the limit."""
+        """The end of a batch of the waiting messages, within the limit."""
         total = sum(waiting.values())
         if not total or self._too_few(total):
             self._lag.planned(begins.at, snapshot)
@@ -113,7 +113,7 @@ class LogStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableN
         ends = dict(begins.at)
         for place, messages in part.items():
             if messages == waiting[place]:
-                ends[place] = max(self._end(place, snapshot.states[place]), ends[place])    # behind a gap, too
+                ends[place] = max(self._end(place, snapshot.states[place]), ends[place])    # after a gap, too
             elif messages:
                 ends[place] = advance(snapshot.states[place].segments, ends[place], messages)
         self._last_batch = time.monotonic()
@@ -125,19 +125,19 @@ class LogStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableN
                 for place, state in snapshot.states.items()}
 
     def _unread(self, begins: Mapping[Place, int], snapshot: Snapshot) -> dict[Place, int]:
-        """For availableNow: where logs end that have something to read, and whose nodes do not answer."""
+        """For availableNow: the ends of logs with unread messages whose nodes do not answer."""
         return {place: stop for place, stop in (self._stop_at or {}).items()
                 if place not in snapshot.states and begins.get(place, 0) < stop}
 
     # Any: PySpark declares offsets as plain dicts
     def reportLatestOffset(self) -> dict[str, Any]:
-        """What nodes have, and the metrics."""
+        """The current ends, and the metrics."""
         snapshot = self._snapshot or Snapshot()
         ends = {place: state.next for place, state in snapshot.states.items()}
         return {**offset_of(ends, {}, ids_in(snapshot)), "metrics": self._lag.metrics(self._cluster, snapshot)}
 
     def commit(self, end: Offset) -> None:
-        """Nothing: the log keeps messages whoever has read them."""
+        """Nothing to do: readers do not affect what the log retains."""
 
     def stop(self) -> None:
         """Ends the connections."""
@@ -146,12 +146,12 @@ class LogStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableN
             self._made = None
 
     def _end(self, place: Place, state: State) -> int:
-        """Where to stop at the latest. What has joined since the query began is left to the next one."""
+        """The last position to read. Logs that joined after the query started are left to the next one."""
         return state.next if self._stop_at is None else min(state.next, self._stop_at.get(place, state.first))
 
     def _begins(self, before: Mapping[Place, int], ids: Mapping[Place, str], snapshot: Snapshot) -> Begins:
-        """Where the batch before ended, but for logs that have moved to another node, and those that are read from
-        where they begin: new ones, and those that have lost what comes next. Raises DataLoss."""
+        """The end of the previous batch, except for moved logs, and those read from their first offset: new ones, and
+        those that have lost the next messages. Raises DataLoss."""
         moved = moved_to(before, ids, ids_in(snapshot))
         deleted = snapshot.gone & before.keys() - moved.keys()
         self._are_deleted(deleted, before)
@@ -159,7 +159,7 @@ class LogStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableN
         ids = {moved.get(place, place): log_id for place, log_id in ids.items() if place in before}
         joined = {now: before[place] for place, now in moved.items()}
         remarks = [(f"topic {place.topic} at {place.node} is at {now.node} now" if now in snapshot.states else
-                    f"another log of topic {place.topic} is at {place.node} now: the one that was there is waited for",
+                    f"another log of topic {place.topic} is at {place.node} now: waiting for the previous one",
                     0) for place, now in moved.items()]
         for place, state in snapshot.states.items():
             begin = at.get(place)
@@ -168,35 +168,35 @@ class LogStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableN
                                 f"{state.first} on", 0))
             elif state.id and ids.get(place, state.id) != state.id:
                 remarks.append(self._loss(
-                    DataLoss(f"nsq: topic {place.topic} at {place.node} was deleted and made again since the "
-                             f"batch before ended at offset {begin}: its log has another id"), 0))
+                    DataLoss(f"nsq: topic {place.topic} at {place.node} was deleted and created again since the "
+                             f"previous batch ended at offset {begin}: its log has another id"), 0))
             elif begin > state.next:
                 remarks.append(self._loss(
                     DataLoss(f"nsq: topic {place.topic} at {place.node} ends at offset {state.next}, the checkpoint at "
-                             f"{begin}: it was deleted and made again, or its files were exchanged"), 0))
+                             f"{begin}: it was deleted and created again, or its files were replaced"), 0))
             elif begin < state.first:
                 remarks.append(self._loss(
                     DataLoss(f"nsq: topic {place.topic} at {place.node} begins at offset {state.first}, the checkpoint "
-                             f"at {begin}: retention has removed what is between"), state.first - begin))
+                             f"at {begin}: retention has removed the messages in between"), state.first - begin))
             else:
                 continue
             joined[place] = state.first
         return Begins({**at, **joined}, joined, ids, remarks)
 
     def _are_deleted(self, deleted: Set[Place], before: Mapping[Place, int]) -> None:
-        """Warns once of each of these logs. Raises DataLoss unless that is allowed."""
+        """Warns once about each of these logs. Raises DataLoss unless that is allowed."""
         for place in sorted(deleted - self._deleted):
             text, _ = self._loss(DataLoss(
-                f"nsq: topic {place.topic} at {place.node} was deleted; the batch before ended at offset "
-                f"{before[place]}, what was published after it is lost"), 0)
+                f"nsq: topic {place.topic} at {place.node} was deleted; the previous batch ended at offset "
+                f"{before[place]}, messages published after it are lost"), 0)
             log.warning("%s", text)
         self._deleted |= deleted
 
     def _loss(self, error: DataLoss, messages: int) -> tuple[str, int]:
-        """What to say if it is allowed, and how many messages are lost. Raises the error."""
+        """The remark if losses are allowed, and the number of lost messages. Raises the error."""
         if self.options.failOnDataLoss:
             raise error
-        return f"{error}; going on without them (failOnDataLoss=false)", messages
+        return f"{error}; continuing without them (failOnDataLoss=false)", messages
 
     def _too_few(self, total: int) -> bool:
         """Whether minOffsetsPerTrigger has to wait."""
@@ -213,7 +213,7 @@ class LogStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableN
         return self._made
 
     def _look(self, known: Mapping[Place, int]) -> Snapshot:
-        """The logs of all nodes that answer. Raises Unreachable if none has answered for too long."""
+        """The logs of all responding nodes. Raises Unreachable if none has answered for too long."""
         try:
             snapshot = self._cluster.look(known)
         except Unreachable as error:
@@ -229,7 +229,7 @@ class LogStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableN
         return snapshot
 
     def _all_nodes(self, known: Mapping[Place, int] = NOWHERE, ids: Mapping[Place, str] = NO_IDS) -> Snapshot:
-        """The logs of all nodes, those of places included, which are waited for. Raises Unreachable."""
+        """The logs of all nodes, including those of places, which are waited for. Raises Unreachable."""
         def complete() -> Snapshot:
             snapshot = self._look(known)
             moved = moved_to(known, ids, ids_in(snapshot))
@@ -238,7 +238,7 @@ class LogStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableN
                     and place not in snapshot.gone]
             down = {node: why for node, why in snapshot.down.items() if node not in left}
             if (down or gone) and not (snapshot.states and not self.options.failOnDataLoss):
-                down = down or {place.node: f"it is not known, and has topic {place.topic}" for place in gone}
+                down = down or {place.node: f"unknown, but has topic {place.topic}" for place in gone}
                 raise Unreachable("nsq: " + "; ".join(f"{node}: {why}" for node, why in sorted(down.items())))
             return snapshot
         return self._waiting(complete)
@@ -283,7 +283,7 @@ class LogStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableN
                                     boot_of(snapshot.states[now].folder_key)))
             else:
                 text, messages = self._loss(
-                    DataLoss(f"nsq: topic {place.topic} at {place.node} is not there: offsets {begins[place]} to "
+                    DataLoss(f"nsq: topic {place.topic} at {place.node} no longer exists: offsets {begins[place]} to "
                              f"{offset} cannot be read"), offset - begins[place])
                 self._lag.lost(messages)
                 log.warning("%s", text)
@@ -293,7 +293,7 @@ class LogStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableN
         return [InputPartition(bundled) for bundled in bundle(parts, segments, least, most)]
 
     def _with_lost(self, ranges: list[Range], parts: list[Range]) -> list[Range]:
-        """Ranges of which nothing is left are read, too: their tasks tell what is missing."""
+        """Empty ranges are read, too: their tasks report the missing messages."""
         there = {part.place for part in parts}
         return parts + [one for one in ranges if one.place not in there]
 

@@ -22,7 +22,7 @@ from nsqc.store.machine import boot_of
 
 log = logging.getLogger("nsqc.spark")
 
-LOOKS, PAUSE_SECONDS = 3, 0.3       # at nodes that do not answer, before a table fails
+LOOKS, PAUSE_SECONDS = 3, 0.3       # retries for nodes that do not answer, before a table fails
 
 
 class LogTableReader(Travels, DataSourceReader):
@@ -34,7 +34,7 @@ class LogTableReader(Travels, DataSourceReader):
         self.narrow = Narrow()
 
     def partitions(self) -> list[InputPartition]:
-        """Ranges of the logs that the filters leave. Raises LogError."""
+        """Ranges of the logs after the filters. Raises LogError."""
         cluster = Cluster(self.options)
         try:
             snapshot = self._look(cluster)
@@ -65,7 +65,7 @@ class LogTableReader(Travels, DataSourceReader):
             raise Unreachable(f"nsq: these nodes do not answer: {down}"
                               + ("; failOnDataLoss=false reads the others" if snapshot.states else ""))
         if down:
-            log.warning("messages of these nodes are missing, for they do not answer (failOnDataLoss=false): %s", down)
+            log.warning("messages are missing, because these nodes do not answer (failOnDataLoss=false): %s", down)
         if not down:
             cluster.need_topics(snapshot)
         return snapshot
@@ -80,7 +80,7 @@ class LogTableReader(Travels, DataSourceReader):
         if times.start_us > 0:
             reached = self._offsets_at(cluster, places, times.start_us)
             starts = {place: max(starts[place], reached[place]) for place in places}
-        # What was published after the end, while the clock was set back, has to be looked at: see option clockStep.
+        # Messages published after the end, while the clock was set back, must be examined: see option clockStep.
         end_us = times.end_us + round(options.clockStep * 1_000_000)
         if times.end_us < EVER and end_us < time.time() * 1_000_000:
             reached = self._offsets_at(cluster, places, max(end_us, 0))
@@ -108,6 +108,6 @@ class PushingReader(LogTableReader):
 
 
 def reader(options: LogTable, wanted: list[str]) -> LogTableReader:
-    """With filters, if the options ask for it: Spark refuses a reader that takes filters unless its own setting allows
+    """With filters, if the options request it: Spark refuses a reader with filters unless its own setting allows
     them."""
     return (PushingReader if options.pushFilters else LogTableReader)(options, wanted)

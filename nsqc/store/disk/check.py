@@ -1,4 +1,4 @@
-"""Looks at the files of a disk queue, of which no daemon need be running: what is there, and what is wrong with it."""
+"""Examines the files of a disk queue, without a running daemon: contents and faults."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ READ_BYTES = 256 * 1024
 
 
 class DataFile(NamedTuple):
-    """A data file from the place on where reading it begins."""
+    """A data file from the position where reading starts."""
 
     number: int
     path: str
-    size: int       # bytes; ODD: it is not a file
-    start: int      # where what waits begins
+    size: int       # bytes; ODD: not a regular file
+    start: int      # where unread messages start
     records: int    # intact ones from there on
-    end: int        # behind the last of them
-    damaged: int    # bytes from the start on that belong to none
-    too_large: int  # records that are intact, and larger than allowed
+    end: int        # after the last intact record
+    damaged: int    # bytes after the start that belong to no record
+    too_large: int  # intact records larger than allowed
 
 
 class Queue(NamedTuple):
-    """The files of a queue, as they are."""
+    """The current files of a queue."""
 
     folder: str
     name: str                   # TOPIC or TOPIC:CHANNEL
-    meta: Positions | None      # None: there is no positions file, or it holds something else
-    has_meta: bool              # there is something of that name
-    trusted: bool               # the positions fit the files: reading begins where they say
-    read: tuple[int, int]       # where reading begins: file and offset
-    files: list[DataFile]       # that wait, by number
+    meta: Positions | None      # None: the positions file is missing or invalid
+    has_meta: bool              # something has the name of the positions file
+    trusted: bool               # the positions match the files: reading starts at them
+    read: tuple[int, int]       # where reading starts: file and offset
+    files: list[DataFile]       # unread files, by number
     consumed: list[int]         # numbers of files before these
-    missing: list[int]          # numbers of files between these that do not exist; at most MOST_MISSING of them
-    bad: list[str]              # names of files that were set aside earlier
-    leftovers: list[str]        # names of files whose writing or removal was interrupted
+    missing: list[int]          # missing numbers between these files; at most MOST_MISSING
+    bad: list[str]              # files set aside earlier
+    leftovers: list[str]        # files whose writing or removal was interrupted
 
     @property
     def depth(self) -> int:
-        """Intact messages that wait."""
+        """Intact unread messages."""
         return sum(file.records for file in self.files)
 
     @property
     def write(self) -> tuple[int, int]:
-        """Where writing may continue: behind the last file's last record, or in the next file."""
+        """Where writing may continue: after the last file's last record, or in the next file."""
         if not self.files:
             return self.read
         last = self.files[-1]
@@ -60,16 +60,16 @@ class Queue(NamedTuple):
 
     @property
     def right_meta(self) -> Positions:
-        """What the positions file should say, if files are as they are."""
+        """The correct positions for the current files."""
         return Positions(self.depth, *self.read, *self.write)
 
 
 class Finding(NamedTuple):
-    """Something that is not as a daemon leaves it."""
+    """Something that a daemon does not leave behind."""
 
     path: str
     text: str
-    is_fault: bool      # not so: a start deals with it, and nothing is lost
+    is_fault: bool      # False: a start handles it, and nothing is lost
 
 
 MOST_MISSING = 1000
@@ -81,7 +81,7 @@ def queue_names(folder: str) -> list[str]:
 
 
 def look(folder: str, name: str, max_record: int) -> Queue:
-    """Reads all of a queue that waits. max_record: bytes of the largest record allowed. Raises OSError."""
+    """Reads all unread records of a queue. max_record: bytes of the largest record allowed. Raises OSError."""
     files = queue_files(folder, name)
     has_meta = META in files
     meta = positions.read(path_of(folder, name, META)) if has_meta else None
@@ -103,7 +103,7 @@ def look(folder: str, name: str, max_record: int) -> Queue:
 
 
 def is_credible(meta: Positions, files: dict[int, int]) -> bool:
-    """Whether the read position can be meant: a start trusts it, too."""
+    """Whether the read position is plausible: a start uses the same test."""
     if meta.read > meta.write or meta.depth < 0:
         return False
     if meta.read_number in files:
@@ -115,7 +115,7 @@ def is_credible(meta: Positions, files: dict[int, int]) -> bool:
 
 
 def look_at(folder: str, name: str, number: int, size: int, start: int, max_record: int) -> DataFile:
-    """One file. Raises OSError."""
+    """Reads one file. Raises OSError."""
     path = path_of(folder, name, number)
     if size == ODD:
         return DataFile(number, path, ODD, 0, 0, 0, 0, 0)
@@ -130,24 +130,24 @@ def look_at(folder: str, name: str, number: int, size: int, start: int, max_reco
 
 
 def findings(queue: Queue) -> list[Finding]:
-    """What is wrong with a queue, and what its last daemon has left behind."""
+    """Lists faults of a queue, and leftovers of its last daemon."""
     found = []
     meta_path = path_of(queue.folder, queue.name, META)
     if queue.files and queue.meta is None:
-        text = "cannot be understood" if queue.has_meta else "is missing"
-        found.append(Finding(meta_path, f"{text}; all that is in the files would be delivered", True))
+        text = "cannot be parsed" if queue.has_meta else "is missing"
+        found.append(Finding(meta_path, f"{text}; every message in the files would be delivered", True))
     elif queue.meta is not None and not queue.trusted:
-        found.append(Finding(meta_path, f"its positions {tuple(queue.meta)} do not fit the files", True))
+        found.append(Finding(meta_path, f"its positions {tuple(queue.meta)} do not match the files", True))
     for file in queue.files:
         found += of_file(queue, file)
     if queue.missing:
         more = " or more" if len(queue.missing) == MOST_MISSING else ""
         found.append(Finding(path_of(queue.folder, queue.name, queue.missing[0]),
-                             f"is missing, {len(queue.missing)}{more} files in all; what was in them is lost", True))
+                             f"is missing, {len(queue.missing)}{more} files in all; their messages are lost", True))
     found += of_positions(queue, meta_path)
     if queue.consumed:
         found.append(Finding(path_of(queue.folder, queue.name, queue.consumed[0]),
-                             f"was read to its end, like {len(queue.consumed) - 1} others, and not removed", False))
+                             f"was read to its end but not removed, like {len(queue.consumed) - 1} others", False))
     found += [Finding(os.path.join(queue.folder, name), "was set aside earlier", False) for name in queue.bad]
     found += [Finding(os.path.join(queue.folder, name), "its writing or removal was interrupted", False)
               for name in queue.leftovers]
@@ -155,20 +155,20 @@ def findings(queue: Queue) -> list[Finding]:
 
 
 def of_file(queue: Queue, file: DataFile) -> list[Finding]:
-    """What is wrong with one file."""
+    """Lists faults of one file."""
     if file.size == ODD:
-        return [Finding(file.path, "is not a file", True)]
+        return [Finding(file.path, "is not a regular file", True)]
     if file.too_large:
-        return [Finding(file.path, f"has {file.too_large} messages that are larger than --max-msg-size", True)]
+        return [Finding(file.path, f"has {file.too_large} messages larger than --max-msg-size", True)]
     if not file.damaged:
         return []
     if file is queue.files[-1] and file.damaged == file.size - file.end and is_torn(file):
-        return [Finding(file.path, f"ends with half a record, {file.damaged} bytes", False)]
+        return [Finding(file.path, f"ends with a torn write, {file.damaged} bytes", False)]
     return [Finding(file.path, f"{file.damaged} bytes belong to no message; {file.records} intact messages", True)]
 
 
 def is_torn(file: DataFile) -> bool:
-    """Whether the end of the file is a record whose writing was interrupted: what a kill leaves behind."""
+    """Whether the file ends with a torn write, as a kill leaves it."""
     with open(file.path, "rb") as data:
         data.seek(file.end)
         rest = data.read(RECORD_HEAD_BYTES)
@@ -179,25 +179,25 @@ def is_torn(file: DataFile) -> bool:
 
 
 def of_positions(queue: Queue, meta_path: str) -> list[Finding]:
-    """Where positions that are trusted say other than the files."""
+    """Lists differences between trusted positions and the files."""
     meta = queue.meta
     if meta is None or not queue.trusted or meta == queue.right_meta:
         return []
     last = queue.files[-1] if queue.files else None
     if last is None:
-        text = f"says that {meta.depth} messages wait, and there are no files"
+        text = f"records {meta.depth} waiting messages, but there are no files"
         return [Finding(meta_path, text, True)] if meta.depth > 0 else []
     if meta.write > (last.number, last.size) and meta.write != (last.number + 1, 0):
-        return [Finding(meta_path, f"says that data goes up to {meta.write_at} in file {meta.write_number}, it ends at "
+        return [Finding(meta_path, f"records data up to {meta.write_at} in file {meta.write_number}, but data ends at "
                                    f"{last.size} in file {last.number}", True)]
     if meta.depth != queue.depth:
-        return [Finding(meta_path, f"says that {meta.depth} messages wait, there are {queue.depth}: it was not closed "
+        return [Finding(meta_path, f"records {meta.depth} waiting messages, but there are {queue.depth}: not closed "
                                    "cleanly, or some are damaged", False)]
     return []
 
 
 def intact(file: DataFile, max_record: int) -> Iterator[bytes]:
-    """Pieces of a file from its start on: whole records, one behind the other. Raises OSError."""
+    """Yields parts of a file from its start, each of whole records. Raises OSError."""
     at = file.start
     while True:
         found = read(file.path, at, -1, max_record, READ_BYTES)

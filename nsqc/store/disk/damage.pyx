@@ -44,12 +44,12 @@ cdef int skip_missing(QueueState queue, ReadJob *job) except -1:
     queue.read_number = following
     recount(queue, job)
     if queue.depth <= buffered_records(queue) and not is_drained(queue):
-        queue.depth = buffered_records(queue) + 1   # not all files were counted; what they hold must not be left behind
+        queue.depth = buffered_records(queue) + 1   # not all files were counted; their messages must not be skipped
     return 0
 
 
 cdef int skip_damage(QueueState queue, int64_t upto, ReadJob *job) except -1:
-    # Reported once for each file, with all that follows.
+    # Reported once per file, with all later damage in it.
     if queue.damaged_number == queue.read_number:
         return 0
     end_write_file(queue)
@@ -57,14 +57,14 @@ cdef int skip_damage(QueueState queue, int64_t upto, ReadJob *job) except -1:
     queue.damaged_number = queue.read_number
     queue.damaged_linked = keep_bad(path)
     queue.new_file = True
-    queue.log.error("DISKQUEUE(%s): %s is damaged at %d: %d bytes cannot be read, %d intact messages follow; "
-                    "it is kept as .bad", queue.name, path, queue.read_at, job.lost, job.here)
+    queue.log.error("DISKQUEUE(%s): %s is damaged at %d: %d bytes are unreadable, %d intact messages follow; "
+                    "kept as .bad", queue.name, path, queue.read_at, job.lost, job.here)
     recount(queue, job)
     return 0
 
 
 cdef void end_write_file(QueueState queue) noexcept:
-    """Nothing may be appended to a file that is damaged or missing, once no write to it is under way."""
+    """Makes writing switch to a new file: a damaged or missing one gets no more data, once no write is in progress."""
     if queue.read_number == queue.write_number and queue.writing is NULL:
         queue.window.limit = queue.write_at
         queue.complete = True
@@ -74,7 +74,7 @@ cdef void end_write_file(QueueState queue) noexcept:
 
 
 cdef void recount(QueueState queue, ReadJob *job) noexcept:
-    """Sets depth after damage: what the thread has counted, and what was written since."""
+    """Sets depth after damage: the thread's count, and records written since."""
     queue.depth = job.here + job.behind + queue.committed - job.committed + buffered_records(queue)
     count_operations(queue, 1)
 
@@ -82,7 +82,7 @@ cdef void recount(QueueState queue, ReadJob *job) noexcept:
 cdef void correct_depth(QueueState queue) noexcept:
     cdef int64_t buffered = buffered_records(queue)
     if queue.depth != buffered:
-        queue.log.error("DISKQUEUE(%s): %d messages fewer in the files than its positions said", queue.name,
+        queue.log.error("DISKQUEUE(%s): the files have %d messages fewer than the positions recorded", queue.name,
                         queue.depth - buffered)
         queue.depth = buffered
         count_operations(queue, 1)

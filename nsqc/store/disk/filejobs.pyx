@@ -13,7 +13,7 @@ from nsqc.wire.hton cimport load_i32
 
 
 cdef int64_t whole_records(const char *c_from, int64_t length) noexcept nogil:
-    """Bytes of the records that lie whole in the first length bytes."""
+    """Bytes of the complete records within the first length bytes."""
     cdef int64_t offset = 0, size
     while offset + SIZE_BYTES <= length:
         size = SIZE_BYTES + <int64_t> load_i32(c_from + offset)
@@ -25,7 +25,7 @@ cdef int64_t whole_records(const char *c_from, int64_t length) noexcept nogil:
 
 cdef int write_span(WriteJob *job, int64_t number, int64_t at, const char *c_from, int64_t length,
                     int64_t *kept) noexcept nogil:
-    """Writes records to one file; 0 or errno. kept: bytes of them that stay there."""
+    """Writes records to one file; 0 or errno. kept: bytes that stay in the file."""
     cdef char c_path[PATH_BYTES]
     cdef int64_t written = 0
     cdef int error, fd

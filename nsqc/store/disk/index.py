@@ -1,4 +1,4 @@
-"""What queue files a data path has: those of one queue, those of all, and the index of a daemon that starts."""
+"""Lists the queue files of a data path: of one queue, of all, and an index for daemon startup."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from contextlib import suppress
 
 from nsqc.store.disk.names import META, is_leftover, path_of, split_name
 
-ODD = -1  # in place of a size: it is not a file but a folder, a device, a link that leads nowhere
+ODD = -1  # instead of a size: not a file but a folder, a device, or a dangling link
 
 
 class Index:
-    """All queue files there are when the daemon starts, from one listing for all queues.
+    """All queue files at daemon startup, from one listing for all queues.
 
-    Nobody else writes to the data path while it is locked. So a name that the index does not have, or no longer has,
-    has no files: a topic that is created while the daemon runs needs no listing, however many others there are.
+    No other process writes to the data path while it is locked. So a name that the index lacks, or no longer has, has
+    no files: creating a topic later needs no listing, regardless of the number of topics.
 
-    Leftovers of an earlier run are removed.
+    Removes leftovers of an earlier run.
     """
 
     def __init__(self, folder: str):
         self.folder = folder
         self.queues: dict[str, dict[int, int]] = {}  # TOPIC or TOPIC:CHANNEL, not opened yet; files as queue_files()
-        self.temporaries: list[str] = []  # names of other files whose writing was interrupted
+        self.temporaries: list[str] = []  # other files whose writing was interrupted
         with os.scandir(folder) as entries:
             for entry in entries:
                 self._add(entry)
@@ -40,24 +40,24 @@ class Index:
             self.temporaries.append(name)
 
     def take(self, queue: str) -> dict[int, int]:
-        """The files of a queue that is being opened, and that keeps track of them from now on."""
+        """Hands over the files of a queue being opened, which keeps track of them from now on."""
         return self.queues.pop(queue, {})
 
     def loaded(self) -> None:
-        """All queues of earlier runs are open now. A folder with the name of a new queue's only file is left alone: as
-        with nsqd, writing fails until it is gone."""
+        """All queues of earlier runs are open. A folder with the name of a new queue's first file is left alone: as
+        in nsqd, writing fails until it is removed."""
         for name, files in list(self.queues.items()):
             if all(size == ODD and os.path.isdir(path_of(self.folder, name, number)) for number, size in files.items()):
                 del self.queues[name]
 
     def names(self, with_messages: bool) -> list[str]:
-        """The queues that have files, sorted; with_messages: only if a data file is not empty."""
+        """Names of queues with files, sorted; with_messages: only those with a non-empty data file."""
         return sorted(name for name, files in self.queues.items()
                       if not with_messages or any(size > 0 for number, size in files.items() if number != META))
 
 
 def size_of(entry: os.DirEntry[str]) -> int:
-    """The size of a file, or of the file a link leads to; ODD for anything else."""
+    """The size of a file, or of a link's target; ODD for anything else."""
     try:
         status = entry.stat()
     except OSError:
@@ -66,7 +66,7 @@ def size_of(entry: os.DirEntry[str]) -> int:
 
 
 def queue_files(folder: str, name: str) -> dict[int, int]:
-    """Whatever has the name of a file of this queue: number or META to size or ODD. Raises OSError."""
+    """Everything named like a file of this queue: number or META to size or ODD. Raises OSError."""
     files = {}
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -78,7 +78,7 @@ def queue_files(folder: str, name: str) -> dict[int, int]:
 
 
 def listing(folder: str) -> dict[str, dict[int, int]]:
-    """All queues that have data files: their numbers in order, with sizes. Only regular files count. Raises OSError."""
+    """All queues with data files: their numbers in order, with sizes. Counts only regular files. Raises OSError."""
     queues: dict[str, dict[int, int]] = {}
     with os.scandir(folder) as entries:
         for entry in entries:

@@ -1,4 +1,4 @@
-"""The disk queues of one daemon: opened by name, synced together."""
+"""A daemon's disk queues: opened by name, synced together."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class DiskOptions(Protocol):
 
     @property
     def max_bytes_per_file(self) -> int:
-        """A new file begins behind these."""
+        """Size at which a new file starts."""
 
     @property
     def message_limit(self) -> int:
@@ -43,7 +43,7 @@ class DiskQueues:
 
     def __init__(self, options: DiskOptions, data_path: str | os.PathLike[str], loop: asyncio.AbstractEventLoop,
                  workers: Executor, log: Log):
-        """workers: for syncs, and for nothing else that anybody waits for."""
+        """workers: used only for syncs."""
 
         def run(job: Job) -> Future:
             return loop.run_in_executor(workers, job)
@@ -57,13 +57,13 @@ class DiskQueues:
         self.index = Index(self._folder)
 
     def has(self, name: str) -> bool:
-        """Whether an earlier run has left files of this queue, which is not open yet."""
+        """Whether an earlier run left files of this queue, which is not open yet."""
         return name in self.index.queues
 
     def open(self, name: str) -> DiskQueue:
-        """The queue TOPIC or TOPIC:CHANNEL, with what earlier runs have left in it. Raises OSError.
+        """Opens the queue TOPIC or TOPIC:CHANNEL with its existing messages. Raises OSError.
 
-        While files of a deleted queue of that name are still being written or removed, the new one begins behind them.
+        While files of a deleted queue of that name are still being written or removed, the new one uses later numbers.
         """
         earlier = self._queues.get(name)
         first = None
@@ -76,7 +76,7 @@ class DiskQueues:
         return queue
 
     def tick(self) -> bool:
-        """Begins syncs that are due, and looks for idle queues. True: more is left for the next loop iteration."""
+        """Starts due syncs, and checks for idle queues. True: more remains for the next loop iteration."""
         self.pool.look()
         more = self.syncer.tick()
         if CHECKS:
@@ -84,30 +84,30 @@ class DiskQueues:
         return more
 
     def check_rules(self) -> None:
-        """For the debug build: a broken rule is reported like an uncaught exception."""
+        """For the debug build: reports a broken rule like an uncaught exception."""
         for queue in list(self._queues.values()):
             queue.check_rules()
 
     def failing_sync(self) -> str | None:
-        """What fails to sync; None: nothing."""
+        """The failing sync, described; None: none."""
         return next(iter(self.syncer.failing.values()), None)
 
     async def removed(self) -> None:
-        """Waits until the files of all queues deleted so far are gone."""
+        """Waits until the files of all deleted queues are gone."""
         await self.syncer.removed()
 
     async def synced(self, queue: DiskQueue) -> None:
-        """Waits until what was just removed by empty() is gone from the disk."""
+        """Waits until everything removed by empty() is gone from the disk."""
         await self.syncer.synced(queue)
 
     async def settle(self) -> None:
-        """Waits for reads, writes and syncs under way."""
+        """Waits for reads, writes and syncs in progress."""
         while self.pool.under_way:
             await asyncio.sleep(0.001)
         await self.syncer.settle()
 
     async def quiet(self) -> None:
-        """For a stop: as settle(); from then on queues read and write on the loop, at once."""
+        """For a shutdown: like settle(); afterwards queues read and write synchronously on the loop."""
         while self.pool.under_way or self.syncer.runs:
             await self.settle()
         self.pool.close()

@@ -1,4 +1,4 @@
-"""Names of the files of a disk queue. See the .pxd."""
+"""File names of a disk queue. See the .pxd."""
 
 from libc.stdint cimport int64_t
 from libc.stdio cimport snprintf
@@ -7,7 +7,7 @@ import itertools
 import os
 import re
 
-META = -1           # in place of a file number: the positions file
+META = -1           # instead of a file number: the positions file
 
 cdef enum:
     MIN_DIGITS = 6
@@ -26,7 +26,7 @@ cdef void path_store(char *c_path, const char *c_prefix, int64_t number) noexcep
 
 
 def prefix_of(str folder not None, str queue not None) -> str:
-    """What the paths of all files of a queue begin with."""
+    """Common prefix of the paths of a queue's files."""
     return f"{folder}/{queue}{INFIX}"
 
 
@@ -45,7 +45,7 @@ def path_of(str folder not None, str queue not None, int64_t number) -> str:
 
 
 def split_name(str entry not None):
-    """(queue, number or META) of a file name; None if no queue has such a file."""
+    """(queue, number or META) of a file name; None if it is not a queue's file."""
     if not entry.endswith(ENDING):
         return None
     queue, _, word = entry[:-len(ENDING)].rpartition(INFIX)
@@ -61,16 +61,16 @@ def split_name(str entry not None):
 
 
 def split_queue(str queue not None):
-    """(topic, channel, or None for a topic's own queue) of the name of a queue."""
+    """(topic, channel, or None for a topic's own queue) from a queue name."""
     topic, colon, channel = queue.partition(":")
     return topic, channel if colon else None
 
 
 def temporary_of(str meta_path not None) -> str:
-    """A path for positions that are about to take the place of the positions file; another one with each call."""
+    """A path for new positions before they replace the positions file; unique per call."""
     return f"{meta_path}.{os.getpid()}-{next(temporaries)}.tmp"
 
 
 def is_leftover(str entry not None) -> bool:
-    """Whether an earlier run was about to remove a file of this name, or to put it in the place of another."""
+    """Whether an earlier run was about to remove a file of this name, or to rename it over another."""
     return LEFTOVER.search(entry) is not None

@@ -1,1 +1,1 @@
-# Looks at the records of a disk queue without taking them. The functions are for Python: see the .pyi.
+# Reads the records of a disk queue without consuming them. The functions are for Python: see the .pyi.

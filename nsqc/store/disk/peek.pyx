@@ -1,7 +1,7 @@
-"""Records of a disk queue, for who only looks. See the .pyi.
+"""Records of a disk queue, read-only. See the .pyi.
 
-They are read by whoever asks, from files that the queue may read to their end and remove meanwhile; numbers of files
-are not used again, so a place is good as long as it is behind the read position.
+The caller reads them from files that the queue may finish and remove meanwhile; file numbers are not reused, so a
+position is valid as long as it is after the read position.
 """
 
 import os
@@ -22,7 +22,7 @@ Extent = namedtuple("Extent", "read write read_count write_count max_record")
 Records = namedtuple("Records", "begin end data")
 
 cdef enum:
-    COPIED_BYTES = 262144       # of a buffer, at a time; one record at least
+    COPIED_BYTES = 262144       # of a buffer, per call; at least one record
 
 
 def extent(DiskQueue queue not None):
@@ -64,7 +64,7 @@ def add_buffered(DiskQueue queue not None, Page page not None, int64_t skip):
 
 
 cdef bint add_buffer(WriteBuf *out, Page page, int64_t *skip, int64_t *passed) except? False:
-    """Whether the page has room left behind all of it."""
+    """Whether the page still has room after adding all of it."""
     cdef int64_t at = out.taken, end, length, begin
     while at < out.length and skip[0] > 0:
         at += SIZE_BYTES + <int64_t> load_i32(out.c_data + at)

@@ -1,21 +1,21 @@
-# File work off the loop: jobs in C, run by threads that do not hold the GIL, and collected by the loop.
+# File I/O off the loop: jobs in C, run by threads without the GIL, and collected by the loop.
 #
 # A job is one allocation. submit() hands it to a thread; when it is done, the loop calls its owner's job_done(), which
-# owns it from then on and frees it. Meanwhile the pool holds a reference to the owner.
+# then owns and frees it. Meanwhile the pool holds a reference to the owner.
 #
 # A short job (a small write to the page cache) runs within submit() while the disk keeps up: handing it to a thread and
 # back would cost several times as much as the job. It goes to a thread while the kernel has so much to write back that
 # it may block writers, for FIRST_NS after a job was slow (twice as long after each further one, until many in a row
 # were quick), and when short jobs have taken HERE_NS of the last BURST_NS.
 #
-# A pool without threads runs jobs, and job_done(), within submit(): for tools, tests and the end of a stop.
+# A pool without threads runs jobs, and job_done(), within submit(): for tools, tests and the end of a shutdown.
 
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
-cdef enum:                      # for those who make jobs
-    SHORT_BYTES = 131072        # a write of at most so much is short if the page cache takes it
-    QUIET_NS = 1000000000       # after a write, the page cache keeps what the next one needs for so long at the least
+cdef enum:                      # for creators of jobs
+    SHORT_BYTES = 131072        # a write up to this size is short if the page cache takes it
+    QUIET_NS = 1000000000       # after a write, the page cache keeps the data for the next one for at least this long
 
 
 cdef struct Job:
@@ -23,8 +23,8 @@ cdef struct Job:
     void (*run)(Job *job) noexcept nogil            # called on a thread; must not touch Python
     PyObject *owner                                 # a JobOwner; a reference from submit() to job_done()
     bint is_short           # may be run within submit()
-    int64_t bytes           # that it writes
-    int64_t took_ns         # run() did
+    int64_t bytes           # size of its write
+    int64_t took_ns         # duration of run()
 
 
 cdef class JobOwner:
@@ -32,23 +32,23 @@ cdef class JobOwner:
 
 
 cdef class IoPool:
-    cdef readonly int threads           # at most; 0: jobs are run at once
-    cdef readonly int64_t under_way     # jobs submitted and not collected
-    cdef int64_t quick                  # short jobs in a row that were quick
+    cdef readonly int threads           # at most; 0: jobs run at once
+    cdef readonly int64_t under_way     # jobs submitted and not yet collected
+    cdef int64_t quick                  # consecutive quick short jobs
     cdef int64_t trusted_ns             # monotonic: until then short jobs go to threads
-    cdef int64_t distrust_ns            # how long, after the next slow one
+    cdef int64_t distrust_ns            # length of that period after the next slow job
     cdef int vmstat                     # descriptor of /proc/vmstat; -1: not open
-    cdef readonly bint crowded          # the kernel has so much to write back that it may make writers wait
-    cdef int64_t window_ns              # monotonic: when the current window began
+    cdef readonly bint crowded          # the kernel has so much to write back that it may block writers
+    cdef int64_t window_ns              # monotonic: start of the current window
     cdef int64_t bytes_before           # written in the previous window
     cdef int64_t bytes_now
-    cdef int64_t burst_ns               # monotonic: when counting spent_ns began
+    cdef int64_t burst_ns               # monotonic: start of counting spent_ns
     cdef int64_t spent_ns               # within submit()
     cdef object loop
-    cdef object watching                # the descriptor that the loop watches; None: none
-    cdef void *c_state                  # owned: State, which the threads share
+    cdef object watching                # the descriptor watched by the loop; None: none
+    cdef void *c_state                  # owned: State, shared by the threads
 
-    # Takes the job. If no thread can be started, it is run at once.
+    # Takes ownership of the job. Runs it at once if no thread can be started.
     cdef void submit(self, Job *job, JobOwner owner) noexcept
 
     # Whether submit() would run a short job.

@@ -46,36 +46,36 @@ cdef extern from "<sys/eventfd.h>" nogil:
     int EFD_NONBLOCK
 
 cdef enum:
-    COLLECT_NS = 2000000        # of a loop iteration, spent in job_done()
+    COLLECT_NS = 2000000        # per loop iteration, spent in job_done()
     STACK_BYTES = 262144        # of a thread; jobs are shallow
     SLOW_NS = 2000000           # a short job that takes longer is slow
     FIRST_NS = 20000000         # short jobs stay on threads this long after a slow one; doubled by each further one
-    MANY_QUICK = 256            # quick jobs in a row that reset the time to FIRST_NS
+    MANY_QUICK = 256            # consecutive quick jobs that reset the time to FIRST_NS
     VMSTAT_BYTES = 16384
-    WINDOW_NS = 1000000000      # bytes are counted by windows of this length
-    MUCH_BYTES = 16777216       # written in this window and the one before: worth looking at the kernel's counters
+    WINDOW_NS = 1000000000      # length of a window for counting bytes
+    MUCH_BYTES = 16777216       # written in this window and the previous one: worth checking the kernel's counters
     BURST_NS = 6000000
-    HERE_NS = 4000000           # spent within submit() in BURST_NS, at most: many files may be written in one iteration
+    HERE_NS = 4000000           # most time within submit() per BURST_NS: many files may be written in one iteration
 
 cdef int64_t LONGEST_NS = 10000000000
 
 cdef struct State:
-    # Shared by the loop and the threads, under the mutex. The last of them frees it.
+    # Shared by the loop and the threads, protected by the mutex. The last one to exit frees it.
     pthread_mutex_t mutex
     pthread_cond_t filled
     Job *first              # waiting, in order
     Job *last
     Job *done_first         # done, in order
     Job *done_last
-    int running             # threads that exist
-    int most                # that may exist
-    int idle                # threads that wait for a job
-    int wake                # an eventfd; written when the list of done jobs stops being empty
+    int running             # existing threads
+    int most                # their maximum
+    int idle                # threads waiting for a job
+    int wake                # an eventfd; written when the list of done jobs becomes non-empty
     bint closing
 
 
 cdef void *work(void *c_state) noexcept nogil:
-    """What each thread does until the pool is closed."""
+    """A thread's main function; runs until the pool is closed."""
     cdef State *state = <State *> c_state
     cdef Job *job
     cdef uint64_t one = 1
@@ -129,14 +129,14 @@ cdef void release(State *state) noexcept nogil:
 
 
 cdef class JobOwner:
-    """Submits jobs and gets them back; job_done() is the subclass's."""
+    """Submits jobs and receives them back; subclasses implement job_done()."""
 
     cdef void job_done(self, Job *job) noexcept:
         free(job)
 
 
 cdef class IoPool:
-    """Up to `threads` threads, each started when it is needed. The loop collects results; without a loop, no threads."""
+    """Up to `threads` threads, each started on demand. The loop collects results; without a loop, no threads."""
 
     def __init__(self, int threads=0, loop=None):
         self.threads = threads if loop is not None else 0
@@ -209,9 +209,9 @@ cdef class IoPool:
         self.distrust_ns = min(2 * self.distrust_ns, LONGEST_NS)
 
     def look(self):
-        """Called by the loop every tenth of a second: finds out whether the kernel may make writers wait.
+        """Called by the loop every 100 ms: checks whether the kernel may block writers.
 
-        Well above its background threshold it does. Costs some 50 µs, and only while much is written.
+        It does well above its background threshold. Costs some 50 µs, and only during heavy writing.
         """
         cdef char text[VMSTAT_BYTES]
         cdef ssize_t length
@@ -232,7 +232,7 @@ cdef class IoPool:
         self.crowded = threshold > 0 and dirty + writeback > threshold
 
     cdef void _no_thread(self) noexcept:
-        """No thread could be started. If there is none at all, the next job is run here."""
+        """No thread could be started. If none exists at all, the next job runs here."""
         cdef State *state = <State *> self.c_state
         cdef Job *job
         pthread_mutex_lock(&state.mutex)
@@ -246,7 +246,7 @@ cdef class IoPool:
             self._finish(job)
 
     cdef bint _opened(self) noexcept:
-        """Makes the state that threads share, if there is none yet; False: it cannot be made."""
+        """Creates the state shared by threads, if missing; False: failed."""
         cdef State *state
         if self.c_state is not NULL:
             return True
@@ -272,7 +272,7 @@ cdef class IoPool:
         return True
 
     def collect(self):
-        """Called by the loop when jobs are done; if there are many, it continues in the next iteration."""
+        """Called by the loop when jobs are done; with many, it continues in the next iteration."""
         cdef State *state = <State *> self.c_state
         cdef uint64_t value
         cdef int64_t began, deadline
@@ -298,7 +298,7 @@ cdef class IoPool:
         span_over(monotonic_ns() - began, b"ended reads and writes of files", "")
 
     cdef void _put_back(self, Job *job) noexcept:
-        """Leaves finished jobs to the next iteration, before those that finish meanwhile."""
+        """Leaves finished jobs to the next iteration, ahead of jobs that finish meanwhile."""
         cdef State *state = <State *> self.c_state
         cdef uint64_t one = 1
         cdef Job *last = job
@@ -314,7 +314,7 @@ cdef class IoPool:
             write(state.wake, &one, sizeof(one))
 
     def close(self):
-        """For a stop, when no job is under way any more: further jobs are run at once, by the thread that submits."""
+        """For a shutdown, when no job is in progress: further jobs run at once, on the submitting thread."""
         cdef State *state = <State *> self.c_state
         cdef bint last
         self.threads = 0
@@ -336,13 +336,13 @@ cdef class IoPool:
 
 
 cdef int64_t counter(const char *c_text, const char *c_name) noexcept:
-    """The number behind a name in /proc/vmstat; 0 if it is missing."""
+    """The number after a name in /proc/vmstat; 0 if missing."""
     cdef const char *c_at = strstr(c_text, c_name)
     return atoll(c_at + strlen(c_name)) if c_at is not NULL else 0
 
 
 cdef int start_thread(State *state) noexcept nogil:
-    """Starts a thread, on which signals are blocked: the main thread handles them. 0 or errno."""
+    """Starts a thread with signals blocked: the main thread handles them. 0 or errno."""
     cdef pthread_t thread
     cdef pthread_attr_t attr
     cdef sigset_t every, before

@@ -15,7 +15,7 @@ FORM = re.compile(rb"(-?\d{1,17})\n(\d{1,17}),(\d{1,17})\n(\d{1,17}),(\d{1,17})\
 
 
 class Positions(NamedTuple):
-    """How many messages wait, and where reading and writing continue."""
+    """The number of waiting messages, and where reading and writing continue."""
 
     depth: int
     read_number: int
@@ -25,12 +25,12 @@ class Positions(NamedTuple):
 
     @property
     def read(self) -> tuple[int, int]:
-        """File and offset of the next record to be read."""
+        """File and offset of the next record to read."""
         return self.read_number, self.read_at
 
     @property
     def write(self) -> tuple[int, int]:
-        """File and offset behind the last record."""
+        """File and offset after the last record."""
         return self.write_number, self.write_at
 
 
@@ -40,9 +40,9 @@ def encode(depth: int, read_number: int, read_at: int, write_number: int, write_
 
 
 def read(path: str) -> Positions | None:
-    """The positions in a file; None if it is missing or holds something else."""
+    """Parses a positions file; None if it is missing or invalid."""
     try:
-        # Not blocking: a pipe that somebody has put there must not hold up the start.
+        # Non-blocking: a named pipe at this path must not block the start.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             form = FORM.fullmatch(os.read(descriptor, 200))

@@ -25,18 +25,18 @@ from nsqc.wire.hton cimport load_i32, load_i64
 
 
 cdef enum:
-    DRAINED_BYTES = 1048576     # a smaller file stays
+    DRAINED_BYTES = 1048576     # a smaller file is kept
 
 
 @cython.final
 @cython.no_gc_clear
 cdef class DiskQueue(QueueState):
-    """The queue on disk of one topic or channel. Made by the manager. Raises OSError if it cannot be opened."""
+    """The disk queue of one topic or channel. Created by the manager. Raises OSError if it cannot be opened."""
 
     def __init__(self, str name not None, str folder not None, int64_t max_bytes_per_file, int64_t max_msg_size,
                  IoPool io not None, syncer, log, files=None, first=None):
-        """files: its files as index.queue_files() returns them; None: the folder is listed. first: the queue is new and
-        begins with the file of that number; no file is looked at."""
+        """files: as returned by index.queue_files(); None: lists the folder. first: the queue is new and starts with
+        the file of that number, without checking any file."""
         self.name = name
         self.folder = folder
         self.prefix = os.fsencode(prefix_of(folder, name))
@@ -59,11 +59,11 @@ cdef class DiskQueue(QueueState):
         else:
             self.read_number = self.write_number = self.synced_number = first
         if not is_drained(self):
-            # As with nsqd, damage at the read position is noticed now, not by the first consumer.
+            # As in nsqd, damage at the read position is noticed now, not by the first consumer.
             begin_read(self, self.read_number, self.read_at, True)
 
     def _load(self, files):
-        """Takes the positions from the positions file and the data files."""
+        """Determines the positions from the positions file and the data files."""
         start = recovery.open_queue(self.folder, self.name, self.max_record, self.log, files)
         self.depth, self.read_number, self.read_at, self.write_number, self.write_at = start.positions
         self.synced_number, self.synced_at = start.synced
@@ -114,7 +114,7 @@ cdef class DiskQueue(QueueState):
         return load_i64(self.window.c_data + (self.read_at - self.window.start) + RECORD_TIMESTAMP_AT)
 
     cdef Message *_take(self, uint16_t *attempts) noexcept:
-        """The record at the read position, which the block has whole."""
+        """The record at the read position, which is complete in the block."""
         cdef const char *c_record = self.window.c_data + (self.read_at - self.window.start)
         cdef int64_t length = SIZE_BYTES + <int64_t> load_i32(c_record)
         cdef Message *message = record_load(c_record, attempts)
@@ -136,7 +136,7 @@ cdef class DiskQueue(QueueState):
         except Exception as failure:
             self.log.error("DISKQUEUE(%s): %r", self.name, failure)
         if self.depth <= buffered_records(self) and not is_drained(self):
-            # The positions file said too little: whoever relies on depth must not leave the rest behind.
+            # The recorded depth was too low: callers that rely on depth must not skip the rest.
             self.depth = buffered_records(self) + 1
         count_operations(self, 1)
         return message
@@ -177,7 +177,7 @@ cdef class DiskQueue(QueueState):
         self.syncer.deleted(self)
 
     cdef int _forget_all(self) except -1:
-        """Nothing waits any more; the next file has a number that none of the old ones has."""
+        """Empties the queue; the next file gets an unused number."""
         cdef int64_t number, last = self.write_number
         self.discard(NULL)
         if self.writing is not NULL:
@@ -197,7 +197,7 @@ cdef class DiskQueue(QueueState):
         if self.write_number - self.read_number < FEW_FILES:
             numbers = range(self.read_number, self.write_number + 1)
         else:
-            # In order: a kill while they are being removed leaves no gap between them.
+            # In order: a kill during removal leaves no gap between them.
             numbers = sorted(number for number in queue_files(self.folder, self.name)
                              if self.read_number <= number <= self.write_number)
         self.done_files += [(self.path_of(number), "") for number in numbers]
@@ -208,15 +208,15 @@ cdef class DiskQueue(QueueState):
         return 0
 
     def close(self):
-        """Writes the buffers and closes, while no job is under way; the positions are on disk once the syncer has
+        """Writes the buffers and closes, with no job in progress; the positions are on disk once the syncer has
         settled.
 
-        On a full disk it keeps what fits. Raises OSError if messages are lost.
+        On a full disk it keeps the records that fit. Raises OSError if messages are lost.
         """
         if self.closed:
             return
         error = 0
-        self.keeps = True       # what does not fit is counted, not taken back: it was acknowledged
+        self.keeps = True       # records that do not fit are counted, not rolled back: they were acknowledged
         while self.buffered() and not error:
             if not self.begin_write(True) or self.write_error:
                 error = self.write_error or ENOMEM
@@ -242,8 +242,8 @@ cdef class DiskQueue(QueueState):
         self._leave_drained()
 
     def _leave_drained(self):
-        """A large file that was read to its end goes, although there would be room in it: an idle queue that is empty
-        takes no space, or a disk might stay full of what was consumed."""
+        """Removes a large file that was read to its end, even if it has room left: an idle empty queue should take no
+        space, or consumed messages might keep a disk full."""
         if (not self.closed and self.write_at >= DRAINED_BYTES and is_drained(self) and self.depth == 0
                 and self.writing is NULL and self.reading is NULL and self.unacked.oldest is NULL):
             self.write_number += 1
@@ -251,6 +251,6 @@ cdef class DiskQueue(QueueState):
             leave_file(self)
 
     def check_rules(self):
-        """Has the debug build check the rules; called between two callbacks of the loop."""
+        """Checks the rules in the debug build; called between two callbacks of the loop."""
         if self.watcher is not None:
             self.watcher.check_rules()

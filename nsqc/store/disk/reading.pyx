@@ -92,11 +92,11 @@ cdef void finish_read(QueueState queue, ReadJob *job) noexcept:
 
 
 cdef int use_block(QueueState queue, ReadJob *job) except -1:
-    """Takes what was read at the read position."""
+    """Accepts the block read at the read position."""
     cdef Block *block = &job.block
     if (not job.counts and job.number != queue.damaged_number
             and (block.answer == 0 or block.answer == -ENOENT or block.begin > job.at)):
-        # It was read ahead, and there is damage: read it again, and count what is left.
+        # It was prefetched, and there is damage: read it again, and count the remaining records.
         begin_read(queue, job.number, job.at, False)
         return 0
     if block.answer == -ENOENT:
@@ -109,7 +109,7 @@ cdef int use_block(QueueState queue, ReadJob *job) except -1:
     if job.limit < 0 and not queue.complete:
         queue.complete = True
     if queue.complete and job.number < queue.write_number and job.limit >= 0:
-        # It was the write file when the read began; by now its end is known.
+        # It was the write file when the read started; its end is known by now.
         block.window.limit = max(block.window.limit, queue.window.limit)
     if block.answer == 0:
         if job.at < block.window.limit:
@@ -129,7 +129,7 @@ cdef int use_block(QueueState queue, ReadJob *job) except -1:
 
 
 cdef void adopt(QueueState queue, Block *block) noexcept:
-    """Makes this the block that records are taken from; takes what it owns."""
+    """Makes this the current block; takes over its memory."""
     cdef int64_t limit = queue.window.limit
     window_free(&queue.window)
     queue.window = block.window
@@ -140,7 +140,7 @@ cdef void adopt(QueueState queue, Block *block) noexcept:
 
 
 cdef void keep_ahead(QueueState queue, ReadJob *job) noexcept:
-    """Keeps a block that was read ahead."""
+    """Keeps a prefetched block."""
     drop_ahead(queue)
     queue.ahead = job.block
     queue.ahead_number = job.number
@@ -149,7 +149,7 @@ cdef void keep_ahead(QueueState queue, ReadJob *job) noexcept:
 
 
 cdef void read_ahead(QueueState queue) noexcept:
-    """Begins to read the next block, once blocks have their full size."""
+    """Prefetches the next block, once blocks have their full size."""
     cdef int64_t number = queue.read_number, at = queue.block_end
     if queue.want < MOST_WANT or queue.reading is not NULL or queue.io.threads == 0:
         return

@@ -1,9 +1,9 @@
-"""Where a disk queue begins: its positions file compared with the data files that exist.
+"""Finds where a disk queue starts: compares its positions file with the existing data files.
 
-After a graceful stop the two agree and nothing is read. After a crash the data goes further than the positions, and
-only what lies behind them is read. Otherwise every record from the read position on is counted.
+After a graceful stop the two agree and nothing is read. After a crash the data extends beyond the positions, and only
+that tail is read. Otherwise every record from the read position on is counted.
 
-Positions that contradict themselves or the files are not trusted: then everything in the files is delivered. A data
+Positions that contradict themselves or the files are not trusted: then every record in the files is delivered. A data
 file is removed as consumed only if the positions are trusted and a file that they name exists.
 """
 
@@ -22,24 +22,24 @@ from nsqc.store.disk.positions import Positions
 from nsqc.store.disk.segment import RECORD_HEAD_BYTES, RECORD_SIZE_BYTES, count
 from nsqc.store.files import sync_folder
 
-LAST_NUMBER = 10**17 - 1  # of a file; longer names are not recognized
-MAX_GAP = 1000  # numbers missing between two files; reading tries each of them
+LAST_NUMBER = 10**17 - 1  # highest file number; longer names are not recognized
+MAX_GAP = 1000  # missing numbers between two files; reading tries each of them
 
 
 class Start(NamedTuple):
-    """What a queue begins with."""
+    """The initial state of a queue."""
 
     positions: Positions
-    consumed: list[str]  # files that were read to their end and not removed
-    changed: bool  # the positions file does not say this yet
-    synced: tuple[int, int]  # file and offset: what lies behind was written by a run that may not have synced it
+    consumed: list[str]  # files that were read to their end but not removed
+    changed: bool  # the positions file is out of date
+    synced: tuple[int, int]  # file and offset: data after it was written by a run that may not have synced it
 
 
 NEW = Start(Positions(0, 0, 0, 0, 0), [], False, (0, 0))
 
 
 class Recovery:
-    """One queue that is being opened. files: data file number to size; meta: what the positions file says, or None."""
+    """One queue being opened. files: data file number to size; meta: contents of the positions file, or None."""
 
     def __init__(self, folder: str, name: str, files: dict[int, int], meta: Positions | None, max_bytes: int, log: Log):
         self.folder = folder
@@ -57,10 +57,10 @@ class Recovery:
         if meta is None:
             if not self.files:
                 return NEW
-            self.log.error("DISKQUEUE(%s): no usable positions, they are rebuilt from the files", self.name)
+            self.log.error("DISKQUEUE(%s): no usable positions, rebuilding them from the files", self.name)
             return self._recount((min(self.files), 0), [])
         if self.files and not self._is_credible(meta):
-            self.log.error("DISKQUEUE(%s): its positions %s do not fit its files, all that is there is delivered",
+            self.log.error("DISKQUEUE(%s): positions %s do not match the files, delivering every record found",
                            self.name, tuple(meta))
             return self._recount((min(self.files), 0), [])
         consumed = self._leave_behind(meta)
@@ -74,7 +74,7 @@ class Recovery:
         return path_of(self.folder, self.name, number)
 
     def _close_gaps(self) -> None:
-        """Renames files before a large gap to the numbers right before those behind it."""
+        """Renumbers files before a large gap to directly precede those after it."""
         numbers = sorted(self.files)
         if numbers[-1] - numbers[0] <= MAX_GAP:
             return
@@ -84,7 +84,7 @@ class Recovery:
             becomes[number] = becomes[behind] - (gap if gap <= MAX_GAP else 1)
         for number, new in becomes.items():
             if new != number:
-                self.log.error("DISKQUEUE(%s): files are missing behind %s, it becomes %s", self.name,
+                self.log.error("DISKQUEUE(%s): files are missing after %s, it becomes %s", self.name,
                                self._path_of(number), self._path_of(new))
                 os.rename(self._path_of(number), self._path_of(new))
                 self.files[new] = self.files.pop(number)
@@ -94,21 +94,21 @@ class Recovery:
                                            write_number=becomes.get(self.meta.write_number, self.meta.write_number))
 
     def _is_credible(self, meta: Positions) -> bool:
-        """Whether to trust the read position, which says that everything before it has been read."""
+        """Whether to trust the read position, which implies that everything before it has been read."""
         if meta.read > meta.write:
             return False
         if meta.read_number in self.files:
             return meta.read_at <= self.files[meta.read_number]
         if meta.write_number in self.files:
             return meta.write_at <= self.files[meta.write_number]
-        # Neither file exists: that is right only behind a file that was read to its end when it was full.
+        # Neither file exists: correct only after a file that was read to its end when it was full.
         return (meta.depth == 0 and meta.read_number == meta.write_number and meta.write_at == 0
                 and max(self.files) == meta.read_number - 1)
 
     def _leave_behind(self, meta: Positions) -> list[str]:
-        """Forgets the files before the read file; returns those that may be removed.
+        """Drops the files before the read file; returns those that may be removed.
 
-        If no file that the positions name exists, only the positions say that the others were read: those are kept.
+        If no file named by the positions exists, only the positions claim that the others were read: those are kept.
         """
         if not self.files or min(self.files) >= meta.read_number:
             return []
@@ -120,12 +120,12 @@ class Recovery:
             return paths
         for path in paths:
             aside = badfiles.set_aside(path)
-            self.log.warn("DISKQUEUE(%s): %s is before its positions, which say that it was read; it is kept as %s",
+            self.log.warn("DISKQUEUE(%s): %s is before the read position and counts as read; kept as %s",
                           self.name, path, aside or path)
         return []
 
     def _agrees(self, meta: Positions) -> bool:
-        """Whether everything the positions speak of exists; there may be more."""
+        """Whether everything named by the positions exists; there may be more."""
         waits = meta.read < meta.write
         if meta.read > meta.write or (meta.depth > 0) != waits or meta.depth < 0:
             return False
@@ -138,18 +138,18 @@ class Recovery:
         return True
 
     def _extend(self, meta: Positions, consumed: list[str]) -> Start:
-        """Counts what was written after the positions."""
+        """Counts records written after the positions."""
         write_at, total = meta.write_at, 0
         for number in sorted(number for number in self.files if number >= meta.write_number):
             records, write_at, sound = self._count(number, write_at if number == meta.write_number else 0)
             total += records
             last, last_sound = number, sound
-        self.log.warn("DISKQUEUE(%s): was not closed cleanly, %d messages found behind its write position",
+        self.log.warn("DISKQUEUE(%s): was not closed cleanly, %d messages found after its write position",
                       self.name, total)
         return self._at(meta.depth + total, meta.read, self._tail(last, write_at, last_sound), consumed, meta.write)
 
     def _recount(self, read: tuple[int, int], consumed: list[str]) -> Start:
-        """Counts everything that waits."""
+        """Counts all waiting records."""
         read_number, read_at = read
         known = max(self.meta.depth, 0) if self.meta else 0
         if not self.files:
@@ -167,11 +167,11 @@ class Recovery:
         for number in numbers:
             records, end, sound = self._count(number, read_at if number == read_number else 0)
             depth += records
-        self.log.warn("DISKQUEUE(%s): %d messages found in its files, where %d were expected", self.name, depth, known)
+        self.log.warn("DISKQUEUE(%s): %d messages found in its files, %d expected", self.name, depth, known)
         return self._at(depth, (read_number, read_at), self._tail(numbers[-1], end, sound), consumed, (read_number, 0))
 
     def _report_missing(self, first: int, numbers: list[int]) -> None:
-        """Logs which files are missing from first on."""
+        """Logs the missing files from first on."""
         missing = numbers[-1] + 1 - first - len(numbers)
         if missing:
             gap = next(first + at for at, number in enumerate(numbers) if number != first + at)
@@ -180,8 +180,8 @@ class Recovery:
 
     def _at(self, depth: int, read: tuple[int, int], write: tuple[int, int], consumed: list[str],
             synced: tuple[int, int]) -> Start:
-        """A read position at the end of a file that is no longer written to becomes the beginning of the next one:
-        nsqd would also take it for damage."""
+        """Moves a read position at the end of a finished file to the start of the next one: nsqd would also take it for
+        damage."""
         number, at = read
         while number < write[0] and at >= self.files.get(number, 0):
             if number in self.files:
@@ -194,32 +194,32 @@ class Recovery:
         try:
             records, end, damaged, size = count(self._path_of(number), at, self.max_bytes)
         except OSError as error:
-            # The file stays, and reading tries again; it does so only if something waits.
+            # The file stays, and reading retries if messages wait.
             self.log.error("DISKQUEUE(%s): cannot read %s - %s", self.name, self._path_of(number), error.strerror)
             return (1 if self.files[number] > at else 0), at, False
         self.files[number] = size
         return records, end, damaged == 0
 
     def _tail(self, number: int, end: int, sound: bool) -> tuple[int, int]:
-        """Where writing continues; cuts off an incomplete record."""
+        """Where writing continues; cuts off a torn record."""
         size, path = self.files[number], self._path_of(number)
         if sound and end == size:
             return number, end
         try:
             if sound and self._is_incomplete_record(number, end, size):
                 os.truncate(path, end)
-                self.log.error("DISKQUEUE(%s): %s ends with half a record: %d bytes cut off", self.name, path,
+                self.log.error("DISKQUEUE(%s): %s ends with a torn write: %d bytes cut off", self.name, path,
                                size - end)
                 self.files[number] = end
                 return number, end
         except OSError as error:
             self.log.error("DISKQUEUE(%s): cannot repair %s - %s", self.name, path, error.strerror)
-        # Reading will get past the damage; nothing may be appended to it.
+        # Reading will skip the damage; nothing may be appended to it.
         return number + 1, 0
 
     def _is_incomplete_record(self, number: int, end: int, size: int) -> bool:
-        """Whether the bytes behind the last whole record are one whose writing was interrupted; a file system may have
-        left zeros instead."""
+        """Whether the bytes after the last whole record are a torn write; a file system may have left zeros
+        instead."""
         with open(self._path_of(number), "rb") as file:
             file.seek(end)
             rest = file.read(min(size - end, self.max_bytes))
@@ -230,9 +230,9 @@ class Recovery:
 
 
 def open_queue(folder: str, name: str, max_bytes: int, log: Log, files: dict[int, int] | None = None) -> Start:
-    """Where the queue of that name begins. files: as index.queue_files() returns them; None: they are listed.
+    """Opens the queue of that name. files: as returned by index.queue_files(); None: lists them.
 
-    What has the name of a file but is not one is renamed to .bad. Raises OSError.
+    Anything named like a data file that is not a regular file is renamed to .bad. Raises OSError.
     """
     if files is None:
         files = queue_files(folder, name)
@@ -255,7 +255,7 @@ def open_queue(folder: str, name: str, max_bytes: int, log: Log, files: dict[int
 
 
 def clear(folder: str, name: str, files: dict[int, int], log: Log) -> tuple[dict[int, int], int]:
-    """Sets aside what is not a file; returns the files, and the highest number that something else still has, or -1."""
+    """Sets aside non-files; returns the files, and the highest number still taken by something else, or -1."""
     regular, blocked = {}, -1
     for number, size in files.items():
         if size != ODD:
@@ -264,8 +264,8 @@ def clear(folder: str, name: str, files: dict[int, int], log: Log) -> tuple[dict
         path = path_of(folder, name, number)
         aside = badfiles.set_aside(path)
         if aside is None:
-            log.error("DISKQUEUE(%s): %s is not a file and cannot be renamed", name, path)
+            log.error("DISKQUEUE(%s): %s is not a regular file and cannot be renamed", name, path)
             blocked = max(blocked, number)
         else:
-            log.error("DISKQUEUE(%s): %s is not a file, it is kept as %s", name, path, aside)
+            log.error("DISKQUEUE(%s): %s is not a regular file, kept as %s", name, path, aside)
     return regular, blocked

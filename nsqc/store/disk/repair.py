@@ -1,8 +1,8 @@
-"""Mends the files of a disk queue, of which no daemon may be running.
+"""Repairs the files of a disk queue, without a running daemon.
 
-Whatever is replaced is kept as NAME.bad. Each step leaves files that a daemon can read: what waits in a damaged file
-stays behind the same read position, and the positions are written last. So a repair that was interrupted is finished by
-running it again.
+Every replaced file is kept as NAME.bad. Each step leaves files that a daemon can read: messages in a damaged file stay
+after the same read position, and the positions are written last. So an interrupted repair can simply be run
+again.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ class Repair:
         self.steps = 0
 
     def run(self) -> int:
-        """The number of things that were mended. Raises OSError, TooLarge; then nothing is lost, and it can be run
-        again."""
+        """Repairs the queue; returns their number. Raises OSError, TooLarge; then nothing is lost, and it can
+        be run again."""
         queue = look(self.folder, self.name, self.max_record)
         for file in queue.files:
             if file.too_large:
-                raise TooLarge(f"{file.path} has {file.too_large} messages that are larger than --max-msg-size: give "
+                raise TooLarge(f"{file.path} has {file.too_large} messages larger than --max-msg-size: give "
                                "the daemon's")
         for file in queue.files:
             if file.size == ODD:
-                self._set_aside(file.path, "is not a file, renamed to .bad")
+                self._set_aside(file.path, "is not a regular file, renamed to .bad")
             elif file.damaged:
                 self._mend(file)
         if not self.dry_run and self.steps:
@@ -59,7 +59,7 @@ class Repair:
         return self.steps
 
     def _step(self, path: str, text: str) -> bool:
-        """Reports a step; whether to take it."""
+        """Reports a step; returns whether to take it."""
         self.steps += 1
         self.report(f"{path}: {text}")
         return not self.dry_run
@@ -69,8 +69,8 @@ class Repair:
             raise OSError(None, "cannot be renamed", path)
 
     def _mend(self, file: DataFile) -> None:
-        """Writes a damaged file again, without the bytes that belong to no message."""
-        text = f"written again without {file.damaged} damaged bytes; {file.records} messages kept"
+        """Rewrites a damaged file without the bytes that belong to no message."""
+        text = f"rewritten without {file.damaged} damaged bytes; {file.records} messages kept"
         if not self._step(file.path, text):
             return
         temporary = f"{file.path}.{os.getpid()}.tmp"
@@ -83,7 +83,7 @@ class Repair:
                 copy.flush()
                 os.fsync(copy.fileno())
             if not keep_bad(file.path):
-                # A file system without hard links: it has its name for a moment only as .bad.
+                # A file system without hard links: briefly, the file exists only as .bad.
                 os.rename(file.path, bad_name(file.path))
             sync_folder(self.folder)
             os.replace(temporary, file.path)
@@ -94,14 +94,14 @@ class Repair:
         sync_folder(self.folder)
 
     def _close_gaps(self, queue: Queue) -> bool:
-        """Renames files before a gap to the numbers right before those behind it: nsqd stops reading at each that is
-        missing. Whether that was done."""
+        """Renumbers files before a gap to directly precede those after it: nsqd stops reading at each missing number.
+        Returns whether it did so."""
         becomes = {queue.files[-1].number: queue.files[-1].number}
         for file, behind in reversed(list(pairwise(queue.files))):
             becomes[file.number] = becomes[behind.number] - 1
         moved = {number: new for number, new in becomes.items() if number != new}
         first = min(becomes)
-        text = f"renamed to the number {becomes[first]}, and {len(moved) - 1} others likewise: files behind are missing"
+        text = f"renamed to the number {becomes[first]}, and {len(moved) - 1} others likewise: later files are missing"
         if not self._step(path_of(self.folder, self.name, first), text):
             return False
         for number, new in moved.items():
@@ -120,9 +120,9 @@ class Repair:
         if queue.meta == right or at_end:
             return
         path = path_of(self.folder, self.name, META)
-        before = "nothing that can be used" if queue.meta is None else f"{tuple(queue.meta)}"
-        text = f"positions written: {right.depth} messages wait, from {right.read_at} in file {right.read_number} on"
-        if self._step(path, f"{text}; it said {before}"):
+        before = "nothing usable" if queue.meta is None else f"{tuple(queue.meta)}"
+        text = f"positions written: {right.depth} waiting messages, from {right.read_at} in file {right.read_number}"
+        if self._step(path, f"{text}; before: {before}"):
             if os.path.isdir(path):
                 os.rename(path, bad_name(path))
             elif os.path.lexists(path):
@@ -131,7 +131,7 @@ class Repair:
 
 
 def copy_start(file: DataFile, copy: BinaryIO) -> None:
-    """What lies before the read position, as it is: the position stays right."""
+    """The bytes before the read position, unchanged, so the position stays right."""
     with open(file.path, "rb") as data:
         left = file.start
         while left and (piece := data.read(min(left, COPY_BYTES))):

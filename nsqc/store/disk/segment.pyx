@@ -14,16 +14,16 @@ from nsqc.store.message cimport message_new
 from nsqc.wire.const cimport MESSAGE_ID_BYTES, SIZE_BYTES
 from nsqc.wire.hton cimport load_i32, load_i64, load_u16, store_i32, store_i64, store_u16
 
-# For Python: of a record.
+# Size of a record, for Python.
 RECORD_SIZE_BYTES = SIZE_BYTES
 RECORD_HEAD_BYTES = HEAD_BYTES
 RECORD_ID_OFFSET = RECORD_ID_AT
 
 cdef enum:
-    PAGE_BYTES = 4096           # a disk fails to read whole pages
-    READ_TRIES = 3              # of a page, before it is lost
-    SEVERAL = 3                 # records in a row, where chance makes one or two
-    FIRST_BLOCK_BYTES = 16384   # of the first read of a file; each further read is four times as large
+    PAGE_BYTES = 4096           # granularity of disk read errors
+    READ_TRIES = 3              # of a page, before it counts as lost
+    SEVERAL = 3                 # consecutive records; chance produces one or two
+    FIRST_BLOCK_BYTES = 16384   # of a file's first read; each further read is four times as large
 
 cdef uint64_t HIGH_BITS = 0x8080808080808080
 cdef int64_t LAST_TIMESTAMP = <int64_t> 0x30 << 56  # in the year 2079; digits as text would be later ones
@@ -41,7 +41,7 @@ cdef extern from *:
 # ---------------------------------------------------------------------- one record
 
 cdef inline bint eight_hex_digits(const char *c_text) noexcept nogil:
-    """Compares all eight at once: adding to a byte sets its high bit where it has reached a bound."""
+    """Compares all eight bytes at once: an addition sets a byte's high bit where it reaches a bound."""
     cdef uint64_t text, digit, letter
     memcpy(&text, c_text, 8)
     if text & HIGH_BITS:
@@ -61,7 +61,7 @@ cdef inline bint id_usable(const char *c_id) noexcept nogil:
 
 
 cdef inline int64_t record_bytes(const char *c_head) noexcept nogil:
-    """As its size field says: 64 bits, since any 32 bits may stand there."""
+    """By its size field: 64 bits, since the field may hold any 32 bits."""
     return SIZE_BYTES + <int64_t> load_i32(c_head)
 
 
@@ -92,7 +92,7 @@ cdef Message *record_load(const char *c_record, uint16_t *attempts) noexcept nog
 # ---------------------------------------------------------------------- the window
 
 cdef int window_fill(Window *window, int fd, int64_t at, int64_t need) noexcept nogil:
-    """Makes need bytes from offset at available, or all up to the limit; drops those before."""
+    """Makes need bytes from offset at available, or all up to the limit; drops earlier ones."""
     cdef int64_t want, kept = 0, shift = at - window.start
     cdef int error
     need = min(need, window.limit - at)
@@ -111,7 +111,7 @@ cdef int window_fill(Window *window, int fd, int64_t at, int64_t need) noexcept 
 
 
 cdef int make_room(Window *window, int64_t want, int64_t shift, int64_t kept) noexcept nogil:
-    """Moves the bytes to keep to the front of an area of at least want bytes."""
+    """Moves the bytes to keep to the front of a buffer of at least want bytes."""
     cdef char *c_data
     cdef int64_t room
     if window.room >= want:
@@ -140,13 +140,13 @@ cdef int read_on(Window *window, int fd, int64_t want) noexcept nogil:
         return <int> -got
     window.length += got
     if window.length < want:
-        # The file has been shortened; the rest is lost.
+        # The file has been truncated; the rest is lost.
         window.limit = window.start + window.length
     return 0
 
 
 cdef int read_by_pages(Window *window, int fd, int64_t want) noexcept nogil:
-    """Pages that the disk cannot read become zeros: no record begins with those, so the next one is searched."""
+    """Zeroes pages that the disk cannot read: no record starts with zeros, so the search continues after them."""
     cdef int64_t got, at, room
     cdef int left
     while window.length < want:
@@ -206,7 +206,7 @@ cdef int is_followed(Window *window, int fd, int64_t max_bytes, int64_t end) noe
 
 
 cdef int is_chained(Window *window, int fd, int64_t max_bytes, int64_t end) noexcept nogil:
-    """As is_followed(), and so is that record: a head that is pieces of others hardly leads to a further one."""
+    """Like is_followed(), for the next record too: a head made of pieces rarely leads to a further one."""
     cdef char[HEAD_BYTES] c_further
     cdef int64_t after
     cdef int answer = is_followed(window, fd, max_bytes, end)
@@ -217,13 +217,13 @@ cdef int is_chained(Window *window, int fd, int64_t max_bytes, int64_t end) noex
         return after == window.limit
     if after + HEAD_BYTES <= window.start + window.length:
         return head_plausible(bytes_at(window, after), max_bytes)
-    # Not by the window, which would drop what lies here.
+    # Not through the window, which would drop the data here.
     return io_read(fd, c_further, HEAD_BYTES, after) == HEAD_BYTES and head_plausible(c_further, max_bytes)
 
 
 cdef int search(Window *window, int fd, int64_t max_bytes, int64_t at, int64_t end, bint followed,
                 int64_t *begin) noexcept nogil:
-    """The first plausible record from at up to end that fits into the file; followed: and has one behind it."""
+    """The first plausible record from at up to end that fits into the file; followed: and is followed by another."""
     cdef int error, fits
     cdef int64_t after
     cdef const char *c_at
@@ -234,7 +234,7 @@ cdef int search(Window *window, int fd, int64_t max_bytes, int64_t at, int64_t e
         if window.limit - at < HEAD_BYTES:
             return 0
         c_at = bytes_at(window, at)
-        # A message is far smaller than 2^24 bytes, so one byte rules out most places.
+        # A message is far smaller than 2^24 bytes, so one byte rules out most positions.
         if c_at[0] == 0 and head_plausible(c_at, max_bytes):
             after = at + record_bytes(c_at)
             fits = after <= window.limit
@@ -250,8 +250,8 @@ cdef int search(Window *window, int fd, int64_t max_bytes, int64_t at, int64_t e
 
 
 cdef int is_several(Window *window, int fd, int64_t max_bytes, int64_t at, int64_t end, int64_t *first) noexcept nogil:
-    """Whether what looks like one record that ends here rather is several: between at and its end, some plausible ones
-    lie one behind the other, or fewer that lead to exactly its end. first: where the first of all begins."""
+    """Whether an apparent record that ends here is really several: between at and its end, some consecutive plausible
+    ones, or fewer that lead to exactly its end. first: where the first of all starts."""
     cdef int64_t begin = 0
     cdef bint is_first = True
     cdef int error, answer, count
@@ -279,7 +279,7 @@ cdef int is_several(Window *window, int fd, int64_t max_bytes, int64_t at, int64
 
 cdef int begins_inside(Window *window, int fd, int64_t max_bytes, int64_t at, int64_t end,
                        int64_t *inside) noexcept nogil:
-    """The first record between the two that has a plausible one behind it, and is not several."""
+    """The first record between the two that is followed by a plausible one, and is not several."""
     cdef int64_t first, total
     cdef int error, answer
     while True:
@@ -300,7 +300,7 @@ cdef int segment_next(Window *window, int fd, int64_t max_bytes, int64_t at,
                       int64_t *begin, int64_t *length) noexcept nogil:
     cdef int64_t total, inside
     cdef int error, answer
-    cdef bint searched = False      # no record before it says that one begins here
+    cdef bint searched = False      # no previous record points here
     cdef const char *c_at
     while window.limit - at >= HEAD_BYTES:
         error = window_fill(window, fd, at, HEAD_BYTES)
@@ -364,7 +364,7 @@ cdef void block_read(Block *block, const char *c_path, int64_t at, int64_t limit
         if error:
             block.answer = -error
     close(fd)
-    # Those behind it belong to the block as long as each is whole here, and two plausible heads follow.
+    # Later records belong to the block as long as each is whole here and followed by two plausible heads.
     end = block.window.start + block.window.length
     while block.answer == 1 and end - block.end >= HEAD_BYTES:
         c_at = bytes_at(&block.window, block.end)
@@ -414,7 +414,7 @@ cdef Tally tally(const char *c_path, int64_t start, int64_t limit, int64_t max_b
 def count(str path not None, start: int, max_bytes: int):
     """Counts the records of a data file from an offset on. Raises OSError.
 
-    Returns (records, offset behind the last of them, damaged bytes before that, size of the file). max_bytes: of the
+    Returns (records, offset after the last of them, damaged bytes before that, file size). max_bytes: of the
     largest record, size field included.
     """
     cdef bytes name = os.fsencode(path)
@@ -429,5 +429,5 @@ def count(str path not None, start: int, max_bytes: int):
 
 
 def alive() -> int:
-    """Read blocks that exist now, in all queues."""
+    """Existing read blocks, in all queues."""
     return nsqc_windows_alive

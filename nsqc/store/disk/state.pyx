@@ -1,4 +1,4 @@
-"""The state of a disk queue, and what a sync of it has to do. See the .pxd."""
+"""The state of a disk queue, and the work of a sync. See the .pxd."""
 
 cimport cython
 from libc.stdint cimport int64_t
@@ -12,7 +12,7 @@ from nsqc.store.disk.writebuf cimport forget_formers, out_free, spare_free
 
 
 cdef class QueueWatcher:
-    """Who is notified by a disk queue."""
+    """Notified by a disk queue."""
 
     cdef void on_written(self, int error, int64_t records, int64_t body_bytes) noexcept:
         pass
@@ -29,10 +29,10 @@ cdef class QueueWatcher:
 
 @cython.no_gc_clear     # __dealloc__ needs the prefix
 cdef class QueueState(JobOwner):
-    """What the parts of a disk queue share."""
+    """Shared by the parts of a disk queue."""
 
     def __dealloc__(self):
-        # No job is under way: each holds a reference.
+        # No job is in progress: each holds a reference.
         forget_formers(&self.kept, &self.unacked)
         out_free(&self.kept)
         forget_formers(&self.out, &self.unacked)
@@ -52,7 +52,7 @@ cdef class QueueState(JobOwner):
 
     @property
     def write_path(self) -> str:
-        """The path of the file that is written to."""
+        """The path of the current write file."""
         return self.path_of(self.write_number)
 
     @property
@@ -63,7 +63,7 @@ cdef class QueueState(JobOwner):
     # ------------------------------------------------------------------ for the syncer
 
     def meta_text(self) -> bytes:
-        """The contents of the positions file: records in buffers do not count, and those that are out still wait."""
+        """The contents of the positions file: buffered records do not count, and unfinished ones still wait."""
         cdef Place *oldest = self.unacked.oldest
         cdef int64_t depth = self.depth - buffered_records(self)
         if oldest is NULL:
@@ -78,19 +78,19 @@ cdef class QueueState(JobOwner):
 
     @property
     def needs_sync(self) -> bool:
-        """Whether positions or data have changed since the last sync began."""
+        """Whether positions or data have changed since the last sync started."""
         return self.unsynced > 0 or bool(self.done_files) or not is_durable(self)
 
     def sync_began(self) -> tuple:
-        """What a sync that begins now has to do: (data to sync, whether there are new files in the folder, positions,
-        files to take away). Data of the copies comes first: positions must not be ahead of it."""
+        """The work of a sync that starts now: (data to sync, whether the folder has new files, positions, files to
+        remove). Data of the copies comes first: positions must not get ahead of it."""
         cdef Place *oldest = self.unacked.oldest
         cdef QueueState copy
         cdef list data = [], done
         cdef Py_ssize_t count = len(self.done_files)
         cdef bint folder = self.new_file
         for copy in self.copies:
-            # Its own sync may be under way, but end after this one, or fail.
+            # Its own sync may be in progress, but end after this one, or fail.
             if not is_durable(copy) or copy.rewrite:
                 data += data_to_sync(copy)
                 folder = folder or copy.new_file or copy.syncing_folder
@@ -107,14 +107,14 @@ cdef class QueueState(JobOwner):
         return data, folder, self.meta_text(), done
 
     def sync_succeeded(self):
-        """The data there was when the sync began is durable."""
+        """The data that existed when the sync started is durable."""
         self.rewrite = self.syncing_folder = False
         if self.synced_number <= self.syncing_number:
             self.synced_number, self.synced_at = self.syncing_number, self.syncing_at
 
     def sync_failed(self, list done not None):
-        """The work of a failed sync has to be done again, and its data written again before that: after a failed fsync
-        the kernel may consider pages clean that never reached the disk."""
+        """The work of a failed sync must be repeated, and its data rewritten first: after a failed fsync the kernel may
+        mark pages clean that never reached the disk."""
         cdef QueueState copy
         self.rewrite = self.new_file = True
         self.done_files = done + self.done_files
@@ -133,13 +133,13 @@ cdef class QueueState(JobOwner):
 
 
 cdef bint is_durable(QueueState queue) noexcept:
-    """Whether all data written has been synced; a sync under way does not count."""
+    """Whether all written data has been synced; a sync in progress does not count."""
     return queue.synced_number == queue.write_number and queue.synced_at == queue.write_at
 
 
 cdef list data_to_sync(QueueState queue):
-    """(path, offset) of the files with data that may not be durable. What lies behind an offset that is not negative
-    has to be written again, since a sync of it has failed."""
+    """(path, offset) of the files with data that may not be durable. A non-negative offset marks data that must be
+    rewritten, since its sync has failed."""
     cdef int64_t number
     cdef list numbers = list(range(queue.synced_number, queue.write_number))
     if queue.write_at:

@@ -1,11 +1,11 @@
-"""Syncs of disk queues, off the loop: data, then positions, then the removal of files that positions no longer need.
-The folder is synced before each step that relies on the names of the one before.
+"""Syncs disk queues off the loop: data, then positions, then removal of files that the positions no longer need.
+The folder is synced before each step that relies on names created by the previous one.
 
-A sync begins as soon as a queue has `every` unsynced reads and writes, or the first of them is `timeout` old. A queue
-has one under way at most; the next begins when that ends, if it is due by then. After a sync a log rests, at most
-LONGEST_REST_NS, so that syncs take a tenth of the time of whoever publishes as fast as it can. The files of a deleted
-queue are removed when its running sync has ended; a queue of the same name that is created meanwhile waits with its
-first sync.
+A sync starts as soon as a queue has `every` unsynced reads and writes, or the first of them is `timeout` old. A queue
+has at most one in progress; the next one starts when that ends, if it is due by then. After a sync a log rests, at most
+LONGEST_REST_NS, so that syncs take a tenth of the time of a publisher at full speed. The files of a deleted queue are
+removed when its running sync has ended; the first sync of a new queue of the same name waits for
+that.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from nsqc.log import Log
 from nsqc.metrics.durations import Durations
 from nsqc.store.disk import names, syscalls
 
-REWRITE_BYTES = 1 << 20  # of one read and write when data is written again
-REST = 9  # times as long as its last sync took, a log rests
+REWRITE_BYTES = 1 << 20  # size of one read and write when data is rewritten
+REST = 9  # multiple of its last sync's duration that a log rests
 LONGEST_REST_NS = 1_000_000_000
-SLICE_NS = 1_000_000  # of a look at all queues, in one loop iteration
-MOST_RUNNING = 1024  # syncs that are due wait for the next look while so many are under way
+SLICE_NS = 1_000_000  # of checking all queues, per loop iteration
+MOST_RUNNING = 1024  # due syncs wait for the next round while this many are in progress
 
-Job = Callable[[], OSError | None]  # for a worker thread; what it failed with
+Job = Callable[[], OSError | None]  # for a worker thread; returns its error
 Future = asyncio.Future[OSError | None]
 Run = Callable[[Job], Future]
 Ended = Callable[[BaseException | None], None]
-Data = list[tuple[str, int]]  # files to sync; from an offset that is not negative on, they are written again first
+Data = list[tuple[str, int]]  # files to sync; from a non-negative offset on, they are rewritten first
 Done = list[tuple[str, str]]  # files to remove, or to rename if there is a new path
 Closed = list[tuple[str, "Work"]]  # queue names and their last syncs
 
 
 class SyncedQueue(Protocol):
-    """A disk queue as the syncer sees it."""
+    """A disk queue, as seen by the syncer."""
 
     @property
     def name(self) -> str:
@@ -47,7 +47,7 @@ class SyncedQueue(Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether it must not be synced any more, except by finish()."""
+        """Whether it must no longer be synced, except by finish()."""
 
     @property
     def meta_path(self) -> str:
@@ -55,7 +55,7 @@ class SyncedQueue(Protocol):
 
     @property
     def unsynced(self) -> int:
-        """Reads and writes since the last sync began."""
+        """Reads and writes since the last sync started."""
 
     @property
     def needs_sync(self) -> bool:
@@ -66,13 +66,13 @@ class SyncedQueue(Protocol):
         """Whether it rests after a sync."""
 
     def sync_began(self) -> tuple[Data, bool, bytes, Done]:
-        """What the sync has to do: see Work."""
+        """The work of the sync: see Work."""
 
     def sync_succeeded(self) -> None:
-        """What sync_began() has returned is done."""
+        """The work returned by sync_began() is done."""
 
     def sync_failed(self, done: Done) -> None:
-        """It has to be done again, done included."""
+        """The work failed and must be repeated, done files included."""
 
     def was_active(self) -> bool:
         """Whether it was read or written since the last call."""
@@ -95,26 +95,26 @@ Step = Callable[[Work], object]  # of a sync; raises OSError
 
 
 class Syncer:
-    """All queues of a daemon that have something to sync."""
+    """All queues of a daemon that need a sync."""
 
     def __init__(self, every: int, timeout_ns: int, run: Run | None, log: Log):
-        """run(job) runs a job on a worker thread and returns its future; None: jobs are run at once, here."""
+        """run(job) runs a job on a worker thread and returns its future; None: jobs run synchronously."""
         self.every = every
         self.timeout_ns = timeout_ns
         self._run = run
         self._log = log
         self._since: dict[SyncedQueue, int] = {}  # to the monotonic time of the first unsynced operation; 0: due now
-        self._rests: dict[SyncedQueue, int] = {}  # to when its rest ends
+        self._rests: dict[SyncedQueue, int] = {}  # to the end of its rest
         self._running: dict[str, Future] = {}  # queue name to its sync, or to the removal of its files
         self._dying: dict[str, list[tuple[SyncedQueue, Done]]] = {}  # deleted queues by name, with files to remove
-        self.stale_writes = 0  # under way, of deleted queues; the queues count them
-        self._removals: set[Future] = set()  # under way
+        self.stale_writes = 0  # in progress, of deleted queues; counted by the queues
+        self._removals: set[Future] = set()  # in progress
         self._closed: Closed = []  # last syncs of closed queues
-        self._last: set[Future] = set()  # their steps under way
+        self._last: set[Future] = set()  # their steps in progress
         self._used: set[SyncedQueue] = set()  # queues that may hold memory for reading and writing
-        self._round: Iterator[None] | None = None  # the look that is not finished
-        self.failing: dict[str, str] = {}  # queue name to why its last sync failed
-        self.durations = Durations()  # of syncs that succeeded, waiting for a thread included
+        self._round: Iterator[None] | None = None  # the unfinished round of checks
+        self.failing: dict[str, str] = {}  # queue name to its last sync's error
+        self.durations = Durations()  # of successful syncs, including the wait for a thread
         self.failures = 0
 
     def began(self, queue: SyncedQueue) -> None:
@@ -123,16 +123,16 @@ class Syncer:
         self._used.add(queue)
 
     def uses(self, queue: SyncedQueue) -> None:
-        """A queue holds files or memory that it should release once it is idle."""
+        """A queue holds files or memory to release once it is idle."""
         self._used.add(queue)
 
     def start_rested(self, queue: SyncedQueue) -> None:
-        """Syncs a queue now, or as soon as it has rested."""
+        """Syncs a queue now, or when its rest ends."""
         if queue.name not in self._running and self._rests.get(queue, 0) <= time.monotonic_ns():
             self.start(queue)
 
     def start(self, queue: SyncedQueue) -> None:
-        """Syncs a queue now, or once what runs under its name has ended."""
+        """Syncs a queue now, or after the job running under its name."""
         if queue.closed:
             return
         self._used.add(queue)
@@ -144,7 +144,7 @@ class Syncer:
         self._start(queue.name, partial(sync, work), partial(self._ended, queue, work, time.monotonic_ns()))
 
     def _start(self, name: str, job: Job, ended: Ended) -> None:
-        """Runs a job under the name of a queue, and then ended(error)."""
+        """Runs a job under the name of a queue, then calls ended(error)."""
         if self._run is None:
             ended(job())
             return
@@ -183,9 +183,9 @@ class Syncer:
             self.start(queue)
 
     def tick(self) -> bool:
-        """Begins the syncs that are due, and has idle queues free their memory, for a millisecond or so.
+        """Starts due syncs, and makes idle queues free their memory, for about a millisecond.
 
-        True: more is left to look at; call it again in the next loop iteration.
+        True: more queues to check; call it again in the next loop iteration.
         """
         until = time.monotonic_ns() + SLICE_NS
         if self._round is None:
@@ -197,7 +197,7 @@ class Syncer:
         return False
 
     def _look(self) -> Iterator[None]:
-        """One look at all queues, which may change between its steps."""
+        """One round over all queues, which may change between its steps."""
         now = time.monotonic_ns()
         due = now - self.timeout_ns
         for queue in [queue for queue, until in self._rests.items() if until <= now]:
@@ -228,7 +228,7 @@ class Syncer:
         removal.add_done_callback(self._removals.discard)
 
     def deleted(self, queue: SyncedQueue) -> None:
-        """A queue is deleted: its positions are removed, then its files."""
+        """A queue is deleted: removes its positions, then its files."""
         self.forget(queue)
         done = queue.sync_began()[3]
         self._dying.setdefault(queue.name, []).append((queue, done))
@@ -236,14 +236,14 @@ class Syncer:
             self._remove_next(queue.name)
 
     def forget(self, queue: SyncedQueue) -> None:
-        """A queue is gone, and whoever owns its files removes them."""
+        """A queue is gone, and another owner removes its files."""
         self._since.pop(queue, None)
         self._rests.pop(queue, None)
         self._used.discard(queue)
         self.failing.pop(queue.name, None)
 
     def _remove_next(self, name: str) -> None:
-        """Removes the files of deleted queues of that name; then a new one of that name may sync."""
+        """Removes the files of deleted queues of that name; afterwards a new one of that name may sync."""
         gone = self._dying.pop(name, [])
         done = [(gone[0][0].meta_path, "")]
         for _, files in gone:
@@ -254,7 +254,7 @@ class Syncer:
             self._running[name].add_done_callback(self._removals.discard)
 
     def _removed(self, name: str, gone: list[tuple[SyncedQueue, Done]], error: BaseException | None) -> None:
-        """gone keeps the queues alive: while one exists, a new one of its name uses none of its file numbers."""
+        """gone keeps the queues alive: while one exists, a new queue of its name avoids its file numbers."""
         if name in self._dying:
             self._remove_next(name)
             return
@@ -263,11 +263,11 @@ class Syncer:
 
     @property
     def runs(self) -> bool:
-        """Whether any sync or removal is under way."""
+        """Whether any sync or removal is in progress."""
         return bool(self._running)
 
     async def removed(self) -> None:
-        """Waits until the files of all queues deleted so far are gone."""
+        """Waits until the files of all deleted queues are gone."""
         while True:
             waiting = {self._running[name] for name in self._dying if name in self._running} | self._removals
             if waiting:
@@ -279,28 +279,28 @@ class Syncer:
                 return
 
     async def synced(self, queue: SyncedQueue) -> None:
-        """Waits for the sync of a queue that start() has just been called for."""
-        waits = self._since.get(queue) == 0  # behind what runs under its name
+        """Waits for the sync of a queue that start() was just called for."""
+        waits = self._since.get(queue) == 0  # after the job running under its name
         for _ in range(1 + waits):
             if queue.name in self._running:
                 await asyncio.wait([self._running[queue.name]])
                 await asyncio.sleep(0)
 
-    # ------------------------------------------------------------------ the stop
+    # ------------------------------------------------------------------ shutdown
 
     async def settle(self) -> None:
-        """For a stop: waits for the syncs under way and for those of closed queues."""
+        """For a shutdown: waits for syncs in progress and for those of closed queues."""
         self.sync_closed()
         while waiting := self._last.union(self._running.values()):
             await asyncio.wait(waiting)
             await asyncio.sleep(0)
 
     def finish(self, queue: SyncedQueue) -> None:
-        """Syncs a queue that closes, while nothing runs under its name.
+        """Syncs a closing queue, with no job running under its name.
 
-        That is left to settle(): once all queues are written, a disk syncs many at a time in a fraction of the time it
-        takes one by one, and their folder needs to be synced only once for all of them. Without workers it is done here
-        and now, and raises OSError.
+        The sync is left to settle(): once all queues are written, a disk syncs many at once in a fraction of the time
+        needed one by one, and the folder needs a single sync. Without workers it happens here and now, and raises
+        OSError.
         """
         self._since.pop(queue, None)
         self._rests.pop(queue, None)
@@ -316,12 +316,12 @@ class Syncer:
             raise error
 
     def sync_closed(self) -> None:
-        """Begins the syncs of closed queues: all of them together, step by step."""
+        """Starts the syncs of closed queues: all of them together, step by step."""
         closed, self._closed = self._closed, []
         self._step(closed, [sync_all_data, sync_folder, put_positions, sync_folder, remove_done])
 
     def _step(self, closed: Closed, steps: list[Step]) -> None:
-        """Does the first of the steps for each queue, but the folder's for all of them at once; then the next one."""
+        """Does the first step for each queue (the folder's once for all), then the next one."""
         if not steps:
             for name, _ in closed:
                 self.failing.pop(name, None)
@@ -334,7 +334,7 @@ class Syncer:
             for item in closed:
                 folders.setdefault(os.path.dirname(item[1].meta_path), []).append(item)
             jobs = list(folders.values())
-        ended: list[Closed] = []  # those that have not failed, of each job
+        ended: list[Closed] = []  # those that have not failed, per job
 
         def job_ended(items: Closed, error: BaseException | None) -> None:
             for name, _ in items if error is not None else ():
@@ -348,7 +348,7 @@ class Syncer:
             self._start_last(partial(attempt, step, items[0][1]), partial(job_ended, items))
 
     def _start_last(self, job: Job, ended: Ended) -> None:
-        """Runs a step of last syncs, and then ended(error)."""
+        """Runs a step of the final syncs, then calls ended(error)."""
         assert self._run is not None, "finish() has synced them"
         try:
             running = self._run(job)
@@ -367,12 +367,12 @@ class Syncer:
 
 
 def sync(work: Work) -> OSError | None:
-    """Does all of it; returns what it failed with."""
+    """Does all of it; returns its error."""
     return attempt(whole_sync, work)
 
 
 def attempt(step: Step, work: Work) -> OSError | None:
-    """Does a step; returns what it failed with."""
+    """Does a step; returns its error."""
     try:
         step(work)
     except OSError as error:
@@ -384,11 +384,11 @@ def whole_sync(work: Work) -> None:
     """All steps. Raises OSError."""
     sync_all_data(work)
     if work.folder:
-        sync_folder(work)  # or positions might refer to a file that a power failure takes
+        sync_folder(work)  # otherwise positions might refer to a file lost in a power failure
     if not work.positions:
         return
     put_positions(work)
-    sync_folder(work)  # or a power failure might bring the old ones back, whose files are about to be removed
+    sync_folder(work)  # otherwise a power failure might restore the old positions, whose files are about to be removed
     remove_done(work)
 
 
@@ -400,19 +400,19 @@ def sync_all_data(work: Work) -> None:
 
 
 def remove_done(work: Work) -> None:
-    """Removes what the positions no longer need."""
+    """Removes files that the positions no longer need."""
     take_away(work.done)
 
 
 def sync_folder(work: Work) -> None:
-    """Makes the names in the folder durable, if any may be new. Raises OSError."""
+    """Makes the folder's names durable, if any may be new. Raises OSError."""
     if work.folder or work.positions:
         syscalls.sync_path(os.path.dirname(work.meta_path))
 
 
 def sync_data(path: str, rewrite_from: int) -> None:
-    """Syncs a file, which may be open elsewhere as well. If the offset is not negative, data from there on is written
-    again first: an earlier sync has failed, and may have left it clean in memory only. Raises OSError."""
+    """Syncs a file, which may be open elsewhere as well. From a non-negative offset on, data is rewritten first: an
+    earlier sync has failed, and its pages may be clean in memory only. Raises OSError."""
     if rewrite_from < 0:
         syscalls.sync_path(path)
         return
@@ -432,8 +432,8 @@ def sync_data(path: str, rewrite_from: int) -> None:
 def put_positions(work: Work) -> None:
     """Replaces the positions file. Raises OSError.
 
-    If the disk has no room for a second file, the old one is overwritten: it has its block already. A crash meanwhile
-    leaves positions that cannot be read; then they are rebuilt from the files, all of which still exist.
+    If the disk has no room for a second file, the old one is overwritten: its block is already allocated. A crash
+    meanwhile leaves unreadable positions; they are then rebuilt from the files, all of which still exist.
     """
     if not work.positions:
         return  # a log has none
@@ -458,8 +458,8 @@ def put_positions(work: Work) -> None:
 
 
 def overwrite(work: Work) -> None:
-    """Writes positions over the old ones. If there are none, and no room, none are needed once the files that were read
-    to their end are gone: the queue begins with the first file that exists. Raises OSError."""
+    """Overwrites the positions in place. Without old positions or room, none are needed once the files already read are
+    gone: the queue starts with the first existing file. Raises OSError."""
     try:
         descriptor = os.open(work.meta_path, os.O_WRONLY)
     except FileNotFoundError:
@@ -482,8 +482,8 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 def take_away(done: Done) -> None:
-    """Removes or renames files; what cannot be done is done at the next start. Renames are durable, removals need not
-    be: a file that comes back lies before the positions."""
+    """Removes or renames files; failures are repeated at the next start. Renames are durable, removals need not be: a
+    file that reappears lies before the positions."""
     for path, becomes in done:
         with suppress(OSError):
             if becomes:

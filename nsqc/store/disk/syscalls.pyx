@@ -1,6 +1,6 @@
-"""System calls on files, and the one seam through which tests make a disk fail.
+"""System calls on files, and the single hook through which tests make a disk fail.
 
-fail() and delay() are for what a test cannot make a real file system do: a failing fsync, a slow disk.
+fail() and delay() simulate faults that a test cannot provoke on a real file system: a failing fsync, a slow disk.
 """
 
 import os
@@ -22,7 +22,7 @@ cdef extern from *:
     #include <sys/uio.h>
     #include <sys/types.h>
 
-    /* Only from the page cache. RWF_NOWAIT, which older C libraries do not know. */
+    /* From the page cache only: RWF_NOWAIT, unknown to older C libraries. */
     extern ssize_t preadv2(int, const struct iovec *, int, off_t, int);
     static ssize_t nsqc_read_cached(int fd, char *to, size_t room, off_t at) {
         struct iovec part = {to, room};
@@ -33,7 +33,7 @@ cdef extern from *:
 
 cdef extern from *:
     """
-    /* One of those that are left, if any: threads take at the same time. */
+    /* Takes one of the remaining ones, if any; called concurrently. */
     static int nsqc_take_one(int64_t *left) {
         int64_t now = __atomic_load_n(left, __ATOMIC_RELAXED);
         while (now > 0)
@@ -64,7 +64,7 @@ cdef dict CALLS = {"read": READ, "write": WRITE, "sync": SYNC, "rename": RENAME}
 
 
 cdef int fault_of(Call call) noexcept nogil:
-    """The errno that a test has asked for; otherwise 0."""
+    """The errno requested by a test; otherwise 0."""
     cdef timespec pause
     if delays[<int> call]:
         pause.tv_sec = delays[<int> call] // 1000000000
@@ -136,7 +136,7 @@ cdef bint io_write_ready(int fd, int64_t at) noexcept nogil:
 cdef int io_open(const char *c_path, int flags) noexcept nogil:
     cdef int fd
     while True:
-        # Not blocking: something other than a file may have that name.
+        # Non-blocking: something other than a file may have that name.
         fd = open(c_path, flags | O_CLOEXEC | O_NONBLOCK, <int> 0o600)
         if fd >= 0:
             return fd
@@ -223,14 +223,14 @@ def rename_file(path: str, becomes: str):
 
 
 def delay(call: str, int64_t nanoseconds):
-    """Makes calls of disk queues slow, as fail() makes them fail; 0 ends that."""
+    """Makes calls of disk queues slow, as fail() makes them fail; 0 stops it."""
     delays[<int> CALLS[call]] = nanoseconds
 
 
 def fail(call: str, error: int, skip: int = 0, times: int = 1):
-    """Makes calls of disk queues fail: after skip more that succeed, the next times fail with this errno.
+    """Makes calls of disk queues fail: after skip successful ones, the next times fail with this errno.
 
-    call: "read", "write", "sync" or "rename". times=0 ends that.
+    call: "read", "write", "sync" or "rename". times=0 stops it.
     """
     cdef Call number = CALLS[call]
     faults[<int> number].times = 0

@@ -1,4 +1,4 @@
-"""Which records of a disk queue are out, and from where on its files must be kept for them."""
+"""Tracks the unfinished records of a disk queue, and which files to keep for them."""
 
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
@@ -6,7 +6,7 @@ from libc.stdlib cimport free, malloc
 from nsqc.store.rules cimport CHECKS, broken
 
 cdef enum:
-    MAX_SPARE = 16384       # 56 bytes each; every message that is read from disk needs one for a while
+    MAX_SPARE = 16384       # 56 bytes each; every message read from disk needs one for a while
 
 cdef Place *c_spare = NULL
 cdef int64_t spares = 0
@@ -77,8 +77,8 @@ cdef Place *unacked_add(Unacked *unacked, int64_t number, int64_t at, int64_t le
 
 cdef bint unacked_done(Unacked *unacked, Place *place) noexcept nogil:
     cdef bint oldest = unacked.oldest is place
-    # RULE: a place is done exactly once. Twice, and two places would share its memory. Never, and files are kept for
-    # nothing; the count of places shows that.
+    # RULE: a place is done exactly once. Twice, and two places would share its memory. Never, and files are kept
+    # needlessly; the count of places reveals that.
     if CHECKS and place.serial < 0:
         broken("a place is done twice")
         return False
@@ -102,5 +102,5 @@ cdef int64_t places_alive() noexcept nogil:
 
 
 def alive() -> int:
-    """Places that exist now, in all queues."""
+    """Existing places, in all queues."""
     return alive_count

@@ -13,7 +13,7 @@ cdef enum:
     FIRST_ROOM = 4096
     FIRST_FORMERS = 64
     KEPT_OUT_BYTES = 65536      # of an emptied buffer
-    MOST_SPARE = 1048576        # bytes of a written buffer that are kept for the next one
+    MOST_SPARE = 1048576        # bytes of a written buffer kept for the next one
     ALL_SPARE = 67108864        # of all queues
 
 cdef int64_t buffers = 0        # that own memory, in all queues
@@ -23,7 +23,7 @@ cdef int64_t all_spare = 0      # bytes, likewise
 # ---------------------------------------------------------------------- memory
 
 cdef int out_room(WriteBuf *out, int64_t need) noexcept nogil:
-    """Room for need more bytes; -1: no memory."""
+    """Makes room for need more bytes; -1: no memory."""
     global buffers
     cdef int64_t room = out.length + need
     cdef char *c_grown
@@ -40,7 +40,7 @@ cdef int out_room(WriteBuf *out, int64_t need) noexcept nogil:
 
 
 cdef int former_room(WriteBuf *out) noexcept nogil:
-    """Room for one more place; -1: no memory."""
+    """Makes room for one more place; -1: no memory."""
     cdef int64_t room = out.former_end + 1
     cdef Former *c_grown
     if room <= out.former_room:
@@ -166,5 +166,5 @@ cdef void forget_formers(WriteBuf *out, Unacked *unacked) noexcept nogil:
 
 
 def alive() -> int:
-    """Write buffers that own memory now, in all queues."""
+    """Write buffers that own memory, in all queues."""
     return buffers

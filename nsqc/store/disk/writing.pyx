@@ -36,7 +36,7 @@ cdef bint write_next(QueueState queue, bint partial) noexcept:
     job.max_file = queue.max_file
     job.partial = partial
     job.job.bytes = job.out.length
-    # After a while, a file may have to be looked up and the end of it read again, from a disk that is busy.
+    # After a while, a write may need a path lookup and a read of the file's end, from a busy disk.
     job.job.is_short = job.out.length <= SHORT_BYTES and monotonic_ns() - queue.wrote_ns < QUIET_NS
     queue.writing = job
     queue.io.submit(&job.job, queue)
@@ -44,7 +44,7 @@ cdef bint write_next(QueueState queue, bint partial) noexcept:
 
 
 cdef WriteBuf *next_out(QueueState queue) noexcept:
-    """The buffer that is written next."""
+    """The buffer to write next."""
     return &queue.kept if queue.kept.records else &queue.out
 
 
@@ -68,7 +68,7 @@ cdef void finish_write(QueueState queue, WriteJob *job) noexcept:
             keep_unwritten(queue, job)
         else:
             body_bytes = out_body_bytes(&job.out)
-            # Only these: records that came meanwhile are written next, and whoever waits for them is notified then.
+            # Only these: records that came meanwhile are written next, and their waiters notified then.
             queue.depth -= records
     if not queue.closed:
         spare_keep(&queue.spare, &job.out)
@@ -78,7 +78,7 @@ cdef void finish_write(QueueState queue, WriteJob *job) noexcept:
 
 
 cdef void remove_stale(QueueState queue, int64_t first, int64_t last) noexcept:
-    """The queue was emptied during the write: its files are removed."""
+    """The queue was emptied during the write: removes its files."""
     cdef int64_t number
     try:
         queue.syncer.stale_writes -= 1
@@ -104,7 +104,7 @@ cdef int written(QueueState queue, WriteJob *job) except -1:
             if queue.read_at == job.first_end:
                 leave_file(queue)
     elif drained and job.out.taken == 0 and not job.error and queue.reading is NULL:
-        # The reader has caught up with the writer: the buffer becomes the block, and the file is not read.
+        # The reader has caught up with the writer: the buffer becomes the block, without reading the file.
         drop_block(queue)
         window_adopt(&queue.window, job.out.c_data, job.out.room)
         queue.window.start = job.at
@@ -121,7 +121,7 @@ cdef int written(QueueState queue, WriteJob *job) except -1:
 
 
 cdef void keep_unwritten(QueueState queue, WriteJob *job) noexcept:
-    """After a failed write, its records are the first again. This needs no memory, lack of which may be the failure."""
+    """After a failed write, its records come first again. Needs no memory, since lack of memory may be the cause."""
     queue.kept = job.out
     memset(&job.out, 0, sizeof(job.out))
 

@@ -1,4 +1,4 @@
-"""`nsqc bench`: how fast an nsqd takes and delivers messages, and how long each is under way."""
+"""`nsqc bench`: measures an nsqd's throughput and latency."""
 
 from nsqc.tools.bench.declaration import TOOL
 

@@ -31,21 +31,21 @@ def chart(results: list[Result], title: str) -> str:
 
 
 def rates(result: Result) -> tuple[str, str]:
-    """A line of messages a second over time, and what is above it."""
-    # The last interval is not a whole one.
+    """A line of messages per second over time, and its title."""
+    # The last interval is incomplete.
     values = [count / SAMPLE_S for count in result.samples[:-1] or result.samples]
     labels = [f"{SAMPLE_S * (number + 1):.1f} s" for number in range(len(values))]
     drawing = lines_in(area(FORM, labels), labels, {"": values}, scale(max(values, default=0.0)), number_text)
-    return f"{result.name}: {result.rate:,.0f} messages a second", drawing
+    return f"{result.name}: {result.rate:,.0f} messages/s", drawing
 
 
 def times(result: Result) -> tuple[str, str]:
-    """A bar for each percentile, and what is above it."""
+    """A bar per percentile, and the title."""
     values = [result.at(share) * 1e6 for share in SHARES.values()]
     labels = [*SHARES]
     tips = [f"{name}: {microseconds(value)}" for name, value in zip(labels, values, strict=True)]
     drawing = bars_in(area(FORM, labels), labels, values, scale(max(values)), microseconds, tips)
-    return f"latency at {result.rate:,.0f} messages a second, from PUB to delivery", drawing
+    return f"latency at {result.rate:,.0f} messages/s, from PUB to delivery", drawing
 
 
 def number_text(value: float) -> str:
@@ -57,5 +57,5 @@ def number_text(value: float) -> str:
 
 
 def microseconds(value: float) -> str:
-    """A time."""
+    """Formats a time."""
     return f"{value / 1000:.3g} ms" if value >= 1000 else f"{value:.3g} us"

@@ -17,13 +17,13 @@ def run(values: Values) -> int:
 
 
 TOOL = Tool(
-    ("bench",), "Measure how fast an nsqd takes and delivers messages, and how long each is under way.", run,
+    ("bench",), "Measure how fast an nsqd accepts and delivers messages, and their latency.", run,
     options=(
         Option("size", "of each body, in bytes", Kind.SIZE, 200, LOAD, least=16, most=1 << 26, short="s"),
         Option("batch", "messages in an MPUB; 1: PUB", Kind.INT, 200, LOAD, least=1, most=1_000_000),
-        Option("connections", "connections that publish, or consume", Kind.INT, 2, LOAD, least=1, most=1000, short="c"),
-        Option("max-in-flight", "RDY of each connection that consumes", Kind.INT, 2500, LOAD, least=1, most=1_000_000),
-        Option("window", "commands of each connection that are not answered yet", Kind.INT, 4, LOAD, least=1,
+        Option("connections", "connections for each load", Kind.INT, 2, LOAD, least=1, most=1000, short="c"),
+        Option("max-in-flight", "RDY of each consuming connection", Kind.INT, 2500, LOAD, least=1, most=1_000_000),
+        Option("window", "unanswered commands per connection", Kind.INT, 4, LOAD, least=1,
                most=1000),
         Option("seconds", "how long each part runs", Kind.DURATION, 3.0, LOAD, least=0.1, most=3600.0),
         Option("rate", "messages a second while latency is measured", Kind.FLOAT, 1000.0, LOAD, least=0.1,
@@ -33,9 +33,9 @@ TOOL = Tool(
     arguments=(Argument("WHAT", f"{', '.join(WHAT[:-1])} or {WHAT[-1]}; all of them by default", required=False,
                         many=True),),
     text="""A topic of its own is made, and deleted at the end. consume takes what publish has left there, or, without
-        publish, what is published for it first and not measured. latency sends single messages at a steady rate, from
-        PUB to delivery, measured in this process. All runs in one process: a node that is faster than it shows the
-        speed of the bench. The node may be any nsqd.""",
+         publish, what is published for it first and not measured. latency sends single messages at a steady rate, from
+         PUB to delivery, measured in this process. All runs in one process: a node that is faster than it shows the
+         speed of the bench. The node may be any nsqd.""",
     examples=(
         ("nsqc bench", "the local daemon, nine seconds"),
         ("nsqc bench publish consume --size 4K --connections 8 --seconds 10s --nsqd 10.0.0.1:4150",

@@ -1,4 +1,4 @@
-"""How long a message is under way: PUB to delivery, one at a time at a steady rate."""
+"""Measures latency: PUB to delivery, one message at a time at a steady rate."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from nsqc.tools.bench.load import Load, Result, Samples
 from nsqc.tools.errors import ToolError
 
 STAMP = struct.Struct("<d")
-LAST_S = 5.0        # how long the last messages may take
+LAST_S = 5.0        # timeout for the last messages
 
 
 def measure(load: Load, rate: float) -> Result:
-    """Sends so many a second. Each body begins with the time it was due to be sent, so a node that falls behind is
-    not spared. Raises ClientError, ToolError."""
+    """Sends at this rate per second. Each body begins with the time it was due to be sent, so a lagging node is charged
+    for the delay. Raises ClientError, ToolError."""
     times: list[float] = []
     topic = load.topic.encode()
     filler = bytes(load.size - STAMP.size)
@@ -37,7 +37,7 @@ def measure(load: Load, rate: float) -> Result:
                 now = time.monotonic()
             if now > samples.began + load.seconds + LAST_S:
                 raise ToolError(f"{load.address}: {total - len(times)} of {total} messages were not delivered in time")
-            # poll() waits for whole milliseconds: the last one is spent looking.
+            # poll() waits for whole milliseconds: the last one is spent polling.
             left = samples.began + sent / rate - now if sent < total else 0.1
             for descriptor, _ in poll.poll(max(int(left * 1000) - 1, 0)):
                 if descriptor == producer.fileno():

@@ -1,4 +1,4 @@
-"""Publishing and consuming as fast as a node does it, over several connections, in one thread."""
+"""Publishes and consumes as fast as the node allows, over several connections, in one thread."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from nsqc.client.options import ConnectionOptions, Options
 from nsqc.tools.errors import NoNode
 from nsqc.tools.probing import connect
 
-SAMPLE_S = 0.1          # rates over time are counted by such intervals
-MOST_TIMES = 200_000    # of single commands that are kept
+SAMPLE_S = 0.1          # interval for counting rates over time
+MOST_TIMES = 200_000    # of single commands that are stored
 
 
 class Load(NamedTuple):
-    """What is done, and where. size: of a body; batch: messages in an MPUB."""
+    """The load and its node. size: of a body; batch: messages in an MPUB."""
 
     address: str
     options: ConnectionOptions
@@ -40,8 +40,8 @@ class Load(NamedTuple):
 
     @contextmanager
     def connected(self, count: int) -> Iterator[list[Connection]]:
-        """So many connections. After a failure they are closed at once: saying goodbye to a node that hangs takes long.
-        Raises ClientError."""
+        """Opens this many connections. After a failure they are closed at once: a graceful close with a hanging node
+        takes long. Raises ClientError."""
         connections: list[Connection] = []
         try:
             connections += (self.connect() for _ in range(count))
@@ -55,7 +55,7 @@ class Load(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What came of it. times: of commands, or of messages, in seconds, sorted; samples: messages in each SAMPLE_S."""
+    """A result. times: of commands, or of messages, in seconds, sorted; samples: messages in each SAMPLE_S."""
 
     name: str
     size: int
@@ -67,7 +67,7 @@ class Result(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """Messages a second."""
+        """Messages per second."""
         return self.messages / self.seconds if self.seconds else 0.0
 
     def at(self, share: float) -> float:
@@ -92,7 +92,7 @@ class Samples:
         self.counts: list[int] = []
 
     def add(self, count: int, now: float) -> None:
-        """So many more."""
+        """Adds messages."""
         at = int((now - self.began) / SAMPLE_S)
         while len(self.counts) <= at:
             self.counts.append(0)
@@ -101,7 +101,7 @@ class Samples:
 
 
 def publish(load: Load) -> Result:
-    """Publishes for a while; the time of a command is from sending it to its OK. Raises ClientError, NoNode."""
+    """Publishes for a while; a command's time is from sending it to its OK. Raises ClientError, NoNode."""
     body = bytes(load.size)
     topic = load.topic.encode()
     command = pub(topic, body)
@@ -144,8 +144,8 @@ def publish(load: Load) -> Result:
 
 
 def consume(load: Load) -> Result:
-    """Consumes what waits in the channel, for a while; the time is from a batch to the next one of a connection.
-    Raises ClientError."""
+    """Consumes the messages waiting in the channel, for a while; the time is from one batch to the next of a
+    connection. Raises ClientError."""
     times: list[float] = []
     note = ""
     with load.connected(load.connections) as connections:
@@ -162,7 +162,7 @@ def consume(load: Load) -> Result:
         while (now := time.monotonic()) < end:
             ready = poll.poll(200)
             if not ready:
-                note = "all that waited"
+                note = "all waiting messages"
                 break
             for descriptor, _ in ready:
                 connection = by_descriptor[descriptor]
@@ -182,6 +182,6 @@ def consume(load: Load) -> Result:
 
 
 def keep(times: list[float], seconds: float) -> None:
-    """Keeps a time, unless there are very many."""
+    """Stores a time, up to a limit."""
     if len(times) < MOST_TIMES:
         times.append(seconds)

@@ -1,4 +1,4 @@
-"""The parts of a bench, in order, on a topic of its own; and their results as a table, JSON and a chart."""
+"""Runs the parts of a bench in order, on a private topic; reports as a table, JSON and a chart."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHANNEL = "bench"
 
 
 def bench(values: Values) -> int:
-    """Runs what the command line asks for. Raises ToolError, ClientError."""
+    """Runs the requested parts. Raises ToolError, ClientError."""
     wanted = values.texts("WHAT") or WHAT
     for word in wanted:
         if word not in WHAT:
@@ -66,14 +66,14 @@ def write_chart(path: str, text: str) -> None:
 
 
 def check_writable(path: str) -> None:
-    """Before the bench, not after it. Raises OSError."""
+    """Tests it before the bench, not after it. Raises OSError."""
     with open(path, "a", encoding="utf-8"):
         pass
 
 
 def part(load: Load, word: str, values: Values, wanted: tuple[str, ...],
          post: Callable[[str, Mapping[str, object]], object]) -> Result:
-    """One part."""
+    """Runs one part."""
     names = {"topic": load.topic, "channel": load.channel}
     if output.is_terminal(output.STDERR):
         output.note(f"{WORDS}: {word}")
@@ -86,7 +86,7 @@ def part(load: Load, word: str, values: Values, wanted: tuple[str, ...],
             post("/channel/create", names)
             publish(load)
         return consume(load)
-    # A channel that has nothing of the other parts.
+    # A channel without messages of the other parts.
     with suppress(ToolError):
         post("/channel/delete", names)
     post("/topic/empty", {"topic": load.topic})
@@ -94,7 +94,7 @@ def part(load: Load, word: str, values: Values, wanted: tuple[str, ...],
 
 
 def described(values: Values, address: str) -> str:
-    """What was measured, in a line."""
+    """Describes the load in a line."""
     return (f"{address}: bodies of {values.number('size'):,} bytes, {values.number('batch'):,} in a batch, "
             f"{values.number('connections')} connections, RDY {values.number('max-in-flight'):,}")
 
@@ -119,7 +119,7 @@ def table(results: list[Result]) -> str:
 
 
 def time(seconds: float) -> str:
-    """A time with three digits."""
+    """Formats a time with three digits."""
     if seconds < 0.001:
         return f"{seconds * 1e6:.0f} us"
     return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"

@@ -1,5 +1,5 @@
-"""--consumer-opt and --producer-opt: go-nsq's options. Options with an equivalent in nsqc work.
-Options that only tune go-nsq are accepted with a warning; those that would change what a tool does are refused."""
+"""--consumer-opt and --producer-opt: go-nsq's options. Options with an equivalent in nsqc work. Options that only tune
+go-nsq are accepted with a warning; those that would change a tool's behaviour are refused."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def check(text: str) -> None:
 
 
 def why(kind: str, value: str) -> str:
-    """What is wrong with a value, in Go's words."""
+    """The fault of a value, in Go's words."""
     if kind == "duration":
         missing = value.lstrip("+-").replace(".", "", 1).isdecimal()
         return f'time: missing unit in duration "{value}"' if missing else f'time: invalid duration "{value}"'
@@ -87,7 +87,7 @@ def why(kind: str, value: str) -> str:
 
 
 def plain(kind: str, value: float) -> str:
-    """A bound as it is written."""
+    """A bound in written form."""
     from nsqc.options.durations import format_duration
 
     return format_duration(int(value)) if kind == "duration" else f"{value:g}"
@@ -99,7 +99,7 @@ def flag(name: str) -> Flag:
 
 
 class Given(NamedTuple):
-    """Options as they were given, by name; empty values are left out."""
+    """The given options by name; empty values are omitted."""
 
     values: dict[str, str]
 
@@ -121,12 +121,12 @@ class Given(NamedTuple):
 
     @property
     def requeue_delay(self) -> float:
-        """Seconds until a message that has failed is delivered again."""
+        """Seconds until a failed message is delivered again."""
         return self.seconds("default_requeue_delay", 90.0)
 
     @property
     def timeout(self) -> float:
-        """Seconds for connecting and for each answer, which go-nsq has two options for: the longer; 0: not given."""
+        """Timeout for connecting and for each answer, seconds; go-nsq has two options: the longer; 0: not given."""
         return max(self.seconds("dial_timeout", 0), self.seconds("write_timeout", 0))
 
     @property
@@ -141,12 +141,12 @@ class Given(NamedTuple):
 
     @property
     def least_tls(self) -> ssl.TLSVersion | None:
-        """The lowest version of TLS, if it is given."""
+        """The lowest version of TLS, if given."""
         version = WORDS["version"].get(self.text("tls_min_version"))
         return version if isinstance(version, ssl.TLSVersion) else None
 
     def connection(self, user_agent: str) -> ConnectionOptions:
-        """Those that a connection has itself."""
+        """Options of the connection itself."""
         options: ConnectionOptions = {"user_agent": user_agent}
         if self.text("client_id"):
             options["client_id"] = self.text("client_id")
@@ -167,7 +167,7 @@ class Given(NamedTuple):
 
 
 def read(texts: Iterable[str], *used: str) -> Given:
-    """Options that check() has accepted; of a repeated one the last counts. used: those of LOOKUP, AGAIN and PAUSES
+    """Options accepted by check(); of a repeated one the last counts. used: those of LOOKUP, AGAIN and PAUSES
     that apply to the tool; warns about the others."""
     given = Given({key: value for key, value in map(split, texts) if value})
     for key, value in given.values.items():

@@ -1,4 +1,4 @@
-"""The nodes of an original's flags."""
+"""The nodes given by an original tool's flags."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from nsqc.tools.security import user_agent
 DIAL_SECONDS = 5.0
 NSQD = Flag("nsqd-tcp-address", "value", (), "TCP address of an nsqd (may be repeated)")
 LOOKUPD = Flag("lookupd-http-address", "value", (), "HTTP address of an nsqlookupd (may be repeated)")
-MAX_IN_FLIGHT = Flag("max-in-flight", "int", 200, "messages that may be in flight")
+MAX_IN_FLIGHT = Flag("max-in-flight", "int", 200, "maximum number of messages in flight")
 
 
 def check_sources(flags: Flags, stop: str = "") -> None:
-    """Exactly one kind of addresses. Raises Fatal."""
+    """Exactly one kind of address. Raises Fatal."""
     nsqd, lookupd = flags.texts("nsqd-tcp-address"), flags.texts("lookupd-http-address")
     if not nsqd and not lookupd:
         raise Fatal(f"--nsqd-tcp-address or --lookupd-http-address required{stop}")
@@ -30,7 +30,7 @@ def check_sources(flags: Flags, stop: str = "") -> None:
 
 def cluster_of(name: str, nsqd: tuple[str, ...], lookupd: tuple[str, ...], given: Given,
                timeout: float = DIAL_SECONDS) -> Cluster:
-    """name: of the original, for the user agent; lookupd: also as URLs. Raises Fatal, ToolError."""
+    """name: the original's, for the user agent; lookupd: also as URLs. Raises Fatal, ToolError."""
     try:
         for address in nsqd:
             checked_address(address)

@@ -12,7 +12,7 @@ Value: TypeAlias = bool | int | float | str | tuple[str, ...]
 TRUE = ("1", "t", "T", "true", "TRUE", "True")
 FALSE = ("0", "f", "F", "false", "FALSE", "False")
 NS_PER_S = 10**9
-SHORT = 4       # "  -x": Go puts the text of such a flag into the same line
+SHORT = 4       # "  -x": Go prints the text of such a flag on the same line
 
 
 class Flag(NamedTuple):
@@ -27,7 +27,7 @@ class Flag(NamedTuple):
 
 
 class FlagError(ValueError):
-    """Flags that cannot be read."""
+    """The flags are invalid."""
 
 
 class HelpWanted(Exception):
@@ -35,13 +35,13 @@ class HelpWanted(Exception):
 
 
 class Flags:
-    """The values of flags, and the words behind them."""
+    """The values of flags, and the words after them."""
 
     def __init__(self, values: dict[str, Value], given: frozenset[str], rest: tuple[str, ...]):
         self._values, self._given, self.rest = values, given, rest
 
     def given(self, name: str) -> bool:
-        """Whether the command line has it."""
+        """Whether the command line sets it."""
         return name in self._given
 
     def on(self, name: str) -> bool:
@@ -143,7 +143,7 @@ def usage(name: str, flags: tuple[Flag, ...]) -> str:
 
 
 def default(flag: Flag) -> str:
-    """The default, unless it is what an unset flag has anyway."""
+    """The default, unless it is the type's zero value."""
     if flag.default in (False, 0, "", ()):
         return ""
     if flag.kind == "string":

@@ -103,5 +103,5 @@ PROGRAM = Program("nsq_stat", (
     Flag("lookupd-http-address", "value", (), "HTTP address of an nsqlookupd (may be repeated)"),
     Flag("interval", "duration", 2.0, "time between rows"),
     Flag("count", "value", "", "rows to print", whole_rows),
-    Flag("http-client-connect-timeout", "duration", 2.0, "time for a connection"),
-    Flag("http-client-request-timeout", "duration", 5.0, "time for a whole request")), run)
+    Flag("http-client-connect-timeout", "duration", 2.0, "timeout for connecting"),
+    Flag("http-client-request-timeout", "duration", 5.0, "timeout for a whole request")), run)

@@ -46,8 +46,8 @@ def run(flags: Flags) -> int:
 
 PROGRAM = Program("nsq_tail", (
     Flag("topic", "value", (), "topic to print (may be repeated)"),
-    Flag("channel", "string", "", "channel to consume; by default an ephemeral one"),
+    Flag("channel", "string", "", "channel to consume; default: an ephemeral one"),
     NSQD, LOOKUPD, MAX_IN_FLIGHT,
-    Flag("n", "int", 0, "messages to print before the end; 0: no end"),
+    Flag("n", "int", 0, "exit after this many messages; 0: never"),
     Flag("print-topic", "bool", False, "print the topic before each message"),
     client_options.flag("consumer-opt")), run)

@@ -75,16 +75,16 @@ def check(flags: Flags, topic: str, channel: str, post: tuple[str, ...], get: tu
 PROGRAM = Program("nsq_to_http", (
     Flag("topic", "string", "", "the topic"),
     Flag("channel", "string", "nsq_to_http", "channel to consume"),
-    Flag("post", "value", (), "URL that gets messages as bodies (may be repeated)"),
+    Flag("post", "value", (), "URL to POST messages to (may be repeated)"),
     Flag("get", "value", (), "URL with %s for the message (may be repeated)"),
-    Flag("header", "value", (), "another header, NAME: VALUE (may be repeated)"),
+    Flag("header", "value", (), "additional header, NAME: VALUE (may be repeated)"),
     Flag("content-type", "string", OCTETS, "content type of --post"),
-    Flag("mode", "string", "hostpool", "how to choose among several: hostpool, round-robin, epsilon-greedy; any other "
-                                       "word: all of them"),
-    Flag("sample", "float", 1.0, "share of the messages to send, 0 to 1"),
-    Flag("n", "int", 100, "requests at a time"),
+    Flag("mode", "string", "hostpool", "how to choose a URL: hostpool, round-robin, epsilon-greedy; any other "
+                                       "word: send to all"),
+    Flag("sample", "float", 1.0, "fraction of messages to send, 0 to 1"),
+    Flag("n", "int", 100, "concurrent requests"),
     MAX_IN_FLIGHT,
-    Flag("status-every", "int", 250, "messages between two status lines; 0: none"),
-    Flag("http-client-connect-timeout", "duration", 2.0, "time for a connection"),
-    Flag("http-client-request-timeout", "duration", 20.0, "time for a whole request"),
+    Flag("status-every", "int", 250, "messages per status line; 0: none"),
+    Flag("http-client-connect-timeout", "duration", 2.0, "timeout for connecting"),
+    Flag("http-client-request-timeout", "duration", 20.0, "timeout for a whole request"),
     NSQD, LOOKUPD, client_options.flag("consumer-opt")), run)

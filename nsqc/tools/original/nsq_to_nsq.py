@@ -51,13 +51,13 @@ def run(flags: Flags) -> int:
 PROGRAM = Program("nsq_to_nsq", (
     Flag("topic", "value", (), "topic to relay (may be repeated)"),
     Flag("channel", "string", "nsq_to_nsq", "channel to consume"),
-    Flag("destination-topic", "string", "", "topic to publish to; by default the same"),
+    Flag("destination-topic", "string", "", "topic to publish to; default: the same"),
     Flag("destination-nsqd-tcp-address", "value", (), "TCP address of an nsqd to publish to (may be repeated)"),
-    Flag("mode", "string", "hostpool", "how to choose among several: hostpool, round-robin or epsilon-greedy"),
+    Flag("mode", "string", "hostpool", "how to choose an nsqd: hostpool, round-robin or epsilon-greedy"),
     Flag("require-json-field", "string", "", "relay only JSON objects with this field"),
-    Flag("require-json-value", "string", "", "and only with this value in it"),
+    Flag("require-json-value", "string", "", "and this value in it"),
     Flag("whitelist-json-field", "value", (), "relay only this field of each object (may be repeated)"),
     MAX_IN_FLIGHT,
-    Flag("status-every", "int", 250, "messages between two status lines; 0: none"),
+    Flag("status-every", "int", 250, "messages per status line; 0: none"),
     NSQD, LOOKUPD, client_options.flag("consumer-opt"),
     client_options.flag("producer-opt")), run)

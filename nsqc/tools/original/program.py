@@ -1,4 +1,4 @@
-"""How an original runs: version, flags, Go's log lines, exit codes."""
+"""Runs an original tool: version, flags, Go's log lines, exit codes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def printed_version(program: Program) -> int:
 
 
 def guarded(work: Callable[[], int]) -> int:
-    """Runs work, its errors as lines of the log."""
+    """Runs work, with its errors as log lines."""
     try:
         return work()
     except Stopped:
@@ -78,16 +78,16 @@ def guarded(work: Callable[[], int]) -> int:
 
 
 def log_line(text: str) -> None:
-    """A line of Go's log."""
+    """A log line in Go's format."""
     output.note(f"{time.strftime('%Y/%m/%d %H:%M:%S')} {text}")
 
 
 def warn_line(text: str) -> None:
-    """A line about an nsqd, as go-nsq logs it."""
+    """A line about an nsqd, in go-nsq's format."""
     log_line(f"WRN    1 {as_go(text)}")
 
 
 def as_go(text: str) -> str:
-    """An error of a socket as Go writes it."""
+    """An error of a socket in Go's wording."""
     text = text.removeprefix("no nsqd answers: ")
     return SOCKET_ERROR.sub(lambda found: f"dial tcp {found[1]}: connect: {found[2].lower()}", text)

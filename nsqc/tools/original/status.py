@@ -1,4 +1,4 @@
-"""Status lines of nsq_to_http and nsq_to_nsq: how long answers take."""
+"""Status lines of nsq_to_http and nsq_to_nsq: answer times."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FEW = 100
 
 
 class Recorder:
-    """A line after every so many answers; name: at its beginning."""
+    """A line after every N answers; name: its beginning."""
 
     def __init__(self, every: int, name: str, say: Callable[[str], None]):
         self._every, self._name, self._say = every, name, say
@@ -20,7 +20,7 @@ class Recorder:
             say(f"Warning: use more than {FEW} status values for accurate percentiles (configured with {every})")
 
     def add(self, seconds: float) -> None:
-        """One more answer."""
+        """Adds an answer."""
         if len(self._seconds) >= self._every:
             ordered = sorted(self._seconds)
             parts = [f"{percent}th: {self._percentile(ordered, percent)}" for percent in (99, 95)]
@@ -36,7 +36,7 @@ class Recorder:
 
 
 def shown(seconds: float) -> str:
-    """A time as Go prints it, to a hundredth of its unit."""
+    """A time in Go's format, to a hundredth of its unit."""
     nanoseconds = round(seconds * 10**9)
     unit = next((size for size in (10**9, 10**6, 10**3) if nanoseconds >= size), 1)
     step = max(unit // 100, 1)
@@ -44,7 +44,7 @@ def shown(seconds: float) -> str:
 
 
 class Status:
-    """every: answers in a line, 0: no lines. One recorder for each address, if there are several, and one for all."""
+    """every: answers per line, 0: no lines. One recorder for each address, if there are several, and one for all."""
 
     def __init__(self, every: int, addresses: tuple[str, ...], say: Callable[[str], None]):
         self._by_address: dict[str, Recorder] = {}
@@ -55,7 +55,7 @@ class Status:
                 self._by_address = {address: Recorder(every, f"[{address}]", say) for address in addresses}
 
     def add(self, address: str, seconds: float, count: int = 1) -> None:
-        """count answers after so many seconds."""
+        """Records count answers after this many seconds."""
         for _ in range(count):
             if self._all is not None:
                 self._all.add(seconds)

@@ -37,7 +37,7 @@ def say(text: str) -> None:
 
 PROGRAM = Program("to_nsq", (
     Flag("topic", "string", "", "topic to publish to"),
-    NSQD._replace(help="TCP address of an nsqd that gets every message (may be repeated)"),
+    NSQD._replace(help="TCP address of an nsqd to send every message to (may be repeated)"),
     Flag("delimiter", "string", "\n", "the byte that ends a message"),
-    Flag("rate", "int", 0, "messages a second; 0: no limit"),
+    Flag("rate", "int", 0, "messages per second; 0: no limit"),
     client_options.flag("producer-opt")), run, has_version=False)

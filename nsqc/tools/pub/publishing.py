@@ -1,4 +1,4 @@
-"""Publishing what was read: windows of parcels to one nsqd or to all, at a rate, with progress."""
+"""Publishes the input: windows of parcels to one nsqd or to all, rate-limited, with progress."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ REPORTED = 5        # refused messages that are reported one by one
 
 
 class Plan(NamedTuple):
-    """What to publish, and how. delimiter: a byte; rate: messages a second, 0: no limit; retries: with each nsqd. say
-    gets lines about failures."""
+    """A publishing job. delimiter: a byte; rate: messages per second, 0: no limit; retries: with each nsqd. say gets
+    lines about failures."""
 
     place: str
     topic: str
@@ -43,14 +43,14 @@ class Plan(NamedTuple):
 
 
 class Pace:
-    """How many messages may be sent now. rate: a second; 0: no limit."""
+    """Rate limiter: messages that may be sent now. rate: per second; 0: no limit."""
 
     def __init__(self, rate: float):
         self._rate = rate
         self._credit, self._then = 1.0, time.monotonic()
 
     def allowed(self) -> int:
-        """Messages; what was not used is saved for a second at most."""
+        """Available messages; an unused allowance is saved for a second at most."""
         if not self._rate:
             return 1 << 30
         now = time.monotonic()
@@ -59,11 +59,11 @@ class Pace:
         return int(self._credit)
 
     def used(self, count: int) -> None:
-        """Messages were sent."""
+        """Counts sent messages."""
         self._credit -= count
 
     def wait_ms(self) -> float:
-        """Until the next message may be sent."""
+        """Seconds until the next message may be sent."""
         return max(1.0, (1 - self._credit) / self._rate * 1000) if self._rate else 0.0
 
 
@@ -74,7 +74,7 @@ class Publishing:
                  progress: Progress):
         self._plan, self._source, self._stop, self._progress = plan, source, stop, progress
         self.refused = 0
-        self.unknown = 0            # messages that were sent and not acknowledged
+        self.unknown = 0            # messages sent and not acknowledged
         topic = topic_name(plan.topic)
         self._reader: Cutter | Whole = (
             Whole(source, topic, plan.delay_ms, plan.max_message, self._too_large) if plan.whole else
@@ -86,11 +86,11 @@ class Publishing:
 
     @property
     def published(self) -> int:
-        """Messages that every nsqd that should has acknowledged."""
+        """Messages acknowledged by every required nsqd."""
         return min(lane.published for lane in self._lanes)
 
     def run(self) -> None:
-        """Until everything is acknowledged, or a signal. Raises ClientError, ToolError, OSError."""
+        """Runs until everything is acknowledged, or a signal. Raises ClientError, ToolError, OSError."""
         try:
             while not self._stop and not (self._reader.is_through and self._is_idle):
                 self._wait()
@@ -111,7 +111,7 @@ class Publishing:
         return all(lane.is_idle for lane in self._lanes)
 
     def _tend(self) -> None:
-        """Reads, cuts, sends as far as there is room."""
+        """Reads, cuts and sends as far as windows allow."""
         for lane in self._lanes:
             lane.tend()
         while not self._stop and all(lane.has_room for lane in self._lanes):
@@ -132,7 +132,7 @@ class Publishing:
 
     @property
     def _may_read(self) -> bool:
-        """Whether reading would not wait."""
+        """Whether reading would not block."""
         if self._source.is_file:
             return True
         poll = select.poll()
@@ -140,7 +140,7 @@ class Publishing:
         return bool(poll.poll(0))
 
     def _wait(self, reading: bool = True) -> None:
-        """Until something can be done."""
+        """Waits until there is something to do."""
         poll = select.poll()
         poll.register(self._stop, select.POLLIN)
         for lane in self._lanes:
@@ -161,14 +161,14 @@ class Publishing:
     # ------------------------------------------------------------------ refused
 
     def _too_large(self, size: int) -> None:
-        """The input has a message that is too large."""
+        """The input has an oversized message."""
         self.refused += 1
-        self._report(f"a message of {size} bytes is too large: {self._plan.max_message} are allowed")
+        self._report(f"a message of {size} bytes is too large: at most {self._plan.max_message} are allowed")
 
     def _not_taken(self, parcel: Parcel, answer: str) -> None:
-        """nsqd does not take a message."""
+        """nsqd refuses a message."""
         self.refused += 1
-        self._report(f"a message of {parcel.size()} bytes is refused: {answer}")
+        self._report(f"a message of {parcel.size()} bytes was refused: {answer}")
 
     def _report(self, text: str) -> None:
         if self.refused <= REPORTED:
@@ -177,8 +177,8 @@ class Publishing:
 
 
 def publish(cluster: Cluster, plan: Plan, shows: bool, as_json: bool) -> int:
-    """The exit code. shows: progress, on a terminal; as_json: how it ended, on stdout. Raises ToolError, ClientError,
-    OSError for what cannot begin."""
+    """Returns the exit code. shows: progress, on a terminal; as_json: the result, on stdout. Raises ToolError,
+    ClientError, OSError if it cannot start."""
     options = Options("pub", (), cluster.timeout, cluster.connection_options())
     topic_name(plan.topic)
     keep_memory()
@@ -204,7 +204,7 @@ def publish(cluster: Cluster, plan: Plan, shows: bool, as_json: bool) -> int:
 
 
 def report(say: Callable[[str], None], run: Publishing, as_json: bool, stop: Stop, code: int, failure: str) -> int:
-    """Says how it ended; the exit code."""
+    """Prints the result; returns the exit code."""
     if as_json:
         output.as_json({"published": run.published, "refused": run.refused, "unacknowledged": run.unknown})
     if failure:

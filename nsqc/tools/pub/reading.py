@@ -1,4 +1,4 @@
-"""Files, or standard input, to parcels; nothing that blocks, apart from reading a file."""
+"""Cuts files, or standard input, into parcels; nothing blocks, except reading a file."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ BATCH_ROWS = 20_000
 
 
 class Source:
-    """The bytes of several files, one after the other; - and no file at all are standard input. Raises OSError."""
+    """The concatenated bytes of several files; - and no file at all are standard input. Raises OSError."""
 
     def __init__(self, files: Sequence[str]):
         self._names = list(files) or ["-"]
         self._at = -1
-        self.descriptor = -1        # what is being read; -1 at the end
+        self.descriptor = -1        # current input; -1 at the end
         self.name = ""
-        self.is_file = False        # reading it does not wait
+        self.is_file = False        # reading it does not block
         self.done = 0               # bytes
-        self.total = 0              # bytes; 0 if that is not known
+        self.total = 0              # bytes; 0 if unknown
         sizes = [size_of(name) for name in self._names]
         self.total = sum(sizes) if all(size >= 0 for size in sizes) else 0
         self.next()
 
     def next(self) -> None:
-        """Opens the next one. Raises OSError."""
+        """Opens the next file. Raises OSError."""
         self.close()
         self._at += 1
         if self._at < len(self._names):
@@ -42,7 +42,7 @@ class Source:
             self.is_file = stat.S_ISREG(mode) or stat.S_ISBLK(mode)
 
     def read_into(self, room: memoryview) -> int:
-        """How many bytes were read; 0 at the end of a file. Raises OSError, ToolError."""
+        """Reads; returns the byte count; 0 at the end of a file. Raises OSError, ToolError."""
         try:
             count = os.readv(self.descriptor, [room])
         except IsADirectoryError:
@@ -60,13 +60,13 @@ class Source:
 
 
 def size_of(name: str) -> int:
-    """Bytes of a file that has a size; -1 of others. Raises OSError."""
+    """A file's size in bytes; -1 if it has none. Raises OSError."""
     status = os.fstat(STDIN) if name == "-" else os.stat(name)
     return status.st_size if stat.S_ISREG(status.st_mode) else -1
 
 
 class Cutter:
-    """Bytes to parcels. refuse is called with the size of each line that is too large. delay_ms: above 0 for DPUBs."""
+    """Cuts bytes into parcels. refuse is called with the size of each oversized line. delay_ms: above 0 for DPUBs."""
 
     def __init__(self, source: Source, topic: bytes, delimiter: int, delay_ms: int, max_message: int,
                  refuse: Callable[[int], None]):
@@ -75,18 +75,18 @@ class Cutter:
         self._head = b"DPUB %b %d\n" % (topic, delay_ms) if delay_ms else b""
         self._refuse = refuse
         self._buffer = bytearray(2 * READ_BYTES)
-        self._begin = self._end = 0     # of what was read and not published yet
-        self._skipping = 0              # bytes of a line that is too large, seen so far
+        self._begin = self._end = 0     # of the bytes read and not published yet
+        self._skipping = 0              # bytes of an oversized line seen so far
         self._dry = True                # no complete line is left
         self.is_through = False
 
     @property
     def needs_input(self) -> bool:
-        """Whether there is no complete line to make a parcel of."""
+        """Whether no complete line is available for a parcel."""
         return self._dry and not self.is_through
 
     def fill(self) -> None:
-        """Reads once: waits if there is nothing to read. Raises OSError, ToolError."""
+        """Reads once, blocking if no data is available. Raises OSError, ToolError."""
         self._make_room()
         with memoryview(self._buffer) as view, view[self._end:-1] as room:
             count = self._source.read_into(room)
@@ -104,7 +104,7 @@ class Cutter:
             self._buffer.extend(bytes(len(self._buffer)))
 
     def _end_of_file(self) -> None:
-        """A last line without delimiter gets one."""
+        """Adds a delimiter to a last line without one."""
         if self._skipping:
             self._refuse(self._skipping + self._end - self._begin)
             self._skipping, self._begin = 0, self._end
@@ -114,7 +114,7 @@ class Cutter:
         self._source.next()
 
     def parcel(self, most: int) -> Parcel | None:
-        """The next parcel, of at most so many messages; None if more has to be read first."""
+        """The next parcel, up to this many messages; None if more must be read first."""
         while True:
             if self._skipping and not self._skip():
                 return None
@@ -132,7 +132,7 @@ class Cutter:
                 return None
 
     def _skip(self) -> bool:
-        """Skips a line that is too large; whether its end was found."""
+        """Skips an oversized line; returns whether its end was found."""
         at = self._buffer.find(self._delimiter, self._begin, self._end)
         if at < 0:
             self._skipping += self._end - self._begin
@@ -145,21 +145,21 @@ class Cutter:
 
 
 class Whole:
-    """Each file as one message, in the same way."""
+    """The same interface, with each file as one message."""
 
     def __init__(self, source: Source, topic: bytes, delay_ms: int, max_message: int, refuse: Callable[[int], None]):
         self._source, self._topic, self._max, self._refuse = source, topic, max_message, refuse
         self._line = b"DPUB %b %d\n" % (topic, delay_ms) if delay_ms else b"MPUB %b\n" % topic
         self._is_deferred = delay_ms > 0
         self._body = bytearray()
-        self._size = 0          # read so far, also of what is too large and not kept
+        self._size = 0          # bytes read so far, including those of oversized messages that are dropped
         self._ready = False
         self.is_through = False
         self._room = bytearray(READ_BYTES)
 
     @property
     def needs_input(self) -> bool:
-        """Whether the message is not complete."""
+        """Whether the message is incomplete."""
         return not self._ready and not self.is_through
 
     def fill(self) -> None:

@@ -8,7 +8,7 @@ from nsqc.tools.errors import UsageError
 from nsqc.tools.family import CHANNEL_OPTION, TCP_NODES, TOPICS, in_flight, other_side
 
 PLACE = "nsqc relay"
-REFUSED_DELAY = 90.0    # seconds until a message that a target refuses is tried again
+REFUSED_DELAY = 90.0    # seconds until a message that a target refused is retried
 TARGETS, FILTER, TO_SECURITY = "Targets", "Filter", "TLS, authentication, compression of the targets"
 
 
@@ -16,7 +16,7 @@ def run(values: Values) -> int:
     """`nsqc relay`."""
     topics = tuple(dict.fromkeys(values.texts("TOPIC")))
     if not values.texts("to"):
-        raise UsageError("--to is needed", PLACE)
+        raise UsageError("--to is required", PLACE)
     if values.given("require-json-value") and not values.given("require-json-field"):
         raise UsageError("--require-json-value needs --require-json-field", PLACE)
     from nsqc.client.address import checked_addresses
@@ -35,7 +35,7 @@ def run(values: Values) -> int:
         topic_name(values.text("to-topic"))
     same = set(addresses) & set(cluster.nsqd)
     if same and (not values.text("to-topic") or values.text("to-topic") in topics):
-        raise UsageError(f"{min(same)} would get its own messages: give another --to-topic", PLACE)
+        raise UsageError(f"{min(same)} would receive its own messages: give another --to-topic", PLACE)
     options = Options("relay", (), cluster.timeout, cluster.connection_options())
     theirs = Security(values, PLACE, "to-")
     target_options = options
@@ -69,36 +69,35 @@ TOOL = Tool(
         CHANNEL_OPTION._replace(default="nsq_to_nsq"),
         in_flight(5000),
         Option("connections", "connections to each nsqd, for speed", Kind.INT, 1, least=1, most=64),
-        Option("wait", "also take topics that do not exist yet, which nsqd then creates", Kind.BOOL, False),
+        Option("wait", "also accept topics that do not exist yet, which nsqd then creates", Kind.BOOL, False),
         Option("to", "nsqd to publish to", Kind.ADDRESS, None, TARGETS, many=True),
-        Option("to-topic", "topic to publish to; by default the topic that a message comes from", default="",
+        Option("to-topic", "topic to publish to; default: the message's own topic", default="",
                group=TARGETS, metavar="TOPIC"),
-        Option("mode", "which nsqd gets the next batch: each in turn, or the one that owes the fewest answers",
+        Option("mode", "nsqd for the next batch: round-robin, or the one with the fewest outstanding answers",
                default="round-robin", group=TARGETS, choices=("round-robin", "least-busy")),
         Option("require-json-field", "only messages that are JSON objects with this field", default="", group=FILTER,
                metavar="FIELD"),
-        Option("require-json-value", "and only if the field has this value, a string or a number", default="",
+        Option("require-json-value", "and with this value in the field, a string or a number", default="",
                group=FILTER, metavar="VALUE"),
         Option("whitelist-json-field", "only this field of each object", default=None, group=FILTER, many=True,
                metavar="FIELD"),
         *TCP_NODES,
         *other_side("to-", TO_SECURITY),
-        Option("to-plain", "none of that for the targets", Kind.BOOL, False, TO_SECURITY)),
+        Option("to-plain", "none of these for the targets", Kind.BOOL, False, TO_SECURITY)),
     arguments=(TOPICS,),
-    text="""A message is finished when a target has acknowledged it: at least once, in no certain order. A
-        target that fails is tried again after a pause that grows to 15 s, and the others get its messages.
-        Without any target nothing is taken, and what is here goes back. A message that a target refuses, such
-        as one that is too large for it, is tried again every 90 s, and never dropped. Messages that do not fit
-        the filter are finished.
+    text="""A message is finished once a target has acknowledged it: at least once, in no particular order. A failing
+         target is retried after a pause that grows to 15 s, and the others get its messages. If no target is up, the
+         tool takes no messages, and requeues those it holds. A message refused by a target, for example because it is
+         too large, is retried every 90 s and never dropped. Messages that do not match the filter are finished.
 
-        TLS, authentication and compression are the same for both sides, unless the targets have options of
-        their own (--to-tls and so on, or --to-plain).""",
+         TLS, authentication and compression are the same for both sides, unless the targets have their own options
+         (--to-tls and so on, or --to-plain).""",
     examples=(
         ("nsqc relay orders --to backup:4150", "from the local daemon to another one"),
         ("nsqc relay orders --nsqlookupd lookup:4161 --to east1:4150 --to east2:4150 --to-topic orders.west",
-         "from a whole cluster to another, which calls the topic differently"),
+         "from one cluster to another, under another topic name"),
         ("nsqc relay orders --to backup:4150 --to-tls --to-auth-secret @backup.secret",
-         "the target wants TLS and a secret, the local daemon neither"),
+         "the target requires TLS and a secret, the local daemon neither"),
         ("nsqc relay events --nsqd 127.0.0.1:4150 --to 127.0.0.1:4150 --to-topic errors "
          "--require-json-field level --require-json-value error",
-         "a part of the messages, on the same nsqd")))
+         "some of the messages, on the same nsqd")))

@@ -1,4 +1,4 @@
-"""From a feed to other nsqd: batches become MPUBs, and are finished when those are acknowledged. At least once."""
+"""Relays a feed to other nsqd: batches become MPUBs, and are finished when those are acknowledged. At least once."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 BATCH_BYTES = 512 * 1024
 BATCH_ROWS = 10_000
 TICK_SECONDS = 0.2
-PATIENCE_SECONDS = 2.0          # without any target, before messages go back
+PATIENCE_SECONDS = 2.0          # without any target, before messages are requeued
 CLOSE_SECONDS = 10.0            # for answers at the end
 TOO_LARGE = ("E_BAD_MESSAGE", "E_BAD_BODY")
 
 
 class Plan(NamedTuple):
-    """topic: of the targets, or empty for the same. prefers_fast: the target that owes least, instead of each in turn.
-    refused_delay: seconds until a message that a target refuses is tried again. answered: called with the address and
-    the seconds of each answer."""
+    """topic: of the targets, or empty for the same. prefers_fast: the target with the fewest outstanding answers,
+    instead of round-robin. refused_delay: seconds until a refused message is retried. answered: called with the address
+    and the seconds of each answer."""
 
     addresses: Sequence[str]
     topic: str
@@ -43,7 +43,7 @@ class Plan(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What a parcel is about. since: when it was submitted."""
+    """A parcel's context. since: when it was submitted."""
 
     delivery: Delivery
     since: float
@@ -59,12 +59,12 @@ class Engine:
         self._pending: deque[Parcel] = deque()
         self._arrived: deque[Delivery] = deque()
         self._lonely = 0.0              # since when no target is up
-        self._is_held = False           # RDY is 0: there is no target
-        self._told: dict[str, str] = {}     # what was said last about a target
+        self._is_held = False           # RDY is 0: no target is up
+        self._told: dict[str, str] = {}     # last reported text per target
         self.relayed = self.dropped = self.refused = 0      # messages
 
     def run(self) -> None:
-        """Until a signal. Raises ClientError, ToolError."""
+        """Runs until a signal. Raises ClientError, ToolError."""
         try:
             while not self._stop:
                 self._arrived.extend(self._feed.receive(TICK_SECONDS))
@@ -77,7 +77,7 @@ class Engine:
                 target.close()
 
     def _finish_begun(self) -> None:
-        """Waits for the answers to what was sent; everything else goes back."""
+        """Waits for outstanding answers; requeues everything else."""
         end = time.monotonic() + CLOSE_SECONDS
         for parcel in self._pending:
             self._requeue(parcel)
@@ -100,7 +100,7 @@ class Engine:
     # ------------------------------------------------------------------ parcels
 
     def _parcels(self, delivery: Delivery) -> list[Parcel]:
-        """A delivery as MPUBs."""
+        """Converts a delivery to MPUBs."""
         if not self._feed.is_live(delivery):
             return []
         name = topic_name(self._plan.topic or delivery.topic)
@@ -188,11 +188,11 @@ class Engine:
         text = str(error)
         if self._told.get(target.address) != text:
             self._told[target.address] = text
-            self._say(f"{text}; trying again")
+            self._say(f"{text}; retrying")
         self._pending.extendleft(reversed(back))
 
     def _refused(self, target: Target, parcel: Parcel, error: Refused) -> None:
-        """A target does not take something in it: the halves tell what; one message is tried again much later."""
+        """A target refused a message: halving finds it; a single message is retried much later."""
         work = parcel.note
         assert isinstance(work, Work)
         halves = parcel.halves() if error.code in TOO_LARGE else []
@@ -205,11 +205,11 @@ class Engine:
             return
         self.refused += parcel.count
         self._say(f"{error}: {parcel.count} message{'' if parcel.count == 1 else 's'} not relayed, "
-                  f"again in {self._plan.refused_delay:g} s")
+                  f"retrying in {self._plan.refused_delay:g} s")
         self._feed.requeue(work.delivery, round(self._plan.refused_delay * 1000))
 
     def _mind_targets(self) -> None:
-        """Without any target nothing more is taken, and what is here goes back after a while."""
+        """Without any target, takes no messages, and requeues held ones after a while."""
         now = time.monotonic()
         if any(target.is_up for target in self._targets):
             self._lonely = 0.0
@@ -235,7 +235,7 @@ class Engine:
         self._feed.requeue(work.delivery)
 
     def _watch(self, target: Target) -> None:
-        """Has the feed's poll wake up for a target."""
+        """Makes the feed's poll wake up for a target."""
         descriptor = target.fileno()
         if target.watched not in (-1, descriptor):
             self._unwatch(target)

@@ -1,4 +1,4 @@
-"""Which messages to relay by a field of their JSON, and which of their fields."""
+"""Filters messages by a field of their JSON, and selects fields."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ DECODER = Decoder(dict[str, msgspec.Raw])
 
 
 class Filter(NamedTuple):
-    """field: a key that must be there; value: what it must have, unless empty: a string equals the text, a number its
-    value. kept: the fields to pass on; empty: all."""
+    """field: a required key; value: its required value, unless empty: a string equals the text, a number its value.
+    kept: the fields to pass on; empty: all."""
 
     field: str
     value: str
@@ -24,7 +24,7 @@ class Filter(NamedTuple):
         return bool(self.field or self.kept)
 
     def apply(self, body: bytes) -> bytes | None:
-        """What to pass on; None: nothing, also for what is not a JSON object."""
+        """The body to pass on; None: nothing, also if it is not a JSON object."""
         try:
             found = DECODER.decode(body)
         except JSONError:
@@ -36,7 +36,7 @@ class Filter(NamedTuple):
                 return None
         if not self.kept:
             return body
-        # Values are copied as they are written, so no number changes.
+        # Values are copied verbatim, so no number changes.
         parts = [json.dumps(key, ensure_ascii=False).encode(errors="surrogatepass") + b":" + bytes(found[key])
                  for key in sorted(self.kept & found.keys())]
         return b"{" + b",".join(parts) + b"}"

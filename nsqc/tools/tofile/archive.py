@@ -1,4 +1,4 @@
-"""The files of one topic: opened, appended to, synced, rotated, moved. One thread writes, another syncs meanwhile."""
+"""The files of one topic: opens, appends, syncs, rotates and moves them. One thread writes, another syncs meanwhile."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 NEWLINE = b"\n"
 GZIP = 31               # zlib's number for a gzip header and trailer
 LAST_NUMBER = 999_999
-PIECE_BYTES = 8 << 20   # compressed, and written, at a time
+PIECE_BYTES = 8 << 20   # compressed, and written, in one piece
 
 
 class Rules(NamedTuple):
-    """rotate_size: bytes before compression, 0: any; rotate_interval: seconds, 0: any. compression: gzip, zstd or
-    empty. skip_empty: no file without messages. output, work: folders, the same if files grow in their final place."""
+    """rotate_size: bytes before compression, 0: unlimited; rotate_interval: seconds, 0: unlimited. compression: gzip,
+    zstd or empty. skip_empty: no file without messages. output, work: folders, the same if files grow in their final
+    place."""
 
     output: str
     work: str
@@ -41,42 +42,42 @@ class Rules(NamedTuple):
 
     @property
     def moves(self) -> bool:
-        """Whether files are moved to another folder when they are complete."""
+        """Whether completed files are moved to another folder."""
         return self.work != self.output
 
     @property
     def exclusive(self) -> bool:
-        """Whether every file is a new one, instead of one to append to."""
+        """Whether every file is new, instead of appending to an existing one."""
         return bool(self.compression) or self.rotate_interval > 0
 
 
 class Archive:
-    """store(), tick(), close() and mend() are for one thread, sync() for another; all raise OSError. After a failure
+    """store(), tick(), close() and mend() run on one thread, sync() on another; all raise OSError. After a failure
     the file is as it was at the last sync. say gets a level (debug, info, warn) and a text. piece: empty between two
     calls of the first thread, so all of its archives share one."""
 
     def __init__(self, topic: str, rules: Rules, say: Callable[[str, str], None], piece: Piece):
         self.topic = topic
         self._rules, self._say, self._piece = rules, say, piece
-        # Held while it is synced, and while the open file is another one: an error of fsync is reported once, so the
-        # two threads must not sync at the same time.
+        # Held during a sync, and while the open file changes: an error of fsync is reported once, so the two threads
+        # must not sync at the same time.
         self._lock = threading.Lock()
-        self._epoch = 0             # counts failures: what was written in an earlier one and not synced is gone
-        self._failure: OSError | None = None    # of a sync, until the writing thread has cut off what it lost
+        self._epoch = 0             # counts failures: unsynced data of an earlier epoch is gone
+        self._failure: OSError | None = None    # of a sync, until the writing thread has cut off the lost data
         self._name = ""             # with <REV>
         self._path = ""             # of the open file
         self._number = 0
         self._opened = 0.0          # time.monotonic()
         self._growth: Growth | None = None  # of the open file
-        self._written = 0           # bytes before compression, of the open file, those in the piece included
-        self._synced = 0            # bytes of the open file that were synced
+        self._written = 0           # bytes before compression, of the open file, including those in the piece
+        self._synced = 0            # synced bytes of the open file
         self._folder_synced = True
-        self._present = ("", -1)    # name by the clock, and the second it was made in
+        self._present = ("", -1)    # current name by the clock, and its second
 
-    # ------------------------------------------------------------------ a round
+    # ------------------------------------------------------------------ one round
 
     def store(self, batches: Iterable[Batch]) -> int:
-        """Writes batches, to as many files as rotation asks for; the epoch, for sync()."""
+        """Writes batches, to as many files as rotation requires; returns the epoch, for sync()."""
         self.mend()
         try:
             for batch in batches:
@@ -88,10 +89,10 @@ class Archive:
         return self._epoch
 
     def sync(self, epoch: int) -> None:
-        """Syncs what store() has written; afterwards it may be finished."""
+        """Syncs the data written by store(); afterwards its messages may be finished."""
         with self._lock:
             if self._failure is not None or epoch != self._epoch:
-                raise self._failure or OSError(errno.EIO, "what was not synced is cut off after another failure")
+                raise self._failure or OSError(errno.EIO, "unsynced data was cut off after another failure")
             try:
                 self._sync()
             except OSError as error:
@@ -99,7 +100,7 @@ class Archive:
                 raise
 
     def tick(self) -> None:
-        """Closes the file if rotation asks for it, or opens the next one if empty files are wanted."""
+        """Closes the file if rotation is due, or opens the next one if empty files are wanted."""
         self.mend()
         try:
             if self._is_due():
@@ -122,7 +123,7 @@ class Archive:
             raise
 
     def mend(self) -> None:
-        """Cuts off what a sync has failed to store."""
+        """Cuts off data that a sync failed to store."""
         if self._failure is not None:
             self._revert()
 
@@ -142,7 +143,7 @@ class Archive:
             start = stop
 
     def _add(self, batch: Batch, start: int, stop: int) -> None:
-        """Messages from start to stop, to the open file."""
+        """Writes messages from start to stop to the open file."""
         growth, piece = self._open_growth, self._piece
         while start < stop:
             was_empty = not len(piece)
@@ -157,12 +158,12 @@ class Archive:
             start = row
 
     def _fitting(self, offsets: memoryview[int], start: int, count: int) -> int:
-        """The row before which the file is too large: it takes messages as long as it is not above the limit."""
+        """The row before which the file exceeds its limit: it accepts messages until it is above."""
         limit = self._rules.rotate_size
         if not limit:
             return count
         left = limit - self._written
-        # Lines have a byte more than bodies.
+        # Lines are a byte longer than bodies.
         row = bisect_right(range(start, count), left, key=lambda at: offsets[at] - offsets[start] + at - start)
         return max(start + row, start + 1)
 
@@ -172,7 +173,7 @@ class Archive:
         return self._growth
 
     def _flush(self) -> None:
-        """Writes what is in the piece."""
+        """Writes the piece."""
         if not len(self._piece):
             return
         with memoryview(self._piece) as text:
@@ -188,13 +189,13 @@ class Archive:
                 self._open_growth.copy(memoryview(packed), self._piece)
 
     def _put(self, text: memoryview) -> None:
-        """Writes what does not fit in a piece, while that is empty."""
+        """Writes a message too large for a piece, while that is empty."""
         self._piece.clear(0)
         with self._named():
             self._open_growth.copy(memoryview(self._packed(text)) if self._rules.compression else text, self._piece)
 
     def _packed(self, text: memoryview) -> bytes:
-        """A whole gzip member or zstd frame: what is synced can be unpacked whatever follows."""
+        """Ends a gzip member or zstd frame: synced data can be unpacked regardless of later data."""
         if self._rules.compression == "gzip":
             return zlib.compress(text, self._rules.level, GZIP)
         import cramjam
@@ -202,10 +203,10 @@ class Archive:
         return bytes(cramjam.zstd.compress(text, self._rules.level))
 
     def _sync(self) -> None:
-        """With the lock."""
+        """With the lock held."""
         if self._growth is None:
             return
-        size = self._growth.size        # what is written from here on is for the next sync
+        size = self._growth.size        # data written from here on is for the next sync
         if size == self._synced and self._folder_synced:
             return
         with self._named():
@@ -216,7 +217,7 @@ class Archive:
         self._synced = size
 
     def _revert(self) -> None:
-        """After a failure: cuts off what was not synced, because its messages are delivered again, and closes."""
+        """After a failure: cuts off unsynced data, because its messages are delivered again, and closes."""
         with self._lock:
             self._failure = None
             self._epoch += 1
@@ -240,7 +241,7 @@ class Archive:
     # ------------------------------------------------------------------ opening
 
     def _is_due(self) -> bool:
-        """Whether the open file has to be closed."""
+        """Whether the open file must be closed."""
         if self._growth is None:
             return False
         name = self._name_now()
@@ -257,7 +258,7 @@ class Archive:
         return True
 
     def _name_now(self) -> str:
-        """The name by the clock, made once a second."""
+        """The name by the clock, computed once a second."""
         now = time.time()
         if self._present[1] != int(now):
             self._present = (self._rules.naming.name(self.topic, now), int(now))
@@ -270,11 +271,11 @@ class Archive:
                 self._name, self._number = name, 0
             while not self._open_number():
                 if not self._rules.naming.numbered or self._number >= LAST_NUMBER:
-                    raise FileExistsError(errno.EEXIST, "no name is left for another file", self._path)
+                    raise FileExistsError(errno.EEXIST, "no unused name for another file", self._path)
                 self._number += 1
 
     def _open_number(self) -> bool:
-        """Opens the file with the present number; False if that name is taken."""
+        """Opens the file with the current number; False if that name is taken."""
         name = numbered_name(self._name, self._number)
         path = os.path.join(self._rules.work, name)
         self._path = path
@@ -298,7 +299,7 @@ class Archive:
         self._written = self._synced = size
         self._folder_synced = size > 0
         if size and os.pread(descriptor, 1, size - 1) != NEWLINE:
-            # A kill has cut off the last line: the next message must not become its end.
+            # A kill has cut off the last line: the next message must not be appended to it.
             self._written += 1
             with self._named():
                 growth.write(memoryview(NEWLINE))
@@ -310,7 +311,7 @@ class Archive:
         self._flush()
         with self._lock:
             if self._failure is not None:
-                raise self._failure     # a success of this sync would not be one of what that one has lost
+                raise self._failure     # a success of this sync must not hide the data lost by that one
             self._sync()
             growth, self._growth = self._growth, None
             os.close(growth.descriptor)
@@ -319,12 +320,12 @@ class Archive:
         self._count_up()
 
     def _count_up(self) -> None:
-        """The next file has another name, if this one cannot be appended to."""
+        """Gives the next file another name, if this one cannot be appended to."""
         self._number += 1 if self._rules.exclusive or self._rules.moves else 0
 
     @contextlib.contextmanager
     def _named(self) -> Iterator[None]:
-        """System calls whose errors have the name of the file."""
+        """Adds the file name to errors of system calls."""
         try:
             yield
         except OSError as error:
@@ -332,7 +333,7 @@ class Archive:
             raise
 
     def _move(self) -> None:
-        """Links the complete file to its final place, without overwriting, and unlinks it."""
+        """Links the completed file to its final place, without overwriting, and unlinks it."""
         while True:
             name = numbered_name(self._name, self._number)
             final = os.path.join(self._rules.output, name)
@@ -349,7 +350,7 @@ class Archive:
 
 
 def sync_folder(path: str) -> None:
-    """Makes a new name survive a power failure. Raises OSError."""
+    """Makes a new name durable. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

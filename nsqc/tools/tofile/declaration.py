@@ -59,7 +59,7 @@ def run(values: Values) -> int:
 
 
 class CommandNotes:
-    """What is said about the work, on stderr: warnings and errors, and with verbose everything."""
+    """Reports on the work, on stderr: warnings and errors, and with verbose everything."""
 
     def __init__(self, verbose: bool):
         self._verbose = verbose
@@ -79,44 +79,45 @@ class CommandNotes:
 
 
 TOOL = Tool(
-    ("to-file",), "Store topics in files, a message a line.", run,
+    ("to-file",), "Store topics in files, one message per line.", run,
     options=(
-        Option("topic-pattern", "all topics of nsqlookupd that this regular expression finds, also those to come",
+        Option("topic-pattern", "all topics of nsqlookupd that match this regular expression, including future ones",
                metavar="REGEX"),
-        Option("topic-refresh", "time between two looks for such topics", Kind.DURATION, 60.0, least=0.1),
+        Option("topic-refresh", "interval for finding such topics", Kind.DURATION, 60.0, least=0.1),
         CHANNEL_OPTION._replace(default="nsq_to_file"),
         in_flight(20_000),
-        Option("connections", "connections to each nsqd for each topic; by default 8, fewer with more nsqd or topics",
+        Option("connections", "connections to each nsqd per topic; default: 8, fewer with more nsqd or topics",
                Kind.INT, None, least=1, most=64),
-        Option("wait", "also take topics that do not exist yet, which nsqd then creates", Kind.BOOL, False),
-        Option("output-dir", "folder of the complete files", Kind.FOLDER, ".", FILES, short="o"),
-        Option("work-dir", "folder of the files that are growing; complete ones are moved to --output-dir, without "
+        Option("wait", "also accept topics that do not exist yet, which nsqd then creates", Kind.BOOL, False),
+        Option("output-dir", "folder of complete files", Kind.FOLDER, ".", FILES, short="o"),
+        Option("work-dir", "folder of growing files; complete ones are moved to --output-dir, without "
                            "overwriting", Kind.FOLDER, "", FILES),
-        Option("filename-format", "name of a file; it may have folders in it",
+        Option("filename-format", "name of a file; may contain folders",
                default="<TOPIC>.<HOST><REV>.<DATETIME>.log", group=FILES, metavar="FORMAT"),
-        Option("datetime-format", "what <DATETIME> stands for, by the local time; when it changes, the next file "
+        Option("datetime-format", "format of <DATETIME>, in local time; when it changes, the next file "
                                   "begins", default="%Y-%m-%d_%H", group=FILES, metavar="STRFTIME"),
-        Option("host-identifier", "what <HOST> stands for; by default the short host name", default="", group=FILES),
+        Option("host-identifier", "value of <HOST>; default: the short host name", default="", group=FILES),
         Option("compress", "compression of the files", default="none", group=FILES, choices=("none", "gzip", "zstd")),
-        Option("level", "its level: gzip 1 to 9 (6), zstd 1 to 19 (3)", Kind.INT, None, FILES),
-        Option("rotate-size", "begin the next file when one has more than this, before compression; 0: never",
+        Option("level", "compression level: gzip 1 to 9 (6), zstd 1 to 19 (3)", Kind.INT, None, FILES),
+        Option("rotate-size", "start the next file above this size, before compression; 0: never",
                Kind.SIZE, 0, FILES),
-        Option("rotate-interval", "begin the next file after this time; 0: never", Kind.DURATION, 0.0, FILES, least=0),
-        Option("sync-interval", "longest time before a message is synced, and finished", Kind.DURATION, 5.0, FILES,
+        Option("rotate-interval", "start the next file after this time; 0: never", Kind.DURATION, 0.0, FILES, least=0),
+        Option("sync-interval", "maximum time before a message is synced and finished", Kind.DURATION, 5.0, FILES,
                least=0.001),
-        Option("verbose", "say what is opened, synced and moved", Kind.BOOL, False, "Output", short="v"),
+        Option("verbose", "report files opened, synced and moved", Kind.BOOL, False, "Output", short="v"),
         *TCP_NODES),
     arguments=(TOPICS._replace(required=False),),
-    text="""A message is finished after it was written and synced (fsync): kill -9 or a power failure loses
-        nothing that was finished, and at worst makes messages come again. Each sync ends a gzip member or a
-        zstd frame, so what was synced can be unpacked.
+    text="""A message is finished after it was written and synced (fsync): kill -9 or a power failure loses no finished
+         message, and at worst some are delivered again. Each sync ends a gzip member or a zstd frame, so synced data
+         can be unpacked.
 
-        If a file cannot be written, because the disk is full, say, nothing of it is finished: what was not synced is
-        cut off, its messages go back to nsqd, and it is tried again after a pause that grows to 30 s. SIGHUP closes the
-        files; the next message opens new ones. SIGTERM stores what is here and ends with 0.""",
+         If a file cannot be written, for example because the disk is full, none of its messages are finished: unsynced
+         data is cut off, its messages are requeued, and the tool retries after a pause that grows to 30 s. SIGHUP
+         closes the files; the next message opens new ones. SIGTERM stores the messages already received and exits with
+         0.""",
     examples=(
-        ("nsqc to-file orders -o /srv/archive", "a file for each hour, appended to after a restart"),
+        ("nsqc to-file orders -o /srv/archive", "a file per hour, appended to after a restart"),
         ("nsqc to-file orders -o /srv/archive --work-dir /srv/growing --compress zstd --rotate-size 1G "
          "--nsqlookupd lookup:4161", "complete files appear in /srv/archive at once"),
         ("nsqc to-file --topic-pattern '^app[.]' --nsqlookupd lookup:4161 "
-         "--filename-format '<TOPIC>/<DATETIME><REV>.log'", "all topics of an application, a folder for each")))
+         "--filename-format '<TOPIC>/<DATETIME><REV>.log'", "all topics of an application, a folder per topic")))

@@ -1,4 +1,4 @@
-"""From a feed to archives: messages are collected, written and synced on threads, and only then finished."""
+"""Archives a feed: messages are collected, written and synced on threads, and only then finished."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 PAUSE = Backoff(0.5, 30.0)
 TRIAL_FACTOR = 4
-ENOUGH = 0.25           # of all that may be in flight: then a round begins; the rest arrives while it is written
-STARVED = 0.5           # of a connection's RDY: then one begins as soon as nothing more arrives
-STARVED_SECONDS = 0.005     # or after this, if others go on
+ENOUGH = 0.25           # fraction of the messages in flight that starts a round; the rest arrives during it
+STARVED = 0.5           # of a connection's RDY: at this fraction a round begins as soon as nothing more arrives
+STARVED_SECONDS = 0.005     # or after this, if others still receive
 
 
 class Notes(Protocol):
-    """What the engine tells the user; topic: which one it concerns."""
+    """The engine's reports for the user; topic: the one concerned."""
 
     def info(self, topic: str, text: str) -> None:
         """Normal operation."""
 
     def error(self, topic: str, text: str) -> None:
-        """Something failed, and is tried again."""
+        """A failure that is retried."""
 
 
 class Engine:
-    """sync_interval: seconds that a message waits at most before it is synced."""
+    """sync_interval: maximum seconds before a message is synced."""
 
     def __init__(self, feed: Feed, stop: Stop, archive_of: Callable[[str], Archive], sync_interval: float,
                  notes: Notes):
@@ -42,21 +42,22 @@ class Engine:
         self._pending: dict[str, list[Delivery]] = {}
         self._count = 0                     # messages in it
         self._counts: dict[Source, int] = {}        # by connection
-        self._since = 0.0                   # since when there are any
-        self._starved = 0.0                 # since when a connection sends little more without an answer; 0: none
-        self._is_quiet = False              # nothing has arrived the last time
-        self._last = time.monotonic()       # begin of the last round
+        self._since = 0.0                   # since when it is not empty
+        self._starved = 0.0                 # since when a connection needs answers to send more; 0: none
+        self._is_quiet = False              # nothing arrived the last time
+        self._last = time.monotonic()       # start of the last round
         self._hangups = 0
-        self._failures = 0                  # since everything was taken
-        self._is_failing = False            # nothing was stored since the last one
-        self._failed = 0.0                  # the last time
-        self._resume = 0.0                  # after a failure: when to try again
+        self._failures = 0                  # since the last full recovery
+        self._is_failing = False            # nothing stored since the last failure
+        self._failed = 0.0                  # time of the last failure
+        self._resume = 0.0                  # after a failure: time of the retry
         self._told: set[str] = set()        # topics of the last failure
-        self._trial = 0                     # messages that may be in flight after it
-        self.stored = 0                     # messages that were synced and finished
+        self._trial = 0                     # limit of messages in flight after it
+        self.stored = 0                     # messages synced and finished
 
     def run(self) -> int:
-        """Until a signal. The exit code: 1 if files could not be written at the end. Raises ClientError, ToolError."""
+        """Runs until a signal. Returns the exit code: 1 if files could not be written at the end. Raises ClientError,
+        ToolError."""
         while not self._stop:
             self._take(self._feed.receive(self._patience()))
             self._settle()
@@ -77,7 +78,7 @@ class Engine:
         self._is_quiet = not deliveries
         for delivery in deliveries:
             if self._resume:
-                self._feed.requeue(delivery)    # it was on its way when a file could not be written
+                self._feed.requeue(delivery)    # it arrived while a file could not be written
                 continue
             if not self._count:
                 self._since = time.monotonic()
@@ -107,7 +108,7 @@ class Engine:
 
     def _begin(self, close: bool) -> None:
         self._hangups = self._stop.hangups
-        # What a connection has delivered that is lost since comes again.
+        # nsqd redelivers the messages of connections lost since.
         pending = {topic: [one for one in deliveries if self._feed.is_live(one)]
                    for topic, deliveries in self._pending.items()}
         self._forget()
@@ -120,7 +121,7 @@ class Engine:
         self._pending, self._counts, self._count, self._starved = {}, {}, 0, 0.0
 
     def _settle(self) -> None:
-        """Answers what is synced, or failed to be."""
+        """Answers messages that were synced, or failed to be."""
         while self._worker.finished:
             self._answer(self._worker.finished.popleft())
 
@@ -138,7 +139,7 @@ class Engine:
             self._try_more()
 
     def _try_more(self) -> None:
-        """Something was stored again after a failure: more and more is taken, because there may be room for little."""
+        """A store succeeded after a failure: raises the limit step by step, because there may be little room."""
         self._trial *= TRIAL_FACTOR
         if self._trial < self._feed.max_in_flight:
             self._feed.limit(self._trial)
@@ -147,8 +148,8 @@ class Engine:
             self._feed.limit(None)
 
     def _pause(self, topic: str, error: OSError, begun: float) -> None:
-        """Nothing more is taken for a while; what is here goes back, for consumers elsewhere."""
-        if begun <= self._failed:   # it was under way when another failed
+        """Takes no messages for a while; requeues held ones, for consumers elsewhere."""
+        if begun <= self._failed:   # it was in progress when another failed
             if topic not in self._told:
                 self._tell(topic, error, PAUSE.pause(self._failures))
             return
@@ -167,17 +168,17 @@ class Engine:
 
     def _tell(self, topic: str, error: OSError, pause: float) -> None:
         self._told.add(topic)
-        self._notes.error(topic, f"{reason(error)}; nothing of it is finished, trying again in {pause:g} s")
+        self._notes.error(topic, f"{reason(error)}; no message of it finished, retrying in {pause:g} s")
 
     def _last_round(self) -> int:
-        """Stores what is here, and closes the files."""
+        """Stores the messages received, and closes the files."""
         self._feed.limit(0)
         while self._worker.is_busy:
             self._take(self._feed.receive(0.2))
             self._settle()
         self._begin(close=True)
         while not self._worker.is_idle:
-            self._feed.receive(0.2)     # what comes now goes back at the end
+            self._feed.receive(0.2)     # later arrivals are requeued at the end
             self._settle()
         self._settle()
         return EXIT_FAILED if self._is_failing else 0

@@ -1,4 +1,4 @@
-"""A file that grows: what is large goes past the page cache, which costs a tenth of the processor time."""
+"""A growing file: large writes bypass the page cache, which costs 10% of the processor time."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ APPENDED = os.O_APPEND      # the flags that can be changed
 
 
 class Growth:
-    """An open file with O_APPEND, for one thread that writes; its owner closes the descriptor. size: bytes of it.
+    """An open file with O_APPEND, for one writing thread; its owner closes the descriptor. size: its size in bytes.
 
-    Every byte is appended once and in order. So at any time the file is a beginning of what it will be, and what was
-    synced is never written again: whole blocks go past the page cache, the ends of blocks through it. All raise
-    OSError."""
+    Every byte is appended once and in order. So the file is always a prefix of its final content, and synced data is
+    never rewritten: whole blocks bypass the page cache, the ends of blocks go through it. All raise OSError."""
 
     def __init__(self, descriptor: int):
         self.descriptor = descriptor
@@ -29,11 +28,11 @@ class Growth:
         self._block = direct_block(descriptor)      # 0: everything goes through the page cache
 
     def aligned(self, piece: Piece) -> None:
-        """Empties a piece for what is to be written next."""
+        """Empties a piece for the next write."""
         piece.clear(self.size % self._block if self._block else 0)
 
     def write(self, text: memoryview) -> None:
-        """Of a piece that was aligned."""
+        """Writes an aligned piece."""
         if self._block:
             head = -self.size % self._block
             body = (len(text) - head) // self._block * self._block
@@ -43,7 +42,7 @@ class Growth:
         self._write_all(text)
 
     def copy(self, data: memoryview, piece: Piece) -> None:
-        """Of any memory, by way of an empty piece if it is large."""
+        """Writes any memory, through an empty piece if it is large."""
         if not self._block or len(data) < LEAST_DIRECT:
             self._write_all(data)
             return
@@ -61,7 +60,7 @@ class Growth:
             data = data[count:]
 
     def _write_direct(self, blocks: memoryview) -> int:
-        """How many bytes were written: the rest goes through the page cache, and fails there if there is no room."""
+        """Returns the bytes written: the rest goes through the page cache, and fails there if the disk is full."""
         count = 0
         try:
             fcntl.fcntl(self.descriptor, fcntl.F_SETFL, APPENDED | os.O_DIRECT)
@@ -72,8 +71,8 @@ class Growth:
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
-            # The file system does not write so, or asks for other blocks, or another process appends to the file, too,
-            # and so the end is elsewhere: it is not tried again.
+            # The file system lacks direct writes, or requires other blocks, or another process appends to the file,
+            # too, so the end is elsewhere: not tried again.
             self._block = 0
         self.size += count
         return count

@@ -1,4 +1,4 @@
-"""Names of the files, from a format with <TOPIC>, <HOST>, <PID>, <REV> and <DATETIME>."""
+"""File names, from a format with <TOPIC>, <HOST>, <PID>, <REV> and <DATETIME>."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import time
 from typing import NamedTuple
 
 REV = "<REV>"
-# What is replaced; everything else stays as it is written.
+# Placeholders; everything else is kept verbatim.
 DIRECTIVE = re.compile(r"%[BbmAadHIMSYypZz%]")
 
 
 class Naming(NamedTuple):
     """format: of the path below a folder; datetime: strftime, local time; host: for <HOST>; suffix: .gz or .zst, or
-    empty. numbered: the name has a <REV>, which counts up where a name is taken."""
+    empty. numbered: the name has a <REV>, incremented if the name is taken."""
 
     format: str
     datetime: str
@@ -35,7 +35,7 @@ class Naming(NamedTuple):
 
 
 def written(form: str, now: float) -> str:
-    """strftime of the local time, for the directives that nsq_to_file knows."""
+    """strftime of the local time, with the directives known to nsq_to_file."""
     local = time.localtime(now)
     return DIRECTIVE.sub(lambda found: time.strftime(found[0], local), form)
 

@@ -1,7 +1,7 @@
-# Lines on their way to a file, in memory that can be written past the page cache.
+# Lines to be written to a file, in memory suitable for direct I/O.
 
 cdef class Piece:
-    cdef char *c_data           # owned, begins with a page
-    cdef Py_ssize_t room        # bytes of it
-    cdef Py_ssize_t begin       # what is in it
+    cdef char *c_data           # owned, page-aligned
+    cdef Py_ssize_t room        # its size in bytes
+    cdef Py_ssize_t begin       # start of the contents
     cdef Py_ssize_t end

@@ -1,4 +1,4 @@
-"""Lines on their way to a file, in memory that can be written past the page cache."""
+"""Lines to be written to a file, in memory suitable for direct I/O."""
 
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
@@ -19,7 +19,7 @@ cdef extern from "<sys/stat.h>" nogil:
     int statx(int folder, const char *path, int flags, unsigned int mask, StatX *found)
 
 cdef enum:
-    # Of struct statx, whose form is the kernel's; the headers that this is compiled with may be older.
+    # Of struct statx, laid out as in the kernel; the build's headers may be older.
     STATX_WORDS = 64
     MASK_WORD = 0
     MEMORY_ALIGN_WORD = 38
@@ -28,9 +28,9 @@ cdef enum:
 
 
 def direct_block(int descriptor) -> int:
-    """What places and sizes of writes past the page cache (O_DIRECT) have to be multiples of: whole pages, so that no
-    page is written in both ways at a time; 0 if the file system has no such writes. Where the kernel does not tell, it
-    is the page, and a write may still fail with EINVAL."""
+    """Alignment of positions and sizes for direct writes (O_DIRECT): whole pages, so that no page is written in both
+    ways at once; 0 if the file system has no direct writes. If the kernel does not report it, the page size, and a
+    write may still fail with EINVAL."""
     cdef uint32_t words[STATX_WORDS]
     cdef uint32_t page = <uint32_t> sysconf(_SC_PAGESIZE), block
     if statx(descriptor, b"", AT_EMPTY_PATH, STATX_DIOALIGN, <StatX *> words) != 0 \
@@ -44,8 +44,8 @@ def direct_block(int descriptor) -> int:
 
 @cython.final
 cdef class Piece:
-    """room: bytes; memory is taken as it is filled for the first time. The buffer protocol gives what is in it,
-    and a buffer sees what changes later: the memory stays where it is."""
+    """room: bytes; memory is allocated when first filled. The buffer protocol exports the contents, and a buffer
+    reflects later changes: the memory does not move."""
 
     def __cinit__(self, Py_ssize_t room):
         cdef void *c_mapped
@@ -68,14 +68,14 @@ cdef class Piece:
         return self.end - self.begin
 
     def clear(self, Py_ssize_t start) -> None:
-        """Empties it; the next byte comes start bytes after the beginning of a page."""
+        """Empties it; the next byte goes start bytes after the beginning of a page."""
         if not 0 <= start <= self.room:
             raise IndexError(start)
         self.begin = self.end = start
 
     def lines(self, Chunk bodies not None, Chunk offsets not None, Py_ssize_t start, Py_ssize_t stop) -> int:
-        """Adds messages from start on, each with a newline, as many as fit and none from stop on; the row after the
-        last. bodies, offsets: of a Batch. Raises IndexError for rows that are not in it."""
+        """Adds messages from start on, each with a newline, as many as fit and none from stop on; returns the row after
+        the last. bodies, offsets: of a Batch. Raises IndexError for rows outside of it."""
         cdef const int32_t *c_offsets = <const int32_t *> offsets.c_data
         cdef const char *c_from = bodies.c_data
         cdef char *c_to = self.c_data + self.end
@@ -96,7 +96,7 @@ cdef class Piece:
         return row
 
     def put(self, const unsigned char[::1] data not None) -> int:
-        """Adds bytes, as many as fit; how many."""
+        """Adds as many bytes as fit; returns their number."""
         cdef Py_ssize_t count = min(data.shape[0], self.room - self.end)
         if count:
             memcpy(self.c_data + self.end, &data[0], <size_t> count)

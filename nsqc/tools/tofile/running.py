@@ -19,7 +19,7 @@ MOST_CONNECTIONS = 8
 
 
 class Plan(NamedTuple):
-    """What to store, and how; times in seconds. pattern: topics to look for, or None."""
+    """The job; times in seconds. pattern: topics to look for, or None."""
 
     place: str
     topics: tuple[str, ...]
@@ -29,12 +29,12 @@ class Plan(NamedTuple):
     rules: Rules
     sync_interval: float
     max_in_flight: int
-    connections: int        # to each nsqd for each topic; 0: as many as are good for speed
+    connections: int        # to each nsqd per topic; 0: automatic
     wait: bool
 
 
 class Notes(Protocol):
-    """Where lines about the work go; topic: empty if it is about none."""
+    """Receives lines about the work; topic: empty if it concerns none."""
 
     def info(self, topic: str, text: str) -> None:
         """Normal operation."""
@@ -43,11 +43,11 @@ class Notes(Protocol):
         """Something unusual."""
 
     def error(self, topic: str, text: str) -> None:
-        """Something failed, and is tried again."""
+        """A failure that is retried."""
 
 
 def archive(cluster: Cluster, plan: Plan, notes: Notes, insists: bool = True) -> int:
-    """The exit code. insists: as Feed has it. Raises ClientError, ToolError."""
+    """Returns the exit code. insists: see Feed. Raises ClientError, ToolError."""
     options = Options("to-file", (), cluster.timeout, cluster.connection_options())
     if not plan.connections:
         plan = plan._replace(connections=good_connections(cluster, plan))
@@ -71,14 +71,14 @@ def archive(cluster: Cluster, plan: Plan, notes: Notes, insists: bool = True) ->
 
 
 def good_connections(cluster: Cluster, plan: Plan) -> int:
-    """nsqd limits what is in flight for each connection, and what is in flight limits how much one sync carries."""
+    """nsqd limits messages in flight per connection, and those limit the amount per sync."""
     if cluster.nsqlookupd:
         return 2
     return max(1, MOST_CONNECTIONS // (len(cluster.nsqd) * max(len(plan.topics), 1)))
 
 
 class DiscoveringFeed(Feed):
-    """A feed that takes topics as they appear."""
+    """A feed that adds topics as they appear."""
 
     def __init__(self, cluster: Cluster, plan: Plan, options: Options, stop: Stop, notes: Notes, insists: bool):
         super().__init__(cluster, plan.topics, plan.channel, plan.max_in_flight, options, stop,

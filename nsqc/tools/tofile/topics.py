@@ -1,4 +1,4 @@
-"""Topics by a pattern: nsqlookupd is asked for new ones now and then, on a thread."""
+"""Finds topics by a pattern: queries nsqlookupd at intervals, on a thread."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Discovery:
         self._next = 0.0
 
     def found(self) -> list[str]:
-        """What the last list had; asks for the next one when it is due."""
+        """Topics of the last list; requests the next one when due."""
         now = time.monotonic()
         if self._failure:
             self._warn(self._failure)

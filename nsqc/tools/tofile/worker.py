@@ -1,4 +1,4 @@
-"""Two threads for the disk: one writes rounds of messages, the other syncs what is written meanwhile."""
+"""Two threads for the disk: one writes rounds of messages, the other syncs written ones meanwhile."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Round(NamedTuple):
-    """What is written at a time: deliveries by topic. close: all files, afterwards. begun: time.monotonic()."""
+    """One round of writing: deliveries by topic. close: all files, afterwards. begun: time.monotonic()."""
 
     deliveries: dict[str, list[Delivery]]
     close: bool
@@ -22,7 +22,7 @@ class Round(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Deliveries of a topic that are synced, or the error that kept them from it."""
+    """Deliveries of a topic that were synced, or the error that prevented it."""
 
     topic: str
     deliveries: list[Delivery]
@@ -31,7 +31,7 @@ class Outcome(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What has to be synced. epoch: of Archive.store()."""
+    """A pending sync. epoch: of Archive.store()."""
 
     topic: str
     deliveries: list[Delivery]
@@ -41,8 +41,8 @@ class Written(NamedTuple):
 
 
 class Worker:
-    """done: called on one of the threads when a round is written, and when something is finished. finished: for the
-    owner to take from."""
+    """done: called on one of the threads when a round is written, and when something is finished. finished: taken by
+    the owner."""
 
     def __init__(self, archive_of: Callable[[str], Archive], done: Callable[[], None]):
         self._archive_of, self._done = archive_of, done
@@ -50,7 +50,7 @@ class Worker:
         self._given, self._to_sync = threading.Semaphore(0), threading.Semaphore(0)
         self._round: Round | None = None
         self._written: deque[Written] = deque()
-        self._under_way = 0             # rounds that are not written, and what is not synced
+        self._under_way = 0             # unwritten rounds, and pending syncs
         self._count = threading.Lock()
         self.finished: deque[Outcome] = deque()
         for work in (self._write_rounds, self._sync_written):
@@ -58,16 +58,16 @@ class Worker:
 
     @property
     def is_busy(self) -> bool:
-        """Whether it takes no round now."""
+        """Whether it accepts no round now."""
         return self._round is not None
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything that was begun is in `finished`."""
+        """Whether all work is in `finished`."""
         return not self._under_way
 
     def begin(self, work: Round) -> None:
-        """Only if it is not busy."""
+        """Starts a round; only if it is not busy."""
         self._add(1)
         self._round = work
         self._given.release()
@@ -116,7 +116,7 @@ class Worker:
     def _sync_written(self) -> None:
         while True:
             self._to_sync.acquire()
-            # One sync for all that was written of a file while the one before ran.
+            # One sync for everything written to a file during the previous one.
             groups: dict[Archive, list[Written]] = {}
             while self._written:
                 written = self._written.popleft()
@@ -138,5 +138,5 @@ class Worker:
 
 
 def as_os_error(error: OSError | MemoryError) -> OSError:
-    """With a text for the user."""
+    """Converts the error, with a text for the user."""
     return error if isinstance(error, OSError) else OSError(errno.ENOMEM, "out of memory")

@@ -24,7 +24,7 @@ def run(values: Values) -> int:
     if bool(post) == bool(get):
         raise UsageError("give either --post or --get", PLACE)
     if get and values.given("content-type"):
-        raise UsageError("--content-type goes with --post", PLACE)
+        raise UsageError("--content-type needs --post", PLACE)
     for text in get:
         if text.count("%s") != 1:
             raise UsageError(f"--get {text}: needs one %s, for the message", PLACE)
@@ -45,7 +45,7 @@ def read_header(text: str, place: str) -> tuple[str, str]:
     """Name and value of a header. Raises UsageError."""
     found = HEADER.fullmatch(text)
     if found is None or not found[2].strip():
-        raise UsageError(f"--header {text!r}: is not NAME: VALUE", place)
+        raise UsageError(f"--header {text!r}: not NAME: VALUE", place)
     if found[1].lower() in ("content-length", "transfer-encoding", "connection"):
         raise UsageError(f"--header {found[1]}: cannot be set", place)
     return found[1], found[2].strip()
@@ -71,35 +71,34 @@ TOOL = Tool(
     options=(
         CHANNEL_OPTION._replace(default="nsq_to_http"),
         in_flight(200),
-        Option("wait", "also take topics that do not exist yet, which nsqd then creates", Kind.BOOL, False),
-        Option("sample", "share of the messages to send, 0 to 1; the others are finished unsent", Kind.FLOAT, 1.0,
+        Option("wait", "also accept topics that do not exist yet, which nsqd then creates", Kind.BOOL, False),
+        Option("sample", "fraction of messages to send, 0 to 1; the others are finished unsent", Kind.FLOAT, 1.0,
                least=0, most=1),
-        Option("post", "URL that gets messages as bodies", Kind.TEXT, None, SERVERS, many=True, metavar="URL"),
-        Option("get", "URL that gets messages in place of its %s, escaped", Kind.TEXT, None, SERVERS, many=True,
+        Option("post", "URL to POST messages to", Kind.TEXT, None, SERVERS, many=True, metavar="URL"),
+        Option("get", "URL to GET with the escaped message in place of its %s", Kind.TEXT, None, SERVERS, many=True,
                metavar="URL"),
-        Option("header", "another header, NAME: VALUE", Kind.TEXT, None, SERVERS, many=True, metavar="HEADER"),
-        Option("content-type", "of --post; application/octet-stream by default", Kind.TEXT, "", SERVERS,
+        Option("header", "additional header, NAME: VALUE", Kind.TEXT, None, SERVERS, many=True, metavar="HEADER"),
+        Option("content-type", "content type for --post; default: application/octet-stream", Kind.TEXT, "", SERVERS,
                metavar="TYPE"),
-        Option("mode", "which URL gets a message: each in turn, the one with the fewest requests, or all of them",
+        Option("mode", "URL for a message: round-robin, the one with the fewest requests, or all of them",
                default="round-robin", group=SERVERS, choices=("round-robin", "least-busy", "all")),
-        Option("at-once", "requests at a time", Kind.INT, 100, SERVERS, least=1, most=10_000),
-        Option("connect-timeout", "time for a connection", Kind.DURATION, 2.0, SERVERS, least=0.001),
-        Option("request-timeout", "time for a whole request", Kind.DURATION, 20.0, SERVERS, least=0.001),
-        Option("server-ca", "authorities to trust for HTTPS, PEM; by default the system's", Kind.FILE, "", SERVERS),
+        Option("at-once", "concurrent requests", Kind.INT, 100, SERVERS, least=1, most=10_000),
+        Option("connect-timeout", "timeout for connecting", Kind.DURATION, 2.0, SERVERS, least=0.001),
+        Option("request-timeout", "timeout for a whole request", Kind.DURATION, 20.0, SERVERS, least=0.001),
+        Option("server-ca", "authorities to trust for HTTPS, PEM; default: the system's", Kind.FILE, "", SERVERS),
         Option("server-insecure", "accept any certificate of a server", Kind.BOOL, False, SERVERS),
-        Option("requeue-delay", "time until a failed message is delivered again, times its attempts, at most 15m",
+        Option("requeue-delay", "delay before a failed message is redelivered, times its attempts, at most 15m",
                Kind.DURATION, 10.0, FAILURES, least=0, most=900),
-        Option("max-attempts", "drop a message after so many attempts; 0: never", Kind.INT, 0, FAILURES, least=0,
+        Option("max-attempts", "drop a message after this many attempts; 0: never", Kind.INT, 0, FAILURES, least=0,
                most=65535),
         *TCP_NODES),
     arguments=(TOPICS,),
-    text="""A message is finished when a server has answered with 200 to 299, a GET with 200. Anything else is a
-        failure, also a redirect, which is not followed, and a server that does not answer in time: the message
-        goes back, and is delivered again after --requeue-delay. It is never dropped, unless --max-attempts asks
-        for that.
+    text="""A message is finished when a server has answered with 200 to 299, or a GET with 200. Anything else is a
+         failure, including a redirect, which is not followed, and a timeout: the message is requeued, and delivered
+         again after --requeue-delay. It is never dropped, unless --max-attempts says so.
 
-        A server that fails is left alone for a while, if there are others. After three failures in a row nothing is
-        sent for a second, then a single message; the pauses double, up to 2 minutes.""",
+         A failing server is avoided for a while, if there are others. After three consecutive failures nothing is sent
+         for a second, then a single message; the pauses double, up to 2 minutes.""",
     examples=(
         ("nsqc to-http orders --post http://127.0.0.1:8080/orders", "each message as the body of a POST"),
         ("nsqc to-http orders --get 'http://127.0.0.1:8080/seen?order=%s'", "in the URL of a GET"),

@@ -1,4 +1,4 @@
-"""From a feed to HTTP servers: each message is a request, and finished when that has succeeded."""
+"""Sends a feed to HTTP servers: each message is a request, and finished when that succeeds."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 TICK_SECONDS = 0.5
 PAUSE = Backoff(1.0, 120.0)
-OUT = Backoff(5.0, 900.0)       # how long a server that fails is left alone while others work
-STREAK = 3                      # failures in a row, over all servers, from which it pauses
+OUT = Backoff(5.0, 900.0)       # how long a failing server is avoided while others work
+STREAK = 3                      # consecutive failures, over all servers, that trigger a pause
 CLOSE_SECONDS = 30.0
 REPORT_SECONDS = 5.0            # between two lines about the same server
 
 
 class Plan(NamedTuple):
-    """urls: where to; head: of a request, given its URL and body. mode: round-robin, least-busy or all. requeue_delay:
-    seconds, times the attempts, at most max_requeue_delay; max_attempts: after which a message is dropped, 0: never.
-    pause: after STREAK failures in a row, up to 0 s: none; has_jitter: a random part of it."""
+    """urls: the destinations; head: builds a request from its URL and body. mode: round-robin, least-busy or all.
+    requeue_delay: seconds, times the attempts, at most max_requeue_delay; max_attempts: after which a message is
+    dropped, 0: never. pause: after STREAK consecutive failures, up to 0 s: none; has_jitter: a random part of it."""
 
     urls: Sequence[Url]
     is_get: bool
@@ -44,18 +44,18 @@ class Plan(NamedTuple):
 
 
 class Server:
-    """A URL, and how it has done."""
+    """A URL, and its record."""
 
     def __init__(self, url: Url):
         self.url = url
         self.busy = 0               # requests
-        self.failures = 0           # in a row
+        self.failures = 0           # consecutive
         self.out_until = 0.0
         self.reported = 0.0
 
 
 class Job:
-    """A message on its way. left: servers that still have to get it, in mode all."""
+    """A message being sent. left: servers that still have to get it, in mode all."""
 
     __slots__ = ("attempts", "body", "delivery", "left", "server")
 
@@ -78,7 +78,7 @@ class Engine:
         self.sent = self.failed = self.skipped = self.dropped = 0
 
     def run(self) -> None:
-        """Until a signal. Raises ClientError, ToolError."""
+        """Runs until a signal. Raises ClientError, ToolError."""
         while not self._stop:
             for delivery in self._feed.receive(TICK_SECONDS):
                 self._take(delivery)
@@ -95,7 +95,7 @@ class Engine:
             self._settle()
 
     def _take(self, delivery: Delivery) -> None:
-        """A batch as single messages."""
+        """Splits a batch into single messages."""
         batch, ids = delivery.batch, bytes(delivery.ids)
         bodies, offsets = bytes(batch.bodies), memoryview(batch.offsets).cast("B").cast("i")
         attempts = memoryview(batch.attempts).cast("B").cast("i")
@@ -107,7 +107,7 @@ class Engine:
                 continue
             if 0 < self._plan.max_attempts < attempts[row]:
                 self.dropped += 1
-                self._say(f"message {part.ids.decode() if isinstance(part.ids, bytes) else ''} is dropped after "
+                self._say(f"message {part.ids.decode() if isinstance(part.ids, bytes) else ''} dropped after "
                           f"{attempts[row] - 1} attempts")
                 self._feed.finish(part)
                 continue
@@ -132,7 +132,7 @@ class Engine:
         return Request(job, server.url, self._plan.head(server.url, job.body), body)
 
     def _choose(self) -> Server:
-        """The server for the next message: one that works, if any does."""
+        """The server for the next message: a working one, if any."""
         now, count = time.monotonic(), len(self._servers)
         order = [self._servers[at % count] for at in range(self._turn, self._turn + count)]
         ready = [server for server in order if server.out_until <= now]
@@ -184,7 +184,7 @@ class Engine:
         if now - server.reported >= REPORT_SECONDS:
             server.reported = now
             what = f"status {outcome.status}" if outcome.status else outcome.error
-            self._say(f"{server.url.text}: {what}; the message is tried again")
+            self._say(f"{server.url.text}: {what}; the message will be retried")
         delay = min(self._plan.requeue_delay * max(job.attempts, 1), self._plan.max_requeue_delay)
         self._feed.requeue(job.delivery, round(delay * 1000))
         self._streak += 1
@@ -193,11 +193,11 @@ class Engine:
             pause = self._plan.pause.pause(self._pauses)
             self._resume = now + (random.uniform(0, pause) if self._plan.has_jitter else pause)
             self._feed.limit(0)
-            # What has not begun goes back at once: another consumer may have better luck.
+            # Requests not started are requeued at once: another consumer may succeed.
             while self._waiting:
                 self._feed.requeue(self._waiting.popleft().delivery)
 
     def _mind_pause(self) -> None:
-        """After a pause one message shows whether there is a server again."""
+        """After a pause one message tests whether a server is back."""
         if self._pauses and time.monotonic() >= self._resume:
             self._feed.limit(1)

@@ -1,4 +1,4 @@
-"""One HTTP connection that is kept between requests, as a protocol of the event loop."""
+"""One persistent HTTP connection, as a protocol of the event loop."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import cast
 
 import httptools
 
-HEAD_BYTES = 64 * 1024      # of an answer: more before its body is not an answer
+HEAD_BYTES = 64 * 1024      # limit for the head of an answer
 
 
 class Exchange(asyncio.Protocol):
-    """ask() sends a request; its answer is the status. The body of an answer is read and dropped."""
+    """ask() sends a request and returns the status. Bodies of answers are read and dropped."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop):
         self._loop = loop
@@ -20,8 +20,8 @@ class Exchange(asyncio.Protocol):
         self._answer: asyncio.Future[int] | None = None
         self._received = 0
         self._in_body = False
-        self.was_used = False       # it has answered before: it may be closed by the time it is used again
-        self.has_answered = False   # bytes of the present answer have come
+        self.was_used = False       # it has answered before: it may have been closed since
+        self.has_answered = False   # bytes of the current answer have arrived
         self.is_open = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -30,7 +30,7 @@ class Exchange(asyncio.Protocol):
         self.is_open = True
 
     def ask(self, request: bytes) -> asyncio.Future[int]:
-        """Sends a request; the status of its answer, or an OSError or ValueError."""
+        """Sends a request; returns the status of its answer, or an OSError or ValueError."""
         self._answer = self._loop.create_future()
         self._parser = httptools.HttpResponseParser(self)
         self._received, self._in_body, self.has_answered = 0, False, False
@@ -42,7 +42,7 @@ class Exchange(asyncio.Protocol):
         """Parses."""
         self.has_answered = True
         if self._parser is None or self._answer is None:
-            self.close()        # nothing was asked
+            self.close()        # there was no request
             return
         if not self._in_body:
             self._received += len(data)
@@ -55,11 +55,11 @@ class Exchange(asyncio.Protocol):
             self.close()
 
     def on_headers_complete(self) -> None:
-        """From the parser."""
+        """Called by the parser."""
         self._in_body = True
 
     def on_message_complete(self) -> None:
-        """From the parser."""
+        """Called by the parser."""
         parser = self._parser
         if parser is None or self._answer is None:
             return
@@ -75,7 +75,7 @@ class Exchange(asyncio.Protocol):
             self._answer.set_result(status)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Closed. Without a length, that is the end of an answer."""
+        """The connection closed. Without a length, that ends an answer."""
         self.is_open = False
         if self._in_body and error is None and self._parser is not None and self._answer is not None:
             if not self._answer.done():
@@ -86,7 +86,7 @@ class Exchange(asyncio.Protocol):
     def _settle(self, error: Exception) -> None:
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(error)
-            self._answer.exception()        # marks it as retrieved: the asker may have given up
+            self._answer.exception()        # marks it as retrieved: the caller may have given up
 
     def close(self) -> None:
         """Closes at once."""

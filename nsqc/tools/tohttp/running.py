@@ -17,7 +17,7 @@ from nsqc.tools.tohttp.url import Url, read_url
 
 
 class Settings(NamedTuple):
-    """What to send where; times in seconds. headers win over content_type and user_agent."""
+    """The job; times in seconds. headers override content_type and user_agent."""
 
     topics: tuple[str, ...]
     channel: str
@@ -42,7 +42,7 @@ class Settings(NamedTuple):
 
 
 def head_writer(settings: Settings) -> Callable[[Url, bytes], bytes]:
-    """Makes the head of a request from its URL and the message."""
+    """Builds the head of a request from its URL and the message."""
     given = {name.lower(): f"{name}: {value}" for name, value in settings.headers}
     fixed = {"user-agent": f"User-Agent: {settings.user_agent}"}
     if not settings.is_get:
@@ -63,7 +63,7 @@ def head_writer(settings: Settings) -> Callable[[Url, bytes], bytes]:
 
 def send(cluster: Cluster, settings: Settings, say: Callable[[str], None],
          answered: Callable[[str, float], None] | None = None, insists: bool = True) -> int:
-    """The exit code. insists: as Feed has it. Raises ClientError, ToolError."""
+    """Returns the exit code. insists: see Feed. Raises ClientError, ToolError."""
     urls = [read_url(text) for text in settings.urls]
     options = Options("to-http", (), cluster.timeout, cluster.connection_options())
     if not settings.wait:

@@ -1,4 +1,4 @@
-"""HTTP requests on an event loop of their own, in a thread: many at a time, over connections that are kept."""
+"""HTTP requests on a dedicated event loop, in a thread: concurrent, over persistent connections."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import uvloop
 from nsqc.tools.tohttp.exchange import Exchange
 from nsqc.tools.tohttp.url import Url
 
-MOST_IDLE = 128     # connections kept for each URL
+MOST_IDLE = 128     # connections kept per URL
 
 
 class Request(NamedTuple):
-    """token: whatever the sender wants to know it by."""
+    """token: the sender's own reference for it."""
 
     token: object
     url: Url
@@ -27,7 +27,7 @@ class Request(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """status: 0 if there was no answer; error: why. seconds: from the request to here."""
+    """status: 0 if there was no answer; error: why. seconds: the duration of the request."""
 
     token: object
     url: Url
@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
 
 
 class Sender:
-    """connect, total: seconds for a connection, and for a whole request. wake: called when outcomes are there.
+    """connect, total: timeouts for connecting, and for a whole request. wake: called when outcomes are available.
     Raises OSError, ssl.SSLError for unusable certificates."""
 
     def __init__(self, connect: float, total: float, tls: ssl.SSLContext | None, wake: Callable[[], None]):
@@ -55,20 +55,20 @@ class Sender:
         self._loop.close()
 
     def send(self, requests: Iterable[Request]) -> None:
-        """Begins requests; each has an outcome later."""
+        """Starts requests; each gets an outcome later."""
         batch = list(requests)
         if batch:
             self._loop.call_soon_threadsafe(self._begin, batch)
 
     def outcomes(self) -> list[Outcome]:
-        """Those since the last call."""
+        """Outcomes since the last call."""
         found = []
         while self._outcomes:
             found.append(self._outcomes.popleft())
         return found
 
     def close(self) -> None:
-        """Ends all requests without an outcome."""
+        """Cancels all requests without an outcome."""
         self._loop.call_soon_threadsafe(self._end)
         self._thread.join()
 
@@ -116,7 +116,7 @@ class Sender:
                 status = await exchange.ask(data)
             except BaseException as error:
                 exchange.close()
-                # The server has closed a kept connection before it saw the request.
+                # The server closed an idle connection before it saw the request.
                 if isinstance(error, OSError) and not is_fresh and not exchange.has_answered:
                     continue
                 raise

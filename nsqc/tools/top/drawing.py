@@ -1,4 +1,4 @@
-"""Rows to lines of text that fit the screen."""
+"""Formats rows as lines of text that fit the screen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAUSED = " (paused)"
 
 
 class Column(NamedTuple):
-    """name: of the value; kind: name, rate, count, age or spark; drop: the higher, the earlier it is left out."""
+    """name: of the value; kind: name, rate, count, age or spark; drop: the higher, the earlier it is omitted."""
 
     title: str
     name: str
@@ -52,7 +52,7 @@ VIEWS: dict[str, tuple[Column, ...]] = {
 
 
 def fitting(columns: tuple[Column, ...], width: int) -> list[tuple[Column, int]]:
-    """The columns that fit, with their widths: names share what numbers leave."""
+    """The columns that fit, with their widths: names share the width not used by numbers."""
     left = list(columns)
     while True:
         names = sum(column.kind == "name" for column in left)
@@ -66,7 +66,7 @@ def fitting(columns: tuple[Column, ...], width: int) -> list[tuple[Column, int]]
 
 
 def titles(fitted: list[tuple[Column, int]], sort: str, backward: bool, unicode: bool) -> str:
-    """The line above rows."""
+    """The header line."""
     mark = ("▼" if unicode else "v") if backward else ("▲" if unicode else "^")
     cells = []
     for column, width in fitted:
@@ -76,7 +76,7 @@ def titles(fitted: list[tuple[Column, int]], sort: str, backward: bool, unicode:
 
 
 def line(row: Row, fitted: list[tuple[Column, int]], unicode: bool) -> str:
-    """A row. One with an error has nothing else."""
+    """A row. One with an error shows only that."""
     if "error" in row.values:
         return f"{visible(row.key[-1])}  {visible(str(row.values['error']))}"
     cells = []
@@ -97,7 +97,7 @@ def line(row: Row, fitted: list[tuple[Column, int]], unicode: bool) -> str:
 
 
 def cell(text: str, width: int) -> str:
-    """A text of exactly this width."""
+    """Pads or cuts a text to this width."""
     if text.isascii():
         return text[:width - 1] + "~" if len(text) > width else text.ljust(width)
     taken, used = [], 0
@@ -111,7 +111,7 @@ def cell(text: str, width: int) -> str:
 
 
 def number(value: float, is_rate: bool = False) -> str:
-    """At most nine characters."""
+    """Formats a number in at most nine characters."""
     if is_rate and 0 < value < 10:
         return f"{value:.1f}"
     for size, unit in ((1e15, "P"), (1e12, "T"), (1e9, "G")):
@@ -121,7 +121,7 @@ def number(value: float, is_rate: bool = False) -> str:
 
 
 def age(seconds: float) -> str:
-    """A time in two units; empty below 0."""
+    """Formats a time in two units; empty below 0."""
     if seconds < 0:
         return ""
     if seconds < 10:

@@ -1,4 +1,4 @@
-"""What the screen shows: rows summed up over nodes, with rates and their history."""
+"""The data of the screen: rows summed up over nodes, with rates and their history."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import NamedTuple
 from nsqc.tools.top.sampling import Sampler
 from nsqc.tools.top.stats import STILL, Key, Sample
 
-HISTORY = 24        # rates that a sparkline has
-GONE_S = 3.0        # times the interval: without an answer for so long, a node's numbers do not count any more
+HISTORY = 24        # rates per sparkline
+GONE_S = 3.0        # times the interval: after this long without an answer, a node's numbers no longer count
 
 
 class Row(NamedTuple):
-    """A line of a view. values: by column; key: what it is about."""
+    """A line of a view. values: by column; key: its topic, channel or client."""
 
     key: Key
     values: dict[str, float | str]
@@ -42,10 +42,10 @@ class Model:
         self._samples: dict[str, Sample] = {}
         self._history: dict[Key, deque[float]] = {}
         self._next_tick = 0.0
-        self._health: tuple[frozenset[str], dict[str, str]] = (frozenset(), {})     # who answers, who fails and how
+        self._health: tuple[frozenset[str], dict[str, str]] = (frozenset(), {})     # nodes up; errors of others
 
     def take(self) -> bool:
-        """Takes what has arrived; whether there is anything new, which may be that a node has gone silent."""
+        """Takes new answers; returns whether anything is new, including a node gone silent."""
         arrived = False
         while self._sampler.arrived:
             sample = self._sampler.arrived.popleft()
@@ -60,14 +60,14 @@ class Model:
         return arrived or before != self._health
 
     def _live(self) -> list[Sample]:
-        """Of the nodes that answer."""
+        """Answers of the responding nodes."""
         known = {node.http for node in self._sampler.nodes}
         oldest = time.monotonic() - GONE_S * self._sampler.interval - self._sampler.cluster.timeout
         return [sample for sample in self._samples.values() if sample.node in known and sample.at > oldest
                 and sample.node not in self._sampler.errors]
 
     def _tick(self) -> None:
-        """One more point in the history of all rates. What was always still has none."""
+        """Adds a point to the history of all rates. Idle ones have none."""
         sums: dict[Key, float] = {}
         for sample in self._live():
             for key, rates in sample.rates.items():
@@ -147,7 +147,7 @@ class Model:
         return rows
 
     def nodes(self) -> list[Row]:
-        """A row for each node, those that do not answer, too."""
+        """A row per node, including those that do not answer."""
         live = {sample.node: sample for sample in self._live()}
         rows = []
         for node in self._sampler.nodes:
@@ -170,7 +170,7 @@ class Model:
         return rows
 
     def totals(self) -> Totals:
-        """For the first line."""
+        """Totals for the first line."""
         topics: set[str] = set()
         channels: set[Key] = set()
         coming = going = 0.0
@@ -194,7 +194,7 @@ class Model:
         return tuple(self._history.get(key, ()))
 
     def age(self, key: Key) -> float:
-        """Seconds that the oldest waiting message has waited; below 0: nobody tells, or none waits."""
+        """Age of the oldest waiting message in seconds; below 0: unknown, or none waits."""
         known = [at for node in self._sampler.nodes if (at := self._sampler.ages.get((node.http, key))) is not None]
         return max(time.time() - min(known), 0.0) if known else -1.0
 
@@ -206,6 +206,6 @@ def add(row: dict[str, float | str], name: str, number: float) -> None:
 
 
 def flow(sample: Sample) -> tuple[float, float]:
-    """Messages into the topics of a node, and out of its channels, a second."""
+    """Messages into a node's topics, and out of its channels, per second."""
     coming = sum(rates.coming for key, rates in sample.rates.items() if len(key) == 1)
     return coming, sum(rates.going for key, rates in sample.rates.items() if len(key) == 2)

@@ -1,4 +1,4 @@
-"""The loop of `nsqc top`: answers of nodes and keys in, lines out."""
+"""The loop of `nsqc top`: nodes' answers and keys in, lines out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WORDS = "nsqc top"
 
 
 def first_look(api: NodeHttp, node: Node) -> Sample:
-    """A node as it is. Raises Unreachable, BadStatus."""
+    """Queries a node. Raises Unreachable, BadStatus."""
     answer = api.call("GET", "/stats", {"format": "json", "include_clients": "false"})
     try:
         return Sample(node.http, nsqstats.stats(answer), None)
@@ -37,7 +37,7 @@ def top(values: Values) -> int:
         raise NoNode("no nsqd is registered")
     sampler = Sampler(cluster, values.decimal("interval"))
     sampler.with_clients = values.text("view") == "clients"
-    # Before the screen is taken: if no node answers, that is a line on stderr.
+    # Before the screen is taken over: if no node answers, that is a line on stderr.
     cluster.each(nodes, lambda api, node: sampler.arrived.append(first_look(api, node)), lambda _: None)
     model = Model(sampler)
     sampler.start(nodes)

@@ -1,4 +1,4 @@
-"""Asks nodes in the background: a thread for each, so that one that hangs holds up no other, nor the screen."""
+"""Queries nodes in the background: one thread per node, so a hanging one delays neither the others nor the screen."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from nsqc.tools.nodehttp import BadStatus, NodeHttp
 from nsqc.tools.top.stats import Key, Sample
 from nsqc.wire import nsqstats
 
-FIND_S = 15.0           # between two questions to nsqlookupd
-MOST_ASKED = 24         # ages of oldest messages in one round
+FIND_S = 15.0           # between two nsqlookupd queries
+MOST_ASKED = 24         # ages of oldest messages queried per round
 NOT_KNOWN = (404, 405)
 
 
 class Sampler:
-    """interval: seconds between two rounds, may be changed. What comes is taken by the main thread; wake() tells it."""
+    """interval: seconds between two rounds, may be changed. The main thread takes the results; wake() notifies it."""
 
     def __init__(self, cluster: Cluster, interval: float):
         self.cluster, self.interval = cluster, interval
@@ -30,9 +30,9 @@ class Sampler:
         self.wanted: list[Key] = []         # topics and channels whose oldest message is shown
         self.arrived: deque[Sample] = deque()
         self.errors: dict[str, str] = {}    # by node
-        self.ages: dict[tuple[str, Key], float] = {}    # when the oldest message was published, unix seconds
+        self.ages: dict[tuple[str, Key], float] = {}    # publish time of the oldest message, unix seconds
         self.nodes: list[Node] = []
-        self.reports: deque[str] = deque()  # what came of actions
+        self.reports: deque[str] = deque()  # results of actions
         self._hurry = threading.Event()
         self._closing = False
         self._read, self._write = os.pipe()
@@ -41,7 +41,7 @@ class Sampler:
         self._started: set[str] = set()
 
     def start(self, nodes: list[Node]) -> None:
-        """Begins with these nodes."""
+        """Starts with these nodes."""
         self._use(nodes)
         if self.cluster.nsqlookupd:
             threading.Thread(target=self._find, daemon=True).start()
@@ -54,25 +54,25 @@ class Sampler:
                 threading.Thread(target=self._ask, args=(node,), daemon=True).start()
 
     def fileno(self) -> int:
-        """Readable when something has come."""
+        """Readable when results have arrived."""
         return self._read
 
     def calm(self) -> None:
-        """Until the next time."""
+        """Drains the wakeup."""
         with suppress(BlockingIOError):
             os.read(self._read, 4096)
 
     def wake(self) -> None:
-        """Something has come. Thread-safe."""
+        """Wakes the main thread. Thread-safe."""
         with suppress(OSError):
             os.write(self._write, b".")
 
     def hurry(self) -> None:
-        """Asks all nodes now."""
+        """Queries all nodes now."""
         self._hurry.set()
 
     def close(self) -> None:
-        """Threads end by themselves, or with the process."""
+        """Threads end on their own, or with the process."""
         self._closing = True
         self._hurry.set()
 
@@ -96,13 +96,13 @@ class Sampler:
                     self.errors.pop(node.http, None)
                     if knows_peek:
                         knows_peek = self._ask_ages(api, node, before)
-                except Exception as error:      # whatever a node answers: this thread asks it again
+                except Exception as error:      # any error: this thread retries
                     self.errors[node.http] = str(error) or type(error).__name__
                     knows_peek = True
                 self.wake()
             self._hurry.wait(max(self.interval - (time.monotonic() - began), 0.05))
             if self._hurry.is_set():
-                # All threads see it: whoever sleeps longest has 50 ms for that.
+                # All threads see it: the longest sleeper has 50 ms for that.
                 time.sleep(0.05)
                 self._hurry.clear()
 
@@ -115,7 +115,7 @@ class Sampler:
         return sample
 
     def _ask_ages(self, api: NodeHttp, node: Node, sample: Sample) -> bool:
-        """When the oldest messages of what is shown were published; False: the node does not tell."""
+        """Publish times of the oldest messages shown; False: the node does not report them."""
         waiting: dict[Key, int] = {(topic.topic_name,): topic.depth for topic in sample.stats.topics or ()}
         waiting |= {(topic.topic_name, channel.channel_name): channel.depth for topic in sample.stats.topics or ()
                     for channel in topic.channels or ()}
@@ -137,7 +137,7 @@ class Sampler:
         return True
 
     def act(self, text: str, call: Callable[[NodeHttp], object]) -> None:
-        """Does something on all nodes, in the background, and reports what came of it."""
+        """Makes a call on all nodes, in the background, and reports the result."""
 
         def work() -> None:
             failures = []

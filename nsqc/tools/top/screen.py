@@ -1,4 +1,4 @@
-"""What is on the screen, and what keys do to it. Knows no terminal: lines come out, keys go in."""
+"""The contents of the screen, and the effect of keys. Knows no terminal: lines come out, keys go in."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ HELP = (
     "Esc            back; ends a filter",
     "s S            sort by the next column, the one before",
     "r              reverse the order",
-    "/              show only names that contain a text",
+    "/              show only names containing a text",
     "p              pause or unpause the selected topic or channel",
-    "e              empty the selected topic or channel, after a question",
-    "space          stop the screen, and go on",
+    "e              empty the selected topic or channel, after a confirmation",
+    "space          freeze or resume the screen",
     "+ -            longer or shorter interval",
     "?              this page",
     "q              end",
@@ -36,7 +36,7 @@ HELP = (
 
 
 class Screen:
-    """view: what it begins with; filter_: a part of names."""
+    """view: the initial one; filter_: a part of names."""
 
     def __init__(self, model: Model, sampler: Sampler, view: str, filter_: str, unicode: bool):
         self.ended = False
@@ -45,11 +45,11 @@ class Screen:
         self._sort = dict.fromkeys(VIEWS, "")       # by view: name of the column; empty: by name
         self._backward = dict.fromkeys(VIEWS, False)
         self._path: list[tuple[str, tuple[str, ...]]] = []      # views that Enter has left, with their row
-        self._inside: tuple[str, ...] = ()      # what the view is restricted to
+        self._inside: tuple[str, ...] = ()      # the row that the view is restricted to
         self._selected: tuple[str, ...] | None = None
         self._at = self._top = 0
         self._height = 1
-        self._typing: str | None = None         # a filter that is being typed
+        self._typing: str | None = None         # a filter being typed
         self._question: tuple[str, Callable[[], None]] | None = None
         self._status = ""
         self._helping = False
@@ -60,7 +60,7 @@ class Screen:
     # ------------------------------------------------------------------ rows
 
     def refresh(self) -> None:
-        """Takes new numbers, unless the screen stands still."""
+        """Takes new numbers, unless the screen is frozen."""
         while self._sampler.reports:
             self._status = self._sampler.reports.popleft()
         if not self._frozen:
@@ -83,7 +83,7 @@ class Screen:
                                                if isinstance(value, str))]
         backward = self._backward[self._view]
         if sort := self._sort[self._view]:
-            # By name where the values are the same, in either order.
+            # Equal values are sorted by name, in either order.
             rows.sort(key=lambda row: row.key)
             rows.sort(key=lambda row: sortable(row.values.get(sort, 0.0)), reverse=backward)
         else:
@@ -92,7 +92,7 @@ class Screen:
         self._find()
 
     def _find(self) -> None:
-        """The selected row keeps being selected wherever it goes."""
+        """Keeps the selected row selected wherever it moves."""
         if self._selected is not None:
             for at, row in enumerate(self._rows):
                 if row.key == self._selected:
@@ -126,12 +126,12 @@ class Screen:
         silent = f", {totals.silent} silent" if totals.silent else ""
         text = (f"nsqc top {__version__}  {nodes}{silent}  {totals.topics:,} topics  {totals.channels:,} channels  "
                 f"in {number(totals.coming)}/s  out {number(totals.going)}/s  depth {number(totals.depth)}")
-        # The clock stays, whatever else there is to show: it tells that the screen is alive, stopped or not.
+        # The clock is always shown: it tells a live screen from a frozen one.
         clock = ("stopped " if self._frozen else "") + time.strftime("%H:%M:%S")
         return (RED if totals.silent else BOLD) + cell(text, columns - len(clock) - 1) + " " + clock
 
     def _second(self, columns: int) -> str:
-        """A question, a filter that is being typed, what has just been done, or where the view is."""
+        """A question, a filter being typed, the result of an action, or the current view."""
         if self._question is not None:
             return YELLOW + cell(visible(f"{self._question[0]} [y/N]"), columns)
         if self._typing is not None:
@@ -200,12 +200,12 @@ class Screen:
             self._sampler.hurry()
 
     def next_view(self, step: int = 1) -> None:
-        """Round and round."""
+        """Cycles through the views."""
         names = list(VIEWS)
         self.choose(names[(names.index(self._view) + step) % len(names)])
 
     def enter(self) -> None:
-        """Into the selected row."""
+        """Enters the selected row."""
         if self._selected is not None and self._view in ("topics", "channels"):
             inside = self._selected
             self._path.append((self._view, self._selected))
@@ -213,7 +213,7 @@ class Screen:
             self._filter = ""
 
     def back(self) -> None:
-        """Out of it, or of a filter."""
+        """Leaves it, or a filter."""
         if self._filter:
             self._filter = ""
         elif self._path:
@@ -222,21 +222,21 @@ class Screen:
             self._selected = selected
 
     def sort(self, step: int) -> None:
-        """By another column."""
+        """Sorts by another column."""
         names = list(dict.fromkeys(column.name for column in VIEWS[self._view]))
         current = self._sort[self._view] or names[0]
         chosen = names[(names.index(current) + step) % len(names)]
         self._sort[self._view] = chosen
-        # The most of something is what one looks for.
+        # Largest values first.
         kind = next(column.kind for column in VIEWS[self._view] if column.name == chosen)
         self._backward[self._view] = kind != "name"
 
     def reverse(self) -> None:
-        """The order."""
+        """Reverses the order."""
         self._backward[self._view] = not self._backward[self._view]
 
     def move(self, by: int) -> None:
-        """Up or down."""
+        """Moves up or down."""
         self._move_to(self._at + by)
 
     def page(self, by: int) -> None:
@@ -244,7 +244,7 @@ class Screen:
         self._move_to(self._at + by * max(self._height - 1, 1))
 
     def start_filter(self) -> None:
-        """What is typed next is a filter."""
+        """Starts typing a filter."""
         self._typing = self._filter
 
     def help(self) -> None:
@@ -252,11 +252,11 @@ class Screen:
         self._helping = True
 
     def freeze(self) -> None:
-        """Stops, and goes on."""
+        """Freezes or resumes the screen."""
         self._frozen = not self._frozen
 
     def pace(self, step: int) -> None:
-        """Another interval."""
+        """Changes the interval."""
         slower = [value for value in INTERVALS if value > self._sampler.interval + 1e-9]
         faster = [value for value in INTERVALS if value < self._sampler.interval - 1e-9]
         if step > 0 and slower:
@@ -265,13 +265,13 @@ class Screen:
             self._sampler.interval = faster[-1]
 
     def end(self) -> None:
-        """Ends."""
+        """Quits."""
         self.ended = True
 
     # ------------------------------------------------------------------ actions
 
     def _target(self) -> tuple[str, str, dict[str, str]] | None:
-        """(kind, what to call it, arguments) of the selected topic or channel."""
+        """(kind, name for people, arguments) of the selected topic or channel."""
         if self._selected is None or self._view not in ("topics", "channels"):
             self._status = "choose a topic or a channel first"
             return None
@@ -281,15 +281,15 @@ class Screen:
         return "channel", f"channel {channel} of topic {topic}", {"topic": topic, "channel": channel}
 
     def pause(self) -> None:
-        """Pauses what is selected, or has it go on."""
+        """Pauses the selected topic or channel, or resumes it."""
         target = self._target()
         if target is not None:
             kind, name, arguments = target
             action = "unpause" if self._rows[self._at].paused else "pause"
-            self._act(f"/{kind}/{action}", arguments, f"{name} {'goes on' if action == 'unpause' else 'paused'}")
+            self._act(f"/{kind}/{action}", arguments, f"{name} {'unpaused' if action == 'unpause' else 'paused'}")
 
     def empty(self) -> None:
-        """Empties what is selected, after a question."""
+        """Empties the selected topic or channel, after a confirmation."""
         target = self._target()
         if target is not None:
             kind, name, arguments = target
@@ -321,5 +321,5 @@ KEYS: dict[str, Callable[[Screen], None]] = {
 
 
 def sortable(value: float | str) -> tuple[int, float, str]:
-    """Numbers before texts."""
+    """Numbers sort before texts."""
     return (1, 0.0, value) if isinstance(value, str) else (0, value, "")

@@ -11,7 +11,7 @@ Key = tuple[str, ...]       # (topic,), (topic, channel), or (topic, channel, ad
 
 
 class Rates(NamedTuple):
-    """A second."""
+    """Per second."""
 
     coming: float = 0.0
     going: float = 0.0
@@ -23,7 +23,7 @@ STILL = Rates()
 
 
 class Sample:
-    """One answer of a node. rates: by key, since the answer before; empty for the first."""
+    """One answer of a node. rates: by key, since the previous answer; empty for the first."""
 
     def __init__(self, node: str, stats: Stats, before: Sample | None):
         self.node, self.stats, self.at = node, stats, time.monotonic()
@@ -43,6 +43,6 @@ class Sample:
             for key, counts in self.counts.items():
                 earlier = before.counts.get(key)
                 if earlier is not None and earlier != counts:
-                    # What was emptied or made again counts from 0: no rate is below it.
+                    # A topic emptied or created again counts from 0: no rate is below it.
                     self.rates[key] = Rates(*(max(now - then, 0) / seconds
                                               for now, then in zip(counts, earlier, strict=True)))

@@ -1,4 +1,4 @@
-"""The terminal: keys in, lines out. Only lines that have changed are written."""
+"""The terminal: keys in, lines out. Only changed lines are written."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import Any
 from nsqc.tools.errors import ToolError
 from nsqc.tools.output import STDOUT
 
-ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l"      # another screen, no cursor, no wrapping
+ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l"      # alternate screen, no cursor, no wrapping
 LEAVE = "\x1b[?7h\x1b[?25h\x1b[?1049l"
-# What terminals send for keys, and their names.
+# Terminals' sequences for keys, and their names.
 SEQUENCES = {
     "[A": "up", "OA": "up", "[B": "down", "OB": "down", "[C": "right", "OC": "right", "[D": "left", "OD": "left",
     "[5~": "pgup", "[6~": "pgdn", "[H": "home", "OH": "home", "[1~": "home", "[7~": "home", "[F": "end", "OF": "end",
@@ -25,11 +25,11 @@ SEQUENCES = {
 }
 NAMES = {"\t": "tab", "\r": "enter", "\n": "enter", "\x7f": "backspace", "\x08": "backspace", "\x1b": "esc",
          "\x0c": "redraw", "\x04": "q"}
-ESCAPE_S = 0.05     # how long the rest of a sequence may take
+ESCAPE_S = 0.05     # timeout for the rest of a sequence
 
 
 class Terminal:
-    """In a with block. Raises ToolError if stdin or stdout is not a terminal."""
+    """Use in a with block. Raises ToolError if stdin or stdout is not a terminal."""
 
     def __init__(self) -> None:
         if not os.isatty(0) or not os.isatty(STDOUT):
@@ -77,7 +77,7 @@ class Terminal:
         self.suspended = True
 
     def suspend(self) -> None:
-        """^Z: stops the process with the terminal as it was; returns when it goes on."""
+        """^Z: stops the process with the terminal restored; returns when it resumes."""
         self.suspended = False
         self._leave()
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -94,8 +94,8 @@ class Terminal:
     # ------------------------------------------------------------------ keys
 
     def wait(self, seconds: float, other: int) -> list[str]:
-        """Keys that are pressed within so many seconds; none if another descriptor is readable first, or a signal has
-        come. `closed`: the terminal is gone."""
+        """Keys pressed within this many seconds; none if another descriptor is readable first, or a signal has arrived.
+        `closed`: the terminal is gone."""
         poll = select.poll()
         for descriptor in (0, self._read, other):
             poll.register(descriptor, select.POLLIN)
@@ -118,7 +118,7 @@ class Terminal:
     # ------------------------------------------------------------------ lines
 
     def show(self, lines: list[str]) -> None:
-        """Makes these the lines of the screen."""
+        """Displays these lines."""
         if self.resized:
             self.resized = False
             self._lines = []
@@ -133,7 +133,7 @@ class Terminal:
             self._put("".join(parts))
 
     def redraw(self) -> None:
-        """Writes everything the next time."""
+        """Redraws everything the next time."""
         self._lines = []
 
     def _put(self, text: str) -> None:
@@ -157,7 +157,7 @@ def keys_of(text: str) -> list[str]:
                     keys.append("esc")
                     text = text[1:]
                     continue
-                # A sequence that means nothing here ends with a letter or a tilde.
+                # An unknown sequence ends with a letter or a tilde.
                 end = next((at for at in range(2, len(text)) if text[at].isalpha() or text[at] == "~"), len(text) - 1)
                 text = text[end + 1:]
             continue

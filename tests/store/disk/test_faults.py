@@ -243,7 +243,7 @@ def test_file_shorter_than_its_positions_say(tmp_path):
     place = Place(tmp_path)
     queue = place.open()
     assert queue.depth == 3
-    assert place.logged("9 were expected")
+    assert place.logged("9 expected")
     put(queue, 3)
     assert diskqueue.commit(queue) == 0
     assert take(queue) == [0, 1, 2, 3]
