@@ -59,6 +59,8 @@ class Channel(Struct, gc=False):
     e2e_processing_latency: Latency | None = None
     rules: dict[str, object] | None = None
     dead_letter_count: int = 0
+    expired_count: int = 0
+    overflow_count: int = 0
 
     @property
     def consumers(self) -> int:
