@@ -3,11 +3,11 @@
 from libc.stdint cimport int64_t
 from libc.string cimport memchr
 
+from nsqc.broker.channel cimport Channel
 from nsqc.broker.channelrules cimport OVERFLOW_DIE, OVERFLOW_DROP, OVERFLOW_REFUSE, overflow_of
-from nsqc.broker.channelstate cimport ChannelState
 from nsqc.broker.dead cimport dead_has_room
 from nsqc.broker.logged cimport log_depth
-from nsqc.broker.overflow cimport channel_bytes, channel_exceeds, exceeds
+from nsqc.broker.overflow cimport channel_bytes, channel_exceeds, exceeds, surely_fits
 from nsqc.store.fifo cimport Entry
 from nsqc.store.message cimport message_unref
 from nsqc.store.slices cimport STEPS
@@ -34,15 +34,15 @@ cdef bint topic_exceeds(TopicState topic, int64_t count, int64_t body_bytes) noe
 
 
 cdef bint admits(TopicState topic, int64_t count, int64_t body_bytes) noexcept:
-    cdef ChannelState channel
-    topic.clock.refresh()
+    cdef Channel channel
     if topic.limits.refuses and not topic.direct and topic_exceeds(topic, count, body_bytes):
         topic.bound_reason = reason(topic, None, topic_depth(topic), topic.backlog.bytes(), count)
         return False
     for channel in topic.fan:
         if channel.rules is NULL or not (channel.rules.max_depth or channel.rules.max_bytes):
             continue
-        if channel.rules.overflow == OVERFLOW_DROP or not channel_exceeds(channel, count, body_bytes):
+        if (channel.rules.overflow == OVERFLOW_DROP or surely_fits(channel, count)
+                or not channel_exceeds(channel, count, body_bytes)):
             continue
         if channel.rules.overflow == OVERFLOW_REFUSE or not dead_has_room(channel):
             topic.bound_reason = reason(topic, channel, channel.count_waiting(), channel_bytes(channel), count)
@@ -50,7 +50,7 @@ cdef bint admits(TopicState topic, int64_t count, int64_t body_bytes) noexcept:
     return True
 
 
-cdef str reason(TopicState topic, ChannelState channel, int64_t depth, int64_t waiting, int64_t count):
+cdef str reason(TopicState topic, Channel channel, int64_t depth, int64_t waiting, int64_t count):
     """Why a publish is refused: the rule, its value, and where it comes from."""
     cdef object what, source = topic.rule_source
     cdef int64_t max_depth = topic.limits.max_depth, max_bytes = topic.limits.max_bytes
@@ -99,7 +99,7 @@ cdef bint admits_lines(TopicState topic, const char *c_at, const char *c_end) no
 
 
 cdef void set_bounded(TopicState topic) noexcept:
-    cdef ChannelState channel
+    cdef Channel channel
     topic.bounded = topic.limits.refuses
     for channel in topic.fan:
         if channel.rules is not NULL and channel.rules.overflow != OVERFLOW_DROP:

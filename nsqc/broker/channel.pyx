@@ -17,7 +17,7 @@ from nsqc.broker.expiry cimport (due_or_expired, expire_waiting, expiry_watch, l
                                  reason_to_leave, wait_to_expire, withheld)
 from nsqc.broker.lost cimport RETURNED, lost_add, lost_clear, lost_has, lost_step
 from nsqc.broker.origin cimport DEAD_DISCONNECTED, DEAD_REQUEUED, DEAD_TIMED_OUT, origin_client
-from nsqc.broker.overflow cimport trim_channel
+from nsqc.broker.overflow cimport surely_fits, trim_channel
 from nsqc.broker.ring cimport ready_add, ready_remove
 from nsqc.loop.watch cimport span_over
 from nsqc.store.backlog cimport PUT_NO_MEMORY
@@ -88,7 +88,7 @@ cdef class Channel:
             return 0
         self._watch(message.timestamp_ns)
         result = self.backlog.put(message, attempts, 0, False, NULL)
-        if result != PUT_NO_MEMORY and not trim_channel(self):
+        if self.rules.trims and not surely_fits(self, 0) and not trim_channel(self):
             self.slicer.add(self)
         return result
 
@@ -197,7 +197,7 @@ cdef class Channel:
             if not self._has_room():
                 self._try_again()
                 return True
-            if unlikely(self.rules is not NULL) and not dead_has_room(self):
+            if unlikely(self.rules is not NULL) and self.rules.dies and not dead_has_room(self):
                 if self.dead.count + self.sent.count == 0:
                     self._try_again()
                 return True         # or dead_ended() follows
@@ -298,7 +298,7 @@ cdef class Channel:
         consumer.deliver(message, delivery.attempts)
         if unlikely(not wants_more(consumer)):
             relist(self, consumer)
-        if unlikely(self.rules is not NULL):
+        if unlikely(self.rules is not NULL) and self.rules.paces:
             self.paced_ns = max(self.paced_ns, self.clock.monotonic) + self.rules.interval_ns
             self._throttle()
 

@@ -24,6 +24,8 @@ cdef struct ChannelRules:
     bint expired_die                # it goes to the dead-letter topic; else it is dropped
     int64_t max_depth, max_bytes    # of what waits; 0: no limit
     Overflow overflow
+    bint paces                      # max_in_flight or rate is set
+    bint dies                       # messages may go to the dead-letter topic
     bint trims                      # there is such a limit, and the oldest messages leave at it
 
 

@@ -34,6 +34,8 @@ cdef ChannelRules *rules_new(object rule, bint can_die) except? NULL:
     rules.max_depth = rule.max_depth
     rules.max_bytes = rule.max_bytes
     rules.overflow = overflow_of(rule, can_die)
+    rules.paces = rules.max_in_flight > 0 or rules.interval_ns > 0
+    rules.dies = rules.max_attempts > 0 or rules.expired_die or rules.overflow == OVERFLOW_DIE
     rules.trims = (rules.max_depth > 0 or rules.max_bytes > 0) and rules.overflow != OVERFLOW_REFUSE
     return rules
 

@@ -8,7 +8,17 @@ from nsqc.broker.channelstate cimport ChannelState
 cdef bint exceeds(int64_t depth, int64_t waiting, int64_t count, int64_t body_bytes, int64_t max_depth,
                   int64_t max_bytes) noexcept
 cdef int64_t channel_bytes(ChannelState channel) noexcept       # of what waits, about
-# With rules: the same of a channel.
+# With rules: whether it is certain that so many more fit, at a glance: each publish asks this.
+cdef inline bint surely_fits(ChannelState channel, int64_t count) noexcept:
+    if channel.rules.max_bytes or channel.cursor is not None:
+        return False
+    count += channel.backlog.memory.count + channel.front.count + channel.again.heap.count
+    if channel.backlog.disk is not None:
+        count += channel.backlog.disk.depth
+    return count <= channel.rules.max_depth
+
+
+# With rules: whether more than its limits would wait in a channel, after so many more.
 cdef bint channel_exceeds(ChannelState channel, int64_t count, int64_t body_bytes) noexcept
 # With rules: has the oldest messages leave that are too many; False: the slice ended.
 cdef bint trim_channel(ChannelState channel) noexcept

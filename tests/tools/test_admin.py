@@ -105,11 +105,19 @@ def test_several_nodes(node, other):
 
 def test_rules(node):
     row = table(nsqc("topic", "rules", "ruled", *where(node))[0])[1]
-    assert row == [f"127.0.0.1:{node.http_port}", "memory", "write", "0s", "0", "refuse", "default"]
+    assert row == [f"127.0.0.1:{node.http_port}", "memory", "write", "0s", "0", "refuse", "0s", "drop",
+                   "0", "0", "default"]
     out, _ = nsqc("topic", "rules", "ruled", "--storage", "log", "--retain-bytes", "1G", "--retain-time", "72h", "--json",
                   *where(node))
     [rule] = objects(out)
     assert (rule["storage"], rule["retain_bytes"], rule["retain_time"]) == ("log", 1 << 30, "72h0m0s")
+    out, _ = nsqc("topic", "rules", "ruled", "--message-ttl", "1h", "--expired", "dead-letter", "--max-depth", "5",
+                  "--max-bytes", "1M", "--overflow", "dead-letter", "--json", *where(node))
+    [rule] = objects(out)
+    assert (rule["message_ttl"], rule["expired"], rule["max_depth"], rule["max_bytes"], rule["overflow"]) == (
+        "1h0m0s", "dead-letter", 5, 1 << 20, "dead-letter")
+    [rule] = objects(nsqc("channel", "rules", "ruled", "c", "--max-depth", "0", "--json", *where(node))[0])
+    assert (rule["message_ttl"], rule["max_depth"], rule["max_bytes"]) == ("1h0m0s", 0, 1 << 20)
     nsqc("topic", "rules", "ruled", "--reset", *where(node))
     assert "memory" in nsqc("topic", "rules", "ruled", *where(node))[0]
     assert "--reset and --sync" in nsqc("topic", "rules", "ruled", "--reset", "--sync", "fsync", *where(node), code=2)[1]
