@@ -165,9 +165,9 @@ def test_https_without_a_certificate(tls):
 
 def do(client, command: str):
     """The answer to a command for topic t and channel c."""
-    if command in ("PUB", "MPUB", "DPUB"):
-        body = b"x" if command != "MPUB" else b"\0\0\0\1\0\0\0\1x"
-        client.command(f"{command} t{' 1' if command == 'DPUB' else ''}", body)
+    if command in ("PUB", "MPUB", "DPUB", "DMPUB"):
+        body = b"x" if "MPUB" not in command else b"\0\0\0\1\0\0\0\1x"
+        client.command(f"{command} t{' 1' if command.startswith('D') else ''}", body)
     else:
         client.command("SUB t c")
     return client.frame()
@@ -178,10 +178,13 @@ def allowed(role: str, command: str) -> bool:
     return any(scope in ("*", "t") or (scope == "t/c" and grant == "consume") for scope in ROLES.get(role, {}).get(grant, ()))
 
 
-@pytest.mark.parametrize("command", ["PUB", "MPUB", "DPUB", "SUB"])
+@pytest.mark.parametrize("command", ["PUB", "MPUB", "DPUB", "DMPUB", "SUB"])
 @pytest.mark.parametrize("role", [NOBODY, *ROLES])
 def test_tcp(plain, access, role, command):
     client = plain.connect()
+    if command == "DMPUB":
+        client.command("IDENTIFY", b'{"feature_negotiation": true, "deferred_batches": true}')
+        assert json.loads(client.frame()[1])["deferred_batches"] is True
     if role:
         client.command("AUTH", access.tokens[role].encode())
         kind, data = client.frame()
@@ -254,7 +257,7 @@ def test_every_command_says_what_it_requires():
     """By the names that the parser knows."""
     known = set(re.findall(r"^ +CMD_(\w+)", (Path(parser.__file__).parent / "parser.pxd").read_text(), re.MULTILINE)) - {"UNKNOWN"}
     assert set(COMMANDS) == known
-    assert {command for command, grant in COMMANDS.items() if grant == "publish"} == {"PUB", "MPUB", "DPUB"}
+    assert {command for command, grant in COMMANDS.items() if grant == "publish"} == {"PUB", "MPUB", "DPUB", "DMPUB"}
 
 
 # ---------------------------------------------------------------------- the lookup server

@@ -5,11 +5,11 @@ from libc.errno cimport ENOENT
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 from libc.stdio cimport snprintf
 from libc.string cimport memcpy, memset
-from posix.fcntl cimport O_CREAT, O_RDWR, O_TRUNC
+from posix.fcntl cimport O_CREAT, O_DIRECTORY, O_RDONLY, O_RDWR, O_TRUNC
 from posix.unistd cimport close, unlink
 
 from nsqc.store.disk.names cimport PATH_BYTES
-from nsqc.store.disk.syscalls cimport io_open, io_sync_data, io_write
+from nsqc.store.disk.syscalls cimport io_open, io_sync_data, io_sync_path, io_write
 from nsqc.store.log.buffer cimport buffer_free, buffer_room
 from nsqc.store.log.openfiles cimport stays_open, was_closed
 from nsqc.wire.crc32c cimport crc32c
@@ -39,6 +39,7 @@ cdef int ids_write(IdWrite *job, bint syncs) noexcept nogil:
     cdef char c_head[FILE_HEAD]
     cdef int64_t written
     cdef int error = 0
+    cdef bint begins = job.position == 0
     if job.fd < 0:
         path_of(c_path, job.c_folder, job.number)
         job.fd = io_open(c_path, O_RDWR | O_CREAT | (O_TRUNC if job.position == 0 else 0))
@@ -54,6 +55,8 @@ cdef int ids_write(IdWrite *job, bint syncs) noexcept nogil:
         error = io_write(job.fd, job.out.c_data, job.out.length, job.position, &written)
     if error == 0 and syncs:
         error = io_sync_data(job.fd)
+    if error == 0 and syncs and begins:
+        error = io_sync_path(job.c_folder, O_RDONLY | O_DIRECTORY)      # its name, before the records, too
     while error == 0 and job.oldest < job.keeps:
         path_of(c_path, job.c_folder, job.oldest)
         unlink(c_path)
