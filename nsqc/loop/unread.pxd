@@ -20,9 +20,8 @@ cdef class Unread:
     cdef Input *inputs      # owned; indexed by descriptor
     cdef int room
     cdef int64_t quick_ns   # duration of those clients' reads since a caller reset it to 0
-    cdef bint noticed       # a client was found waiting, or was read and its answer
-            # is sent at the end of the iteration; the sender calls answered() first.
-    cdef bint owes
+    cdef bint noticed       # a client was found waiting
+    cdef bint owes          # one was read, and its answer leaves at the end of the iteration: see answered()
 
     cpdef void add(self, int fd) noexcept           # a client's socket; closing it is enough to remove it
     # Records a read whose data took ns to process. answers: a light client waits for an answer.

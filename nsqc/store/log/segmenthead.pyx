@@ -1,6 +1,6 @@
 """Headers of segments. See the .pxd."""
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.stdio cimport snprintf
 from libc.string cimport memcmp, memcpy, memset
 from posix.unistd cimport close, unlink
