@@ -20,12 +20,13 @@ cdef class Unread:
     cdef Input *inputs      # owned; indexed by descriptor
     cdef int room
     cdef int64_t quick_ns   # duration of those clients' reads since a caller reset it to 0
-    cdef bint noticed       # a client was found waiting, or was read and its answer
-            # is sent at the end of the iteration; the sender calls answered() first.
+    # A client was found waiting; owes: one was read, and its answer is sent at the end of the iteration: the sender
+    # calls answered() first.
+    cdef bint noticed
     cdef bint owes
 
     cpdef void add(self, int fd) noexcept           # a client's socket; closing it is enough to remove it
-    # Records a read whose data took ns to process. answers: a light client waits for an answer.
+    # Records a read; took_ns includes processing its data. answers: the client, if light, waits for an answer.
     cdef void was_read(self, int fd, int64_t took_ns, bint answers) noexcept
     cdef bint any(self, int64_t now_ns) noexcept            # whether a client waits, to be read or for its answer
     cpdef void answered(self) noexcept

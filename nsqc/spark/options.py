@@ -189,8 +189,8 @@ class Log(NodeOptions):
         PLACES, "where to start: in JSON by topic and node, -2 is `earliest`, -1 `latest`. A query with a "
         "checkpoint continues from there", default="`earliest` for a table, `latest` for a stream")] = None
     startingTimestamp: Annotated[int | None, Option(
-        whole(0, LATEST_MS), "start with messages published at or after this time, in ms since 1970; at the end if there "
-        "are none")] = None
+        whole(0, LATEST_MS), "start with messages published at or after this time, in ms since 1970; at the end if "
+        "there are none")] = None
     startingOffsetsByTimestamp: Annotated[Times | None, Option(
         TIMES, 'the same for each topic, `{"orders": 1750000000000}`, or each topic and node, '
         '`{"orders": {"a:4150": 1750000000000}}`')] = None
