@@ -50,7 +50,7 @@ class Rule(NamedTuple):
     """An option: its default, the accepted values (for errors), its types and bounds. None is valid if it is the
     default."""
 
-    default: Any        # Any: each option has a type of its own
+    default: Any        # Any: options differ in type
     takes: str
     kinds: tuple[type, ...]
     low: float | None = None
@@ -159,7 +159,7 @@ class Options:
             if name not in CONNECTION:
                 unknown(owner, name, [*CONNECTION, *own, "timeout"])
         checked(timeout=timeout, **given)
-        # Any: each option has a type of its own
+        # Any: options differ in type
         values: dict[str, Any] = {name: rule.default for name, rule in CONNECTION.items()} | dict(given)
         if values["deflate"] and values["snappy"]:
             raise ValueError("deflate and snappy exclude each other")

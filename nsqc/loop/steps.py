@@ -9,7 +9,7 @@ from typing import Any
 from nsqc.loop.watch import span_began, span_ended
 
 
-class Steps(Coroutine[Any, Any, object]):  # Any: what a coroutine yields to the loop and gets back is the loop's own
+class Steps(Coroutine[Any, Any, object]):  # Any: values exchanged with the loop
     """Runs another coroutine; kind and str(what) name it."""
 
     __slots__ = ("_kind", "_what", "_work")

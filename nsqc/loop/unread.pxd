@@ -24,7 +24,7 @@ cdef class Unread:
     cdef bint owes          # one was read, and its answer leaves at the end of the iteration: see answered()
 
     cpdef void add(self, int fd) noexcept           # a client's socket; closing it is enough to remove it
-    # Records a read whose data took ns to process. answers: a light client waits for an answer.
+    # Records a read; took_ns includes processing its data. answers: the client, if light, waits for an answer.
     cdef void was_read(self, int fd, int64_t took_ns, bint answers) noexcept
     cdef bint any(self, int64_t now_ns) noexcept            # whether a client waits, to be read or for its answer
     cpdef void answered(self) noexcept

@@ -184,7 +184,7 @@ class LookupPeer:
             # If the connection has ended, ask() raises the reason, also without commands.
             if commands or connection.end:
                 self._log_errors(commands, await connection.ask(commands, self._reply_limit_s()))
-        raise ConnectionEnded(f"it is more than {MAX_PENDING} changes behind")
+        raise ConnectionEnded(f"it lags by more than {MAX_PENDING} changes")
 
     async def _wait_for_change(self, until: float) -> None:
         try:

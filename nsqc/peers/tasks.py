@@ -17,7 +17,7 @@ def reason_of(error: Exception) -> str:
     return str(error) if expected and str(error) else repr(error)
 
 
-# Any: what a coroutine yields to the loop and gets back is up to the loop
+# Any: the values exchanged between a coroutine and the loop are up to the loop
 def spawn(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None], log: Log) -> asyncio.Task[None]:
     """Starts a task. An exception that ends it is a bug of the daemon, and is logged at once."""
     task = loop.create_task(work)

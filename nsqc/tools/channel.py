@@ -67,7 +67,7 @@ def pause(values: Values) -> int:
 
 def unpause(values: Values) -> int:
     """`nsqc channel unpause`."""
-    return Subject(values, "channel", "unpause").post("goes on")
+    return Subject(values, "channel", "unpause").post("unpaused")
 
 
 def empty(values: Values) -> int:

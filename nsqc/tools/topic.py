@@ -92,7 +92,7 @@ def pause(values: Values) -> int:
 
 def unpause(values: Values) -> int:
     """`nsqc topic unpause`."""
-    return Subject(values, "topic", "unpause").post("goes on")
+    return Subject(values, "topic", "unpause").post("unpaused")
 
 
 def empty(values: Values) -> int:

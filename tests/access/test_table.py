@@ -250,7 +250,7 @@ def test_unverified_certificates_prove_nothing(access, certs, start):
     with https(node, certs, "forged") as wire:
         wire.request("GET", "/stats")
         assert wire.reply().status == 401
-    node.wait_for("WARNING: ACCESS: certificates in .* do not count")
+    node.wait_for("WARNING: ACCESS: certificates in .* are ignored")
 
 
 def test_every_command_says_what_it_requires():

@@ -124,7 +124,7 @@ def test_pages_are_printed(nsqc):
 
 def test_a_good_file_is_ok(nsqc, config, tmp_path):
     path = config('data_path = "HERE"', "mem_queue_size = 5")
-    assert nsqc("config", "check", path) == (0, f"{path}: ok, 2 options; data path {tmp_path} can be written\n", "")
+    assert nsqc("config", "check", path) == (0, f"{path}: ok, 2 options; data path {tmp_path} is writable\n", "")
     path = config("mem_queue_size = 5")
     assert nsqc("config", "check", path)[1].startswith(f"{path}: ok, 1 option; no data path set")
 

@@ -52,14 +52,14 @@ def test_the_first_hour(shell):
 
     written, ok, *shown = checked.splitlines()
     assert written == "nsqc.cfg written"
-    assert ok == "nsqc.cfg: ok, 3 options; data path queues can be written"
+    assert ok == "nsqc.cfg: ok, 3 options; data path queues is writable"
     assert [line.split()[:2] for line in shown] == [
         ["tcp_address", "127.0.0.1:4150"], ["http_address", "127.0.0.1:4151"], ["data_path", "queues"]]
 
     assert served.startswith("OKOKnsqd v1.3.0 ")
     assert re.search(r"\[greetings +\] depth: 1 ", served)
 
-    assert reloaded.splitlines()[0] == "nsqc.cfg: ok, 4 options; data path queues can be written"
+    assert reloaded.splitlines()[0] == "nsqc.cfg: ok, 4 options; data path queues is writable"
     assert "RELOAD: max_rdy_count is now 100" in reloaded
     assert "needs a restart" not in reloaded
 

@@ -47,7 +47,7 @@ def test_values():
     (("x", "--on=1"), "--on takes no value"), (("x", "-n", "ten"), "'ten' is not a whole number"), (("x", "-n", "10"), "10 is not from 0 to 9"),
     (("x", "--time", "1"), "is not a duration"), (("x", "--size", "1x"), "is not a size"), (("x", "--share", "nan"), "is not a number"),
     (("x", "--mode", "c"), "'c' is not one of a, b"), (("x", "-z"), "unknown option -z"), (("x", "-n", "-1"), "-n: -1 is not from 0 to 9"),
-    (("x", "-n", "1", "--count=2"), "--count is given twice"), (("x", "--mode", "a", "--mode", "b"), "--mode is given twice")])
+    (("x", "-n", "1", "--count=2"), "--count may be given only once"), (("x", "--mode", "a", "--mode", "b"), "--mode may be given only once")])
 def test_what_is_not_understood(words, text):
     with pytest.raises(UsageError) as caught:
         parse(TOOL, list(words))
@@ -95,7 +95,7 @@ def test_names_are_words_or_options(words):
 
 @pytest.mark.parametrize("words, text", [
     ((), "TOPIC is missing"), (("--channel", "b"), "TOPIC is missing"), (("--topic", "a", "b", "c"), "unexpected word 'c'"),
-    (("--topic", "a", "--topic", "b"), "--topic is given twice"), (("",), "TOPIC is empty"), (("a", ""), "CHANNEL is empty"),
+    (("--topic", "a", "--topic", "b"), "--topic may be given only once"), (("",), "TOPIC is empty"), (("a", ""), "CHANNEL is empty"),
     (("--topic=",), "--topic is empty"), (("a", "--channel", ""), "--channel is empty"), (("a", "--rate", "3000000"), "from 0 to 2000000")])
 def test_names_that_are_not_understood(words, text):
     with pytest.raises(UsageError) as caught:

@@ -76,7 +76,7 @@ def test_a_sound_queue(queue):
     value = json.loads(nsqc("inspect", "--json", "--topic", "t", str(queue))[0])
     assert (value["topic"], value["channel"], value["messages"]) == ("t", None, 90)
     assert [file["messages"] for file in value["files"]] == [30, 40, 20]
-    assert nsqc("verify", str(queue))[0] == f"{queue}/t: ok, 90 messages wait\n"
+    assert nsqc("verify", str(queue))[0] == f"{queue}/t: ok, 90 messages waiting\n"
     assert nsqc("repair", str(queue))[0] == f"{queue}/t: nothing to repair\n"
     assert sorted(os.listdir(queue)) == sorted(f"t.diskqueue.{name}.dat" for name in ("000000", "000001", "000002", "meta"))
 
@@ -174,7 +174,7 @@ def mend(folder):
 def test_verify_and_repair(queue):
     break_middle(queue)
     out, _ = nsqc("verify", str(queue), code=1)
-    assert out.splitlines()[-1] == f"{queue}/t: 1 fault, 89 messages wait"
+    assert out.splitlines()[-1] == f"{queue}/t: 1 fault, 89 messages waiting"
     out, _ = nsqc("repair", "--dry-run", str(queue))
     assert out.splitlines()[-1] == f"{queue}/t: 2 steps, not taken"
     out, _ = nsqc("repair", str(queue))
@@ -198,7 +198,7 @@ def test_large_messages_are_not_taken_for_damage(queue):
     content = path.read_bytes()
     assert "give the daemon's" in nsqc("repair", str(queue), code=1)[1]
     assert path.read_bytes() == content
-    assert "91 messages wait" in nsqc("verify", "--max-msg-size", "4M", str(queue))[0]
+    assert "91 messages waiting" in nsqc("verify", "--max-msg-size", "4M", str(queue))[0]
 
 
 def test_a_repair_that_was_interrupted_is_finished(queue, daemon):
@@ -230,7 +230,7 @@ def test_a_daemon_is_not_disturbed(daemon, tmp_path):
     (["inspect", "/nowhere"], 2, "/nowhere is not a folder"),
     (["inspect", "--topic", "s", "DATA"], 4, "did you mean 't'"),
     (["inspect", "--channel", "c", "DATA"], 2, "--channel needs --topic"),
-    (["mend", "DATA"], 2, "there is no command 'mend'"),
+    (["mend", "DATA"], 2, "unknown command 'mend'"),
     (["repiar", "DATA"], 2, "did you mean 'repair'"),
 ])
 def test_errors(queue, words, code, text):

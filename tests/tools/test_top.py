@@ -137,7 +137,7 @@ def test_pausing_and_emptying(node, top):
     assert node.channel(topic, "c")["paused"]
     screen.until("c (paused)")
     screen.press("p")
-    screen.until("goes on")
+    screen.until("unpaused")
     wait_until(lambda: not node.channel(topic, "c")["paused"])
     screen.press("e")
     screen.until("Drop 7 messages of channel c of topic todo? [y/N]")

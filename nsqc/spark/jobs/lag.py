@@ -91,8 +91,8 @@ def drawn(shown: Sequence[Reader]) -> str:
     """The same with charts, as an HTML file."""
     title = "Lag of channels and queries"
     parts = [f"<h1>{title}</h1>", f"<p>{page.moment(time.time())}, times in UTC</p>",
-             *bars("Messages behind", shown, lambda one: one.lag_messages, page.number),
-             *bars("Age of the oldest message behind", shown, lambda one: one.lag_seconds, page.span),
+             *bars("Lag in messages", shown, lambda one: one.lag_messages, page.number),
+             *bars("Age of the oldest unread message", shown, lambda one: one.lag_seconds, page.span),
              "<h2>All readers</h2>", page.table(HEADS, map(cells, shown), TEXT_COLUMNS)]
     return page.whole(title, parts)
 

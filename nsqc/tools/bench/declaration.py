@@ -30,11 +30,11 @@ TOOL = Tool(
                most=100_000),
         Option("svg", "write a chart there", Kind.FILE, ""),
         JSON, *TCP_NODES),
-    arguments=(Argument("WHAT", f"{', '.join(WHAT[:-1])} or {WHAT[-1]}; all of them by default", required=False,
+    arguments=(Argument("WHAT", f"{', '.join(WHAT[:-1])} or {WHAT[-1]}; default: all of them", required=False,
                         many=True),),
-    text="""A topic of its own is made, and deleted at the end. consume takes what publish has left there, or, without
-         publish, what is published for it first and not measured. latency sends single messages at a steady rate, from
-         PUB to delivery, measured in this process. All runs in one process: a node that is faster than it shows the
+    text="""Uses a private topic, deleted at the end. consume reads the messages of publish, or, without publish,
+         messages published first and not measured. latency sends single messages at a steady rate, from PUB to
+         delivery, measured in this process. The bench is a single process: if the node is faster, the results show the
          speed of the bench. The node may be any nsqd.""",
     examples=(
         ("nsqc bench", "the local daemon, nine seconds"),

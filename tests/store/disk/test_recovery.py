@@ -258,7 +258,7 @@ def test_what_stands_in_place_of_a_data_file_is_set_aside(place, kind, indexed):
     place.meta(6, (0, 0), (2, 2 * SIZE))
     queue = place.open(Index(str(place.folder)).take("q") if indexed else None)
     assert place.bad() == ["q.diskqueue.000001.dat.bad"]
-    assert any("is not a file" in line for line in place.log.lines)
+    assert any("is not a regular file" in line for line in place.log.lines)
     works_on(place, queue, [0, 1, 2, 3])
 
 
