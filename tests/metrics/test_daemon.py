@@ -23,7 +23,7 @@ LATENCIES = ("nsqc_channel_delivery_latency_seconds", "nsqc_channel_processing_l
 def busy(daemon):
     """A daemon with everything: logs, ephemeral names, consumers, messages that are out."""
     node = daemon("--topic-storage=memory")
-    node.http("PUT", "/topic/rules?topic=logged", b'{"storage": "log"}')
+    node.http("PUT", "/topic/rules?topic=logged", b'{"storage": "log", "dedupe": "1m"}')
     producer, consumer = node.connect(), node.connect().sub("plain", "worker", 5)
     for topic in ("plain", "logged", "short#ephemeral"):
         producer.pub(topic, *[b"x" * 100] * 10)
