@@ -259,12 +259,12 @@ class Daemon:
         self.rules.on_change(self.retention.rule_changed)
         self.channel_rules.on_change(self.retention.channel_rule_changed)
         self._tick()
-        self.saved_ids.start()
         if self.certificates is not None:
             self.certificates.watch(self.loop, self.workers, self.log)
         await self._listen_http()
         self._warn_of_open_http()
         await self._listen_tcp()
+        self.saved_ids.start()
         self.peers = Peers(self.loop, self.broker, self.settings, self.info, self.app.memory, self.log)
         self.peers.start()
         self._reserve_descriptors()

@@ -30,7 +30,7 @@ COMPLETIONS = {"bash": "usr/share/bash-completion/completions/nsqc", "zsh": "usr
                "fish": "usr/share/fish/vendor_completions.d/nsqc.fish"}
 SCRIPTS = ("postinst", "prerm", "postrm")
 # Installed with the source's layout, so that links between them work. Includes linked files.
-PAGES = ("README.md", "CHANGELOG.md", "docs/*.md", "docs/*.svg", "docs/*.webp", "perf/RESULTS.md",
+PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/*.md", "docs/*.svg", "docs/*.webp", "perf/RESULTS.md",
          "packaging/grafana/nsqc.json", "packaging/prometheus/nsqc.rules.yml", "packaging/compose/*",
          "packaging/kubernetes/*", "packaging/helm/nsqc/**/*")
 DOC = "usr/share/doc/nsqc"

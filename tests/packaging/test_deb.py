@@ -221,7 +221,7 @@ def test_the_pages_are_in_it_and_their_links_lead_somewhere(packages, tmp_path):
     run("dpkg-deb", "-x", packages[0], tmp_path)
     place = tmp_path / "usr/share/doc/nsqc"
     pages = sorted(str(path.relative_to(place)) for path in place.rglob("*.md"))
-    assert pages == sorted(["README.md", "CHANGELOG.md", "perf/RESULTS.md", *(
+    assert pages == sorted(["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "perf/RESULTS.md", *(
         f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))])
     assert (place / "docs/operations.md").read_text() == (ROOT / "docs/operations.md").read_text()
     for page in pages:
