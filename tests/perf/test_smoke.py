@@ -100,7 +100,7 @@ def test_sizes_give_every_metric_and_a_chart(tmp_path):
     results = tmp_path / "sizes.json"
     out = run("perf.sizes.run", "--quick", "--sizes", "100,65536", "--json", str(results))
     rows = [line.split("|")[1:-1] for line in out.splitlines() if re.match(r"\| [\d,]+ B \|", line)]
-    assert len(rows) == 4 * 2
+    assert len(rows) == 7 * 2
     assert all(float(row[2].replace(",", "")) > 0 for row in rows)
     run("perf.sizes.chart", str(results), str(tmp_path))
     for theme in ("light", "dark"):
@@ -180,7 +180,7 @@ def test_bars_and_ratios():
 def test_spark_gives_every_metric():
     rows = re.findall(r"^\| (.+?) \| ([\d,]+) \|", run("perf.spark.run", "--rows", "5000", "--rounds", "1", "--cold"), re.M)
     # So few rows may take the node less than a tick of its processor's clock.
-    assert len(rows) == 43 and all(int(rate.replace(",", "")) > 0 or ": ns of " in name for name, rate in rows), rows
+    assert len(rows) == 47 and all(int(rate.replace(",", "")) > 0 or ": ns of " in name for name, rate in rows), rows
 
 
 @pytest.mark.long
