@@ -102,7 +102,7 @@ cdef class TopicState(ChannelOwner):
     cdef object rule_source             # where they come from
     cdef bint bounded                   # a publish has to be asked for: see bounds.pxd
     cdef readonly str bound_reason      # why the last one was refused
-    cdef bint aging                     # the owner looks after what waits here
+    cdef readonly bint aging            # the owner looks after what waits here
     cdef readonly uint64_t expired_count, overflow_count    # messages dropped here
 
     cdef int64_t allowance              # messages it accepts before publishers are held
