@@ -1,5 +1,8 @@
+from typing import final
+
 from nsqc.broker.channel import Channel
 
+@final
 class Search:
     """Looks for a deferred message that a channel has in memory, and takes it away."""
 

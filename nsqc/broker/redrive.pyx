@@ -67,10 +67,10 @@ def put_again(Broker broker not None, Topic topic not None, Channel channel not 
 
 def synced(Broker broker not None, Channel channel not None):
     """See the .pyi."""
-    return sync(broker.disks, channel.backlog.disk)
+    return _sync(broker.disks, channel.backlog.disk)
 
 
-async def sync(disks, disk):
+async def _sync(disks, disk):
     if disk is None:
         return True
     disks.syncer.start(disk)

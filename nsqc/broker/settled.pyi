@@ -1,4 +1,5 @@
 from nsqc.broker.topic import Topic
+from nsqc.store.log.names import SETTLED as SETTLED
 
 def waiting(topic: Topic) -> int:
     """How many messages of the topic's log are not settled."""

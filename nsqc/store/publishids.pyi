@@ -1,5 +1,8 @@
+from typing import final
+
 def sip(key: bytes, data: bytes, compression: int = 1, finalization: int = 3) -> bytes: ...
 
+@final
 class PublishIds:
     def __init__(self, window_ns: int, limit: int, key: bytes | None = None) -> None: ...
     @property

@@ -150,7 +150,7 @@ def test_bodies_of_every_format(job, nsqd, topic, tmp_path, name, words, expecte
     told = job("produce", tmp_path / name, f"--topic={topic}", f"--nsqd={address(nsqd)}", *words, "--skip-bad")
     good = [body for body in expected if body]
     assert told.startswith(f"published {len(good)} messages")
-    assert ("1 rows skipped" in told) == (len(good) < len(expected))
+    assert ("1 invalid rows skipped" in told) == (len(good) < len(expected))
     assert consume(nsqd, topic) == good
 
 

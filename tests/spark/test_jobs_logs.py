@@ -227,7 +227,7 @@ def test_an_archive_of_a_log(job, spark, log_node, second, topic, tmp_path):
     found = bodies_of(log_node, f"{topic}-again")
     for name, count in ((b"a", 30), (b"b", 25)):
         assert [body for body in found if body[:1] == name] == [name + b"%d" % number for number in range(count)]
-    assert "is read from the log of" in job(*words, "--channel=archive", code=1)
+    assert "was read from the log of" in job(*words, "--channel=archive", code=1)
     for word in ("--idle=1", "--max-in-flight=5"):
         assert "is for consuming a channel; topic" in job(*words, word, code=2)
 
@@ -321,7 +321,7 @@ def test_words_that_do_not_go_together(job, topic, tmp_path):
     for words, complaint in [
         (replay, "give one of FOLDER and --from-topic"),
         ([*replay, tmp_path / "archive", "--from-topic=t", "--topic=u"], "give one of FOLDER and --from-topic"),
-        ([*replay, tmp_path / "archive", "--from-offset=1"], "go with --from-topic"),
+        ([*replay, tmp_path / "archive", "--from-offset=1"], "need --from-topic"),
         ([*replay, "--from-topic=t"], "give another --topic than t"),
         ([*replay, "--from-topic=t", "--topic=t"], "give another --topic than t"),
         ([*replay, "--from-topic=t", "--topic=u", "--from-offset=x"], "must be a whole number, or JSON by node"),

@@ -1,5 +1,7 @@
 from typing import Never, final
 
+from nsqc.store.log.names import SETTLED as SETTLED
+
 NO_NUMBER: int
 
 @final

@@ -1,3 +1,5 @@
+from typing import final
+
 from nsqc.log import Log
 from nsqc.store.publishids import PublishIds
 
@@ -5,4 +7,6 @@ def load(folder: str, log_id: int, end: int, window_ns: int, limit: int, wall_ns
          ) -> tuple[PublishIds, IdJournal]: ...
 def remove(folder: str) -> None: ...
 
-class IdJournal: ...
+@final
+class IdJournal:
+    def __init__(self, folder: str, log: Log) -> None: ...
