@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
+from nsqc.wire.outside import decode
+
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
@@ -115,11 +117,9 @@ def origins(texts: list[str | None] | None, count: int) -> pa.Array:
 # Any: JSON
 def origin(text: str | None) -> dict[str, Any] | None:
     """A struct of a row."""
-    import json
-
     if text is None:
         return None
-    found: dict[str, Any] = json.loads(text)    # Any: JSON
+    found: dict[str, Any] = decode(text)        # Any: JSON
     return found | {"timestamp": found["timestamp"] // 1000}
 
 

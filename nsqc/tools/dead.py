@@ -164,9 +164,9 @@ def print_letter(node: Node, letter: Json, as_json: bool, with_node: bool) -> No
 def redrive(values: Values) -> int:
     """`nsqc dead redrive`."""
     acting, arguments = Acting(values, "nsqc dead redrive"), asked(values)
-    for name in ("to", "source"):
-        if values.text(name):
-            arguments[name] = values.text(name)
+    for option, name in (("target", "to"), ("channel", "source")):
+        if values.text(option):
+            arguments[name] = values.text(option)
     return act(acting, holders(acting), "/dead/redrive", arguments, "redriven", values.flag("dry-run"))
 
 
@@ -250,9 +250,9 @@ TOOL = Group(("dead",), "Show dead letters, redrive them to the channels that th
                    ("nsqc dead show orders.dead --id 18a8e85002e69000 --json", "everything known of one"))),
     Tool(("dead", "redrive"), "Move letters back to the channels that they come from.", redrive,
          options=(*FILTERS, COUNT, DRY_RUN,
-                  Option("to", "the channel that they go to, rather than the one that they come from", Kind.TEXT, "",
+                  Option("target", "the channel that they go to instead of the one that they come from", Kind.TEXT, "",
                          metavar="TOPIC/CHANNEL"),
-                  Option("source", "the channel of a dead-letter topic in memory that they wait in", Kind.CHANNEL, ""),
+                  Option("channel", "the channel of a dead-letter topic in memory that they wait in", Kind.CHANNEL, ""),
                   JSON, *HTTP_NODES),
          arguments=(DEAD_TOPIC,),
          text="""A letter goes to its channel only: other channels of the topic do not get it again. It is a new message
@@ -260,7 +260,7 @@ TOOL = Group(("dead",), "Show dead letters, redrive them to the channels that th
              channels.""",
          examples=(("nsqc dead redrive orders.dead --dry-run", "count them"),
                    ("nsqc dead redrive orders.dead --origin orders/billing -n 10", "ten of one channel"),
-                   ("nsqc dead redrive old.dead --source ops --to old/billing", "of a topic in memory"))),
+                   ("nsqc dead redrive old.dead --channel ops --target old/billing", "of a topic in memory"))),
     Tool(("dead", "drop"), "Drop letters: they are not redriven, and wait no longer.", drop,
          options=(*FILTERS, COUNT, DRY_RUN, YES, JSON, *HTTP_NODES), arguments=(DEAD_TOPIC,),
          text="Asks for confirmation, unless --yes is given.",

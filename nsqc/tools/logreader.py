@@ -13,6 +13,7 @@ from nsqc.options.places import BEGINNING, MOST, Place
 from nsqc.store.log.block import MEDIA_TYPE, LogBlock
 from nsqc.tools.errors import NoName, ToolError
 from nsqc.tools.nodehttp import BadStatus, NodeHttp, Reply, Unreachable
+from nsqc.wire.outside import decode
 
 if TYPE_CHECKING:
     from nsqc.tools.cluster import Node
@@ -178,7 +179,7 @@ def as_json(key: str, address: Callable[[Node], str]) -> Form:
 # Any: JSON
 def origin_of(origin: str | None) -> dict[str, Any]:
     """The field of where a dead letter comes from; none of another message."""
-    return {} if origin is None else {"origin": json.loads(origin)}
+    return {} if origin is None else {"origin": decode(origin)}
 
 
 def body_of(body: bytes) -> dict[str, str]:

@@ -11,7 +11,8 @@ from tests.support.daemon import wait_until
 
 FILE = "nsqc.rules.json"
 DEFAULT = {"storage": "memory", "sync": "write", "retain_time": "0s", "retain_bytes": 0, "overflow": "refuse",
-           "message_ttl": "0s", "expired": "drop", "max_depth": 0, "max_bytes": 0, "source": "default"}
+           "message_ttl": "0s", "expired": "drop", "max_depth": 0, "max_bytes": 0, "dedupe": "0s", "dedupe_ids": 1_000_000,
+           "source": "default"}
 CONFIG = """\
 log_sync = "fsync"
 [topics."orders.*"]
@@ -217,7 +218,7 @@ def test_topics_that_have_no_rules(daemon, query):
     (b'{"retain_bytes": 1%b}' % (5000 * b"0"), "the body cannot be used - Integer value out of range"),
     ({"sync": "fsync", "retain-time": 5}, "unknown key 'retain-time', did you mean retain_time?"),
     ({"x" * 1000: 5}, f"unknown key {'x' * 64!r}, known are storage, sync, retain_time, retain_bytes, overflow, "
-     "message_ttl, expired, max_depth, max_bytes"),
+     "message_ttl, expired, max_depth, max_bytes, dedupe, dedupe_ids"),
     ({"source": "me"}, "unknown key 'source'"),
     ({"sync": "y" * 1000}, 'sync = "yyy'),
     ([], "the body cannot be used - Expected `object`, got `array`"),

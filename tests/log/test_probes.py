@@ -44,7 +44,7 @@ def began(port: int) -> None:
 def texts(log: str) -> list[str]:
     """The lines since the server listens, without those of the test's own requests."""
     lines = [line.split(" ", 3)[-1] for line in log.splitlines()]
-    last = max(at for at, line in enumerate(lines) if "listening on" in line or "room for" in line)
+    last = max(at for at, line in enumerate(lines) if "listening on" in line or ("connections" in line and "limit of" in line))
     return [line for line in lines[last + 1:] if "/ping" not in line and "closing" not in line and "bye" not in line]
 
 

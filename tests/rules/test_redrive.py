@@ -196,6 +196,6 @@ def test_the_command(node):
     dropped = json.loads(call("dead", "drop", "t.dead", "--yes", "--json", *where(node)).out)
     assert dropped["dropped"] == 1
     assert waiting(node, "t.dead") == []
-    bad = call("dead", "redrive", "t.dead", "--to", "x", *where(node))
+    bad = call("dead", "redrive", "t.dead", "--target", "x", *where(node))
     assert bad.code == 1 and "INVALID_ARG_TO" in bad.err
     assert call("dead", "show", "nothing", *where(node)).code != 0

@@ -119,7 +119,7 @@ def test_the_doctor_knows_that_sessions_name_this_python_by_themselves(monkeypat
 
 def test_the_doctor_names_a_python_that_is_not_there(monkeypatch):
     monkeypatch.setenv("PYSPARK_PYTHON", "/no/such/python")
-    assert "does not run" in checkup.interpreter().text
+    assert "cannot run" in checkup.interpreter().text
 
 
 @pytest.fixture

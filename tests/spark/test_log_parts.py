@@ -148,7 +148,7 @@ def test_a_range(node):
     address = f"127.0.0.1:{node.http_port}"
     assert read(address) == list(range(300))
     assert read(address, 33, 34) == [33]
-    with pytest.raises(LogError, match="ends at offset 300, and 310 is asked for"):
+    with pytest.raises(LogError, match="ends at offset 300, but 310 was requested"):
         read(address, 290, 310)
     assert read(address, 290, 310, failOnDataLoss="false") == list(range(290, 300))
 

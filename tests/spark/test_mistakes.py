@@ -107,9 +107,9 @@ def test_a_wrong_port_names_the_right_one(spark, nsqd, log_node, lookupd, tmp_pa
 
 def test_tls_that_is_not_offered_is_not_tried_again(spark, log_node, tmp_path):
     tcp, http = address(log_node), http_of(log_node)
-    says = "nsqd does not offer tls: leave out tls=true"
+    says = "nsqd does not offer tls: omit tls=true"
     assert says in why(lambda: write(spark, nsqd=tcp, tls="true"))
     assert says in why(lambda: consume(spark, tmp_path, nsqd=tcp, tls="true"))
-    assert "does not speak TLS: leave out tls=true" in why(lambda: read(spark, nsqd=tcp, http=http, tls="true"))
+    assert "does not speak TLS: omit tls=true" in why(lambda: read(spark, nsqd=tcp, http=http, tls="true"))
 
 

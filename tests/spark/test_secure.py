@@ -83,7 +83,7 @@ def test_where_the_driver_is(daemon, tmp_path):
     ({"tls": "true"}, PublishFailed, "certificate verify failed"),
     ({"tls": "true", "tlsVerify": "false"}, options.OptionError, "E_AUTH_REQUIRED .*: give option authSecret$"),
     ({"authSecret": "x"}, options.OptionError, "TLS required.*: give tls=true$"),
-    ({"tls": "true", "tlsCaFile": "/nowhere.pem"}, PublishFailed, "cannot set up TLS"),
+    ({"tls": "true", "tlsCaFile": "/nowhere.pem"}, PublishFailed, "TLS cannot be set up"),
 ])
 def test_what_is_missing_is_told(secured, ways, error, text):
     with pytest.raises(error, match=text):

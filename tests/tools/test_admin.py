@@ -106,7 +106,7 @@ def test_several_nodes(node, other):
 def test_rules(node):
     row = table(nsqc("topic", "rules", "ruled", *where(node))[0])[1]
     assert row == [f"127.0.0.1:{node.http_port}", "memory", "write", "0s", "0", "refuse", "0s", "drop",
-                   "0", "0", "default"]
+                   "0", "0", "0s", "1000000", "default"]
     out, _ = nsqc("topic", "rules", "ruled", "--storage", "log", "--retain-bytes", "1G", "--retain-time", "72h", "--json",
                   *where(node))
     [rule] = objects(out)
@@ -299,7 +299,7 @@ def test_drain_and_undo(draining):
     consumer.fin(message)
     state = json.loads(nsqc("drain", "--keep", "--json", *where(node))[0])
     assert (state["state"], state["in_flight"]) == ("drained", 0)
-    assert "serves" in nsqc("drain", "--undo", *where(node))[0]
+    assert "serving" in nsqc("drain", "--undo", *where(node))[0]
     assert consumer.message().body == b"b"
 
 
@@ -316,7 +316,7 @@ def test_drain_stops_the_daemon(draining):
 def test_drain_whose_time_is_over(draining):
     node, _, _ = draining
     out, _ = nsqc("drain", "--drain-timeout", "100ms", "--keep", *where(node), code=1)
-    assert "the time is over, 1 messages are still in flight" in out
+    assert "timed out, 1 messages still in flight" in out
 
 
 # ---------------------------------------------------------------------- servers of something else

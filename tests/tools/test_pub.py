@@ -55,8 +55,8 @@ def test_what_is_too_large_is_left_out_and_reported(tools):
     done = tools.run("pub", "--topic", topic, input=b"\n".join([b"a", big + big + big, b"b", big]))
     assert done.returncode == 1
     assert done.stderr.decode().splitlines() == [
-        "nsqc pub: a message of 3300000 bytes is too large: 1048576 are allowed",
-        "nsqc pub: a message of 1100000 bytes is too large: 1048576 are allowed",
+        "nsqc pub: a message of 3300000 bytes is too large: at most 1048576 are allowed",
+        "nsqc pub: a message of 1100000 bytes is too large: at most 1048576 are allowed",
         "nsqc pub: 2 messages published, 2 refused"]
     # nsqd's limit is lower than the tool was told: the message at fault is found, the others arrive once.
     done = tools.run("pub", "--topic", topic, "--max-msg-size", "2M", input=b"\n".join([b"c", big, b"d", b"e"]))

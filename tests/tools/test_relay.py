@@ -40,7 +40,7 @@ def test_a_target_that_dies_and_one_that_never_lived(tools, target, daemon):
         prepared(node, topic)
     running = tools.start("relay", "--topic", topic, "--max-in-flight", "50", "--to", "127.0.0.1:1",
                           "--to", f"127.0.0.1:{target.tcp_port}", "--to", f"127.0.0.1:{other.tcp_port}")
-    running.says("127.0.0.1:1: Connection refused; trying again")
+    running.says("127.0.0.1:1: Connection refused; retrying")
     bodies = [b"%d" % number for number in range(4000)]
     tools.publish(topic, *bodies)
     wait_until(lambda: target.channel(topic, "c")["depth"] and other.channel(topic, "c")["depth"])
@@ -85,7 +85,7 @@ def test_nodes_on_both_sides_are_killed(tools, daemon):
 def test_without_any_target_nothing_is_taken(tools):
     topic = tools.topic("nsq_to_nsq")
     tools.publish(topic, b"a", b"b")
-    running = tools.start("relay", "--topic", topic, "--to", "127.0.0.1:1").says("trying again")
+    running = tools.start("relay", "--topic", topic, "--to", "127.0.0.1:1").says("retrying")
     wait_until(lambda: tools.node.channel(topic, "nsq_to_nsq")["requeue_count"] >= 2)
     assert tools.node.channel(topic, "nsq_to_nsq")["depth"] == 2
     assert running.stop() == 130

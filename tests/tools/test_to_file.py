@@ -196,7 +196,7 @@ def test_a_compressed_file_that_cannot_grow_is_left_behind(tools, out):
     resource.prlimit(running.process.pid, resource.RLIMIT_FSIZE, (1000, hard))
     body = os.urandom(2000).hex().encode()
     tools.publish(topic, body)
-    running.says("trying again in 0.5 s")
+    running.says("retrying in 0.5 s")
     resource.prlimit(running.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
     tools.drained(topic, "nsq_to_file")
     assert running.stop(signal.SIGTERM) == 0
