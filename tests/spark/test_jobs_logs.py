@@ -328,7 +328,7 @@ def test_words_that_do_not_go_together(job, topic, tmp_path):
         ([*replay, "--from-topic=t", "--topic=u", "--to-offset={}"], "must be a whole number, or JSON by node"),
         ([*replay, "--from-topic=t", "--topic=u", '--to-offset={"a:1": -1}'], "must be a whole number, or JSON by node"),
         ([*replay, "--from-topic=t", "--topic=u", "--from-offset=" + "[" * 100_000], "must be a whole number, or JSON"),
-        ([*replay, "--from-topic=t", "--topic=u", '--to-offset={"a:1": 1, "a:1": 2}'], 'names "a:1" twice'),
+        ([*replay, "--from-topic=t", "--topic=u", '--to-offset={"a:1": 1, "a:1": 2}'], 'contains "a:1" twice'),
         (["report"], "give archives, or --topic"),
         (["report", "--topic=t"], "--topic needs --nsqd"),
         (["report", tmp_path / "archive", "--nsqd=127.0.0.1:1"], "--topic needs --nsqd"),
