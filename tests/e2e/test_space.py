@@ -101,6 +101,8 @@ def test_a_log_refuses_all_publishes_and_heals(small, sync):
     done, error = fill(node, numbered(60_000, size=1000), 2 * MIB)
     assert error == b"E_MPUB_FAILED MPUB failed " + reason
     assert free(node) > MIB
+    while node.http("GET", "/ping")[0] == 200:      # the file system had reserved more than it needed
+        done += fill(node, numbered(60_000, size=1000), 2 * MIB)[0]
     assert node.http("GET", "/ping") == (500, b"NOK - " + reason)
     assert node.http("POST", "/pub?topic=new", b"x") == (503, b'{"message":"FAILED - %b"}' % reason)
     node.connect().pub("t#ephemeral", b"x")

@@ -53,8 +53,8 @@ def test_every_job_has_help(spark_job, job):
     (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--nsqlookupd=b:1"], "give one of --nsqd and --nsqlookupd"),
     (["produce", "FILE", "--topic=t", "--nsqd=nowhere"], "'nowhere' is not HOST:PORT"),
     (["produce", "FILE", "--topic=bad topic", "--nsqd=a:1"], "a name is 1 to 64 of"),
-    (["produce", "FILE.no", "--topic=t", "--nsqd=a:1"], "there is no FILE.no"),
-    (["produce", "EMPTY", "--topic=t", "--nsqd=a:1", "--format=text"], "there are no files in EMPTY"),
+    (["produce", "FILE.no", "--topic=t", "--nsqd=a:1"], "no such file or folder: FILE.no"),
+    (["produce", "EMPTY", "--topic=t", "--nsqd=a:1", "--format=text"], "no files in EMPTY"),
     (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--tls-verify", "--tls-ca-file=FILE"], "need --tls"),
     (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--tls", "--tls-ca-file=no.pem"], "no such file: no.pem"),
     (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--tls", "--tls-cert-file=FILE"], "go together"),
@@ -62,7 +62,7 @@ def test_every_job_has_help(spark_job, job):
     (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--template={x}", "--column=x"], "not both"),
     (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--format=xml"], "xml is not one of csv, json, parquet, text"),
     (["produce", "FILE", "--topic=t", "--nsqd=a:1"], "cannot determine the format from the file names: give --format"),
-    (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--rate=0"], "should be greater than or equal to 0.001"),
+    (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--rate=0"], "is not in the range x>=0.001"),
     (["archive", "new", "--topic=t", "--nsqd=a:1", "--channel=c#ephemeral"], "would lose its messages"),
     (["compact", "."], ". is not an archive: it has no _ledger.json"),
     (["compact", "nowhere"], "nowhere is not a folder"),
@@ -85,7 +85,7 @@ def test_every_job_has_help(spark_job, job):
     (["backfill", "dbfs:/x", "--nsqd=a:1"], "dbfs:/x is not a local path"),
     (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--tls", "--tls-ca-file=dbfs:/a.pem"], "is not a local path"),
     (["produce", "file:FILE", "--topic=t", "--nsqd=a:1"], "file:FILE is not a local path; write file:///PATH"),
-    (["produce", "file:///nowhere", "--topic=t", "--nsqd=a:1"], "there is no /nowhere"),
+    (["produce", "file:///nowhere", "--topic=t", "--nsqd=a:1"], "no such file or folder: /nowhere"),
 ])
 def test_usage_errors_are_one_line_and_exit_code_2(spark_job, tmp_path, monkeypatch, words, complaint):
     monkeypatch.chdir(tmp_path)
