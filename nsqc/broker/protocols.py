@@ -108,7 +108,7 @@ class TopicRule(Limits, Protocol):
 
     @property
     def source(self) -> str:
-        """Where the rule comes from, for whoever asks."""
+        """Where the rule comes from, for answers and errors."""
 
     @property
     def keeps_log(self) -> bool:
@@ -173,7 +173,7 @@ class ChannelRule(Limits, Protocol):
 
     @property
     def source(self) -> str:
-        """Where the rule comes from, for whoever asks."""
+        """Where the rule comes from, for answers and errors."""
 
     def as_json(self) -> dict[str, str | int | float]:
         """What differs from the defaults, for /stats."""

@@ -9,7 +9,7 @@ from nsqc.broker.topic import PENDING as PENDING
 from nsqc.broker.topic import Topic
 
 def put_again(broker: Broker, topic: Topic, channel: Channel, body: bytes) -> int:
-    """Adds a message to one channel only, as a new one: with an id and a time of its own, and no attempts.
+    """Adds a message to one channel only, as a new one: with its own id and time, and no attempts.
 
     As Topic.publish(). Topic.when_written() says when it is on disk, where the channel has files.
     """

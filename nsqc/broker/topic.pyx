@@ -137,7 +137,7 @@ cdef class Topic(TopicState):
             batch.left = 0
             once_ended(self, &batch.once, PUT_FULL)
             return True
-        # A batch that has begun is published as a whole, whoever publishes meanwhile.
+        # A batch that has begun is published as a whole, even if others fill the queue meanwhile.
         batch.admitted = True
         self.bounded = False
         whole = append_slice(self, batch) if self.logs else self._publish_some(batch)

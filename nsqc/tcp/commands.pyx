@@ -252,7 +252,7 @@ cdef int do_cls(Session session) except -1:
 # ---------------------------------------------------------------------- publishing
 
 cdef inline bint has_id(Session session, const Command *command) noexcept:
-    """Whether the publish has an id: the word behind the others."""
+    """Whether the publish has an id: the last word of its command."""
     return session.publish_ids and command.argc > command_id_at(command.kind)
 
 
@@ -420,7 +420,7 @@ cdef int begin_dpub(Session session, Parser parser) except -1:
 
 
 cdef int delay_refused(Session session, Command *command, bytes name) except -1:
-    """DONE, or FATAL: the word behind the topic is not a delay that clients may ask for."""
+    """DONE, or FATAL: the word after the topic is not a delay that clients may ask for."""
     cdef int64_t delay_ms = 0
     if not parse_decimal(command.args[2], command.arg_bytes[2], &delay_ms):
         return session.fail(b"E_INVALID " + name + b" could not parse timeout " + arg(command, 2))

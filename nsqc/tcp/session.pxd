@@ -55,7 +55,7 @@ cdef class Session(Consumer):
     cdef int64_t output_buffer_timeout_ms
     cdef int64_t touch_timeout_ns
     cdef int asked_sample_rate
-    cdef bint publish_ids               # publishes may have an id behind their other words
+    cdef bint publish_ids               # publishes may have an id as their last word
     cdef bint deferred_batches          # it may use DMPUB
     # The topic published to last, so that a publish looks nothing up; counts are folded into published when it changes.
     cdef Topic topic

@@ -82,14 +82,14 @@ cdef inline int64_t frame_length(int64_t payload) noexcept nogil:
 cdef inline int64_t record_length(const char *c_record) noexcept nogil:
     return RECORD_SIZE + <int64_t> <uint32_t> load_i32(c_record)
 
-# Bytes of its records, which begin behind the head; the delays follow, then the origins.
+# Bytes of its records, which begin after the head; the delays follow, then the origins.
 cdef inline int64_t frame_records(const Frame *frame) noexcept nogil:
     return frame.payload - frame.origins - <int64_t> frame.delays * DELAY_BYTES
 
 cdef inline const char *frame_delays(const char *c_at, const Frame *frame) noexcept nogil:
     return c_at + FRAME_HEAD + frame_records(frame)
 
-# The origin of a record, behind its size; NULL: the frame has none. Costs a step for each record before it.
+# The origin of a record, after its size; NULL: the frame has none. Costs a step for each record before it.
 cdef const char *frame_origin(const char *c_at, const Frame *frame, int64_t index) noexcept nogil
 
 # The message of a record of a valid frame; NULL: no memory.
