@@ -124,6 +124,9 @@ crash: build                             ## kill -9 at random moments, 1,000 tim
 bench-%: build                           ## a bench of perf/, such as bench-load; perf/RESULTS.md has the list; ARGS="..."
 	$(BIN)/python -m perf.$*$(if $(wildcard perf/$*/run.py),.run) $(ARGS)
 
+# A browser; Spark.
+bench-admin bench-spark: $(VENV)/.testing
+
 # Other names of benches.
 bench: bench-micro
 sizes load log-bench stalls scale scrape transports access-bench admin-bench lookupd-bench tools-bench start: FORCE
