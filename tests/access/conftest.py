@@ -10,7 +10,7 @@ from tests.httpd.conftest import HttpDaemon
 
 @pytest.fixture
 def start(tmp_path):
-    """start(*flags) starts daemons; they end with the test."""
+    """start(*flags) starts daemons and ends them with the test."""
     running = []
     numbers = itertools.count()
 
@@ -25,7 +25,7 @@ def start(tmp_path):
 
 @pytest.fixture
 def access(tmp_path):
-    """An access file with the user root, who may do everything."""
+    """An access file with the user root, who has every permission."""
     file = AccessFile(tmp_path / "access.toml")
     file.user("root", **EVERYTHING)
     return file.write()

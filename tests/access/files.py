@@ -12,7 +12,7 @@ EVERYTHING = {grant: ["*"] for grant in ("publish", "consume", "read", "stats", 
 
 
 class AccessFile:
-    """A file with users; tokens are made for each."""
+    """A file with users, for each of whom it makes a token."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -30,7 +30,7 @@ class AccessFile:
         return self.tokens.get(name, "")
 
     def write(self) -> AccessFile:
-        """Puts it in place at once, as editors and configuration management do."""
+        """Replaces the file atomically, as editors and configuration management do."""
         lines = [self.head]
         for name, keys in self.users.items():
             lines.append(f"[users.{name}]")
@@ -43,15 +43,15 @@ class AccessFile:
 
     @property
     def flag(self) -> str:
-        """For a daemon."""
+        """Flags for a daemon."""
         return f"--access-file={self.path}"
 
     def bearer(self, name: str) -> str:
-        """The header line of a user; empty for none."""
+        """The Authorization header of a user; empty for none."""
         return f"Authorization: Bearer {self.tokens[name]}\r\n" if name else ""
 
     def basic(self, name: str) -> str:
-        """The same as curl -u has it."""
+        """The same, in the form that curl -u sends."""
         return f"Authorization: Basic {base64.b64encode(f'{name}:{self.tokens[name]}'.encode()).decode()}\r\n"
 
 

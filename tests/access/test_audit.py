@@ -22,7 +22,7 @@ STAMP = re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 
 
 def lines(path) -> list[dict]:
-    """Those that are complete."""
+    """The complete lines."""
     return [json.loads(line) for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
 
 
@@ -72,7 +72,7 @@ def test_every_call_that_changes_something(start, access, tmp_path):
 
 
 def test_all_changing_routes_are_operators_calls():
-    """So a new one is in the audit log."""
+    """Creates a topic, so the audit log gets a new line."""
     for method, paths in router.ROUTES.items():
         for path, route in paths.items():
             assert route.need.changes is ((method != b"GET" and path not in (b"/pub", b"/mpub", b"/message/cancel"))
@@ -80,7 +80,7 @@ def test_all_changing_routes_are_operators_calls():
 
 
 def test_no_line_is_left_out(start, tmp_path):
-    """The log counts lines that repeat; the audit log has each. It needs no access file."""
+    """The log counts repeated lines; the audit log has each of them. It needs no access file."""
     file = tmp_path / "audit.jsonl"
     node = start(f"--audit-file={file}")
     with node.wire() as wire:
@@ -162,7 +162,7 @@ def test_a_file_that_cannot_be_opened(start, tmp_path):
 
 
 def test_a_disk_that_takes_nothing(monkeypatch, tmp_path):
-    """Calls that change something are refused before lines would be lost; refused ones are counted."""
+    """Calls that change state are refused before audit lines would be lost; the refused calls are counted."""
     monkeypatch.setattr(audits, "MOST_WAITING", 2000)
     path = tmp_path / "audit"
     log = Log()

@@ -1,4 +1,4 @@
-"""A real browser that opens a page of another origin, which tries every call that changes something."""
+"""A real browser opens a page of another origin, which tries every call that changes state."""
 
 import json
 import shutil
@@ -14,7 +14,7 @@ from tests.support.patience import WAIT_SECONDS
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium, of Debian's package chromium (apt-get install chromium)")
 
-# Without preflight as far as a browser lets it: text/plain, forms, images, beacons; with preflight for other methods.
+# Without preflight as far as a browser allows: text/plain, forms, images, beacons; other methods with preflight.
 PAGE = """<!doctype html><title>evil</title><body><script>
 const node = NODE, calls = CALLS, readable = READABLE;
 async function attempt(url, options) {
@@ -52,7 +52,7 @@ function submit(url) {
 
 
 class Site:
-    """The web site with the page; it hears what the page has found out."""
+    """The web site with the page; it receives the page's findings."""
 
     def __init__(self, page: str) -> None:
         site = self
@@ -85,14 +85,14 @@ class Site:
 
 
 def chromium(folder, *words):
-    """A process of its own."""
+    """Runs in its own process."""
     return subprocess.Popen([CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
                              f"--user-data-dir={folder}", "--host-resolver-rules=MAP *.example 127.0.0.1", *words],
                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
 
 def calls() -> list[tuple[str, str, str | None]]:
-    """Every call that changes something, for the topic victim, and how."""
+    """Every call that changes state, with its method, for the topic victim."""
     bodies = {"/pub": "evil", "/mpub": "evil", "/topic/rules": '{"storage":"log"}', "/config/": "debug"}
     found = []
     for table in (router.ROUTES, router.FREE_ROUTES):
@@ -108,7 +108,7 @@ def calls() -> list[tuple[str, str, str | None]]:
 
 
 def state(node):
-    """What a page could have changed."""
+    """All state that a page could have changed."""
     stats = json.loads(node.http("GET", "/stats?format=json&include_mem=false")[1])
     topics = {topic["topic_name"]: (topic["depth"], topic["message_count"], topic["paused"],
                                     [(channel["channel_name"], channel["depth"], channel["paused"]) for channel in topic["channels"]])
@@ -135,7 +135,7 @@ def test_a_page_of_another_origin(start, tmp_path):
         browser.communicate()
         site.close()
     assert len(site.results) == len(calls()) + len(readable)
-    # The page sees no answer at all, and nothing has happened.
+    # The page sees no answer, and nothing has changed.
     assert {result for _, _, result in site.results} == {"error"}
     assert state(node) == before
     assert "it comes from a web page of another origin" in node.log

@@ -1,4 +1,4 @@
-"""Clients as they are: pynsq, the Python client, tools, Spark's readers of logs."""
+"""Real clients: pynsq, the Python client, tools, Spark's readers of logs."""
 
 import json
 import subprocess

@@ -16,7 +16,7 @@ IDENTIFY = b'{"broadcast_address":"n","hostname":"h","tcp_port":1,"http_port":2,
 
 @pytest.fixture
 def lookupd(tmp_path, access):
-    """lookupd(head): a server whose file begins so."""
+    """lookupd(head): a server whose access file begins with head."""
     running = []
 
     def run(head):
@@ -59,7 +59,7 @@ def ask(server, path, access, user="root"):
 
 
 def nodes(server, topic, access):
-    """How many have it; None: it is not known."""
+    """The number of producers; None: the topic is unknown."""
     reply = ask(server, f"/lookup?topic={topic}", access)
     return None if reply.status == 404 else len(reply.json["producers"])
 
@@ -72,7 +72,7 @@ def test_which_topics_a_node_may_announce(lookupd, access):
             assert node.register(words) == b"OK"
         assert (nodes(server, "abc", access), nodes(server, "b", access)) == counts
     assert "may not announce topic b" in server.log_path.read_text()
-    # Names are checked as before.
+    # Names are checked before permissions.
     assert one.register(b"a$ c").startswith(b"E_BAD_TOPIC")
 
 

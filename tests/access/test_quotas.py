@@ -1,4 +1,4 @@
-"""Limits of users."""
+"""Quotas of users."""
 
 import re
 import time
@@ -12,7 +12,7 @@ from tests.support.daemon import batch, wait_until
 
 @pytest.fixture
 def limited(start, access):
-    """limited(**keys): a daemon with user a who may do everything within limits."""
+    """limited(**keys): a daemon whose user a has every permission, within these limits."""
     def run(**keys):
         access.user("a", publish=["*"], consume=["*"], admin=["*"], **keys)
         return start(access.write().flag)
@@ -43,7 +43,7 @@ def test_connections(limited, access):
             wire.request("POST", "/pub?topic=t", b"x", access.bearer("a"))
             return wire.reply().status == 200
         wait_until(publish)
-        # It stays open: again there are two.
+        # The refused connection stays open: once more two are in use.
         refused = auth(node, access)
         assert refused.frame()[0] == 1
     wait_until(lambda: auth(node, access).frame()[0] == 0)
@@ -69,7 +69,7 @@ def test_they_change_while_clients_are_connected(limited, access):
 @pytest.mark.parametrize("keys", [{"max_messages_per_second": 20}, {"max_bytes_per_second": 200}])
 @pytest.mark.parametrize("way", ["PUB", "DPUB", "MPUB", "http", "mpub"])
 def test_a_publisher_is_delayed(limited, access, keys, way):
-    """60 messages of 10 bytes: 20 at once, the others at 20 a second."""
+    """60 messages of 10 bytes: a burst of 20, the others at 20 a second."""
     node = limited(**keys)
     body = b"0123456789"
     began = time.monotonic()
@@ -87,13 +87,13 @@ def test_a_publisher_is_delayed(limited, access, keys, way):
                 client.ok("MPUB t", batch(*[body] * 5))
             else:
                 client.ok("PUB t" if way == "PUB" else "DPUB t 1", body)
-        client.ok("PUB t", b"x")    # waits for the debt of the last one
-    # Two seconds' worth and more were beyond the burst; a machine that is busy only takes longer.
+        client.ok("PUB t", b"x")    # waits for the debt of the previous publish
+    # More than two seconds' worth exceeds the burst; a busy machine only takes longer.
     assert time.monotonic() - began > 1.5
 
 
 def test_a_crowd_is_refused(limited, access):
-    """Many connections together owe more than one of them would wait for."""
+    """Many connections together owe more than any one of them would wait for."""
     node = limited(max_messages_per_second=1)
     clients = [auth(node, access) for _ in range(12)]
     for client in clients:
@@ -123,7 +123,7 @@ def test_a_crowd_is_refused(limited, access):
 
 
 def test_large_messages_and_batches(limited, access):
-    """They are not gathered, which no limit would see."""
+    """Under a quota, bodies are not gathered in messages, because no limit would see them."""
     node = limited(max_bytes_per_second=1 << 30)
     client = auth(node, access)
     client.frame()
@@ -138,7 +138,7 @@ def test_numbers():
     wait, refusal = account.publish(10, 0)
     assert 0.9 < wait <= 1.0
     assert not refusal
-    # A batch beyond everything is taken once, with a long wait after it.
+    # A batch above the limit is taken once, followed by a long wait.
     account = Account("a", Limits(messages=10))
     assert account.publish(1000, 0)[1] == ""
     assert account.publish(1, 0)[1]
@@ -161,7 +161,7 @@ def test_topics(limited, access):
     assert reply.status == 503
     assert "max_topics is 2" in reply.json["message"]
     assert node.call("POST", "/topic/create?topic=c", headers=access.bearer("root")).status == 200
-    # Those that exist it may use, and one that is deleted makes room.
+    # The user may use existing topics, and deleting one frees its slot.
     auth_again = auth(node, access)
     auth_again.frame()
     auth_again.pub("c", b"x")

@@ -1,4 +1,4 @@
-"""The access file changes while clients are connected: they lose what they may no longer do."""
+"""The access file changes while clients are connected: they lose revoked permissions."""
 
 import contextlib
 import os
@@ -11,7 +11,7 @@ import pytest
 from tests.httpd.wire import Closed
 from tests.support.daemon import batch, wait_until
 
-# A change is noticed by itself, or with SIGHUP.
+# The daemon notices a change on its own, or with SIGHUP.
 NOTICED_S = 60
 
 
@@ -68,7 +68,7 @@ def test_a_publisher_is_refused(start, access, change):
 @pytest.mark.parametrize("command", ["PUB", "MPUB"])
 @pytest.mark.parametrize("size", [1000, 200_000])
 def test_a_publish_whose_body_is_still_coming(start, access, command, size):
-    """Large bodies go into messages while they arrive."""
+    """Large bodies are read straight into messages while they arrive."""
     access.user("a", publish=["t"])
     node = start(access.write().flag)
     client = auth(node, access, "a")
@@ -103,7 +103,7 @@ def test_a_removed_token_ends_everything(start, access):
 
 
 def test_a_new_token_is_a_new_one(start, access):
-    """A proven hash counts for the token of that hash only."""
+    """A proven hash counts only for the token with that hash."""
     access.user("a", publish=["t"])
     node = start(access.write().flag)
     client = auth(node, access, "a")
@@ -126,7 +126,7 @@ def test_http_publishers_with_known_heads(start, access, change):
         for _ in range(3):
             wire.request("POST", "/pub?topic=t", b"x", access.bearer("a"))
             assert wire.reply().body == b"OK"
-        with node.wire() as other:      # has the same head, and proves nothing of its own with it
+        with node.wire() as other:      # sends the same head, which proves nothing on another connection
             other.request("POST", "/pub?topic=t", b"x", access.bearer("a").replace("nsqc_", "nsqd_"))
             assert other.reply().status == 401
         access.user("a", publish=["u"])
@@ -149,7 +149,7 @@ def test_a_long_poll_is_ended(start, access):
         access.user("a", read=["u"])
         noticed(node, access)
         with contextlib.suppress(Closed, ConnectionError):
-            assert wire.reply().status == 403       # it had not begun yet
+            assert wire.reply().status == 403       # the answer had not begun yet
 
 
 def test_more_rights_come_at_once(start, access):

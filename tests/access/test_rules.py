@@ -1,4 +1,4 @@
-"""What access files say."""
+"""Access files: their rules, defaults and errors."""
 
 import pytest
 
@@ -45,7 +45,7 @@ topics = ["*"]
     assert user.reason(Need((CONSUME,), CHANNEL), "builds", "anything")
     assert not user.reason(Need((CONSUME,), CHANNEL), "team.a", "x")
     assert user.reason(Need((ADMIN,), CHANNEL), "team.a", "x")
-    # The node as a whole needs everything.
+    # The node as a whole needs a grant over everything.
     assert not user.reason(Need((ADMIN,), NODE))
     assert rules.anonymous.reason(Need((STATS,), NODE))
     assert rules.anonymous.reason(Need((STATS,), TOPIC))
@@ -79,7 +79,7 @@ def test_scopes(scope, topic, channel, covered):
 
 
 def test_stars_match_in_bounded_time():
-    """Names are a client's choice."""
+    """Clients choose names, so they may contain anything."""
     user = parse('[users.u]\nadmin = ["' + "*a" * 30 + '*b"]').users["u"]
     assert not user.reason(Need((ADMIN,), TOPIC), "a" * 64)
 

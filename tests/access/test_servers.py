@@ -1,4 +1,4 @@
-"""An access file beside auth servers: either grants."""
+"""An access file beside auth servers: a grant of either is enough."""
 
 import json
 import time
@@ -36,7 +36,7 @@ def auth(node, secret):
 def test_tcp(node, access, server):
     client, (kind, data) = auth(node, "sesame")
     assert (kind, json.loads(data)["identity"]) == (0, "me")
-    assert json.loads(data)["permission_count"] == 2    # one of the server, one of everybody
+    assert json.loads(data)["permission_count"] == 2    # one from the server, one from the rule for everybody
     client.pub("orders", b"x")
     client.pub("open", b"x")
     client.command("PUB local", b"x")
@@ -68,7 +68,7 @@ def test_http(node, access, server):
     for _ in range(3):
         assert node.call("POST", "/pub?topic=orders", b"x", secret).status == 200
     assert node.call("POST", "/mpub?topic=orders", b"x\ny", secret).status == 200
-    assert len(server.asked) == 1       # the answer counts for its TTL
+    assert len(server.asked) == 1       # the answer is cached for its TTL
     assert node.call("POST", "/pub?topic=open", b"x", secret).status == 200
     assert node.call("POST", "/pub?topic=local", b"x", secret).status == 403
     for path in ("/stats", "/stats?topic=orders", "/topic/peek?topic=orders"):
@@ -97,7 +97,7 @@ def test_answers_end(node, server):
 
 
 def test_a_remembered_answer_is_of_one_client():
-    """It may depend on the address, TLS and certificate."""
+    """The answer may depend on address, TLS and certificate."""
     class Loop:
         def time(self):
             return 0.0

@@ -1,4 +1,4 @@
-"""What a start warns of, and who can read the files that it writes."""
+"""Warnings at startup, and the permissions of files that the daemon writes."""
 
 import os
 import re

@@ -22,16 +22,16 @@ from tests.support.secure import client_context, connect, identify, make_certifi
 DAEMON = [(method.decode(), path.decode(), route.need) for table in (router.ROUTES, router.FREE_ROUTES) for method, paths in table.items()
           for path, route in paths.items()]
 LOOKUP = [(method.decode(), path.decode(), route.need) for method, paths in lookupd_router.ROUTES.items() for path, route in paths.items()]
-# A user for each grant, over all, one topic, one channel; one with nothing; everybody else.
+# One user per grant (all topics, one topic, one channel), one without grants, and everybody else.
 ROLES = {grant: {grant: ["*"]} for grant in GRANTS} | {f"{grant}-t": {grant: ["t"]} for grant in GRANTS} | {
     f"{grant}-c": {grant: ["t/c"]} for grant in GRANTS} | {"other": {grant: ["x*", "t/x"] for grant in GRANTS}, "nothing": {}, "root": EVERYTHING}
 NOBODY = ""
-# These would stop the daemon, change its log, or take long.
+# These stop the daemon, change its log, or take long.
 SLOW = {"/debug/pprof/profile"}
 
 
 def expected(need: Need, role: str) -> int:
-    """401, 403, or 0: the call may come to its handler. For topic t and channel c."""
+    """401, 403, or 0 if the handler may run. For topic t and channel c."""
     if not need.grants:
         return 0
     if role == NOBODY:
@@ -47,7 +47,7 @@ def expected(need: Need, role: str) -> int:
 
 
 def path_of(method: str, path: str) -> str:
-    """A path with arguments, that changes as little as possible where it is permitted."""
+    """A path with arguments, chosen so that a permitted call changes as little as possible."""
     if path == "/config/":
         return "/config/log_level"
     return f"{path}?topic=t&channel=c&seconds=nothing&to=nowhere&keep=maybe&rate=x&node=a:1"
@@ -96,7 +96,7 @@ def tls(access, certs, tmp_path_factory):
 
 
 def restore(wire: Wire, header: str) -> None:
-    """Takes back what permitted calls have done."""
+    """Undoes the effects of permitted calls."""
     for method, path in (("DELETE", "/drain"), ("POST", "/channel/create?topic=t&channel=c")):
         if path.startswith("/channel"):
             wire.request("POST", "/topic/create?topic=t", b"", header)
@@ -133,7 +133,7 @@ def test_http(plain, access, role):
 
 @pytest.mark.parametrize("role", [NOBODY, "nothing", "publish-t", "root"])
 def test_http_over_a_unix_socket(unix, access, role):
-    """Being on the same machine is no grant."""
+    """A local connection grants nothing."""
     with unix.wire() as wire:
         walk(wire, access.bearer("root"), access.bearer(role), role)
 
@@ -240,7 +240,7 @@ def test_identify_says_that_auth_is_required(plain):
 
 
 def test_unverified_certificates_prove_nothing(access, certs, start):
-    """With tls-client-auth-policy=require a client can have made its own."""
+    """With tls-client-auth-policy=require, clients may present self-signed certificates."""
     self_signed(certs, "forged", "root.example")
     node = start(access.flag, f"--tls-cert={certs}/server.pem", f"--tls-key={certs}/server.key", "--tls-client-auth-policy=require")
     client = node.connect()
@@ -254,7 +254,7 @@ def test_unverified_certificates_prove_nothing(access, certs, start):
 
 
 def test_every_command_says_what_it_requires():
-    """By the names that the parser knows."""
+    """Covers all names that the parser knows."""
     known = set(re.findall(r"^ +CMD_(\w+)", (Path(parser.__file__).parent / "parser.pxd").read_text(), re.MULTILINE)) - {"UNKNOWN"}
     assert set(COMMANDS) == known
     assert {command for command, grant in COMMANDS.items() if grant == "publish"} == {"PUB", "MPUB", "DPUB", "DMPUB"}

@@ -1,4 +1,4 @@
-"""Tokens, and what wrong ones cost."""
+"""Tokens, and the cost of wrong ones."""
 
 import asyncio
 import hmac
@@ -26,7 +26,7 @@ def test_a_token_and_its_hash(made):
     assert stored.matches(token.encode())
     assert not stored.matches(token.encode()[:-1] + b"!")
     assert make()[0] != token
-    # Salted: the same token has another hash each time.
+    # Salted: the same token hashes differently each time.
     assert stored._replace(salt=b"\0" * 16).matches(token.encode()) is False
 
 
@@ -66,7 +66,7 @@ def wrong(stored, number: int) -> bytes:
 
 
 def test_a_flood_costs_one_check_at_a_time(made, monkeypatch):
-    """And those of an address that has sent wrong ones have to wait, while known clients go on."""
+    """Wrong tokens make their address wait; known clients continue."""
     monkeypatch.setattr(verifier, "FIRST_DELAY_S", 1000.0)
     monkeypatch.setattr(verifier, "LONGEST_DELAY_S", 1000.0)
     token, stored = made[0].encode(), made[1]
@@ -82,9 +82,9 @@ def test_a_flood_costs_one_check_at_a_time(made, monkeypatch):
         assert len(waiting) == verifier.MOST_WAITING
         assert all(isinstance(task.exception(), TooManyWrong) for task in done)
         assert checked.checks == 2
-        # Known tokens cost no check, from whichever address.
+        # Known tokens skip the check, from any address.
         assert checked.known(token, known)[1].name == "u0"
-        # Another address is not held up.
+        # Other addresses are not delayed.
         assert await checked.check(wrong(stored, 1), "192.0.2.2", known) is None
         assert checked.checks == 3
         # Addresses of one IPv6 network count as one.
@@ -106,7 +106,7 @@ def test_a_wrong_token_is_remembered(made, monkeypatch):
         for _ in range(5):
             assert await checked.check(wrong(made[1], 1), "192.0.2.1", rules(made[1])) is None
         assert checked.checks == 1
-        # An id that nobody has costs none.
+        # An unknown id costs no check.
         assert await checked.check(b"nsqc_000000000000_" + b"x" * 43, "192.0.2.1", rules(made[1])) is None
         assert await checked.check(b"anything", "192.0.2.1", rules(made[1])) is None
         assert checked.checks == 1
@@ -142,11 +142,11 @@ def test_tokens_are_not_kept(made):
     asyncio.run(work())
 
 
-# ---------------------------------------------------------------------- of a real daemon
+# ---------------------------------------------------------------------- a real daemon
 
 
 def test_a_flood_against_a_daemon(start, access):
-    """The publisher beside it is served all the time."""
+    """The publisher beside it is always served."""
     node = start(access.flag, "--audit-level=off")
     stored = parse_hash(access.hashes["root"])
     with node.wire() as publisher:
@@ -163,7 +163,7 @@ def test_a_flood_against_a_daemon(start, access):
         statuses = [wire.reply().status for wire in floods[verifier.MOST_WAITING + 1:]]
         assert set(statuses) <= {401, 429}
         assert 429 in statuses
-        # Bounded: each check takes a twentieth of a second, and an address gets a few of them.
+        # Bounded: each check takes a twentieth of a second, and an address gets a few checks.
         assert cpu(node.pid) - before < 5.0 + (time.monotonic() - began)
         for wire in floods:
             wire.sock.close()
@@ -174,7 +174,7 @@ def test_a_flood_against_a_daemon(start, access):
 
 
 def cpu(pid: int) -> float:
-    """Seconds that a process has used."""
+    """CPU seconds of a process."""
     with open(f"/proc/{pid}/stat") as file:
         fields = file.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / 100

@@ -14,10 +14,10 @@ WIDE, PHONE = {"width": 1440, "height": 900}, {"width": 360, "height": 740}
 
 
 class Visit:
-    """A page of a browser, and what its console complains of."""
+    """A browser page and its console errors."""
 
     def __init__(self, browser, url, viewport=WIDE, theme="light", **more):
-        """more: of the browser's context."""
+        """more: arguments of the browser's context."""
         self.url = url
         self.context = browser.new_context(viewport=viewport, color_scheme=theme, **more)
         self.context.set_default_timeout(WAIT_SECONDS * 1000)

@@ -33,13 +33,13 @@ class Cluster:
         return node
 
     def admin(self, *flags, source=None) -> AdminServer:
-        """source: in place of the lookup server."""
+        """source: used in place of the lookup server."""
         self.admins.append(AdminServer(self._folder / f"admin{next(self._numbers)}.log",
                                        source or f"--lookupd-http-address={self.lookupd.http_address}", *flags))
         return self.admins[-1]
 
     def registered(self, topic, *nodes):
-        """Waits until a topic of nodes is found."""
+        """Waits until all nodes report a topic."""
         ports = {node.http_port for node in nodes}
 
         def found():
@@ -57,7 +57,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path):
-    """Two nodes are started by those who want them."""
+    """Two nodes; a test starts those that it needs."""
     cluster = Cluster(tmp_path)
     yield cluster
     cluster.close()
@@ -69,13 +69,13 @@ def address(node) -> str:
 
 
 def made() -> tuple[str, str]:
-    """A token, and what an access file has of it."""
+    """A token and its entry in an access file."""
     token, stored = make()
     return token, str(stored)
 
 
 def seen(admin, path, condition):
-    """Waits until an answer is as it should be, and returns it."""
+    """Waits until an answer satisfies the condition, and returns it."""
     def look():
         answer = admin.call("GET", API + path)
         return answer.json if answer.status == 200 and condition(answer.json) else None
@@ -92,7 +92,7 @@ def log_topic(node, name="l", count=5):
 
 @pytest.fixture(scope="module")
 def chromium():
-    """For a module: while it runs, asyncio.run() does not."""
+    """Module-scoped: while it runs, asyncio.run() cannot."""
     from playwright import sync_api as playwright
 
     with playwright.sync_playwright() as driver:
@@ -116,7 +116,7 @@ def visit(chromium):
 
 @pytest.fixture
 def fleet(cluster):
-    """Two nodes with a topic in memory, one in a log, a consumer and messages, and an admin server."""
+    """Two nodes with a topic in memory, one in a log, a consumer and messages; and an admin server."""
     one, other = cluster.node(), cluster.node()
     for node in (one, other):
         node.post("/topic/create?topic=orders")

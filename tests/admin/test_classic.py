@@ -1,4 +1,4 @@
-"""nsqadmin's API as it was recorded (keys and their order, words, orders of checks), against real nodes."""
+"""nsqadmin's API as recorded (keys and their order, wording, order of checks), against real nodes."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ CLIENT_KEYS = ["node", "remote_address", "version", "client_id", "hostname", "us
 
 
 class Hook:
-    """A server that keeps what is POSTed to it."""
+    """A server that stores the bodies POSTed to it."""
 
     def __init__(self):
         hook = self
@@ -82,7 +82,7 @@ def test_topics_and_sums_over_nodes(cluster, two):
     assert (topic["node"], topic["hostname"], topic["message_count"], topic["depth"]) == ("*", "", 2, 0)
     assert [list(part) for part in topic["nodes"]] == [TOPIC_KEYS] * 2 and topic["nodes"][0]["nodes"] is None
     assert sorted(part["node"] for part in topic["nodes"]) == sorted(map(address, two))
-    # nsqadmin's first node has the sum, by mistake.
+    # By mistake, nsqadmin puts the sum into the first node.
     assert {part["channels"][0]["message_count"] for part in topic["nodes"]} == {1}
     assert list(topic["channels"][0]) == CHANNEL_KEYS and topic["channels"][0]["clients"] is None
     assert topic["e2e_processing_latency"] == {"count": 0, "percentiles": None, "topic": "t", "channel": "", "host": "*"}
@@ -227,14 +227,14 @@ def test_config(cluster):
     text = admin.call("GET", "/config/acl_http_header")
     assert (text.body, text.headers["Content-Type"]) == (b"X-Forwarded-User", "text/plain; charset=utf-8")
     ann = {"X_Forwarded_User": "ann"}
-    # As recorded: these ask for no user.
+    # As recorded: these check no user.
     assert admin.call("PUT", "/config/log_level", b"DEBUG").body == b"1"
     assert admin.call("PUT", "/config/nsqlookupd_http_addresses", b'["127.0.0.1:1"]').json == ["127.0.0.1:1"]
     down = admin.call("GET", "/api/topics")
     assert down.status == 502 and down.json["message"] == (
         'UPSTREAM_ERROR: failed to query any nsqlookupd: Get "http://127.0.0.1:1/topics": dial tcp 127.0.0.1:1: connect: '
         "connection refused")
-    # As recorded: changes never count as failed.
+    # As recorded: changes never report failure.
     created = admin.call("POST", "/api/topics", {"topic": "t"}, **ann)
     assert created.status == 200 and created.json["message"].startswith("WARNING: Post ")
     shut = cluster.admin("--allow-config-from-cidr=10.0.0.0/8")
@@ -244,7 +244,7 @@ def test_config(cluster):
 def test_users(cluster, two):
     admin = cluster.admin("--admin-user=ann", "--admin-user=bob", "--acl-http-header=X-User")
     for headers in ({}, {"X_User": "ANN"}, {"X_User": "ann2"}, {"X_Forwarded_User": "ann"}):
-        # Before the body is looked at.
+        # Checked before the body is parsed.
         refused = admin.call("POST", "/api/topics/t", b"x", **headers)
         assert (refused.status, refused.json) == (403, {"message": "FORBIDDEN"})
     assert admin.call("POST", "/api/topics/t", {"action": "pause"}, x_user="bob").status == 200
@@ -257,8 +257,8 @@ def test_notifications(cluster, two, hook):
     admin = cluster.admin(f"--notification-http-endpoint={hook.url}")
     admin.call("POST", "/api/topics/t/c", {"action": "pause"}, Authorization="Basic dTE6eA==", User_Agent="curl/7")
     admin.call("POST", "/api/topics", {"topic": "n1", "channel": "c"}, X_Scheme="https")
-    admin.call("POST", "/api/topics/none", {"action": "empty"})      # fails, and is told
-    admin.call("POST", "/api/topics", {"topic": "a b"})             # invalid, and is not
+    admin.call("POST", "/api/topics/none", {"action": "empty"})      # fails, and is notified
+    admin.call("POST", "/api/topics", {"topic": "a b"})             # invalid, so not notified
     admin.call("DELETE", f"/api/nodes/{address(two[0])}", {"topic": "t"})
     wait_until(lambda: len(hook.got) == 5)
     assert list(hook.got[0]) == ["action", "topic", "channel", "timestamp", "user", "remote_ip", "user_agent", "url", "via"]
@@ -271,7 +271,7 @@ def test_notifications(cluster, two, hook):
 
 
 def test_an_endpoint_that_is_down(cluster, two):
-    """nsqadmin dies of it."""
+    """nsqadmin crashes on it."""
     admin = cluster.admin("--notification-http-endpoint=http://127.0.0.1:1/x")
     assert admin.call("POST", "/api/topics/t", {"action": "pause"}).status == 200
     wait_until(lambda: "failed to POST notification - " in admin.log)
@@ -309,7 +309,7 @@ def test_a_node_that_wants_tls(cluster, tmp_path):
 
 
 def test_a_node_that_wants_tls_asked_by_several_at_once(daemon, tmp_path):
-    """The first learns of its port, and the others have been refused by then."""
+    """The first request learns the port; by then the others have been refused."""
     folder = make_certificates(tmp_path)
     node = daemon("--tls-required=true", f"--tls-cert={folder}/server.pem", f"--tls-key={folder}/server.key")
 

@@ -1,4 +1,4 @@
-"""Who may see and do what: users of a proxy, access files, other machines; on the admin server and at /ui."""
+"""Who may see and do what: proxy users, access files, other machines; on the admin server and at /ui."""
 
 import http.client
 import json
@@ -31,7 +31,7 @@ def test_an_access_file(cluster, two, tmp_path):
     admin = cluster.admin(f"--access-file={file}")
     assert admin.call("GET", f"{API}/topics").status == 401
     assert admin.call("GET", "/api/topics").status == 401
-    assert admin.call("GET", "/").status == 200       # the page is no secret
+    assert admin.call("GET", "/").status == 200       # the page itself is public
     ops, eyes = {"Authorization": f"Bearer {token}"}, {"Authorization": f"Bearer {reader}"}
     assert wait_until(lambda: admin.call("GET", f"{API}/topics", **eyes).status == 200)
     body = {"action": "pause", "topic": "t"}
@@ -43,12 +43,12 @@ def test_an_access_file(cluster, two, tmp_path):
     assert admin.call("POST", f"{API}/publish", body, **eyes).status == 403
     assert admin.call("POST", f"{API}/publish", {**body, "topic": "u", "confirm": "u"}, **ops).status == 403
     assert admin.call("POST", f"{API}/publish", body, **ops).json["results"][0]["ok"]
-    wait_until(lambda: admin.log.count('"call":"POST /api/v1/publish"') == 3)      # whether it was permitted or not
+    wait_until(lambda: admin.log.count('"call":"POST /api/v1/publish"') == 3)      # both permitted and refused calls
 
 
 @pytest.fixture
 def team(tmp_path):
-    """An access file with a user who has grants for orders.* and for channel billing of shop, and its headers."""
+    """An access file with a user granted orders.* and the channel billing of shop, and that user's headers."""
     token, stored = made()
     file = tmp_path / "access.toml"
     file.write_text(f'[users.team]\ntokens = ["{stored}"]\nstats = ["orders.*"]\nread = ["orders.*/c"]\n'
@@ -65,7 +65,7 @@ def fill_for_team(node):
 
 
 def place_for(cluster, team, place):
-    """A node with topics, and calls of the API by the user: of an admin server, or at /ui of the node."""
+    """A node with topics, and API calls by the user: through an admin server, or at /ui of the node."""
     file, headers = team
     node = cluster.node()
     fill_for_team(node)
@@ -77,7 +77,7 @@ def place_for(cluster, team, place):
             answer = server.call(method, API + path, body, **headers)
             return answer.status, answer.json
     else:
-        node.restart(f"--access-file={file}")      # its topics are there before its rules are
+        node.restart(f"--access-file={file}")      # the topics exist before their rules
         direct = _Direct(node, headers)
 
         def call(method, path, body=None):
@@ -87,7 +87,7 @@ def place_for(cluster, team, place):
 
 @pytest.mark.parametrize("place", ["admin", "ui"])
 def test_grants_for_some_topics(cluster, team, place):
-    """A user sees and does what the access file grants: on the admin server, and at /ui of a daemon."""
+    """Users see and do what the access file grants: on the admin server, and at /ui of a daemon."""
     call = place_for(cluster, team, place)
     overview = wait_until(lambda: (found := call("GET", "/overview"))[0] == 200 and len(found[1]["deepest"]) == 2 and found[1])
     assert (overview["totals"]["topics"], overview["totals"]["channels"], overview["totals"]["depth"]) == (2, 4, 4)
@@ -122,7 +122,7 @@ def test_grants_for_some_topics(cluster, team, place):
                  {"action": "drain", "nodes": [address_of], "confirm": address_of}, {"action": "undrain", "nodes": [address_of]}):
         status, answer = act(**body)
         assert status == 403 and answer["message"].startswith("FORBIDDEN"), body
-    # A topic besides does not make a drain one of its actions.
+    # Adding a topic does not turn a drain into a topic action.
     assert act(action="drain", topic="orders.a", nodes=[address_of], confirm=address_of)[0] == 400
     assert act(action="pause", topic="orders.a")[1]["results"][0]["ok"]
     assert act(action="pause", topic="shop", channel="billing")[1]["results"][0]["ok"]
@@ -160,7 +160,7 @@ def outside():
 
 
 def test_other_machines_read_no_messages(cluster, two, outside):
-    """The admin server is on the node's machine, so for the node its calls are local ones."""
+    """The admin server runs on the node's machine, so the node sees local calls."""
     log_topic(two[0])
     node = address(two[0])
     extended = [("GET", f"{API}/messages?node={node}&topic=t&channel=c", None),
@@ -176,7 +176,7 @@ def test_other_machines_read_no_messages(cluster, two, outside):
     for method, path, body in extended:
         answer = admin.call(method, path, body)
         assert answer.status == 403 and answer.json["message"].startswith("NOT_LOCAL"), path
-    assert admin.call("POST", f"{API}/actions", {"action": "pause", "topic": "t"}).status == 200      # as nsqadmin
+    assert admin.call("POST", f"{API}/actions", {"action": "pause", "topic": "t"}).status == 200      # as in nsqadmin
     assert two[0].stats("t")["message_count"] == 1 and json.loads(two[0].http("GET", "/drain")[1])["state"] == "serving"
     for flags, headers in (("--http-extended-api=all", {}), ("--admin-user=ann", {"X_Forwarded_User": "ann"})):
         opened = cluster.admin("--http-address=0.0.0.0:0", flags)
@@ -203,7 +203,7 @@ def test_a_node_with_an_access_file(cluster, tmp_path):
 
 
 def test_the_page_of_a_daemon_with_access_rules(cluster, tmp_path):
-    """Each call is checked for whoever looks, and recorded once."""
+    """Each call is checked against the user's grants and audited once."""
     token, stored = made()
     file = tmp_path / "access.toml"
     file.write_text(f'[users.team]\ntokens = ["{stored}"]\nstats = ["*"]\nadmin = ["mine.*"]\nread = ["mine.*"]\n'
@@ -233,7 +233,7 @@ def test_the_page_of_a_daemon_is_for_its_own_machine(cluster, outside):
     node = cluster.node("--http-address=0.0.0.0:0")
     for path in ("/ui/", "/ui/api/v1/session", "/ui/api/v1/topics"):
         connection = http.client.HTTPConnection(outside, node.http_port, timeout=60)
-        for _ in range(2):      # the first request has the module imported
+        for _ in range(2):      # the first request imports the module
             connection.request("GET", path)
             answer = connection.getresponse()
             assert answer.status == 403 and b"NOT_LOCAL" in answer.read()

@@ -1,4 +1,4 @@
-"""nsqc's own API: lists, attention, messages, actions with a result for each node, who may do what, /ui."""
+"""nsqc's own API: lists, attention, messages, actions with a result for each node, permissions, /ui."""
 
 import json
 import os
@@ -77,7 +77,7 @@ def test_messages(cluster, two):
     assert [message["offset"] for message in found["messages"]] == [29] and found["scanned"] == 30
     found = admin.get(f"{API}/messages?node={node}&topic=t&channel=c&search=binary")
     assert len(found["messages"]) == 1 and found["next"] is None
-    # A live tail waits for what comes.
+    # A live tail waits for new messages.
     got = []
     tail = threading.Thread(target=lambda: got.append(
         admin.get(f"{API}/messages?node={node}&topic=l&state=history&offset=30&wait_ms=20000")))
@@ -119,7 +119,7 @@ def test_actions_on_all_nodes(cluster, two):
     assert act(action="create", topic="fresh").json["results"][0]["kind"] == "nsqlookupd"
     assert act(action="create", topic="t", channel="c2").status == 200
     assert all(len(node.stats("t")["channels"]) == 2 for node in two)
-    # A node that does not answer has a result of its own, and the others are not held up by it.
+    # A node that does not answer has its own result and does not delay the others.
     os.kill(two[1].pid, signal.SIGKILL)
     results = {each["target"]: each for each in act(action="pause", topic="t").json["results"]}
     assert results[address(two[0])]["ok"] and two[0].stats("t")["paused"]
@@ -137,7 +137,7 @@ def test_actions_on_all_nodes(cluster, two):
 
 
 def test_a_node_that_stops_in_the_middle(cluster, two):
-    """It has taken the call and never answers: the result says that nobody knows."""
+    """The node accepts the call and never answers: the result is "unknown"."""
     admin = cluster.admin("--http-client-request-timeout=1s")
     seen(admin, "/nodes", lambda data: len(data["nodes"]) == 2)
     os.kill(two[1].pid, signal.SIGSTOP)
@@ -168,7 +168,7 @@ def test_seek_with_a_preview(cluster, two):
     assert client.messages(7)[0].body == b'{"number": 3}'
 
 
-# ---------------------------------------------------------------------- who
+# ---------------------------------------------------------------------- permissions
 
 
 def test_browsers_need_a_token(cluster, two):
@@ -227,17 +227,17 @@ def test_the_page_of_a_daemon(cluster):
     assert call(f"/api/v1/messages?node={name}&topic=t&channel=c")[1]["messages"][0]["body"] == "hello"
     assert call("/api/v1/actions", {"action": "pause", "topic": "t", "channel": "c"})[1]["results"][0]["ok"]
     assert node.channel("t", "c")["paused"]
-    log_topic(node, count=400)      # more than goes in one piece
+    log_topic(node, count=400)      # more than one chunk
     assert len(call(f"/api/v1/messages?node={name}&topic=l&state=history&limit=200")[1]["messages"]) == 200
     assert node.stop() == 0
     assert "was destroyed" not in node.log
 
 
-# ---------------------------------------------------------------------- rules and bounds
+# ---------------------------------------------------------------------- rules and limits
 
 
 def find(moment, history, lookup_errors):
-    """All concerns of a moment."""
+    """All current concerns."""
     finding = Finding()
     for concern in look(moment, history, lookup_errors):
         finding.add(concern)
@@ -287,7 +287,7 @@ def test_the_history_is_bounded():
     assert len(history) <= MOST_SERIES + 1
     busiest = f"t{MOST_SERIES - 1}"
     assert history.series((busiest,)) is not None and history.series(("t0",)) is None
-    # Names that come before the busiest are chosen again do not make it grow.
+    # New names that arrive before the busiest topics are chosen again do not make it grow.
     soon = Moment()
     soon.at = moment.at + 10
     soon.topics = {**moment.topics, **{f"new{number}": TopicRow(f"new{number}", channels={}) for number in range(MOST_SERIES)}}
@@ -298,12 +298,12 @@ def test_the_history_is_bounded():
     later.at = moment.at + 7200
     later.topics = {busiest: moment.topics[busiest]}
     list(history.add(later))
-    assert history.series((busiest,))["values"]["depth"] == [0.0]      # what is older than an hour is gone
+    assert history.series((busiest,))["values"]["depth"] == [0.0]      # older than an hour
     assert len(history.series((busiest,))["values"]["came"]) <= SLOTS
 
 
 def test_charts_from_prometheus(cluster, two):
-    """A server that answers as Prometheus does; then it is gone, and the charts are those of the admin server again."""
+    """A server that answers like Prometheus, then stops: the charts switch back to the admin server's own data."""
     asked = []
 
     class Handler(BaseHTTPRequestHandler):

@@ -50,7 +50,7 @@ def test_every_view_is_accessible(cluster, fleet, visit, axe, viewport, theme):
         violations = page.evaluate("axe.run()")["violations"]
         assert [(each["id"], [node["target"] for node in each["nodes"]]) for each in violations] == [], path
         assert browser.complaints == [], path
-    # Dialogs, too.
+    # Dialogs as well.
     page = browser.open("topics/audit/c")
     browser.button("Move").click()
     page.locator("dialog[open]").get_by_text("nothing changes").or_(page.locator("dialog[open]").get_by_text("will be")).first.wait_for()
@@ -67,7 +67,7 @@ def test_every_view_is_accessible(cluster, fleet, visit, axe, viewport, theme):
 
 
 def test_hostile_names_and_bodies(cluster, fleet, visit):
-    """Everything that a client chooses is text."""
+    """Client-chosen strings are rendered as text."""
     browser = visit(fleet.url)
     page = browser.open("topics/orders/billing")
     page.get_by_text(EVIL, exact=True).first.wait_for()
@@ -77,10 +77,10 @@ def test_hostile_names_and_bodies(cluster, fleet, visit):
         summary.click()
     page.locator(".message pre").nth(1).wait_for()
     bodies = page.locator(".message pre").all_inner_texts()
-    assert json.dumps(EVIL) in bodies[0] and "12345678901234567890" in bodies[0]      # with all of its digits
+    assert json.dumps(EVIL) in bodies[0] and "12345678901234567890" in bodies[0]      # all digits are kept
     assert bodies[1].startswith("000000  00 ff 62 69 6e 61 72 79")
     assert page.evaluate("window.pwned") is None and page.locator("main img, main script").count() == 0
-    # In addresses as well.
+    # In URLs as well.
     for path in (f"topics/{EVIL.replace('/', '%2F')}", "messages?topic=%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E"):
         page.goto(f"{fleet.url}/{path}")
         page.locator("main .problem, main .page").first.wait_for()
@@ -100,7 +100,7 @@ def test_actions(cluster, fleet, visit):
     browser.confirm("Empty", "shipping")
     browser.toast()
     assert [node.channel("orders", "shipping")["depth"] for node in (cluster.one, cluster.other)] == [0, 0]
-    # A node dies: its result says so beside that of the other.
+    # A node dies: its result shows the error beside the other node's result.
     cluster.other.kill()
     browser.button("Unpause").click()
     text = browser.toast()
@@ -183,7 +183,7 @@ def test_axes_are_those_of_other_charts(cluster, visit):
 
 
 def test_no_answer(cluster, fleet, visit):
-    """The page says so, keeps what it has, and goes on when the server is back."""
+    """The page reports the outage, keeps its data, and continues when the server is back."""
     browser = visit(fleet.url)
     page = browser.open("topics")
     fleet.close()

@@ -16,7 +16,7 @@ def drain_state(node):
 
 
 def test_a_topic(cluster, fleet, visit):
-    """New channel, rules, empty and delete; a dialog that is given up changes nothing."""
+    """New channel, rules, empty and delete; a cancelled dialog changes nothing."""
     browser = visit(fleet.url)
     page = browser.open("topics/orders")
     browser.button("New channel").click()
@@ -60,7 +60,7 @@ def test_rules_of_a_topic(cluster, fleet, visit):
     assert "done" in browser.toast()
     for node in (cluster.one, cluster.other):
         assert json.loads(node.http("GET", "/topic/rules?topic=audit")[1])["retain_time"] == "36h0m0s"
-    # What is emptied is taken back.
+    # Undoes the changes.
     browser.button("Rules").click()
     wait_until(lambda: page.locator("dialog[open]").get_by_label("retain_time").input_value() == "36h0m0s" or (
         page.keyboard.press("Escape"), page.wait_for_timeout(300), browser.button("Rules").click()) is None)
@@ -89,12 +89,12 @@ def test_rules_of_a_channel_and_dead_letters(cluster, fleet, visit):
         assert (rules["max_attempts"], rules["ordered"], rules["requeue_delay"]) == (1, True, "1s")
     page.get_by_role("row", name="max_attempts 1 all").wait_for()
     page.get_by_text("Dead letters: 0 → orders.dead").wait_for()
-    # A value that the nodes refuse: each says why.
+    # A value that the nodes refuse: each reports its reason.
     browser.button("Rules").click()
     dialog.get_by_label("requeue_delay").fill("soon")
     browser.confirm("Save")
     assert "requeue_delay" in browser.toast()
-    # The first dead letter makes the topic, and links.
+    # The first dead letter creates the topic, and a link appears.
     consumer = cluster.one.connect().sub("orders", "shipping", 1)
     consumer.send(b"REQ " + consumer.message().id + b" 0\n")
     page.get_by_role("link", name="orders.dead").click()
@@ -106,7 +106,7 @@ def test_rules_of_a_channel_and_dead_letters(cluster, fleet, visit):
 
 
 def test_removing_a_topic_from_a_node(cluster, fleet, visit):
-    """From the page of the topic, and from that of the node; lookup servers keep a tombstone."""
+    """From the topic's page and from the node's; lookup servers keep a tombstone."""
     browser = visit(fleet.url)
     page = browser.open("topics/orders")
     row = page.get_by_role("row", name=re.compile(re.escape(address(cluster.other))))
@@ -227,7 +227,7 @@ def test_ways_through_messages(cluster, fleet, visit):
     browser.button("Show").click()
     wait_until(lambda: rows.count() == 11)
     page.get_by_text("11 matches in 120 messages looked at").wait_for()
-    # Another topic and state, chosen in the form; names are suggested.
+    # Another topic and state, chosen in the form, which suggests names.
     page.get_by_label("Containing").fill("")
     page.get_by_label("Topic").fill("ord")
     wait_until(lambda: page.locator("#topic-names option").count() == 1)
@@ -265,7 +265,7 @@ def test_a_live_tail(cluster, fleet, visit):
     page.get_by_label("Live").check()
     cluster.one.post("/pub?topic=audit", b"fourth")
     wait_until(lambda: previews.first.inner_text() in ("fourth", "third") or (cluster.one.post("/pub?topic=audit", b"fourth"), page.wait_for_timeout(300)) is None)
-    # Nothing of it goes on behind another view.
+    # The tail stops when another view opens.
     page.get_by_role("link", name="Topics", exact=True).click()
     page.get_by_role("heading", name="Topics", level=1).wait_for()
     assert browser.complaints == []
@@ -276,7 +276,7 @@ BODIES = (b"plain", b"it's a 'quote'", b"@/etc/hostname", b"\x00\xffbinary", b"\
 
 
 def test_copies_and_downloads(cluster, fleet, visit):
-    """Each body comes out as it went in: in a file, in the clipboard, and by the curl command in a shell."""
+    """Each body is unchanged: in a file, in the clipboard, and by the curl command in a shell."""
     for body in BODIES:
         cluster.one.post("/pub?topic=bodies", body)
     cluster.one.post("/channel/create?topic=bodies&channel=c")
@@ -323,7 +323,7 @@ def test_republishing_elsewhere(cluster, fleet, visit):
 
 
 def test_jumping(cluster, fleet, visit):
-    """By mouse and arrow keys, to a node and a page; names that are not there."""
+    """By mouse and arrow keys, to a node and a page; unknown names."""
     browser = visit(fleet.url)
     page = browser.open()
     browser.button("Jump to").click()
@@ -347,7 +347,7 @@ def test_jumping(cluster, fleet, visit):
 
 
 def test_a_user_with_grants_for_some_topics(cluster, visit, tmp_path):
-    """Buttons and views are those that the grants cover."""
+    """Shows only buttons and views that the grants cover."""
     token, stored = made()
     file = tmp_path / "access.toml"
     file.write_text(f'[users.team]\ntokens = ["{stored}"]\nstats = ["*.a", "*.b"]\nadmin = ["mine.*"]\nread = ["mine.*"]\n')
@@ -383,7 +383,7 @@ def test_a_user_with_grants_for_some_topics(cluster, visit, tmp_path):
 
 
 def test_latencies(cluster, visit):
-    """The overview has them from the nodes' histograms; a topic says what measures its own, and shows what is measured."""
+    """The overview uses the nodes' histograms; a topic that measures its own latency shows that."""
     def finished(topic, *flags):
         node = cluster.node(*flags)
         node.post(f"/topic/create?topic={topic}")
@@ -409,6 +409,6 @@ def test_latencies(cluster, visit):
     page = browser.open("topics")
     page.get_by_role("link", name="measured").click()
     page.get_by_role("heading", name="measured", level=1).wait_for()
-    wait_until(lambda: any(map(str.isdigit, tile(page))))      # the page looked before the message was finished, perhaps
+    wait_until(lambda: any(map(str.isdigit, tile(page))))  # the page may have polled before the message was finished
     assert "≤" not in tile(page)
     assert not page.get_by_text("--e2e-processing-latency-percentile=0.99").is_visible()

@@ -20,7 +20,7 @@ def rss(pid: int) -> int:
 
 
 class Server:
-    """An admin server, or /ui of a daemon, as a place to be rude to."""
+    """An admin server, or /ui of a daemon, as a target of rude clients."""
 
     def __init__(self, port, pid, prefix):
         self.port, self.pid, self.prefix = port, pid, prefix
@@ -30,13 +30,13 @@ class Server:
         return socket.create_connection(("127.0.0.1", self.port), WAIT_SECONDS)
 
     def ping(self) -> None:
-        """On a connection that is kept."""
+        """One call on a kept connection."""
         self._kept.request("GET", "/ping")
         answer = self._kept.getresponse()
         assert (answer.status, answer.read()) == (200, b"OK")
 
     def ask(self, *lines: bytes, body: bytes = b"") -> int:
-        """The status of the answer to a request on a connection of its own; 0: it was closed without one."""
+        """The status of a request on its own connection; 0: closed without an answer."""
         with self.connect() as sock:
             try:
                 sock.sendall(b"\r\n".join([*lines, b"", b""]) + body)
@@ -74,7 +74,7 @@ def test_floods(server):
         for sock in socks[100:130]:
             sock.setblocking(False)
             with suppress(BlockingIOError):
-                sock.sendall(one * 40)      # of which no answer is read
+                sock.sendall(one * 40)      # whose answers are never read
             server.ping()
         for sock in socks[130:135]:
             sock.sendall(one * 20)
@@ -112,7 +112,7 @@ def test_requests_that_are_too_large(server):
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:4171", "localhost.evil.example", "127.0.0.1.evil.example", "2130706433",
                                   "127.1", "0x7f.1", "[::1].evil.example", "localhost@evil.example", "evil.example#localhost", "xn--lcalhost-n4a", ""])
 def test_dns_rebinding(server, host):
-    """A page's own name resolves to this server: its script must learn nothing, whatever it sends beside."""
+    """A page's own name resolves to this server: its script must learn nothing, whatever headers it sends."""
     for lines in ((), (b"Origin: http://" + host.encode(),), (b"Sec-Fetch-Site: same-origin", b"Origin: http://" + host.encode())):
         for path in ("/topics", "/session", "/overview", "/nodes"):
             status = server.ask(f"GET {server.prefix}{API}{path} HTTP/1.1".encode(), b"Host: " + host.encode(), *lines)
@@ -147,7 +147,7 @@ def stats(**topic) -> bytes:
     return sized(json.dumps({"version": "1.3.0", "health": "OK", "start_time": 1, "topics": [{"topic_name": "t", **topic}]}).encode())
 
 
-# What it answers to /stats, and whether that is an answer at all.
+# The answer to /stats, and whether it is valid.
 GARBAGE = {
     "nothing": (b"", False), "no HTTP": (b"SSH-2.0-OpenSSH\r\n", False), "half a head": (OK + b"Content-", False),
     "a short body": (OK + b"Content-Length: 100\r\n\r\n{", False), "no JSON": (sized(b"<html>"), False), "nested": (sized(b"[" * 1_000_000), False),
@@ -163,7 +163,7 @@ GARBAGE = {
 
 
 class Node:
-    """An nsqd that answers /stats as it is told, and /metrics with garbage."""
+    """An nsqd with a given answer to /stats, and garbage for /metrics."""
 
     def __init__(self, answer):
         self.answer, self.asked = answer, 0
@@ -217,7 +217,7 @@ def fake():
 
 
 def beside(cluster, node, *flags):
-    """An admin server with a sound node and another."""
+    """An admin server with a healthy node and another."""
     sound = cluster.node()
     sound.post("/topic/create?topic=sound")
     return cluster.admin("--http-client-request-timeout=2s", f"--nsqd-http-address={node.address}", *flags,
@@ -226,7 +226,7 @@ def beside(cluster, node, *flags):
 
 @pytest.mark.parametrize("name", GARBAGE)
 def test_a_node_that_answers_garbage(cluster, fake, name):
-    """It is shown as missing, or as it says; the other one as ever."""
+    """The bad node is shown as missing or with its error; the healthy one is unaffected."""
     answer, is_one = GARBAGE[name]
     node = fake(answer)
     admin = beside(cluster, node)
@@ -243,7 +243,7 @@ def test_a_node_that_answers_garbage(cluster, fake, name):
 
 
 def test_a_node_that_never_ends(cluster, fake):
-    """Neither its answer nor its pace take more than their bounds."""
+    """Neither size nor pace of its answer exceeds the limits."""
     ended = threading.Event()
 
     def endless(sock):
@@ -268,14 +268,14 @@ def test_a_node_that_never_ends(cluster, fake):
         overview = seen(admin, "/overview", lambda data: data["totals"]["answering"] == 1 and data["attention"])
         assert [each["rule"] for each in overview["attention"]] == ["node-missing"]
         assert rss(admin.process.pid) < 400 * 1024 * 1024
-        # A long answer to another call is an error sooner.
+        # Other calls reject a long answer sooner.
         for path in (f"/nodes/{node.address}", "/topics/sound"):
             assert admin.call("GET", API + path).status == 200
         admin.close()
 
 
 def test_a_node_that_dies_while_it_answers(cluster, fake):
-    """In the middle of a change: the result says that nobody knows."""
+    """In the middle of a change: the result is "unknown"."""
     def dies(sock):
         sock.sendall(stats())
 

@@ -1,4 +1,4 @@
-"""Rules of topics and channels, dead letters, and latencies, by the API."""
+"""Rules of topics and channels, dead letters, and latencies, through the API."""
 
 import json
 import math
@@ -32,7 +32,7 @@ def test_rules_of_channels_and_dead_letters(cluster, two):
         "t.dead", 0, {"requeue_delay": "2s", "max_attempts": 1})
     assert [(each["node"], each["set"]) for each in channel["node_rules"]] == sorted(
         (address(node), {"requeue_delay": "2s", "max_attempts": 1}) for node in two)
-    # One node is told something else; null takes back.
+    # One node gets another value; null resets it.
     assert [each["target"] for each in act(nodes=[address(two[0])], rules={"dead_letter": "morgue", "requeue_delay": None})] == [address(two[0])]
     rules = json.loads(two[0].http("GET", "/channel/rules?topic=t&channel=c")[1])
     assert (rules["dead_letter"], rules["requeue_delay"], rules["max_attempts"]) == ("morgue", "0s", 1)
@@ -56,7 +56,7 @@ def test_where_dead_letters_go(topic, rules, dead):
 
 
 def test_the_latency_of_a_fleet(cluster):
-    """Of nodes that measure no percentiles, by the bounds of their histograms."""
+    """For nodes without percentiles, from the bounds of their histograms."""
     node = cluster.node()
     node.post("/topic/create?topic=t")
     node.post("/channel/create?topic=t&channel=c")
@@ -79,7 +79,7 @@ def test_buckets():
     assert p99_of_buckets([first.recent_times]) == 0.5e9
     take_gauges(second, page % (990, 1002), first, 160.0)
     assert second.recent_times == {0.5: 0, math.inf: 2}
-    assert p99_of_buckets([second.recent_times]) == 0.5e9     # the highest bound that there is
+    assert p99_of_buckets([second.recent_times]) == 0.5e9     # the highest bound
     assert p99_of_buckets([]) == p99_of_buckets([{}]) == -1.0
     assert p99_of_buckets([difference(first.times, first.times)]) == 0.0
     restarted = NodeRow("n:1", start_time=9)
