@@ -57,13 +57,13 @@ def run(tmp_path, scenario, closed=lambda broker, delays, lost: None, **options)
 
 
 async def publish(topic, *bodies):
-    """0 or errno, once what is to be written is."""
+    """0 or errno, once all pending data is written."""
     failure = topic.publish(bodies[0]) if len(bodies) == 1 else topic.publish_lines(b"\n".join(bodies))[0]
     return await written(topic) if failure == PENDING else failure
 
 
 async def written(topic):
-    """0 or errno, once what was published so far is written."""
+    """0 or errno, once everything published so far is written."""
     ended = asyncio.get_running_loop().create_future()
     topic.when_written(ended.set_result)
     return await ended

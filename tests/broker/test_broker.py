@@ -1,4 +1,4 @@
-"""The broker: topics and channels by name, listeners, and what a stop returns."""
+"""The broker: topics and channels by name, listeners, and the result of a stop."""
 
 from tests.broker.harness import publish, run
 

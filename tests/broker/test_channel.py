@@ -1,4 +1,4 @@
-"""Channels without sockets: what they keep while they cannot write, and how their topic goes on."""
+"""Channels without sockets: messages they keep while writes fail, and how their topic continues."""
 
 import asyncio
 import errno
@@ -53,7 +53,7 @@ def test_a_stuck_channel_that_is_emptied_holds_its_topic_no_longer(tmp_path, que
 
 
 def test_what_comes_while_a_channel_heals_is_written_too(tmp_path):
-    """A deferred message comes due while the write is under way that ends the channel's failure."""
+    """A deferred message comes due during the write that ends the channel's failure."""
     async def scenario(broker):
         topic = broker.get_topic(b"t")
         channel = topic.get_channel(b"c")
@@ -84,7 +84,7 @@ def test_a_stuck_channel_that_has_nothing_left_to_write_lets_its_topic_go_on(tmp
         assert channel.stuck
         assert await publish(topic, b"waits") == 0
         syscalls.fail("write", 0, times=0)
-        channel.empty()     # as when consumers have taken it all
+        channel.empty()     # as when consumers have taken everything
         await until(lambda: not channel.stuck and (topic.depth, channel.depth) == (0, 1))
         await until(lambda: broker.health() == "OK")
         assert await publish(topic, b"after") == 0

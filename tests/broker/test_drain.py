@@ -9,7 +9,7 @@ from tests.compiled.taker import Taker
 
 
 class Impatient:
-    """A slicer whose slices are over after each topic."""
+    """A slicer that ends each slice after one topic."""
 
     def __init__(self, slicer):
         self.start, self.call = slicer.start, slicer.call
@@ -34,7 +34,7 @@ def test_consumers_of_all_slices_are_waited_for_and_counted_once(tmp_path):
                                 for channel in topic.channels.values()) == 10)
         drain.begin(None, True)
         await until(lambda: drain.state().in_flight == 10)
-        for _ in range(3):      # undone, and begun again, before all channels have been told of the first
+        for _ in range(3):      # undone and restarted before all channels have been notified
             drain.undo()
             await asyncio.sleep(0)
             drain.begin(None, True)

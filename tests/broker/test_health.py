@@ -1,4 +1,4 @@
-"""The answer to /ping: what is said while writes fail, what is retried, and what ends the complaint."""
+"""The answer to /ping: its text while writes fail, the retries, and the events that clear the error."""
 
 import asyncio
 import errno
@@ -10,7 +10,7 @@ from tests.broker.harness import Lines, until
 
 
 class Queue:
-    """A topic or channel that notes its retries."""
+    """A topic or channel that records its retries."""
 
     def __init__(self, name, probe_path=""):
         self.name, self.probe_path, self.retries = name, probe_path, 0
@@ -75,7 +75,7 @@ def test_any_write_ends_the_complaint_about_a_topic(tmp_path):
 
 
 def test_a_probe_notices_that_a_topic_could_be_written_again(tmp_path):
-    """Nobody publishes, so nothing else would show it."""
+    """Without publishes, only the retry can notice."""
     data = tmp_path / "t.diskqueue.000000.dat"
     data.mkdir()    # cannot be opened for writing
 

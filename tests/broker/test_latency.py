@@ -1,4 +1,4 @@
-"""Latency windows against sorting."""
+"""Latency windows compared with sorting."""
 
 import math
 
@@ -23,7 +23,7 @@ def test_within_two_per_cent_of_sorting(values, parts):
 
 
 def test_old_halves_are_dropped():
-    window = LatencyWindow([0.5], 2)  # half of it is one nanosecond: every add turns it
+    window = LatencyWindow([0.5], 2)  # half of it is one nanosecond: every add rotates it
     for _ in range(10):
         window.add(100)
     assert LatencyWindow.result([window])[0] <= 1

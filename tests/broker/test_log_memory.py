@@ -1,5 +1,5 @@
-"""Topics whose memory runs out at any moment between a publish and its answer: what was refused is not delivered, what was
-accepted is, once."""
+"""Log-backed topics that run out of memory at any moment between a publish and its answer: refused messages are not
+delivered, accepted ones are delivered once."""
 
 from __future__ import annotations
 

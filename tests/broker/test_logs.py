@@ -1,4 +1,4 @@
-"""Topics in a log, without sockets: long work is done in slices, and nothing stays of those who have left."""
+"""Log-backed topics, without sockets: long work is sliced, and nothing remains of clients that have left."""
 
 import asyncio
 import itertools
@@ -55,7 +55,7 @@ def test_many_who_wait_are_woken_in_turn(tmp_path):
         while counts[-1] < 999:
             await asyncio.sleep(0)
             counts.append(len(woken))
-        # Before the publisher hears of it, there may have been two turns.
+        # Two loop iterations may pass before the publisher is notified.
         assert max(after - before for before, after in itertools.pairwise([0, *counts])) <= 128
         assert woken == [number for number in range(1000) if number != 500]
 
@@ -87,7 +87,7 @@ def test_many_whose_waiting_ends_are_told_in_turn(tmp_path, end):
 
 @pytest.fixture
 def four_open():
-    """Logs keep four files open."""
+    """Each log keeps four files open."""
     openfiles.limit_to(4)
     yield
     openfiles.limit_to(1024)
@@ -98,7 +98,7 @@ def test_all_logs_together_keep_few_files_open(tmp_path, four_open):
         for turn in range(3):
             for number in range(20):
                 topic = broker.get_topic(b"t%d" % number)
-                topic.get_channel(b"c%d" % turn)        # in the journal
+                topic.get_channel(b"c%d" % turn)        # journaled
                 assert await publish(topic, b"x") == 0
             await until(lambda: not any(topic.log.busy for topic in broker.topics.values()))
             assert len(open_below(tmp_path)) <= 4
@@ -111,7 +111,7 @@ COUNT = 100
 
 
 async def with_segments(broker):
-    """A topic with COUNT messages in many segments that are in no memory, and its channel."""
+    """A topic with COUNT messages in many segments, none of them in memory, and its channel."""
     topic = broker.get_topic(b"t")
     topic.get_channel(b"c")
     for number in range(COUNT):
@@ -122,7 +122,7 @@ async def with_segments(broker):
 
 
 async def take(channel, count):
-    """Who has taken so many messages."""
+    """A consumer that has taken this many messages."""
     taker = Taker(count)
     taker.subscribe(channel)
     channel.pause()
@@ -132,7 +132,7 @@ async def take(channel, count):
 
 
 async def half_read(broker):
-    """The same; half of the messages are in flight."""
+    """The same, with half of the messages in flight."""
     topic, channel = await with_segments(broker)
     await take(channel, COUNT // 2)
     return topic, channel
@@ -146,7 +146,7 @@ def test_the_segment_that_is_read_stays_open_while_it_is_there_and_read(tmp_path
     async def scenario(broker):
         topic, channel = await half_read(broker)
         assert len(reading(tmp_path)) == 1
-        channel.empty()                                 # what it has taken is not needed any more
+        channel.empty()                                 # finished messages are no longer needed
         topic.retain()
         assert len(topic.log.table) == 1
         assert reading(tmp_path) == []
@@ -197,7 +197,7 @@ def open_below(folder):
 
 
 def test_a_topic_that_is_created_again_while_it_is_deleted(tmp_path):
-    """It begins with the rules of everybody, in files of its own."""
+    """A new log begins with the default rules, in its own files."""
     rules = tmp_path / "nsqc.rules.json"
     rules.write_text('{"topics": {"t": {"retain_bytes": 5000000}}}')
 

@@ -1,4 +1,4 @@
-"""nsqd.dat: its text, its pieces, and what is made of one that somebody has damaged."""
+"""nsqd.dat: its text, its pieces, and recovery from a damaged one."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ class Broker:
 
 
 def whole(broker) -> bytes:
-    """The text as the structures give it."""
+    """The text that the structures produce."""
     return msgspec.json.encode(metadata.Metadata([
         metadata.TopicMetadata(topic.name.decode(), topic.paused, [
             metadata.ChannelMetadata(channel.name.decode(), channel.paused)

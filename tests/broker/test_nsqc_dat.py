@@ -1,4 +1,4 @@
-"""Delays over stops and kills: they come back for messages that are still there, and count for nobody else."""
+"""Delays across stops and kills: they apply to messages that still exist, and to no others."""
 
 import json
 import struct
@@ -50,7 +50,7 @@ def test_after_a_stop_all_delays_count(tmp_path):
     None, nsqc_dat.Ids(50), b"", b"{", nested.OBJECT, b'{"reached_unit":-1}', b'{"reached_unit":9223372036854775807}',
     b'{"reached_unit":1%b}' % (b"0" * 40)])
 def test_after_a_kill_those_count_that_are_there(tmp_path, ids):
-    """Also where an earlier version has left no file of ids, or a power cut an empty one."""
+    """Also if an earlier version wrote no id file, or a power cut emptied it."""
     fill(tmp_path, range(9))
     if isinstance(ids, bytes):
         (tmp_path / "nsqc.ids.dat").write_bytes(ids)

@@ -8,7 +8,7 @@ from tests.support.log import RecordingLog
 
 
 class Broker:
-    """Its first looks raise."""
+    """Raises on its first checks."""
 
     def __init__(self, failures):
         self.failures = failures

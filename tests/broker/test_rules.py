@@ -1,4 +1,4 @@
-"""The debug build reports broken rules: each is broken on purpose."""
+"""The debug build reports broken invariants: each is broken on purpose."""
 
 import asyncio
 
@@ -48,7 +48,7 @@ def test_a_topic_must_not_give_up_places_before_their_copies_are_written(tmp_pat
         assert reported == []
         diskqueue.put(channel.disk, b"behind its back", ID, STAMP)
         diskqueue.commit(channel.disk)
-        topic.unpause()     # passes on what waits; the commit knows of no write
+        topic.unpause()     # hands over pending messages; the commit knows of no write
         assert reported == ["a topic gives up places whose copies are not written"]
         await asyncio.sleep(0.05)
 

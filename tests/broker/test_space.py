@@ -1,4 +1,4 @@
-"""--min-free-disk: when too little is free, which publishes that refuses, and what a silent file system does."""
+"""--min-free-disk: the threshold, the publishes that it refuses, and an unresponsive file system."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ MIB = 1 << 20
 
 
 class FileSystem:
-    """Says what a test wants: an amount, an error, or nothing for a while."""
+    """A fake file system: reports an amount, raises an error, or blocks for a while."""
 
     def __init__(self, free, size=1 << 40):
         self.free, self.size, self.error, self.asked = free, size, None, 0
@@ -33,13 +33,13 @@ class FileSystem:
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch):
-    """Asks twenty times as often as a daemon."""
+    """Checks twenty times as often as a daemon."""
     monkeypatch.setattr(space_module, "EVERY_S", space_module.EVERY_S / 20)
     monkeypatch.setattr(space_module, "LOW_EVERY_S", space_module.LOW_EVERY_S / 20)
 
 
 def watch(tmp_path, limit, system, scenario):
-    """Runs scenario(watch, space, log) with a watch that has asked once."""
+    """Runs scenario(watch, space, log) with a watch that has checked once."""
 
     async def main():
         space, log = DiskSpace(), Lines()
@@ -57,13 +57,13 @@ def watch(tmp_path, limit, system, scenario):
 
 
 def wrote(space, size):
-    """As the disk queues report it."""
+    """Called as the disk queues call it."""
     space.unseen += size
     if space.unseen >= space.trusted:
         space.look()
 
 
-# ---------------------------------------------------------------------- when it is low
+# ---------------------------------------------------------------------- low space
 
 
 @pytest.mark.parametrize(("limit", "size", "kept"), [
@@ -76,7 +76,7 @@ def test_the_limit(tmp_path, limit, size, kept):
         system.free = kept - 4096
         await until(lambda: space.low)
         assert watch.reason() == f"no space left: less than {kept} bytes are free (--min-free-disk)"
-        system.free = kept + 4096       # it would be low again at once
+        system.free = kept + 4096       # not enough to count as recovered
         asked = system.asked
         await until(lambda: system.asked > asked + 2)
         assert space.low
@@ -105,7 +105,7 @@ def test_without_a_limit_nobody_asks(tmp_path):
 
 
 def test_the_more_is_written_the_sooner_it_asks(tmp_path, monkeypatch):
-    monkeypatch.setattr(space_module, "EVERY_S", 3600)      # so what is written is the only reason
+    monkeypatch.setattr(space_module, "EVERY_S", 3600)      # so only written bytes trigger a check
     system = FileSystem(1000 * MIB)
 
     async def scenario(watch, space, log):
@@ -121,7 +121,7 @@ def test_the_more_is_written_the_sooner_it_asks(tmp_path, monkeypatch):
 
 
 def test_a_silent_file_system_holds_up_nothing(tmp_path):
-    """What is written meanwhile counts against what was free at last."""
+    """Bytes written since the last check count against its result."""
     system = FileSystem(1000 * MIB)
 
     async def scenario(watch, space, log):
@@ -173,7 +173,7 @@ def test_an_error_is_logged_once_and_changes_nothing(tmp_path):
     watch(tmp_path, 10 * MIB, system, scenario)
 
 
-# ---------------------------------------------------------------------- what it refuses
+# ---------------------------------------------------------------------- refused publishes
 
 
 def test_a_topic_refuses_what_its_memory_has_no_room_for(tmp_path):
@@ -196,7 +196,7 @@ def test_a_topic_refuses_what_its_memory_has_no_room_for(tmp_path):
 
 
 def test_one_full_channel_refuses_for_all(tmp_path):
-    """A message is for all channels or for none."""
+    """A message reaches all channels or none."""
 
     async def scenario(broker):
         topic = broker.get_topic(b"t")

@@ -1,4 +1,4 @@
-"""Numbers for metrics, collected while topics and channels go."""
+"""Numbers for metrics, collected while topics and channels are deleted."""
 
 import asyncio
 
@@ -11,12 +11,12 @@ from nsqc.metrics.table import Text
 from tests.broker.harness import publish, run, until
 from tests.metrics.pages import Samples, families, samples_of, value
 
-TOPICS, CHANNELS = 25, 1000     # take more than a slice
+TOPICS, CHANNELS = 25, 1000     # more than a slice
 LAST = b"c%d#ephemeral" % (CHANNELS - 1)
 
 
 async def collected(broker, meanwhile=lambda: None) -> Samples:
-    """meanwhile() is called after the first slice."""
+    """Calls meanwhile() after the first slice."""
     done: list[bool] = []
     survey = Survey(broker, lambda: done.append(True))
     survey.start()
@@ -34,7 +34,7 @@ async def collected(broker, meanwhile=lambda: None) -> Samples:
 
 @pytest.mark.parametrize("folds", [False, True])
 def test_counters_of_shared_series_do_not_fall_when_names_go_meanwhile(tmp_path, folds):
-    """The slice ends between channels of one of the plain topics; ephemeral topics are behind them."""
+    """The slice ends between channels of a plain topic; ephemeral topics come later."""
     shared = {} if folds else {"channel": "#ephemeral"}
 
     def numbers(samples):

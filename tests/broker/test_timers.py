@@ -1,4 +1,4 @@
-"""Timers: one deadline for each channel, which the last arming decides."""
+"""Timers: one deadline for each channel, set by the last arming."""
 
 import asyncio
 import time
@@ -7,7 +7,7 @@ from nsqc.broker.timers import RESUME_S, Timers
 
 
 class Channel:
-    """Notes when it is called."""
+    """Records its calls."""
 
     def __init__(self):
         self.expired, self.resumed = [], []

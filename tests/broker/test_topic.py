@@ -1,4 +1,4 @@
-"""Topics without sockets: what they publish, refuse, pass on and give up."""
+"""Topics without sockets: publishing, refusals, hand-over to channels, discards."""
 
 import asyncio
 import errno
@@ -49,7 +49,7 @@ def test_a_publish_that_cannot_be_written_is_refused(tmp_path, channels):
 
 
 def test_a_failed_write_takes_nothing_back_that_was_published_meanwhile(tmp_path):
-    """What comes while a write is under way belongs to the next one, whose answer is its own."""
+    """Messages that arrive during a write belong to the next one, which has its own answer."""
 
     async def scenario(broker):
         topic = broker.get_topic(b"t")
@@ -72,7 +72,7 @@ def test_a_failed_write_takes_nothing_back_that_was_published_meanwhile(tmp_path
 
 @pytest.mark.parametrize("failures", [1, 2])
 def test_each_publisher_hears_of_the_write_of_its_own_message(tmp_path, failures):
-    """One publishes while the write for another is under way that will fail."""
+    """Publishes while a write for another client is under way and will fail."""
     async def scenario(broker):
         topic = broker.get_topic(b"t")
         results = {}
@@ -80,7 +80,7 @@ def test_each_publisher_hears_of_the_write_of_its_own_message(tmp_path, failures
         for body in (b"first", b"second"):
             assert topic.publish(body) == PENDING
             topic.when_written(lambda failure, body=body: results.update({body: failure}))
-            await asyncio.sleep(0)      # its write has begun, or follows the one under way
+            await asyncio.sleep(0)      # the write has begun, or follows the current one
         await until(lambda: len(results) == 2)
         assert results == {b"first": errno.ENOSPC, b"second": errno.ENOSPC if failures == 2 else 0}
         assert topic.depth == topic.message_count == 2 - failures
@@ -94,7 +94,7 @@ def test_each_publisher_hears_of_the_write_of_its_own_message(tmp_path, failures
 
 @pytest.mark.parametrize("drop", ["empty", "delete", "delete both"])
 def test_a_topic_that_drops_what_it_passes_on_keeps_no_places(tmp_path, drop):
-    """Its messages are on their way to a channel that cannot write them."""
+    """Its messages are being handed to a channel that cannot write them."""
     before = unacked.alive()
 
     async def scenario(broker):

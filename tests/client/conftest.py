@@ -23,8 +23,8 @@ def certs(tmp_path_factory):
 
 
 class Lookupd:
-    """Answers /lookup and /nodes with the nsqd of a list. status: of its answers; body: in place of the list; refusal:
-    the message of a 404."""
+    """Answers /lookup and /nodes with the nsqd of a list. status: of its answers; body: replaces the list; refusal: the
+    message of a 404."""
 
     def __init__(self):
         self.ports: list[int] = []
@@ -95,11 +95,11 @@ def runner_of(factory):
 
 @pytest.fixture(params=[None, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def run(request):
-    """On each kind of event loop: for what has to do with bytes, sockets and cancellation."""
+    """On each kind of event loop: for tests of bytes, sockets and cancellation."""
     return runner_of(request.param)
 
 
 @pytest.fixture
 def run_asyncio():
-    """On asyncio's own loop: for what is the same on all."""
+    """On asyncio's own loop: for behaviour that does not depend on the loop."""
     return runner_of(None)

@@ -1,4 +1,4 @@
-"""Servers that are not nsqd, or one that goes wrong: for what a real daemon cannot be made to do."""
+"""Servers that are not nsqd, or misbehave in ways that a real daemon cannot be made to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IDENTIFIED = frame(0, b'{"max_rdy_count": 2500}')
 
 
 def serve(*answers: bytes, hold: float = 0.0) -> str:
-    """A server that sends these bytes to one client and closes after hold seconds; its address."""
+    """A server that sends these bytes to one client and closes after hold seconds; returns its address."""
     door = socket.create_server(("127.0.0.1", 0))
 
     def run():
@@ -35,7 +35,7 @@ def serve(*answers: bytes, hold: float = 0.0) -> str:
 class Proxy:
     """Between a client and a daemon: counts connections, and can hold bytes back or cut them off.
 
-    to_nsqd, to_client: how many more bytes pass; None: all. Where they are used up, bytes are held, or lost with lose; with
+    to_nsqd, to_client: bytes that may still pass; None: unlimited. Further bytes are held, or dropped with lose; with
     cut the connection is closed.
     """
 
@@ -90,7 +90,7 @@ class Proxy:
                     each.shutdown(socket.SHUT_RDWR)
 
     def heal(self) -> None:
-        """Everything passes again."""
+        """Lifts all limits."""
         self.cut = self.lose = False
         self.to_nsqd = self.to_client = None
 
@@ -101,8 +101,8 @@ class Proxy:
 
 
 class Script:
-    """A server that greets and acknowledges the first few publishing commands of all its clients, and then goes silent, or with
-    ends closes."""
+    """A server that greets and acknowledges the first few publishing commands of all its clients, then goes silent, or
+    closes with ends."""
 
     def __init__(self, acknowledges: int, ends: bool = False):
         self.left = acknowledges

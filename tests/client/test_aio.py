@@ -1,4 +1,5 @@
-"""The client for asyncio, on asyncio's own loop and on uvloop: everything that the blocking one does, and cancellation."""
+"""The client for asyncio, on asyncio's own loop and on uvloop: everything that the blocking one does, plus
+cancellation."""
 
 import asyncio
 import contextlib
@@ -25,7 +26,7 @@ from tests.support.patience import WAIT_SECONDS
 from tests.support.ports import kept
 from tests.support.sizes import SIZES
 
-LONG = 2 * WAIT_SECONDS     # what waits so long is seen
+LONG = 2 * WAIT_SECONDS     # long enough to count as blocked
 
 
 async def take(consumer, count: int) -> list[bytes]:
@@ -80,7 +81,7 @@ def test_many_tasks_one_connection(daemon, proxy, run):
 
 
 def test_fail_over_under_load(daemon, run_asyncio):
-    """Whatever was acknowledged is there; nothing else is lost either, for all of it is tried elsewhere."""
+    """Acknowledged messages are stored; nothing else is lost either, because it is all retried elsewhere."""
     one, two = daemon(kept(), "--mem-queue-size=0"), daemon()
     acknowledged = []
 
@@ -111,7 +112,7 @@ def test_all_down_at_once_for_all(daemon, run_asyncio):
     node.kill()
 
     async def main():
-        producer = Producer(where, retries=2, backoff=0.3)      # 500 that tried one after the other would take minutes
+        producer = Producer(where, retries=2, backoff=0.3)      # 500 sequential retries would take minutes
         found = await asyncio.gather(*(producer.publish("t", b"x") for _ in range(500)), return_exceptions=True)
         assert {type(error) for error in found} == {PublishFailed}
         assert "given up after 3 tries: " in str(found[0]) and where in str(found[0])
@@ -137,7 +138,7 @@ def test_who_is_refused_and_who_is_not(daemon, run_asyncio):
 
 
 def test_cancelled_publishes_disturb_nobody(daemon, proxy, run):
-    """Replies keep their order whoever has gone away, and what was not cancelled arrives."""
+    """Replies keep their order across cancellations, and publishes that were not cancelled arrive."""
     node = daemon()
     between = proxy(node)
     chance = random.Random(7)
@@ -162,7 +163,7 @@ def test_cancelled_publishes_disturb_nobody(daemon, proxy, run):
 
 
 def test_timeouts_around_everything(daemon, proxy, run):
-    """A daemon that stops answering for a while: whatever runs out of time raises, and all goes on afterwards."""
+    """A daemon that stops answering for a while: calls that time out raise, and later ones succeed."""
     node = daemon()
     between = proxy(node)
 
@@ -179,7 +180,7 @@ def test_timeouts_around_everything(daemon, proxy, run):
             assert await consumer.get(0.05) is None
             between.heal()
             await producer.publish("t", b"last")
-            # What was cancelled behind a full pipe had been sent.
+            # Publishes cancelled in a full pipe had already been sent.
             assert sorted(await take(consumer, 12)) == [b"?"] * 11 + [b"last"]
     run(main)
     assert between.connections == 2
@@ -227,7 +228,7 @@ def test_leaving_hands_everything_back_at_once(daemon, run_asyncio):
         found = node.channel("t", "c")
         assert (found["depth"], found["in_flight_count"], found["timeout_count"]) == (995, 0, 0)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)    # of the one that was never closed
+        warnings.simplefilter("ignore", ResourceWarning)    # from the unclosed one
         run_asyncio(main)
 
 
@@ -279,7 +280,7 @@ def test_messages_worked_on_in_threads(daemon):
                 await working
             await eventually(lambda: node.channel("t", "c")["in_flight_count"] == 0)
         assert node.channel("t", "c")["depth"] == 0
-    asyncio.run(main(), debug=True)     # tells of what is not safe in a thread
+    asyncio.run(main(), debug=True)     # reports calls that are not thread-safe
 
 
 def test_messages_of_a_connection_that_is_gone(daemon, run_asyncio):
@@ -389,7 +390,7 @@ def test_what_nsqd_does_not_allow(daemon, secured, run_asyncio):  # noqa: F811
     ((), "closed by nsqd|reset"),
     ((IDENTIFIED[:9],), "closed by nsqd|reset"),
     ((IDENTIFIED, frame(0, b"_heartbeat_"), frame(0, b"what?")), "answers b'what\\?' instead of OK|without a command"),
-    ((IDENTIFIED + frame(0, b"OK"),), "answers b'OK' without a command|closed by|reset"),      # in one read: later it would answer PUB
+    ((IDENTIFIED + frame(0, b"OK"),), "answers b'OK' without a command|closed by|reset"),  # in one read: later it would answer PUB
     ((IDENTIFIED, b"\x7f\xff\xff\xff\0\0\0\2"), "a frame of 2147483647 bytes"),
     *(((IDENTIFIED, size.to_bytes(4, "big", signed=True)), f"a frame of {size} bytes") for size in SIZES),
     ((IDENTIFIED, frame(2, b"short")), "a message of 5 bytes"),
@@ -416,8 +417,8 @@ def test_no_answer_in_time(run_asyncio):
 
 
 def test_a_daemon_that_stops_reading(daemon, proxy, run):
-    """Publishers wait instead of filling memory, time out, and go on elsewhere. Slow: it is the time-out that takes so
-    long, and a shorter one would hit the daemon that answers, on a busy machine."""
+    """Publishers wait instead of filling memory, time out, and continue elsewhere. Slow: a shorter time-out could also
+    hit the answering daemon on a busy machine."""
     node, other = daemon(), daemon()
     between = proxy(node)
 
@@ -434,7 +435,7 @@ def test_a_daemon_that_stops_reading(daemon, proxy, run):
         await asyncio.gather(*tasks)
         await producer.close()
     run(main)
-    assert other.stats("t")["message_count"] >= 50      # more, if the machine was slow to answer one of them
+    assert other.stats("t")["message_count"] >= 50      # more, if the machine was slow to answer one
 
 
 @pytest.mark.parametrize("cut", [0, 7, 30, 300])
@@ -501,7 +502,7 @@ def test_a_busy_handler_lets_the_loop_run(daemon, run_asyncio):
     run_asyncio(main)
 
 
-# ---------------------------------------------------------------------- what is left behind
+# ---------------------------------------------------------------------- leaks
 
 
 def test_two_event_loops(daemon):
@@ -582,7 +583,7 @@ def test_the_end_of_a_program_with_open_clients(daemon, way):
 
 
 def test_leaving_a_lookup_that_hangs(run_asyncio):
-    """A nsqlookupd that does not answer holds up neither the context nor the end of the loop."""
+    """A nsqlookupd that does not answer delays neither the context's exit nor the end of the loop."""
     async def main():
         async with Consumer("t", "c", nsqlookupd=[serve(hold=LONG)], timeout=LONG) as consumer:
             assert await consumer.get(0.05) is None
@@ -609,14 +610,14 @@ def test_a_consumer_goes_on_beside_one_that_is_no_nsqd(daemon, run_asyncio, answ
         async with Consumer("t", "c", [serve(*answers, hold=0.2), address(node)], max_in_flight=2, timeout=WAIT_SECONDS) as consumer:
             found = None
             while found is None:
-                with contextlib.suppress(Refused):      # what it says instead of a message is told once
+                with contextlib.suppress(Refused):      # the server's error is reported once
                     found = await consumer.get(WAIT_SECONDS)
             found.finish()
     run_asyncio(main)
 
 
 def test_leaving_may_be_cancelled(daemon, proxy, run, monkeypatch):
-    """Whoever has no time for the end: the connections are closed all the same, and nothing is left behind."""
+    """Closing without time to flush: connections are closed all the same, and nothing leaks."""
     for module in ("producer", "connection", "consumer"):
         monkeypatch.setattr(f"nsqc.client.aio.{module}.CLOSE_SECONDS", 1.0)
     node = daemon()

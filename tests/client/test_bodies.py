@@ -1,4 +1,4 @@
-"""What may be published: kinds of bodies and of batches, by both clients alike."""
+"""Publishable values: kinds of bodies and batches, the same in both clients."""
 
 import array
 import asyncio
@@ -13,7 +13,7 @@ NOBODY = "127.0.0.1:9"
 
 
 class Blocking:
-    """The producer of asyncio, used as the blocking one."""
+    """The asyncio producer, used like the blocking one."""
 
     def __init__(self, *args, **options):
         self._runner = asyncio.Runner()
@@ -72,7 +72,7 @@ def test_kinds_of_bodies(daemon, kind):
     (Failing(), ZeroDivisionError, "division"),
 ])
 def test_nothing_is_sent_of_what_is_wrong(kind, bodies, error, text):
-    """Nor is anything connected to: nobody is there."""
+    """No connection is attempted: no server exists."""
     with kind(NOBODY, max_msg_size=100, retries=0) as producer:
         with pytest.raises(error, match=text):
             producer.publish_many("t", bodies)

@@ -137,7 +137,7 @@ def test_heartbeats_are_answered(daemon):
         assert take(consumer, 1)[0].body == b"x"
 
 
-# ---------------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------------- refusals
 
 
 @pytest.mark.parametrize("call,error,text", [
@@ -203,7 +203,7 @@ def test_an_unknown_certificate_is_not_trusted(secured, certs):
     Connection(address(secured), tls=tls(verify=False), auth_secret="x").close()
 
 
-# ---------------------------------------------------------------------- what is not nsqd
+# ---------------------------------------------------------------------- servers that are not nsqd
 
 
 @pytest.mark.parametrize("answers,text", [
@@ -234,7 +234,7 @@ def test_frames_that_are_none(answer, text):
 
 @pytest.mark.parametrize("size", SIZES)
 def test_a_hostile_size_ends_the_connection_at_once(size):
-    """Its four bytes are enough."""
+    """The first four bytes are enough to tell."""
     connection = Connection(serve(IDENTIFIED, struct.pack(">i", size), hold=60), timeout=60)
     with pytest.raises(ConnectError, match=f"a frame of {size} bytes"):
         connection.receive(60)

@@ -52,7 +52,7 @@ def test_two_daemons(daemon, monkeypatch, in_flight, connections):
 
 
 def test_no_nsqd_waits_for_another(daemon):
-    """By default each connection has RDY; with less than that, all messages arrive, too."""
+    """By default each connection has RDY; with less, all messages still arrive."""
     nodes = [daemon() for _ in range(5)]
     for node in nodes:
         node.post("/topic/create?topic=t")
@@ -195,7 +195,7 @@ def test_with_message_of_a_connection_that_is_gone(daemon):
         with pytest.raises(ZeroDivisionError), first:   # not the lost connection's error
             1 / 0  # noqa: B018
         with second:
-            pass                                        # it comes again: no concern of whoever has worked on it
+            pass                                        # delivered again; the worker that finished it does not care
         for message in (first, second):
             message.touch()
             message.requeue()
@@ -231,7 +231,7 @@ def test_ids_of_late_answers_do_not_pile_up(daemon):
         for number in range(5):
             publish(node, b"%d" % number)
             message = consumer.get(WAIT_SECONDS)
-            message.connection.finish_ids(b"%016x" % number)    # of no message that is in flight
+            message.connection.finish_ids(b"%016x" % number)    # not in flight
             message.finish()
         publish(node, b"last")
         message = consumer.get(WAIT_SECONDS)
@@ -239,7 +239,7 @@ def test_ids_of_late_answers_do_not_pile_up(daemon):
 
 
 def test_connections_are_checked_about_once_for_each_message(daemon, monkeypatch):
-    """With one message in flight, every check but the one that finds it costs as much as the message."""
+    """With one message in flight, every check except the one that finds it costs as much as the message."""
     node, pulls = daemon(), []
     pull = Connection.pull
     monkeypatch.setattr(Connection, "pull", lambda self: pulls.append(1) or pull(self))
@@ -250,5 +250,5 @@ def test_connections_are_checked_about_once_for_each_message(daemon, monkeypatch
         for _ in range(count):
             consumer.get(WAIT_SECONDS).finish()
         assert len(pulls) < 1.5 * count
-        # One that waits for nothing is read from as well.
+        # An idle connection is read from as well.
         assert consumer.get(0) is None

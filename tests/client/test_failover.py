@@ -1,4 +1,5 @@
-"""The policies that producers, consumers and Spark's sink and stager share: pauses, which nsqd is next, when to give up."""
+"""The policies shared by producers, consumers, and Spark's sink and stager: back-off, choice of the next nsqd, giving
+up."""
 
 import pytest
 
@@ -40,7 +41,7 @@ def test_a_sink_pauses_before_each_retry_and_starts_anywhere():
 def test_one_of_two_publishers_moves_on():
     policy = failover()
     policy.move_on("a:1")
-    policy.move_on("a:1")       # the second one that saw a:1 fail
+    policy.move_on("a:1")       # the second connection that saw a:1 fail
     assert policy.target() == "b:2"
 
 
@@ -96,7 +97,7 @@ def connected_peers(count: int, max_in_flight: int | None) -> Peers:
 
 
 def share(peers: Peers, now: float) -> list[int]:
-    """RDY of all peers at a time; the changes are taken as sent."""
+    """Returns RDY of all peers; treats the changes as sent."""
     for peer, _, ready in peers.shares(now):
         peer.ready = ready
     return [peer.ready for peer in peers.all]
@@ -105,7 +106,7 @@ def share(peers: Peers, now: float) -> list[int]:
 def test_each_connection_has_rdy_by_default():
     peers = connected_peers(5, None)
     assert share(peers, 100.0) == [1] * 5 and peers.shares(200.0) == []
-    peers.least = 12                        # of a worker with 12 threads
+    peers.least = 12                        # a worker with 12 threads
     assert share(peers, 201.0) == [3, 3, 2, 2, 2]
     peers.cap = 0
     assert share(peers, 202.0) == [0] * 5

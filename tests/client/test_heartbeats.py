@@ -1,4 +1,4 @@
-"""Heartbeats, and messages that are kept alive, while a handler works."""
+"""Heartbeats, and messages kept alive, while a handler works."""
 
 import asyncio
 import subprocess
@@ -94,7 +94,7 @@ def test_a_daemon_that_comes_back_while_a_handler_works(daemon):
         message.finish()    # too late, and no error
         publish(node, b"after")
         wait_until(lambda: consumer.stats().waiting)
-        assert sorted(take(consumer, 2)) == [b"after", b"before"]   # the restart has made the first one wait again
+        assert sorted(take(consumer, 2)) == [b"after", b"before"]   # the restart requeued the first message
 
 
 def test_an_error_in_the_background_reaches_the_application(daemon):
@@ -115,7 +115,7 @@ def test_an_error_in_the_background_reaches_the_application(daemon):
 
 @pytest.mark.parametrize("way", ["plain", "tls", "tls+deflate"])
 def test_threads_answer_while_another_reads(secured, certs, way):  # noqa: F811
-    """Over TLS and codecs, too, whose state is shared by reads and writes."""
+    """Also over TLS and codecs, whose state reads and writes share."""
     options = {"auth_secret": "open sesame", **WAYS[way]}
     if "tls" in options:
         options["tls"] = tls(ca_file=f"{certs}/server.pem")

@@ -1,4 +1,4 @@
-"""Frames from nsqd: cut anywhere, they give the same columns."""
+"""Frames from nsqd, cut anywhere, give the same columns."""
 
 import struct
 
@@ -69,7 +69,7 @@ def test_what_is_no_frame_is_refused(data):
 @pytest.mark.parametrize("size", [*SIZES, 1001])
 @pytest.mark.parametrize("came", range(4, 9))
 def test_a_size_is_looked_at_before_anything_is_made_of_it(size, came):
-    """However little of the frame has come: no memory is taken for it, and nobody waits for the rest."""
+    """A partial frame allocates nothing, and reading it does not wait for the rest."""
     for before in (b"", message(b"x", 1, 1, 1), frame(0, b"OK") * 3):
         inflow = Inflow(1000)
         room = len(memoryview(inflow))
@@ -79,7 +79,7 @@ def test_a_size_is_looked_at_before_anything_is_made_of_it(size, came):
 
 
 def test_the_largest_size_that_fits_into_its_field():
-    """As large as 32 bits allow, where that is allowed: there is room for all of it, or an error."""
+    """Up to the 32-bit limit, where allowed: the whole frame fits, or it is an error."""
     inflow = Inflow(1 << 31)
     try:
         feed(inflow, struct.pack(">i", (1 << 31) - 1))

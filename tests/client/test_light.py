@@ -1,4 +1,4 @@
-"""What importing the client brings along."""
+"""Modules that importing the client loads."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Middlewares that watch handlers: what Prometheus and OpenTelemetry get to see, of both kinds of workers."""
+"""Middlewares that observe handlers: what Prometheus and OpenTelemetry record, for both kinds of workers."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def test_prometheus(daemon, work):
 
     registry, node = client.CollectorRegistry(), daemon()
     handled(node, work, prometheus("t", "c", registry))
-    prometheus("t2", "c", registry)     # a second worker of the process
+    prometheus("t2", "c", registry)     # a second worker in the process
 
     def value(name, **labels):
         return registry.get_sample_value(f"nsqc_worker_{name}", {"topic": "t", "channel": "c", **labels})

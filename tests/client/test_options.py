@@ -1,4 +1,4 @@
-"""What cannot be is refused when an object is made, by every client, before anything connects."""
+"""Every client rejects invalid options on construction, before it connects."""
 
 import pickle
 import ssl

@@ -1,4 +1,4 @@
-"""The pytest plugin, as an application uses it: its own pytest in a process of its own."""
+"""The pytest plugin as an application uses it: pytest in its own process."""
 
 import os
 import re
@@ -45,7 +45,7 @@ def test_that_fails(nsqc_consume):
 
 def run_pytest(folder, text: str) -> str:
     (folder / "test_app.py").write_text(text)
-    # Named, and not found by an entry point: the tree may have one, where a distribution was built.
+    # Loaded by name, not by entry point: the tree may have one if a distribution was built there.
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run([sys.executable, "-m", "pytest", "-p", "nsqc.testing.plugin", "-p", "no:cacheprovider",
                            "--strict-markers", "-q", "test_app.py"], cwd=folder, env=environment, capture_output=True,
@@ -66,7 +66,7 @@ def test_the_pages_example(tmp_path):
 
 
 def test_it_is_declared():
-    """pip tells pytest of it."""
+    """pip registers the entry point."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["entry-points"]["pytest11"] == {"nsqc": "nsqc.testing.plugin"}
 

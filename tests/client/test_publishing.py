@@ -1,4 +1,4 @@
-"""What a call of a producer does when an nsqd hangs, is closed, or is one of many: both clients alike."""
+"""A producer's calls when an nsqd hangs, is closed, or is one of many: the same in both clients."""
 
 import asyncio
 import inspect
@@ -14,11 +14,11 @@ from tests.support.daemon import wait_until
 from tests.support.patience import WAIT_SECONDS
 from tests.support.ports import kept
 
-LONG = 3 * WAIT_SECONDS     # what waits so long is seen
+LONG = 3 * WAIT_SECONDS     # long enough to count as blocked
 
 
 class Plain:
-    """An aio.Producer with the methods of a blocking one."""
+    """An aio.Producer with the interface of a blocking one."""
 
     def __init__(self, *arguments, **options):
         self._runner = asyncio.Runner()
@@ -71,7 +71,7 @@ def test_one_timeout_for_all_attempts(make, script, greets):
 
 @pytest.mark.parametrize("greets", [True, False])
 def test_an_nsqd_that_hangs_leaves_time_for_the_next(make, script, daemon, greets):
-    """Slow: half of the timeout passes, and a shorter one would hit the daemon that answers, on a busy machine."""
+    """Slow: half the timeout passes; a shorter one could hit the answering daemon on a busy machine."""
     where = script(0).address if greets else serve(hold=WAIT_SECONDS)
     node = daemon()
     with make([where, address(node)], timeout=8) as producer:
@@ -99,7 +99,7 @@ def test_acknowledged_messages_are_not_sent_again(make, script, daemon):
 
 
 def test_a_batch_that_makes_progress_has_time(daemon, proxy, make):
-    """The timeout is for the time without an acknowledgement. Slow: longer than the timeout in all."""
+    """The timeout limits the time without an acknowledgement. Slow: takes longer than the timeout in all."""
     node = daemon()
     between = proxy(node)
     with make(between.address, timeout=3) as producer:

@@ -1,4 +1,4 @@
-"""One Producer and many threads: throughout failures, interruptions, forks and the end."""
+"""One Producer and many threads: failures, interruptions, forks and close."""
 
 import contextlib
 import gc
@@ -21,7 +21,7 @@ from tests.support.ports import kept
 
 
 def together(count: int, work) -> list:
-    """work(number) in as many threads at once; what each has returned or raised."""
+    """Runs work(number) in this many threads at once; returns their results and exceptions."""
     found = [None] * count
     start = threading.Barrier(count)
 
@@ -78,8 +78,8 @@ def test_fail_over_while_others_publish(daemon):
 
 
 def test_what_goes_wrong_in_one_thread_stays_there(daemon, proxy):
-    """A daemon that stops answering one connection, a bad message, and an exception in the middle of a publish.
-    Slow: one time-out is for all of its threads, and a shorter one would hit those that are answered, on a busy machine."""
+    """A daemon that stops answering one connection, a bad message, and an exception in the middle of a publish. Slow:
+    all threads share one time-out, and a shorter one could hit answered connections on a busy machine."""
     node = daemon("--max-msg-size=100")
     between = proxy(node)
     with Producer(between.address, timeout=5, retries=0) as producer:
@@ -92,7 +92,7 @@ def test_what_goes_wrong_in_one_thread_stays_there(daemon, proxy):
         stuck = threading.Thread(target=get_no_answer)
         stuck.start()
         wait_until(lambda: node.stats("t")["message_count"] == 2)
-        time.sleep(0.05)    # for the answer to be lost
+        time.sleep(0.05)    # lets the answer get lost
         between.heal()
 
         def work(number):
@@ -108,7 +108,7 @@ def test_what_goes_wrong_in_one_thread_stays_there(daemon, proxy):
 
 @contextlib.contextmanager
 def interrupting(seconds: float):
-    """Ctrl-C after so long, and again: the first may come where Python ignores exceptions, as in a finalizer."""
+    """Ctrl-C after this delay, and again: the first may come where Python ignores exceptions, as in a finalizer."""
     def interrupt(number, frame):
         raise KeyboardInterrupt
 
@@ -122,7 +122,7 @@ def interrupting(seconds: float):
 
 
 def test_an_interrupted_publish_leaves_no_answer_behind(daemon, proxy):
-    """Ctrl-C while an answer is awaited: the next publish must not take that answer for its own."""
+    """Ctrl-C while an answer is pending: the next publish must not take that answer for its own."""
     node = daemon()
     between = proxy(node)
     with Producer(between.address) as producer:
@@ -214,7 +214,7 @@ consumer.close()
 
 
 def test_fork(daemon):
-    """Children of a process with busy threads make connections of their own and spoil none of the parent's."""
+    """Children of a process with busy threads open their own connections and disturb none of the parent's."""
     node = daemon()
     done = subprocess.run([sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORK, address(node)], capture_output=True,
                           text=True, timeout=WAIT_SECONDS)

@@ -1,5 +1,5 @@
-"""Wrong ports, certificates that are not trusted or missing, files that are not there: one clear text each, the same in both
-clients, from producers as errors and from consumers as log lines."""
+"""Wrong ports, untrusted or missing certificates, missing files: one clear text each, the same in both clients;
+producers raise it and consumers log it."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ from tests.support.ports import free_port, kept
 
 
 def publishing(**options) -> str:
-    """What a publish by either client raises; both the same."""
+    """The exception of a publish, which must be the same in both clients."""
     def blocking():
         with Producer(retries=0, **options) as producer:
             producer.publish("t", b"x")
@@ -35,7 +35,7 @@ def publishing(**options) -> str:
 
 
 def consuming(caplog, **options) -> str:
-    """What consumers of either client log; both the same."""
+    """The log line of a consumer, which must be the same in both clients."""
     def blocking():
         with Consumer("t", "c", **options) as consumer:
             wait_until(lambda: consumer.get(0.01) is None and caplog.records)
@@ -56,7 +56,7 @@ def consuming(caplog, **options) -> str:
 
 @pytest.fixture
 def guarded(daemon, certs):
-    """A daemon that wants client certificates."""
+    """A daemon that requires client certificates."""
     return daemon(f"--tls-cert={certs}/server.pem", f"--tls-key={certs}/server.key", f"--tls-root-ca-file={certs}/ca.pem",
                   "--tls-client-auth-policy=require-verify")
 
@@ -93,7 +93,7 @@ def test_a_certificate_that_is_not_trusted(guarded, certs, caplog):
 
 
 def test_a_certificate_for_another_name(daemon, certs):
-    """That of a client names no host."""
+    """A client certificate names no host."""
     node = daemon(f"--tls-cert={certs}/client.pem", f"--tls-key={certs}/client.key")
     found = publishing(nsqd=address(node), tls=tls(ca_file=f"{certs}/ca.pem"))
     assert f"{address(node)}: certificate verify failed: it is for another name: " in found

@@ -1,4 +1,4 @@
-"""Type checkers see real types in an application, the stubs are those of the compiled modules, and all of it is packaged."""
+"""Type checkers see real types in an application, the stubs match the compiled modules, and all are packaged."""
 
 import ast
 import os
@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent.parent
 APP = Path(__file__).parent / "typed" / "app.py"
 STUBS = sorted(path.relative_to(ROOT) for path in (ROOT / "nsqc").rglob("*.pyi"))
-# What Cython adds, and what Python below 3.12 does not tell of C types; Codec and Snappy have no arguments to tell of.
+# Added by Cython, or invisible for C types below Python 3.12; Codec and Snappy have no arguments to show.
 NOT_IN_STUBS = r""".*\.__test__
 .*\.__pyx_capi__
 .*\.__buffer__
@@ -34,7 +34,7 @@ def cache(tmp_path_factory):
 
 
 def test_an_application_in_strict_mode(cache):
-    """The client's own modules are checked with it."""
+    """The client's own modules are checked along with it."""
     said = run("mypy", "--strict", "--no-pretty", "--hide-error-context", "--config-file=", f"--cache-dir={cache}", APP, "nsqc/client")
     revealed = {int(line): re.sub(r"\b(?:\w+\.)+(\w)", r"\1", kind)
                 for line, kind in re.findall(r'app\.py:(\d+): note: Revealed type is "(.*)"', said)}
@@ -54,7 +54,7 @@ def test_every_compiled_module_within_reach_has_a_stub():
         for name in re.findall(r"^\s*from (nsqc\.[\w.]+) import", path.read_text(), re.MULTILINE):
             waiting += [found for found in ROOT.glob(name.replace(".", "/") + ".py*") if found.suffix in (".py", ".pyx")]
     compiled = {path.with_suffix(".pyi").relative_to(ROOT) for path in reached if path.suffix == ".pyx"}
-    # Theirs is an inner matter of the codecs; crc32c has nothing for Python.
+    # Internal to the codecs; crc32c exports nothing to Python.
     assert compiled - set(STUBS) <= {Path("nsqc/wire/crc32c.pyi"), Path("nsqc/wire/inbuf.pyi")}
 
 
@@ -70,7 +70,7 @@ def test_stubs_agree_with_the_compiled_modules(tmp_path, cache):
 
 
 def test_parameters_of_stubs():
-    """stubtest cannot ask compiled functions for theirs; Cython's signatures tell their names and defaults."""
+    """stubtest cannot inspect compiled functions; Cython's signatures show names and defaults."""
     compared = 0
     for path in STUBS:
         module = __import__(".".join(path.with_suffix("").parts), fromlist=["_"])

@@ -1,4 +1,4 @@
-"""Workers: handlers that return, raise, take long, never return; and how they stop. All kinds alike."""
+"""Workers: handlers that return, raise, take long or never return; and how they stop. The same for all kinds."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ def work(request):
 
 
 def settled(node, channel: str = "c") -> bool:
-    """Whether there is such a channel, and no message is left in it."""
+    """Whether the channel exists and has no messages."""
     return any((found["depth"], found["in_flight_count"], found["deferred_count"]) == (0, 0, 0)
                for found in node.stats("t")["channels"] if found["channel_name"] == channel)
 
@@ -61,7 +61,7 @@ def test_as_many_at_a_time_as_allowed(daemon, work):
 
 
 def test_a_handler_that_raises_is_no_hot_loop(daemon, work, caplog):
-    """Deliveries are few, and the channel is slowed down, although the message never succeeds."""
+    """Few deliveries, and the channel backs off, although the message never succeeds."""
     node = daemon()
     publish(node, b"bad")
     attempts = []
@@ -116,7 +116,7 @@ def test_messages_are_given_up(daemon, work, caplog):
     def on_give_up(message, error):
         given_up.append((message.body, message.attempts, str(error)))
         if len(given_up) == 1:
-            raise OSError("dead letters cannot be written")     # nothing is lost: it comes again
+            raise OSError("dead letters cannot be written")     # nothing is lost: the message is redelivered
     with work("t", "c", address(node), handler=handle, max_attempts=3, on_give_up=on_give_up, **QUICK) as running:
         wait_until(lambda: settled(node) and running.worker.stats().given_up == 2)
     assert calls.count(b"bad") == 3 and calls.count(b"good") == 1
@@ -148,7 +148,7 @@ def test_handlers_may_answer(daemon, work):
         attempts.append(message.attempts)
         if message.body == b"done":
             message.finish()
-            raise ValueError("too late")    # it is finished
+            raise ValueError("too late")    # it is already finished
         if message.attempts < 3:
             message.requeue(1)
     with work("t", "c", address(node), handler=handle, **QUICK) as running:
@@ -158,7 +158,7 @@ def test_handlers_may_answer(daemon, work):
 
 
 def test_stopping_waits_for_handlers(daemon, work):
-    """What is being handled is finished, everything else is there for others at once."""
+    """Messages in a handler are finished; all others become available to other consumers at once."""
     node = daemon()
     publish(node, *[b"x"] * 10)
     started, release = threading.Semaphore(0), threading.Event()
@@ -303,8 +303,8 @@ def test_mistakes(kind):
 
 
 def test_a_daemon_that_is_killed(daemon, work):
-    """kill -9 of a daemon with a log: nothing is lost. A kill repeats what was in flight, and what was finished in the daemon's last
-    loop iteration (docs/guarantees.md), which was in flight before it."""
+    """kill -9 of a daemon with a log loses nothing. It may redeliver messages in flight, and messages finished in the
+    daemon's last loop iteration (docs/guarantees.md), which were in flight before it."""
     node = daemon(kept(), "--topic-storage=log")
     bodies = [b"%d" % n for n in range(600)]
     publish(node, *bodies)

@@ -1,4 +1,4 @@
-"""Workers of all kinds, running in a thread of the test."""
+"""Workers of all kinds, run in a thread of the test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.patience import WAIT_SECONDS
 
 
 class Running:
-    """A worker that runs until the end of the with block; what run() has raised is raised there."""
+    """A worker that runs until the end of the with block, which raises the exception of run()."""
 
     def __init__(self, worker):
         self.worker = worker
@@ -50,7 +50,7 @@ class RunningLoop(Running):
 
 
 def threads_of_asyncio(*arguments, handler, **options):
-    """Plain handlers, beside an event loop."""
+    """Plain handlers beside an event loop."""
     return RunningLoop(aio.Worker(*arguments, handler=handler, **options))
 
 

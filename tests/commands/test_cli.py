@@ -39,7 +39,7 @@ def nsqd(tmp_path):
 
 @pytest.fixture
 def started(tmp_path):
-    """started(*flags, **more): a daemon process with its own data path and stderr in a pipe."""
+    """started(*flags, **more): a daemon process with its own data path and a pipe for stderr."""
     processes = []
 
     def start(*flags, **more):
@@ -160,7 +160,7 @@ def test_an_unknown_command_is_refused():
     assert "nope" in done.stderr
 
 
-# ---------------------------------------------------------------------- what stops a start
+# ---------------------------------------------------------------------- failing starts
 
 
 @pytest.mark.parametrize("words, complaint", [
@@ -223,7 +223,7 @@ def test_the_example_file_of_older_releases_starts_with_one_warning(tmp_path, st
 
 
 def test_a_working_folder_that_is_gone(tmp_path, started):
-    """As after a script that has removed its folder. A data path that does not depend on it is used."""
+    """As after a script that removed its working folder. An absolute data path still works."""
     data = tmp_path / "data"
     data.mkdir()
     leave = f"mkdir {tmp_path}/gone && cd {tmp_path}/gone && rmdir {tmp_path}/gone && exec \"$@\""
@@ -278,10 +278,10 @@ def test_a_stop_signal_at_any_time_after_the_flags_leaves_with_0(started, number
     def opened() -> int:
         try:
             return os.open(gate, os.O_WRONLY | os.O_NONBLOCK)
-        except OSError:  # nobody reads yet
+        except OSError:  # no reader yet
             return 0
 
-    # It opens its end once the flags are read, and then waits for the content.
+    # The daemon opens its end after parsing the flags, then waits for the content.
     end = wait_until(opened, "reading of the config file")
     # A signal right before a blocking read interrupts nothing, so another one follows.
     wait_until(lambda: process.send_signal(number) or process.poll() is not None, "the stop")
@@ -306,7 +306,7 @@ os._exit(1)
 
 
 def test_a_stop_signal_counts_where_exceptions_are_swallowed():
-    """Importing has callbacks of weak references: what they raise is written to stderr, and that is all."""
+    """Importing runs weak-reference callbacks: their exceptions go to stderr and have no other effect."""
     done = subprocess.run([sys.executable, "-c", SWALLOWED], capture_output=True, text=True, timeout=WAIT_SECONDS)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -358,7 +358,7 @@ def test_an_unread_stderr_pipe_does_not_stop_the_daemon(started):
             data = b""
             while data.count(b"HTTP/1.1 200") < 10:
                 data += client.recv(65536)
-    # 400 log lines of 900 bytes do not fit into a pipe.
+    # 400 log lines of 900 bytes exceed a pipe's buffer.
     process.send_signal(signal.SIGTERM)
     assert process.wait(WAIT_SECONDS) == 0
 

@@ -37,7 +37,7 @@ def nsqc(capsys):
 
 @pytest.fixture
 def config(tmp_path):
-    """config(*lines): the path of a file with these lines; HERE in them is an existing folder."""
+    """config(*lines): the path of a file with these lines; HERE in them stands for an existing folder."""
     def write(*lines: str) -> Path:
         path = tmp_path / "nsqc.cfg"
         path.write_text("".join(f"{line}\n" for line in lines).replace("HERE", str(tmp_path)))
@@ -263,7 +263,7 @@ def test_show_refuses_what_a_start_would(nsqc):
 
 
 def test_a_folder_that_may_not_be_written_is_told(nsqc, config, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may run this, and can write everywhere
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may run this, and has write access everywhere
     code, told, _ = nsqc("config", "check", path := config('data_path = "HERE"'))
     assert (code, told) == (1, f"{path}:1: error: data_path: folder {path.parent} cannot be read and written\n")
 
@@ -303,7 +303,7 @@ def test_a_good_file_of_the_lookup_server(nsqc, config):
     path = config('tcp_address = "127.0.0.1:4160"', 'log_format = "json"')
     assert nsqc("config", "check", "--lookupd", path) == (0, f"{path}: ok, 2 options\n", "")
     assert nsqc("config", "check", "--lookupd", "none.cfg")[0] == 1
-    # What is written to start from is good.
+    # The starter file is valid.
     assert nsqc("config", "init", "--lookupd", path, "--force")[0] == 0
     assert nsqc("config", "check", "--lookupd", path)[:2] == (0, f"{path}: ok, 0 options\n")
 
@@ -333,7 +333,7 @@ def test_the_config_of_an_admin_server(nsqc, tmp_path):
                  ":8: error: failed to parse allow_config_from_cidr (foo)", "failed to read /nope/ca",
                  "failed to read /nope/secret", "access file /nope/access", "failed to read the page"):
         assert text in told, (text, told)
-    # A start without a node fails, so a file without one is not ok, unless flags name it.
+    # A start without a node fails, so a file without one is invalid, unless flags name it.
     assert nsqc("config", "init", "--admin", path, "--force")[0] == 0
     code, told, _ = nsqc("config", "check", "--admin", path)
     assert code == 1 and "required" in told

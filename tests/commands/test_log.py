@@ -64,7 +64,7 @@ UNFINISHED = {
 
 
 def delivered(node, channel: str) -> list[tuple[bytes, int]]:
-    """(body, attempts) of all there is, in order."""
+    """(body, attempts) of all messages, in order."""
     node.post(f"/channel/unpause?topic=topic&channel={channel}")
     depth = node.channel("topic", channel)["depth"]
     consumer = node.connect().sub("topic", channel, 200)
@@ -75,13 +75,13 @@ def delivered(node, channel: str) -> list[tuple[bytes, int]]:
 
 
 def check_delivery(node, unfinished: dict[str, list[int]] | None = None) -> None:
-    """Each channel gets what it has not finished, once."""
+    """Each channel gets its unfinished messages, once."""
     for channel, offsets in (unfinished or UNFINISHED).items():
         got = delivered(node, channel)
         assert sorted(body for body, _ in got) == sorted(map(body_of, offsets)), channel
 
 
-# ---------------------------------------------------------------------- looking
+# ---------------------------------------------------------------------- inspection
 
 
 def test_inspect(nsqc, data):
@@ -126,7 +126,7 @@ def damage(path, at: int) -> None:
 
 @pytest.mark.parametrize("channels", [True, False])
 def test_a_newest_segment_that_was_cut_or_removed(nsqc, daemon, channels):
-    """After a stop: verify fails, and the daemon goes on with all that is left; offsets do not fall."""
+    """After a stop: verify fails, the daemon continues with all intact data, and offsets do not decrease."""
     node = daemon("--topic-storage=log")
     for number in range(3):
         node.post("/pub?topic=t", b"%d" % number)
@@ -209,7 +209,7 @@ def test_export_to_another_folder(nsqc, data, daemon, tmp_path):
     node = daemon(data_path=out)
     assert node.channel("topic", "new")["paused"] and not node.channel("topic", "part")["paused"]
     got = delivered(node, "stuck")
-    # In order, and what was requeued has its attempts.
+    # In order; requeued messages keep their attempts.
     assert got == [(body_of(3), 8), *((body_of(offset), 1) for offset in UNFINISHED["stuck"][1:])]
     assert [body for body, _ in delivered(node, "part")] == [body_of(offset) for offset in UNFINISHED["part"]]
     assert delivered(node, "holes")[0] == (body_of(1), 2)
@@ -257,7 +257,7 @@ def test_a_paused_topic_keeps_what_is_not_for_its_channels_yet(nsqc, data, daemo
     assert node.channel("topic", "part")["depth"] == len(UNFINISHED["part"]) - 25
     node.post("/topic/unpause?topic=topic")
     wait_until(lambda: node.stats("topic")["depth"] == 0)
-    # A queue of a topic cannot say that one of the channels has finished some of its messages.
+    # A topic's queue cannot record that one channel has finished some of its messages.
     check_delivery(node, {**UNFINISHED, "holes": [*range(1, 60), *range(FAR, FAR + 30)]})
 
 
@@ -274,7 +274,7 @@ def test_a_topic_without_channels(nsqc, tmp_path, daemon):
 
 
 def test_what_waits_in_the_old_form_comes_first(nsqc, data, daemon):
-    """As after a topic has been turned from memory to log."""
+    """As after a topic has switched from memory to a log."""
     node = daemon("--mem-queue-size=0", data_path=data.parent / "old")
     node.connect().sub("topic", "part").close()
     node.connect().pub("topic", b"old 1", b"old 2")
@@ -300,7 +300,7 @@ def test_damaged_messages_and_torn_ends_are_left_out(nsqc, data, daemon):
 
 
 def test_with_a_damaged_journal_messages_come_again(nsqc, data, daemon):
-    """And none is left out, also to a channel whose name is lost."""
+    """No message is omitted, even for a channel whose name is lost."""
     path = journal_path(data / "topic.log")
     damage(path, path.read_bytes().index(b"stuck"))
     code, out, _ = nsqc("export", "--to", "nsqd", data)
@@ -309,11 +309,11 @@ def test_with_a_damaged_journal_messages_come_again(nsqc, data, daemon):
 
 
 class Killed(BaseException):
-    """Instead of a kill: nothing catches it."""
+    """Stands for a kill: nothing catches it."""
 
 
 def killed_after(steps: int, patch, run) -> bool:
-    """Runs it until it has changed so many names; whether it was killed."""
+    """Runs it until it has changed this many names; returns whether it was killed."""
     left = iter(range(steps))
 
     def counted(real):
@@ -334,7 +334,8 @@ def killed_after(steps: int, patch, run) -> bool:
 
 
 def test_an_export_that_is_killed_anywhere_is_finished_by_the_next(data, daemon, tmp_path, monkeypatch):
-    """Before each call that changes a name, in turn. Slow: an export is killed at each of its steps, and done again."""
+    """Before each call that changes a name, one after the other. Slow: an export is killed at each of its steps, and
+    repeated."""
     steps, killed = 0, True
     while killed:
         copied = tmp_path / f"copy{steps}"

@@ -1,4 +1,4 @@
-"""The texts made from the declaration of the options: options page, man page, completion scripts."""
+"""The texts generated from the option declarations: options page, man page, completion scripts."""
 
 import os
 import pty
@@ -121,7 +121,7 @@ def test_the_man_page_is_sound_roff():
         assert line, "a blank line makes a gap"
         assert not line.startswith("'")
         assert not line.startswith(".") or line[1:].split()[0] in requests, line
-        # Fonts end on their line, and no - is left that man would turn into a dash.
+        # Fonts end on their line, and no - remains that man would turn into a dash.
         assert re.findall(r"\\f(.)", line)[1::2] == ["R"] * (line.count("\\f") // 2), line
         assert line.startswith(".") or not re.search(r"(?<!\\)-", line), line
         assert set(re.findall(r"\\(.)", line)) <= set("f-e&("), line
@@ -189,7 +189,7 @@ def test_fish_has_every_command_and_flag():
 
 @pytest.fixture(scope="module")
 def bash(tmp_path_factory):
-    """bash(words, ...) -> what is proposed for each list of words, the last of which is being typed."""
+    """bash(words, ...) -> the completions for each list of words; the last word is being typed."""
     folder = tmp_path_factory.mktemp("bash")
     (folder / "script").write_text(WRITERS["bash"](describe()))
     (folder / "a file.cfg").touch()
@@ -250,7 +250,7 @@ def test_bash_proposes_values_by_their_kind(bash, words, proposed):
 
 
 def test_bash_proposes_names_by_their_place(tmp_path):
-    """Words after a topic are channels, where a tool takes one."""
+    """Words after a topic are channels, for tools that take one."""
     (tmp_path / "script").write_text(WRITERS["bash"](describe()) + 'nsqc() { echo "a-$2"; }\n')
     for words, name in ((["peek", ""], "a-topic"), (["peek", "orders", ""], "a-channel"), (["tail", "orders", ""], "a-topic"),
                         (["stat", "--interval", "1s", "orders", ""], "a-channel"), (["tail", "--channel", ""], "a-channel")):

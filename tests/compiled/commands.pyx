@@ -1,7 +1,6 @@
 """The command parser (nsqc.wire.parser and inbuf), driven from Python.
 
-A CommandReader keeps an incomplete command as a connection does, so what it returns does not depend on how the input
-was cut.
+A CommandReader keeps an incomplete command as a connection does, so its results do not depend on how the input was cut.
 """
 
 cimport cython
@@ -22,13 +21,13 @@ ERRORS = {
 cdef class CommandReader:
     """Splits V2 input into commands.
 
-    max_message, max_body: limits in bytes; PUB and DPUB go by the first, other bodies by the second.
+    max_message, max_body: limits in bytes; max_message applies to PUB and DPUB, max_body to other bodies.
     """
 
     cdef Parser parser
     cdef InBuf inbuf
     cdef long max_message, max_body
-    cdef readonly object failed     # why no more input can be parsed; None: it can
+    cdef readonly object failed     # why no more input can be parsed; None: no error
 
     def __init__(self, max_message: int = 1048576, max_body: int = 5242880):
         self.parser = Parser.new(max_message)
@@ -44,7 +43,7 @@ cdef class CommandReader:
         return self.inbuf.length
 
     def feed(self, bytes data not None) -> list:
-        """The commands that are complete now, each as (words, body or None); at most four words of a line are kept."""
+        """The complete commands, each as (words, body or None); at most four words of a line are kept."""
         cdef list commands = []
         if self.failed is None:
             if inbuf_append(&self.inbuf, data, len(data)) < 0:
@@ -55,7 +54,7 @@ cdef class CommandReader:
         return commands
 
     def count(self, bytes data not None) -> int:
-        """How many commands data has; makes no objects of them."""
+        """Counts the commands in data without creating objects for them."""
         cdef const char *c_at = data
         cdef const char *c_end = c_at + len(data)
         cdef int event

@@ -13,7 +13,7 @@ from nsqc.store.log.journaljobs cimport (Compaction, JournalJob, compaction_free
 
 
 def compact_folder(str folder not None, int steps=3):
-    """Replaces the journal of a folder by one file, or does so many steps of that. Raises OSError."""
+    """Replaces the journal of a folder by one file, or runs this many steps of that. Raises OSError."""
     cdef bytes c_folder = os.fsencode(folder)
     cdef Compaction *job = <Compaction *> calloc(1, sizeof(Compaction))
     cdef JournalJob append
@@ -33,7 +33,7 @@ def compact_folder(str folder not None, int steps=3):
         job.error = files_load(&job.files, &state, job.c_folder, 0, 0)
         state_free(&state)
         append.file = job.files.last
-        if job.error == 0 and append.file.frames == 0:       # as the first write makes it
+        if job.error == 0 and append.file.frames == 0:       # as the first write does
             open(f"{folder}/cursors.{append.file.number:06}", "xb").close()
             files_add(&job.files, append.file.number)
         job.number, job.copied = append.file.number, append.file.position

@@ -5,7 +5,7 @@ from nsqc.store.message cimport Message, message_new, message_unref
 
 
 cdef class Deliveries:
-    """A stack of deliveries; each has a message of its own."""
+    """A stack of deliveries, each with its own message."""
 
     cdef list addresses
 

@@ -1,6 +1,6 @@
 """Records of a disk queue (nsqc.store.disk.queue), in and out from Python.
 
-get() also returns what is still in the buffer, which a backlog never asks for.
+get() also returns buffered records, which a backlog never asks for.
 """
 
 from libc.stdint cimport uint16_t
@@ -48,5 +48,5 @@ def commit(DiskQueue queue not None) -> int:
 
 
 def rollback(DiskQueue queue not None) -> int:
-    """Drops the buffer; how many records."""
+    """Drops the buffer; returns the number of records."""
     return queue.discard(NULL)

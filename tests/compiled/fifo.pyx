@@ -36,12 +36,12 @@ cdef class MemoryQueue:
         fifo_free(&self.fifo)
 
     def place(self):
-        """A place at the beginning."""
+        """A cursor at the beginning."""
         return Place(self)
 
 
 cdef class Place:
-    """A place in a queue, for who only looks."""
+    """A read-only cursor into a queue."""
 
     cdef MemoryQueue queue
     cdef FifoWalk walk
@@ -50,7 +50,7 @@ cdef class Place:
         self.queue = queue
 
     def look(self):
-        """The body there, and on to the next one; None: there is none. Counts the calls that were needed."""
+        """Returns the body there and advances; None at the end. Counts the calls that were needed."""
         cdef Entry entry
         cdef int found, calls = 0
         while True:
@@ -64,5 +64,5 @@ cdef class Place:
         return entry.message.body[:entry.message.size], calls
 
     def move(self, int at):
-        """To another number."""
+        """Moves to another number."""
         self.walk.at = at

@@ -28,7 +28,7 @@ cdef bytes frame(int frame_type, bytes data):
 
 def message_frames(bytes body not None, timestamp_ns: int, attempts: int, bytes message_id not None,
                    count: int = 1) -> bytes:
-    """Message frames, all the same; message_id has 16 digits."""
+    """Message frames, all identical; message_id has 16 digits."""
     cdef SendBuf buf
     cdef long left = count
     if len(message_id) != 16:

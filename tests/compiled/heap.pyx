@@ -39,7 +39,7 @@ cdef class DeadlineHeap:
         heap_moved(&self.heap, delivery)
 
     def remove(self, number: int):
-        """Takes an item out, wherever it is."""
+        """Removes an item from any position."""
         cdef Delivery *delivery = <Delivery *> <size_t> self.items.pop(number)
         heap_remove(&self.heap, delivery)
         delivery_free(delivery)

@@ -30,12 +30,12 @@ cdef class InFlightTable:
         inflight_add(&self.map, delivery)
 
     def find(self, bytes message_id not None, owner: int):
-        """Whose message it is, owner's if there is one; None if the id is unknown."""
+        """The owner of a message, preferring `owner`; None if the id is unknown."""
         cdef Delivery *delivery = inflight_find(&self.map, message_id, owner)
         return None if delivery is NULL else delivery.owner
 
     def remove(self, bytes message_id not None, owner: int) -> bool:
-        """Removes one with this id that belongs to owner; False if there is none."""
+        """Removes one with this id that belongs to owner; returns False if there is none."""
         cdef Delivery *delivery = inflight_find(&self.map, message_id, owner)
         if delivery is NULL or delivery.owner != owner:
             return False

@@ -14,7 +14,7 @@ from nsqc.wire.hton cimport load_i32, load_i64
 
 
 cdef class Collector:
-    """What frames.pxd collects."""
+    """The frames that frames.pxd collects."""
 
     cdef Frames frames
     cdef GuidFactory guids
@@ -36,7 +36,7 @@ cdef class Collector:
         assert frames_add_batch(&self.frames, self.guids, wall_ns, payload, len(payload), records, 0) == 0
 
     def sealed(self, uint64_t salt, int64_t position, int64_t first, int64_t synced):
-        """The bytes to write, and the offset after them; starts anew."""
+        """The bytes to write, and the offset after them; starts over."""
         frames_close(&self.frames, self.guids)
         end = frames_seal(self.frames.out.c_data, self.frames.out.length, salt, position, first, synced)
         data = self.frames.out.c_data[:self.frames.out.length]
@@ -45,7 +45,7 @@ cdef class Collector:
 
 
 def check(bytes data not None, uint64_t salt, int64_t position):
-    """What frame_check() says of the bytes at a position."""
+    """The result of frame_check() for the bytes at a position."""
     cdef Frame frame
     memset(&frame, 0, sizeof(frame))
     return int(frame_check(data, len(data), salt, position, &frame)), frame.length
@@ -90,7 +90,7 @@ cdef tuple records_of(Walk *walk_):
 
 
 def next_id(GuidFactory guids not None, int64_t wall_ns):
-    """The id that the next message has, as text."""
+    """The id of the next message, as text."""
     cdef char c_id[16]
     guids.next(wall_ns, c_id)
     return c_id[:16].decode()

@@ -23,7 +23,7 @@ cdef class Offsets:
             raise MemoryError
 
     def put(self, int64_t first, int64_t end, int attempts, int64_t due_ns):
-        """Likewise, of messages that wait."""
+        """Likewise, for waiting messages."""
         cdef Range added
         added.first, added.end, added.attempts, added.due_ns = first, end, attempts, due_ns
         if offsets_put(&self.set, &added) < 0:
@@ -35,7 +35,7 @@ cdef class Offsets:
             raise MemoryError
 
     def ranges(self, int64_t first=-1) -> list:
-        """(first, end, attempts, due) of each range; those that reach beyond an offset."""
+        """(first, end, attempts, due) of each range; with an offset, only ranges that reach past it."""
         cdef RangeWalk walk = offsets_from(&self.set, first)
         cdef Range *found = offsets_next(&self.set, &walk)
         listed = []

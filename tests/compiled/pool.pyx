@@ -15,9 +15,9 @@ cdef extern from "<pthread.h>" nogil:
 cdef struct TestJob:
     Job job
     int number
-    int gate                    # a descriptor that the job reads a byte from; below 0: none
-    int64_t spin_ns             # how long it keeps its thread busy
-    unsigned long thread        # that has run it
+    int gate                    # a descriptor that the job reads a byte from; negative: none
+    int64_t spin_ns             # busy time on its thread
+    unsigned long thread        # the thread that ran it
 
 
 cdef void wait_for(int gate) noexcept nogil:

@@ -1,4 +1,4 @@
-"""The table of publish ids, for tests: the clock is theirs."""
+"""The table of publish ids, with a clock that tests set."""
 
 from libc.stdint cimport int64_t
 
@@ -47,5 +47,5 @@ cdef class Ids:
 
     @property
     def length(self) -> int:
-        """Of the ring, entries."""
+        """Size of the ring, in entries."""
         return self.table.next - self.table.first

@@ -66,7 +66,7 @@ def walk(str path not None, int64_t max_bytes, int64_t at = 0) -> list:
 
 
 def block(str path not None, int64_t at, int64_t limit, int64_t max_bytes, int64_t want):
-    """(answer, where the first record begins, the bytes of all its records) of one read."""
+    """(answer, start of the first record, size of all its records) of one read."""
     cdef Block result
     cdef bytes name = os.fsencode(path)
     block_read(&result, name, at, limit, max_bytes, want)

@@ -7,18 +7,18 @@ from nsqc.store.sharing cimport Sharing, sharing_began, sharing_ended, sharing_w
 
 
 cdef class Commits:
-    """Of one topic."""
+    """The state of one topic."""
 
     cdef Sharing sharing
 
     def ended(self, answered, waiting, took_ns=0):
-        """A commit that took so long, with so many publishers; so many wait for the next one."""
+        """A commit that took this long, with this many publishers; `waiting` publishers await the next one."""
         sharing_began(&self.sharing)
         self.sharing.began_ns = monotonic_ns() - took_ns
         sharing_ended(&self.sharing, answered, waiting)
 
     def waits(self, waiting, late=None):
-        """late: whether the time is over; None: it is as it is."""
+        """late: sets whether the time is over; None: unchanged."""
         if late is not None:
             self.sharing.until_ns = 0 if late else INT64_MAX
         return sharing_waits(&self.sharing, waiting)

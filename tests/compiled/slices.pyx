@@ -12,7 +12,7 @@ from nsqc.store.slices cimport Sliced, Slicer, Trash
 
 
 cdef class Work(Sliced):
-    """Takes so many slices; each one is appended to journal. greedy: a slice lasts until its time is over."""
+    """Takes this many slices; appends each one to journal. greedy: a slice uses all its time."""
 
     cdef Slicer slicer
     cdef object name
@@ -40,7 +40,7 @@ cdef class Work(Sliced):
 
 
 def begins_within(Slicer slicer not None, int most):
-    """Whether a slice ends that begins another one within it in each of its steps; most: of them."""
+    """Whether a slice ends if each of its steps begins another slice; most: the limit of steps."""
     cdef int steps = 0
     slicer.begin(monotonic_ns())
     while not slicer.over() and steps < most:
@@ -50,7 +50,7 @@ def begins_within(Slicer slicer not None, int most):
 
 
 def throw_away(Slicer slicer not None, int messages, int deliveries):
-    """Hands so many messages to the trash, and so many deliveries, each with a place."""
+    """Hands this many messages to the trash, and this many deliveries, each with a place."""
     cdef Trash trash = Trash.new(slicer)
     cdef Fifo fifo = Fifo(NULL, NULL, 0, 0, 0, 0, 0)
     cdef Heap heap = Heap(NULL, 0, 0)

@@ -8,7 +8,7 @@ from nsqc.store.message cimport Message
 
 
 cdef class Taker(Consumer):
-    """Takes so many messages, and finishes none. bodies: of all of them."""
+    """Takes this many messages and finishes none. bodies: of all of them."""
 
     cdef readonly list bodies
 
@@ -19,7 +19,7 @@ cdef class Taker(Consumer):
         self.msg_timeout_ns = 60000000000
 
     def subscribe(self, Channel channel not None):
-        """Is ready from now on; the channel looks at what waits when it is unpaused or gets something."""
+        """Becomes ready; the channel delivers waiting messages when it is unpaused or receives one."""
         channel.add_client(self)
         channel.update(self)
 

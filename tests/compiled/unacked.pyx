@@ -1,4 +1,4 @@
-"""The records of a disk queue that are out (nsqc.store.disk.unacked), driven from Python."""
+"""The unacknowledged records of a disk queue (nsqc.store.disk.unacked), driven from Python."""
 
 from libc.stdint cimport int64_t
 
@@ -35,17 +35,17 @@ cdef class UnackedList:
         return unacked_done(&self.unacked, <Place *> <size_t> self.places.pop(serial))
 
     def done_twice(self, serial: int):
-        """What must never happen, and the debug build has to notice."""
+        """Breaks the rules on purpose; the debug build must notice."""
         cdef Place *place = <Place *> <size_t> self.places.pop(serial)
         unacked_done(&self.unacked, place)
         if CHECKS:
             unacked_done(&self.unacked, place)
 
     def first(self):
-        """(file, offset) of the oldest that is out; None if none is."""
+        """(file, offset) of the oldest unacknowledged record; None: there is none."""
         cdef Place *place = self.unacked.oldest
         return None if place is NULL else (place.number, place.at)
 
     def drop(self):
-        """Nothing is out any more."""
+        """Forgets all records."""
         unacked_drop(&self.unacked)

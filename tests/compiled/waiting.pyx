@@ -32,11 +32,11 @@ cdef class Heap:
         return None if item is NULL else (item.due_ns, item.offset)
 
     def pop(self):
-        """Takes the first away."""
+        """Removes the first."""
         deferred_pop(&self.heap)
 
     def take(self, int64_t at):
-        """Takes the one at an index away."""
+        """Removes the one at an index."""
         deferred_take(&self.heap, at)
 
     def items(self) -> list:

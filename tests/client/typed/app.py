@@ -1,4 +1,4 @@
-"""An application as type checkers see it; each reveal_type has what is to be revealed behind it. Never run."""
+"""An application as type checkers see it; the comment on each reveal_type has the expected type. Never run."""
 
 import asyncio
 import ssl
@@ -119,7 +119,7 @@ async def asynchronous() -> None:
 
 
 def wrong() -> None:
-    """What the ignores hide are errors; strict mode tells of an ignore that hides none."""
+    """The ignored errors are real; strict mode reports an ignore without an error."""
     Producer("127.0.0.1:4150", tlss=True)  # type: ignore[call-arg]
     Producer("127.0.0.1:4150", timeout="1")  # type: ignore[arg-type]
     Consumer("t", "c", "127.0.0.1:4150", deflate="9")  # type: ignore[arg-type]
