@@ -10,17 +10,18 @@ from hypothesis import settings
 
 from tests.support.daemon import Daemon
 
-# Files that run in one process, in order: those of a group share a Spark session, or start Java themselves and would slow
-# down each other; and two players of scenarios would take each other's ports. By file, because only the path of a test is
-# known where tests are distributed. Longest first.
+# Files that share one process, in order: the files of a group share a Spark session, or start Java themselves and would
+# slow each other down; and two scenario players would take each other's ports. Grouped by file, because test
+# distribution sees only paths. Longest first.
 GROUPS = {
     "spark": ("firsthour/test_data.py", "spark/test_sink.py", "spark/test_stream.py", "spark/test_parsing.py"),
     "jobs": ("spark/test_jobs.py", "spark/test_jobs_logs.py", "spark/test_log.py"),
     "scenarios": ("conformance/test_conformance.py", "conformance/lookupd/test_lookupd.py"),
     "deb": ("packaging/test_deb.py", "packaging/test_rpm.py", "packaging/test_release.py"),   # their builds share a folder
 }
-# Files whose tests take seconds each: these are distributed one by one, and first, or other processes would wait for them at
-# the end. Other files run as a whole, so that each starts its shared daemons once; of these, LATER are the shortest.
+# Files whose tests take seconds each: their tests are distributed one by one, and first, or other processes would wait
+# for them at the end. Other files run as a whole, so that each starts its shared daemons once; LATER lists the shortest
+# of them.
 LONG = ("tests/crash/", "tests/firsthour/", "tests/packaging/", "tests/operations/", "tests/perf/", "tests/power/",
         "tests/client/test_types.py",
         *(f"tests/e2e/test_{name}.py" for name in ("clients", "creation", "ends", "kill", "log_damage", "log_model", "restart")),
@@ -28,17 +29,17 @@ LONG = ("tests/crash/", "tests/firsthour/", "tests/packaging/", "tests/operation
 LATER = ("tests/wire/", "tests/options/", "tests/store/", "tests/test_")
 TREE = Path(__file__).parent.parent
 
-# On a busy machine an example may take any time; speed belongs to perf/.
+# On a busy machine an example may take any time; perf/ measures speed.
 settings.register_profile("nsqc", deadline=None)
 settings.load_profile("nsqc")
 
 
 def pytest_configure():
-    """NSQC_BUILD says which build the tests expect; the folder they are started in decides which one they get."""
-    # A shell that starts the tests in the background has them ignore SIGINT, and all that they start.
+    """NSQC_BUILD names the build that the tests expect; the working folder decides which build they get."""
+    # A shell that starts the tests in the background makes them, and all their children, ignore SIGINT.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # nohup has them ignore SIGHUP. These go on doing so, and what they start does not.
+    # nohup makes them ignore SIGHUP. The tests keep that; the processes they start do not.
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda number, frame: None)
     wanted = os.environ.get("NSQC_BUILD", "release")
@@ -46,9 +47,9 @@ def pytest_configure():
         raise pytest.UsageError(f"NSQC_BUILD={wanted}: run the tests in build/{wanted}/tree, as `make {wanted}-test` does")
 
 
-# Fixtures that start processes; what uses none of them is quick.
+# Fixtures that start processes; tests without them are quick.
 PROCESSES = {"daemon", "driver", "job", "log_node", "node", "nodes", "nsqd", "run", "spark", "start", "started", "tools"}
-# What a file imports to start some itself.
+# Imports by which a file starts processes itself.
 STARTERS = {"COMMAND", "Daemon", "Forks", "LookupServer", "Popen", "multiprocessing", "subprocess"}
 # Of the rest, `make check` runs these.
 CHECKED = ("tests/conformance/test_conformance.py::test_all_scenarios[memory]", "tests/e2e/test_messages.py",
@@ -57,7 +58,7 @@ GROUP_OF = {f"tests/{file}": group for group, files in GROUPS.items() for file i
 
 
 def pytest_collection_modifyitems(items):
-    """Tests start in this order: groups, those that take long, other files, short ones."""
+    """Tests start in this order: groups, slow tests, other files, short files."""
     groups = [*GROUPS]
 
     def place(item: pytest.Item) -> int:
@@ -75,7 +76,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown():
-    """Code that closes a descriptor twice, or one that was never set, closes those of others: often it is 0."""
+    """Code that closes a descriptor twice, or an unset one, closes somebody else's: often 0."""
     for number in range(3):
         os.fstat(number)
 
@@ -93,15 +94,15 @@ def pytest_xdist_make_scheduler(config, log):
             file = nodeid.partition("::")[0]
             return GROUP_OF.get(file) or (nodeid if file.startswith(LONG) else file)
 
-    config.option.loadscopereorder = False      # else those with most tests come first
+    config.option.loadscopereorder = False      # else the files with most tests come first
     return Scheduling(config, log)
 
 
 @pytest.fixture
 def daemon(tmp_path):
-    """Starts daemons: daemon(*flags) or daemon(*flags, unix=True); all are ended with the test.
+    """Starts daemons: daemon(*flags) or daemon(*flags, unix=True), and ends them with the test.
 
-    None may have reported a broken rule, as the debug build does.
+    No daemon may have reported a broken rule, as the debug build does.
     """
     running = []
     numbers = itertools.count()

@@ -1,7 +1,9 @@
-"""Every scenario recorded from nsqd, played against this daemon, once with topics in memory and once with topics in a log.
+"""Plays every scenario recorded from nsqd against this daemon, once with topics in memory and once with topics in a
+log.
 
-expected.toml lists the scenarios that must differ, each with its reason; expected-log.toml those that do with topics in a
-log beside them. The test fails when one leaves the list or joins it, so neither a regression nor progress goes unnoticed.
+expected.toml lists the scenarios that must differ, each with its reason; expected-log.toml lists those that also differ
+with topics in a log. The test fails when a scenario leaves or joins the list, so neither a regression nor progress goes
+unnoticed.
 """
 
 import json
@@ -17,16 +19,16 @@ HERE = Path(__file__).parent
 LINE = re.compile(r"^(ok|FAIL|skip) +(\S+/\S+)  \(", re.MULTILINE)
 RUN_SECONDS = 3600
 JOBS = 3
-# Limits of the player are for an idle machine. Waiting longer costs nothing where the answer comes: so that the shortest,
+# The player's limits suit an idle machine. A longer wait costs nothing when the answer comes, so the shortest limit,
 # 1.5 s, becomes a minute.
 PATIENCE = 40
-# For what must differ: there the answer mostly is one that never comes.
+# For expected differences: there the answer usually never comes.
 HASTE = 0.3
 
 
 def play(only: str, *flags: str, folder: Path = HERE / "scenarios", patience: float = PATIENCE,
          ways: tuple[str, ...] = ("--forked",)) -> tuple[set[str], set[str], str]:
-    """Names that passed, names that failed or were skipped, and what the player printed."""
+    """Names that passed, names that failed or were skipped, and the player's output."""
     command = " ".join([sys.executable, "-m", "nsqc", "serve", *flags])
     done = subprocess.run(
         [sys.executable, HERE / "replay.py", "--server", command, "--only", only, "--jobs", str(JOBS),
@@ -39,7 +41,7 @@ def play(only: str, *flags: str, folder: Path = HERE / "scenarios", patience: fl
 
 
 def differences(printed: str, names: set[str]) -> str:
-    """What the player printed about these scenarios."""
+    """The player's output for these scenarios."""
     starts = [*LINE.finditer(printed)]
     ends = [*(line.start() for line in starts[1:]), len(printed)]
     return "".join(printed[line.start():end] for line, end in zip(starts, ends, strict=True) if line[2] in names)
@@ -71,7 +73,7 @@ def expected() -> dict[str, str]:
 
 @pytest.mark.parametrize("storage", ["memory", "log"])
 def test_all_scenarios(storage, expected, capsys, tmp_path):
-    """Each scenario has a server of its own, many have times to wait for."""
+    """Each scenario has its own server; many wait for fixed times."""
     if storage == "log":
         expected = expected | listed("expected-log.toml")
     others, these = divided(tmp_path, expected.keys())

@@ -1,4 +1,4 @@
-"""What all parts of the player share: limits, and how a scenario ends early."""
+"""Limits shared by all parts of the player, and the exceptions that end a scenario early."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ HEARTBEAT = b"_heartbeat_"
 MESSAGE_HEADER = struct.Struct(">qH16s")
 LARGEST_FRAME = 64 << 20
 
-DEFAULT_WAIT_MS = 5000  # how long a read, poll or fake waits for what it wants
+DEFAULT_WAIT_MS = 5000  # how long a read, poll or fake waits for its result
 START_WAIT_S = 15  # how long a server may take until it answers /ping
-STOP_WAIT_S = 10  # how long a server may take to leave after SIGTERM
+STOP_WAIT_S = 10  # how long a server may take to exit after SIGTERM
 STILL_STARTING = (ConnectionRefusedError, FileNotFoundError, TimeoutError)
 POLL_GAP_S = 0.02
-GIVE_UP_AFTER = 6  # servers in a row that never got ready
-END_CHECK_S = 0.02  # last look for frames nobody asked for
+GIVE_UP_AFTER = 6  # consecutive servers that never got ready
+END_CHECK_S = 0.02  # last look for unread frames
 CLOSED = "closed"
 VARYING_STATSD = r"\.mem\.|e2e_processing_latency"
 LINE_LENGTH = 118  # of scenario files
@@ -28,7 +28,7 @@ LOG_LINES = 12  # of the server's log, shown with a failure
 
 
 class Failure(Exception):
-    """The server did something else than the transcript says."""
+    """The server deviated from the transcript."""
 
     def __init__(self, what: str, want: Any = None, got: Any = None):
         super().__init__(what)
@@ -40,7 +40,7 @@ class NotReady(Failure):
 
 
 class BadScenario(Exception):
-    """The scenario file asks for something this program does not know."""
+    """The scenario file uses an unknown step or option."""
 
 
 class Skip(Exception):

@@ -13,7 +13,7 @@ from kit.base import BadScenario
 
 
 def shown(data: bytes) -> Any:
-    """Bytes as they stand in a scenario file: text, else hex, else a digest."""
+    """Bytes as a scenario file writes them: text, else hex, else a digest."""
     with contextlib.suppress(UnicodeDecodeError):
         text = data.decode()
         if len(text) <= 400 and all(c.isprintable() or c in "\n\r\t" for c in text):
@@ -24,7 +24,7 @@ def shown(data: bytes) -> Any:
 
 
 def payload(part: Any, expand: Callable[[str], str]) -> bytes:
-    """The bytes one part of a step stands for."""
+    """The bytes that one part of a step stands for."""
     if isinstance(part, str):
         return expand(part).encode()
     if isinstance(part, list):

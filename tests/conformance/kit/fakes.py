@@ -199,7 +199,7 @@ class FakeStatsd(Fake):
             self.seen_at[key] = time.monotonic()
 
     def snapshot(self) -> tuple[dict[str, int], float]:
-        """The table, and when the line came that has not come again for longest."""
+        """The table, and the last arrival of the line that has not recurred for longest."""
         with self.lock:
             return dict(sorted(self.table.items())), min(self.seen_at.values(), default=0)
 

@@ -1,4 +1,4 @@
-"""Names for what differs from run to run: ports, paths, message ids."""
+"""Names for values that differ from run to run: ports, paths, message ids."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kit.data import shown
 
 
 class Names:
-    """What ${...} stands for, and which message id goes by which symbol.
+    """The values of ${...}, and the symbols of message ids.
 
     A message is named after its body, so goldens do not depend on arrival
     order; a second message with the same body becomes body#2.
@@ -55,7 +55,7 @@ class Names:
         return self.symbols[message_id]
 
     def message(self, data: bytes) -> dict[str, Any]:
-        """Decode a message, check what is always true of it, name its id."""
+        """Decode a message, check its invariants, name its id."""
         if len(data) < MESSAGE_HEADER.size:
             return {"message": "<too short>", "data": shown(data)}
         stamp, attempts, message_id = MESSAGE_HEADER.unpack_from(data)

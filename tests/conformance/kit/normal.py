@@ -45,7 +45,7 @@ class Normaliser:
         return value
 
     def lines(self, text: str) -> str:
-        """Plain-text /stats and other replies meant for eyes."""
+        """Plain-text /stats and other replies meant for people."""
         for pattern, word in STATS_TEXT:
             text = re.sub(pattern, word, text, flags=re.M)
         return text

@@ -74,7 +74,7 @@ def play_one(file: ScenarioFile, scenario: dict[str, Any], options: Options,
         return outcome(False, str(failure), detail, not_ready=not_ready)
     except BadScenario as bad:
         return outcome(False, f"bad scenario: {bad}")
-    except Exception as broken:  # replies may be odd in ways nobody thought of
+    except Exception as broken:  # replies may be odd in unforeseen ways
         return outcome(False, f"broke off: {broken!r}")
     breaker.note(False)
     if options.record:

@@ -112,7 +112,7 @@ class Player(Watching):
             raise Failure("other than recorded", step["golden"], actual)
 
     def _nothing_left(self) -> None:
-        """Frames nobody read are a difference, too."""
+        """Unread frames count as a difference."""
         if self.scenario.get("leftover") == "ignore":
             return
         end = time.monotonic() + END_CHECK_S
@@ -123,7 +123,7 @@ class Player(Watching):
                 raise Failure(f"{wire.name}: unread at the end", got=item)
 
     def _keep_log(self) -> None:
-        """The last words of the server, for whoever has to explain a failure."""
+        """The server's last log lines, to explain a failure."""
         if not self.server:
             return
         with contextlib.suppress(OSError):
@@ -210,7 +210,7 @@ class Player(Watching):
                 time.sleep(step.get("gap_ms", 1) / 1000)
 
     def _item(self, wire: Wire) -> Any:
-        """What the connection shows next, in golden form; None while nothing is there."""
+        """The next event of the connection, in golden form; None while there is none."""
         if found := wire.frame():
             kind, data = found
             if kind == MESSAGE:
@@ -316,7 +316,7 @@ class Player(Watching):
         match step["to"]:
             case "deflate" | "snappy" as name:
                 codec = DeflateCodec() if name == "deflate" else SnappyCodec()
-                if step.get("raw_out"):  # to send what is no valid compression
+                if step.get("raw_out"):  # to send invalid compressed data
                     codec.encode = bytes
                 wire.add_layer(codec)
                 return None

@@ -1,4 +1,4 @@
-"""Scenario files: read, and written with what was recorded."""
+"""Scenario files: read, and written with recorded answers."""
 
 from __future__ import annotations
 

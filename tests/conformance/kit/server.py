@@ -86,7 +86,7 @@ class Server:
                 stdout=log, stderr=log, start_new_session=True)
 
     def _forked(self, log: IO[bytes]) -> Any:
-        """By the process that tests have for this; it starts what `python -m nsqc` would."""
+        """Starts through the process that forks servers for tests; runs what `python -m nsqc` would."""
         from tests.support.forks import run
 
         return run(self.command[self.command.index("nsqc") + 1:] + self.running_with, log)
@@ -126,7 +126,7 @@ class Server:
             raise NotReady(f"/ping was not answered: {odd!r}") from None
 
     def _port_was_taken(self) -> bool:
-        """Somebody else may take a port between our probe and the server's bind."""
+        """Another process may take a port between our probe and the server's bind."""
         said = self.log.read_text(errors="replace").lower()
         return self.process.poll() is not None and "address already in use" in said
 
@@ -139,7 +139,7 @@ class Server:
         return code
 
     def _sweep(self) -> None:
-        """End what is left of the process group that our process leads: its helpers."""
+        """Kill the remaining processes of the group that our process leads: its helpers."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
@@ -148,7 +148,7 @@ class Server:
         return self.wait()
 
     def finish(self) -> None:
-        """End the process whatever its state: politely first, then surely."""
+        """End the process in any state: SIGTERM first, then SIGKILL."""
         if self.process is None:
             return
         if self.process.poll() is None:

@@ -14,7 +14,7 @@ from kit.base import HOST, Skip
 
 
 class Certificates:
-    """A test authority, a server, a client, and a client nobody signed."""
+    """A test authority, a server, a client, and an unsigned client."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""Steps that look at what a server leaves: files in the data path, what fakes have heard, message ids."""
+"""Steps that inspect a server's effects: files in the data path, traffic at fakes, message ids."""
 
 from __future__ import annotations
 

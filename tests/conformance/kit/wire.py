@@ -24,7 +24,7 @@ class Wire:
         sock.settimeout(10)
 
     def receive(self) -> None:
-        """Take what the socket has; called when it is readable."""
+        """Read all available bytes from the socket; called when it is readable."""
         try:
             data = self.sock.recv(1 << 16)
         except TimeoutError:

@@ -9,13 +9,13 @@ HERE = Path(__file__).parent
 LINE = re.compile(r"^(ok|FAIL|skip) +(\S+/\S+)  \(", re.MULTILINE)
 RUN_SECONDS = 3600
 JOBS = 4
-# Limits of the player are for an idle machine. Waiting longer costs nothing where the answer comes: so that the shortest,
+# The player's limits suit an idle machine. A longer wait costs nothing when the answer comes, so the shortest limit,
 # 1.5 s, becomes a minute.
 PATIENCE = 40
 
 
 def play(only: str, *ways: str) -> list[str]:
-    """The names of scenarios, which must all pass."""
+    """The names of the scenarios, which must all pass."""
     done = subprocess.run(
         [sys.executable, HERE / "replay_lookupd.py", "--server", f"{sys.executable} -m nsqc lookupd", "--only", only,
          "--jobs", str(JOBS), "--patience", str(PATIENCE), "--verbose", *ways], capture_output=True, text=True, timeout=RUN_SECONDS)
@@ -26,7 +26,7 @@ def play(only: str, *ways: str) -> list[str]:
 
 
 def test_all_scenarios(capsys):
-    """Each has a server of its own, which is forked."""
+    """Each scenario gets its own forked server."""
     played = play("*", "--forked")
     with capsys.disabled():
         print(f"\nconformance, lookup server: {len(played)} scenarios")
