@@ -1,8 +1,8 @@
-"""What one channel must, may and must not deliver after a kill.
+"""The messages that one channel must, may and must not deliver after a kill.
 
-An action of a consumer (FIN, REQ) counts as done once two later commands have been answered, so that the loop iteration
-in which it arrived has ended, and its journal has had time to be written. Those that were not done at a kill are in doubt,
-and so is what an operator did when no answer came. The next round of deliveries decides: what is not delivered then has to stay away.
+A consumer's action (FIN, REQ) counts as done once two later commands have been answered: then its loop iteration has
+ended, and its journal has had time to be written. Actions not done at a kill are in doubt, and so are an operator's
+unanswered calls. The next round of deliveries decides: messages not delivered then must stay away.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from dataclasses import dataclass, field
 from tests.support.daemon import Message
 from tests.support.publishing import Batch, Books
 
-# After a FIN or REQ is known to have arrived: what the thread that writes the journal may take, and this process to notice.
+# Grace after a FIN or REQ is known to have arrived: for the journal's writer thread, and for this process to notice.
 JOURNAL_SECONDS = 0.1
-EARLY_SECONDS = 0.002       # before its time that a message may come: delays are given in milliseconds
+EARLY_SECONDS = 0.002       # a message may come this much early: delays are given in milliseconds
 
 
 @dataclass(frozen=True)
 class Promises:
-    """What a kind of topic promises; one in memory whose queues have no room in memory keeps messages, and little else."""
+    """The promises for a kind of topic; one in memory, with no room in its queues, keeps messages and little else."""
 
     cursors: bool = True        # finished messages stay away; attempts and delays survive
-    whole: bool = True          # a message that one channel has is in all of them, with its whole batch
+    whole: bool = True          # a message that reaches one channel reaches all, with its whole batch
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Known:
 
     books: Books
     stored: dict[bytes, Batch] = field(default_factory=dict)    # acknowledged, or delivered after a kill
-    # Delivered and not acknowledged: a kill may come before the write, and then they are not in the log.
+    # Delivered and not acknowledged: a kill may come before the write, and then the log lacks them.
     seen: set[bytes] = field(default_factory=set)
     void: set[bytes] = field(default_factory=set)               # sent before a kill, never answered, not stored
 
@@ -44,28 +44,28 @@ class Known:
         self.stored.update(dict.fromkeys(batch.bodies, batch))
 
     def take_acknowledged(self) -> None:
-        """After a kill: what was acknowledged is stored."""
+        """After a kill: acknowledged messages are stored."""
         for batch in self.books.acknowledged:
             self.store(batch)
         self.books.acknowledged.clear()
 
     def open(self) -> set[bytes]:
-        """What was sent, and is stored or not."""
+        """Bodies that were sent, and may or may not be stored."""
         return self.books.sent.keys() - self.stored.keys() - self.void - self.seen
 
     def settle(self) -> None:
-        """All channels have delivered what they had: what nobody has seen is not there."""
+        """All channels have delivered everything: an unseen message does not exist."""
         self.void |= self.open()
 
 
 def show(body: bytes) -> str:
-    """A body without what fills it up."""
+    """A body without its padding."""
     return body.rstrip(b".").decode()
 
 
 @dataclass(frozen=True)
 class Requeue:
-    """A REQ, and what held for its message before."""
+    """A REQ, and the previous state of its message."""
 
     when: float         # time.monotonic()
     body: bytes
@@ -74,10 +74,10 @@ class Requeue:
 
 
 class ChannelBooks:
-    """Of one channel; used by several threads."""
+    """The books of one channel; used by several threads."""
 
     def __init__(self, name: str, known: Known, promises: Promises, created: float = 0.0):
-        """created: time.monotonic() from which on what is published must be delivered."""
+        """created: time.monotonic() from which published messages must be delivered."""
         self.name = name
         self.created = created
         self._known = known
@@ -86,24 +86,24 @@ class ChannelBooks:
         self._finished: dict[bytes, float] = {}     # with time.monotonic() when that was certain
         self._doubtful: set[bytes] = set()          # finished, perhaps
         self._skipped: set[bytes] = set()           # seeked over or emptied, perhaps
-        self._gone: set[bytes] = set()              # emptied or seeked over for certain, once all frames under way are read
-        self._floors: dict[bytes, int] = {}         # attempts that a requeue has reported
+        self._gone: set[bytes] = set()  # emptied or seeked over for certain, once all frames in transit are read
+        self._floors: dict[bytes, int] = {}         # attempts reported by a requeue
         self._due: dict[bytes, float] = {}          # time.time() before which a requeued message may not come
         self._requeues: list[Requeue] = []          # since the start
         self._killed = 0.0                          # time.monotonic()
-        self._change: Callable[[], None] = self._skip   # what the last call of an operator does
-        self._moves = 0                             # odd while an operator's call is under way
+        self._change: Callable[[], None] = self._skip   # the effect of an operator's last call
+        self._moves = 0                             # odd during an operator's call
         self.refused: list[bytes] = []              # FIN and REQ that failed
         self.counts = {"delivered": 0, "finished": 0, "requeued": 0, "again": 0}
 
     @property
     def moves(self) -> int:
-        """How often calls of operators have begun or ended."""
+        """The number of begun and ended operator calls."""
         return self._moves
 
     @property
     def moved(self) -> bool:
-        """Whether an operator has moved the channel: then FIN and REQ may fail, and attempts and delays begin again."""
+        """Whether an operator has moved the channel: then FIN and REQ may fail, and attempts and delays start over."""
         return self._moves > 0
 
     # ------------------------------------------------------------------ deliveries
@@ -111,8 +111,8 @@ class ChannelBooks:
     def deliver(self, message: Message, after_kill: bool = False, moves: int = 0) -> None:
         """A message arrives. Fails if it must not, or not yet.
 
-        after_kill: nothing that was sent before is under way. moves: of the last command that was answered before the
-        message came, what `moves` said when it was sent.
+        after_kill: nothing sent before is in transit. moves: the value of `moves` when the last command was sent that
+        was answered before the message came.
         """
         now, body = time.time(), message.body
         with self._lock:
@@ -125,7 +125,7 @@ class ChannelBooks:
                 self._known.seen.add(body)
             self.counts["delivered"] += 1
             if not after_kill and moves != self._moves and (body in self._finished or body in self._doubtful):
-                return      # sent before an operator moved the channel, perhaps; another consumer has finished it since
+                return      # perhaps sent before an operator moved the channel; another consumer has finished it since
             if self._promises.cursors:
                 self._check(message, batch, now)
             self.counts["again"] += body in self._doubtful or body in self._finished
@@ -148,7 +148,7 @@ class ChannelBooks:
     # ------------------------------------------------------------------ a consumer's actions
 
     def fin(self, body: bytes) -> int:
-        """A FIN is about to be sent; a number for finish()."""
+        """Called before a FIN is sent; returns a number for finish()."""
         with self._lock:
             self._doubtful.add(body)
             return self._moves
@@ -162,7 +162,7 @@ class ChannelBooks:
                 self.counts["finished"] += 1
 
     def requeue(self, body: bytes, attempts: int, due: float) -> Requeue:
-        """A REQ is about to be sent; due: time.time()."""
+        """Called before a REQ is sent; due: time.time()."""
         with self._lock:
             made = Requeue(time.monotonic(), body, self._floors.get(body, 0), self._due.get(body, 0.0))
             self._floors[body], self._due[body] = attempts, due
@@ -171,7 +171,7 @@ class ChannelBooks:
             return made
 
     def take_back(self, requeues: Sequence[Requeue]) -> None:
-        """Not done at the kill; the last one comes last."""
+        """The actions not done at the kill, in order."""
         with self._lock:
             for requeue in reversed(requeues):
                 self._floors[requeue.body], self._due[requeue.body] = requeue.floor, requeue.due
@@ -180,7 +180,7 @@ class ChannelBooks:
 
     @contextlib.contextmanager
     def rewound(self) -> Iterator[None]:
-        """Around a seek to the beginning: what was finished may come again."""
+        """Wraps a seek to the beginning: finished messages may come again."""
         self._move(self._again)
         yield
         self._move(self._again)
@@ -192,7 +192,8 @@ class ChannelBooks:
 
     @contextlib.contextmanager
     def emptied(self) -> Iterator[None]:
-        """Around a call that skips all that waits: what was acknowledged before must not come once it is answered."""
+        """Wraps a call that skips all waiting messages: once it is answered, messages acknowledged before it must not
+        come."""
         acknowledged = {body for batch in self._known.books.acknowledged for body in batch.bodies}
         acknowledged |= self._known.stored.keys()
         self._move(self._skip)
@@ -213,12 +214,13 @@ class ChannelBooks:
     # ------------------------------------------------------------------ after a kill
 
     def killed(self, when: float, stall: float) -> None:
-        """No consumer or operator works any more. when: time.monotonic() of the kill; stall: how long the machine has
-        let a writer wait before that."""
+        """Called when no consumer or operator works any more. when: time.monotonic() of the kill; stall: how long the
+        machine blocked a writer before that."""
         journal_seconds = JOURNAL_SECONDS + stall
         with self._lock:
             if self._moves % 2:
-                # The call was not answered: it took effect at any time up to the kill and is remembered, or it is not.
+                # The call was not answered: it took effect at some time before the kill and is remembered, or it did
+                # not.
                 self._change()
                 self._skip()
                 self._moves += 1
@@ -236,20 +238,20 @@ class ChannelBooks:
             self._gone.clear()
 
     def required(self) -> set[bytes]:
-        """What has to be delivered."""
+        """The messages that must be delivered."""
         with self._lock:
             return {body for body, batch in self._known.stored.items() if batch.begun >= self.created
                     } - self._finished.keys() - self._doubtful - self._skipped
 
     def settle(self) -> None:
-        """All that was there has been delivered: what is still in doubt was finished."""
+        """Everything present has been delivered: the remaining doubtful messages were finished."""
         with self._lock:
             self._finish(self._doubtful | (self._skipped & self._known.stored.keys()))
             self._doubtful.clear()
             self._skipped.clear()
 
     def finish_all(self, bodies: Collection[bytes]) -> None:
-        """Finished, and answered for."""
+        """Finished, and accounted for."""
         with self._lock:
             self._finish(bodies)
 

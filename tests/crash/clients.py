@@ -1,4 +1,4 @@
-"""Consumers that keep the books of their channel: one that works as consumers do, and one that looks at what is there."""
+"""Consumers that keep the books of their channel: a working consumer, and one that only checks the content."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ASK_SECONDS = 0.02              # between two looks at /stats
 
 
 class Frames:
-    """Cuts what has been received into messages, errors and answers."""
+    """Splits received bytes into messages, errors and answers."""
 
     def __init__(self, node: Daemon):
         self.client = node.connect()
@@ -42,7 +42,7 @@ class Frames:
         self.client.command(f"RDY {rdy}")
 
     def receive(self, seconds: float) -> list[tuple[int, bytes]]:
-        """What has come after so many seconds at most. Raises ConnectionError when the daemon is gone."""
+        """The frames received within this many seconds. Raises ConnectionError when the daemon is gone."""
         self.sock.settimeout(max(0.0005, seconds))
         try:
             data = self.sock.recv(1 << 20)
@@ -70,7 +70,7 @@ class Frames:
 class Actions:
     """Since one barrier."""
 
-    finished: list[tuple[bytes, int]] = field(default_factory=list)     # with what fin() has given
+    finished: list[tuple[bytes, int]] = field(default_factory=list)     # with the result of fin()
     requeued: list[Requeue] = field(default_factory=list)
 
 
@@ -81,7 +81,7 @@ class Worker(threading.Thread):
         super().__init__(daemon=True)
         self._node, self._topic, self.books = node, topic, books
         self._random = random.Random(seed)
-        self._stages = [Actions(), Actions(), Actions()]    # done with the next answer; with that after it; to be sent
+        self._stages = [Actions(), Actions(), Actions()]  # done with the next answer; with the one after; not yet sent
         self._bodies: dict[bytes, bytes] = {}               # by id
         self._held: list[Message] = []
         self._asked = self._answered = 0                    # moves of the channel when a barrier was sent
@@ -89,14 +89,14 @@ class Worker(threading.Thread):
         self.failure: BaseException | None = None
 
     def stop(self) -> None:
-        """Ends it in the middle of its work."""
+        """Stops it in the middle of its work."""
         self._stopping.set()
 
     def run(self) -> None:
         try:
             with contextlib.suppress(OSError):      # the daemon is gone
                 self._work()
-        except BaseException as error:              # for the thread that joins
+        except BaseException as error:              # re-raised by the thread that joins
             self.failure = error
         for stage in reversed(self._stages):
             self.books.take_back(stage.requeued)
@@ -129,7 +129,7 @@ class Worker(threading.Thread):
         frames.client.close()
 
     def _handle(self, message: Message) -> bytes:
-        """What to send for a message."""
+        """The commands to send for a message."""
         self.books.deliver(message, moves=self._answered)
         if any(body == message.body for stage in self._stages for body, _ in stage.finished):
             self.books.fin(message.body)    # a seek came before the FIN, which finishes this delivery
@@ -152,14 +152,14 @@ class Worker(threading.Thread):
         return b"REQ " + message.id + b" %d\n" % delay
 
     def _refused(self, frame: bytes) -> None:
-        """A FIN or REQ of a message that is no longer in flight: an operator has moved the channel."""
+        """A FIN or REQ for a message no longer in flight: an operator has moved the channel."""
         failed = FAILED.fullmatch(frame)
         assert failed, frame
         self.books.refused.append(frame)
         if failed[1] != b"FIN":
             return
         body = self._bodies[failed[2]]
-        for stage in self._stages:      # of the first one that was sent: they are answered in order
+        for stage in self._stages:      # belongs to the first one sent: they are answered in order
             for pair in stage.finished:
                 if pair[0] == body:
                     stage.finished.remove(pair)
@@ -167,9 +167,9 @@ class Worker(threading.Thread):
 
 
 def look(node: Daemon, topic: str, books: ChannelBooks, finish: bool, tell: Callable[[], str]) -> None:
-    """Receives all that the channel has, and finishes that or keeps it in flight to the end.
+    """Receives everything in the channel, and finishes it or keeps it in flight to the end.
 
-    Fails when something is missing that must be delivered; tell() is what else there is to say then.
+    Fails when a message that must be delivered is missing; tell() adds details to the error.
     """
     frames = Frames(node)
     frames.subscribe(topic, books.name, node_rdy(node))

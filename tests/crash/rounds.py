@@ -26,19 +26,19 @@ from tests.support.publishing import WAYS, Books, Publishers
 TOPIC = "t"
 FIXED = ("kept", "worked", "sought")    # channels: without consumers, with two, and one that is sought and emptied
 SHORTEST, LONGEST = 0.05, 0.5           # seconds of load before the kill
-STALL_SECONDS = 1.0                     # before a kill, in which the machine's stalls count
+STALL_SECONDS = 1.0                     # seconds before a kill in which the machine's stalls count
 DRAINED_EVERY = 3                       # rounds, after which everything is finished
 TRACE_BYTES = 1 << 30
 MOMENTS = ("time", "record", "create", "rename", "unlink", "sync", "stop", "start", "graceful")
 WEIGHTS = (5, 4, 3, 3, 3, 3, 1, 2, 1)
-# Kills by the shim: with which records they come, and with which of those at the latest.
+# Kills by the shim: the kinds of records that trigger them, and the latest trigger.
 RECORDS: dict[str, tuple[tuple[str, ...], int]] = {
     "record": ((), 2000), "create": (("create", "mkdir"), 12), "rename": (("rename", "link"), 12),
     "unlink": (("unlink", "rmdir"), 12), "sync": (("sync", "synced"), 40)}
 
 
 class Rounds:
-    """The daemon, and what is known of its topic. storage: "log" or "memory"."""
+    """The daemon, and the expected state of its topic. storage: "log" or "memory"."""
 
     def __init__(self, folder: Path, seed: int, storage: str, flags: tuple[str, ...]):
         self.folder = folder
@@ -54,7 +54,7 @@ class Rounds:
         data.mkdir()
         self._trace: Trace | None = None
         self._killed = 0.0              # time.monotonic()
-        self._stall = 0.0               # before that
+        self._stall = 0.0               # before the kill
         self._moment = "time"           # of the next kill
         self.node = Daemon(data, "--max-rdy-count=1000000", "--msg-timeout=60s", *flags)
         self.node.post(f"/topic/create?topic={TOPIC}")
@@ -70,7 +70,7 @@ class Rounds:
     # ------------------------------------------------------------------ a round
 
     def round(self) -> str:
-        """Load, kill, start and check; what kind of kill it was. Fails when a promise does not hold."""
+        """Loads, kills, starts and checks; returns the kind of kill. Fails when a promise does not hold."""
         self.number += 1
         moment, self._moment = self._moment, self._choose()
         self.moments[moment] += 1
@@ -79,7 +79,7 @@ class Rounds:
             for _ in range(self.random.randint(1, 3)):
                 self._killed_start()
         shutil.rmtree(self.folder / "killed", ignore_errors=True)
-        shutil.copytree(self.node.data_path, self.folder / "killed")    # for whoever has to find out what is wrong
+        shutil.copytree(self.node.data_path, self.folder / "killed")    # for debugging
         self._start()
         self._check(finish=self.number % DRAINED_EVERY == 0)
         return moment
@@ -108,7 +108,7 @@ class Rounds:
         process.wait()
 
     def _load(self, moment: str) -> None:
-        """Everything at once, until the daemon is gone."""
+        """Runs the whole load until the daemon is gone."""
         ways = [way for way in WAYS if self.storage == "log" or "dpub" not in way]
         # In memory, a message that goes straight to a consumer would be lost.
         worked = FIXED[1:] if self.storage == "log" else ()
@@ -135,7 +135,7 @@ class Rounds:
         assert not self.known.books.refused, self.known.books.refused[:3]
 
     def _end(self, moment: str) -> None:
-        """The kill, or what comes instead."""
+        """Kills the daemon, or ends it otherwise."""
         if self._trace:
             kinds, most = RECORDS[moment]
             self._trace.kill_with(self.random.randint(1, most), *kinds)
@@ -152,7 +152,7 @@ class Rounds:
         self.node.close()
 
     def _gone(self, seconds: float) -> bool:
-        """Whether the process ends within so many seconds, and notes when."""
+        """Whether the process ends within this many seconds; records the time."""
         try:
             process = os.pidfd_open(self.node.pid)
         except ProcessLookupError:

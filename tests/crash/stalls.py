@@ -1,4 +1,4 @@
-"""How long this machine lets a writer wait: the promises of a journal count from when it could be written."""
+"""Measures how long this machine blocks a writer: a journal's promises count from when it could be written."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ STEP_SECONDS = 0.005
 
 
 class Stalls(threading.Thread):
-    """Writes a little to a file all the time, and notes what takes long: the disk, or waiting for a processor."""
+    """Writes a little to a file all the time and records slow writes: waits for the disk or for a processor."""
 
     def __init__(self, path: Path):
         super().__init__(daemon=True)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
         self._stopping = threading.Event()
-        self._seen: list[tuple[float, float]] = []      # when it ended, how long it took
+        self._seen: list[tuple[float, float]] = []      # end time, duration
 
     def __enter__(self) -> Stalls:
         self.start()
@@ -31,8 +31,8 @@ class Stalls(threading.Thread):
     def run(self) -> None:
         at, began = 0, time.monotonic()
         while not self._stopping.is_set():
-            # The times of a file, too: what changes metadata waits while the file system commits, and appending to a file
-            # that has been synced does that, but not to a new one.
+            # Set the file's times, too: metadata changes wait while the file system commits, and so does appending to a
+            # file that has been synced, but not to a new one.
             os.pwrite(self._file, b"x" * 512, at)
             os.utime(self._file)
             at += 512
