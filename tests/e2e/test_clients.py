@@ -96,7 +96,7 @@ def test_nsqjs_finds_nodes_that_come_and_go(daemon, modules, tmp_path):
             wait_until(lambda: finished(first), "it is found")
             second = node_with(b"two")
             wait_until(lambda: finished(second), "the second node is found")
-            assert first.stop() == 0        # leaves in the midst, its consumer connected
+            assert first.stop() == 0        # exits midway, its consumer connected
             node_with(b"three")
             printed, complaints = client.communicate(timeout=WAIT_SECONDS)
         assert json.loads(printed.splitlines()[-1])["seen"] == ["one", "two", "three"], complaints
@@ -105,7 +105,7 @@ def test_nsqjs_finds_nodes_that_come_and_go(daemon, modules, tmp_path):
 
 
 def test_squeaky_publishes_batches(node, modules):
-    # The size it declares for a batch leaves out the count and the sizes.
+    # The size it declares for a batch omits the count and the sizes.
     done = subprocess.run(["node", "squeaky.js", str(node.tcp_port)], cwd=modules, capture_output=True, text=True,
                           timeout=WAIT_SECONDS)
     assert done.returncode == 0, done.stderr + done.stdout

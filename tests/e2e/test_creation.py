@@ -1,4 +1,4 @@
-"""What one client may create: topics and channels up to limits, and no faster than its connection's rate."""
+"""Creation limits per client: topics and channels up to a total, and no faster than a connection's rate."""
 
 import http.client
 import json
@@ -14,10 +14,10 @@ from tests.peers.conftest import lookupd  # noqa: F401 (a fixture)
 from tests.support.daemon import batch, wait_until
 from tests.support.secure import connect
 
-SECONDS = 60        # of waits, on a busy machine
+SECONDS = 60        # timeout of waits, on a busy machine
 TOPICS = "topic limit of %d reached: delete a topic or raise --max-topics"
 CHANNELS = "channel limit of %d reached: delete a channel or raise --max-channels-per-topic"
-BURST = 10          # what a connection may create at once: this many times the rate
+BURST = 10          # a connection may create this many times the rate at once
 
 
 def pub(name: str) -> bytes:
@@ -111,7 +111,7 @@ def test_channels_beyond_the_limit_are_refused_and_the_others_work(daemon, stora
     two.close()
     wait_until(lambda: channels(node, "t") == ["one"], seconds=SECONDS)
     node.connect().sub("t", "three")
-    # Of another topic they are others.
+    # Channels of another topic count separately.
     node.connect().sub("u", "one")
 
 
@@ -129,7 +129,7 @@ def test_what_exists_at_the_start_stays(daemon):
         assert node.connect().sub(topic, "two", 1).message().body == b"x"
     assert answer(node, pub("e")).endswith(b"--max-topics")
     assert answer(node, b"SUB a four\n").endswith(b"--max-channels-per-topic")
-    # Neither after a kill, when nsqd.dat may lack what is newer.
+    # Also after a kill, when nsqd.dat may lack the newest names.
     node.kill()
     (node.data_path / "nsqd.dat").unlink()
     (node.data_path / "nsqd.dat.last").unlink()
@@ -152,7 +152,7 @@ def test_channels_that_nsqlookupd_knows_are_created_up_to_the_limit(daemon, look
 
 
 def test_creations_beyond_the_rate_wait_and_none_is_refused(daemon):
-    """One a second: after the burst, no more exist than the clock allows, whatever the client has sent."""
+    """One a second: after the burst, the count follows the clock, however much the client has sent."""
     node = daemon("--max-create-rate=1")
     client, began = node.connect(), time.monotonic()
     count = BURST + 4
@@ -163,7 +163,7 @@ def test_creations_beyond_the_rate_wait_and_none_is_refused(daemon):
         if found == count:
             break
         time.sleep(0.05)
-        node.connect().pub("t0", b"x")      # others are served, and what exists costs nothing
+        node.connect().pub("t0", b"x")      # other clients are served, and existing names cost nothing
     assert [client.frame(SECONDS) for _ in range(count + 3)] == [(0, b"OK")] * (count + 3)
     assert counted(node, "creations_delayed") >= 3
 
@@ -194,7 +194,7 @@ def test_all_kinds_of_commands_are_answered_in_order_beyond_the_rate(daemon, cod
 
 
 def test_large_bodies_make_no_way_around_the_rate(daemon):
-    """A body that is gathered has its topic looked up at its end, apart from its line."""
+    """A gathered body looks its topic up at its end, apart from its line."""
     node = daemon("--max-create-rate=1")
     client, began = node.connect(), time.monotonic()
     count = BURST + 3
@@ -247,7 +247,7 @@ def test_requests_count_as_well(daemon, path, data):
 
 
 def test_requests_for_places_in_a_log_count_as_well(daemon):
-    """Their handlers wait for the journal, and the rate applies when they are through."""
+    """Their handlers wait for the journal; the rate applies once they finish."""
     node = daemon("--max-create-rate=1", "--topic-storage=log")
     node.post("/pub?topic=t", b"x")
     count, began = BURST + 3, time.monotonic()
@@ -288,8 +288,8 @@ def test_clients_that_leave_while_they_wait(daemon):
 
 
 def test_a_flood_of_topics_is_bounded_and_others_are_served(daemon):
-    """20,000 new topics over TCP, and as many over HTTP: with limits there are no more than these, and /ping and publishes
-    of others are answered all the while."""
+    """20,000 new topics over TCP and 20,000 over HTTP: the limits hold, and /ping and other clients' publishes are
+    answered throughout."""
     most, flood = 600, 20_000
     node = daemon(f"--max-topics={most}", "--max-create-rate=20")
     node.post("/topic/create?topic=good")

@@ -1,4 +1,4 @@
-"""A node that drains: what is in flight is finished, nothing else moves, and what waits is there afterwards."""
+"""A draining node: messages in flight are finished, nothing else moves, and waiting messages are there afterwards."""
 
 import http.client
 import json
@@ -50,12 +50,12 @@ def state(node: Daemon) -> str:
 
 
 def ended(node: Daemon) -> int:
-    """The exit code of a daemon that ends by itself."""
+    """The exit code of a daemon that ends on its own."""
     return node.process.wait(WAIT_SECONDS)
 
 
 def left(node: Daemon, count: int) -> dict[bytes, int]:
-    """What a new consumer gets: attempts by body. There must be so many messages, and no other."""
+    """Receives this many messages with a new consumer, and no other: attempts by body."""
     consumer = node.connect().sub("t", "c", min(count + 1, 2500))
     messages = consumer.messages(count, finish=True)
     assert consumer.quiet(0.1)
@@ -105,7 +105,7 @@ def test_what_is_not_finished_in_time_comes_again(daemon, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_busy_consumer_gets_nothing_twice(daemon, kind):
-    """It finishes at full speed, while a publisher is refused in the middle."""
+    """The consumer finishes at full speed, while a publisher is refused midway."""
     node = daemon(*KINDS[kind])
     consumer, publisher = node.connect().sub("t", "c", 50), node.connect()
     finished: list[bytes] = []
@@ -141,7 +141,7 @@ def test_a_busy_consumer_gets_nothing_twice(daemon, kind):
     assert left(node, len(accepted) - len(finished)).keys() == set(accepted) - set(finished)
 
 
-# ---------------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------------- refusals
 
 
 def refused(node: Daemon, line: str, body: bytes | None = None) -> bytes:
@@ -165,7 +165,7 @@ def test_publishes_and_subscriptions_are_refused(node):
         for path in ("pub?topic=", "pub?defer=5&topic=", "mpub?topic=", "mpub?binary=true&topic="):
             body = batch(b"x") if "binary" in path else b"x"
             assert node.http("POST", f"/{path}{topic}", body) == (503, b'{"message":"DRAINING"}')
-    # What is wrong with a request is still said first.
+    # Errors of the request itself still come first.
     assert refused(node, "PUB in&valid", b"x").startswith(b"E_BAD_TOPIC ")
     assert node.http("POST", "/pub?topic=in%26valid", b"x") == (400, b'{"message":"INVALID_TOPIC"}')
     assert [topic["topic_name"] for topic in node.stats()["topics"]] == ["t"]
@@ -243,7 +243,7 @@ def test_kept_and_undone(daemon, kind):
 
 
 def test_what_comes_due_waits(node):
-    """Deferred messages, requeues with a delay, and what has timed out."""
+    """Deferred messages, requeues with a delay, and messages that timed out."""
     consumer = node.connect()
     consumer.sub("t", "c", 2)
     publisher = node.connect()
@@ -307,7 +307,7 @@ def test_channels_made_meanwhile_deliver_afterwards(node):
     assert left(node, 1) == {b"x": 1}
 
 
-# ---------------------------------------------------------------------- how it ends
+# ---------------------------------------------------------------------- end of a drain
 
 
 def test_without_consumers_it_ends_at_once(daemon):
@@ -318,7 +318,7 @@ def test_without_consumers_it_ends_at_once(daemon):
 
 
 def held(daemon, *flags) -> tuple[Daemon, Client]:
-    """A daemon that drains for long, since a consumer finishes nothing."""
+    """A daemon with a long drain: its consumer finishes nothing."""
     node = daemon(*flags)
     consumer = node.connect().sub("t", "c", 1)
     node.connect().pub("t", b"x")
@@ -330,7 +330,7 @@ def held(daemon, *flags) -> tuple[Daemon, Client]:
 def test_the_latest_call_counts(daemon):
     node, _ = held(daemon)
     before = drain(node, method="GET")
-    # A signal, and a call without a time-out, change no deadline.
+    # A signal, and a call without a time-out, leave the deadline unchanged.
     node.process.send_signal(signal.SIGUSR1)
     assert abs(drain(node)["deadline"] - before["deadline"]) < 0.1
     assert drain(node, "?keep=1&timeout=0")["keep"]
@@ -417,7 +417,7 @@ def test_a_long_poll_whose_handler_is_still_being_imported_ends_with_the_daemon(
     node.post("/topic/create?topic=t")
     web = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=WAIT_SECONDS)
     web.request("GET", "/topic/read?topic=t&wait_ms=60000")
-    assert node.http("GET", "/ping")[0] == 200      # by now it has come
+    assert node.http("GET", "/ping")[0] == 200      # by now the request has been read
     assert node.stop() == 0
     assert web.getresponse().status == 200
 
@@ -466,7 +466,7 @@ def test_consumers_are_sent_elsewhere(daemon, tmp_path):
         node.post("/topic/create?topic=new")
         drain(node, method="DELETE")
         wait_until(lambda: found() == 1 and len(ask("/lookup?topic=new").get("producers", [])) == 1)
-        # Changes are passed on again.
+        # Changes are forwarded again.
         node.post("/topic/create?topic=later")
         wait_until(lambda: ask("/lookup?topic=later").get("producers"))
         assert "LOOKUPD" in node.log and "ERROR: LOOKUPD" not in node.log

@@ -1,7 +1,7 @@
 """Connections that end amid a packet: every fatal error after every command, on every kind of channel.
 
-Something else happens to the channel first: it is deleted, sought, drained, or its topic switches its storage. The default
-run draws that from a seed; NSQC_TEST_ENDS=all goes through all of it, as `make asan` does.
+Something else happens to the channel first: it is deleted, sought, drained, or its topic switches its storage. By
+default a seed picks a sample; NSQC_TEST_ENDS=all covers all combinations, as `make asan` does.
 """
 
 import contextlib
@@ -19,8 +19,8 @@ from tests.support.daemon import batch, wait_until
 SEED = 20261125
 STORAGES = {"memory": (), "disk": ("--mem-queue-size=0",), "log": ("--topic-storage=log",)}
 KINDS = [("t", "c"), ("t", "c#ephemeral"), ("t#ephemeral", "c"), ("t#ephemeral", "c#ephemeral")]
-LASTING = ("pause", "to memory", "to a log")    # of the interferences: the topic would keep it
-KEPT = 100          # acknowledged messages that must survive all this
+LASTING = ("pause", "to memory", "to a log")    # interferences whose effect the topic would keep
+KEPT = 100          # acknowledged messages that must survive
 
 
 def sized(body: bytes) -> bytes:
@@ -76,13 +76,13 @@ def end_amid(node, topic: str, channel: str, number: int, fatal: bytes, interfer
     producer.pub(topic, *[b"body"] * 3)
     bystander = node.connect().sub(topic, channel) if other else None
     consumer = node.connect().sub(topic, channel, 2)
-    producer.pub(topic, b"first", b"second")    # an ephemeral channel is new, and has none of those before
+    producer.pub(topic, b"first", b"second")    # an ephemeral channel is new, and lacks the earlier ones
     message_id = consumer.message().id
     for method, path, body in interferences(topic, channel)[interference]:
         node.http(method, path, body)
     with contextlib.suppress(OSError):
         consumer.send(befores(topic, message_id)[number] + fatal)
-        consumer.sock.shutdown(socket.SHUT_WR)      # RDY after CLS is ignored, whatever it says
+        consumer.sock.shutdown(socket.SHUT_WR)      # RDY after CLS is ignored, whatever its count
         while consumer.frame() is not None:
             pass
     if interference == "drain":
@@ -103,7 +103,7 @@ def test_every_fatal_error_after_every_command(daemon, storage):
         for interference in names if os.environ.get("NSQC_TEST_ENDS") == "all" else [rng.choice(names)]:
             end_amid(node, topic, channel, number, fatal, interference, rng.random() < 0.3)
             if interference in LASTING or rng.random() < 0.05:
-                node.http("POST", f"/topic/delete?topic={quoted(topic)}")   # 404 for an ephemeral one that went by itself
+                node.http("POST", f"/topic/delete?topic={quoted(topic)}")  # 404 for a vanished ephemeral one
     wait_until(lambda: not any(c["clients"] for t in node.stats()["topics"] for c in t["channels"] or []),
                "all consumers are gone")
     consumer = node.connect().sub("kept", "c", KEPT)
@@ -128,7 +128,7 @@ def test_an_ephemeral_channel_whose_client_ends_amid_a_packet(daemon, storage):
 
 @pytest.mark.parametrize("storage", STORAGES)
 def test_a_client_that_publishes_while_the_node_drains(daemon, storage):
-    """A correct client: FIN of its message, then a PUB, which a node that drains refuses and ends the connection."""
+    """A correct client: FIN of its message, then a PUB, which a draining node refuses, ending the connection."""
     node = daemon(*STORAGES[storage])
     consumer = node.connect().sub("t", "c#ephemeral", 1)
     node.connect().pub("t", b"x")
@@ -144,7 +144,7 @@ def test_a_client_that_publishes_while_the_node_drains(daemon, storage):
 
 
 def test_a_client_that_comes_as_the_last_one_leaves_keeps_the_channel(daemon):
-    """Nothing a consumer was promised goes with the one before it."""
+    """A new consumer keeps its subscription when the previous one leaves."""
     node = daemon()
     first = node.connect().sub("t", "c#ephemeral", 1)
     for number in range(200):

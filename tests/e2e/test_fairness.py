@@ -1,4 +1,4 @@
-"""Whatever one client does, the others are served. `make bench-stalls` measures; these tests catch stalls of seconds."""
+"""No client can starve the others. `make bench-stalls` measures; these tests catch stalls of seconds."""
 
 import http.client
 import re
@@ -12,13 +12,13 @@ import pytest
 from tests.support.daemon import wait_until
 from tests.support.patience import WAIT_SECONDS
 
-LONGEST = 1.5  # seconds that a /ping may take, and that multiple of the longest of an idle daemon on the same machine
+LONGEST = 1.5  # seconds that a /ping may take, times the longest of an idle daemon on the same machine
 IDLE_TIMES = 10
-WRITE_NS = 1_500_000_000  # of the slow disk, several times what publishing takes
+WRITE_NS = 1_500_000_000  # of the slow disk: several times the duration of publishing
 
 
 class Watch(threading.Thread):
-    """Asks /ping on a kept connection all the time, and remembers the slowest answer."""
+    """Sends /ping on a kept connection all the time, and records the slowest answer."""
 
     def __init__(self, node):
         super().__init__(daemon=True)
@@ -37,7 +37,7 @@ class Watch(threading.Thread):
 
 @pytest.fixture
 def watched(daemon):
-    """watched(node): how long /ping of the node takes meanwhile, beside that of an idle daemon on the same machine."""
+    """watched(node): how long /ping of the node takes meanwhile, relative to an idle daemon on the same machine."""
     @contextmanager
     def watch(node):
         watches = [Watch(node), Watch(daemon())]
@@ -145,7 +145,7 @@ def test_a_topic_with_many_channels_is_deleted(daemon, watched):
 
 
 def test_a_slow_disk_delays_only_those_who_wait_for_it(tmp_path):
-    """In this process, where calls to the disk can be delayed: publishing goes on while the first write is under way."""
+    """In this process, where calls to the disk can be delayed: publishing continues during the first write."""
     import asyncio
     from concurrent.futures import ThreadPoolExecutor
 

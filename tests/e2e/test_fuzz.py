@@ -50,7 +50,7 @@ def some_input(rng: random.Random) -> bytes:
 
 
 def attack(make, rng: random.Random, data: bytes) -> None:
-    """Sends data in random pieces, reads the answers, and leaves in a random way."""
+    """Sends data in random pieces, reads the answers, and disconnects in a random way."""
     sock = make()
     sock.settimeout(WAIT_SECONDS)
     with contextlib.suppress(OSError), sock:
@@ -124,7 +124,7 @@ def test_declared_but_never_sent_bodies_cost_no_memory(node):
 
 
 def still_serves(node) -> None:
-    """Checks that a well-behaved client gets its message, and nothing is left of the others."""
+    """Checks that a well-behaved client gets its message, and nothing remains of the others."""
     consumer: Client = node.connect().sub("served", "c", 1)
     node.connect().pub("served", b"x")
     assert consumer.message().body == b"x"

@@ -1,4 +1,4 @@
-"""Restarts under publishers that connect for each message while a manager keeps the sockets: nobody is refused."""
+"""Restarts under publishers that connect for each message while a manager keeps the sockets: none is refused."""
 
 import http.client
 import random
@@ -18,7 +18,7 @@ BODY = b"hello"
 
 
 def publish_http(port: int, pause_s: float) -> None:
-    """As most programs do: head and body in separate writes."""
+    """Like most programs: head and body in separate writes."""
     client = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_SECONDS)
     client.connect()
     time.sleep(pause_s)
@@ -65,7 +65,7 @@ def test_restarts_refuse_and_reset_nobody(daemon, tmp_path):
         chance = random.Random(seed)
         while not stop.is_set():
             try:
-                # Some take their time: a stop may begin at any moment.
+                # Some wait first: a stop may begin at any moment.
                 kinds[name](port, chance.choice((0, 0, 0, 0.02, 0.05)))
                 with lock:
                     published[name] += 1

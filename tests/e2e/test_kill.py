@@ -1,8 +1,8 @@
-"""kill -9 after every kind of event: each message that is acknowledged, on disk and not finished is delivered again.
+"""kill -9 after every kind of event: each acknowledged, unfinished message on disk is delivered again.
 
-A case causes the event and returns the messages that each channel must then deliver. Between the event and the kill no
-client talks to the daemon: it has to write without a reply that depends on it. The kill comes at the worst moment, when
-the topic's positions on disk have passed the messages, or when a sync has been due for a while.
+A case causes the event and returns the messages that each channel must then deliver. Between event and kill no client
+talks to the daemon: it has to write without a reply that depends on it. The kill comes at the worst moment: when the
+topic's positions on disk have passed the messages, or when a sync has been due for a while.
 
 Slow: a case waits until a sync must have become due (2 s), and for time-outs before that.
 """
@@ -44,7 +44,7 @@ class Case:
             self.node.post(f"/channel/create?topic={topic}&channel={channel}")
 
     def in_flight(self, count: int, bodies: list[bytes]) -> list[bytes]:
-        """Messages from disk in flight to a client that accepts no more; their ids."""
+        """Messages from disk in flight to a client that accepts no more; returns their ids."""
         self.make("t", "c")
         self.node.publish("t", *bodies)
         client = self.node.connect()
@@ -55,7 +55,7 @@ class Case:
         return ids
 
     def drained(self, topic: str = "t", seconds: float = SYNCED_SECONDS) -> None:
-        """Returns when the topic's positions on disk say that nothing is left, or after so many seconds."""
+        """Returns when the topic's positions on disk show an empty topic, or after this many seconds."""
         path = self.node.data_path / f"{topic}.diskqueue.meta.dat"
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -160,7 +160,7 @@ def terminated_during_the_drain(case: Case) -> Wanted:
 
 
 def healed_after_a_full_disk(case: Case) -> Wanted:
-    """The channel's file cannot grow in the middle of the drain, and later it can."""
+    """The channel's file cannot grow in the middle of the drain; later it can."""
     case.make("t")
     bodies = numbered(MANY)
     case.node.publish("t", *bodies)
@@ -204,7 +204,7 @@ def requeued_and_due(case: Case) -> Wanted:
 
 
 def deferred_and_due(case: Case) -> Wanted:
-    """DPUB: a delay is kept in memory, but once due, the message is like any other."""
+    """DPUB: a delay lives in memory, but once due, the message is like any other."""
     case.make("t", "c")
     bodies = numbered(100)
     client = case.node.connect()
@@ -217,7 +217,7 @@ def deferred_and_due(case: Case) -> Wanted:
 
 
 def client_gone(case: Case) -> Wanted:
-    """The client leaves without finishing; its messages go back at once or when they time out."""
+    """The client disconnects without finishing; its messages go back at once or when they time out."""
     bodies = numbered(FEW)
     case.in_flight(FEW, bodies)
     case.clients.pop().close()
@@ -227,7 +227,7 @@ def client_gone(case: Case) -> Wanted:
 
 
 def partly_finished(case: Case) -> Wanted:
-    """Finished messages need not be delivered; the rest times out."""
+    """Finished messages need not be delivered; the others time out."""
     bodies = numbered(FEW)
     ids = case.in_flight(FEW, bodies)
     case.clients[0].send(b"".join(b"FIN " + message_id + b"\n" for message_id in ids[::2]))
@@ -256,12 +256,12 @@ def test_no_more_is_lost_than_memory_holds(daemon, event):
 
 
 def no_signal() -> None:
-    """Makes a file that cannot grow an error instead of a signal."""
+    """Turns a file that cannot grow into an error instead of a signal."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
 
 def lost_after(node: Daemon, event: Callable[[Case], Wanted], spared: int) -> None:
-    """Runs the case, kills, starts again and counts; each channel may lack `spared` messages."""
+    """Runs the case, kills, restarts and counts; each channel may lack `spared` messages."""
     case = Case(node, [])
     wanted = event(case)
     node.kill()

@@ -1,4 +1,4 @@
-"""A log and a clock that jumps: what was deferred waits for one delay at most, wherever the clock was."""
+"""A log and a clock that jumps: a deferred message waits for one delay at most, wherever the clock was."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def shim(tmp_path_factory):
 
 @pytest.mark.parametrize("before_s, after_s", [(YEARS_S, 0), (0, -YEARS_S)], ids=["ahead", "back"])
 def test_delays_after_the_clock_has_jumped(daemon, shim, before_s, after_s):
-    """DPUB that no consumer has come to, DPUB that one has, and REQ."""
+    """A DPUB that no consumer has received, a DPUB that one has, and a REQ."""
     environment = {**os.environ, "LD_PRELOAD": str(shim)}
     node = daemon("--topic-storage=log", "--max-req-timeout=1s", env={**environment, "SHIFTED_S": str(before_s)})
     for topic in ("unseen", "seen", "requeued"):
@@ -55,7 +55,7 @@ def test_delays_after_the_clock_has_jumped(daemon, shim, before_s, after_s):
     client.close()
     node.kill()
     node.popen["env"] = {**environment, "SHIFTED_S": str(after_s)}
-    for _ in range(2):          # the second start finds what the first one has made of it
+    for _ in range(2):          # the second start reads the files written by the first
         node.start()
         node.kill()
     node.start()

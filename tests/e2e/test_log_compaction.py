@@ -1,4 +1,4 @@
-"""The journal of a log is replaced by a smaller one while channels work, and a kill at any moment costs nothing."""
+"""The journal of a log is compacted while channels work, and a kill at any moment loses nothing."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ FLAGS = ("--topic-storage=log", "--max-rdy-count=10000", "--msg-timeout=15m", "-
 
 
 def numbers(node: Daemon) -> list[int]:
-    """Of the files of the journal."""
+    """The numbers of the journal's files."""
     return sorted(int(path.suffix[1:]) for path in (node.data_path / "t.log").glob("cursors.[0-9]*"))
 
 
 def is_replaced(node: Daemon, kill_at: str) -> bool:
-    """Whether a compaction has come so far, as often as files are looked at."""
+    """Whether a compaction has reached this step, checked on each look at the files."""
     folder = node.data_path / "t.log"
     if kill_at == "new":
         return (folder / "cursors.tmp").exists()
@@ -26,7 +26,7 @@ def is_replaced(node: Daemon, kill_at: str) -> bool:
 
 
 class Work:
-    """Requeues all messages again and again, and finishes a few of them each time."""
+    """Requeues all messages repeatedly, and finishes a few of them each time."""
 
     def __init__(self, node: Daemon):
         self.node = node
@@ -40,7 +40,7 @@ class Work:
         while not is_replaced(self.node, kill_at):
             self.round(client)
         if kill_at == "third":
-            self.node.post("/channel/create?topic=t&channel=other")      # answered when it is in the journal
+            self.node.post("/channel/create?topic=t&channel=other")      # answered once journaled
             self.doubtful = set()
         self.node.kill()
 

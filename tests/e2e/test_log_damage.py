@@ -1,4 +1,4 @@
-"""A log whose files end at any byte, or have any byte changed: every intact record is delivered, and none that is not one.
+"""A log whose files end at any byte, or have any byte changed: every intact record is delivered, and nothing else.
 
 One daemon writes a topic and is killed. Each case is a copy of its folder under a topic name of its own, with one file cut
 or changed; another daemon starts with all of them.
@@ -26,7 +26,7 @@ GOES_ON = b"PUB beats#ephemeral\n" + struct.pack(">i", 1) + b"x"
 
 @dataclass
 class Origin:
-    """The topic's folder, as a kill has left it. Its messages have their offsets as bodies."""
+    """The topic's folder after a kill. The bodies of its messages are their offsets."""
 
     folder: Path
     frames: dict[str, list[Place]]      # of each segment's file
@@ -75,7 +75,7 @@ def origin(daemon, tmp_path) -> Origin:
 
 @dataclass
 class Case:
-    """One damaged copy. required: offsets that have to come."""
+    """One damaged copy. required: offsets that must be delivered."""
 
     what: str
     required: set[int]
@@ -90,7 +90,7 @@ class Copies:
         path.mkdir()
 
     def add(self, name: str, change: Callable[[bytes], bytes], what: str, required: set[int]) -> None:
-        """A copy in which one file is another."""
+        """A copy in which one file is replaced."""
         topic = f"t{len(self.cases)}"
         folder = self.path / f"{topic}.log"
         shutil.copytree(self.origin.folder, folder)
@@ -98,7 +98,7 @@ class Copies:
         self.cases[topic] = Case(f"{name}: {what}", required - self.origin.finished)
 
     def start(self, daemon: Callable[..., Daemon]) -> Daemon:
-        """A daemon with all of them, that finds what a kill leaves: the machine has not stopped meanwhile."""
+        """A daemon on all of them, that treats them as after a kill: the machine has not rebooted meanwhile."""
         shutil.copy(self.origin.folder.parent / "nsqc.ids.dat", self.path)
         (self.path / "nsqd.dat").write_text(json.dumps({"topics": [
             {"name": topic, "paused": False, "channels": [{"name": "c", "paused": False}]} for topic in self.cases],
@@ -106,14 +106,14 @@ class Copies:
         return daemon(*LOG, "--max-rdy-count=100000", data_path=self.path)
 
     def check(self, node: Daemon) -> None:
-        """Each copy delivers what is required, and nothing that was not published."""
+        """Each copy delivers the required messages, and nothing that was not published."""
         for topic, case in self.cases.items():
             client = node.connect().sub(topic, "c", 1000)
             came, missing = set(), set(case.required)
             deadline = time.monotonic() + WAIT_SECONDS
             client.send(GOES_ON)
             unanswered = 1
-            while missing or unanswered:    # an answer after the last that is required comes behind all else
+            while missing or unanswered:    # the answer follows the last required message
                 try:
                     frame = client.frame(0.5 if missing else None)
                 except TimeoutError:
@@ -144,7 +144,7 @@ def within(frames: list[Place]) -> set[int]:
 
 
 def tails(origin: Origin) -> Iterator[tuple[str, int, set[int]]]:
-    """Each file that is appended to, each length, and what is required then."""
+    """Each file that is appended to, each length, and the messages required then."""
     everything, frames = set(range(origin.count)), origin.frames[origin.last]
     for size in [*range(130), *range(2040, 2180), *range(4090, (origin.folder / origin.last).stat().st_size)]:
         yield origin.last, size, everything - within([place for place in frames if size < (place.end + 7) // 8 * 8])
@@ -154,7 +154,7 @@ def tails(origin: Origin) -> Iterator[tuple[str, int, set[int]]]:
 
 
 def test_torn_at_every_byte(daemon, origin, tmp_path):
-    """As after a kill: nothing of it is damage. Slow: there is a topic for each byte."""
+    """As after a kill: none of it counts as damage. Slow: there is a topic for each byte."""
     copies = Copies(origin, tmp_path / "copies")
     for name, size, required in tails(origin):
         copies.add(name, lambda data, size=size: data[:size], f"{size} bytes", required)
@@ -163,7 +163,7 @@ def test_torn_at_every_byte(daemon, origin, tmp_path):
 
 
 def flips(origin: Origin) -> Iterator[tuple[str, int, set[int]]]:
-    """Each file, each byte, and what is required when it is changed: its frame is lost, and no other."""
+    """Each file, each byte, and the messages required when it changes: only its own frame is lost."""
     everything = set(range(origin.count))
     for name, frames in origin.frames.items():
         for at in [*range(128), *range(2048, 2176)]:        # the header, and its copy

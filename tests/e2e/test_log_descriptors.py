@@ -1,4 +1,4 @@
-"""Few descriptors and many topics in a log: what a job has opened does not stay open until the loop looks at it."""
+"""Few descriptors and many log-backed topics: a job closes its files itself, without waiting for the loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""overflow = "drop-oldest": what is removed from a log before it was finished counts nowhere any more."""
+"""overflow = "drop-oldest": unfinished messages removed from a log no longer count anywhere."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def described(node: Daemon) -> dict:
 
 
 def unfinished(node: Daemon) -> dict[str, int]:
-    """What the channel has before the end of the log, and how far before it it stands."""
+    """The channel's positions relative to the end of the log, and its counts."""
     log = described(node)
     channel = log["channels"][0]
     return {"position": channel["position"] - log["next_offset"], "oldest": channel["oldest_unfinished"] - log["next_offset"],
@@ -61,7 +61,7 @@ def test_messages_that_are_removed_when_they_have_just_been_written(daemon, limi
     assert node.process.poll() is None
     log = described(node)
     assert log["next_offset"] == 400 * 42 + 400 and log["first_offset"] > 15_000
-    # What is left is delivered, and nothing keeps a segment that is gone.
+    # The remaining messages are delivered, and nothing keeps a removed segment.
     client = node.connect().sub("t", "b", 1000)
     left = log["next_offset"] - log["first_offset"]
     bodies = [message.body for message in client.messages(left, finish=True)]
@@ -87,19 +87,19 @@ def test_what_waits_is_forgotten_with_its_segments(daemon):
     wait_until(lambda: unfinished(node) == done, "the end")
     channel = node.channel("t", "c")
     assert (channel["depth"], channel["deferred_count"]) == (0, 0)
-    # Nor do they keep a log full that refuses at its limit.
+    # Nor do removed messages fill a log that refuses publishes at its limit.
     assert node.http("PUT", "/topic/rules?topic=t", b'{"overflow": "refuse"}')[0] == 200
     for _ in range(40):
         wait_until(lambda: node.http("POST", "/mpub?topic=t", b"\n".join([b"y" * 100] * 100))[0] == 200, "room")
         consumer.messages(100, finish=True)
     node.kill()
     node.start()
-    # Of the last loop iteration, finished messages may come again.
+    # Messages finished in the last loop iteration may come again.
     assert unfinished(node)["deferred"] == 0
 
 
 def test_a_hundred_thousand_deferred_ones_are_forgotten(daemon):
-    """And those of segments that are there still wait."""
+    """Messages in existing segments still wait."""
     node = daemon(*DROPS, "--log-retain-bytes=2000000", "--max-bytes-per-file=100000")
     node.post("/topic/create?topic=t")
     node.post("/channel/create?topic=t&channel=c")

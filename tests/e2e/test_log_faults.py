@@ -1,4 +1,5 @@
-"""A log on a disk that is full, or fails: publishes are refused with the reason, nothing acknowledged is lost, and it heals."""
+"""A log on a full or failing disk: publishes are refused with the reason, no acknowledged message is lost, and it
+recovers."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ ssize_t pwrite64(int fd, const void *data, size_t size, off_t at) { return slow(
 
 @pytest.fixture
 def traced(daemon, tmp_path):
-    """Starts a daemon under the shim, which makes calls fail: node and trace. Its topic t has the channel c."""
+    """Starts a daemon under the shim, which makes calls fail: returns node and trace. Its topic t has the channel c."""
     traces = []
 
     def start(*flags: str) -> tuple[Daemon, Trace]:
@@ -62,7 +63,7 @@ def traced(daemon, tmp_path):
 
 
 def settled(node: Daemon) -> None:
-    """Waits until the files of the log have not grown for a while."""
+    """Waits until the files of the log have stopped growing."""
     def sizes() -> list[int]:
         return [path.stat().st_size for path in sorted((node.data_path / "t.log").iterdir())]
 
@@ -75,7 +76,7 @@ def settled(node: Daemon) -> None:
 
 
 def refused(node: Daemon, reason: str, body: bytes = b"refused") -> None:
-    """Every way to publish is refused, with the reason; over TCP the connection ends then."""
+    """Every way to publish is refused, with the reason; over TCP the connection then ends."""
     for line, sent in (("PUB t", body), ("MPUB t", batch(body, body)), ("DPUB t 1", body)):
         client = node.connect()
         client.command(line, sent)
@@ -112,7 +113,7 @@ def test_writes_that_fail(traced, sync, error):
 
 
 def test_a_write_that_fails_in_the_middle_of_a_batch_leaves_nothing_of_it(traced):
-    """Each of the writes behind a publish fails once, then the next batch goes in."""
+    """Each of the writes of a publish fails once, then the next batch succeeds."""
     node, trace = traced("--log-sync=write")
     good = set()
     for number in range(40):
@@ -136,7 +137,7 @@ def test_a_write_that_fails_in_the_middle_of_a_batch_leaves_nothing_of_it(traced
 
 
 def test_what_is_finished_while_the_journal_cannot_be_written_is_delivered_on(traced):
-    """Consumers go on. Their progress is written once that is possible."""
+    """Consumers continue. Their progress is written once that is possible."""
     node, trace = traced("--log-sync=write")
     client = node.connect()
     client.pub("t", *(b"%d" % number for number in range(20)))
@@ -149,7 +150,7 @@ def test_what_is_finished_while_the_journal_cannot_be_written_is_delivered_on(tr
     client.pub("t", b"after")
     consumer.fin(consumer.message())
     wait_until(lambda: node.http("GET", "/ping")[0] == 200 and node.channel("t", "c")["in_flight_count"] == 0)
-    node.post("/topic/create?topic=other")      # another loop iteration has ended
+    node.post("/topic/create?topic=other")      # one more loop iteration has ended
     node.kill()
     node.start()
     assert node.channel("t", "c")["depth"] == 0
@@ -157,7 +158,7 @@ def test_what_is_finished_while_the_journal_cannot_be_written_is_delivered_on(tr
 
 @pytest.mark.parametrize("skip", [0, 1, 2, 5, 11])
 def test_a_sync_that_failed_is_never_believed(traced, daemon, tmp_path, skip):
-    """The kernel has forgotten what it could not write: it must be written again before a later sync counts."""
+    """The kernel has dropped the pages that it could not write: they must be rewritten before a later sync counts."""
     node, trace = traced("--log-sync=fsync")
     books = Books(lambda: trace.position)
     with Publishers(node, books, "t", ("pub", "mpub", "http"), seed=skip):
@@ -183,7 +184,7 @@ def test_a_sync_that_failed_is_never_believed(traced, daemon, tmp_path, skip):
 
 @pytest.mark.parametrize("skip", [0, 1, 2])
 def test_a_sync_of_what_came_before_that_failed_is_never_believed(traced, daemon, tmp_path, skip):
-    """The first publish under fsync syncs what was published without."""
+    """The first publish under fsync syncs the earlier ones."""
     node, trace = traced("--log-sync=write", "--sync-timeout=1h", "--sync-every=1000000")
     client, sent = node.connect(), {b"%d-" % number + b"x" * 1000 for number in range(60)}
     client.pub("t", *sent)
@@ -221,7 +222,7 @@ def test_syncs_that_fail_refuse_publishes_and_heal(traced):
 
 @pytest.mark.parametrize("threads", [3, 4, 6])
 def test_the_system_has_few_threads_to_give(daemon, threads):
-    """Where none can sync, the loop does it; where one can, it syncs both files."""
+    """If no thread can sync, the loop does it; if one can, it syncs both files."""
     shim = program("no-thread.so", [Path(__file__).parent.parent / "support" / "nothread.c"], "-shared", "-fPIC", "-ldl")
     node = daemon(*LOG, "--log-sync=fsync", env={**os.environ, "LD_PRELOAD": str(shim), "NSQC_TEST_THREADS": str(threads)})
     bodies = {topic: {b"%d" % number for number in range(100)} for topic in ("t", "u", "v")}
@@ -260,7 +261,7 @@ def small(tmp_path):
 
 
 def test_a_full_disk(small, daemon):
-    """Consumers empty it again."""
+    """Consumers drain it again."""
     node = daemon(*LOG, "--min-free-disk=0", "--max-rdy-count=100000", data_path=small)
     node.post("/topic/create?topic=t")
     node.post("/channel/create?topic=t&channel=c")

@@ -1,5 +1,4 @@
-"""What happens to the files of a log while it is read is no reason to stop, and nothing that waits for a disk is done by
-the thread that serves everybody."""
+"""Changes to a log's files during reads never stop the daemon, and the event loop never waits for the disk."""
 
 from __future__ import annotations
 
@@ -56,7 +55,7 @@ def filled(daemon) -> Daemon:
 
 
 def test_a_segment_is_cut_off_while_it_is_read(filled):
-    """What is gone is said to be, what is still there is delivered, and what comes then too."""
+    """Removed messages are reported, remaining ones are delivered, and so are later ones."""
     consumer = filled.connect().sub("t", "c", 100)
     got = [message.body for message in consumer.messages(100, finish=True)]
     path, = (filled.data_path / "t.log").glob("*.log")
@@ -78,7 +77,7 @@ def test_a_segment_is_cut_off_while_it_is_read(filled):
 
 
 def test_a_segment_is_removed_while_it_is_read(daemon):
-    """A channel that is moved on, and retention, take nothing from whoever has the messages."""
+    """Moving a channel, and retention, take no message from a consumer that has it in flight."""
     node = daemon(*LOG, "--max-bytes-per-file=300000")
     node.post("/topic/create?topic=t")
     node.post("/channel/create?topic=t&channel=c")
@@ -94,7 +93,7 @@ def test_a_segment_is_removed_while_it_is_read(daemon):
 
 
 def test_syncs_are_not_for_the_loop(daemon, tmp_path):
-    """Not even when a short write begins a segment, whose name has to be on disk some time."""
+    """Not even when a short write starts a segment, whose name must reach the disk eventually."""
     source, library, notes = tmp_path / "loop.c", tmp_path / "loop.so", tmp_path / "notes"
     source.write_text(ON_THE_LOOP)
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
@@ -114,7 +113,7 @@ def test_syncs_are_not_for_the_loop(daemon, tmp_path):
 
 
 def test_each_file_is_made_when_it_is_first_needed(daemon):
-    """As docs/ondisk.md has it."""
+    """As docs/ondisk.md describes it."""
     node = daemon(*LOG)
 
     def kinds(topic: str) -> list[str]:

@@ -1,7 +1,7 @@
-"""A topic in a log and a plain model of it, driven by the same random steps, over sockets.
+"""A log-backed topic and a plain model of it, driven by the same random steps over sockets.
 
-They agree on what is delivered with how many attempts, on its order where that is promised (publishing order; requeued
-messages behind what waits at that time), and on the counts of /stats. Steps whose effect depends on time (a short delay, a
+They agree on delivered messages and their attempts, on the order where it is promised (publishing order; requeued
+messages after those waiting at that time), and on the counts of /stats. Steps that depend on time (a short delay, a
 time-out) end when /stats shows the effect.
 """
 
@@ -37,10 +37,10 @@ positions = st.floats(0, 1)
 
 @dataclass
 class Entry:
-    """A message that waits in a channel. loose: in no promised order; most: the attempts it may have had."""
+    """A waiting message. loose: in no promised order; most: the attempts it may have had."""
 
     offset: int
-    least: int = 0      # attempts that it has had for certain
+    least: int = 0      # attempts that it certainly had
     most: int = 0
     loose: bool = False
 
@@ -58,10 +58,10 @@ class ChannelModel:
     requeues: int = 0
     client: Client | None = None
     left: list[Entry] = field(default_factory=list)     # in flight to consumers that are gone
-    begin: int = 0                                      # offset that it was last placed at
+    begin: int = 0                                      # offset of its last placement
 
     def close(self) -> None:
-        """The consumer leaves."""
+        """The consumer disconnects."""
         if self.client:
             self.client.close()
         self.left += [entry for entry, _ in self.flying.values()]
@@ -73,12 +73,12 @@ class ChannelModel:
             (self.delayed if offset in delays else self.queue).append(Entry(offset, loose=loose))
 
     def clear(self) -> None:
-        """Nothing is left; what was in flight does not count any more."""
+        """Everything is removed; messages in flight no longer count."""
         self.stale += [message for _, message in self.flying.values()]
         self.queue, self.flying, self.left, self.delayed = [], {}, [], []
 
     def cut(self) -> None:
-        """The daemon has ended: what was delivered once waits again, in any order."""
+        """The daemon has ended: delivered messages wait again, in any order."""
         for entry in self.queue:
             entry.loose = entry.loose or entry.most > 0
         self.close()
@@ -89,7 +89,7 @@ class ChannelModel:
         self.timeouts = self.requeues = 0
 
     def take(self, offset: int) -> Entry:
-        """The entry that is delivered. Fails if its turn has not come."""
+        """The delivered entry. Fails if it is not next."""
         at = next((at for at, entry in enumerate(self.queue) if entry.offset == offset), None)
         assert at is not None, f"{offset} does not wait: {self.queue}"
         entry = self.queue[at]
@@ -108,14 +108,14 @@ class LogMachine(RuleBasedStateMachine):
         type(self).number += 1
         self.topic = f"t{self.number}"
         self.log: list[bytes] = []          # bodies by offset
-        self.delays: dict[int, int] = {}    # of those with a long one, by offset
-        self.late: set[int] = set()         # those with a short one, which may be due before they reach a channel
+        self.delays: dict[int, int] = {}    # those with a long delay, by offset
+        self.late: set[int] = set()         # those with a short delay, which may be due before they reach a channel
         self.pending: list[int] = []        # offsets that wait for the first channel or the end of a pause
         self.paused = False
         self.published = 0                  # since the daemon's start
         self.channels: dict[str, ChannelModel] = {}
         self.post("/topic/create")
-        # A kill may take a topic that is not in nsqd.dat yet and has nothing in its log.
+        # A kill may lose a topic that is not in nsqd.dat yet and has nothing in its log.
         wait_until(lambda: f'"{self.topic}"' in (self.node.data_path / "nsqd.dat").read_text(), "the topic to be saved")
         self.publisher = self.node.connect()
         if first:
@@ -148,7 +148,7 @@ class LogMachine(RuleBasedStateMachine):
         return bodies
 
     def drain(self) -> None:
-        """What waits in the topic reaches the channels."""
+        """Messages waiting in the topic reach the channels."""
         if self.channels and not self.paused:
             for channel in self.channels.values():
                 channel.arrive([offset for offset in self.pending if offset >= channel.begin], self.delays)
@@ -178,7 +178,7 @@ class LogMachine(RuleBasedStateMachine):
     # ------------------------------------------------------------------ consuming
 
     def client_of(self, name: str, timeout_ms: int = LONG_MS) -> Client:
-        """Its messages time out after so long; 0: as the daemon's flag says."""
+        """Its messages time out after this long; 0: use the daemon's flag."""
         client = self.node.connect()
         client.command("IDENTIFY", json.dumps({"msg_timeout": timeout_ms}).encode())
         assert client.frame() == (0, b"OK")
@@ -283,7 +283,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(name=channels)
     def leave(self, name):
-        """What the consumer has in flight stays so until it times out."""
+        """The consumer's messages stay in flight until they time out."""
         channel = self.channels.get(name)
         if channel and channel.client:
             channel.close()
@@ -294,7 +294,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(name=channels, begin=st.sampled_from((None, None, "beginning", "end", "offset")), place=positions)
     def make(self, name, begin, place):
         if name not in self.channels:
-            # While something waits in the topic, another beginning would be in conflict with that.
+            # While messages wait in the topic, another beginning would conflict with them.
             self.create(name, None if self.pending else self.chosen(begin, place))
 
     def chosen(self, begin: str | None, place: float) -> int | str | None:
@@ -308,7 +308,7 @@ class LogMachine(RuleBasedStateMachine):
         self.drain()
 
     def place(self, channel: ChannelModel, begin: int | str) -> None:
-        """The channel begins there; what waits in the topic behind that comes later."""
+        """The channel begins there; messages that wait in the topic after that offset come later."""
         reached = self.pending[0] if self.pending else len(self.log)
         channel.begin = {"beginning": 0, "end": len(self.log)}.get(begin, begin)
         channel.arrive(list(range(channel.begin, reached)), self.delays)
@@ -323,7 +323,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(name=channels, to=st.sampled_from(("beginning", "end", "offset")), place=positions)
     def seek(self, name, to, place):
-        # While something waits in the topic, an offset behind that is not the channel's to choose.
+        # While messages wait in the topic, the channel cannot choose an offset past them.
         if (channel := self.channels.get(name)) and not self.pending:
             target = self.chosen(to, place)
             query = {"to": "offset", "offset": target} if isinstance(target, int) else {"to": target}
@@ -370,7 +370,7 @@ class LogMachine(RuleBasedStateMachine):
         self.publisher = self.node.connect()
         self.published = 0
 
-    # ------------------------------------------------------------------ what both agree on
+    # ------------------------------------------------------------------ compared state
 
     def stats(self, name: str) -> dict:
         return self.node.channel(self.topic, name)
@@ -401,7 +401,7 @@ class LogMachine(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("sync", ["write", "fsync"])
 def test_model_and_daemon_agree(daemon, sync):
-    """Slow: the steps that wait for delays and time-outs wait in earnest."""
+    """Slow: delays and time-outs take real time."""
     node = daemon(*FLAGS, f"--log-sync={sync}")
 
     class Machine(LogMachine):
@@ -410,5 +410,5 @@ def test_model_and_daemon_agree(daemon, sync):
     Machine.node = node
     run_state_machine_as_test(Machine, settings=settings(
         max_examples=EXAMPLES, stateful_step_count=STEPS, deadline=None, suppress_health_check=list(HealthCheck),
-        # Not Phase.shrink: with a daemon and its waits it takes minutes. Add it to find out why an example fails.
+        # Not Phase.shrink: with a daemon and its waits it takes minutes. Add it to debug a failing example.
         phases=(Phase.explicit, Phase.generate), report_multiple_bugs=False))

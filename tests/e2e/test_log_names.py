@@ -1,4 +1,4 @@
-"""What lies in a data path by the names of logs and their files: what is not the daemon's stays as it is, and costs nothing."""
+"""Foreign files and folders in a data path with the names of logs: the daemon leaves them alone and loses nothing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_folders_of_others_are_neither_topics_nor_removed(killed):
 
 
 def test_a_folder_on_another_disk(killed, tmp_path):
-    """An operator has moved it, and left a link: it is the same log, until it is deleted."""
+    """An operator has moved the log and left a link: it is the same log, until it is deleted."""
     folder, elsewhere = killed.data_path / "t.log", tmp_path / "elsewhere"
     shutil.move(folder, elsewhere)
     folder.symlink_to(elsewhere)
@@ -63,7 +63,7 @@ def test_a_folder_on_another_disk(killed, tmp_path):
 
 
 def test_a_folder_that_is_put_back_while_the_daemon_runs(killed, tmp_path):
-    """From a backup: a topic that is created then has what is in it."""
+    """Restored from a backup: a topic created under that name has its messages."""
     folder, backup = killed.data_path / "t.log", tmp_path / "backup"
     shutil.copytree(folder, backup)
     killed.start()
@@ -102,19 +102,19 @@ def test_a_name_that_no_log_comes_to_is_left_alone(killed):
 
 
 def verify(data_path) -> tuple[int, str]:
-    """Exit code and text of nsqc log verify."""
+    """Exit code and output of nsqc log verify."""
     done = subprocess.run([sys.executable, "-m", "nsqc", "log", "verify", data_path], capture_output=True, text=True)
     return done.returncode, done.stdout
 
 
 def described(node) -> dict[str, object]:
-    """/topic/log."""
+    """The answer of /topic/log."""
     return json.loads(node.http("GET", "/topic/log?topic=t")[1])
 
 
 @pytest.mark.parametrize("which", ["middle", "last"])
 def test_a_segment_that_somebody_has_removed(killed, which):
-    """It is reported, and everything around it goes on; its offsets are not used again."""
+    """It is reported, everything else works, and its offsets are not used again."""
     names = sorted(path.stem for path in (killed.data_path / "t.log").glob("*.log"))
     number = {"middle": len(names) // 2, "last": -1}[which]
     first, end = int(names[number]), int(names[number + 1]) if which == "middle" else COUNT
@@ -129,7 +129,7 @@ def test_a_segment_that_somebody_has_removed(killed, which):
         assert log["missing"] == end - first
         status, data = killed.http("GET", f"/topic/read?topic=t&offset={first}")
         assert status == 200 and numbered(COUNT)[end] in data
-    else:       # nobody can know how many there were
+    else:       # their number is unknown
         assert log["missing"] >= 1 and log["next_offset"] > COUNT
     killed.post("/pub?topic=t", b"new")
     left = {body for offset, body in enumerate(numbered(COUNT)) if not first <= offset < end}

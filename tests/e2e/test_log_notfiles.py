@@ -1,4 +1,5 @@
-"""Something other than a file has the name of a log's file: what the files have is delivered, and publishing goes on."""
+"""A directory entry other than a file has the name of a log's file: intact files are delivered, and publishing
+continues."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ BODIES = [b"%03d" % number + b"." * 100 for number in range(120)]
 
 def make_socket(path: Path) -> None:
     here = os.getcwd()
-    os.chdir(path.parent)           # the path may be longer than an address may be
+    os.chdir(path.parent)           # the path may exceed the limit of a socket address
     try:
         with closing(socket.socket(socket.AF_UNIX)) as sock:
             sock.bind(path.name)
@@ -35,7 +36,7 @@ KINDS = {"folder": Path.mkdir, "pipe": os.mkfifo, "socket": make_socket, "loop":
 
 @pytest.fixture
 def nsqc(capsys):
-    """nsqc(*words) -> exit code, and all that it has printed."""
+    """nsqc(*words) -> exit code and output."""
     def call(*words) -> tuple[int, str]:
         code = run([str(word) for word in words])
         return code, "".join(capsys.readouterr())
@@ -45,7 +46,7 @@ def nsqc(capsys):
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> Path:
-    """Three segments and more, a deferred message in the last one; the first 20 messages are finished."""
+    """At least three segments, with a deferred message in the last one; the first 20 messages are finished."""
     node = Daemon(tmp_path_factory.mktemp("model") / "data", *LOG)
     try:
         node.post("/topic/create?topic=t")
@@ -65,7 +66,7 @@ def model(tmp_path_factory) -> Path:
 
 
 def replaced(model: Path, to: Path, which: str, kind: str) -> Path:
-    """A copy in which something else has the name of a file; its path."""
+    """A copy in which something else has the name of a file; returns its path."""
     shutil.copytree(model, to)
     path = sorted((to / "t.log").glob(which))[0 if which == "*.log" else -1]
     path.unlink()

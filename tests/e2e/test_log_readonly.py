@@ -1,4 +1,4 @@
-"""A disk that turns read-only for a moment: what it was asked for meanwhile is refused, and nothing comes of it later."""
+"""A disk that turns read-only for a moment: requests made meanwhile are refused and have no later effect."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ int fdatasync(int fd) {
 
 @pytest.fixture
 def shim(tmp_path):
-    """An environment, and the file whose existence makes the disk read-only."""
+    """An environment, and the file that makes the disk read-only while it exists."""
     source, library, switch = (tmp_path / name for name in ("shim.c", "shim.so", "read-only"))
     source.write_text(SHIM)
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
@@ -52,7 +52,7 @@ def test_a_segment_that_was_begun_by_a_refused_publish_hides_nothing_that_is_acc
     node = daemon("--topic-storage=log", "--log-sync=fsync", "--max-bytes-per-file=1000", env=environment)
     node.post("/topic/create?topic=t")
     node.post("/channel/create?topic=t&channel=c")
-    accepted = [b"%d" % number + b"." * 99 for number in range(7)]      # 910 bytes: a small one more fits
+    accepted = [b"%d" % number + b"." * 99 for number in range(7)]      # 910 bytes: one more small one fits
     client = node.connect()
     for body in accepted:
         client.ok("PUB t", body)
