@@ -31,7 +31,7 @@ def new(node: Daemon) -> Daemon:
 
 
 def again(node: Daemon, how: str) -> None:
-    """A new run, or the same one."""
+    """Begins a new run after a kill or stop, or keeps the same one."""
     if how == "kill":
         node.kill()
         node.start()
@@ -75,11 +75,11 @@ def test_what_waits_in_the_old_form_comes_first(daemon, how):
     consumer = node.connect().sub("t", "c", 1)
     wanted = [b"m0", b"m1", b"l0", b"l1", b"n0", b"n1", b"deferred l"]
     if how != "kill":
-        wanted.append(b"deferred m")    # a kill leaves nothing of what waits in memory
+        wanted.append(b"deferred m")    # a kill loses messages that wait in memory
     got = bodies(consumer, len(wanted))
     assert sorted(got) == sorted(wanted)
     in_order = [body for body in got if not body.startswith(b"deferred")]
-    # The log is the old form now; m and n lie in the same queue.
+    # The log is the previous form and is read first; m and n share a queue.
     assert in_order == [b"l0", b"l1", b"m0", b"m1", b"n0", b"n1"]
     assert consumer.quiet(0.2)
     wait_until(lambda: not list(node.data_path.glob("t.log*/")), "the log to go")
@@ -87,7 +87,7 @@ def test_what_waits_in_the_old_form_comes_first(daemon, how):
 
 @HOW
 def test_a_log_that_was_left_is_continued_by_number(daemon, how):
-    """Offsets never repeat: the next log of the topic begins where the last one ended."""
+    """Offsets never repeat: the topic's next log begins where the last one ended."""
     node = new(daemon("--topic-storage=log"))
     log_id = None
     consumer = node.connect().sub("t", "c", 10)
@@ -103,7 +103,7 @@ def test_a_log_that_was_left_is_continued_by_number(daemon, how):
         consumer.close()
         again(node, how)
         if turn == 1:
-            # A log that was never written says the same.
+            # A log that was never written reports the same.
             put(node, "t", storage="log")
             put(node, "t", storage="memory")
             wait_until(lambda: node.http("GET", "/topic/log?topic=t")[0] == 400)
@@ -114,7 +114,7 @@ def test_a_log_that_was_left_is_continued_by_number(daemon, how):
         assert state(node)["next_offset"] == last
         consumer = node.connect().sub("t", "c", 10)
     assert len(list(node.data_path.glob("t.log.next.*"))) == 1
-    # But a topic that is deleted begins at 0.
+    # A deleted topic begins at 0 again.
     put(node, "t", storage="memory")
     wait_until(lambda: node.http("GET", "/topic/log?topic=t")[0] == 400)
     consumer.close()
@@ -127,12 +127,12 @@ def test_a_log_that_was_left_is_continued_by_number(daemon, how):
 # ---------------------------------------------------------------------- at the limit
 
 FULL = "the log is full: it has"
-FILL = 19       # messages of 1,000 bytes, a frame each, that fill 20,000 bytes
+FILL = 19       # messages of 1,000 bytes, one per frame, that fill 20,000 bytes
 
 
 @pytest.fixture
 def full(daemon) -> Daemon:
-    """With a log of which its channel has read nothing, at its limit."""
+    """A log at its limit; its channel has read nothing."""
     node = new(daemon("--topic-storage=log", "--log-retain-bytes=20000"))
     producer = node.connect()
     for _ in range(FILL):
@@ -156,7 +156,7 @@ def test_a_full_log_refuses_in_the_protocols_terms(full):
     assert all(FULL.encode() in error for error in found), found
     status, answer = full.http("POST", "/pub?topic=t", b"x")
     assert status == 503 and FULL.encode() in answer
-    # Nothing of it is there, and it heals once the channel gets on.
+    # None of the refused messages is stored, and publishing recovers once the channel makes progress.
     consumer = full.connect().sub("t", "c", 100)
     assert bodies(consumer, FILL) == [b"x" * 1000] * FILL
     wait_until(lambda: full.http("POST", "/pub?topic=t", b"new")[0] == 200)
@@ -170,7 +170,7 @@ def test_a_new_rule_holds_once_it_is_answered(full, rule):
 
 
 def test_age_removes_nothing_that_a_channel_needs(daemon):
-    """Segments older than the rule keeps them stay until the channel is through with them."""
+    """Segments past the rule's age stay until the channel has finished them."""
     node = new(daemon("--topic-storage=log", "--log-retain-time=10ms", "--max-bytes-per-file=3000"))
     producer = node.connect()
     for number in range(30):
@@ -184,10 +184,10 @@ def test_age_removes_nothing_that_a_channel_needs(daemon):
     wait_until(lambda: state(node)["segments"] <= 1)
 
 
-# ---------------------------------------------------------------------- much of it
+# ---------------------------------------------------------------------- large amounts
 
 def test_much_is_finished_ahead_of_one_that_is_stuck(daemon):
-    """There is no bound behind which a finished message comes again."""
+    """The number of messages finished after a stuck one is unlimited: none comes again."""
     count = 80_000
     node = new(daemon("--topic-storage=log", "--msg-timeout=15m"))
     producer = node.connect()
@@ -206,7 +206,7 @@ def test_much_is_finished_ahead_of_one_that_is_stuck(daemon):
 
 
 def test_deferred_messages_cost_little_memory(daemon):
-    """Of each, its offset and its time: a million are to cost 64 MB at most."""
+    """Each needs its offset and its time: a million may cost 64 MB at most."""
     count = 100_000
     node = new(daemon("--topic-storage=log"))
     node.connect().pub("t", b"first")
@@ -218,5 +218,5 @@ def test_deferred_messages_cost_little_memory(daemon):
         for _ in range(1000):
             assert producer.frame() == (0, b"OK")
     assert node.channel("t", "c")["deferred_count"] == count
-    # What is written last, and buffers of sockets, stay in memory too, however much is deferred.
+    # The latest writes and the socket buffers stay in memory, however many messages are deferred.
     assert node.rss() - before < 64 * count + (4 << 20)

@@ -1,4 +1,4 @@
-"""A log with thousands of segments: what is listed, found by offset and by time, and removed, is what there is."""
+"""A log with thousands of segments: listing, lookup by offset and time, and removal all match the files."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_each_is_found_by_time(node):
 
 
 def test_many_are_removed(node):
-    """A few hundred at a time: each time the rest is listed as it is, and the one that was missing is forgotten."""
+    """A few hundred per call: each listing matches the remaining files, and the missing segment is forgotten."""
     for channel in ("a", "b"):
         node.post(f"/channel/empty?topic=t&channel={channel}")
     assert node.http("PUT", "/topic/rules?topic=t", b'{"retain_time": "1s"}')[0] == 200
@@ -87,7 +87,7 @@ def test_many_are_removed(node):
         assert known["segment_list"] == left[-count:] and known["first_offset"] == left[-count][0]
         assert known["missing"] == (2 if left[-count][0] < 2 * GAP else 0)
         assert known["bytes"] == sum(length for _, _, length, _ in left[-count:])
-        assert known["first_offset"] <= offset_at(node, 1)      # more may have gone between the two calls
+        assert known["first_offset"] <= offset_at(node, 1)      # more may be removed between the two calls
         return count == 1
 
     wait_until(gone, "all segments but the last to be removed")

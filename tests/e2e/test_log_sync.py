@@ -11,7 +11,7 @@ EACH = 40
 
 
 def test_publishers_that_wait_for_each_other_are_all_answered(tmp_path):
-    """Some publish one after the other, some send ahead, some stop in the middle."""
+    """Some publish one by one, some pipeline, some stop midway."""
     node = Daemon(tmp_path / "data", "--topic-storage=log", "--log-sync=fsync")
     failures: list[BaseException] = []
 
@@ -26,7 +26,7 @@ def test_publishers_that_wait_for_each_other_are_all_answered(tmp_path):
                     client.ok("DPUB t 1", body)
                 elif number % 4 == 3 and at == EACH // 2:
                     client.command("PUB t", body)
-                    break       # without waiting for the answer
+                    break       # does not wait for the answer
                 else:
                     client.ok("PUB t", body)
             client.close()
@@ -45,7 +45,7 @@ def test_publishers_that_wait_for_each_other_are_all_answered(tmp_path):
         node.post("/channel/create?topic=t&channel=c&from=beginning")
         client = node.connect().sub("t", "c", 2000)
         full = [number for number in range(PUBLISHERS) if number % 4 != 3]
-        # Those who left may have been heard once more or not.
+        # A publish of a client that disconnected may or may not be stored.
         count = json.loads(node.http("GET", "/topic/log?topic=t")[1])["next_offset"]
         found = defaultdict(list)
         for message in client.messages(count):

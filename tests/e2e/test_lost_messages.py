@@ -1,4 +1,4 @@
-"""Messages that a log has lost, to damage or with files: every place that reports them does, and each counts once."""
+"""Messages that a log has lost, to damage or with files: every place that reports them agrees, and each counts once."""
 
 import json
 import re
@@ -37,7 +37,7 @@ def state(node: Daemon) -> dict:
 
 
 def reports(node: Daemon) -> dict[str, tuple[int, int]]:
-    """Damaged and missing messages, by the place that names them; a place without them is left out."""
+    """Damaged and missing messages, by reporting place; places without any are omitted."""
     log = state(node)
     metrics = dict(re.findall(r'^nsqc_topic_log_(damaged|missing)\{topic="t"\} (\d+)$',
                               node.http("GET", "/metrics")[1].decode(), re.MULTILINE))
@@ -69,7 +69,7 @@ def test_damage_counts_once(daemon):
         data[data.index(BODIES[number]) + 50] ^= 1
     segments(node)[1].write_bytes(data)
     node.start()
-    assert reports(node) == {"log": (0, 0), "metrics": (0, 0)}     # nobody has looked
+    assert reports(node) == {"log": (0, 0), "metrics": (0, 0)}     # nothing has read them yet
     for _ in range(2):
         for channel in ("a", "b"):
             node.post(f"/channel/seek?topic=t&channel={channel}&to=beginning")
@@ -95,8 +95,8 @@ def test_damage_that_a_reader_finds(daemon):
 
 
 def test_damage_that_a_start_finds(daemon):
-    """After a kill, the end of the newest segment is looked for, and what is damaged before it counts; a channel that
-    comes upon that adds nothing."""
+    """After a kill, a start searches for the end of the newest segment and counts damage before it; a channel that
+    reads that damage adds nothing."""
     node = filled(daemon, "a")
     node.start()
     producer = node.connect()
@@ -143,7 +143,7 @@ def test_segments_that_are_gone(daemon, capsys, which, channels):
 
 
 def test_messages_that_a_channel_has_had(daemon):
-    """The last segment and the manifest are gone: the journal knows that there was more."""
+    """The last segment and the manifest are gone: the journal shows that more existed."""
     node = filled(daemon, "a")
     lost = len(BODIES) - int(segments(node)[-1].stem)
     segments(node)[-1].unlink()
@@ -157,7 +157,7 @@ def test_messages_that_a_channel_has_had(daemon):
 
 
 def test_a_first_segment_whose_header_is_lost(daemon):
-    """Its successor knows what it has; what retention has removed before it is not missing."""
+    """Its successor knows its content; messages that retention has removed before it are not missing."""
     node = daemon("--topic-storage=log", "--log-retain-bytes=5000", "--max-bytes-per-file=1000")
     producer = node.connect()
     consumer = node.connect().sub("t", "a", 100)

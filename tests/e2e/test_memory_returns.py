@@ -13,7 +13,7 @@ PROMISED_BYTES = 64 * MIB
 @pytest.mark.long
 @pytest.mark.parametrize("size", [2000, 10_000, 65_536, 300_000])
 def test_after_a_burst(daemon, size):
-    # Slow: half a gigabyte goes through the daemon, one batch at a time, three times.
+    # Slow: half a gigabyte passes through the daemon three times, one batch after the other.
     node = daemon("--mem-queue-size=100000000", "--max-body-size=33554432")
     consumer = node.connect().sub("t", "c")
     producer = node.connect()

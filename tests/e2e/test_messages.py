@@ -1,4 +1,4 @@
-"""Messages through a real daemon: what the transcripts of nsqd leave open."""
+"""Messages through a real daemon: cases that nsqd's transcripts do not cover."""
 
 import itertools
 import struct

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 BODY = b"%08d" + b"x" * 300
-ROOM = 24 << 20  # bytes that the daemon may use beyond those when the limit is set
+ROOM = 24 << 20  # bytes that the daemon may add to its use when the limit is set
 
 
 def limit(node, room: int | None) -> None:
@@ -20,7 +20,7 @@ def limit(node, room: int | None) -> None:
 
 
 def publish_until_refused(node) -> set[bytes]:
-    """The numbers of the messages that were acknowledged before one batch was refused."""
+    """The numbers of the messages acknowledged before one batch was refused."""
     producer, accepted, number = node.connect(), set(), 0
     while number < 2_000_000:
         bodies = [BODY % n for n in range(number, number + 200)]
@@ -68,7 +68,7 @@ def test_publishing(daemon, queue):
 
 
 def test_delivering_to_a_client_that_receives_everything_and_finishes_nothing(daemon):
-    """Slow: 200,000 messages are received one by one."""
+    """Slow: receives 200,000 messages one by one."""
     node = daemon("--mem-queue-size=10000000", "--max-rdy-count=10000000", "--msg-timeout=2s")
     producer, count = node.connect(), 200_000
     node.post("/topic/create?topic=t")

@@ -1,4 +1,4 @@
-"""Folders and the like that have the names of files which a log is about to make."""
+"""Folders and other entries that occupy the names of files which a log is about to create."""
 
 import os
 from pathlib import Path

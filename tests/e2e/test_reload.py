@@ -1,4 +1,4 @@
-"""SIGHUP: the config file is read again; options that may change take effect, others are reported."""
+"""SIGHUP rereads the config file: reloadable options take effect, others are reported."""
 
 import json
 import os
@@ -11,14 +11,14 @@ from nsqc.options.flags import plain
 from tests.support.daemon import wait_until
 from tests.support.secure import identify
 
-# Values other than the defaults, where the kind of the option is not enough to make one.
+# Non-default values, for options whose kind is not enough to derive one.
 OTHERS = {"log_level": 1, "max_deflate_level": 3, "auth_http_request_method": "post",
           "output_buffer_flush": "timeout", "topic_storage": "log", "log_sync": "fsync",
           "log_overflow": "drop-oldest", "lookupd_tcp_address": ("127.0.0.1:9",),
           "auth_http_address": ("127.0.0.1:9",), "statsd_address": "127.0.0.1:9",
           "e2e_processing_latency_percentile": (0.5,), "enable_experiment": ("topology-aware-consumption",),
           "http_extended_api": "all", "http_allowed_hosts": ("a.example",), "audit_level": "off",
-          "log_format": "text"}     # another value, and the form of the lines that are read here
+          "log_format": "text"}     # another value, and the line format that is read here
 # Refused at a start without certificates.
 WITH_CERTIFICATES = ("tls_cert", "tls_key", "tls_client_auth_policy", "tls_required")
 
@@ -37,7 +37,7 @@ def configured(daemon, tmp_path):
         node = daemon(f"--config={path}", *flags)
 
         def reload(values) -> list[str]:
-            """The log lines of the reload. None: of the file as it is."""
+            """The log lines of the reload. None: reloads the file unchanged."""
             known, count = len(node.log), ended(node)
             if values is not None:
                 write(values)

@@ -1,4 +1,4 @@
-"""Stops, kills and starts: nothing that was acknowledged is lost."""
+"""Stops, kills and starts: no acknowledged message is lost."""
 
 import json
 import os
@@ -94,7 +94,7 @@ def test_a_topic_that_was_new_when_the_daemon_was_killed_keeps_its_messages(daem
 
 
 def test_after_a_kill_messages_in_flight_from_disk_are_delivered_again(daemon):
-    """Finished, requeued, deferred, in flight, out of order, and in several files, which must stay."""
+    """Finished, requeued, deferred, in flight, out of order, and in several files; all must survive."""
     node = daemon("--mem-queue-size=0", "--max-bytes-per-file=4000", "--sync-every=1", "--sync-timeout=20ms")
     node.post("/topic/create?topic=t")
     node.post("/channel/create?topic=t&channel=c")
@@ -400,7 +400,7 @@ def test_unix_sockets_are_removed_at_a_stop_and_replaced_after_a_kill(daemon):
 
 
 def test_memory_comes_back_after_a_peak(daemon):
-    """Slow: 200,000 messages are received one by one."""
+    """Slow: receives 200,000 messages one by one."""
     node = daemon("--mem-queue-size=1000000")
     node.post("/topic/create?topic=t")
     node.post("/channel/create?topic=t&channel=c")
@@ -424,7 +424,8 @@ def test_a_port_in_use_is_one_clear_line(daemon, tmp_path):
 
 
 def test_a_full_disk_empties_through_a_consumer(daemon):
-    """A channel that cannot write delivers from memory; what waits in the topic follows, though the disk stays full."""
+    """A channel that cannot write delivers from memory; messages waiting in the topic follow, though the disk stays
+    full."""
     node = daemon("--mem-queue-size=0", preexec=lambda: signal.signal(signal.SIGXFSZ, signal.SIG_IGN))
     bodies = numbered(20_000, size=200)
     node.publish("t", *bodies)

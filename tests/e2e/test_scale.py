@@ -1,4 +1,4 @@
-"""Many topics: what concerns one of them does not cost more with their number, and what concerns all shares the loop."""
+"""Many topics: work on one topic does not cost more with their number, and work on all shares the loop."""
 
 import json
 import os
@@ -53,7 +53,7 @@ def test_statistics_of_many_topics_are_complete_and_sorted(large):
 
 
 def test_others_are_served_while_statistics_are_made(large, daemon):
-    """Several requests at a time on separate connections; a publish in between is answered before they end, and not much
+    """Several requests at once on separate connections; a publish in between is answered before they end, and not much
     later than by an idle daemon beside it."""
     requests, longest, idle = 8, 0.0, 0.0
     client, other = large.connect(), daemon().connect()
@@ -101,8 +101,8 @@ def test_a_stop_and_a_kill_keep_many_topics(large):
 
 
 def test_names_are_found_whatever_was_deleted(daemon):
-    """The table of names closes the gaps that deleted topics leave. Slow: 1,500 times a topic is
-    made, which takes a write of the metadata, or deleted, which waits for its files."""
+    """The name table closes the gaps that deleted topics leave. Slow: 1,500 times a topic is created, which takes a
+    write of the metadata, or deleted, which waits for its files."""
     node = daemon("--mem-queue-size=100")
     chance = random.Random(3)
     counts: dict[str, int] = {}

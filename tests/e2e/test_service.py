@@ -28,7 +28,7 @@ def manager(request, tmp_path):
 
 @pytest.fixture
 def sockets():
-    """Two listening ones, as a manager has them; they stay open throughout."""
+    """Two listening sockets, as a manager has them; they stay open throughout."""
     pair = [listening(), listening()]
     yield pair
     for sock in pair:
@@ -127,7 +127,7 @@ def test_a_watchdog_for_another_process(daemon, manager):
 
 def test_inherited_sockets_stand_for_the_addresses(daemon, sockets):
     tcp, http = sockets
-    # Not in the code's order: the names count.
+    # Not in the order of the code: the names decide.
     node = daemon(**handed([http, tcp], "http:tcp"))
     assert (node.tcp_port, node.http_port) == (port(tcp), port(http))
     node.connect().pub("t", b"x")
@@ -182,7 +182,7 @@ def test_a_restart_refuses_nobody(daemon, sockets):
         for _ in range(2):
             known = len(answered)
             assert node.stop() == 0
-            # Nobody accepts now.
+            # No process accepts now.
             waiting = socket.create_connection(("127.0.0.1", port(sockets[1])), timeout=WAIT_SECONDS)
             waiting.sendall(b"GET /ping HTTP/1.0\r\n\r\n")
             wait_until(lambda known=known: len(answered) > known + 10)
@@ -234,11 +234,11 @@ def test_what_cannot_be_inherited_stops_the_start(tmp_path, make, names, variabl
     assert reason in done.stderr.splitlines()[-1]
 
 
-# ---------------------------------------------------------------------- without one
+# ---------------------------------------------------------------------- without a manager
 
 
 def hangup_as(action):
-    """For preexec: the daemon must not inherit the disposition of SIGHUP that the tests happen to have."""
+    """For preexec: the daemon must not inherit the tests' own disposition of SIGHUP."""
     return lambda: signal.signal(signal.SIGHUP, action)
 
 
@@ -251,7 +251,7 @@ def test_without_anything_to_read_again_a_hangup_stops_it(daemon):
 
 
 def in_terminal(words: list[str], hangup=signal.SIG_DFL) -> tuple[subprocess.Popen, int]:
-    """A process with a controlling terminal of its own, and the other end of that terminal."""
+    """A process with its own controlling terminal, and the other end of that terminal."""
     master, slave = os.openpty()
 
     def take_terminal():
@@ -265,7 +265,7 @@ def in_terminal(words: list[str], hangup=signal.SIG_DFL) -> tuple[subprocess.Pop
 
 
 def answers(path, request: bytes) -> bytes:
-    """The answer on a unix socket, once somebody listens there."""
+    """The answer on a unix socket, once a process listens there."""
     with contextlib.closing(socket.socket(socket.AF_UNIX)) as sock:
         wait_until(lambda: path.exists() and sock.connect_ex(str(path)) == 0)
         sock.sendall(request)
@@ -298,7 +298,7 @@ def test_a_closed_terminal_stops_it(daemon, tmp_path, started):
 
 
 def restarted(daemon, data_path):
-    """A daemon on a data path, once the previous one has unlocked it."""
+    """A daemon on a data path, once the previous one has released its lock."""
     with contextlib.suppress(AssertionError):
         return daemon(data_path=data_path)
 
@@ -346,7 +346,7 @@ def test_a_hangup_during_the_start_stops_it_too(tmp_path):
                                     f"--data-path={tmp_path}"], stderr=subprocess.DEVNULL,
                                    preexec_fn=hangup_as(signal.SIG_DFL))
         try:
-            # Nothing can be done about a signal before Python runs nsqc.
+            # A signal cannot be handled before Python runs nsqc.
             wait_until(lambda process=process: blocks_hangup(process.pid) or process.poll() is not None)
             time.sleep(part * 0.03)
             process.send_signal(signal.SIGHUP)

@@ -1,4 +1,4 @@
-"""--slow-loop of both servers: what names real work has."""
+"""--slow-loop of both servers: the names of real work."""
 
 import re
 import struct
@@ -14,7 +14,7 @@ def names(node) -> str:
 
 
 def test_handlers_have_names(daemon):
-    """With a limit of a nanosecond every iteration is too long."""
+    """With a limit of one nanosecond every iteration is too long."""
     began = time.monotonic()
     node = daemon("--slow-loop=1ns")
     client = node.connect()
@@ -28,7 +28,7 @@ def test_handlers_have_names(daemon):
                                  names(node)))
 
     def heap_is_named() -> bool:
-        """Only the worst are kept: on a busy machine others are worse, one time or another."""
+        """Only the worst are kept: on a busy machine others exceed them sometimes."""
         node.http("GET", "/debug/pprof/heap?exact=true&x=%25s")
         return "of it in HTTP GET /debug/pprof/heap?exact=true&x=%25s (127.0.0.1:" in names(node)
 
@@ -57,7 +57,7 @@ def test_off_and_on_again(daemon, tmp_path):
 
 
 def test_compressed_and_cut_off_clients_do_no_harm(daemon):
-    """Names are made of clients that may be gone already."""
+    """Names contain clients that may be gone already."""
     node = daemon("--slow-loop=1ns")
     for data in (b"  V2", b"  V2SUB t c\n", b"  V2IDENTIFY\n" + struct.pack(">i", 14) + b'{"deflate": 1}', b"nonsense",
                  b"  V2MPUB t\n" + struct.pack(">i", 20) + batch(b"x")):

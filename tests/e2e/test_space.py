@@ -1,4 +1,4 @@
-"""A disk that fills up: publishes are refused while there is room left, in the words of each protocol, and it heals."""
+"""A disk that fills up: publishes are refused while some space remains, in each protocol's words, and it recovers."""
 
 import json
 import os
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(subprocess.run([*INSIDE, "mount -t tmpfs tmpfs /
 
 @pytest.fixture
 def small(daemon, tmp_path):
-    """small(MiB, *flags): a daemon whose data path is a file system of its own."""
+    """small(MiB, *flags): a daemon whose data path is a separate file system."""
     def start(size, *flags):
         data_path = tmp_path / "small"
         command = (*INSIDE, MOUNT % size, str(data_path), sys.executable, "-m", "nsqc", "serve")
@@ -41,9 +41,10 @@ def free(node) -> int:
 
 
 def fill(node, bodies, limit=0) -> tuple[list[bytes], bytes]:
-    """Publishes in batches until one is refused and less than limit is free: what was acknowledged, and the error.
+    """Publishes in batches until one is refused and less than limit is free; returns the acknowledged messages and the
+    error.
 
-    Publishes are also refused when the file system has not said for a while how much is left; that passes.
+    Publishes are also refused, temporarily, when the file system has not reported its free space for a while.
     """
     client, done = node.connect(), []
     for at in range(0, len(bodies), 50):
@@ -61,7 +62,7 @@ def fill(node, bodies, limit=0) -> tuple[list[bytes], bytes]:
 
 
 def test_publishes_are_refused_in_time_and_it_heals(small):
-    """Slow: 100 MiB are published and consumed."""
+    """Slow: publishes and consumes 100 MiB."""
     node = small(100, "--mem-queue-size=10", "--sync-timeout=100ms")
     limit = 5 * MIB                         # 5 %
     reason = REASON % limit
@@ -89,7 +90,7 @@ def test_publishes_are_refused_in_time_and_it_heals(small):
     node.connect().pub("t", *[b"after"] * 50)
     assert node.stop() == 0
     lines = [line for line in node.log.splitlines() if "DISKSPACE:" in line]
-    # What the topic hands to its channel passes through the disk as well, and may fill it once more on the way.
+    # Messages also pass through the disk from topic to channel, and may fill it once more on the way.
     words = [re.search(r"refused|again", line)[0] for line in lines]
     assert words == ["refused", "again"] * max(1, len(words) // 2)
 
@@ -139,7 +140,8 @@ def test_without_a_limit_the_disk_itself_refuses(small):
 
 
 def test_a_node_whose_disk_is_full_is_not_ready_and_heals(small):
-    """No watermark, no publish: the file system itself takes nothing more, and gives room again."""
+    """Without a watermark, publishes are accepted until the file system itself is full, and again after it has
+    space."""
     node = small(8, "--min-free-disk=0")
     assert node.http("GET", "/readyz") == (200, b'{"ready":true,"reasons":[]}')
     filler = f"/proc/{node.pid}/root{node.data_path}/filler"

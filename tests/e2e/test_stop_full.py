@@ -1,4 +1,4 @@
-"""A stop on a full disk: what fits is kept, what does not is reported, by the exit code, too."""
+"""A stop on a full disk: fitting messages are saved, lost ones are reported, also by the exit code."""
 
 import re
 import signal

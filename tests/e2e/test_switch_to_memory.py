@@ -1,4 +1,4 @@
-"""A log whose topic's rule says memory now: nobody loses its history without being told, or without asking for that."""
+"""A log whose topic's rule is now memory: its history is never lost silently or without a request."""
 
 import json
 import signal
@@ -56,7 +56,7 @@ def test_history_stays_until_it_is_deleted(daemon, capfd):
             wait_until(lambda: node.log.count(WARNING.format(3, "PUT /topic/rules") + STAYS) == 2)
         assert history(node) == NAMES
         assert json.loads(node.http("GET", "/topic/log?topic=t")[1])["next_offset"] == 3
-        # The topic is one in memory, for old channels and new ones.
+        # The topic is now in memory, for old channels and new ones.
         node.post(f"/channel/create?topic=t&channel=new{again}")
         node.connect().pub("t", b"in memory")
         for channel in ("c", f"new{again}"):
@@ -70,20 +70,20 @@ def test_history_stays_until_it_is_deleted(daemon, capfd):
     assert capfd.readouterr()[0].split() == NAMES
     assert run(["log", "inspect", "--json", str(node.data_path)]) == 0
     assert json.loads(capfd.readouterr()[0])[0]["messages"] == 3
-    assert run(["topic", "delete-log", "t", *where]) == 2        # nobody has confirmed it
+    assert run(["topic", "delete-log", "t", *where]) == 2        # not confirmed
     assert history(node) == NAMES
     capfd.readouterr()
     assert run(["topic", "delete-log", "t", "--yes", *where]) == 0
     assert capfd.readouterr()[0] == f"{address}: log of topic t deleted\n"
     assert folders(node) == [] and node.http("GET", "/topic/read?topic=t")[0] == 400
     assert deleted(node)[0] == 400
-    # Offsets go on in the next one.
+    # The next log continues its offsets.
     put(node, storage="log")
     assert json.loads(node.http("GET", "/topic/log?topic=t")[1])["next_offset"] == 3
 
 
 def test_a_rule_that_is_lost(daemon):
-    """Started without the option that said so, and reloaded without the table."""
+    """Started without the option, and reloaded without the table."""
     node = filled(daemon("--topic-storage=log"))
     assert node.stop() == 0
     plain = daemon(data_path=node.data_path)
@@ -109,7 +109,7 @@ def test_a_reload(daemon, tmp_path):
 
 
 def test_without_history_to_keep(daemon):
-    """A rule that says memory, and keeps nothing that is finished."""
+    """A rule with memory storage that keeps no finished messages."""
     node = filled(daemon("--topic-storage=log"))
     node.connect().pub("t", b"unfinished")
     put(node, storage="memory")

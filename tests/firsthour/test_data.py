@@ -1,7 +1,7 @@
-"""A data engineer's first hour: the Spark section of the README, docs/spark.md and docs/jobs.md, to the letter.
+"""A data engineer's first hour: the Spark section of the README, docs/spark.md and docs/jobs.md, verbatim.
 
-Only addresses and places are put in for those of the pages (127.0.0.1:4150, /shared, /checkpoints, /copy, /var/lib), and
-the access log has fewer lines; figures in the outputs are compared by their form. One Spark session serves all.
+Only the pages' addresses and paths are replaced (127.0.0.1:4150, /shared, /checkpoints, /copy, /var/lib), and the
+access log has fewer lines; figures in outputs are compared by form. One Spark session serves all.
 
 Slow: every block of the pages is a Spark program.
 """
@@ -25,7 +25,7 @@ LINES = 2000
 
 
 def started(data_path, *flags: str) -> Daemon:
-    """nsqd with HTTP right behind TCP, as it is by default, but at another port."""
+    """nsqd with HTTP on the port after TCP's, as by default, but at another port."""
     while True:
         port = free_port()
         with suppress(AssertionError):
@@ -34,7 +34,7 @@ def started(data_path, *flags: str) -> Daemon:
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory):
-    """nsqd as it is started without options."""
+    """nsqd with default options."""
     one = started(tmp_path_factory.mktemp("node") / "data")
     yield one
     one.close()
@@ -42,7 +42,7 @@ def node(tmp_path_factory):
 
 @pytest.fixture
 def log_node(tmp_path):
-    """One that keeps topics in logs, in small segments."""
+    """A node that keeps topics in logs, in small segments."""
     one = started(tmp_path / "log_node", "--topic-storage=log", "--max-bytes-per-file=4096")
     yield one
     one.close()
@@ -50,7 +50,7 @@ def log_node(tmp_path):
 
 @pytest.fixture
 def here(node, tmp_path, monkeypatch):
-    """here(block): the block with the addresses and places of this machine; at: another node."""
+    """here(block): the block with this machine's addresses and paths; at: another node."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))     # where nsqc is installed, for a worker in that folder
 
@@ -70,8 +70,8 @@ def form(line: str) -> str:
 
 
 def follow(block: str, here, capfd, **actions) -> list[str]:
-    """Runs what follows each `$ ` and compares what it tells with what stands below it: all that was told. Commands that
-    are not nsqc's are actions, by their first word."""
+    """Runs the command after each `$ ` and compares its output with the lines below it, which must be complete.
+    Commands other than nsqc's are actions, by their first word."""
     told_all = []
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         line, _, expected = here(part).partition("\n")
@@ -97,7 +97,7 @@ def test_the_pages_about_sources_and_sinks(spark, node, here, tmp_path, capfd): 
     (tmp_path / "var" / "lib").mkdir(parents=True)
     block = blocks("docs/spark.md", "python")[0]
     names: dict = {}
-    # A stream's channel has what was published before it only if it is the topic's first: as it is here.
+    # A stream's channel has earlier messages only if it is the topic's first channel, as it is here.
     exec(compile(here(block), "docs/spark.md", "exec"), names)
     assert depth(node, "orders") == depth(node, "copies") == 1000
     assert "|orders|" in capfd.readouterr().out
@@ -143,7 +143,7 @@ def test_the_pages_about_topics_in_a_log(spark, log_node, here, tmp_path, capfd)
     told = follow(blocks("docs/jobs.md", "", "Jobs on log-backed topics")[0], log_here, capfd)
     assert any("published 1,000 messages to orders-again" in line for line in told)
     assert (tmp_path / "orders.html").read_text().count("<svg") == 2
-    # On the page the query is behind; here it has read all.
+    # On the page the query lags; here it has read everything.
     block = log_here(blocks("docs/jobs.md", "", "lag")[0]).replace("archive/_state", "orders-archive/_state")
     line, *expected = block.removeprefix("$ nsqc ").splitlines()
     assert run([*shlex.split(line), "--topic=orders"]) == 0
@@ -164,7 +164,7 @@ def test_the_pages_about_topics_in_a_log(spark, log_node, here, tmp_path, capfd)
     exec(compile(blocks("docs/spark.md", "python", "Bodies as columns")[0], "docs/spark.md", "exec"), names)
     assert names["parsed"].where("not bad").count() == LINES
 
-    # A channel that has had everything is moved back; the others are not.
+    # A channel that has read everything is moved back; the others are not.
     log_node.post("/channel/create?topic=orders&channel=kept&from=beginning")
     consumer = log_node.connect().sub("orders", "billing", 2500)
     consumer.messages(LINES, finish=True)
@@ -175,7 +175,7 @@ def test_the_pages_about_topics_in_a_log(spark, log_node, here, tmp_path, capfd)
     assert [message.body for message in again] == bodies[1200:]
     consumer.close()
 
-    # A new channel has what is left in the log, and a topic of its own what the archive has before that.
+    # A new channel has the messages still in the log; a separate topic has the archive's older ones.
     log_node.post("/channel/delete?topic=orders&channel=kept")
     first = wait_until(lambda: json.loads(log_node.http("GET", "/topic/log?topic=orders")[1])["first_offset"],
                        "retention to remove segments")

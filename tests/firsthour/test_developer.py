@@ -1,4 +1,4 @@
-"""An application developer's first hour: README's first messages and docs/client.md, to the letter but for the ports."""
+"""An application developer's first hour: README's first messages and docs/client.md, verbatim except for the ports."""
 
 import os
 import re
@@ -14,13 +14,13 @@ from tests.support.ports import kept
 
 
 def at(node, code: str) -> str:
-    """With the ports of this daemon in place of the default ones."""
+    """Replaces the default ports by this daemon's."""
     return code.replace(":4150", f":{node.tcp_port}").replace(":4151", f":{node.http_port}")
 
 
 @pytest.fixture
 def shell(tmp_path):
-    """A checkout whose `.venv` has this Python, and where `pip install` finds everything there."""
+    """A checkout whose `.venv` has this Python, and where `pip install` finds every package."""
     folder = tmp_path / ".venv" / "bin"
     folder.mkdir(parents=True)
     for name, text in (("python", f'exec {sys.executable} "$@"'), ("pip", '[ "$1" = install ]')):
@@ -30,7 +30,8 @@ def shell(tmp_path):
 
 
 def test_first_messages(daemon, shell, tmp_path):
-    """The commands of the README publish a message, show it, and print it where a consumer reads; that one goes on for ever."""
+    """The README's commands publish a message, show it, and print it where a consumer reads; the consumer runs for
+    ever."""
     node = daemon(kept())
     scripts = [block for block in blocks("README.md", heading="First messages") if block.strip()]
     assert scripts
@@ -56,7 +57,7 @@ def test_first_messages(daemon, shell, tmp_path):
 
 
 def examples() -> list[tuple[str, str]]:
-    """The page's programs, each with what it prints."""
+    """The page's programs, each with its output."""
     text = (ROOT / "docs" / "client.md").read_text()
     found = re.findall(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", text, re.DOTALL)
     assert [code for code, _ in found] == blocks("docs/client.md", "python")

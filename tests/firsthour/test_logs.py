@@ -1,4 +1,4 @@
-"""docs/logs.md to the letter: its config file, and every command in the order of the page."""
+"""docs/logs.md verbatim: its config file, and every command in page order."""
 
 import json
 import os
@@ -65,7 +65,7 @@ def test_the_commands(node, tmp_path):
     environment = {**os.environ, "NSQC_CONFIG": str(tmp_path / "nsqc.cfg"), "PYTHONPATH": str(ROOT)}
     for block in blocks(PAGE, "sh"):
         if "nsqc log" in block:
-            continue    # for files that no daemon uses
+            continue    # blocks about files that no daemon uses
         block = re.sub("^nsqc", f"{sys.executable} -m nsqc", block, flags=re.MULTILINE)
         done = subprocess.run(["sh", "-euc", block.replace("127.0.0.1:4151", f"127.0.0.1:{node.http_port}")],
                               cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=WAIT_SECONDS)

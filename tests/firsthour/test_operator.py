@@ -1,4 +1,4 @@
-"""An operator's first hour: docs/operations.md, from an empty folder to data that another start takes back."""
+"""An operator's first hour: docs/operations.md, from an empty folder to data that another start reloads."""
 
 import os
 import re
@@ -23,7 +23,7 @@ main()
 
 @pytest.fixture
 def shell(tmp_path):
-    """Runs a script in an empty folder, with nsqc in its path and ports of its own; what it prints."""
+    """Runs a script in an empty folder, with nsqc in its path and its own ports; returns its output."""
     programs, folder = tmp_path / "bin", tmp_path / "nsq"
     programs.mkdir()
     folder.mkdir()
@@ -33,7 +33,7 @@ def shell(tmp_path):
 
     def run(script: str) -> str:
         script = script.replace(":4150", f":{tcp}").replace(":4151", f":{http}")
-        # What is left over if a step fails must not outlive the test.
+        # Processes of a failed step must not outlive the test.
         script = f"trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{script}"
         done = subprocess.run(["bash", "-euo", "pipefail", "-c", script], cwd=folder, capture_output=True, text=True,
                               timeout=WAIT_SECONDS, env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"})
@@ -73,10 +73,10 @@ def test_the_first_hour(shell):
 
 
 def test_the_readmes_commands(shell):
-    """Those of its table that need no daemon, as they stand there."""
+    """The commands of its table that need no daemon, verbatim."""
     table = re.findall(r"^\| `(nsqc (?:config|version|man|completion)[^`]*)`.*", (ROOT / "README.md").read_text(), re.M)
     assert len(table) >= 6
     assert shell("nsqc config init FILE") == "FILE written\n"
     for command in table:
-        # Brackets stand around what may be left out.
+        # Brackets mark optional parts.
         assert shell(re.sub(r" \[.*\]", "", command)), command
