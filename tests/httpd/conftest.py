@@ -16,7 +16,7 @@ class HttpDaemon(Daemon):
 
     @property
     def address(self) -> str:
-        """Of the HTTP listener."""
+        """The port of the HTTP listener."""
         return re.findall(r"HTTP: listening on (\S+)", self.log)[-1]
 
     def wait_for(self, pattern: str) -> re.Match[str]:

@@ -1,15 +1,15 @@
-"""What bytes mean in HTTP/1 by h11, a strict parser that has nothing in common with nsqc's."""
+"""The meaning of bytes in HTTP/1 by h11, a strict parser that shares nothing with nsqc's."""
 
 from typing import NamedTuple
 
 import h11
 
-# What h11 says of fields of trailers that would be about the body, if they were in the head. Here, they mean nothing.
+# h11's errors for trailer fields that would describe the body in a head. Here, such fields have no meaning.
 TRAILERS = ("bad Content-Length", "conflicting Content-Length", "multiple Transfer-Encoding", "Only Transfer-Encoding")
 
 
 class Unknown(Exception):
-    """h11 refuses a trailer for what it says."""
+    """h11 refuses a trailer for its content."""
 
 
 class Seen(NamedTuple):
@@ -21,7 +21,7 @@ class Seen(NamedTuple):
 
 
 class Meaning(NamedTuple):
-    """The complete requests in some bytes, and whether their server has to close after them."""
+    """The complete requests in some bytes, and whether their server must close after them."""
 
     requests: list[Seen]
     closes: bool
@@ -46,7 +46,7 @@ def meaning(data: bytes) -> Meaning:
 
 
 def lenient_meaning(data: bytes) -> Meaning:
-    """By h11, with the three things that nsqc, as nsqd, takes and h11 does not: a target with bytes above ASCII, empty
+    """By h11, plus the three things that nsqc and nsqd accept and h11 does not: a target with bytes above ASCII, empty
     lines before a request, and HTTP/1.0 with keep-alive. Raises Unknown."""
     requests: list[Seen] = []
     while data := data.lstrip(b"\r\n"):
@@ -69,7 +69,7 @@ def lenient_meaning(data: bytes) -> Meaning:
 
 
 def stays_in_http_1_0(data: bytes) -> bool:
-    """Whether a request that h11 has accepted is HTTP/1.0 and asks for a connection that stays."""
+    """Whether a request that h11 has accepted is HTTP/1.0 and asks to keep the connection open."""
     head = data.replace(b"\r\n", b"\n").partition(b"\n\n")[0].lower().split(b"\n")
     words = [word.strip() for line in head[1:] for name, _, value in [line.partition(b":")] if name == b"connection"
              for word in value.split(b",")]

@@ -21,7 +21,7 @@ class Record(NamedTuple):
 
 
 def records(reply):
-    """The records that an answer of frames is about."""
+    """The records that an answer in frames covers."""
     data, found = reply.body, []
     first, following, _ = offsets(reply)
     at = 0
@@ -41,7 +41,7 @@ def records(reply):
 
 
 def frame_bytes(data, at):
-    """Of the frame at a position, with its head and padding."""
+    """The frame at a position, with its head and padding."""
     return (64 + int.from_bytes(data[at + 8:at + 12], "big") + 7) // 8 * 8
 
 
@@ -80,5 +80,5 @@ def follow(daemon, topic, end, query=""):
 
 
 def waiting(daemon):
-    """How many readers wait."""
+    """The number of waiting readers."""
     return daemon.call("GET", "/debug/pprof/goroutine").body.count(b"_until_readable")

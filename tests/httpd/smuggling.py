@@ -1,10 +1,10 @@
-"""Requests that two servers could read in different ways, each followed by another one.
+"""Requests that two servers could parse differently, each followed by another one.
 
 TOPIC and HIDDN are replaced with names of the same length; a request to HIDDN must be executed only if it is one.
 """
 
 HOST = b"Host: h\r\n"
-# As the bodies of others, and behind them.
+# Sent as bodies of other requests, and after them.
 NEXT = b"POST /topic/create?topic=HIDDN HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n"
 CHUNKED = b"Transfer-Encoding: chunked\r\n"
 CHUNKS = b"3\r\nabc\r\n0\r\n\r\n"

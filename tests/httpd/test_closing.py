@@ -30,7 +30,7 @@ def sockets(server) -> int:
 @pytest.mark.parametrize("request_line", [b"GET /stats?format=json HTTP/1.0\r\n\r\n",
                                           b"GET /stats HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"])
 def test_a_client_that_takes_nothing_is_given_up(talkative, request_line):
-    """Slow: the daemon gives a client up after 5 s."""
+    """Slow: the daemon drops a client after 5 s."""
     before = sockets(talkative)
     with talkative.wire(receive_buffer=4096) as wire:
         wait_until(lambda: sockets(talkative) == before + 1)

@@ -1,4 +1,4 @@
-"""Refusals of the system and unexpected input: always an answer that says so."""
+"""System failures and unexpected input: each gets an answer that says so."""
 
 import errno
 import os
@@ -26,7 +26,7 @@ def full(start):
 def test_publishing_is_refused_and_heals(full):
     server, switch = full
     with server.wire() as wire:
-        # By the third the connection knows their head.
+        # By the third request the connection knows their head.
         for _ in range(3):
             wire.request("POST", "/pub?topic=t", b"x")
             assert wire.reply().body == b"OK"

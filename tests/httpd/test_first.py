@@ -15,14 +15,14 @@ from nsqc.lookupd import router as lookup_router
 from tests.support.patience import WAIT_SECONDS
 
 ROOM = Path(first.__file__).parent
-# What handlers and their helpers import on the loop: it is small, or comes with TLS before the server listens.
+# Modules that handlers and their helpers import on the loop: small, or loaded with TLS before the server listens.
 ON_THE_LOOP = {"nsqc.httpd.cursors", "nsqc.net.tls_acceptor", "nsqc.store.allocator"}
 numbers = itertools.count()
 
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    """module(source) makes a module and returns its name; `gate` is an event that it may wait for."""
+    """module(source) makes a module and returns its name; `gate` is an event that the module may wait for."""
     monkeypatch.syspath_prepend(str(tmp_path))
     gate = threading.Event()
     monkeypatch.setattr(first, "gate", gate, raising=False)
@@ -61,7 +61,7 @@ def test_a_thread_imports_and_the_loop_goes_on(module):
 
     importer, site, request = asyncio.run(ask())
     assert importer is not threading.main_thread() and (site, request) == ("site", "request")
-    assert handler("site", 2)[2] == 2       # it is there: no coroutine
+    assert handler("site", 2)[2] == 2       # already imported: no coroutine
 
 
 def test_handlers_that_wait_are_waited_for(module):

@@ -1,4 +1,4 @@
-"""Calls from web pages of other origins change nothing; with a name that is not the server's they get nothing."""
+"""Calls from web pages of other origins change nothing; under a name that is not the server's they read nothing."""
 
 import socket
 
@@ -19,7 +19,7 @@ FOREIGN = [EVIL, "Origin: null\r\n", "Origin: http://localhost:81\r\n", "Origin:
 
 
 def changing(table, free=()) -> list[tuple[str, str]]:
-    """Methods and paths of all calls that change something."""
+    """Methods and paths of all calls that change state."""
     paths = [(method.decode(), path.decode()) for method, paths in table.items() if method != b"GET" for path in paths]
     paths += [(method.decode(), path.decode() + "log_level") for method, paths in dict(free).items() if method != b"GET" for path in paths]
     return paths
@@ -37,7 +37,7 @@ def test_nothing_is_changed(server, headers):
 
 
 def test_it_is_logged(start):
-    server = start()        # lines that repeat are counted only
+    server = start()        # repeated lines are only counted
     server.call("POST", "/topic/create?topic=logged", headers=EVIL)
     server.wait_for(r"WARNING: refused POST /topic/create\?topic=logged \(127\.0\.0\.1:\d+\): it comes from a web page of another origin")
 

@@ -1,4 +1,4 @@
-"""What is closed without any option: calls of nsqc's own to other machines, and to names that are not the server's."""
+"""Closed by default: nsqc's own calls to other machines, and to names that are not the server's."""
 
 import re
 import socket
@@ -17,7 +17,7 @@ from tests.httpd.wire import Wire
 from tests.support import network
 from tests.support.lookupd import LookupServer
 
-# What nsqd 1.3.0 and nsqlookupd 1.3.0 answer.
+# The answers of nsqd 1.3.0 and nsqlookupd 1.3.0.
 NSQD = {"/ping", "/info", "/stats", "/pub", "/mpub", "/config/", "/topic/create", "/topic/delete", "/topic/empty", "/topic/pause",
         "/topic/unpause", "/channel/create", "/channel/delete", "/channel/empty", "/channel/pause", "/channel/unpause",
         "/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/profile", "/debug/pprof/heap", "/debug/pprof/goroutine",
@@ -25,8 +25,8 @@ NSQD = {"/ping", "/info", "/stats", "/pub", "/mpub", "/config/", "/topic/create"
 NSQLOOKUPD = {"/ping", "/info", "/lookup", "/topics", "/channels", "/nodes", "/debug", "/topic/create", "/topic/delete", "/topic/tombstone",
               "/channel/create", "/channel/delete", "/debug/pprof", "/debug/pprof/cmdline", "/debug/pprof/profile", "/debug/pprof/heap",
               "/debug/pprof/goroutine", "/debug/pprof/threadcreate"}
-# Of ours, those that show neither messages nor where they lie, and control nothing.
-HARMLESS = {"/livez", "/readyz", "/metrics", "/message/cancel"}     # the last: of those who publish
+# Our own calls that show neither messages nor their places, and control nothing.
+HARMLESS = {"/livez", "/readyz", "/metrics", "/message/cancel"}     # the last is for publishers
 
 
 def routes(*tables):

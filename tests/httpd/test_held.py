@@ -1,4 +1,4 @@
-"""Long answers that worker threads send: every byte once, whatever the socket takes."""
+"""Long answers sent by worker threads: every byte once, however little the socket takes."""
 
 import os
 import socket
@@ -12,7 +12,7 @@ PARTS = [b"a", b"", os.urandom(3_000_000), b"b" * 17, *(os.urandom(size) for siz
 
 
 def sent(held: Held, sock: socket.socket | None) -> bytes:
-    """What the transport has to send, and with a socket sends it there as the transport would."""
+    """Records the data of the transport, and with a socket sends it there as the transport would."""
     rest = b""
     for _ in range(100_000):
         if not held.left:

@@ -1,4 +1,4 @@
-"""Plain publishes: which targets and heads are recognised, and remembered."""
+"""Plain publishes: the targets and heads that are recognised and remembered."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Bounds on sizes and times: no client costs the server more, whatever it sends or omits."""
+"""Limits on sizes and times: no client costs the server more, however it behaves."""
 
 import socket
 
@@ -40,7 +40,7 @@ def test_endless_chunks_are_refused_while_they_come(start, path, word):
     server = start("--max-msg-size=1000", "--max-body-size=5000")
     with server.wire() as wire:
         wire.send(chunked(path)[:-5])
-        # The server reads a little more, for its answer must not be lost, and then stops.
+        # The server reads a little more, because its answer must not be lost, and then stops.
         with pytest.raises(OSError):
             send_for_ever(wire, b"64\r\n" + b"x" * 100 + b"\r\n")
     with server.wire() as wire:
@@ -90,7 +90,7 @@ def test_head_above_the_limit(server, head, piece):
             for at in range(0, len(head), piece):
                 wire.send(head[at:at + piece])
         except ConnectionError:
-            # Answered and closed before all was sent.
+            # Answered and closed before everything was sent.
             pass
         assert wire.reply().body == b"431 Request Header Fields Too Large"
 

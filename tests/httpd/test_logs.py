@@ -1,4 +1,4 @@
-"""/topic/log, /channel/seek, /channel/create with from=, and what /stats says of logs."""
+"""/topic/log, /channel/seek, /channel/create with from=, and log statistics in /stats."""
 
 import re
 import threading
@@ -59,7 +59,7 @@ def test_an_empty_log(node):
 
 
 def test_which_log_it_is(start):
-    """The id is there with the first message, stays, and is another one for a new topic of that name."""
+    """The id exists from the first message, stays, and differs for a new topic of that name."""
     daemon = start("--topic-storage=log")
     daemon.call("POST", "/topic/create?topic=t")
     assert log_of(daemon, "t")["id"] is None
@@ -183,7 +183,7 @@ def test_seek_back_delivers_finished_messages_again(node):
                                               "lag_messages": 0, "lag_seconds": 0.0, "in_flight": 0, "deferred": 0}
     assert seek(node, "again", "c", "to=90").status == 200
     assert numbers(client, 10) == list(range(90, 100))
-    # Requeued and deferred messages of before count no longer, either.
+    # Earlier requeued and deferred messages no longer count, either.
     assert seek(node, "again", "c", "to=99").status == 200
     client.command(f"REQ {client.message().id.decode()} 2000")
     wait_until(lambda: channel_of(node, "again", "c")["deferred"] == 1)
@@ -221,7 +221,7 @@ def test_a_seek_that_was_answered_survives_a_kill(start):
 
 
 def test_a_seek_is_answered_under_load(node):
-    """The answer waits for the journal, and not for a moment in which nobody has anything to write to it."""
+    """The answer waits for the journal, but not for the journal to be idle."""
     node.call("POST", "/topic/create?topic=load")
     node.call("POST", "/channel/create?topic=load&channel=moved")
     publish(node, "load", [b"%d" % number for number in range(50_000)])
@@ -316,7 +316,7 @@ def test_seek_to_what_retention_has_removed(start):
 
 
 def test_the_position_after_messages_were_dropped(start):
-    """That of the message that is delivered next."""
+    """The offset of the message that is delivered next."""
     daemon = start("--topic-storage=log", "--max-bytes-per-file=100000", "--log-retain-bytes=300000",
                    "--log-overflow=drop-oldest")
     daemon.call("POST", "/topic/create?topic=dropped")
@@ -355,7 +355,7 @@ def test_a_channel_that_exists(node):
         reply = node.call("POST", f"/channel/create?topic=exists&channel=c&from={place}")
         assert (reply.status, reply.json) == (409, {"message": "CHANNEL_EXISTS"})
     assert channel_of(node, "exists", "c")["position"] == 0
-    # Without a place the call is nsqd's.
+    # Without from= the call is nsqd's.
     assert node.call("POST", "/channel/create?topic=exists&channel=c").status == 200
 
 

@@ -1,4 +1,4 @@
-"""/topic/peek and /channel/peek: messages where they are, page by page, while delivery goes on."""
+"""/topic/peek and /channel/peek: messages in their stored order, page by page, during delivery."""
 
 import base64
 import json
@@ -70,7 +70,7 @@ def drained(node, topic):
     wait_until(lambda: node.stats(topic)["depth"] == 0, "the topic is drained")
 
 
-# ---------------------------------------------------------------------- what waits
+# ---------------------------------------------------------------------- waiting messages
 
 @pytest.mark.parametrize("most", [1, 7, 1000])
 def test_pages_have_memory_then_disk(node, most):
@@ -125,7 +125,7 @@ def test_positions_survive_what_is_delivered_between_two_pages(node):
     client.command("RDY 0")
     rest = peek(node, "moving", "c", max_messages=1000, **{"from": first["next"]})
     assert bodies(rest["messages"]) == [str(number) for number in range(50, 200)]
-    # Further than the place: it goes on with what there is.
+    # Delivery has passed the place: it continues with the remaining messages.
     client.command("RDY 1")
     client.messages(90, finish=True)
     client.command("RDY 0")
@@ -181,7 +181,7 @@ def test_what_is_deferred_comes_by_time(node):
 
 
 def test_many_deferred_at_the_same_time_are_all_there(node):
-    """All due in the same moment: ids order them."""
+    """All are due at the same moment: ids order them."""
     node.connect().sub("many", "c")
     client = node.connect()
     command = b"DPUB many 3000000\n" + struct.pack(">i", 4) + b"body"
@@ -244,7 +244,7 @@ def test_hostile_bodies(node, name):
 
 
 def test_a_long_text_is_made_in_pieces():
-    """Where every byte needs an escape, a megabyte takes tens of milliseconds."""
+    """If every byte needs an escape, a megabyte takes tens of milliseconds."""
     body = bytes(1_000_000)
     shown = peeked.Shown(Seen(b"0" * 16, 1, 2, len(body) + 1, body, 0))
     pieces = list(peeked._pieces(shown, "queued", peeked.Bodies("text", len(body))))
@@ -317,7 +317,7 @@ def test_places_that_nobody_was_given_do_no_harm(node, cursor):
 
 
 def test_a_place_among_records_that_were_not_written_yet_is_found_when_delivery_is_beyond(tmp_path):
-    """Such a place is a position and how many records behind it were shown."""
+    """Such a place is a position and the number of records shown after it."""
     node = HttpDaemon(tmp_path / "data", "--mem-queue-size=0", "--max-bytes-per-file=2000")
     client = node.connect().sub("t", "c")
     client.pub("t", *[b"%d" % number for number in range(200)])
@@ -335,7 +335,7 @@ def test_a_place_among_records_that_were_not_written_yet_is_found_when_delivery_
     node.close()
 
 
-# ---------------------------------------------------------------------- beside others
+# ---------------------------------------------------------------------- during other work
 
 @pytest.mark.parametrize("storage", ["memory", "log"])
 def test_consumers_get_every_message_once(node, storage):

@@ -1,4 +1,4 @@
-"""/livez and /readyz: what supervisors and load balancers go by."""
+"""/livez and /readyz, for supervisors and load balancers."""
 
 import errno
 import os
@@ -51,7 +51,7 @@ def test_many_probes_try_the_disk_once_a_second(start, tmp_path):
     seconds = time.monotonic() - began
     with open(f"/proc/{node.pid}/io") as counts:
         written = int(next(line.split()[1] for line in counts if line.startswith("wchar")))
-    # Beside what the start and the log have written: a probe writes 4 KiB.
+    # On top of the data written by the start and the log: a probe writes 4 KiB.
     assert written < (seconds + 1) * 4096 + 100_000 + 300 * 500
 
 
@@ -70,7 +70,7 @@ def test_connections_that_are_refused_or_wait(start):
 def test_a_file_in_the_way_and_what_was_left_over(tmp_path):
     path = str(tmp_path / FILE)
     assert write_error(path) is None
-    open(path, "w").close()     # a kill has interrupted a probe
+    open(path, "w").close()     # a kill interrupted a probe
     assert write_error(path) is None
     assert not os.path.exists(path)
     os.mkdir(path)
@@ -78,7 +78,7 @@ def test_a_file_in_the_way_and_what_was_left_over(tmp_path):
 
 
 def test_a_data_path_that_cannot_be_written(start):
-    """A limit of file sizes stands for a full disk, which takes names but no bytes; then the folder is gone."""
+    """A file size limit stands for a full disk, which accepts names but no bytes; then the folder is removed."""
     node = start()
     assert ready(node) == []
     soft, hard = resource.prlimit(node.pid, resource.RLIMIT_FSIZE)

@@ -54,7 +54,7 @@ def test_binary(server):
     body = sized(b"one", b"\n\0", b"x" * 1000)
     for value in ("true", "1", "yes", ""):
         assert server.call("POST", f"/mpub?topic=binary&binary={value}", body).body == b"OK"
-    # Bytes behind the announced messages are ignored, as in nsqd.
+    # Bytes after the announced messages are ignored, as in nsqd.
     assert server.call("POST", "/mpub?topic=binary&binary=true", body + b"more").body == b"OK"
     seen = topic(server, "binary")
     assert (seen["message_count"], seen["message_bytes"]) == (15, 5 * 1005)
@@ -80,7 +80,7 @@ def test_deleted_topic_is_created_again(server):
 
 
 def test_more_targets_than_are_remembered(server):
-    # The memory of known targets starts over after 4096 of them. A connection may create 1,000 topics at once.
+    # The memory of known targets is cleared after 4096 of them. A connection may create 1,000 topics at once.
     for first in range(0, 4200, 600):
         with server.wire() as wire:
             for number in range(first, first + 600):
@@ -89,7 +89,7 @@ def test_more_targets_than_are_remembered(server):
 
 
 def test_header_value_that_looks_like_a_publish(server):
-    """Heads are learned only where a request begins: otherwise a client could redirect the messages of others."""
+    """Heads are learned only where a request begins: otherwise a client could redirect other clients' messages."""
     disguised = b"POST /pub?topic=honest HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx"
     with server.wire() as wire:
         wire.send(b"POST /pub?topic=thief HTTP/1.1\r\nX: ")

@@ -1,4 +1,4 @@
-"""GET /topic/read: what comes back, and when it waits."""
+"""GET /topic/read: its results, and when it waits."""
 
 import base64
 import json
@@ -23,7 +23,7 @@ def node(tmp_path_factory):
     assert daemon.stop() == 0
 
 
-# ---------------------------------------------------------------------- what comes back
+# ---------------------------------------------------------------------- results
 
 def test_frames_as_they_lie_in_the_file(node):
     publish(node, "plain", [b"one", b"two", b"\xff" * 100])
@@ -73,7 +73,7 @@ def test_bounds(node):
     publish(node, "bounds", [b"%03d" % number for number in range(100)])
     assert bodies(read(node, "bounds", "&offset=10&max_messages=3")) == [b"010", b"011", b"012"]
     assert offsets(read(node, "bounds", f"&offset=99&max_messages=5&max_bytes={LARGEST}")) == (99, 100, 1)
-    # Records of 7 bytes, and one at least; of frames, one at least.
+    # Records of 7 bytes, at least one; of frames, at least one.
     assert offsets(read(node, "bounds", "&offset=10&max_bytes=21", headers=LINES)) == (10, 13, 3)
     assert offsets(read(node, "bounds", "&offset=10&max_bytes=1", headers=LINES)) == (10, 11, 1)
     assert offsets(read(node, "bounds", "&offset=10&max_bytes=1")) == (10, 100, 90)
@@ -118,7 +118,7 @@ def test_over_several_segments(node):
     first = offsets(read(node, "segments", f"&max_bytes={LARGEST}"))[1]
     assert first < 2000
     assert offsets(read(node, "segments", f"&offset={first - 1}&max_bytes={LARGEST}")) == (first - 1, first, 1)
-    # By time, too, the segment is found.
+    # The segment is found by time, too.
     stamps = [record.timestamp for record in follow(node, "segments", 2000)]
     for number in range(0, 2000, 77):
         found = read(node, "segments", f"&time={stamps[number]}&max_messages=1")
@@ -239,7 +239,7 @@ def test_a_publish_ends_the_wait(node):
         client.pub("poll", b"after")
         reply = wire.reply()
         assert (offsets(reply), bodies(reply)) == ((1, 2, 1), [b"after"])
-        # What is there is not waited for.
+        # Existing records are returned without waiting.
         wire.request("GET", "/topic/read?topic=poll&offset=0&wait_ms=60000")
         assert offsets(wire.reply()) == (0, 2, 2)
         client.close()

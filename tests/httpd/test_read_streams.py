@@ -37,7 +37,7 @@ def large(tmp_path_factory):
 
 @pytest.fixture
 def content(large):
-    """What is in the file."""
+    """The file's content."""
     segment = (large.data_path / "large.log" / f"{0:020d}.log").read_bytes()
     return segment[4096:]
 
@@ -51,7 +51,7 @@ def tls_wire(daemon):
 
 
 def whole_frames(content, size):
-    """The frames that an answer of so many bytes has."""
+    """The frames that an answer of this size has."""
     at = 0
     while (end := at + frame_bytes(content, at)) <= size:
         at = end
@@ -77,7 +77,7 @@ def test_a_client_that_reads_slowly(large, content, buffer, size):
             time.sleep(0.05)    # the daemon fills the socket meanwhile
         wire.buffer = head
         assert wire.reply().body == content
-        # The connection goes on.
+        # The connection stays usable.
         wire.request("GET", "/ping")
         assert wire.reply().body == b"OK"
 
@@ -134,7 +134,7 @@ def test_the_end_of_a_connection_behind_a_large_body(large, content):
     with large.wire() as wire:
         wire.send(f"GET /topic/read?topic=large&max_bytes={LARGEST} HTTP/1.0\r\n{FRAMES}\r\n".encode())
         wire.sock.shutdown(socket.SHUT_WR)
-        # It may have left: the search for more than a part of it ends.
+        # The client may be gone, so the daemon stops looking for further parts.
         reply = wire.reply()
         assert len(reply.body) > 4_000_000 and content.startswith(reply.body)
         assert len(records(reply)) == offsets(reply)[2]
@@ -145,7 +145,7 @@ def test_long_reads_let_short_ones_pass(large, content):
     greedy = [large.wire() for _ in range(20)]
     for wire in greedy:
         wire.request("GET", f"/topic/read?topic=large&max_bytes={LARGEST}", headers=FRAMES)
-    # They have all been begun once a short one is answered, for it comes behind them.
+    # All have begun once a short one is answered, because it is queued after them.
     assert read(large, "large", "&max_messages=1").status == 200
     answered = select.select([wire.sock for wire in greedy], [], [], 0)[0]
     assert len(answered) < 10
@@ -156,7 +156,7 @@ def test_long_reads_let_short_ones_pass(large, content):
 
 
 def test_clients_that_read_nothing_cost_neither_threads_nor_memory(large, content):
-    """Slow: connections that are given up are closed after 5 s."""
+    """Slow: the daemon closes unread connections after 5 s."""
     before = large.rss()
     idle = [large.wire(receive_buffer=1) for _ in range(300)]
     try:
@@ -247,7 +247,7 @@ def test_damaged_records_are_left_out_and_counted(start):
         publish(daemon, "hurt", [b"%03d" % number + b"x" * 500 for number in range(at, at + 10)])
     path = daemon.data_path / "hurt.log" / f"{0:020d}.log"
     data = bytearray(path.read_bytes())
-    # The frames of ten messages each: damaged are the first, the third and the fourth.
+    # Frames of ten messages each: the first, third and fourth are damaged.
     for number in (0, 25, 31):
         data[data.index(b"%03dxxx" % number) + 100] ^= 4
     path.write_bytes(data)
@@ -270,7 +270,7 @@ def test_damaged_records_are_left_out_and_counted(start):
 
 
 def received_or_end(sock):
-    """What comes next; empty at the end, however that comes."""
+    """The next bytes; empty at the end, however the connection ends."""
     try:
         return sock.recv(1 << 16)
     except ConnectionResetError:
@@ -285,10 +285,10 @@ def test_a_topic_that_is_deleted_while_it_is_read(start):
         assert wire.sock.recv(8) == b"HTTP/1.1"
         assert daemon.call("POST", "/topic/delete?topic=gone").status == 200
         assert read(daemon, "gone").status == 404
-        # One of the same name has files of the same name.
+        # A new log of the same name has files of the same name.
         publish(daemon, "gone", [b"y" * BODY] * COUNT)
         received = 0
-        # With so small a window, what the kernel has taken by now would need minutes.
+        # With the small window, draining the kernel's buffer would take minutes.
         wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         while data := received_or_end(wire.sock):
             assert b"yy" not in data

@@ -8,7 +8,7 @@ from nsqc.httpd.router import FREE_ROUTES, ROUTES, resolve
 
 
 def answer(method, url):
-    """What a route that needs no server answers."""
+    """The answer of a route that needs no server."""
     request = Request(method.encode(), url.encode())
     route = resolve(request)
     try:

@@ -1,4 +1,4 @@
-"""GET and PUT /topic/rules: how topics are kept, and where that comes from."""
+"""GET and PUT /topic/rules: how topics are stored, and where each setting comes from."""
 
 import json
 import signal
@@ -63,7 +63,7 @@ def configured(daemon, tmp_path):
     return node, reload
 
 
-# ---------------------------------------------------------------------- where rules come from
+# ---------------------------------------------------------------------- sources of rules
 
 
 def test_durations_have_days(daemon, tmp_path):
@@ -177,7 +177,7 @@ def test_ten_thousand_rules(daemon):
 
 
 def test_changes_at_the_same_time_are_all_kept(daemon):
-    """They share writes; each key of each topic ends with one of the values that were put."""
+    """They share writes; each key of each topic ends with one of the values put."""
     node = daemon()
     with ThreadPoolExecutor(16) as clients:
         list(clients.map(lambda n: changed(node, f"t{n % 4}", {"retain_bytes": n + 1} if n % 2 else {"sync": "fsync"}),
@@ -258,7 +258,7 @@ def test_other_methods(daemon):
 
 
 def test_a_rule_that_cannot_be_written_is_refused_and_changes_nothing(daemon):
-    """A folder has the name of the temporary file: that stops root, too."""
+    """A folder occupies the name of the temporary file: that stops root, too."""
     node = daemon()
     changed(node, "t", {"sync": "fsync"})
     before, text = get(node, "t"), (node.data_path / FILE).read_text()

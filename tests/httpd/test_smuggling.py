@@ -1,4 +1,4 @@
-"""No request is executed that is none: each case is read as h11 reads it, or refused, and then the connection closes."""
+"""No smuggled request is executed: each case is read as h11 reads it, or refused and the connection closed."""
 
 import contextlib
 import random
@@ -32,7 +32,7 @@ WANTED = Route(lambda app, request: None, OPEN, body_limit=lambda options: LIMIT
 
 
 class Recorder:
-    """A pipeline that only notes requests."""
+    """A pipeline that only records requests."""
 
     def __init__(self) -> None:
         self.requests: list[Seen] = []
@@ -51,7 +51,7 @@ class Recorder:
 
 
 def run(pieces) -> Meaning:
-    """What the reader makes of bytes that come in pieces."""
+    """The reader's result for bytes that come in pieces."""
     pipeline = Recorder()
     site = SimpleNamespace(publishes=KnownPublishes(), max_msg_size=LIMIT, resolve=lambda request: WANTED, gate=Gate(Options()),
                            body_limit=lambda route: None if route.body_limit is None else LIMIT)
@@ -63,9 +63,9 @@ def run(pieces) -> Meaning:
     return Meaning(pipeline.requests, pipeline.closing)
 
 
-# ---------------------------------------------------------------------- the reader beside h11
+# ---------------------------------------------------------------------- the reader compared with h11
 
-# nsqc refuses these and closes, though h11 reads them: elsewhere, they are read in different ways.
+# nsqc refuses these and closes, though h11 accepts them: other servers read them differently.
 STRICTER = {
     "CONNECT": "what follows it may be meant for the host that it names",
     "lengths in a list": "Go refuses it",
@@ -109,7 +109,7 @@ STRICTLY = {
     "line: relative": "targets",
     "line: backslash": "targets",
 }
-# nsqc, as nsqd, executes these though h11 refuses them. No other server can see another request in them.
+# nsqc, like nsqd, executes these though h11 refuses them. No other server can see another request in them.
 LIKE_GO = {
     "line: above ASCII": "clients send names and arguments in UTF-8 without escapes",
     "line: above ASCII in the path": "the same",
@@ -151,7 +151,7 @@ def test_pieces_mean_what_the_whole_means():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_mutant_makes_it_see_more_than_h11(seed):
-    """Bytes that are removed, doubled, exchanged or taken from other cases, several in each stream."""
+    """Bytes removed, doubled, swapped or taken from other cases, several in each stream."""
     chance = random.Random(seed)
     cases = list(CASES.values())
     special = [b"\r\n", b"\n", b"\r", b"\0", b" ", b"\t", b":", b",", b";", b"0", b"3\r\n", b"\xc3\xbc", b"\r\n\r\n", CHUNKED,
@@ -173,14 +173,14 @@ def test_no_mutant_makes_it_see_more_than_h11(seed):
 # ---------------------------------------------------------------------- programs
 
 class Effects(NamedTuple):
-    """What requests have left in a server."""
+    """The effects of requests on a server."""
 
     topics: list[str]
     messages: list[bytes]       # of the topic that the case names
 
 
 def effects_of(requests: list[Seen], topic: str, publishes: bool) -> Effects:
-    """What they leave if they are executed. publishes: by nsqd, not by nsqlookupd."""
+    """The effects if they are executed. publishes: by nsqd, not by nsqlookupd."""
     topics, messages = set(), []
     for seen in requests:
         target = urlsplit(seen.target.decode("latin-1").replace("#", "%23"))
@@ -195,13 +195,13 @@ def effects_of(requests: list[Seen], topic: str, publishes: bool) -> Effects:
 
 
 def statuses_of(sock: socket.socket, data: bytes, piece: int, most: int) -> list[int]:
-    """Sends all of data, and nothing else; the statuses of all answers. TLS has no end of one side only: over TLS, the
-    end is not awaited behind this many answers."""
+    """Sends all of data, and nothing else; returns the statuses of all answers. TLS cannot half-close: over TLS,
+    reading stops after this many answers."""
     sock.settimeout(DEADLINE_S)
     received = b""
     statuses: list[bytes] = []
     secure = isinstance(sock, ssl.SSLSocket)
-    with contextlib.suppress(OSError):      # it was refused, and closed, before all was sent
+    with contextlib.suppress(OSError):      # refused, and closed, before everything was sent
         for at in range(0, len(data), piece):
             sock.sendall(data[at:at + piece])
         if not secure:
@@ -225,7 +225,7 @@ def node(tmp_path_factory):
 
 
 class Nsqd:
-    """The daemon, as the cases look at it."""
+    """The daemon, as the cases observe it."""
 
     publishes = True
 
@@ -276,14 +276,14 @@ class Nsqlookupd:
 
 
 def check_all(server: Nsqd | Nsqlookupd, prefix: str, piece: int = 1 << 20) -> None:
-    """Sends each case to a server twice, with topics of its own: the second time, heads are remembered."""
+    """Sends each case to a server twice, with its own topics: the second time, heads are remembered."""
     for number, (name, data) in enumerate(CASES.items()):
         names = [f"{prefix}{number:03}a", f"{prefix}{number:03}b"]
         data = data.replace(b"TOPIC", names[0].encode()).replace(b"HIDDN", names[1].encode())
         allowed = (lenient_meaning if name in LIKE_GO else meaning)(data).requests
         executed, closes = run([data])
         if not server.publishes and b"100-continue" in data:
-            executed, closes = executed[:1], True       # /pub is no call there, so this body is not waited for
+            executed, closes = executed[:1], True       # /pub is no route there, so this body is not awaited
         assert executed == allowed[:len(executed)], name
         for _ in range(2):
             with server.connect() as wire:
@@ -316,12 +316,12 @@ def test_the_lookup_server(tmp_path):
         server.close()
 
 
-# ---------------------------------------------------------------------- what clients do
+# ---------------------------------------------------------------------- clients
 
 @pytest.mark.parametrize("offer", OFFERS)
 @pytest.mark.parametrize("in_chunks", [False, True])
 def test_an_offer_to_upgrade_is_ignored(start, offer, in_chunks):
-    """As the clients of the JDK, Spring and Ktor make it, and `curl --http2`."""
+    """As sent by the clients of the JDK, Spring and Ktor, and by `curl --http2`."""
     server = start()
     fields = OFFERS[offer].decode()
     with server.wire() as wire:
@@ -334,7 +334,8 @@ def test_an_offer_to_upgrade_is_ignored(start, offer, in_chunks):
 
 
 def test_a_remembered_head_is_that_of_one_request(start):
-    """The first of two ends with line feeds, so what is looked for, CRLF twice, comes at the end of the second."""
+    """The first of two ends with line feeds, so the terminator searched for, CRLF twice, comes at the end of the
+    second."""
     server = start()
     first, second = request("POST", "/pub?topic=one", b"1"), request("POST", "/pub?topic=two", b"2")
     with server.wire() as wire:

@@ -64,7 +64,7 @@ def test_one_request_does_not_wait_for_thousands_of_another_client(start):
         for one in (before, wire, after):
             one.request("GET", "/ping")
             assert one.reply().status == 200
-        # All of it has arrived when the daemon looks.
+        # Everything has arrived when the daemon reads.
         server.process.send_signal(signal.SIGSTOP)
         wire.send(flood)
         for one in (before, after):
@@ -76,7 +76,7 @@ def test_one_request_does_not_wait_for_thousands_of_another_client(start):
 
 
 def test_a_long_read_is_parsed_in_pieces_wherever_they_end(start):
-    """Bodies, heads and chunks that are longer than a piece, at all offsets to its ends."""
+    """Bodies, heads and chunks longer than a piece, at all offsets to piece boundaries."""
     server = start()
     chunked = (b"POST /mpub?topic=piece HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
                + b"".join(b"2\r\nx\n\r\n" for _ in range(700)) + b"0\r\n\r\n")

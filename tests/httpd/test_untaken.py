@@ -1,4 +1,4 @@
-"""Clients that ask for answers and do not take them hold a bounded amount of memory, all together."""
+"""Clients that request answers and do not read them hold a bounded amount of memory in total."""
 
 import asyncio
 import json
@@ -63,7 +63,7 @@ def test_who_has_taken_nothing_for_longest_goes_first(now):
     bound = untaken.Untaken()
     takers = added(bound, now, 10, 20, 30)
     now[0] += 60
-    bound.add(takers[0])        # it has taken something
+    bound.add(takers[0])        # it has read something
     takers += added(bound, now, 20)
     assert gone(takers) == [False, True, False, False]
 
@@ -167,7 +167,7 @@ def test_pipelined_statistics_that_nobody_reads(talkative):
 
 
 def test_what_a_transport_holds_counts():
-    """Short answers are given to it as a whole."""
+    """Short answers are handed to it as a whole."""
     site = SimpleNamespace(untaken=untaken.Untaken(), log=SimpleNamespace(warn=lambda *arguments: None))
     left = 100 * MIB
     writer = SimpleNamespace(unsent=lambda: left, transport=SimpleNamespace(abort=lambda: None))
@@ -181,7 +181,7 @@ def test_what_a_transport_holds_counts():
 
 
 def connect_slowly(server: LookupServer) -> socket.socket:
-    """A connection whose client has room for little."""
+    """A connection whose client accepts little."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     sock.connect(("127.0.0.1", server.http_port))

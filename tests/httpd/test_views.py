@@ -1,4 +1,4 @@
-"""Statistics, info and config as JSON and text: the order of keys, what is null, what is left out."""
+"""Statistics, info and config as JSON and text: key order, nulls, omissions."""
 
 import json
 import os
@@ -119,7 +119,7 @@ def test_numbers_are_written_as_by_go(start):
 
 
 def test_null_stays_null(start):
-    """As a nil slice of Go's does, until there is another value."""
+    """Like a nil slice in Go, until there is another value."""
     server = start()
 
     def put(body: bytes) -> tuple[bytes, bytes]:

@@ -63,7 +63,7 @@ class Wire:
         return Reply(int(status), headers, body, version)
 
     def is_closed(self) -> bool:
-        """Waits for the next event; whether it is the end."""
+        """Waits for the next event; returns whether it is the end."""
         if self.buffer:
             return False
         try:
