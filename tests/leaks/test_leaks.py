@@ -1,4 +1,4 @@
-"""Nothing is left over: whatever clients did, messages, deliveries, buffers and objects are freed again.
+"""No leaks: after all clients are gone, messages, deliveries, buffers and objects are freed.
 
 Objects are counted by Python's garbage collector, and deliveries, places, and buffers and blocks of files by
 counters that every build has. Messages and the input and output buffers of connections are counted only by a debug build, so a release
@@ -29,7 +29,7 @@ OBJECTS = ("nsqc.tcp.connection.Connection", "nsqc.tcp.intake.Intake", "nsqc.tcp
            "nsqc.tcp.heartbeat.Heartbeat", "nsqc.tcp.upgrade.Upgrade", "nsqc.tcp.session.Session",
            "nsqc.broker.topic.Topic", "nsqc.broker.channel.Channel", "nsqc.store.backlog.Backlog",
            "nsqc.store.disk.queue.DiskQueue", "nsqc.store.log.topiclog.TopicLog", "nsqc.store.log.cursor.Cursor")
-# They live as long as a page is being put together.
+# They live while a page is being built.
 OF_PAGES = ("nsqc.store.peek.Page", "nsqc.store.peek.HeapPeek", "nsqc.store.peek.FifoPeek")
 DEBUG = os.environ.get("NSQC_BUILD") == "debug"
 DEBUG_ONLY = ("messages", "input_buffers", "output_buffers")
@@ -38,7 +38,7 @@ needs_debug = pytest.mark.skipif(not DEBUG, reason="only a debug build counts th
 
 
 def alive(node) -> dict[str, int]:
-    """What is counted in this build."""
+    """The counters of this build."""
     text = node.http("GET", "/debug/pprof/heap?exact=true")[1].decode()
     counts = {name: int(value) for name, value in re.findall(r"^(?:alive|objects) (\S+) (\d+)$", text, re.MULTILINE)}
     return {name: counts.get(name, 0) for name in COUNTED}
@@ -73,7 +73,7 @@ def test_counters_are_exact(daemon):
     *(pytest.param(name, marks=needs_debug if name in DEBUG_ONLY else ()) for name in counters.counts()),
     *OBJECTS])
 def test_every_counter_counts(daemon, certs, name):
-    """While clients hold messages from disk and from a log, have sent half a command, take no output, or are in a
+    """While clients hold messages from disk and from a log, have sent half a command, read no output, or are in a
     handshake."""
     node = daemon("--mem-queue-size=0", f"--tls-cert={certs}/server.pem", f"--tls-key={certs}/server.key")
     producer, consumer, deaf, upgrading, reader = (node.connect() for _ in range(5))
@@ -102,7 +102,7 @@ def test_every_counter_counts(daemon, certs, name):
 
 @pytest.mark.parametrize("sync", ["write", "fsync"])
 def test_logs_that_are_deleted(daemon, sync):
-    """Whatever is under way, and although the collector would hardly ever come to them."""
+    """Nothing leaks in any pending state, although the collector would hardly ever run."""
     node = daemon("--topic-storage=log", f"--log-sync={sync}", "--max-bytes-per-file=20000", "--sync-every=10")
     for number in range(20):
         producer = node.connect()
@@ -125,7 +125,7 @@ def test_logs_that_are_deleted(daemon, sync):
 
 
 def test_pages_that_are_dropped_half_way(daemon):
-    """Messages that a page has found are let go, also if their channel is deleted before it is complete. Slow: the
+    """Messages referenced by a page are released, also if their channel is deleted before it is complete. Slow: the
     deferred messages are published one by one."""
     assert gc.is_tracked(Page(1, 1, 1))     # so the collector counts it
     node = daemon("--mem-queue-size=100", "--max-bytes-per-file=3000")
@@ -216,7 +216,7 @@ def test_encrypted_compressed_and_authorised_clients(daemon, authd, certs):
         consumer.send(b"half a comm")
         producer.close()
         consumer.close()
-    # Handshakes that fail, streams that are broken off, clients that leave while a server is asked.
+    # Failed handshakes, interrupted streams, and clients that disconnect during an auth query.
     for data in (b"", b"garbage" * 100):
         client = node.connect()
         identify(client, tls_v1=True)
@@ -239,7 +239,8 @@ def test_encrypted_compressed_and_authorised_clients(daemon, authd, certs):
 
 
 def test_what_lies_on_disk(daemon):
-    """Topics that are emptied and deleted while they pass on, channels while they write, and messages that go back."""
+    """Topics that are emptied and deleted while they hand over messages, channels while they write, and requeued
+    messages."""
     node = daemon("--mem-queue-size=0", "--max-bytes-per-file=100000", "--msg-timeout=300ms", "--sync-timeout=100ms")
     producer = node.connect()
     for end in ("/topic/empty?topic=t", "/topic/delete?topic=t", "/channel/empty?topic=t&channel=a",
@@ -265,7 +266,7 @@ def test_what_lies_on_disk(daemon):
 
 
 def test_a_disk_that_is_full_for_a_while(daemon):
-    """Channels keep what they cannot write, and the topic its places until they can."""
+    """Channels keep messages that they cannot write, and the topic keeps its places until they can."""
     node = daemon("--mem-queue-size=0", "--msg-timeout=300ms", preexec=no_signal)
     producer = node.connect()
     for end in ("delete", "empty", "heal"):

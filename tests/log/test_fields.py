@@ -1,4 +1,4 @@
-"""What the arguments of log lines are, taken from the formats: those of the source itself, too."""
+"""The arguments of log lines, derived from the formats: those of the source itself, too."""
 
 import ast
 import functools
@@ -13,18 +13,18 @@ from nsqc.log.levels import ERROR, INFO
 PACKAGE = Path(__file__).parents[2] / "nsqc"
 LEVELS = ("debug", "info", "warn", "error", "fatal")
 CALL = re.compile(rf"\blog\.(?:{'|'.join(LEVELS)})\(\s*((?:\"(?:[^\"\\]|\\.)*\"\s*)*)")
-# Words after which the value of one of these fields stands.
+# Words that precede the value of one of these fields.
 NAMED = re.compile(r"(?i)\b(topic|channel|client)\($")
 
 
 @functools.cache
 def formats() -> list[tuple[str, str]]:
-    """The place and the format of every line that the servers log; the format is empty where it is not a literal."""
+    """The place and the format of every line that the servers log; the format is empty if it is not a literal."""
     found = []
     for path in sorted(PACKAGE.rglob("*.py*")):
         place = str(path.relative_to(PACKAGE))
         if place.startswith(("spark/", "log/")):
-            continue    # Spark's side logs by Python's logging module
+            continue    # Spark's side uses Python's logging module
         if path.suffix == ".pyx":
             found += [(place, "".join(map(ast.literal_eval, re.findall(r'"(?:[^"\\]|\\.)*"', match[1]))))
                       for match in CALL.finditer(path.read_text())]
@@ -43,7 +43,7 @@ def test_the_formats_are_found():
 
 
 def test_every_format_is_a_literal():
-    """What clients send must be an argument; and lines that repeat are told by their format."""
+    """Client input must be an argument; repeated lines are recognised by their format."""
     assert [place for place, text in formats() if not text] == []
 
 

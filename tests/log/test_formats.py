@@ -1,4 +1,4 @@
-"""The forms of log lines: what they say, and that nothing a client sends can forge one."""
+"""The log formats: their fields, and that client input cannot forge a line."""
 
 import json
 import os
@@ -23,7 +23,7 @@ HOSTILE = ('a"b', "x y=z", "back\\slash", "\n{\"level\":\"fatal\"}", "\nlevel=fa
 
 
 def parse_logfmt(line: str) -> dict[str, str]:
-    """Keys and values of a line, all of which must be pairs, and each key there once."""
+    """Keys and values of a line, all of which must be pairs, with unique keys."""
     pairs, at = {}, 0
     while at < len(line):
         match = PAIR.match(line, at)
@@ -38,7 +38,7 @@ READERS = {"json": json.loads, "logfmt": parse_logfmt}
 
 @pytest.fixture
 def written(tmp_path):
-    """written(use, **more): the lines that use(log) leaves behind."""
+    """written(use, **more): the lines that use(log) writes."""
     def write(use, **more) -> list[str]:
         path = tmp_path / "log"
         with path.open("wb") as file:
@@ -157,7 +157,7 @@ def test_stderr_is_the_journal_if_it_is_the_file_that_systemd_names(tmp_path):
     ((), rb"<6>\[nsq(d|lookupd)\] \d{4}/\d\d/\d\d "), (("--log-format=text",), rb"\[nsq(d|lookupd)\] \d{4}/"),
     (("--log-format=json",), rb'{"time":"')])
 def test_a_server_that_systemd_has_started(tmp_path, command, flags, start):
-    """A socket, as the journal's is."""
+    """A socket like the journal's."""
     read, write = socket.socketpair()
     read.settimeout(WAIT_SECONDS)
     status = os.fstat(write.fileno())

@@ -1,4 +1,4 @@
-"""The log: form, levels, and readers that do not read."""
+"""The log: format, levels, and readers that do not read."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def pipe():
 
 
 def lines_of(path) -> list[tuple[str, str]]:
-    """Level and text of each line of a log file, whose form is checked."""
+    """Level and text of each line of a log file; checks their format."""
     matches = [FORM.fullmatch(line) for line in path.read_text().splitlines()]
     assert None not in matches
     return [match.groups() for match in matches]
@@ -33,7 +33,7 @@ def lines_of(path) -> list[tuple[str, str]]:
 
 @pytest.fixture
 def written(tmp_path):
-    """written(use, **more): level and text of the lines that use(log) leaves behind."""
+    """written(use, **more): level and text of the lines that use(log) writes."""
     def write(use, **more):
         path = tmp_path / "log"
         with path.open("wb") as file:
@@ -104,7 +104,7 @@ DROPPED = re.compile(r"WARNING: LOG: (\d+) lines dropped, stderr was not read$")
 
 
 def read_until_all_are_accounted_for(end: int, sent: int) -> tuple[list[str], int]:
-    """The lines of a pipe that arrived, and how many were said to be dropped, once both together are sent."""
+    """Reads a pipe until the lines received and those reported as dropped add up to all sent; returns both."""
     data, lines, dropped = b"", [], 0
     while len(lines) + dropped < sent:
         assert select.select([end], [], [], 60)[0], f"{len(lines)} lines and {dropped} reported as dropped, of {sent}"
@@ -123,7 +123,7 @@ def test_an_unread_pipe_drops_lines_counts_them_and_never_blocks(pipe):
     sent = 3 * MAX_WAITING // 1000
     for number in range(sent):
         log.info("%d %s", number, "y" * 950)
-    log.close()  # returns although nobody has read
+    log.close()  # returns although nothing has been read
     lines, dropped = read_until_all_are_accounted_for(pipe[0], sent)
     assert 0 < dropped < sent
     numbers = [int(line.split()[4]) for line in lines]
@@ -156,7 +156,7 @@ def test_a_process_that_cannot_start_a_thread_says_why_it_ends(pipe, monkeypatch
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     log.error("the daemon fails")
-    for number in range(5_000):         # more than a pipe takes: it must not wait
+    for number in range(5_000):         # more than a pipe holds: it must not wait
         log.info("line %d", number)
     log.close()
     assert b"ERROR: the daemon fails\n" in os.read(reader, 4096)
@@ -210,5 +210,5 @@ def test_closing_waits_for_what_is_being_written():
     with ThreadPoolExecutor(1) as pool, open(read, "rb") as end:
         whole = pool.submit(end.read)
         log.close()
-        os.close(write)  # whatever is not written now never is
+        os.close(write)  # lines not written by now never are
         assert whole.result().count(b"\n") == 200

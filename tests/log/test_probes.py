@@ -1,4 +1,4 @@
-"""Health checks that connect and say nothing leave no line above debug on any listener."""
+"""Health checks that connect and send nothing leave no line above debug on any listener."""
 
 import socket
 import ssl
@@ -42,7 +42,7 @@ def began(port: int) -> None:
 
 
 def texts(log: str) -> list[str]:
-    """The lines since the server listens, without those of the test's own requests."""
+    """The lines since the server began to listen, without those of the test's own requests."""
     lines = [line.split(" ", 3)[-1] for line in log.splitlines()]
     last = max(at for at, line in enumerate(lines) if "listening on" in line or ("connections" in line and "limit of" in line))
     return [line for line in lines[last + 1:] if "/ping" not in line and "closing" not in line and "bye" not in line]

@@ -1,4 +1,4 @@
-"""Warnings and errors that repeat: the first are written, the others counted, and no count is lost."""
+"""Repeated warnings and errors: the first are written, the others counted, and no count is lost."""
 
 import os
 import re
@@ -138,7 +138,7 @@ def test_times_of_reports():
     [report] = kinds.reports(100.0 + EVERY_S)
     assert report == (4, 1, EVERY_S, "text", {"topic": "t"})
     assert kinds.due() == 130.0 + EVERY_S
-    assert list(kinds.reports(1000.0)) == []    # none of b was left out
+    assert list(kinds.reports(1000.0)) == []    # no line of b was suppressed
     assert kinds.due() is None
 
 
@@ -154,7 +154,7 @@ def test_a_count_is_a_value(tmp_path):
     assert last.endswith(" topic=t repeats=2") and "client=" not in last
 
 
-# ---------------------------------------------------------------------- of a daemon
+# ---------------------------------------------------------------------- a daemon
 
 
 def test_floods_of_rude_clients(daemon):

@@ -40,7 +40,7 @@ def test_values_of_options(text, shown):
 
 @pytest.mark.parametrize("address", [f"user:{SECRET}@127.0.0.1:1", f"http://user:{SECRET}@127.0.0.1:1/auth"])
 def test_the_daemon(tmp_path, address):
-    """Its log, its pages and its reloads."""
+    """Checks its log, its pages and its reloads."""
     config = tmp_path / "nsqc.cfg"
     config.write_text(f'auth_http_addresses = ["{address}"]\n')
     shown = address.replace(SECRET, "xxxxx")

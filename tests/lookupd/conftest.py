@@ -9,7 +9,8 @@ from tests.support.lookupd import LookupServer
 
 @pytest.fixture
 def lookupd(tmp_path):
-    """Starts servers: lookupd(*flags); all are ended with the test, and none may have reported what nobody caught."""
+    """Starts servers: lookupd(*flags); all are ended with the test, and none may have reported an uncaught
+    exception."""
     running = []
     numbers = itertools.count()
 

@@ -1,4 +1,4 @@
-"""The daemon registers, and clients find it: everything real."""
+"""The daemon registers, and clients find it; all components are real."""
 
 import contextlib
 import os
@@ -43,7 +43,7 @@ def test_a_consumer_finds_messages_of_nodes_that_come_and_go(daemon, lookupd):
         assert first.stop() == 0
         wait_until(lambda: [one["tcp_port"] for one in servers[1].get("/lookup?topic=orders")["producers"]]
                    == [second.tcp_port])
-        # A lookup server that comes back learns everything again.
+        # A restarted lookup server learns everything again.
         servers[0].start()
         wait_until(lambda: servers[0].found("orders") == [HERE])
 
@@ -76,7 +76,7 @@ def test_pynsq_finds_messages_unless_their_node_is_hidden(daemon, lookupd):
 
 
 def talker(said: bytes) -> socketserver.ThreadingTCPServer:
-    """A service that is not nsqd: it says this to everyone."""
+    """A service that is not nsqd: it sends the same greeting to every client."""
     class Talk(socketserver.BaseRequestHandler):
         def handle(self):
             with contextlib.suppress(OSError):
@@ -92,7 +92,7 @@ def talker(said: bytes) -> socketserver.ThreadingTCPServer:
 
 @pytest.mark.parametrize("client", ["nsqc.client", "pynsq"])
 def test_nodes_that_lie_keep_nobody_from_the_others(daemon, lookupd, client):
-    """Registered are a port where nobody listens, one that answers HTTP, one that is silent, and a name that is none."""
+    """Registered: a port without a listener, one that answers HTTP, a silent one, and an invalid name."""
     server = lookupd()
     talkers = [talker(b"HTTP/1.1 400 Bad Request\r\n\r\n"), talker(b"")]
     liars = [Node(server) for _ in range(4)]

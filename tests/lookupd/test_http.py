@@ -1,4 +1,4 @@
-"""The HTTP API under circumstances that the recorded scenarios leave out."""
+"""The HTTP API in cases that the recorded scenarios do not cover."""
 
 import json
 import signal
@@ -20,7 +20,7 @@ def topic(number: int) -> str:
 
 @pytest.fixture
 def full(lookupd):
-    """A server whose lists take many slices and more than a socket holds, and its node."""
+    """A server whose lists take many slices and exceed a socket's buffer, and its node."""
     server = lookupd()
     node = Node(server, "a.example")
     for start in range(0, MANY, 500):
@@ -65,7 +65,7 @@ def test_a_star_means_all_topics(full):
     assert server.call("POST", "/topic/delete?topic=*")[0] == 200
     assert server.get("/topics") == {"topics": []}
     assert server.get("/debug").keys() == {"client::"}
-    # What is registered again counts again.
+    # A new registration counts again.
     node.ok("REGISTER t")
     assert server.found("t") == ["a.example"]
 

@@ -1,4 +1,4 @@
-"""/metrics of the lookup server: it counts what is registered."""
+"""/metrics of the lookup server: counts of registrations."""
 
 import pytest
 

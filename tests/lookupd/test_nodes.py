@@ -1,4 +1,4 @@
-"""Nodes that are rude, slow, many, or gone. What well-behaved ones see is in tests/conformance/lookupd."""
+"""Rude, slow, numerous, and vanished nodes. tests/conformance/lookupd covers well-behaved ones."""
 
 import contextlib
 import resource
@@ -88,7 +88,7 @@ def test_a_node_that_takes_no_replies_is_not_read_and_harms_nobody(lookupd):
             sent += stuck.sock.send(b"PING\n" * 100_000)
     other.ok("REGISTER t")
     assert server.found("t") == ["b.example"]
-    # It was answered so far, and goes on when it reads.
+    # It was answered so far, and continues when it reads.
     stuck.sock.settimeout(WAIT_SECONDS)
     for _ in range(1000):
         assert stuck.reply() == b"OK"
@@ -143,7 +143,7 @@ def test_thousands_connect_and_leave_at_once(lookupd):
 
 
 def dropped(log: str) -> int:
-    """Lines that the log did not take, as it says itself."""
+    """Lines dropped by the log, as the log itself reports."""
     return sum(int(line.split(" lines dropped")[0].rsplit(" ", 1)[1]) for line in log.splitlines()
                if " lines dropped" in line)
 
@@ -179,7 +179,7 @@ def test_beyond_max_connections_newcomers_are_closed(lookupd):
 
 
 def test_nodes_that_reset_their_connection_in_the_middle_of_a_storm(lookupd):
-    """Nothing is written to a connection that is gone; the fixture sees what nobody caught."""
+    """Nothing is written to a closed connection; the fixture reports uncaught exceptions."""
     server = lookupd()
     storm = b"".join(b"REGISTER t%d c\n" % n for n in range(1500))
     for tail in (b"", b"OOPS\n", b"REG"):

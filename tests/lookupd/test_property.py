@@ -1,4 +1,5 @@
-"""After any sequence of joins, leaves and restarts, /lookup names exactly the live producers, and /nodes their topics."""
+"""After any sequence of joins, leaves and restarts, /lookup names exactly the live producers, and /nodes their
+topics."""
 
 import json
 
@@ -18,7 +19,7 @@ topics, channels, names = st.sampled_from(TOPICS), st.sampled_from(CHANNELS), st
 
 
 class Fleet(RuleBasedStateMachine):
-    """Nodes and what they have registered, beside a server that is told all of it."""
+    """Nodes and their registrations, and a server that receives all of them."""
 
     server: LookupServer
 
@@ -123,7 +124,7 @@ class Fleet(RuleBasedStateMachine):
         self.server.start()
         self.__init__()
 
-    # ------------------------------------------------------------------ what must hold
+    # ------------------------------------------------------------------ invariants
 
     def having(self, topic):
         return sorted(name for name, had in self.registered.items() if topic in had)
@@ -151,7 +152,7 @@ class Fleet(RuleBasedStateMachine):
 
     @rule()
     def compare(self):
-        # An end of a connection is on its way; all else has been answered.
+        # The end of a connection may still be in transit; all else has been answered.
         wait_until(self.is_true, "what is looked up is what is there")
 
     def teardown(self):

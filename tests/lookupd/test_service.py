@@ -13,7 +13,7 @@ from tests.support.patience import WAIT_SECONDS
 
 @pytest.fixture
 def sockets():
-    """Two listening ones, as a manager has them; they stay open throughout."""
+    """Two listening sockets, as a manager has them; they stay open throughout."""
     pair = [listening(), listening()]
     yield pair
     for sock in pair:
@@ -22,7 +22,7 @@ def sockets():
 
 def test_inherited_sockets_stand_for_the_addresses(tmp_path, sockets):
     tcp, http = sockets
-    # Not in the code's order: the names count.
+    # Not in the order of the code: the names decide.
     server = LookupServer(tmp_path / "log", **handed([http, tcp], "http:tcp", command=COMMAND))
     try:
         assert (server.tcp_port, server.http_port) == (tcp.getsockname()[1], http.getsockname()[1])

@@ -1,4 +1,4 @@
-"""Busy polling begins when waits are short many times in a row, and only then."""
+"""Busy polling begins after many short waits in a row, and only then."""
 
 import asyncio
 import socket
@@ -13,7 +13,7 @@ SECOND_NS = 1_000_000_000
 
 
 class Echo(asyncio.Protocol):
-    """Sends back what it gets."""
+    """Sends back its input."""
 
     def connection_made(self, transport):
         self.transport = transport
@@ -29,7 +29,7 @@ def ping_pong(sock, count) -> None:
 
 
 def counts_after(most_ns: int, work) -> tuple[int, int]:
-    """What a loop that serves an Echo has counted once work(socket) is over on a thread."""
+    """The counters of a loop that serves an Echo, once work(socket) on a thread is done."""
     async def main():
         loop = asyncio.get_running_loop()
         polling = BusyPoll(loop, most_ns)
@@ -68,7 +68,7 @@ def test_polling_ends_with_dense_traffic():
             ping_pong(sock, 1)
 
     polls, hits = counts_after(20_000_000, work)
-    assert polls - hits <= 5        # each long wait takes back eight short ones
+    assert polls - hits <= 5        # each long wait cancels eight short ones
 
 
 def test_callbacks_of_threads_end_a_wait_that_polls():

@@ -1,4 +1,4 @@
-"""Iterations that take too long: what is measured, what is named, what is logged."""
+"""Iterations that take too long: measurement, names, log lines."""
 
 import asyncio
 import gc
@@ -18,7 +18,7 @@ LIMIT = 20 * MS
 
 
 def watched(*callbacks, limit=LIMIT, between=0.0) -> list[tuple[int, int, str]]:
-    """The reports of a loop that calls each of these in an iteration of its own."""
+    """The reports of a loop that calls each of these in its own iteration."""
     loop = uvloop.new_event_loop()
     seen: list[tuple[int, int, str]] = []
     one = Watch(loop, limit, lambda *report: seen.append(report))
@@ -75,7 +75,7 @@ def test_the_longest_is_named_and_names_do_not_stay():
 
 
 def test_what_a_handler_spends_its_time_on_is_named_instead():
-    """A collection of garbage amid commands is what should be known."""
+    """A garbage collection amid commands must be reported."""
     def outer():
         began = span_began()
         handler(40, "garbage collection", "")()
@@ -150,7 +150,7 @@ def test_errors_of_the_report_do_not_end_the_loop():
 
 
 def test_closed_in_any_state():
-    """Before the loop ever runs, amid an iteration, and forgotten while it runs."""
+    """Before the loop ever runs, during an iteration, and forgotten while it runs."""
     for rounds in range(3):
         loop = uvloop.new_event_loop()
         one = Watch(loop, LIMIT, print)

@@ -1,4 +1,4 @@
-"""Clients that ask for little are found while they wait to be read, and only as long as somebody reads them."""
+"""Clients with short reads are found while they wait to be read, and only while their socket is being read."""
 
 from __future__ import annotations
 
