@@ -140,8 +140,7 @@ def test_without_a_limit_the_disk_itself_refuses(small):
 
 
 def test_a_node_whose_disk_is_full_is_not_ready_and_heals(small):
-    """Without a watermark, publishes are accepted until the file system itself is full, and again after it has
-    space."""
+    """No watermark: the file system itself runs full, and later has space again."""
     node = small(8, "--min-free-disk=0")
     assert node.http("GET", "/readyz") == (200, b'{"ready":true,"reasons":[]}')
     filler = f"/proc/{node.pid}/root{node.data_path}/filler"

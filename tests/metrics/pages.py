@@ -27,14 +27,14 @@ def fetch(port: int, accept: str = TEXT, tls: ssl.SSLContext | None = None) -> t
 
 
 def families(text: str, accept: str = TEXT) -> list[Metric]:
-    """As the official parser reads them, which refuses what is not in the format."""
+    """Parsed by the official parser, which refuses invalid input."""
     if accept == TEXT:
         return list(parser.text_string_to_metric_families(text))
     return list(openmetrics_parser.text_string_to_metric_families(text))
 
 
 def samples_of(metrics: list[Metric]) -> Samples:
-    """Numbers by name and labels; none may occur twice."""
+    """Numbers by name and labels; each pair must be unique."""
     samples: Samples = {}
     for metric in metrics:
         for sample in metric.samples:
@@ -45,7 +45,7 @@ def samples_of(metrics: list[Metric]) -> Samples:
 
 
 def scrape(port: int, accept: str = TEXT) -> Samples:
-    """What a daemon says now."""
+    """The current metrics of a daemon."""
     return samples_of(families(fetch(port, accept)[1], accept))
 
 
@@ -55,7 +55,7 @@ def value(samples: Samples, name: str, **labels: str) -> float:
 
 
 class Again:
-    """A collector of the official client that has what was read."""
+    """A collector of the official client that returns the parsed families."""
 
     def __init__(self, metrics: list[Metric]) -> None:
         self._metrics = metrics
@@ -66,6 +66,6 @@ class Again:
 
 
 def encoded_again(metrics: list[Metric], accept: str) -> str:
-    """The same as the official client writes it."""
+    """The same page as the official client writes it."""
     registry: Any = Again(metrics)      # Any: a registry is only asked to collect
     return (generate_latest(registry) if accept == TEXT else generate_openmetrics(registry)).decode()

@@ -1,4 +1,4 @@
-"""/metrics of real daemons: what it says is what has happened."""
+"""/metrics of real daemons: the values match the events."""
 
 import contextlib
 import re
@@ -21,7 +21,7 @@ LATENCIES = ("nsqc_channel_delivery_latency_seconds", "nsqc_channel_processing_l
 
 @pytest.fixture
 def busy(daemon):
-    """A daemon with everything: logs, ephemeral names, consumers, messages that are out."""
+    """A daemon with everything: logs, ephemeral names, consumers, messages in flight."""
     node = daemon("--topic-storage=memory")
     node.http("PUT", "/topic/rules?topic=logged", b'{"storage": "log", "dedupe": "1m"}')
     producer, consumer = node.connect(), node.connect().sub("plain", "worker", 5)
@@ -122,7 +122,7 @@ def test_latencies_are_those_of_first_deliveries_and_of_fins(daemon):
 
 
 def test_every_message_is_counted_once_in_runs_of_any_length(daemon):
-    """Equal latencies are counted in runs: pages between and amid them have each message, and none twice."""
+    """Equal latencies are counted in runs: pages between and within runs have each message exactly once."""
     node = daemon()
     producer, consumer = node.connect(), node.connect().sub("t", "c", 100)
     done = 0
@@ -144,7 +144,7 @@ def test_every_message_is_counted_once_in_runs_of_any_length(daemon):
 
 
 def test_the_latency_of_all_channels_never_falls(daemon):
-    """Not when channels, topics and ephemeral channels with counts are deleted."""
+    """No counter falls when channels, topics and ephemeral channels with counts are deleted."""
     node = daemon()
     name, seen = "nsqc_processing_latency_seconds", 0
     for number, channel in enumerate(("c", "d", "e#ephemeral", "f")):
@@ -256,7 +256,7 @@ def test_channels_can_share_the_series_of_their_topic(daemon):
     assert value(samples, f"{LATENCIES[0]}_count", topic="t") == 6
 
 
-# ---------------------------------------------------------------------- what was refused
+# ---------------------------------------------------------------------- refusals
 
 
 def refused(node) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""The dashboard and the alert rules in packaging/ use what daemons and lookup servers export, and nothing else."""
+"""The dashboard and the alert rules in packaging/ use only metrics that daemons and lookup servers export."""
 
 import json
 import re
@@ -42,7 +42,7 @@ def rules() -> list[dict]:
 
 
 def exported() -> dict[str, set[str]]:
-    """The labels of every sample there is."""
+    """The labels of every sample."""
     samples = {}
     for metric in EVERY:
         if metric.type is Type.HISTOGRAM:
@@ -54,7 +54,7 @@ def exported() -> dict[str, set[str]]:
 
 
 def check(expression: str) -> int:
-    """Every name and label; how many names there are."""
+    """Checks every name and label; returns the number of names."""
     known, labels = exported(), set(FROM_PROMETHEUS)
     found = METRIC.findall(expression)
     for name, matchers in found:

@@ -1,4 +1,4 @@
-"""Both text formats, as the official client's parsers read them, and which of them a client gets."""
+"""Both text formats, as the official client's parsers read them, and content negotiation."""
 
 import math
 
@@ -13,7 +13,7 @@ from nsqc.metrics.encoding import OPEN_METRICS, TEXT, family, histogram
 from tests.metrics import pages
 
 FORMS = {pages.TEXT: TEXT, pages.OPEN_METRICS: OPEN_METRICS}
-# What Prometheus 2.42 and 3.x send.
+# The Accept headers of Prometheus 2.42 and 3.x.
 OLD = ("application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
        "text/plain;version=0.0.4;q=0.5,*/*;q=0.1")
 NEW = ("application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
@@ -56,7 +56,7 @@ def test_what_the_parser_reads_is_what_was_written(accept, values, text):
     assert {(sample.labels["topic"], sample.labels["channel"]): sample.value for sample in read.samples} == values
     assert (read.name, read.type) == ("nsqc_some_bytes", "gauge")
     if accept == pages.OPEN_METRICS:
-        # The parser takes blanks before a text for what divides it from the name.
+        # The parser takes blanks before a text for the separator after the name.
         assert (read.unit, read.documentation.lstrip()) == ("bytes", text.lstrip())
 
 

@@ -30,7 +30,7 @@ scrape_configs:
 
 
 class Prometheus:
-    """One that runs on a free port and keeps its data in a folder."""
+    """A Prometheus on a free port, with its data in a folder."""
 
     def __init__(self, folder, http_port: int, lookupd_port: int) -> None:
         config = folder / "prometheus.yml"
@@ -43,7 +43,7 @@ class Prometheus:
              f"--web.listen-address=127.0.0.1:{self.port}"], stdout=self.log, stderr=self.log)
 
     def api(self, path: str, **query: str):
-        """The data of an answer; None while it does not listen."""
+        """The data of an answer; None until it listens."""
         url = f"http://127.0.0.1:{self.port}/api/v1/{path}?{urllib.parse.urlencode(query)}"
         try:
             with urllib.request.urlopen(url, timeout=WAIT_SECONDS) as answer:
@@ -105,7 +105,7 @@ def test_prometheus_scrapes_a_daemon_under_load(fleet):
         assert described["nsqc_channel_processing_latency_seconds"][0]["type"] == "histogram"
         assert described["nsqc_topic_messages"][0]["type"] == "counter" or (
             described["nsqc_topic_messages_total"][0]["type"] == "counter")
-        # Every query of the dashboard is understood, and those about a node without trouble find something.
+        # Every query of the dashboard is valid, and those that need no failure return data.
         found = 0
         for expression in expressions():
             for variable, text in VARIABLES.items():
@@ -117,7 +117,7 @@ def test_prometheus_scrapes_a_daemon_under_load(fleet):
     finally:
         stop.set()
         worker.join()
-    # What it has counted is what the daemon has.
+    # Its counts equal the daemon's.
     time.sleep(2)
     assert prometheus.query('nsqc_topic_messages_total{topic="orders"}') == [node.stats("orders")["message_count"]]
     node.kill()

@@ -1,4 +1,5 @@
-"""Long pages: sent in pieces, to clients that read slowly, leave, or speak an older HTTP; with topics that go meanwhile."""
+"""Long pages: sent in pieces, to clients that read slowly, disconnect, or use an older HTTP; with topics deleted
+meanwhile."""
 
 import contextlib
 import http.client
@@ -53,7 +54,8 @@ def ask(node: Daemon, version: str = "1.1", more: str = "", receive: int = 0) ->
 
 
 def complete(text: str) -> None:
-    """All channels are there, each once. The official parser, which takes seconds for so much, reads one of them."""
+    """All channels occur, each once. The official parser needs seconds for a page this long, so it reads one of
+    them."""
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     names = [line.rpartition(" ")[0] for line in lines]
     assert len(set(names)) == len(names)
@@ -99,7 +101,7 @@ def test_a_client_that_reads_nothing_holds_no_memory_and_nobody_up(large):
     idle = [ask(large, receive=4096) for _ in range(4)]
     for sock in idle:
         assert sock.recv(10) == b"HTTP/1.1 2"
-    with ask(large) as fifth:       # each holds the numbers of its time
+    with ask(large) as fifth:       # each has the values of its own time
         assert fifth.recv(12) == b"HTTP/1.1 503"
     assert large.http("GET", "/ping") == (200, b"OK")
     assert large.rss() - before < 40_000_000

@@ -1,4 +1,4 @@
-"""Listeners: bound or inherited, paused together, gone with their files."""
+"""Listeners: bound or inherited, paused together, removed with their files."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ from tests.support.patience import WAIT_SECONDS
 
 
 class Echo(asyncio.Protocol):
-    """Sends back what it gets."""
+    """Sends back its input."""
 
     def connection_made(self, transport):
         self.transport = transport
@@ -29,7 +29,7 @@ class Echo(asyncio.Protocol):
 
 @pytest.fixture
 def log_lines():
-    """log, lines(): a log and what it has written so far."""
+    """log, lines(): a log and its lines so far."""
     read, write = os.pipe()
     os.set_blocking(read, False)
     log = Log(descriptor=write)
@@ -85,7 +85,7 @@ def test_from_start_to_close(tmp_path, log_lines, unix):
         with connect(listener) as sock:
             assert await asyncio.to_thread(echo, sock) == b"x"
             listener.close()
-            # Those already connected stay.
+            # Existing connections stay.
             assert await asyncio.to_thread(echo, sock) == b"x"
         with pytest.raises(FileNotFoundError if unix else ConnectionRefusedError):
             connect(listener)
@@ -140,7 +140,7 @@ def test_paused_listeners_keep_clients_waiting(log_lines):
         done, _ = await asyncio.wait(answers, timeout=0.1)
         assert not done
         listeners.resume()
-        # Paused and resumed before it had resumed: still one server each.
+        # Paused and resumed again before the first resume took effect: still one server each.
         listeners.pause(7)
         listeners.resume()
         assert await asyncio.gather(*answers) == [b"x", b"x"]

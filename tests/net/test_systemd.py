@@ -1,4 +1,4 @@
-"""Variables of inherited sockets. That the sockets work is tests/e2e/test_service.py."""
+"""Variables of inherited sockets. tests/e2e/test_service.py tests the sockets themselves."""
 
 import os
 
@@ -13,7 +13,7 @@ OURS = str(os.getpid())
                                      {"LISTEN_PID": OURS}, {"LISTEN_PID": OURS, "LISTEN_FDS": "0"}])
 def test_nothing_is_inherited(environ):
     assert inherited(environ) == {}
-    # They are for one process: what it starts must not find them.
+    # They belong to one process: its children must not inherit them.
     assert environ == {}
 
 

@@ -34,7 +34,7 @@ def test_backup_restore_and_moving(shell):
     made, _, drained, restored, snapshot, moved, _ = told
     assert column(made, "DEPTH") == {"billing": 100}
     assert "drained and stopped" in drained
-    # A stop has written everything; a snapshot lacks what was in memory.
+    # A stop has written everything; a snapshot lacks messages in memory.
     assert column(restored, "IN CHANNELS") == {"events": 100, "orders": 100}
     found = column(snapshot, "IN CHANNELS")
     assert found["events"] == 100 and 80 <= found["orders"] < 100
@@ -59,7 +59,7 @@ UP = "until nsqc probe 127.0.0.1:4151 2>probe.log; do sleep 0.1; done"
 
 
 def test_an_upgrade_by_packages(shell):
-    """apt stops the old daemon and starts the new one, as the package's scripts do by systemctl."""
+    """apt stops the old daemon and starts the new one, as the package's scripts do through systemctl."""
     drain, = blocks("docs/migration.md", heading="With packages")
     drained = shell.run(
         f"printf 'http_address = \"127.0.0.1:4151\"\\n' >nsqc.cfg\nexport NSQC_CONFIG=$PWD/nsqc.cfg\nnsqc serve {FLAGS} 2>old.log &\n{UP}",
@@ -83,13 +83,13 @@ def test_the_calls_of_the_operations_page(shell):
     assert '"36h' in told[1] and "NSQ: bye" in (shell.folder / "nsqc.log").read_text()
 
 
-# Of tables and of what a service manager, pip or a build does; tests/packaging has these.
+# Blocks about tables, service managers, pip or builds; tests/packaging runs these.
 NOT_SCRIPTS = {"operations.md": {"systemctl stop nsqc", "make portable"}, "capacity.md": {"34 MB", "messages waiting"}}
 
 
 @pytest.mark.parametrize("name", ["backup", "capacity", "containers", "migration", "operations", "runbook", "security"])
 def test_every_block_of_the_page_is_run(name):
-    """By a test here, in tests/firsthour or in tests/packaging; a new block needs one."""
+    """A test here, in tests/firsthour or in tests/packaging runs it; a new block needs one."""
     page, run = f"docs/{name}.md", []
     for kind, title in RUN[name]:
         run += blocks(page, kind, title)
@@ -132,7 +132,7 @@ def test_the_security_checklist(shell):
 
 
 def test_the_costs_are_those_of_the_page():
-    """A quick measurement: the page's numbers with room for another allocator and machine."""
+    """A quick measurement: the page's numbers plus a margin for allocator and machine."""
     import subprocess
     import sys
 

@@ -25,7 +25,7 @@ def test_a_channel_begins_with_the_rule_of_its_topic(tmp_path):
             seen: list[bytes | None] = []
             rules.on_change(seen.append)
             assert rules.of(b"b/c").is_off and rules.of(b"b/c").source == "default"
-            assert rules.of(b"a/c") is rules.of(b"a2/c")        # few rules, whatever the number of channels
+            assert rules.of(b"a/c") is rules.of(b"a2/c")        # few rules, however many channels
             assert rules.of(b"a/c").as_json() == {"message_ttl": "5s", "max_depth": 7, "overflow": "drop-oldest"}
             assert rules.of(b"a/c").source == 'topic: config [topics."a*"]'
             assert rules.of(b"a/own").as_json() == {"max_depth": 7, "overflow": "drop-oldest"}

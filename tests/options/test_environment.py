@@ -32,7 +32,7 @@ def test_every_option_has_a_variable(declaration):
     defaults = declaration.options()
     names = [name for name in declaration.flags if name != "version"]
     written = {variable(name): show(declaration.flags[name].kind, defaults.value(name)) for name in names}
-    # A list without items is the only value that an empty text cannot stand for.
+    # Only a list without items can be written as an empty text.
     written = {name: text for name, text in written.items() if text or "percentile" not in name.lower()}
     values = from_environment(declaration, written)
     assert {variable(name) for name in values} == written.keys()
@@ -83,7 +83,7 @@ def test_an_instruction_is_not_an_option():
 
 
 def test_a_daemon_a_reload_and_a_tool(daemon, tmp_path):
-    """A reload keeps what the environment says over a file that has changed; the tools find the daemon by it."""
+    """A reload keeps environment values over a changed file; the tools find the daemon by them."""
     config = tmp_path / "cfg"
     config.write_text("max_rdy_count = 1\nmsg_timeout = '1m'\n")
     node = daemon(env=ENV | {"NSQC_CONFIG": str(config), "NSQC_MAX_RDY_COUNT": "77"})

@@ -1,4 +1,4 @@
-"""Which rule holds for a topic, and who is notified of changes."""
+"""The rule that applies to a topic, and notifications of changes."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from tests.support.log import RecordingLog
 
 
 def run(tmp_path, scenario, **options):
-    """Runs scenario(rules, settings, calls) on a loop; calls: what on_change() has been called with."""
+    """Runs scenario(rules, settings, calls) on a loop; calls: the arguments of on_change()."""
 
     async def main():
         with ThreadPoolExecutor(2) as workers:

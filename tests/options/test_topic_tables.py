@@ -1,4 +1,4 @@
-"""[topics."GLOB"] tables of the config file: what they set, what is wrong with them, what `nsqc config check` finds."""
+"""[topics."GLOB"] tables of the config file: their effects, their errors, and the output of `nsqc config check`."""
 
 from fnmatch import fnmatchcase
 
