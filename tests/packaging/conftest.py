@@ -1,4 +1,4 @@
-"""The packages built by `make package-test`, copied to where any user may run them."""
+"""The packages built by `make package-test`, copied to a place where any user may run them."""
 
 import os
 import shutil
@@ -45,9 +45,9 @@ def binary(request, open_folder) -> Path:
 
 @pytest.fixture
 def bare(open_folder):
-    """bare(binary): a command that starts it almost without environment, without a home directory, and as nobody.
+    """bare(binary): a command that starts it with an almost empty environment, no home directory, and as nobody.
 
-    Gives the words to put before the flags, and a folder that user may write to.
+    Returns the words to put before the flags, and a folder that user may write to.
     """
     folders = []
 
@@ -55,7 +55,7 @@ def bare(open_folder):
         folder = Path(tempfile.mkdtemp(dir=open_folder))
         folders.append(folder)
         (folder / "unpacked").mkdir()
-        # Root may do everything: a run as root would hide missing permissions.
+        # Root has every permission: a run as root would hide missing ones.
         drop = ()
         if os.getuid() == 0:
             drop = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--")
@@ -85,7 +85,7 @@ def image(archive, open_folder):
 
 @pytest.fixture
 def data(tmp_path):
-    """A volume: /data of the image as its user owns it."""
+    """A volume: /data of the image as owned by its user."""
     folder = tmp_path / "volume"
     folder.mkdir()
     os.chown(folder, container.USER, 0)

@@ -1,6 +1,6 @@
-"""A container runtime's part: unpacks an image and runs it in namespaces of its own, as its user, on a read-only root.
+"""A container runtime's part: unpacks an image and runs it in its own namespaces, as its user, on a read-only root.
 
-By util-linux alone, which every system has. It takes root, as runtimes do.
+Uses util-linux alone, which every system has. Needs root, as runtimes do.
 """
 
 import gzip
@@ -43,7 +43,7 @@ class Image(NamedTuple):
     root: Path
 
     def words(self, data: Path, command: list[str], entrypoint: list[str] | None = None, user: str = "") -> tuple[str, ...]:
-        """What runs a command in it; without one its own. entrypoint: instead of the image's."""
+        """The command line that runs a command in it, by default its own. entrypoint: instead of the image's."""
         run = self.config["config"]
         full = [*(run["Entrypoint"] if entrypoint is None else entrypoint), *(command or (run["Cmd"] if entrypoint is None else []))]
         return ("unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", SCRIPT, str(self.root), str(data),

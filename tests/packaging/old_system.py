@@ -21,7 +21,7 @@ def run(*words: str) -> subprocess.CompletedProcess:
 
 
 def inside(*words: str) -> str:
-    """What a command prints, which must succeed."""
+    """The output of a command, which must succeed."""
     done = run(*words)
     assert done.returncode == 0, (words, done.stdout, done.stderr)
     return done.stdout

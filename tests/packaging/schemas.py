@@ -1,5 +1,5 @@
-"""Checks objects against Kubernetes' published schemas, as the package `kubernetes` has them: no unknown field, none that is
-missing, and every value of the type that its field has."""
+"""Checks objects against Kubernetes' published schemas, from the package `kubernetes`: no unknown or missing field, and
+every value has its field's type."""
 
 import re
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from kubernetes import client
 MODELS = {("v1", "Service"): "V1Service", ("v1", "ConfigMap"): "V1ConfigMap", ("apps/v1", "StatefulSet"): "V1StatefulSet",
           ("apps/v1", "Deployment"): "V1Deployment", ("policy/v1", "PodDisruptionBudget"): "V1PodDisruptionBudget"}
 PLAIN = {"str": str, "int": int, "bool": bool, "float": (int, float), "datetime": str}
-# Of the Prometheus operator, which has no Python package: the fields of its API reference.
+# The Prometheus operator has no Python package: these are the fields of its API reference.
 OPERATOR = "monitoring.coreos.com/v1"
 CUSTOM = {
     "ServiceMonitor": {
@@ -22,7 +22,7 @@ CUSTOM = {
 
 
 def problems(thing: dict) -> list[str]:
-    """What is wrong with an object."""
+    """The errors in an object."""
     version, kind = thing["apiVersion"], thing["kind"]
     if version == OPERATOR:
         return [*of_model("V1ObjectMeta", thing["metadata"], "metadata"), *of_shape(CUSTOM[kind], thing["spec"], "spec")]
@@ -30,7 +30,7 @@ def problems(thing: dict) -> list[str]:
 
 
 def of_model(name: str, value: object, place: str) -> Iterator[str]:
-    """The same for a part."""
+    """The same for a part of it."""
     if name in PLAIN:
         is_bool = isinstance(value, bool) and name != "bool"
         if not isinstance(value, PLAIN[name]) or is_bool:

@@ -1,7 +1,7 @@
-"""docker, kubectl and helm, as far as docs/containers.md calls them: for a test that runs its commands.
+"""docker, kubectl and helm, as far as docs/containers.md uses them, for a test that runs its commands.
 
-docker runs the image as tests/packaging/container.py does, all containers in the network of whoever calls. kubectl and
-helm check objects against Kubernetes' schemas, as a server would. Words that they do not know are errors.
+docker runs the image like tests/packaging/container.py, with all containers in the caller's network. kubectl and helm
+check objects against Kubernetes' schemas, as a server would. Unknown words are errors.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tests.packaging import container
 
 HERE = Path(__file__).resolve().parent
 
-STATE = Path(os.environ.get("STAND_INS", "/nonexistent"))     # a folder for images, volumes, and what runs
-OF_OTHERS = "alpine"            # an image that is not nsqc's: its commands are those of this machine
+STATE = Path(os.environ.get("STAND_INS", "/nonexistent"))     # a folder for images, volumes, and running containers
+OF_OTHERS = "alpine"            # an image that is not nsqc's: its commands are this machine's
 
 
 class Parser(argparse.ArgumentParser):
-    """Takes no abbreviated flags, as little as these programs do; those of sub-commands are of this class, too."""
+    """Accepts no abbreviated flags, like these programs; parsers of sub-commands also use this class."""
 
     def __init__(self, **more: object):
         super().__init__(allow_abbrev=False, **more)
@@ -88,7 +88,7 @@ def load_image(arguments: argparse.Namespace) -> int:
 
 
 def volume(name: str) -> Path:
-    """A named volume; as Docker makes one, it belongs to whom the image's folder belongs to."""
+    """A named volume; as with Docker, the owner of the image's folder owns it."""
     path = STATE / "volumes" / name
     if not path.exists():
         path.mkdir(parents=True)

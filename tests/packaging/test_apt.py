@@ -1,5 +1,5 @@
-"""The Debian packages by apt in an older Debian, with the commands of docs/operations.md: from the signed repository, and
-from a file. `make old-test` runs these."""
+"""The Debian packages through apt in an older Debian, with the commands of docs/operations.md: from the signed
+repository, and from a file. `make old-test` runs these."""
 
 import functools
 import http.server
@@ -64,7 +64,7 @@ def repository(home, tmp_path):
 
 @pytest.fixture(autouse=True)
 def clean():
-    """Leaves the system as it was."""
+    """Restores the system."""
     yield
     for name in ("nsq", "nsqc-nsq-compat", "nsqc"):
         if status(name) not in ("", "not-installed "):
@@ -78,7 +78,7 @@ def debs() -> list[Path]:
 
 
 def status(name: str) -> str:
-    """What dpkg knows of a package; empty: nothing."""
+    """dpkg's status of a package; empty: unknown."""
     return old_system.run("dpkg-query", "--show", "--showformat=${db:Status-Status} ${Version}", name).stdout
 
 
@@ -87,7 +87,7 @@ def is_installed(name: str) -> bool:
 
 
 def by_the_page(address: str, folder: Path) -> None:
-    """Runs the commands that the page has for a machine that installs nsqc."""
+    """Runs the page's commands for a machine that installs nsqc."""
     script, = blocks(PAGE, "bash", TITLE)
     shutil.copy(folder / "nsqc.gpg", OLD / "root/nsqc.gpg")
     inside("sh", "-euc", f"cd /root\n{script.replace(SERVER, address)}")
@@ -147,7 +147,7 @@ def test_a_changed_list_is_refused(repository):
 
 
 def test_a_package_in_a_file():
-    """As after a download: apt gets what it depends on."""
+    """As after a download: apt fetches its dependencies."""
     package, links = debs()
     for path in (package, links):
         shutil.copy(path, OLD / "root" / path.name)

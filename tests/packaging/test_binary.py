@@ -1,4 +1,4 @@
-"""The executable serves, stops and answers as the daemon from source does."""
+"""The executable serves, stops and answers like the daemon from source."""
 
 import contextlib
 import errno
@@ -74,7 +74,7 @@ def test_nothing_stays_behind_a_kill(frozen):
     node = frozen()
     node.connect().pub(TOPIC, b"x")
     node.kill()
-    # A daemon that is a separate process stops by itself, and nothing is lost.
+    # A daemon that is a separate process stops on its own, and nothing is lost.
     wait_until(lambda: refused(node.tcp_port) and is_free(node.data_path), "the end of the daemon")
     node.start()
     assert node.stop() == 0
@@ -85,7 +85,7 @@ def test_what_killed_daemons_have_unpacked_is_removed(daemon, open_folder, tmp_p
     shutil.copy(built(DIST / "nsqc"), executable)
     place = tmp_path / "unpacked here, with spaces"
     place.mkdir()
-    # Not to be removed: a folder that is being unpacked has no lock yet, and a link leads elsewhere.
+    # Not to be removed: a folder still being unpacked has no lock yet, and a link points elsewhere.
     unfinished, elsewhere = place / "_MEIunfinished", tmp_path / "elsewhere"
     unfinished.mkdir()
     elsewhere.mkdir()
@@ -149,7 +149,7 @@ def refused(port: int) -> bool:
 
 
 def test_tls_and_compression(frozen, certs):
-    # Accepting any client certificate is a call of OpenSSL itself, whose library has another path here.
+    # Accepting any client certificate is a direct call into OpenSSL, whose library has another path here.
     node = frozen(f"--tls-cert={certs}/server.pem", f"--tls-key={certs}/server.key", "--https-address=127.0.0.1:0",
                   "--tls-client-auth-policy=require", "--tls-required=tcp-https")
     context = client_context(certs / "stranger")
@@ -204,7 +204,7 @@ def test_a_link_by_the_name_nsqd(daemon, binary, tmp_path):
 
 
 def test_commands(binary):
-    # Each imports other modules, which a freezer can miss.
+    # Each imports other modules, which freezing can miss.
     assert VERSION.fullmatch(says(binary, "serve", "--version"))
     assert says(binary, "--version").startswith(f"nsqc {__version__} ") and says(binary, "version") == says(binary, "--version")
     assert "--mem-queue-size" in says(binary, "serve", "--help")
@@ -216,7 +216,7 @@ def test_commands(binary):
 
 
 def test_debug_pages(frozen):
-    # Pages and tools that are imported on demand.
+    # Pages and tools imported on demand.
     node = frozen()
     for page in ("/info", "/stats", "/stats?format=json", "/config/log_level", "/debug/pprof/",
                  "/debug/pprof/goroutine", "/debug/pprof/heap"):
@@ -226,7 +226,7 @@ def test_debug_pages(frozen):
 
 
 def test_every_module_is_in(binary):
-    """The executable has every module of the source tree but those left out on purpose."""
+    """The executable has every module of the source tree except those omitted on purpose."""
     from PyInstaller.archive.readers import CArchiveReader
 
     archive = CArchiveReader(str(binary))
@@ -251,7 +251,7 @@ def test_the_admin_page_is_in(binary):
 
 
 def test_size():
-    """The limit has room for modules to come; pydantic alone would fill it."""
+    """The limit has room for future modules; pydantic alone would fill it."""
     assert built(DIST / "nsqc").stat().st_size < 30 * MEGABYTE
     from PyInstaller.archive.readers import CArchiveReader
 
@@ -275,7 +275,7 @@ def test_the_executable_needs_no_later_glibc_than_promised_or_here():
 
 
 def promised() -> tuple[int, ...]:
-    """The glibc version in the docs is the one that is promised."""
+    """The docs state the promised glibc version."""
     found = {version(GLIBC.search((ROOT / page).read_text())[1]) for page in ("README.md", "docs/operations.md")}
     assert len(found) == 1
     return found.pop()

@@ -1,4 +1,5 @@
-"""The Helm chart by Helm itself, against Kubernetes' schemas; and its pods, run from the image as a cluster would run them."""
+"""The Helm chart, by Helm itself and against Kubernetes' schemas; and its pods, run from the image as a cluster
+would."""
 
 import os
 import re
@@ -101,7 +102,7 @@ def test_the_chart_has_nsqcs_version():
 
 @pytest.mark.parametrize("values", VARIANTS.values(), ids=VARIANTS)
 def test_what_belongs_together_does(values):
-    """Selectors select the pods, services name ports that there are, claims and volumes are mounted and the other way round."""
+    """Selectors select the pods, services name existing ports, and every claim and volume is mounted and vice versa."""
     found = objects(values)
     pods = {one["metadata"]["name"]: one["spec"]["template"] for (kind, _), one in found.items() if kind in ("StatefulSet", "Deployment")}
     for (kind, name), one in found.items():
@@ -160,7 +161,7 @@ def test_alerts_of_the_chart():
 
 
 def expanded(first, **values) -> dict[str, str]:
-    """The environment, with the pod's fields and $(NAME) put in."""
+    """The environment, with the pod's fields and $(NAME) expanded."""
     env = {one["name"]: one.get("value", values.get(one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath"), ""))
            for one in first["env"]}
     return {name: re.sub(r"\$\((\w+)\)", lambda found: env[found[1]], value) for name, value in env.items()}
@@ -176,7 +177,7 @@ def test_a_pod_of_the_plain_manifests(image, data, tmp_path):
     config.mkdir(exist_ok=True)
     (config / "nsqc.cfg").write_text(found["ConfigMap", "nsqc"]["data"]["nsqc.cfg"])
     env = expanded(first, **{"metadata.name": "nsqc-0", "metadata.namespace": "queues"})
-    env["NSQC_LOOKUPD_TCP_ADDRESS"] = f"127.0.0.1:{server.tcp_port}"       # there is no DNS of a cluster here
+    env["NSQC_LOOKUPD_TCP_ADDRESS"] = f"127.0.0.1:{server.tcp_port}"       # no cluster DNS here
     node = container.Contained(image, data, command=first["args"], **env)
     try:
         node.connect().pub("t", b"x")

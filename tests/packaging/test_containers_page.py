@@ -1,4 +1,4 @@
-"""docs/containers.md: its commands, with docker, kubectl and helm of tests/packaging/stand_ins.py."""
+"""docs/containers.md: its commands, run with docker, kubectl and helm of tests/packaging/stand_ins.py."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ from tests.support.pages import blocks
 from tests.support.patience import WAIT_SECONDS
 
 PAGE = "docs/containers.md"
-# A network of its own: the page's ports are those that others use as well.
+# A separate network: other processes use the page's ports as well.
 SCRIPT = "ip link set lo up\n"
 
 
@@ -43,7 +43,7 @@ def machine(archive, tmp_path):
 @container.needs_root
 @pytest.mark.skipif(shutil.which("ip") is None or shutil.which("nsenter") is None, reason="ip or nsenter is not here")
 def test_docker(machine, tmp_path):
-    """The first node's volume is then one of root's, as nsqio/nsq leaves it."""
+    """Makes the first node's volume root's, as nsqio/nsq leaves it."""
     started, = blocks(PAGE, "bash", "The image")
     replaced, = blocks(PAGE, "bash", "In place of nsqio/nsq")
     told = machine(started, f"chown -R 0:0 {tmp_path}/state/volumes/nsq", replaced)
@@ -67,7 +67,7 @@ def test_the_stand_ins_refuse_other_words(machine):
 
 
 def test_every_command_of_the_page_is_run():
-    """No block that is a script has another language."""
+    """No script block is marked as another language."""
     text = (ROOT / PAGE).read_text()
     marked = sum(len(blocks(PAGE, "bash", title)) for title in ("The image", "In place of nsqio/nsq", "Kubernetes"))
     assert marked == text.count("```bash\n")

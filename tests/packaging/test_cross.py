@@ -30,7 +30,7 @@ WHEELS = sorted(DIST.glob(f"nsqc-{__version__}-*-manylinux*.whl"))
 MACHINES = {"x86_64": 62, "aarch64": 183}       # in the heads of ELF files
 NAME = re.compile(r"nsqc-.+-cp(3)(\d+)-cp3\d+-manylinux_2_28_(\w+)\.whl")
 pytestmark = pytest.mark.skipif(not WHEELS, reason="there are no such wheels: make dist")
-# What a Python of Debian needs to run; names that a release does not have are left out.
+# The libraries that a Debian Python needs; names that a release lacks are skipped.
 NEEDED = ("python{0}-minimal", "libpython{0}-minimal", "libpython{0}-stdlib", "libc6", "libgcc-s1", "libstdc++6", "zlib1g",
           "libffi8", "libexpat1", "liblzma5", "libbz2-1.0", "libuuid1")
 OPENSSL = {"bookworm": ("libssl3", "libcrypt1"), "trixie": ("libssl3t64", "libzstd1"), "forky": ("libssl3t64", "libzstd1")}
@@ -81,7 +81,7 @@ def test_it_is_whole(wheel):
 
 
 def interpreter(target: cross.Target, root: Path) -> tuple[tuple[str, ...], dict[str, str]]:
-    """What runs this Python, and its environment: one of this machine, or Debian's in a folder."""
+    """The command of this Python, and its environment: this machine's, or Debian's in a folder."""
     if target.machine == platform.machine() and (found := cross.here(target.python)):
         return (str(found[0]),), {}
     suite = cross.SUITES[target.python]

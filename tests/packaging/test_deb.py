@@ -39,7 +39,7 @@ def run(*words, **more) -> str:
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
-    """This version and a later one: of each nsqc, and the links by NSQ's names."""
+    """This version and a later one: of each, nsqc and the links with NSQ's names."""
     built(DIST / "nsqc-folder")
     out = tmp_path_factory.mktemp("debs")
     build = (sys.executable, ROOT / "packaging" / "deb.py", "--fast", "--out", out)
@@ -64,7 +64,7 @@ class Root:
         self.state = folder / "var/lib/nsqc"
 
     def dpkg(self, *words) -> str:
-        # Files of a package belong to root, which takes root or fakeroot.
+        # Files of a package belong to root, which needs root or fakeroot.
         return run(*([] if os.getuid() == 0 else ["fakeroot"]), "dpkg", f"--root={self.folder}", "--force-script-chrootless", "--force-not-root",
                    "--force-depends", f"--log={self.folder}/log", *words,
                    env={**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"})
@@ -159,7 +159,7 @@ def test_what_is_in_it(packages, tmp_path):
     config = (tmp_path / "etc/nsqc/nsqc.cfg").read_text()
     assert f'"{socket.gethostname()}"' not in config
     assert "ok, 0 options" in run(executable, "config", "check", tmp_path / "etc/nsqc/nsqc.cfg", cwd=tmp_path)
-    # The package installs what the unit starts and reads.
+    # The package installs everything that the unit starts and reads.
     service = (tmp_path / "lib/systemd/system/nsqc.service").read_text()
     assert "ExecStart=/usr/bin/nsqc serve --config=/etc/nsqc/nsqc.cfg\n" in service
     service = (tmp_path / "lib/systemd/system/nsqc-lookupd.service").read_text()

@@ -65,7 +65,7 @@ def test_it_is_small_and_belongs_to_nobody_else(image):
 
 
 def test_the_authorities_are_the_packages_own(image):
-    """Not those that an administrator has added to the machine that builds."""
+    """Not those that an administrator added to the build machine."""
     text = (image.root / "etc/ssl/certs/ca-certificates.crt").read_text()
     wanted = sum(path.read_text().count("BEGIN CERTIFICATE") for path in
                  Path("/usr/share/ca-certificates/mozilla").glob("*.crt"))
@@ -96,7 +96,7 @@ def status_of(pid):
 
 
 def test_the_daemon_as_process_1(contained, image, data):
-    """Non-root, on a read-only root, by the image's own command; stopped like `docker stop`, and started again."""
+    """Non-root, on a read-only root, with the image's own command; stopped like `docker stop`, and started again."""
     node = contained(NSQC_MAX_RDY_COUNT="77")
     assert node.http("GET", "/config/max_rdy_count") == (200, b"77")
     node.connect().pub("t", b"x")
@@ -119,7 +119,7 @@ def test_a_drain_by_signal(contained):
 
 
 def test_any_user_of_group_0(image, data):
-    """As clusters that give each namespace users of its own."""
+    """As in clusters that give each namespace its own user ids."""
     os.chmod(data, 0o775)
     words = image.words(data, ["config", "check", "/data/none"], user="1000650000:0")
     done = subprocess.run(words, env=image.environment(), capture_output=True, text=True, timeout=WAIT_SECONDS)
@@ -129,7 +129,7 @@ def test_any_user_of_group_0(image, data):
 @pytest.mark.parametrize("as_entrypoint", [True, False], ids=["entrypoint", "command"])
 @pytest.mark.parametrize("path", ["/nsqd", "nsqd", "/usr/local/bin/nsqd"])
 def test_commands_of_nsqs_image(image, data, path, as_entrypoint):
-    """Kubernetes' `command` replaces the entry point; that of Docker and Compose comes after it."""
+    """Kubernetes' `command` replaces the entry point; Docker and Compose append theirs to it."""
     words = [path, "--version"]
     done = container.run(image, data, *([] if as_entrypoint else words), entrypoint=words if as_entrypoint else None)
     assert (done.returncode, done.stdout) == (0, version_line("nsqd") + "\n"), done.stderr
@@ -164,7 +164,7 @@ def test_the_lookup_server(image, data, tmp_path):
 
 
 def test_a_tool_as_process_1_is_stopped_by_its_signals(image, data, daemon):
-    """The kernel would ignore what it does not handle."""
+    """The kernel would ignore signals without a handler."""
     node = daemon()
     node.post("/topic/create?topic=t")
     words = image.words(data, ["/nsq_to_file", f"--nsqd-tcp-address=127.0.0.1:{node.tcp_port}", "--topic=t", "--channel=c",

@@ -1,4 +1,4 @@
-"""Containers that cannot start: what is wrong, and what to do, in one line. And signals while one starts."""
+"""Containers that cannot start: one line with the error and its remedy. And signals during a start."""
 
 import contextlib
 import os
@@ -40,7 +40,7 @@ def limited(image, data, limit, *words) -> subprocess.CompletedProcess:
 
 
 def test_a_volume_of_root(image, data):
-    """As one is left by nsqio/nsq, which runs as root."""
+    """As nsqio/nsq, which runs as root, leaves one."""
     os.chown(data, 0, 0)
     data.chmod(0o755)
     assert re.search(r"FATAL: failed to instantiate nsqd - cannot write to data-path: /data: Permission denied; it belongs to user 0 and "
@@ -95,7 +95,7 @@ def test_a_port_that_is_in_use(image, data):
 
 
 def test_no_network(image, data, tmp_path):
-    """Even the loopback device is down: the node starts, and says what it cannot reach."""
+    """Even the loopback device is down: the node starts, and reports the unreachable addresses."""
     words = ["unshare", "--net", *image.words(data, ["serve", "--lookupd-tcp-address=nsqlookupd:4160"])]
     log = tmp_path / "log"
     with log.open("wb") as file:

@@ -1,4 +1,4 @@
-"""What prevents a release, and what a release consists of."""
+"""The checks that prevent a release, and the contents of one."""
 
 import json
 import os
@@ -82,7 +82,7 @@ def keyring(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def released(tmp_path_factory, keyring):
-    """dist/release, with true Debian packages, and stand-ins for what other tests look at."""
+    """dist/release, with real Debian packages, and stand-ins for files covered by other tests."""
     dist = tmp_path_factory.mktemp("dist")
     for name in ["nsqc", "nsqc-folder", f"nsqc-{__version__}.tar.gz", *(path.name for path in DIST.glob(f"nsqc-{__version__}-*.whl"))]:
         (dist / name).symlink_to(built(DIST / name))
@@ -115,7 +115,7 @@ def test_what_is_released(released, tmp_path):
 
 
 def apt_of(folder, repository, trust):
-    """The words of apt-get with lists, and a database of installed packages, of its own."""
+    """An apt-get command with its own lists and its own database of installed packages."""
     for name in ("lists/partial", "cache/archives/partial", "etc/preferences.d", "dpkg"):
         (folder / name).mkdir(parents=True)
     (folder / "status").touch()
@@ -194,7 +194,7 @@ def test_a_signature_by_an_ssh_key(sums, tmp_path):
 
 @pytest.fixture
 def download(released, tmp_path):
-    """A release that is signed, with the file `signers` that has the releaser's public key."""
+    """A signed release, with the file `signers` that has the releaser's public key."""
     folder = shutil.copytree(released, tmp_path / "dist/release")
     key = tmp_path / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
@@ -205,7 +205,7 @@ def download(released, tmp_path):
 
 
 def check_and_install(folder) -> subprocess.CompletedProcess:
-    """Runs the commands of the page, up to the start of the daemon."""
+    """Runs the page's commands, up to the start of the daemon."""
     script, *_ = blocks("docs/operations.md", heading="Download and run")
     *steps, start = script.replace("/usr/local/bin", f"{folder}/bin").splitlines()
     assert start.startswith("nsqc serve ")

@@ -14,7 +14,7 @@ from tests.support.patience import WAIT_SECONDS
 NEXT = "99.0"
 pytestmark = [pytest.mark.skipif(shutil.which("rpmbuild") is None, reason="rpmbuild is not here (apt-get install rpm)"),
               pytest.mark.skipif(os.getuid() != 0, reason="RPM changes owners, which takes root")]
-# Notes what it is asked for.
+# Records its arguments.
 SYSTEMCTL = '#!/bin/sh\necho "$*" >>/systemctl.log\n'
 
 
@@ -26,7 +26,7 @@ def run(*words, **more) -> str:
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory):
-    """This version and a later one: of each nsqc, and the links by NSQ's names."""
+    """This version and a later one: of each, nsqc and the links with NSQ's names."""
     built(DIST / "nsqc-folder")
     out = tmp_path_factory.mktemp("rpms")
     build = (sys.executable, ROOT / "packaging/rpm.py", "--fast", "--out", out)
@@ -34,7 +34,7 @@ def packages(tmp_path_factory):
 
 
 class Root:
-    """A root with a database of its own, a shell for scripts, and a systemctl that does nothing."""
+    """A root with its own database, a shell for scripts, and a systemctl that does nothing."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -52,7 +52,7 @@ class Root:
         return run("rpm", f"--root={self.folder}", *([] if "--query" in words else ["--nodeps"]), *words)
 
     def asked(self) -> list[str]:
-        """What systemctl was asked for since the last time."""
+        """The systemctl calls since the last time."""
         path = self.folder / "systemctl.log"
         lines = path.read_text().splitlines() if path.exists() else []
         path.unlink(missing_ok=True)

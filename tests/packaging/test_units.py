@@ -70,7 +70,7 @@ def test_the_sockets_have_the_names_that_count():
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_only_systemctl_stop_and_invalid_flags_leave_it_down(service):
-    """A drain that was asked for over HTTP, and a signal from elsewhere, end it with exit code 0."""
+    """A drain requested over HTTP, and a signal from elsewhere, end it with exit code 0."""
     section = unit(service)["Service"]
     assert (section["Restart"], section["RestartPreventExitStatus"]) == ("always", "2")
     assert "SuccessExitStatus" not in section
@@ -79,7 +79,7 @@ def test_only_systemctl_stop_and_invalid_flags_leave_it_down(service):
 def test_a_stop_drains_and_a_restart_does_not():
     section = unit("nsqc.service")["Service"]
     assert (section["KillSignal"], section["RestartKillSignal"]) == ("SIGUSR1", "SIGTERM")
-    # A drain may take as long as a message may, and what waits is written behind it.
+    # A drain may take as long as a message may, and waiting messages are written after it.
     assert section["TimeoutStopSec"] == "5min"
     assert Options().msg_timeout * 2 < 5 * MINUTE
     for service in SERVICES[1:]:

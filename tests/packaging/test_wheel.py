@@ -1,4 +1,4 @@
-"""The sdist is complete; the wheel, which is built from it, installs and works without a compiler."""
+"""The sdist is complete; the wheel, built from it, installs and works without a compiler."""
 
 import json
 import os
@@ -81,7 +81,7 @@ def test_a_checkout_does_not_hide_an_installed_package(slim, tmp_path):
 
 
 def test_a_compiled_checkout_is_imported_and_shown(slim, tmp_path):
-    """Whoever starts Python in a compiled tree means that tree; the version shows which of the two runs."""
+    """Python started in a compiled tree uses that tree; the version shows which of the two runs."""
     checkout = f"nsqc {__version__} (compatible with NSQ 1.3.0, Python {platform.python_version()}, source checkout {ROOT})\n"
     assert call(slim / "python", "-m", "nsqc", "--version", cwd=ROOT).stdout == checkout
     for words in ((slim / "nsqc",), (slim / "python", "-P", "-m", "nsqc")):
@@ -92,7 +92,7 @@ def test_the_installed_wheel(installed, daemon, tmp_path):
     for words, told in ((["--version"], f"nsqc {__version__} (compatible with NSQ 1.3.0, Python {platform.python_version()})"),
                         (["serve", "--version"], version_line("nsqd"))):
         assert call(installed / "nsqc", *words).stdout.strip() == told
-    # In another directory, or the source tree would be imported.
+    # In another directory, because the source tree would be imported.
     node = daemon(command=(str(installed / "nsqc"), "serve"), cwd=tmp_path, data_path=tmp_path / "data")
     taker = node.connect().sub("t", "c", 1)
     node.post("/pub?topic=t", b"x")
