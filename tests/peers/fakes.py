@@ -1,4 +1,4 @@
-"""Servers that the daemon calls, on real sockets: they record what they receive, and misbehave on request."""
+"""Servers that the daemon calls, on real sockets: they record their input, and misbehave on request."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Web(TcpServer):
             self.heard.append(target)
             answer = self.answer(target)
             if answer is None:
-                # Until the client gives up, or the test says so.
+                # Until the client gives up, or the test releases it.
                 guest.recv(1)
                 return
             guest.sendall(answer)
@@ -115,7 +115,7 @@ class Lookupd(TcpServer):
         self.may_introduce.set()
         self.replies: dict[str, bytes] = {}         # raw replies to commands, length included
         self.mute = False                           # no command is answered
-        self.pieces = 0                             # how many bytes of a reply are sent at a time; 0: all
+        self.pieces = 0                             # bytes of a reply sent per write; 0: all
         super().__init__(port)
 
     def _channels(self, target: str) -> bytes:

@@ -50,11 +50,11 @@ def refused(client, line, body=None):
 
 
 def logged(node, text):
-    """The first line of the log with this text; lines are written a little after the event."""
+    """The first log line with this text; lines are written a little after the event."""
     return wait_until(lambda: next((line for line in node.log.splitlines() if text in line), None), text)
 
 
-# ---------------------------------------------------------------------- what is asked
+# ---------------------------------------------------------------------- queries
 
 
 def test_get_carries_the_facts_in_a_query(daemon, authd):
@@ -147,7 +147,7 @@ def test_a_huge_secret_bothers_no_server(daemon, authd):
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
-    """For 127.0.0.1, by itself."""
+    """A self-signed certificate for 127.0.0.1."""
     path = tmp_path_factory.mktemp("tls") / "both.pem"
     subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=auth", "-addext",
                     "subjectAltName=IP:127.0.0.1", "-keyout", path, "-out", path.with_suffix(".crt")], check=True,
@@ -157,7 +157,7 @@ def certificate(tmp_path_factory):
 
 
 def trusting(certificate):
-    """The command of a daemon to which this certificate is the system's authority."""
+    """The command of a daemon that trusts this certificate as the system's authority."""
     return {"command": ("env", f"SSL_CERT_FILE={certificate}", sys.executable, "-m", "nsqc", "serve")}
 
 
@@ -185,7 +185,7 @@ def test_a_server_may_send_to_its_https_port(daemon, authd, certificate):
 
 @pytest.fixture(scope="module")
 def named_certificate(tmp_path_factory):
-    """A client's."""
+    """The certificate of a client."""
     path = tmp_path_factory.mktemp("client") / "both.pem"
     subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=a client",
                     "-keyout", path, "-out", path.with_suffix(".crt")], check=True, capture_output=True)
@@ -212,7 +212,7 @@ def test_clients_with_tls(daemon, authd, certificate, named_certificate, policy)
     assert server.asked[0].facts["common_name"] == ("a client" if policy else "")
     client.pub("t", b"x")
     expire()
-    # More than one read, after a command that waits.
+    # Larger than one read, after a command that waits.
     client.send((b"PUB t\n\0\0\4\0" + b"y" * 1024) * 2000)
     for _ in range(2000):
         assert client.frame() == OK
@@ -221,7 +221,7 @@ def test_clients_with_tls(daemon, authd, certificate, named_certificate, policy)
 
 @pytest.mark.parametrize("way", ["deflate", "snappy", "tls+snappy"])
 def test_clients_with_compression(daemon, authd, certificate, way):
-    """A command that waits within a compressed stream, followed by more than is decoded at once."""
+    """A command that waits within a compressed stream, followed by more than one decoding step handles."""
     server = authd(reply(ttl=1))
     node = guarded(daemon, server, flags=[f"--tls-cert={certificate}", f"--tls-key={certificate}"])
     client = connect(node, way)
@@ -284,7 +284,7 @@ def test_fields_may_be_missing_or_null_or_in_capitals(daemon, authd):
 
 @pytest.mark.parametrize("count", [300, 400, 500, 700, 900])
 def test_unknown_fields_may_be_nested_as_deeply_as_the_parser_goes(daemon, authd, count):
-    """Nothing but the parser looks into them: the answer counts, or is refused as a whole."""
+    """Only the parser inspects them: the answer counts, or is refused as a whole."""
     node = guarded(daemon, authd(b'{"ttl": 60, "x": %b, "authorizations": [{"y": %b}]}' % (nested.levels(count),
                                                                                        nested.levels(count))))
     login(node)
@@ -339,7 +339,7 @@ def test_what_is_allowed(daemon, authd, anchored):
             1, f'E_UNAUTHORIZED AUTH failed for {name} on "{topic}" "{channel}"'.encode())
         assert client.frame() == wanted, (topic, channel)
         client.close()
-    # What was refused had no effect.
+    # Refused commands had no effect.
     names = {topic["topic_name"] for topic in node.stats()["topics"]}
     assert names == {topic for topic, _, loosely, strictly in cases if (strictly if anchored else loosely)}
 
@@ -430,7 +430,7 @@ def test_others_go_on_while_a_server_hangs(daemon, authd):
     for _ in range(200):
         working.pub("t", b"x")
     assert node.http("GET", "/ping")[0] == 200
-    # A hundred clients wait, but no server gets so many queries at a time.
+    # A hundred clients wait, but no server gets that many queries at once.
     assert server.most_open <= 65
     for client in hanging:
         client.close()
@@ -470,7 +470,7 @@ def test_a_client_that_waits_longer_than_two_heartbeats_stays(daemon, authd):
         beats += 1
     server.gate.set()
     assert client.frame()[0] == 0
-    # The time limit of the command after it starts only now.
+    # The time limit of the next command starts only now.
     client.send(b"\0\1x")
     assert client.frame() == OK
 
@@ -484,7 +484,7 @@ def test_a_client_that_leaves_while_it_waits(daemon, authd):
     wait_until(lambda: server.asked)
     client.sock.shutdown(socket.SHUT_WR)
     server.gate.set()
-    # What it had sent is executed, and answered.
+    # Its commands are executed, and answered.
     assert client.frame()[0] == 0
     assert client.frame() == OK
     assert client.frame() is None
@@ -515,11 +515,11 @@ def test_a_stop_waits_for_no_auth_server(daemon, authd):
     assert "Traceback" not in node.log
 
 
-# ---------------------------------------------------------------------- servers that fail
+# ---------------------------------------------------------------------- failing servers
 
 
 def test_fail_over(daemon, authd):
-    """The server that works is found, whichever is tried first."""
+    """The working server is found, whichever is tried first."""
     good = authd()
     bad = [authd(raw(b"500 No")), authd(b"no HTTP"), authd(raw(b"403 No")), authd(nested.OBJECT)]
     node = guarded(daemon, f"127.0.0.1:{free_port()}", *bad, good)
@@ -653,7 +653,7 @@ def test_grace_while_all_servers_are_down(daemon, authd, end):
     client.pub("t", b"z")
     logged(node, "all auth servers are down, the expired answer counts on")
     assert node.log.count("counts on") == 1
-    # What was not allowed still is not.
+    # Forbidden commands are still forbidden.
     assert refused(client, "PUB v", b"z") == b'E_UNAUTHORIZED AUTH failed for PUB on "v" ""'
     # New clients are refused.
     assert refused(node.connect(), "AUTH", b"secret") == FAILED[1]

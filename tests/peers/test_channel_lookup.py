@@ -1,4 +1,4 @@
-"""New topics ask the nsqlookupds for their channels; whatever those do, messages come through."""
+"""New topics query the nsqlookupds for their channels; messages get through however those behave."""
 
 import json
 import threading
@@ -113,7 +113,7 @@ def test_many_new_topics_ask_a_few_at_a_time_and_all_start(daemon, lookupd):
     for name in names:
         client.pub(name, b"x")
     wait_until(lambda: len(lookup.web.heard) == 32)
-    # All are registered, and still no more queries run at a time.
+    # All are registered, and still no more queries run at once.
     wait_until(lambda: len(lookup.commands()) == 100)
     assert lookup.web.open == lookup.web.most_open == 32
     lookup.web.answer = lambda target: http_answer(listing("one"))

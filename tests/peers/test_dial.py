@@ -69,7 +69,7 @@ def test_the_next_endpoint_is_tried_if_one_refuses(monkeypatch, make, calls):
 
 
 def test_an_endpoint_that_swallows_packets_uses_only_its_share(monkeypatch, make, calls):
-    # A full backlog: the kernel drops further attempts to connect, as a firewall does.
+    # A full backlog: the kernel drops further connection attempts, as a firewall does.
     with socket.create_server(("127.0.0.1", 0)) as door, socket.socket() as full:
         full.bind(("127.0.0.1", 0))
         full.listen(0)

@@ -28,10 +28,10 @@ for thread in threads:
 for thread in threads:
     thread.join()
 """
-PROCESSES = 8   # each has one first time; one in three crashed
+PROCESSES = 8   # each decodes for the first time; one in three crashed
 
 
 def test_the_first_answers_may_come_at_once():
-    """Workers read answers side by side. msgspec crashed where two of them were the first to use a type."""
+    """Workers decode answers concurrently. msgspec crashed when two of them were the first to use a type."""
     for _ in range(PROCESSES):
         subprocess.run([sys.executable, "-c", THREADS], check=True, timeout=WAIT_SECONDS)

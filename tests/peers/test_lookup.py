@@ -70,7 +70,7 @@ def test_after_a_lost_connection_the_next_begins_with_everything(daemon, lookupd
     lookup.may_introduce.clear()
     lookup.drop()
     lookup.wait_for_introductions(2)
-    # These are reported only by the registrations that follow.
+    # The next connection's registrations report these changes.
     node.post("/channel/delete?topic=t&channel=c")
     node.post("/topic/create?topic=u")
     lookup.may_introduce.set()
@@ -136,7 +136,7 @@ def test_a_reply_out_of_bounds_ends_the_connection(daemon, lookupd, reply, reaso
 @pytest.mark.parametrize("when", ["accepting", "identifying", "registering"])
 def test_a_lookupd_that_hangs_does_no_harm(daemon, lookupd, when):
     if when == "accepting":
-        # The kernel completes the connection; nobody reads.
+        # The kernel completes the connection; no process reads.
         door = socket.create_server((HOST, 0), backlog=1)
         address = f"{HOST}:{door.getsockname()[1]}"
     else:
@@ -233,7 +233,7 @@ def test_a_restarted_lookupd_is_found_again(daemon):
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory):
-    """What may listen where an nsqlookupd is expected."""
+    """Services that may listen where an nsqlookupd is expected."""
     found = Places(tmp_path_factory.mktemp("places"))
     yield found
     found.close()
@@ -257,7 +257,7 @@ def test_its_own_port_is_named(daemon, tmp_path):
 
 
 class Closing(TcpServer):
-    """Ends every connection without a word. begun: what clients have begun with."""
+    """Ends every connection without an answer. begun: the first bytes of each client."""
 
     def __init__(self):
         self.begun: list[bytes] = []
@@ -268,7 +268,7 @@ class Closing(TcpServer):
 
 
 def test_what_is_there_is_asked_once(daemon):
-    """By plain HTTP and by TLS: an nsqlookupd that is full, say, is not bothered again and again."""
+    """Over plain HTTP and over TLS: an nsqlookupd that is full, say, is not retried endlessly."""
     server = Closing()
     node = daemon(f"--lookupd-tcp-address={server.address}")
     wait_until(lambda: server.begun.count(b"  V1") >= 5, "five tries", 60)

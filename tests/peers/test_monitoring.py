@@ -1,4 +1,4 @@
-"""docs/monitoring.md names what there is: every field, key and line is looked for in a daemon, every command is run."""
+"""Checks docs/monitoring.md: every field, key and line that it names exists in a daemon, and every command runs."""
 
 import json
 import re
@@ -70,7 +70,7 @@ def test_statsd_keys_and_types(daemon, statsd):
 
 # ---------------------------------------------------------------------- log lines
 
-# Rooms whose lines are the daemon's.
+# Rooms whose lines the daemon logs.
 ROOMS = ("broker", "httpd", "log", "loop", "net", "options", "peers", "process", "store", "tcp")
 CALL = re.compile(r"""(?:\.(?:warn|error)\(\s*|text = f|return f|report\()f?"((?:[^"\\]|\\.)*"(?:\s*f?"(?:[^"\\]|\\.)*")*)""")
 
@@ -83,7 +83,7 @@ def formats() -> set[str]:
 
 
 def alert() -> re.Pattern[str]:
-    """What the page's journalctl looks for."""
+    """The patterns of the page's journalctl command."""
     command, = [block for block in blocks(PAGE) if block.startswith("journalctl")]
     return re.compile(re.search(r"--grep='(.+)'", command)[1])
 
@@ -95,7 +95,7 @@ def test_log_lines_are_the_daemons():
         assert any(part in text for text in known), part
 
 
-# Those that deserve an alert at once.
+# Lines that deserve an immediate alert.
 URGENT = ("write failed - ", "failed to sync - ", "failed to persist metadata - ", "failed to write ",
           "publishes that need the disk are refused", "messages are lost", "are gone, ", "are gone: channels have had them",
           "is damaged", "damaged messages", "the journal is damaged", "it has a log with ", "uncaught exception")
@@ -117,7 +117,7 @@ def lines(node) -> list[str]:
     return [line for line in node.log.splitlines() if " INFO: " not in line]
 
 
-# Bytes that a limited file may have: the log, which is limited as well, needs less.
+# Limit of file sizes in bytes: the log, which it also limits, needs less.
 LOG_ROOM = 300_000
 
 
@@ -136,7 +136,7 @@ def full_disk(daemon, tmp_path):
 def no_room_for_metadata(daemon, tmp_path):
     node = daemon()
     for name in ("nsqd.dat", "nsqd.dat.last"):
-        (node.data_path / f"{name}.{node.pid}.tmp").mkdir()     # the file that would replace it
+        (node.data_path / f"{name}.{node.pid}.tmp").mkdir()     # blocks the file that would replace it
     node.post("/topic/create?topic=t")
     wait_until(lambda: "failed to persist metadata" in node.log)
     return node
@@ -157,7 +157,7 @@ def little_room(daemon, tmp_path):
 
 
 def killed(daemon, tmp_path):
-    """The positions are those of a stop before, and a byte of a record is another one."""
+    """The positions date from an earlier stop, and a byte of a record differs."""
     node = daemon("--mem-queue-size=0", "--sync-timeout=1h", "--sync-every=1000000")
     node.connect().pub("t", *[b"%d" % n for n in range(10)])
     assert node.stop() == 0
@@ -215,7 +215,7 @@ def log_ends_before_its_channel(daemon, tmp_path):
     sorted(folder.glob("*.log"))[-1].unlink()
     (folder / "manifest").unlink()
     with sorted(folder.glob("cursors.*"))[-1].open("r+b") as journal:
-        journal.seek(100)        # in its first frame, behind which others are
+        journal.seek(100)        # in its first frame, which others follow
         journal.write(b"x")
     node.start()
     return node

@@ -1,4 +1,4 @@
-"""Expressions have the meaning that Go's regexp package gives them, and none takes long."""
+"""Expressions have the meaning of Go's regexp package, and none takes long."""
 
 import re
 
@@ -78,7 +78,7 @@ def test_anchored(text, name, whole):
 
 @pytest.mark.parametrize("text", ["(a+)+$", "(a|a)*$", "(a|aa)+$", "(.*)*x$", "(a?){40}a{40}$", "((a*)*)*b$", "(a{0,30}){30}$"])
 def test_the_time_is_linear(text):
-    """Python's own engine would not come back from most of these."""
+    """Python's own engine would not return from most of these."""
     assert not Pattern(f"^{text}").matches("a" * 63 + "!")
 
 

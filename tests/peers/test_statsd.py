@@ -210,7 +210,7 @@ def test_report():
 
     second = report(105, 7, first)
     assert counters(second) == ["5", "65", "5", "0", "0", "2"]
-    # A lower total is that of a new topic of the same name, and counts in full.
+    # A lower total belongs to a new topic of the same name, and counts in full.
     assert counters(report(3, 7, second)) == ["3", "39", "3", "0", "0", "0"]
 
 

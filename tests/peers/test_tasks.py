@@ -1,4 +1,4 @@
-"""The tasks that talk to peers outlive exceptions that nobody has thought of: here, bugs that the tests put in."""
+"""The tasks that talk to peers survive unexpected exceptions: here, bugs that the tests inject."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ SECONDS = 60
 
 
 class Bug(Exception):
-    """What no handler names."""
+    """An exception that no handler names."""
 
 
 @contextlib.asynccontextmanager
@@ -63,7 +63,7 @@ def test_a_registration_goes_on(lookupd, monkeypatch):
 
 
 class Topic:
-    """A topic whose channels cannot all be made. fails: by name."""
+    """A topic some of whose channels cannot be created. fails: their names."""
 
     def __init__(self, name: bytes, fails: dict[bytes, Exception]):
         self.name, self.fails = name, fails

@@ -1,4 +1,4 @@
-"""The perf harness works: every bench and every workload gives results. What they are is not judged here.
+"""The perf harness works: every bench and every workload produces results. This file does not judge them.
 
 Slow: each bench runs, if only for a moment.
 """
@@ -38,7 +38,7 @@ def run(*arguments: str) -> str:
 
 
 def test_each_module_can_be_imported():
-    """A bench that nothing here runs would not be missed when what it uses moves."""
+    """A bench that no test runs would break unnoticed."""
     names = [module.name for module in pkgutil.walk_packages(perf.__path__, "perf.")]
     assert len(names) > 50
     for name in names:
@@ -209,7 +209,7 @@ def test_bars_of_a_log():
 
 
 def test_lookupd_with_many_nodes_has_no_long_iteration():
-    """Of CPU time, which a busy machine does not change: what is allowed is 50 ms."""
+    """CPU time, which a busy machine does not change: the limit is 50 ms."""
     out = run("perf.lookupd.run", "--nodes", "600", "--each", "100", "--topics", "300", "--watch")
     found = re.findall(r"^(\w+) +[\d.]+ s .* longest iteration ([\d.]+) ms", out, re.M)
     assert [name for name, _ in found] == ["storm", "lookup", "ping", "nodes", "topics", "debug", "flapping", "loss"]

@@ -1,5 +1,5 @@
 """A machine whose power fails: brokers work on its data path under the shim, one after the other, and are killed at the
-moment in question, with nothing beside them that happens to sync anything. Its disk then has what was synced."""
+moment in question, with no other process that might sync. Its disk then has the synced data."""
 
 from __future__ import annotations
 
@@ -80,14 +80,14 @@ class Machine:
         self.trace = Trace(tmp_path / "trace", self.folder)
 
     def run(self, sync: str, steps: str, segment: int = 1 << 20) -> None:
-        """Runs steps, which know `topic`, up to a kill behind the last one. segment: --max-bytes-per-file."""
+        """Runs steps, which know `topic`, up to a kill after the last one. segment: --max-bytes-per-file."""
         script = SCRIPT % textwrap.indent(textwrap.dedent(steps), "    ")
         done = subprocess.run([sys.executable, "-c", script, str(self.folder), sync, str(segment)],
                               env=self.trace.environment(), capture_output=True, text=True, timeout=WAIT_SECONDS)
         assert done.returncode == -9, done.stderr
 
     def start(self) -> Opened:
-        """What a start finds behind a power failure."""
+        """The state that a start finds after a power failure."""
         folder = os.fsencode(self.disk())
         return Looks([folder], True).take(folder)
 
@@ -97,7 +97,7 @@ class Machine:
         return sorted(read_bodies(self.disk_path / "t.log", found))
 
     def deferred(self) -> list[int]:
-        """Those of them whose time has not come."""
+        """Those whose time has not come."""
         return [offset for offset, _ in self.start().delays]
 
     def disk(self) -> Path:

@@ -1,4 +1,4 @@
-"""The journal of a log is replaced by a smaller one, and the power fails at any moment of that."""
+"""The journal of a log is compacted, and the power fails at any moment of that."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def machine(tmp_path):
 
 
 def moments(trace: Trace) -> int:
-    """How many events there are so far."""
+    """The number of events so far."""
     return len(list(trace.events()))
 
 
 def test_a_journal_that_is_replaced(machine, tmp_path):
-    """What was synced before is there, whatever of the rest the disk has; so is nothing that was not done."""
+    """Earlier synced operations survive, whatever else the disk has; operations that never happened do not appear."""
     machine.run("write", """
         topic.get_channel(b"c")
         for number in range(5):

@@ -1,8 +1,8 @@
-"""Power failures of a topic in a log.
+"""Power failures of a log-backed topic.
 
 A daemon publishes under the shim and is killed. Then the disk is rebuilt as it could have been at moments of the trace,
-and a daemon that starts on it has to deliver what was acknowledged by then. With --log-sync=fsync nothing of that may be
-missing, whatever the disk has made of the rest.
+and a daemon that starts on it must deliver the messages acknowledged by then. With --log-sync=fsync none may be
+missing, whatever happened to unsynced data.
 
 Slow: disks are rebuilt, and daemons start on them.
 """
@@ -34,9 +34,9 @@ from tests.support.publishing import Books, Publishers
 SEED = 24
 SECONDS = 0.5               # of publishing
 MOMENTS = 4                 # of power failure, for each run
-SEGMENT = "--max-bytes-per-file=20000"      # so that files appear all the time
+SEGMENT = "--max-bytes-per-file=20000"      # so that files are created continuously
 LOG = ("--topic-storage=log", SEGMENT)
-JUMP = 1 << 40              # offsets that are reserved at a time: numbering continues behind them
+JUMP = 1 << 40              # offsets reserved at once: numbering continues after them
 
 
 @pytest.fixture
@@ -63,13 +63,13 @@ def make_channels(node: Daemon, *channels: str) -> None:
 
 
 def moments(trace: Trace, after: int, count: int, seed: int) -> list[int]:
-    """Positions behind some of the records, the last one among them."""
+    """Positions after some of the records, the last one among them."""
     ends = [event.end for event in trace.events() if event.end >= after]
     return sorted(random.Random(seed).sample(ends, min(count, len(ends)) - 1)) + [ends[-1]]
 
 
 def disks(trace: Trace, positions: list[int], folder: Path, seed: int) -> Iterator[tuple[int, Path, Chance]]:
-    """The disk at each of the positions, in turns without all that was not synced, with its names, and with some of it."""
+    """The disk at each of the positions, alternately without unsynced data, with its names, and with some of it."""
     disk, played = Disk(), 0
     events = list(trace.events())
     for number, position in enumerate(positions):
@@ -82,14 +82,14 @@ def disks(trace: Trace, positions: list[int], folder: Path, seed: int) -> Iterat
 
 
 def described(node: Daemon) -> dict[str, object]:
-    """/topic/log; of a topic that was not in nsqd.dat yet when the power failed, what it has then: nothing."""
+    """/topic/log; for a topic not in nsqd.dat when the power failed, the answer of an empty one."""
     status, body = node.http("GET", "/topic/log?topic=t")
     assert status in (200, 404), body
     return json.loads(body) if status == 200 else {"first_offset": 0, "next_offset": 0, "id": None}
 
 
 def log_of(node: Daemon) -> dict[bytes, int]:
-    """Offsets by body, of all that can be read."""
+    """Offsets by body, of all readable messages."""
     known = described(node)
     at, offsets = known["first_offset"], {}
     while at < known["next_offset"]:
@@ -125,7 +125,7 @@ def test_starts_after_a_power_failure_do_not_forget_where_numbering_continues(da
 
 
 def test_a_reader_passes_segments_that_are_lost(daemon, tmp_path):
-    """Names were synced, headers were not. Of the newest one the manifest knows where it began."""
+    """Names were synced, headers were not. The manifest knows where the newest one began."""
     data = tmp_path / "node"
     data.mkdir()
     (data / "nsqd.dat").write_text('{"topics":[{"name":"t","paused":false,"channels":null}],"version":"1.3.0"}')
@@ -137,7 +137,7 @@ def test_a_reader_passes_segments_that_are_lost(daemon, tmp_path):
 
 
 def test_the_end_that_is_reported_never_falls(daemon):
-    """Not even while nothing is published: a reader that was further is not behind the end."""
+    """Not even while nothing is published: a reader that had got further is never past the end."""
     node = daemon(*LOG)
     for number in range(3):
         node.post("/pub?topic=t", b"%d" % number)
@@ -173,7 +173,7 @@ def test_the_end_that_is_reported_never_falls(daemon):
 
 
 def torn_segment(folder: Path, blank: bool) -> None:
-    """Takes the end of the first segment, as a power failure does with what was not synced."""
+    """Zeroes the end of the first segment, as a power failure does to unsynced data."""
     segment = min(folder.glob("*.log"))
     data = segment.read_bytes()[:-160]
     segment.write_bytes(data + bytes(160) if blank else data)
@@ -181,7 +181,7 @@ def torn_segment(folder: Path, blank: bool) -> None:
 
 @pytest.mark.parametrize("blank", [False, True])
 def test_a_batch_that_was_torn_is_the_same_at_each_start(daemon, blank):
-    """It was not the last in the log, so what is left of it counts, for readers and channels."""
+    """It was not the last in the log, so its remaining frames count, for readers and channels."""
     node = daemon(*LOG, "--log-retain-time=1h")
     make_channels(node, "one", "two", "three")
     client = node.connect()
@@ -237,8 +237,8 @@ def test_nothing_acknowledged_is_lost_with_fsync(daemon, traced, tmp_path):
 
 @pytest.mark.long
 def test_batches_are_whole_with_fsync_whatever_the_disk_has_made_of_them(traced, tmp_path):
-    """Many disks, without a daemon for each: what its start makes of the folder is looked at. Slow: hundreds of disks
-    are rebuilt and read."""
+    """Many disks, without a daemon for each: only recovery of the folder is checked. Slow: hundreds of disks are
+    rebuilt and read."""
     node, trace, books = traced(*LOG, "--log-sync=fsync")
     make_channels(node)
     begin = trace.position
@@ -283,21 +283,21 @@ def test_with_write_only_what_was_not_synced_is_lost_and_offsets_never_repeat(da
         still = sorted(acknowledged & offsets.keys(), key=offsets.__getitem__)
         assert still == sorted(still, key=before.__getitem__), "the order is another"
         if not isinstance(chance, Some):
-            # With holes in a segment, nothing says how many messages were in each.
+            # With holes in a segment, the number of lost messages is unknown.
             assert [offsets[body] for body in still] == [before[body] for body in still]
         client = after.connect()
         client.pub("t", b"later-1-0/1-")
         assert log_of(after)[b"later-1-0/1-"] > max(used, max(offsets.values(), default=-1)), "an offset repeats"
         there = consume_all(after, "t", "kept", {b"later-1-0/1-"} | set(offsets))
-        # Of a batch that was not synced, any part may be gone.
+        # Any part of an unsynced batch may be gone.
         assert there - {b"later-1-0/1-"} <= books.sent.keys()
         assert offsets.keys() <= there
         after.close()
 
 
 def by_turns(node: Daemon, books: Books, seed: int) -> list[tuple[int, int]]:
-    """Has the rule change between write and fsync. For each message published under fsync: the positions before it was
-    sent, and behind its OK."""
+    """Changes the rule between write and fsync. For each message published under fsync: the positions before it was
+    sent, and after its OK."""
     promises, chosen = [], random.Random(seed)
     for _ in range(4):
         for sync in ("write", "fsync"):
@@ -320,7 +320,7 @@ def test_an_ok_under_fsync_speaks_for_everything_before_it(daemon, traced, tmp_p
         with Publishers(node, books, "t", ("pub", "mpub", "dpub", "http"), seed=SEED + run, name=f"run{run}"):
             promises += by_turns(node, books, SEED + run)
             time.sleep(0.05)
-            # With a record: a file that was made and not noted would be unknown to the trace of the next run.
+            # At a record: the trace of the next run would not know a file that was created and not recorded.
             trace.kill_with(1)
             node.process.wait(WAIT_SECONDS)
         if run == 0:
@@ -339,7 +339,7 @@ def test_an_ok_under_fsync_speaks_for_everything_before_it(daemon, traced, tmp_p
 
 @pytest.mark.long
 def test_segments_that_go_while_messages_come(daemon, traced, tmp_path):
-    """Retention removes what is finished. A power failure amid that takes nothing that is not."""
+    """Retention removes finished messages. A power failure during that loses no unfinished one."""
     node, trace, books = traced(*LOG, "--log-sync=fsync")
     make_channels(node, "c")
     begin = trace.position

@@ -1,7 +1,7 @@
-"""Power failures of topics in memory, which overflow to disk: what has been synced there is delivered.
+"""Power failures of topics in memory, which overflow to disk: synced messages are delivered.
 
-Positions on disk say what has been read and where writing goes on, and a topic's messages move to its channels. So the
-worst moments are those at which positions have become valid: all that they rely on must have been synced.
+Positions on disk record how far reading and writing have got, and a topic's messages move to its channels. So the worst
+moments are those at which positions have become valid: everything that they rely on must have been synced.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Names of a log's files, and of its folder, are on disk when what relies on them is."""
+"""Names of a log's files, and of its folder, are on disk before anything relies on them."""
 
 from __future__ import annotations
 

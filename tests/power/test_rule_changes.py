@@ -1,5 +1,5 @@
-"""What an OK under `fsync` says about the messages before it: they are on disk, too, whatever rule they were published by
-and whichever run has written them. And a sync covers what a killed run has left."""
+"""An OK under `fsync` covers all messages before it: they are on disk, too, whatever rule and run wrote them. A sync
+also covers the files of a killed run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The proof of the proof: a small program that writes and syncs in known ways leaves the disks that it must."""
+"""The proof of the proof: a small program that writes and syncs in known ways leaves the expected disks."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_a_rename_is_there_as_a_whole_or_not(traced):
 
 
 def test_an_inode_that_is_given_again_is_another_file(traced):
-    """File systems give the number of a removed file to the next."""
+    """File systems reuse the number of a removed file."""
     traced.run("""
         for number in range(20):
             fd = put(f"f{number}", b"%d" % number)
@@ -203,7 +203,7 @@ def test_some_of_what_is_not_synced_is_there_in_sectors(traced):
     assert whole in seen and b"a" * 1000 in seen
     assert {len(data) for data in seen} >= {1000, 4000, 4100}
     for data in seen:
-        # Each byte is what was written there or zero, and changes from one to the other only between sectors.
+        # Each byte is either the written one or zero, and switches only between sectors.
         assert all(byte in (0, wanted) for byte, wanted in zip(data, whole, strict=False))
         for at in range(1024, len(data) - SECTOR_BYTES, SECTOR_BYTES):
             assert len(set(data[at:min(at + SECTOR_BYTES, 4000)])) <= 1
@@ -260,7 +260,7 @@ def test_killed_with_a_record(traced):
     traced.run(script, code=-9)
     assert traced.disk(ALL) == {f"f{number}": b"x" * 100 for number in range(6)}
     assert traced.disk(ALL) == {path.name: path.read_bytes() for path in traced.folder.iterdir()}
-    traced.trace.kill_with(2)       # any: the start, and the first write, for the files exist
+    traced.trace.kill_with(2)       # any: the start, and the first write, because the files exist
     traced.run(script.replace("x", "y"), code=-9)
     assert traced.disk(ALL) == {"f0": b"y" * 100} | {f"f{number}": b"x" * 100 for number in range(1, 6)}
 

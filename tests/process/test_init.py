@@ -62,7 +62,7 @@ def test_stderr_that_nobody_reads_does_not_hold_it_up():
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGQUIT])
 def test_signals_that_the_program_does_not_handle_end_it(number):
-    # A shell that starts the tests in the background has them ignore some.
+    # A shell that starts the tests in the background makes them ignore some signals.
     outer = start(f"signal.signal({int(number)}, signal.SIG_DFL)\nprint('up', flush=True)\ntime.sleep(1000)")
     assert outer.stdout.readline() == "up\n"
     os.kill(first(outer), number)

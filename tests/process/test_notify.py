@@ -1,4 +1,4 @@
-"""Notifications to a service manager, without a daemon; with one: tests/e2e/test_service.py."""
+"""Notifications to a service manager, without a daemon; tests/e2e/test_service.py has one."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""How many processors a process may use."""
+"""The number of processors that a process may use."""
 
 import os
 

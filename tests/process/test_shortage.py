@@ -1,4 +1,4 @@
-"""What is lacking for a start, by the error that it ends with."""
+"""Startup failures for lack of a resource, and their errors."""
 
 import errno
 import subprocess
@@ -43,7 +43,7 @@ main()
 
 
 def start(act: str) -> tuple[int, str]:
-    """A start that meets something while the daemon's modules are imported: exit code and stderr."""
+    """A start that hits an obstacle while the daemon's modules are imported: exit code and stderr."""
     done = subprocess.run([sys.executable, "-c", FAILS.format(act=act)], capture_output=True, text=True, cwd=ROOT, timeout=WAIT_SECONDS)
     return done.returncode, done.stderr
 

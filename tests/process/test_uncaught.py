@@ -151,7 +151,7 @@ def send(path, data: bytes) -> bytes:
 
 
 class NoMemory(RecordingLog):
-    """A log that cannot write its first line; memory cannot be made to run out there and nowhere else."""
+    """A log that cannot write its first line; memory cannot be exhausted for that line alone."""
 
     full = True
 
@@ -163,7 +163,7 @@ class NoMemory(RecordingLog):
 
 
 def test_an_error_that_cannot_be_reported_is_counted():
-    """Raised out of the loop's exception handler, the lack of memory would end the loop."""
+    """Raised out of the loop's exception handler, a MemoryError would end the loop."""
     log = NoMemory()
     uncaught = Uncaught(log)
     uncaught.report("first", ValueError("x"))

@@ -1,4 +1,4 @@
-"""Threads that the system has no more of: work that was accepted is done."""
+"""No threads left in the system: accepted work is still done."""
 
 import threading
 
@@ -9,7 +9,7 @@ from nsqc.process.workers import Workers
 
 @pytest.fixture
 def no_threads(monkeypatch):
-    """no_threads(): from now on the system has none to give."""
+    """no_threads(): from now on the system refuses new threads."""
     def refuse(_):
         raise RuntimeError("can't start new thread")
 

@@ -1,4 +1,4 @@
-"""A proxy that loses answers: what a publisher has sent is stored, and it does not know."""
+"""A proxy that loses answers: the publish is stored, and the publisher does not know."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 
 
 class Lossy:
-    """Listens on a port and passes everything on to an nsqd, except for the first answers behind the greeting: each of
+    """Listens on a port and forwards everything to an nsqd, except for the first answers after the greeting: each of
     these ends its connection instead."""
 
     def __init__(self, port: int, losses: int):

@@ -11,7 +11,7 @@ from tests.support.daemon import Client, Daemon
 
 RULE = "10m"
 
-# While FAIL exists beside the library, writes to segments of logs fail; while SLOW does, they take a while.
+# While FAIL exists beside the library, writes to log segments fail; while SLOW does, they take a while.
 SHIM = r"""
 #define _GNU_SOURCE
 #include <errno.h>
@@ -78,7 +78,7 @@ def stored(node: Daemon, topic: str = "t") -> int:
 
 
 def drained(node: Daemon, topic: str = "t", channel: str = "c", count: int = 0) -> list[bytes]:
-    """The bodies of so many messages, finished; nothing else is there."""
+    """The bodies of this many messages, finished; fails if more exist."""
     client = node.connect().sub(topic, channel, 2000)
     bodies = [message.body for message in client.messages(count, finish=True)]
     assert client.quiet(0.2)

@@ -1,4 +1,4 @@
-"""POST /message/cancel: deferred messages that are taken back, in memory and in logs."""
+"""POST /message/cancel: takes back deferred messages, in memory and in logs."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ def node(request, daemon) -> Daemon:
 
 
 def named(node: Daemon, body: bytes, defer_ms: int = LONG, topic: str = "t") -> str:
-    """Publishes a message; its id."""
+    """Publishes a message; returns its id."""
     status, answer = post(node, f"/pub?topic={topic}&defer={defer_ms}&id=true", body)
     assert status == 200, answer
     return json.loads(answer)["id"]
@@ -90,7 +90,7 @@ def test_the_id_of_a_publish_that_is_not_stored_again(node):
     assert first is not None
     assert post(node, f"/pub?topic=t&defer={LONG}&id=true", b"x", "one") == (200, b'{"id":null}')
     assert cancel(node, first)[0] == 200
-    # Cancelled, and published all the same: a retry does not bring it back.
+    # Cancelled messages count as published: a retry does not restore them.
     assert post(node, f"/pub?topic=t&defer={LONG}&id=true", b"x", "one") == (200, b'{"id":null}')
 
 
@@ -102,7 +102,7 @@ def test_a_log_keeps_what_was_cancelled_over_the_end_of_the_daemon(daemon, end):
     ids = [named(node, b"%d" % number) for number in range(10)]
     consumer = subscribe(node, "t", "c")
     node.publish("t", b"now")
-    consumer.fin(consumer.message())        # the channel has come upon the first ten
+    consumer.fin(consumer.message())        # the channel has reached the first ten
     until_channel(node, "t", "c", deferred_count=10, in_flight_count=0)
     more = [named(node, b"%d" % number) for number in range(10, 20)]
     consumer.close()
@@ -122,7 +122,7 @@ def test_a_log_keeps_what_was_cancelled_over_the_end_of_the_daemon(daemon, end):
 
 
 def test_many_deferred_messages(node):
-    """The search goes on over several slices, while messages are added."""
+    """The search continues over several slices, while messages are added."""
     client = publisher(node)
     wanted = named(node, b"wanted", 2 * LONG)
     for _ in range(20):

@@ -39,7 +39,7 @@ def test_a_retry_is_stored_once(node):
 
 
 def test_large_bodies_have_ids_too(node):
-    """They are gathered as they arrive, and their line is gone by then."""
+    """They are gathered as they arrive, when their line is already gone."""
     client = publisher(node)
     large, many = b"x" * 200_000, [b"%d" % number * 30 for number in range(20_000)]
     for _ in range(2):
@@ -119,7 +119,7 @@ def test_other_clients_see_the_answer_of_nsqd(daemon):
 
 
 def test_concurrent_retries_are_stored_once(daemon):
-    """Many clients publish the same ids at the same time; each write syncs, so most find them in a write under way."""
+    """Many clients publish the same ids at the same time; each write syncs, so most duplicates meet a pending write."""
     node = daemon("--topic-storage=log", "--log-sync=fsync")
     remember(node)
     count, failures = 300, []
@@ -157,7 +157,7 @@ def shimmed(daemon, tmp_path):
 
 
 def test_batches_that_take_several_slices(node):
-    """Clients that come with the same id meanwhile wait for the first one, and so does one that publishes a single
+    """Clients that send the same id meanwhile wait for the first one, and so does one that publishes a single
     message."""
     for number in range(10):
         node.post(f"/channel/create?topic=t&channel=c{number}")
@@ -231,7 +231,7 @@ def test_if_the_first_fails_the_retry_is_stored(shimmed):
     blocker = publisher(node)
     blocker.command("PUB t blocker", b"-")
     wait_until(lambda: node.stats("t")["message_count"] == 2)
-    # These are collected while that is written, and then fail together.
+    # These are collected during that write, and then fail together.
     clients = [publisher(node) for _ in range(3)]
     for client in clients:
         client.command("PUB t one", b"a")
@@ -253,11 +253,11 @@ def test_if_the_first_fails_the_retry_is_stored(shimmed):
     assert stored(node) == 0
     node.post("/channel/create?topic=t&channel=c&from=beginning")
     assert b"a" in drained(node, count=before)
-    assert before in (2, 3)     # whether the blocker was still being written when writes began to fail
+    assert before in (2, 3)     # depends on whether the blocker was still being written when writes began to fail
 
 
 def test_ids_of_refused_records_do_not_come_back(shimmed):
-    """An append that fails has written its ids, and other records get its offsets; then the daemon is killed."""
+    """A failed append has written its ids, and its offsets go to other records; then the daemon is killed."""
     node, folder = shimmed
     (folder / "FAIL").touch()
     client = publisher(node)

@@ -1,4 +1,4 @@
-"""What is remembered of publishes over restarts and kills, for how long, and how many of them."""
+"""Remembered publishes across restarts and kills: their number and their age."""
 
 import json
 import random
@@ -48,7 +48,7 @@ def test_memory_topics_forget_with_the_daemon(daemon):
 
 
 def test_kill_amid_publishes(daemon):
-    """Each id that was acknowledged is stored once, and so is each that was not, once it is published again."""
+    """Each acknowledged id is stored once, and so is each other one, once it is published again."""
     node = daemon(LOG)
     remember(node)
     random.seed(1)
@@ -174,7 +174,7 @@ def test_a_damaged_file_is_left_out(daemon):
     publisher(node).ok("PUB t one", b"a")
     assert stored(node) == 1
     node.kill()
-    # The end of a file may be torn: what is before that counts.
+    # The end of a file may be torn: entries before that count.
     path = max((node.data_path / "t.log").glob("ids.*"))
     path.write_bytes(path.read_bytes() + b"nqIb torn")
     node.start()

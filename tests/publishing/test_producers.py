@@ -1,4 +1,4 @@
-"""Producers and Spark's sink give publishes ids, so what they send again is stored once."""
+"""Producers and Spark's sink give publishes ids, so retried publishes are stored once."""
 
 import asyncio
 import contextlib
@@ -100,7 +100,7 @@ def test_the_sink_of_spark(node, lossy):
     publish("query/1/1", rows)      # the same rows in another partition
     publish("query/2/0", rows)      # and in another batch
     assert stored(node) == 3000
-    publish("query/1/0", rows[::-1])        # in another order: none may be taken for another
+    publish("query/1/0", rows[::-1])        # in another order: none may be confused with another
     assert stored(node) == 4000
     for _ in range(2):
         publish("query/3/0", rows, [number % 2 for number in range(1000)])
