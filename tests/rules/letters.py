@@ -30,7 +30,7 @@ def ask(node: Daemon, method: str, path: str, status: int = 200) -> Any:
 
 
 def waiting(node: Daemon, topic: str) -> list[bytes]:
-    """The bodies of the letters that wait."""
+    """The bodies of the waiting letters."""
     bodies, begin = [], 0
     while begin is not None:
         page = ask(node, "GET", f"/dead/show?topic={topic}&limit=1000&from={begin}")

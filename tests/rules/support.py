@@ -15,7 +15,7 @@ def set_rule(node: Daemon, topic: str, channel: str, **changes: object) -> dict:
 
 
 def publish(node: Daemon, topic: str, *bodies: bytes) -> None:
-    """PUB or MPUB on a connection of its own, so that consumers read only messages."""
+    """PUB or MPUB on a separate connection, so that consumers read only messages."""
     client = node.connect()
     client.pub(topic, *bodies)
     client.close()

@@ -5,7 +5,7 @@ import pytest
 from tests.rules.support import publish, set_rule, subscribe, until_channel
 
 STORAGES = ["memory", "log"]
-LONG = "10m"            # longer than any test waits: what has this delay stays deferred
+LONG = "10m"            # longer than any test waits: such messages stay deferred
 
 
 @pytest.fixture(params=STORAGES)

@@ -1,4 +1,4 @@
-"""max_depth, max_bytes and overflow: publishes are refused, or the oldest messages leave."""
+"""max_depth, max_bytes and overflow: publishes are refused, or the oldest messages are removed."""
 
 import json
 
@@ -24,7 +24,7 @@ def make(node, topic: str = "t", channel: str = "c") -> None:
 
 
 def refused(node, line: str, body: bytes) -> str:
-    """A publish that must be refused; the reason."""
+    """A publish that must be refused; returns the reason."""
     client = node.connect()
     client.command(line, body)
     kind, data = client.frame()
@@ -119,7 +119,7 @@ def test_the_oldest_messages_are_moved(node):
 
 
 def test_dead_letters_that_cannot_move_stop_publishers(daemon):
-    """What the dead-letter topic does not accept waits in memory, so it is bounded."""
+    """Messages that the dead-letter topic refuses wait in memory, so their number is bounded."""
     node = daemon("--max-topics=1")
     make(node)
     set_rule(node, "t", "c", max_depth=5, overflow="dead-letter")
@@ -225,7 +225,7 @@ def test_a_topic_without_channels(daemon):
     for topic in "tuv":
         node.post(f"/topic/create?topic={topic}")
         publish(node, topic, *numbered(20))
-    for topic in "tv":      # dead letters come from channels
+    for topic in "tv":      # dead letters originate in channels
         assert refused(node, f"PUB {topic}", b"x") == (
             f"topic {topic} has 20 messages, its max_depth is 20 (PUT /topic/rules)")
     publish(node, "u", *numbered(30, 20))

@@ -1,4 +1,4 @@
-"""Rules of channels: the config file, GET and PUT /channel/rules, `nsqc channel rules`, checks, and when they end."""
+"""Rules of channels: config file, GET and PUT /channel/rules, `nsqc channel rules`, checks, and their end."""
 
 import json
 import signal

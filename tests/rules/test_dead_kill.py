@@ -42,7 +42,7 @@ def doomed(daemon, tmp_path):
 
 
 def ended(node, done) -> bool:
-    """Waits until a move is done, or has killed the daemon: True."""
+    """Waits until a move is done, or has killed the daemon: then returns True."""
     def over() -> str | None:
         if node.process.poll() is not None:
             return "killed"
@@ -54,7 +54,7 @@ def ended(node, done) -> bool:
 
 
 def in_channel(node) -> Counter:
-    """The messages of the channel, which are finished."""
+    """The messages of the channel, which are then finished."""
     client = subscribe(node, "t", "c", rdy=100)
     count = node.channel("t", "c")
     total = count["depth"] + count["in_flight_count"] + count["deferred_count"]

@@ -1,4 +1,5 @@
-"""max_attempts and dead_letter: messages that fail too often are moved, in memory and in logs, over kills and full disks."""
+"""max_attempts and dead_letter: messages that fail too often are moved, in memory and in logs, across kills and full
+disks."""
 
 import json
 import signal
@@ -15,13 +16,13 @@ def node(request, daemon):
 
 
 def fail(client, count: int, attempts: int) -> None:
-    """Requeues `count` messages with 0 until each has failed so often."""
+    """Requeues `count` messages with 0 until each has failed this often."""
     for _ in range(count * attempts):
         client.command(f"REQ {client.message().id.decode()} 0")
 
 
 def dead(node, topic: str, count: int) -> list[bytes]:
-    """The bodies in a dead-letter topic, which has no channel yet; they are finished."""
+    """The bodies in a dead-letter topic without channels, which are then finished."""
     wait_until(lambda: any(found["topic_name"] == topic and found["depth"] == count for found in node.stats()["topics"]),
                f"{count} messages in {topic}")
     reader = subscribe(node, topic, "reader", rdy=1000)
@@ -197,7 +198,7 @@ def test_a_kill_at_any_moment_loses_nothing(daemon, sync):
         client = subscribe(node, "t", rdy=1000)
         publish(node, "t", *(b"%d" % number for number in range(turn * count, (turn + 1) * count)))
         try:
-            # The kill comes while the answers are under way: some messages failed, some are being moved.
+            # The kill comes while the answers are in transit: some messages failed, some are being moved.
             for message in client.messages(count)[:count * (turn + 1) // rounds]:
                 client.command(f"REQ {message.id.decode()} 0")
         finally:

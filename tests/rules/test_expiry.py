@@ -1,4 +1,4 @@
-"""message_ttl: messages expire where they wait, are dropped or moved, and are never delivered late."""
+"""message_ttl: messages expire while they wait, are dropped or moved, and are never delivered late."""
 
 import json
 import signal
@@ -105,7 +105,7 @@ def test_a_message_that_came_back_expires_before_younger_ones(node):
 
 
 def test_messages_that_came_back_wait_their_turn(node):
-    """They are delivered after what waited when they came back, as without message_ttl."""
+    """They are delivered after the messages waiting when they came back, as without message_ttl."""
     set_rule(node, "t", "c", message_ttl=LONG)
     client = subscribe(node, "t", rdy=2)
     publish(node, "t", *numbered(6))
@@ -133,7 +133,7 @@ def test_deferred_messages_expire(daemon):
 
 
 def test_a_longer_life_leaves_delays_alone(daemon):
-    """A delay that was cut short by message_ttl is waited for if the rule is gone in time."""
+    """A delay that message_ttl cut short is honoured if the rule is removed in time."""
     node = daemon()
     set_rule(node, "t", "c", message_ttl="1500ms")
     client = subscribe(node, "t")
@@ -200,7 +200,7 @@ def test_messages_of_a_topic_without_channels_expire(daemon):
 
 
 def test_of_a_dead_letter_topic_nothing_is_lost(daemon):
-    """What expires there cannot go to a dead-letter topic: it stays. So it does in a topic without channels."""
+    """Messages that expire there cannot go to a dead-letter topic: they stay, as in a topic without channels."""
     node = daemon()
     set_topic_rule(node, "t.dead", message_ttl="100ms", expired="dead-letter")
     set_topic_rule(node, "u", message_ttl="100ms", expired="dead-letter")

@@ -1,4 +1,4 @@
-"""Expired messages on their way to a dead-letter topic while the disk is full: they wait, and are moved once it heals."""
+"""Expired messages bound for a dead-letter topic while the disk is full: they wait, and move once it recovers."""
 
 import time
 

@@ -1,9 +1,9 @@
 """A channel with random delivery rules and a plain Python model of it, driven by the same random steps over sockets.
 
-Times in the model are short or long: what is short has passed when /stats shows its effect, and what is long never passes
-within a test. The model says which messages wait, are in flight, or wait for a long delay, with how many attempts. The order of
-delivery is not promised, except that a message that has failed in an ordered channel is the next one; nor is which messages leave a
-channel that is too full: their number is read, and all must be accounted for.
+Times in the model are short or long: a short one has passed when /stats shows its effect, and a long one never passes
+within a test. The model says which messages wait, are in flight, or wait for a long delay, and their attempts. The
+order of delivery is not promised, except that a failed message in an ordered channel is the next one; nor is the choice
+of messages removed from a channel that is too full: their number is read, and all must be accounted for.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ VALUES = {"requeue_delay": LONG, "requeue_on_disconnect": True, "max_in_flight":
 
 @dataclass
 class Consumer:
-    """A client with what is in flight to it."""
+    """A client and its messages in flight."""
 
     client: Client
     rdy: int
@@ -42,7 +42,7 @@ class Consumer:
 
 
 class Model:
-    """What the channel has: attempts by body. Of `waiting`, `dropped` messages are gone: which ones is not promised."""
+    """The channel's content: attempts by body. `dropped` messages of `waiting` are gone: which ones is not promised."""
 
     def __init__(self) -> None:
         self.rules: dict[str, Any] = {}
@@ -69,7 +69,7 @@ class Model:
             (self.delayed if delays else self.waiting)[body] = attempts
 
     def take(self, body: bytes) -> int:
-        """A message goes out; its attempts so far."""
+        """A message is delivered; returns its attempts so far."""
         if not self.front:
             return self.waiting.pop(body)
         attempts, delays = self.front.pop(body)
@@ -77,7 +77,7 @@ class Model:
         return attempts
 
     def overflowed(self, count: int) -> None:
-        """So many more messages were too many."""
+        """This many more messages exceeded the limit."""
         assert count == 0 or ("max_depth" in self.rules and self.rules.get("overflow", "refuse") != "refuse")
         self.overflows += count
         self.dropped += count
@@ -88,7 +88,7 @@ class Model:
             self.waiting, self.dropped = {}, 0
 
     def expire(self) -> None:
-        """All that waits is too old."""
+        """All waiting messages have expired."""
         count = len(self.waiting) - self.dropped + len(self.front)
         self.expired += count
         if self.rules.get("expired") == "dead-letter":
@@ -96,13 +96,13 @@ class Model:
         self.waiting, self.dropped, self.front = {}, 0, {}
 
     def goes_out(self, room: int) -> int:
-        """How many of those that wait are to be delivered, if there is room."""
+        """The number of waiting messages to deliver, given room."""
         if self.front and "ordered" in self.rules:
             return min(room, sum(not delays for _, delays in self.front.values()))
         return min(room, len(self.waiting) - self.dropped + len(self.front))
 
     def depth(self) -> int:
-        """What /stats calls so."""
+        """The value of that name in /stats."""
         return len(self.waiting) - self.dropped + sum(not delays for _, delays in self.front.values())
 
     def deferred(self) -> int:
@@ -110,12 +110,12 @@ class Model:
         return len(self.delayed) + sum(delays for _, delays in self.front.values())
 
     def left(self) -> int:
-        """What the channel still has, except what is in flight."""
+        """The channel's messages, except those in flight."""
         return self.depth() + self.deferred()
 
 
 def machine(node: Daemon, topics: list[int]) -> type[RuleBasedStateMachine]:
-    """The state machine over one daemon; each example has a topic of its own."""
+    """The state machine over one daemon; each example has its own topic."""
 
     class Machine(RuleBasedStateMachine):
         def __init__(self) -> None:
@@ -137,7 +137,7 @@ def machine(node: Daemon, topics: list[int]) -> type[RuleBasedStateMachine]:
 
         @rule(key=st.sampled_from(sorted(VALUES)), on=st.booleans(), limit=st.integers(1, 4))
         def change_rule(self, key: str, on: bool, limit: int) -> None:
-            if key == "max_attempts":       # what waits has attempts left: else it goes when a consumer would get it
+            if key == "max_attempts":       # waiting messages have attempts left, or would move on delivery
                 waiting = [*self.model.waiting.values(), *(attempts for attempts, _ in self.model.front.values())]
                 limit = max(limit, *(1 + attempts for attempts in (0, *waiting)))
             self.set(key, (VALUES[key] or limit) if on else None)
@@ -158,7 +158,7 @@ def machine(node: Daemon, topics: list[int]) -> type[RuleBasedStateMachine]:
 
         @rule()
         def expire(self) -> None:
-            """Nothing that waits can go out now. What was deferred before keeps its time."""
+            """No waiting message can be delivered now. Earlier deferred messages keep their time."""
             before = self.model.dead
             self.model.expire()
             self.moved += self.model.dead - before
@@ -229,7 +229,7 @@ def machine(node: Daemon, topics: list[int]) -> type[RuleBasedStateMachine]:
             for consumer in self.consumers:
                 consumer.flying = {}
 
-        # ---------------------------------------------------------------- what follows from them
+        # ---------------------------------------------------------------- consequences
 
         def barrier(self, consumer: Consumer) -> None:
             """The daemon has run all commands of a client: an error that needs no state is answered."""
@@ -252,7 +252,7 @@ def machine(node: Daemon, topics: list[int]) -> type[RuleBasedStateMachine]:
             return sum(len(consumer.flying) for consumer in self.consumers) + len(self.model.lost)
 
         def room(self) -> int:
-            """How many more messages may be in flight."""
+            """The number of further messages that may be in flight."""
             room = sum(max(consumer.rdy - len(consumer.flying), 0) for consumer in self.consumers)
             limit = 1 if "ordered" in self.model.rules else self.model.rules.get("max_in_flight", 0)
             return room if limit == 0 else min(room, max(limit - self.in_flight(), 0))

@@ -1,4 +1,4 @@
-"""Where dead letters come from: kept beside their bodies in a log, and shown by everything that reads it."""
+"""Origins of dead letters: stored beside their bodies in a log, and shown by every reader."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Dead letters that are redriven to the channels that they come from, and to no other, or dropped."""
+"""Dead letters redriven to their own channels only, or dropped."""
 
 import json
 import random
@@ -105,7 +105,7 @@ def test_many_letters_in_pieces(node):
 
 
 def test_settled_letters_can_be_removed(daemon):
-    """Without a channel the dead-letter topic keeps what waits, and nothing else."""
+    """Without a channel the dead-letter topic keeps the waiting messages, and nothing else."""
     node = daemon("--topic-storage=log", "--max-bytes-per-file=65536")
     die(node, "t", "c", *(b"%d" % number + b"x" * 1000 for number in range(500)))
     assert node.stats("t.dead")["depth"] == 500
@@ -170,7 +170,7 @@ def test_a_topic_in_memory(daemon):
 
 
 def test_memory_on_disk(daemon):
-    """Messages of files of the dead-letter topic leave them once they are in the files of the channel."""
+    """Messages leave the dead-letter topic's files once they are in the channel's files."""
     node = daemon("--topic-storage=memory", "--mem-queue-size=0")
     bodies = [b"%d" % number for number in range(500)]
     die(node, "t", "c", *bodies)
