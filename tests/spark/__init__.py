@@ -1,1 +1,1 @@
-"""The Spark data sources; what needs no Spark is tested without."""
+"""The Spark data sources; parts that need no Spark are tested without it."""

@@ -1,4 +1,4 @@
-"""A generated access log that looks like a real one: busy and quiet hours, few pages that many ask for, some errors."""
+"""A generated access log that looks real: busy and quiet hours, a few popular pages, some errors."""
 
 import csv
 import random

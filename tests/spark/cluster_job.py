@@ -8,7 +8,7 @@ from nsqc.spark import reason
 
 
 def main(nsqd: str, http: str, master: str = "") -> None:
-    """Prints the number of rows, or why there are none."""
+    """Prints the number of rows, or the reason why there are none."""
     if master:
         from nsqc.spark import session
 

@@ -1,4 +1,4 @@
-"""One Spark session for all tests, tuned to start fast, and what they share."""
+"""One Spark session for all tests, tuned to start fast, and shared fixtures."""
 
 import json
 import os
@@ -26,8 +26,8 @@ SETTINGS = {
 
 @pytest.fixture(scope="session", autouse=True)
 def quick_workers(tmp_path_factory):
-    """As a session of nsqc's has it, for Java that tests start otherwise, too: Spark waits 10 s for a worker to start, which
-    nobody can change."""
+    """The settings of nsqc's own sessions, for Java that tests start otherwise, too: Spark waits 10 s for a worker to
+    start, which cannot be configured."""
     before = os.environ.get("SPARK_HOME")
     os.environ["SPARK_HOME"] = str(home.linked(tmp_path_factory.mktemp("spark_home")))
     yield
@@ -39,7 +39,7 @@ def quick_workers(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory, quick_workers):
-    """Two threads; a task that fails is tried again, which plain local[2] would not do."""
+    """Two threads; a failed task is retried, unlike with plain local[2]."""
     from nsqc.spark import session
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -52,7 +52,7 @@ def spark(tmp_path_factory, quick_workers):
 
 @pytest.fixture(scope="session")
 def nsqd(tmp_path_factory):
-    """A daemon that many tests share, each with topics of its own."""
+    """A daemon shared by many tests, each with its own topics."""
     one = Daemon(tmp_path_factory.mktemp("nsqd") / "data", "--sync-timeout=100ms", "--max-req-timeout=1h")
     yield one
     one.close()
@@ -60,7 +60,7 @@ def nsqd(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def log_node(tmp_path_factory):
-    """The same, with topics in logs, where no rule of their own says otherwise."""
+    """The same, with topics in logs by default."""
     one = Daemon(tmp_path_factory.mktemp("log_node") / "data", "--topic-storage=log", "--log-retain-time=1h")
     yield one
     one.close()
@@ -78,7 +78,7 @@ def address(*daemons: Daemon) -> str:
 
 
 def depth(daemon: Daemon, name: str) -> int:
-    """Messages that a topic has taken; 0 where there is none."""
+    """Messages that a topic has accepted; 0 if it does not exist."""
     found = json.loads(daemon.http("GET", f"/stats?format=json&topic={name.replace('#', '%23')}")[1])["topics"]
     return found[0]["message_count"] if found else 0
 
@@ -97,7 +97,7 @@ def bodies(folder: Path) -> list[bytes]:
 
 @pytest.fixture
 def lookupd():
-    """A small nsqlookupd: lookupd(daemon, ...) says that these have every topic; returns its address."""
+    """A small nsqlookupd: lookupd(daemon, ...) reports that these have every topic; returns its address."""
     import threading
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 
 def main(port: str, nsqd: str, http: str, folder: str) -> None:
-    """Prints how many rows came back, and what kind of session it was."""
+    """Prints the number of returned rows, and the kind of session."""
     assert find_spec("nsqc") is None
     spark = SparkSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
     rows = spark.range(1000).selectExpr("cast(id as string) as value")

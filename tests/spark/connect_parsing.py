@@ -8,7 +8,7 @@ import nsqc.spark
 
 
 def main(port: str) -> None:
-    """Prints what became of two bodies."""
+    """Prints how two bodies were parsed."""
     spark = SparkSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
     frame = spark.createDataFrame([(bytearray(b'{"a": 1}'),), (bytearray(b"no"),)], "value binary")
     rows = nsqc.spark.json(nsqc.spark.text(frame), "a int").collect()

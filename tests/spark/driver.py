@@ -1,4 +1,4 @@
-"""A Spark program of its own, to be killed: the channel c of topic t, and the log of topic l, into Parquet files.
+"""A standalone Spark program, to be killed: the channel c of topic t, and the log of topic l, into Parquet files.
 
 Arguments: nsqd, its HTTP address, folder, end (now or never), localFiles of the log."""
 
@@ -14,7 +14,7 @@ from tests.support.patience import WAIT_SECONDS
 
 
 def main(nsqd: str, http: str, folder: str, end: str, local: str) -> None:
-    """Until nothing is left; or for ever, starting a query again when it fails."""
+    """Runs until everything is read; or for ever, restarting a query that fails."""
     spark = session("driver", "local[2,4]", settings=SETTINGS, log_level="OFF")
     ways = {
         "": {"topic": "t", "channel": "c", "stagingDir": f"{folder}/stage", "maxRowsPerBatch": "4000", "idleMs": "1500",
@@ -29,8 +29,9 @@ def main(nsqd: str, http: str, folder: str, end: str, local: str) -> None:
                  .option("checkpointLocation", f"{folder}/checkpoint{name}"))
         return (query.trigger(**trigger) if trigger else query).start()
 
-    # One after the other: two queries that begin at once may break a table of Spark's that both enter their variables into, and
-    # then each task fails with OptionalDataException for as long as the driver runs. What is entered once stays.
+    # Sequentially: two queries that begin at once may corrupt a table of Spark's in which both register their
+    # variables, and then each task fails with OptionalDataException for as long as the driver runs. Registered entries
+    # stay.
     beginning = threading.Lock()
 
     def run(name: str) -> None:

@@ -25,7 +25,8 @@ HOME = Path(pyspark.__file__).parent
 RECIPES = (ROOT / "docs" / "spark-clusters.md").read_text()
 SECONDS = 3 * SPARK_SECONDS
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-# Neither the driver nor what it starts finds nsqc in a working folder; PYTHONPATH is where it is installed for the driver.
+# Neither the driver nor its child processes find nsqc in a working folder; PYTHONPATH is where it is installed for the
+# driver.
 ENV = {**{name: value for name, value in os.environ.items() if name != "PYTHONPATH"}, "SPARK_HOME": str(HOME),
        "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "SPARK_DAEMON_JAVA_OPTS": QUICK}
 
@@ -49,7 +50,7 @@ def standalone(folder: Path):
 
 @pytest.fixture
 def packed(tmp_path) -> Path:
-    """What `pip install --target packed` and tar make of the wheel."""
+    """The archive made of the wheel with `pip install --target packed` and tar."""
     path = tmp_path / "nsqc.tar.gz"
     with tarfile.open(path, "w:gz", compresslevel=1) as archive:
         for tree in ("nsqc", "pyspark_nsq", "pyspark_nsq_diskqueue"):
@@ -58,7 +59,7 @@ def packed(tmp_path) -> Path:
 
 
 def submit(folder: Path, url: str, *words: str, node) -> str:
-    """What the job prints."""
+    """The output of the job."""
     job = shutil.copy(HERE / "cluster_job.py", folder)
     ran = subprocess.run([HOME / "bin" / "spark-submit", "--master", url, "--executor-memory", "512m", "--conf",
                           f"spark.executor.extraJavaOptions={QUICK}", "--conf", f"spark.driver.extraJavaOptions={QUICK}",
@@ -69,7 +70,7 @@ def submit(folder: Path, url: str, *words: str, node) -> str:
 
 
 def drive(folder: Path, master: str, node) -> str:
-    """What the job prints that makes its own session."""
+    """The output of the job that makes its own session."""
     ran = subprocess.run([sys.executable, HERE / "cluster_job.py", address(node), f"127.0.0.1:{node.http_port}", master],
                          cwd=folder, env={**ENV, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=SECONDS)
     return ran.stdout or ran.stderr[-3000:]

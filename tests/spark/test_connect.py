@@ -1,4 +1,4 @@
-"""The formats through Spark Connect: a server that has nsqc, and a client that knows Spark by its protocol only.
+"""The formats through Spark Connect: a server that has nsqc, and a client that knows Spark only by its protocol.
 
 Slow: each query or job starts Python workers, and plans and commits batches; the first one waits for Java.
 """

@@ -1,6 +1,6 @@
-"""kill -9 at random moments: of the process that consumes, of the workers of tasks, of the daemon, of the driver with
-all that it has started. Nothing may be lost. Doubled is nothing either, while the staging directory and the files of
-the daemon survive, and the sink takes a batch once, as Spark's files do. The seed of the moments is in the failure.
+"""kill -9 at random moments: of the consuming process, of the workers of tasks, of the daemon, of the driver with all
+its child processes. No message may be lost. None is duplicated either, while the staging directory and the daemon's
+files survive and the sink takes each batch once, as Spark's files do. A failure shows the seed.
 
 Slow: Spark is started and killed three times.
 """
@@ -36,8 +36,8 @@ def publish(daemon, start: int, end: int) -> None:
 
 
 def processes(module: str, below: int) -> list[int]:
-    """Those below a process that run a module of pyspark; under pyspark.daemon only the ones it has forked for tasks:
-    without itself, Spark's Java cannot go on."""
+    """The processes below a process that run a module of pyspark; of pyspark.daemon only its forks for tasks: without
+    the daemon itself, Spark's Java cannot continue."""
     parents, words = {}, {}
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):     # it may have ended
@@ -64,7 +64,7 @@ class Driver:
              end, local], cwd=ROOT, start_new_session=True, stdout=self.log, stderr=self.log)
 
     def kill(self, module: str) -> int:
-        """kill -9 of what runs that module; how many these were."""
+        """kill -9 of the processes that run that module; returns their number."""
         pids = processes(module, self.process.pid)
         for pid in pids:
             with suppress(ProcessLookupError):
@@ -95,8 +95,8 @@ def driver(tmp_path):
 
 @pytest.mark.long
 def test_kill_9_of_everything(daemon, driver, tmp_path):
-    """All messages are on the daemon's disk, so it loses none; those whose FIN it had not noted it delivers again, under
-    the same ids. Those of the log are read by offset, from its files or from the daemon."""
+    """All messages are on the daemon's disk, so it loses none; those whose FIN it had not recorded it delivers again,
+    under the same ids. Those of the log are read by offset, from its files or from the daemon."""
     print(f"seed {SEED}")
     moments = random.Random(SEED)
     one = daemon("--msg-timeout=1s", "--mem-queue-size=0", "--sync-every=1", kept(), kept("http"))
@@ -109,7 +109,7 @@ def test_kill_9_of_everything(daemon, driver, tmp_path):
                SPARK_SECONDS)
     killed = {"consumer": 0, "workers": 0}
     for _ in range(ROUNDS):
-        with suppress(AssertionError):      # the driver may be down to starting again for ever
+        with suppress(AssertionError):      # the driver may be about to restart its queries
             wait_until(lambda: one.channel("t", "c")["client_count"], "a subscription", SPARK_SECONDS)
         time.sleep(moments.uniform(0, 1))
         killed["consumer"] += first.kill("python_streaming_source_runner")
@@ -119,7 +119,7 @@ def test_kill_9_of_everything(daemon, driver, tmp_path):
     thread = threading.Thread(target=publish, args=(one, ROWS // 2, ROWS))
     thread.start()
     time.sleep(moments.uniform(0, 1))
-    # Last: Spark may be unable to start new ones after it. There are some once a batch has rows.
+    # Last: Spark may be unable to start new ones after it. Some exist once a batch has rows.
     killed["workers"] = wait_until(lambda: first.kill("pyspark.worker"), "a worker to kill", SPARK_SECONDS)
     time.sleep(moments.uniform(0, 3))
     first.end()

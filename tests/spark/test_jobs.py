@@ -38,7 +38,7 @@ ENV = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, 
 
 @pytest.fixture
 def job(spark, capfd):
-    """job(*words) -> stdout of a job that has done what it should; with code, stderr of one that has not."""
+    """job(*words) -> stdout of a successful job; with code, stderr of a failed one."""
     def call(*words, code: int = 0) -> str:
         got = run(["spark", *map(str, words)])
         told, errors = capfd.readouterr()
@@ -49,7 +49,7 @@ def job(spark, capfd):
 
 
 def consume(daemon: Daemon, topic: str, channel: str = "all") -> list[bytes]:
-    """Everything that waits in a channel, in its order."""
+    """All messages waiting in a channel, in order."""
     total, found = depth(daemon, topic), []
     with Connection(address(daemon)) as client:
         client.subscribe(topic, channel)
@@ -69,7 +69,7 @@ def archived(folder: Path) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory):
-    """The access log, and its rows as JSON says them."""
+    """The access log, and its rows as JSON."""
     path = accesslog.write(tmp_path_factory.mktemp("log") / "access.csv", LINES)
     with path.open(newline="") as file:
         return SimpleNamespace(path=path, rows=[json.dumps(row, separators=(",", ":"), ensure_ascii=False).encode()
@@ -80,7 +80,7 @@ def blanks_are_null(rows):
     return [{key: value or None for key, value in row.items()} for row in rows]
 
 
-# ---------------------------------------------------------------------- the whole way
+# ---------------------------------------------------------------------- the whole path
 
 
 @pytest.mark.long
@@ -101,7 +101,7 @@ def test_an_access_log_through_all_jobs_loses_nothing(job, log, nsqd, topic, tmp
 
     assert job("compact", folder) == "6 files with 100000 rows are now 1\n"
     assert archived(folder).num_rows == LINES
-    assert pq.read_table(folder).num_rows == LINES      # for who knows no ledger
+    assert pq.read_table(folder).num_rows == LINES      # for readers without the ledger
 
     told = job("report", folder, f"--out={tmp_path / 'report.html'}")
     size = sum(map(len, log.rows))
@@ -187,7 +187,7 @@ def test_paths_are_taken_as_they_are_written(job, nsqd, topic, tmp_path):
 
 
 def test_a_rate_is_kept_over_all_tasks(job, nsqd, topic, tmp_path):
-    """Two tasks at 2000 a second together: nsqd's own timestamps of 1000 messages are half a second apart at least."""
+    """Two tasks at 2000 a second together: nsqd's own timestamps of 1000 messages span at least half a second."""
     for name in "ab":
         (tmp_path / f"{name}.txt").write_text("".join(f"{name}{number}\n" for number in range(500)))
     told = job("produce", tmp_path / "a.txt", tmp_path / "b.txt", f"--topic={topic}", f"--nsqd={address(nsqd)}",
@@ -197,13 +197,13 @@ def test_a_rate_is_kept_over_all_tasks(job, nsqd, topic, tmp_path):
     client.sub(topic, "all", 2500)
     times = sorted(message.timestamp for message in client.messages(1000, finish=True))
     client.close()
-    # The first of a step go at once, so a step of either task (50 rows) is ahead of its time.
+    # The first of a step go at once, so each task is a step (50 rows) ahead of its time.
     assert times[-1] - times[0] >= (1000 - 200) / 2000 * 1e9
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_job_in_order(job, spark, nsqd, topic, tmp_path, number):
-    """It would take minutes; the session works on."""
+    """It would take minutes; the session stays usable."""
     (tmp_path / "a.txt").write_text("".join(f"{number}\n" for number in range(100_000)))
 
     def interrupt() -> None:
@@ -217,7 +217,7 @@ def test_a_signal_ends_a_job_in_order(job, spark, nsqd, topic, tmp_path, number)
     told = re.fullmatch(rf"nsqc spark: stopped by {signal.Signals(number).name}; at least ([\d,]+) messages were published",
                         errors.splitlines()[-1])
     assert told, errors
-    # Each task may have had a step on its way, unacknowledged.
+    # Each task may have had an unacknowledged step in transit.
     assert 100 < int(told[1].replace(",", "")) <= depth(nsqd, topic) < 100_000
     assert spark.range(3).count() == 3
 
@@ -260,7 +260,7 @@ def test_another_checkpoint_is_refused(job, nsqd, topic, tmp_path):
 
 
 def test_messages_go_to_the_utc_day_of_their_timestamp(spark, tmp_path):
-    """Whatever the session's time zone is. The store is what foreachBatch calls."""
+    """Independent of the session's time zone. The store is what foreachBatch calls."""
     ledger = Ledger(tmp_path / "archive", "t")
     spark.conf.set("spark.sql.session.timeZone", "Pacific/Auckland")
     spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
@@ -319,7 +319,7 @@ def python_of(folder: Path) -> int | None:
 
 
 def two_sources(tmp_path: Path, count: int) -> Ledger:
-    """An archive of what came through two nsqd, a millisecond between messages, in two files without any order."""
+    """An archive of messages from two nsqd, a millisecond between messages, in two files in no order."""
     ledger = Ledger(tmp_path / "archive", "t")
     base = 1_800_000_000_000_000
     rows = [{"value": b"%s%d" % (node.encode(), number), "topic": "t", "id": f"{number:016x}", "attempts": 1,
@@ -348,7 +348,7 @@ def test_replay_of_a_time_range_keeps_the_order_of_each_nsqd(job, nsqd, topic, t
 
 
 def test_replay_at_the_original_pace(job, nsqd, topic, tmp_path):
-    """1000 messages a millisecond apart, at a quarter of their pace: nsqd's timestamps tell."""
+    """1000 messages a millisecond apart, at a quarter of their pace, measured by nsqd's timestamps."""
     ledger = two_sources(tmp_path, 1000)
     job("replay", ledger.folder, f"--topic={topic}", f"--nsqd={address(nsqd)}", "--speed=0.25")
     client = nsqd.connect()
@@ -356,7 +356,7 @@ def test_replay_at_the_original_pace(job, nsqd, topic, tmp_path):
     messages = client.messages(2000, finish=True)
     client.close()
     first = min(message.timestamp for message in messages)
-    # Four seconds, less what the first message took to connect; without a pace all go at once.
+    # Four seconds, less the first message's connection time; without a pace all go at once.
     assert max(message.timestamp for message in messages) - first >= 1e9
     for node in b"ab":
         assert [int(message.body[1:]) for message in messages if message.body[0] == node] == list(range(1000))
@@ -375,8 +375,8 @@ def test_nothing_to_replay_is_no_failure_and_nothing_to_report_is(job, nsqd, tmp
 
 @pytest.fixture
 def dead(tmp_path):
-    """The data path of a daemon that was stopped: 1000 messages, of which channel a has had 600 and b none; 50 of
-    another topic that has no channel."""
+    """The data path of a stopped daemon: 1000 messages, of which channel a has received 600 and b none; 50 of another
+    topic without channels."""
     one = Daemon(tmp_path / "dead", "--mem-queue-size=0")
     try:
         one.post("/topic/create?topic=orders")
@@ -388,7 +388,7 @@ def dead(tmp_path):
         reader = one.connect()
         reader.sub("orders", "a", 100)
         reader.messages(600, finish=True)
-        # What is in flight goes back to the queue when the daemon stops.
+        # Messages in flight go back to the queue when the daemon stops.
         wait_until(lambda: sum(one.channel("orders", "a")[key] for key in ("depth", "in_flight_count")) == 400,
                    "the finishing")
         reader.close()

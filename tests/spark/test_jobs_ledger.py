@@ -1,4 +1,4 @@
-"""Archives on disk: batches once, compaction and its crashes, readers meanwhile. No Spark, no nsqd."""
+"""Archives on disk: batches once, compaction and its crashes, concurrent readers. No Spark, no nsqd."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ from tests.support import nested
 
 DAY = datetime(2026, 11, 20, tzinfo=UTC)
 SCHEMA = pa.schema([("value", pa.binary()), ("timestamp", pa.timestamp("us", tz="UTC"))])
-# Everything by which an archive changes.
+# All calls that change an archive.
 CALLS = ("replace", "unlink", "fsync", "link", "mkdir", "rename")
 
 
@@ -26,7 +26,7 @@ def ledger(tmp_path):
 
 
 def write(path: Path, numbers, day: int = 0) -> Path:
-    """A file with a row for each number, the number being also the microsecond of the day."""
+    """A file with a row for each number, which is also the microsecond of the day."""
     base = micros(DAY) + day * 86_400_000_000
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table([[b"%d" % number for number in numbers], [base + number for number in numbers]],
@@ -35,7 +35,7 @@ def write(path: Path, numbers, day: int = 0) -> Path:
 
 
 def put(ledger: Ledger, batch: int, numbers, day: int = 0, query: str = "a") -> bool:
-    """What the archive job does with a batch."""
+    """The archive job's work on a batch."""
     with ledger.job("archive") as space:
         name = f"date={(DAY.date().replace(day=20 + day))}/{batch:012d}-{query:0>8}-0.parquet"
         return ledger.commit({name: write(space / "x.parquet", numbers, day)}, batch=(query, batch))
@@ -51,12 +51,12 @@ def by_ledger(ledger: Ledger) -> list[int]:
 
 
 def by_eye(ledger: Ledger) -> list[int]:
-    """What a reader sees that knows no ledger."""
+    """The rows seen by a reader that ignores the ledger."""
     return rows(sorted(ledger.folder.glob("date=*/*.parquet")))
 
 
 def killed_at(step: int, action) -> bool:
-    """Does it in a process that is killed right before its step-th change on disk; whether it was."""
+    """Runs it in a process that is killed right before its step-th change on disk; returns whether it was."""
     child = os.fork()
     if not child:
         done = 0
@@ -155,7 +155,7 @@ def test_a_batch_whose_run_was_killed_anywhere_comes_in_once(ledger):
     expected: list[int] = []
     for step in range(1, 100):
         was_killed = killed_at(step, lambda step=step: put(ledger, step, [step]))
-        put(ledger, step, [step])       # as Spark does it again
+        put(ledger, step, [step])       # Spark retries the batch
         expected.append(step)
         assert by_ledger(ledger) == by_eye(ledger) == expected, step
         if not was_killed:
@@ -246,7 +246,7 @@ def test_an_archive_that_cannot_be_written_is_read_in_place(ledger, monkeypatch)
     def refused(*_, **__):
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(os, "link", refused)    # root may do everything, so this cannot be caused in a test
+    monkeypatch.setattr(os, "link", refused)    # root has every permission, so a test cannot cause this
     with ledger.pinned() as (paths, _):
         assert [Path(path).parent.parent for path in paths] == [ledger.folder]
         assert rows(paths) == list(range(5))

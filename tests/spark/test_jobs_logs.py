@@ -1,4 +1,4 @@
-"""Jobs on topics that are kept in a log.
+"""Jobs on log-backed topics.
 
 Slow: each query or job starts Python workers, and plans and commits batches; the first one waits for Java.
 """
@@ -26,8 +26,8 @@ from tests.support.secure import make_certificates
 
 @pytest.fixture
 def job(capfd):
-    """job(*words) -> stdout of a job that has done what it should; with code, stderr of one that has not. A test that
-    needs Spark asks for the fixture spark, too."""
+    """job(*words) -> stdout of a successful job; with code, stderr of a failed one. A test that needs Spark uses the
+    fixture spark, too."""
     def call(*words, code: int = 0) -> str:
         got = run(["spark", *map(str, words)])
         told, errors = capfd.readouterr()
@@ -61,13 +61,13 @@ def bodies_of(node: Daemon, topic: str) -> list[bytes]:
 
 
 def in_memory(node: Daemon, topic: str) -> None:
-    """A topic that is kept in memory on a node where others are in logs."""
+    """A topic in memory on a node whose others are in logs."""
     node.http("PUT", f"/topic/rules?topic={topic}", b'{"storage": "memory"}')
     node.post(f"/topic/create?topic={topic}")
 
 
 def lag(job, topic: str, *words: str) -> list[dict]:
-    """What the job lag says about a topic, as JSON."""
+    """The output of the job lag for a topic, as JSON."""
     return json.loads(job("lag", f"--topic={topic}", *words, "--json"))["readers"]
 
 
@@ -117,7 +117,7 @@ def test_by_nsqlookupd(job, spark, log_node, second, lookupd, topic, tmp_path):
     assert told.startswith(f"published 3 messages to {topic}-again")
     assert "archived 3 messages" in job("archive", tmp_path / "archive", f"--topic={topic}", found, "--until-idle",
                                         "--create")
-    # A topic that does not exist yet, at nsqd whose rule is to keep it in a log.
+    # A topic that does not exist yet, on nsqd that store topics in logs by rule.
     told = job("archive", tmp_path / "empty", f"--topic={topic}-new", found, "--until-idle", "--create")
     assert told == "archived 0 messages in 0 files; the archive has 0\n"
     assert second.stats(f"{topic}-new")["channels"] == []
@@ -220,7 +220,7 @@ def test_an_archive_of_a_log(job, spark, log_node, second, topic, tmp_path):
     assert (two["kind"], two["position"], two["latest"], two["lag_messages"]) == ("query", 25, 27, 2)
     assert two["lag_seconds"] > 0
 
-    # What reads archives knows this one as well.
+    # Readers of archives know this one as well.
     assert re.fullmatch(r"\d files with 55 rows are now 1\n", job("compact", folder))
     told = job("replay", folder, f"--topic={topic}-again", *where(log_node), "--create")
     assert told.startswith(f"published 55 messages to {topic}-again")
@@ -233,7 +233,7 @@ def test_an_archive_of_a_log(job, spark, log_node, second, topic, tmp_path):
 
 
 def test_an_archive_that_consumes_goes_on_consuming(job, spark, log_node, topic, tmp_path):
-    """Also where the topic could be read by offset: its checkpoint fits nothing else."""
+    """Even if the topic could be read by offset: its checkpoint fits nothing else."""
     folder = tmp_path / "archive"
     words = ["archive", folder, f"--topic={topic}", *where(log_node), "--until-idle", "--idle=0.3", "--no-compact"]
     log_node.publish(topic, b"0", b"1", size=1)
@@ -284,7 +284,7 @@ def test_a_log_that_cannot_be_archived(job, log_node, second, topic, tmp_path):
     Ledger(folder, topic)
     log_node.post(f"/topic/delete?topic={topic}")
     assert f"no topic {topic}" in job("archive", folder, f"--topic={topic}", *one, code=1)
-    # What was a log when the archive began, and is none now.
+    # A log when the archive began, but not now.
     offsets = folder / "_state" / "checkpoint" / "offsets"
     offsets.mkdir(parents=True)
     (offsets / "0").write_text(f'v1\n{{}}\n{{"topics": {{"{topic}": {{"{address(log_node)}": 1}}}}, "joined": {{}}}}')
@@ -303,7 +303,7 @@ def test_a_report_of_logs_and_of_logs_and_archives(job, spark, log_node, second,
     told = job(*words)
     assert re.match(r"31 messages with 3\.0 KiB from \S+ \S+ to \S+ \S+\n", told), told
     page = (tmp_path / "report.html").read_text()
-    # A chart for wide windows and for phones; nobody knows latency and attempts.
+    # A chart for wide windows and for phones; latency and attempts are unknown.
     assert page.count("<svg") == 2 and "atency" not in page and "ttempt" not in page
     assert "2.9 KiB" in page and address(second) in page
     assert "no messages in that time range" in job(*words, "--to=2020-01-01", code=1)
@@ -343,7 +343,7 @@ def test_words_that_do_not_go_together(job, topic, tmp_path):
 
 
 def checkpoint_of(folder: Path, *sources: str, batch: int = 0) -> Path:
-    """A checkpoint as Spark writes them, as far as it is read here."""
+    """A checkpoint as Spark writes them, as far as the job reads it."""
     (folder / "offsets").mkdir(parents=True, exist_ok=True)
     (folder / "offsets" / str(batch)).write_text("\n".join(["v1", '{"batchWatermarkMs":0}', *sources]))
     return folder
@@ -367,7 +367,7 @@ def test_lag_of_channels_and_queries(job, log_node, second, topic, tmp_path):
     words = [*where(log_node, second), f"--checkpoint={a}", f"--checkpoint=file://{b}"]
     rows = {(row["name"], row["nsqd"]): row for row in lag(job, topic, *words)}
     assert {key: (row["kind"], row["position"], row["latest"], row["lag_messages"]) for key, row in rows.items()} == {
-        # Three are finished, three in flight: none is left that was never delivered.
+        # Three are finished, three in flight: none is undelivered.
         ("mail", address(log_node)): ("channel", 10, 10, 3),
         (str(a), address(log_node)): ("query", 10, 10, 0),
         (str(a), address(second)): ("query", 1, 1, 0),
@@ -423,7 +423,7 @@ def test_lag_knows_logs_by_their_ids(job, log_node, second, topic, tmp_path, cap
         offset = json.dumps({"topics": {topic: ends}, "joined": {}, "logs": {topic: ids}})
         words = [*where(log_node, second), f"--checkpoint={checkpoint_of(tmp_path / name, offset)}"]
         return {row["nsqd"]: (row["position"], row["lag_messages"]) for row in lag(job, topic, *words)}
-    # One had another address, and the other has it now.
+    # One had another address, which the other one has now.
     assert positions("moved", {"127.0.0.1:9": 1, address(second): 7}, {"127.0.0.1:9": other, address(second): one}) == {
         address(log_node): (7, 3), address(second): (1, 0)}
     assert positions("again", {address(log_node): 7}, {address(log_node): "0" * 16}) == {

@@ -1,4 +1,4 @@
-"""What the jobs check before Spark starts, and their parts that need no Spark."""
+"""The jobs' checks before Spark starts, and their parts that need no Spark."""
 
 import os
 import re
@@ -255,7 +255,7 @@ def batches(*sizes):
 
 
 def test_by_rate_no_second_has_more_than_the_rate():
-    begin = 4e9     # so far ahead that the clock plays no part
+    begin = 4e9     # so far ahead that the clock does not matter
     pieces = [(piece.num_rows, due - begin) for piece, due in by_rate(batches(130, 1, 700), 100.0, begin)]
     assert sum(rows for rows, _ in pieces) == 831
     sent = 0
@@ -344,12 +344,12 @@ def test_the_page_is_whole_and_needs_nothing_else():
     assert "<h1>Messages of &lt;t&gt;</h1>" in text and "&lt;script&gt;" in text and "http" not in text
     for told in ("6</dd>", "3.0 MiB", "500 ms", "1.11 h", "<dd>2</dd>", "100.0%", "00:00", "02:00"):
         assert told in text, told
-    assert text.count("01:00: 0 messages, 0 B") == 2     # in either drawing: an hour without messages is a bar of nothing, not left out
+    assert text.count("01:00: 0 messages, 0 B") == 2  # in both drawings: an hour without messages is an empty bar
 
 
 def test_a_narrow_window_gets_drawings_and_tables_of_its_own():
-    """What can be seen without a browser: nothing is wider than 400 pixels less the margins, no word is scaled down or
-    leaves its drawing, and each value of a table stands beside its head."""
+    """Checks without a browser: nothing is wider than 400 pixels less the margins, no word is scaled down or leaves its
+    drawing, and each value of a table stands beside its head."""
     text = page.page(some_metrics(), "t")
     assert 'name="viewport" content="width=device-width' in text and "overflow-x" not in text
     style = re.search(r"@media \(max-width: 640px\) \{(.*?)\n\}", text, re.DOTALL)[1]

@@ -1,4 +1,5 @@
-"""What jobs say while they run and when they end: progress in a pipe and on a terminal, signals, traces. No Spark."""
+"""The jobs' messages while they run and when they end: progress in a pipe and on a terminal, signals, traces. No
+Spark."""
 
 import os
 import pty
@@ -142,7 +143,7 @@ def test_the_rows_are_the_sum_of_what_the_tasks_reported_last():
     one.report(SimpleNamespace(rows=31))
     wait_until(lambda: task_rows.rows == 43)
     task_rows.close()
-    one.report(SimpleNamespace(rows=99))      # nobody listens: no reason to fail
+    one.report(SimpleNamespace(rows=99))      # no listener: no reason to fail
     one.close()
     other.close()
 

@@ -1,4 +1,4 @@
-"""Topics in a log by offset: tables and streams through a real Spark and real daemons.
+"""Log-backed topics by offset: tables and streams through a real Spark and real daemons.
 
 Slow: each query or job starts Python workers, and plans and commits batches; the first one waits for Java.
 """
@@ -22,7 +22,7 @@ FLAGS = ("--topic-storage=log", "--max-bytes-per-file=20000")
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory):
-    """Two that keep topics in logs."""
+    """Two daemons that store topics in logs."""
     made = [Daemon(tmp_path_factory.mktemp("log") / "data", *FLAGS) for _ in range(2)]
     yield made
     for node in made:
@@ -64,7 +64,7 @@ def values(frame) -> list[int]:
 
 
 def why(work) -> str:
-    """What fails, in one line."""
+    """The error, in one line."""
     with pytest.raises(Exception) as caught:
         work()
     return reason(caught.value)
@@ -89,7 +89,7 @@ def test_a_table_has_each_message_once_with_its_offset(spark, nodes, topic):
     first = json.loads(lines.splitlines()[0])
     row = next(row for row in rows if row.offset == 0 and row.nsqd == name_of(nodes[0]))
     assert (row.id, row.timestamp.timestamp()) == (first["id"], pytest.approx(first["timestamp"] / 1e9, abs=1e-5))
-    # Reading takes nothing away, and the same rows come again.
+    # Reading removes nothing, and the same rows come again.
     assert frame.count() == 1500
 
 
@@ -176,7 +176,7 @@ def test_filters_skip_nodes_and_segments(spark, nodes, topic):
     try:
 
         def frame():
-            # A new one for each query: Spark 4.3 goes on with the filters of one in the next, if that has none.
+            # A new one for each query: Spark 4.3 keeps a query's filters for the next one without any.
             return table(spark, *nodes, topic=topic, clockStep="0", pushFilters="true").load()
         at = datetime.fromtimestamp(middle, UTC).strftime("TIMESTAMP '%Y-%m-%d %H:%M:%S.%f'")
         first = f"nsqd = '{name_of(nodes[0])}'"
@@ -206,7 +206,7 @@ def test_topics_by_pattern_pass_over_those_in_memory(spark, nodes, topic, tmp_pa
     assert "no node has topic nowhere" in why(lambda: table(spark, nodes[0], topic="nowhere").load().count())
 
 
-# ---------------------------------------------------------------------- what goes wrong
+# ---------------------------------------------------------------------- errors
 
 
 def test_nodes_that_do_not_answer(spark, nodes, topic):
@@ -258,7 +258,7 @@ class Stream:
         self.spark, self.folder = spark, folder
 
     def run(self, *nodes: Daemon, **options: str):
-        """Until it has read what is there."""
+        """Runs until it has read everything."""
         frame = self.spark.readStream.format("nsq").options(**where(*nodes, **options)).load()
         query = (frame.writeStream.format("parquet").option("path", str(self.folder / "out"))
                  .option("checkpointLocation", str(self.folder / "check")).trigger(availableNow=True).start())

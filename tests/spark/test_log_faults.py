@@ -1,4 +1,4 @@
-"""Topics in a log as readers plan and read them, without a Spark session: lies, garbage, gaps and checkpoints."""
+"""Readers of log-backed topics, without a Spark session: lies, garbage, gaps and checkpoints."""
 
 import http.client
 import json
@@ -31,7 +31,7 @@ from tests.support.ports import kept
 from tests.support.power.disk import other_boot
 
 WANTED = ["value", "offset", "nsqd", "topic"]
-# Over HTTP: most of what is tested here is what a node answers.
+# Over HTTP: most tests here are about a node's answers.
 QUICK = {"failWhenUnreachable": "0.2", "backoff": "10ms", "timeout": "5", "localFiles": "false"}
 
 
@@ -43,7 +43,7 @@ def node(tmp_path_factory):
 
 
 def again(node: Daemon) -> None:
-    """Starts a stopped node on the ports that it had."""
+    """Starts a stopped node on its former ports."""
     node.start(f"--tcp-address=127.0.0.1:{node.tcp_port}", f"--http-address=127.0.0.1:{node.http_port}")
 
 
@@ -80,7 +80,7 @@ def at(**offsets: dict[str, int]) -> dict:
     return {"topics": offsets, "joined": {}}
 
 
-# ---------------------------------------------------------------------- what stands before a node
+# ---------------------------------------------------------------------- proxies
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def shifted(by: int):
     (lambda status, headers, body: (416, {"X-NSQ-Next-Offset": "9" * 30}, b"{}", 2), "status 416 for offset 0"),
 ])
 def test_headers_that_lie(node, topic, before, change, says):
-    """Neither is anything missing without an error, nor does a task that may pass over losses ask for ever."""
+    """No message goes missing without an error, and a task that may skip losses does not ask for ever."""
     publish(node, topic, range(1000))
     given = {"nsqd": name_of(node), "http": before("/topic/read", change), "topic": topic}
     with pytest.raises(BadAnswer, match=f"topic {topic} at {name_of(node)}, offset 0: .*{says}"):
@@ -169,7 +169,7 @@ def replaced(old: bytes, new: bytes):
 def test_states_that_cannot_be(node, topic, before, stream, change):
     publish(node, topic, range(1000))
     given = {"nsqd": name_of(node), "http": before("/topic/log", change), "topic": topic}
-    # A stream waits, as it does for a node that is down.
+    # A stream waits, as for a node that is down.
     reader = stream({**given, "failWhenUnreachable": "60"})
     start = at(**{topic: {name_of(node): 0}})
     assert reader.latestOffset(start, reader.getDefaultReadLimit()) == start
@@ -215,7 +215,7 @@ def test_certificates_that_cannot_be_read_are_named(node, tmp_path):
              "tlsCaFile": str(tmp_path / "none.pem"), "failOnDataLoss": "false"}
     with pytest.raises(LogError, match=r"tlsCaFile=.*none\.pem: No such file") as caught:
         read(given)
-    assert type(caught.value) is LogError       # one that is not tried again
+    assert type(caught.value) is LogError       # not retried
 
 
 # ---------------------------------------------------------------------- gaps
@@ -229,7 +229,7 @@ def test_a_segment_that_is_gone_is_a_loss_and_a_jump_of_numbers_is_none(tmp_path
         other_boot(node.data_path)
         again(node)
         given = where(node, topic="t", minPartitions="7")
-        for begin, there in (0, 6000), (5990, 10), (6010, 0):   # as if messages behind 6000 had been read and lost
+        for begin, there in (0, 6000), (5990, 10), (6010, 0):   # as if messages after 6000 had been read and lost
             begins = json.dumps({"t": {name_of(node): begin}})
             assert read({**given, "startingOffsets": begins}) == list(range(begin, begin + there))
         publish(node, "t", range(6000, 6100))
@@ -252,7 +252,7 @@ def test_a_segment_that_is_gone_is_a_loss_and_a_jump_of_numbers_is_none(tmp_path
 
 
 def test_large_logs_are_divided_at_once():
-    """As many steps as segments and parts: their product would be a thousand million."""
+    """Steps grow with segments plus parts: their product would be a thousand million."""
     segments = [LogSegment(10 * number, 10 * number + 10, 1 << 27) for number in range(30_000)]
     place = Place("t", "n:1")
     parts = divide([Range(place, "h", 5, 299_995)], {place: segments}, 30_000, None)
@@ -276,7 +276,7 @@ def test_a_topic_that_is_no_longer_named_is_not_read_and_keeps_its_offset(node, 
         end, found = batch(stream(where(node, **given)), start)
         assert found == [(b, offset) for offset in range(7, 20)]
         assert (end["topics"], end["joined"]) == ({a: {here: 5}, b: {here: 20}}, {})
-    # A batch that was planned before has the rows that it had.
+    # A batch planned earlier keeps its rows.
     again_ = stream(where(node, topic=b))
     parts = again_.partitions(start, at(**{a: {here: 10}, b: {here: 7}}))
     assert [(one.place.topic, one.start, one.end) for part in parts for one in part.value] == [(a, 5, 10)]
@@ -319,7 +319,7 @@ def test_an_nsqlookupd_that_does_not_answer_says_nothing_about_topics(node, topi
 
 
 def test_losses_count_once(node, topic, stream):
-    """However often a batch is looked for that has to wait for more."""
+    """Even if a batch that must wait for more is retried many times."""
     publish(node, topic, range(6000))
     node.post(f"/channel/create?topic={topic}&channel=c&from=end")
     node.http("PUT", f"/topic/rules?topic={topic}", b'{"storage": "log", "retain_bytes": 1, "retain_time": "1ms"}')
@@ -382,7 +382,7 @@ def test_only_the_first_look_waits_for_a_node_that_hangs(node, topic, tmp_path, 
 
 
 def test_a_stream_goes_on_while_one_node_answers(node, topic, tmp_path, stream):
-    """Also if the one that has the topic is another one."""
+    """Also if another node has the topic."""
     other = Daemon(tmp_path / "data", *FLAGS)
     try:
         publish(other, topic, range(10))
@@ -395,7 +395,7 @@ def test_a_stream_goes_on_while_one_node_answers(node, topic, tmp_path, stream):
         other.close()
 
 
-# ---------------------------------------------------------------------- which log it is
+# ---------------------------------------------------------------------- identity of logs
 
 
 def test_a_topic_that_was_made_again_and_has_grown_beyond_the_checkpoint(node, topic, stream):
@@ -408,7 +408,7 @@ def test_a_topic_that_was_made_again_and_has_grown_beyond_the_checkpoint(node, t
     publish(node, topic, range(100, 130))
     with pytest.raises(DataLoss, match="was deleted and created again since the previous batch ended at offset 10"):
         reader.latestOffset(end, reader.getDefaultReadLimit())
-    # A range that was planned before is not read from the new one.
+    # A range planned earlier is not read from the new one.
     for part in planned:
         with pytest.raises(DataLoss, match="was deleted and created again"):
             list(rows.read(part.value, reader.options, WANTED, Times()))
@@ -433,7 +433,7 @@ def test_a_node_with_another_address_is_read_on(topic, tmp_path, stream):
         planned, found = batch(moved, end)
         assert found == [(topic, offset) for offset in range(10, 15)]
         assert planned["topics"] == {topic: {name_of(one): 15}} and planned["joined"] == {topic: {name_of(one): 10}}
-        # Also what was planned at the old address.
+        # Also a range planned at the old address.
         parts = stream(where(one, topic=topic)).partitions(start, end)
         assert [(part.place.node, part.start, part.end) for bundle in parts for part in bundle.value] == [
             (name_of(one), 0, 10)]
@@ -472,7 +472,7 @@ def test_nodes_that_exchange_addresses_are_read_on(topic, tmp_path, stream, gone
         planned, found = batch(stream(options), end)
         assert sorted(found) == [(topic, offset) for offset in [*([] if gone else range(10, 13)), *range(20, 25)]]
         assert planned["topics"] == {topic: {f"127.0.0.1:{ports[1][0]}": 13, f"127.0.0.1:{ports[0][0]}": 25}}
-        # What was planned before is read from where it is now.
+        # A range planned earlier is read from the log's present place.
         parts = stream(options).partitions(start, first_end)
         assert sorted((part.place.node, part.start, part.end) for bundle in parts for part in bundle.value) == sorted([
             (f"127.0.0.1:{ports[1][0]}", 0, 10), (f"127.0.0.1:{ports[0][0]}", 0, 20)])
@@ -488,12 +488,12 @@ def test_one_node_by_two_names_is_read_once_and_a_copy_is_refused(node, topic, t
     both = {"topic": topic, "nsqd": f"127.0.0.1:{port},localhost:{port}", "http": f"127.0.0.1:{http_port},localhost:{http_port}"}
     assert read(both) == list(range(10))
     reader = stream({**both, "startingOffsets": "earliest"})
-    # The name that the checkpoint knows is the one that stays.
+    # The checkpoint's name for it stays.
     first = at(**{topic: {f"localhost:{port}": 4}})
     end, found = batch(reader, first)
     assert found == [(topic, offset) for offset in range(4, 10)] and end["topics"] == {topic: {f"localhost:{port}": 10}}
     assert len(batch(reader, reader.initialOffset())[1]) == 10
-    # A look asks each name once who it is, however many topics the node has.
+    # A check asks each address once for its identity, however many topics the node has.
     many = [f"{topic}-{number}" for number in range(20)]
     for name in many:
         publish(node, name, range(1))
@@ -523,7 +523,7 @@ def test_one_node_by_two_names_is_read_once_and_a_copy_is_refused(node, topic, t
 
 @pytest.fixture
 def answering():
-    """answering(text): the address of an nsqlookupd that says that; its server's attribute `text` can be changed."""
+    """answering(text): the address of an nsqlookupd with that answer; its server's attribute `text` can be changed."""
     servers = []
 
     def start(text: str):
@@ -606,7 +606,7 @@ class Drip(BaseHTTPRequestHandler):
                 self.wfile.write(body[at:at + step])
                 time.sleep(0.02)
         except OSError:
-            pass        # the reader has had enough
+            pass        # the reader has closed
 
     def log_message(self, *_) -> None:
         pass
@@ -639,7 +639,7 @@ int clock_gettime(clockid_t clock, struct timespec *now) {
 
 
 def test_a_clock_that_was_an_hour_ahead(tmp_path, topic, stream):
-    """Of two restarts, the first one has it; rows are neither lost nor doubled, whichever bounds are given."""
+    """Of two restarts, the first one has it; rows are neither lost nor duplicated, whichever bounds are given."""
     (tmp_path / "ahead.c").write_text(AHEAD)
     subprocess.run([*os.environ.get("CC", "cc").split(), "-shared", "-fPIC", "-o", tmp_path / "ahead.so", tmp_path / "ahead.c",
                     "-ldl"], check=True)
@@ -652,7 +652,7 @@ def test_a_clock_that_was_an_hour_ahead(tmp_path, topic, stream):
         publish(node, topic, range(500, 1000))
         given, now = where(node, topic=topic), time.time()
         assert read(given) == list(range(1000))
-        # By time, a log begins with the first message of that time or later: here one that is from the future.
+        # By time, a log begins with the first message of that time or later: here one from the future.
         assert read({**given, "startingTimestamp": str(int((now - 600) * 1000))}) == list(range(1000))
         assert read({**given, "startingTimestamp": str(int((now + 7200) * 1000))}) == []
 

@@ -1,4 +1,4 @@
-"""Topics in a log as tasks on the node's machine read them: from its files, and from the node what is not there."""
+"""Log-backed topics read by tasks on the node's machine: from its files, and missing parts from the node."""
 
 import os
 import shutil
@@ -51,13 +51,13 @@ def whole(node: Daemon, topic: str) -> Range:
 
 @pytest.fixture(autouse=True)
 def _files_are_worth_it(monkeypatch):
-    """However little the first answer leaves to read."""
+    """Reads from files, however little the first answer leaves to read."""
     monkeypatch.setattr(rows, "WORTH_FILES", 0)
 
 
 @pytest.fixture
 def asked(monkeypatch) -> list[tuple]:
-    """The requests for records. The first is always made: a short range needs no more."""
+    """The requests for records. The first is always made; a short range needs only that."""
     requests: list[tuple] = []
     ask = LogApi.ask
 
@@ -99,7 +99,7 @@ def test_pieces_end_where_they_should(node, topic):
     for start, end, reached in (0, 5000, first), (90, 100, 100), (first, first + 1, first + 1), (4999, 6000, 5000):
         piece = files.piece(start, end, 1 << 20)
         assert (piece.first, piece.next, piece.damaged) == (start, reached, 0)
-    # Behind what the node has told there may be anything.
+    # Any bytes may follow the end that the node reported.
     publish(node, topic, range(5000, 5100))
     assert files.piece(5000, 5100, 1 << 20) is None
     assert LocalLog(state_of(node, topic), 1 << 20).piece(5000, 5100, 1 << 20).next == 5100
@@ -128,7 +128,7 @@ def test_tables_read_files_where_they_may(node, topic, asked):
         assert len(asked) == 1 if requests == 1 else len(asked) >= requests
 
 
-# ---------------------------------------------------------------------- what is asked for over HTTP
+# ---------------------------------------------------------------------- requests over HTTP
 
 def copy_of(state: State, tmp_path: Path) -> tuple[Path, State]:
     """The files elsewhere, as if the node had named them."""
@@ -137,7 +137,7 @@ def copy_of(state: State, tmp_path: Path) -> tuple[Path, State]:
 
 
 def rewrite_id(folder: Path, log_id: str) -> None:
-    """Has a folder be that of another log."""
+    """Makes a folder that of another log."""
     data = bytearray((folder / "manifest").read_bytes())
     data[16:24] = bytes.fromhex(log_id)
     data[-4:] = crc32c(data[:-4]).to_bytes(4, "big")
@@ -240,7 +240,7 @@ def open_below(*folders: Path) -> list[str]:
     """The files there that this process has open."""
     found = []
     for name in os.listdir("/proc/self/fd"):
-        with suppress(FileNotFoundError):       # that of the listing
+        with suppress(FileNotFoundError):       # the listing's own descriptor
             found.append(os.readlink(f"/proc/self/fd/{name}"))
     return [path for path in found if any(path.startswith(str(folder) + "/") for folder in folders)]
 
@@ -258,7 +258,7 @@ def test_what_is_not_the_log_as_it_should_be_is_not_read(node, topic, asked, tmp
 
 
 def test_a_whole_copy_is_read(node, topic, asked, tmp_path, monkeypatch):
-    """What the test above changes would be read otherwise."""
+    """Shows that the changes of the test above matter."""
     publish(node, topic, range(5000))
     part = whole(node, topic)
     state = copy_of(state_of(node, topic), tmp_path)[1]
@@ -302,7 +302,7 @@ def test_files_that_may_not_be_read(node, topic, asked, monkeypatch):
 
 
 def test_a_folder_whose_name_is_no_text(tmp_path):
-    """The node does not tell it."""
+    """The node does not report it."""
     one = Daemon(tmp_path / "\udcff", *FLAGS)
     try:
         publish(one, "t", range(1000))
@@ -314,7 +314,7 @@ def test_a_folder_whose_name_is_no_text(tmp_path):
 
 @pytest.mark.parametrize("what", ["refused", "zeros"])
 def test_what_lies_behind_the_records_that_a_node_counts(tmp_path, what, asked):
-    """A write that failed and could not be cut off, or whatever: the files of a segment have more than it has."""
+    """A write failed and could not be cut off, for example: a segment's files are longer than the segment."""
     one = Daemon(tmp_path / "data", "--topic-storage=log", "--max-bytes-per-file=20000")
     try:
         publish(one, "t", range(3000))
@@ -331,10 +331,10 @@ def test_what_lies_behind_the_records_that_a_node_counts(tmp_path, what, asked):
         one.close()
 
 
-# ---------------------------------------------------------------------- while it is read
+# ---------------------------------------------------------------------- changes during a read
 
 def begun(node: Daemon, part: Range, **more: str):
-    """A reader that has its first rows, over HTTP, and the second ones from files; and how many these are."""
+    """A reader that has its first rows, over HTTP, and the next ones from files; and the number of these."""
     batches = rows.read([part], chosen(batchRows="500", **more), COLUMNS, Times())
     got = 0
     while got < 3000:
@@ -364,7 +364,7 @@ def test_a_log_that_is_removed_and_made_again_while_it_is_read(tmp_path, topic, 
         batches, got = begun(node, long_log(node, topic))
         with pytest.raises(DataLoss, match="was deleted and created again"):
             read(part)
-        # Another log's files in the same folder, and nobody who answers.
+        # Another log's files in the same folder, and no server.
         folder = folder_of(node, topic)
         node.kill()
         rewrite_id(folder, "0123456789abcdef")
@@ -381,7 +381,7 @@ def test_segments_that_retention_removes_while_they_are_read(node, topic):
     batches, got = begun(node, part)
     node.post(f"/channel/create?topic={topic}&channel=c&from=end")
     folder = folder_of(node, topic)
-    # The log begins later at once; a worker removes the files, which can be read until then.
+    # The log's beginning moves at once; a worker removes the files, which can be read until then.
     wait_until(lambda: len(list(folder.glob("*.log"))) == 1, "retention")
     begins = state_of(node, topic).first
     assert begins > got

@@ -1,4 +1,4 @@
-"""The parts that read topics in a log, without Spark: ranges, pieces, and nodes that answer something else."""
+"""The parts that read log-backed topics, without Spark: ranges, pieces, and nodes with wrong answers."""
 
 import http.client
 import itertools
@@ -43,7 +43,7 @@ def test_schemas_without_an_answer_are_refused(fields, says):
 
 @st.composite
 def segments(draw) -> list[LogSegment]:
-    """Some, perhaps with gaps between."""
+    """Some ranges, perhaps with gaps between."""
     at, found = draw(st.integers(0, 5)), []
     for length, gap in draw(st.lists(st.tuples(st.integers(0, 20), st.sampled_from((0, 0, 7, 2**32))), max_size=6)):
         found.append(LogSegment(at, at + length, 100 * length))
@@ -128,7 +128,7 @@ def test_no_log_waits_for_ever_for_its_share():
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory):
-    """With 300 messages in the log of t, in several segments."""
+    """A node with 300 messages in the log of t, in several segments."""
     made = Daemon(tmp_path_factory.mktemp("log") / "data", "--topic-storage=log", "--max-bytes-per-file=4000")
     client = made.connect()
     for at in range(0, 300, 50):

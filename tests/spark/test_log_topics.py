@@ -1,4 +1,4 @@
-"""Which logs a query reads, through a real Spark: topics that are missing, deleted or assigned, and times by topic.
+"""The logs that a query reads, through a real Spark: topics that are missing, deleted or assigned, and times by topic.
 
 Slow: each query plans and commits batches; the first one waits for Java.
 """
@@ -15,7 +15,7 @@ from tests.support.daemon import Daemon, wait_until
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory):
-    """Two that keep topics in logs."""
+    """Two daemons that store topics in logs."""
     made = [Daemon(tmp_path_factory.mktemp("log") / "data", *FLAGS) for _ in range(2)]
     yield made
     for node in made:
@@ -44,7 +44,7 @@ def test_a_misspelt_topic_is_an_error_at_the_start(spark, nodes, topic, tmp_path
 
 
 def test_a_misspelt_topic_that_nsqlookupd_does_not_know(spark, nodes, lookupd, tmp_path):
-    """It is in another checkpoint's options, too: what a query has read before does not hide it."""
+    """It is in another checkpoint's options, too: earlier reads of a query do not hide it."""
     other = lookupd(nodes[0])
     given = {"nsqlookupd": other, "topic": "ordres"}
     assert "no node has topic ordres" in why(lambda: start(spark, tmp_path, given).awaitTermination())
@@ -75,7 +75,7 @@ def test_a_deleted_topic_fails_at_once_unless_losses_are_allowed(spark, nodes, t
     publish(nodes[0], topic, range(100))
     stream.run(nodes[0], **{by: topic}, startingOffsets="earliest")
     nodes[0].post(f"/topic/delete?topic={topic}")
-    # failWhenUnreachable: nothing is waited for.
+    # failWhenUnreachable: no wait.
     said = f"topic {topic} at {name_of(nodes[0])} was deleted; the previous batch ended at offset 100"
     assert said in why(lambda: stream.run(nodes[0], **{by: topic}, failWhenUnreachable="10000000"))
     stream.run(nodes[0], **{by: topic}, failOnDataLoss="false", failWhenUnreachable="10000000")
@@ -106,7 +106,7 @@ def test_a_topic_that_is_deleted_while_a_query_runs_fails_it(spark, nodes, topic
 
 
 def test_a_deleted_topic_of_a_node_that_only_nsqlookupd_knows(spark, nodes, topic, lookupd, tmp_path):
-    """It names no node for the topic then, but the node itself."""
+    """nsqlookupd then lists the node itself, but not for the topic."""
     from http.server import BaseHTTPRequestHandler
 
     stream = Stream(spark, tmp_path)

@@ -1,4 +1,4 @@
-"""Options that do not fit, through a real Spark: each error names the option, and nothing is tried again.
+"""Invalid options, through a real Spark: each error names the option, and nothing is retried.
 
 Slow: each query or job starts Python workers; the first one waits for Java.
 """
@@ -12,7 +12,7 @@ from tests.spark.test_log import why
 
 authd = factory(AuthServer)
 LOG = "--topic-storage=log"
-# As long as a query could wait, and as often as the sink could try again: so an error that came was not tried again.
+# With such waits and retries, an error that arrives was not retried.
 FOREVER = {"failWhenUnreachable": "10000000"}
 ALWAYS = {"retries": "1000", "backoff": "3600"}
 

@@ -1,4 +1,4 @@
-"""Options: each is read, misspelt ones and senseless values are refused by name."""
+"""Options: each is read; misspelt options and invalid values are refused by name."""
 
 from pathlib import Path
 

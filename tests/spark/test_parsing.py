@@ -11,7 +11,7 @@ from tests.spark.conftest import address
 from tests.support.daemon import wait_until
 
 SCHEMA = "price double, customer string"
-# Body, what is read of it, whether it is bad.
+# Body, its parsed value, whether it is bad.
 BODIES = [
     (b'{"price": 2.5, "customer": "x"}', (2.5, "x"), False),
     (b'{"customer": "x"}', (None, "x"), False),
@@ -40,7 +40,7 @@ def test_json_becomes_columns_and_what_does_not_fit_stays_visible(spark, schema)
     rows = parsed.orderBy("number").collect()
     assert [bytes(row.value) for row in rows] == [body for body, _, _ in BODIES]
     assert [((row.price, row.customer), row.bad) for row in rows] == [(fields, bad) for _, fields, bad in BODIES]
-    # Whatever a query selects.
+    # For any selection of columns.
     assert parsed.where("bad").count() == parsed.where("bad").select("customer").count() == sum(
         bad for _, _, bad in BODIES)
 

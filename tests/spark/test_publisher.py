@@ -1,4 +1,4 @@
-"""The sink without Spark: Arrow batches to real daemons, their failures, and what is refused before the wire."""
+"""The sink without Spark: Arrow batches to real daemons, their failures, and refusals before sending."""
 
 import json
 import threading
@@ -86,7 +86,7 @@ def test_the_largest_message_and_one_byte_more(nsqd, topic, size, fits):
 
 @pytest.mark.parametrize("extra", [-1, 0, 1])
 def test_limits_of_the_daemon_itself_are_met_exactly(nsqd, topic, extra):
-    """A message of 1 MiB and a body of 5 MiB are what a daemon takes; batchBytes counts the whole body."""
+    """A daemon takes a message of 1 MiB and a body of 5 MiB; batchBytes counts the whole body."""
     size = (1 << 20) - 4 - (1 if extra > 0 else 0)
     values = [b"z" * size] * 4 + [b"z" * (size - 4 + extra)] * 2
     totals = published(publisher(address(nsqd), topic=topic, batchBytes="5m"), batch(value=values))
@@ -156,7 +156,7 @@ def test_an_nsqd_that_wants_auth_is_refused_clearly(daemon):
 
 
 def test_sigkill_of_one_of_two_loses_nothing_that_was_acknowledged(daemon):
-    """What the dead one had acknowledged is in its files: the queue is on disk and synced at each message."""
+    """The dead one's acknowledged messages are in its files: the queue is on disk and synced at each message."""
     first, second = daemon("--mem-queue-size=0", kept()), daemon("--mem-queue-size=0")
     for each in (first, second):    # known after kill -9 only once nsqd.dat has it
         each.post("/topic/create?topic=t")

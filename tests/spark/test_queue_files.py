@@ -1,4 +1,4 @@
-"""Disk queues to Arrow: what a daemon left, read without Spark and compared with what the daemon itself says."""
+"""Disk queues to Arrow: a daemon's files, read without Spark and compared with the daemon's own answers."""
 
 import struct
 
@@ -23,7 +23,7 @@ def rows(path, wanted=tuple(ALL), **more) -> list[dict]:
 
 @pytest.fixture(scope="module")
 def left(tmp_path_factory):
-    """A data path as a daemon leaves it: a topic that nobody reads, one with channels, files of 20 kB."""
+    """A stopped daemon's data path: a topic without readers, one with channels, files of 20 kB."""
     from tests.support.daemon import Daemon, batch
 
     folder = tmp_path_factory.mktemp("left") / "data"
@@ -53,7 +53,7 @@ def test_unread_is_what_the_daemon_said_it_held(left):
     found = rows(folder)
     for (topic, channel), depth in depths.items():
         one = [row for row in found if (row["topic"], row["channel"]) == (topic, channel)]
-        # The message that was in flight when the reader left goes back to the file of its channel.
+        # The message in flight when the reader disconnected goes back to the file of its channel.
         assert depth <= len(one) <= depth + 1
         assert len({row["id"] for row in one}) == len(one)
     lonely = [row["value"] for row in found if row["topic"] == "lonely"]

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 @pytest.fixture
 def reader(tmp_path, daemon):
-    """reader(option=...): on a log of 100 rows in frames of 10, and a daemon that has the topic and nothing in it."""
+    """reader(option=...): on a log of 100 rows in frames of 10, and a daemon that has the topic but no messages."""
     one = daemon()
     running = []
 
@@ -127,7 +127,7 @@ signal.pause()
 
 
 def test_sigterm_without_stop_hands_messages_back(daemon, tmp_path):
-    """As when Spark's signal comes before its own call of stop() has got anywhere."""
+    """As when Spark's signal comes before its own call of stop() has made progress."""
     one = daemon()
     one.post("/topic/create?topic=t")
     one.post("/channel/create?topic=t&channel=c")

@@ -1,4 +1,4 @@
-"""Tasks and batches that Spark runs again are stored once, in a topic with the rule dedupe."""
+"""Tasks and batches that Spark retries are stored once, in a topic with the rule dedupe."""
 
 import json
 from pathlib import Path
@@ -50,7 +50,7 @@ def test_a_task_that_runs_again(spark, node, tmp_path):
 
 
 def test_a_batch_of_a_stream_that_runs_again(spark, node, tmp_path):
-    """The query ends after it has published, and before Spark has noted that."""
+    """The query ends after it has published, and before Spark has recorded that."""
     source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
     source.mkdir()
     (source / "a.txt").write_text("".join(f"row {number}\n" for number in range(500)))

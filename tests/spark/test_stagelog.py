@@ -1,4 +1,4 @@
-"""The staging log by itself: what a crash may leave, what is kept, who may use it."""
+"""The staging log alone: states after a crash, retention, locking."""
 
 import json
 import os

@@ -90,8 +90,8 @@ def test_messages_larger_than_a_read(daemon, run):
 
 
 def test_stopping_hands_everything_back_at_once(daemon, run):
-    """Nothing is written: the linger time does not end. What was in flight is there for the next one, long before
-    its message time-out of a minute."""
+    """Nothing is written: the linger time does not end. The next one gets the messages in flight, long before their
+    message time-out of a minute."""
     one = daemon()
     one.publish("t", *bodies(0, 100))
     one.post("/channel/create?topic=t&channel=c")

@@ -119,7 +119,7 @@ def test_a_batch_that_fills_the_window_does_not_block(flow, spark):
 
 
 def test_a_full_staging_directory_is_emptied_by_sparks_progress_alone(flow):
-    """No commit comes when a batch took all there was: its successor's start has to do."""
+    """No commit comes when a batch took everything: the start of the next one must make up for it."""
     run = flow(maxStagedBytes="64k", segmentBytes="8k", maxInFlight="100")
     run.publish(0, 5000)
     run.drain()
@@ -132,7 +132,7 @@ def test_stopping_a_query_hands_its_messages_back(flow, nsqd):
     nsqd.post(f"/channel/create?topic={run.topic}&channel=c")
     query = run.start()
     wait_until(lambda: run.channel()["in_flight_count"] == 200, "all in flight")
-    # Spark cannot go on from a checkpoint whose first batch it was about to write.
+    # Spark cannot resume from a checkpoint whose first batch it was about to write.
     wait_until((run.folder / "checkpoint" / "commits" / "0").exists, "the first, empty batch")
     query.stop()
     wait_until(lambda: run.channel()["depth"] == 200, "everything back")
@@ -197,7 +197,7 @@ def test_a_new_checkpoint_begins_where_spark_was_done(flow):
     shutil.rmtree(run.folder / "out")
     run.publish(150, 200)
     run.drain()
-    # The last batch of the earlier checkpoint was not committed to the source: it may come again, nothing else may.
+    # The last batch of the earlier checkpoint was not committed to the source: only that one may come again.
     assert run.got() in (numbered(150, 200), numbered(100, 200))
 
 
@@ -286,7 +286,7 @@ def test_a_torn_end_of_a_disk_queue(spark, tmp_path):
 
 
 def latest(query) -> dict:
-    """The metrics of the only source, as in the newest progress."""
+    """The metrics of the only source, from the newest progress."""
     import nsqc.spark
 
     found = nsqc.spark.metrics(query)
@@ -310,7 +310,7 @@ def test_the_metrics_are_in_the_progress(flow, nsqd, daemon, lively, tmp_path):
     run.publish(0, 100)
     query = run.start()
     wait_until(lambda: len(run.got()) == 100, "all rows")
-    # nsqd is asked for its depth now and then.
+    # The source asks nsqd for its depth now and then.
     told = wait_until(lambda: (found := latest(query)).get("backlog") == found.get("depth") == 0 and found,
                       "a progress that says so")
     assert told["nsqdUp"] == 1 and list(told["nsqdDown"]) == [address(dead)]
@@ -354,7 +354,7 @@ def test_options_are_looked_at_by_load(spark, tmp_path):
 
 
 def test_what_is_wrong_with_a_schema_of_ones_own_is_the_reason(spark, tmp_path):
-    """load() asks for no schema then; and Spark's runner has an error of its own where a reader is not made."""
+    """load() asks for no schema then; and Spark's runner raises its own error if no reader is made."""
     from nsqc.spark import reason
 
     stream = (spark.readStream.format("nsq").schema("value binary").option("nsqd", "127.0.0.1:1")
