@@ -1,4 +1,4 @@
-"""Deliveries: their memory is reused, and nothing of an earlier one shows."""
+"""Deliveries: their memory is reused, and no trace of an earlier one remains."""
 
 from nsqc.store import delivery
 from tests.compiled.delivery import Deliveries

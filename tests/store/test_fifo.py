@@ -47,7 +47,7 @@ def test_looking_takes_nothing_and_survives_pops():
     assert place.look()[0] == b"1000"
     for _ in range(800):
         queue.pop()
-    # What it would have been next is gone.
+    # Its former successor is gone.
     assert place.look()[0] == b"1500"
     while queue.pop():
         pass

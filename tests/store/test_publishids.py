@@ -22,7 +22,7 @@ def test_siphash_is_that_of_its_authors():
 
 
 class Model:
-    """What the table should know: state and time by id."""
+    """The expected table: state and time by id."""
 
     def __init__(self, seed: int):
         self.random = random.Random(seed)

@@ -29,7 +29,7 @@ def test_the_wait_ends(commits):
     commits.ended(3, 2)
     assert commits.waits(3, late=False) and not commits.waits(3, late=True)
     commits.ended(3, 2)
-    assert commits.waits(3, late=False)         # somebody came: again
+    assert commits.waits(3, late=False)         # another came: again
 
 
 def test_where_nobody_came_the_next_ones_do_not_wait(commits):
@@ -49,9 +49,9 @@ def test_half_of_a_commit_and_half_a_millisecond_at_most(commits, took_ns, most_
 
 
 def test_a_commit_that_began_at_once_has_nothing_left_of_a_wait(commits):
-    """As with a buffer that is full."""
+    """As with a full buffer."""
     commits.ended(3, 2)
     commits.ended(2, 0)
     assert not commits.waits(0, late=False)
     commits.ended(3, 2)
-    assert commits.waits(2, late=False)         # and that was not for nothing
+    assert commits.waits(2, late=False)         # the earlier wait was not in vain

@@ -1,4 +1,4 @@
-"""Memory of messages: whatever their sizes, they do not overlap, and it is returned."""
+"""Memory of messages: pieces of any sizes never overlap, and all memory is returned."""
 
 import random
 

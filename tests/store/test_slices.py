@@ -1,4 +1,4 @@
-"""Long work in slices: in turns, within an iteration's time, and until it is finished."""
+"""Long work in slices: round-robin, within an iteration's time, and to its end."""
 
 import socket
 from types import SimpleNamespace
@@ -11,7 +11,7 @@ from tests.compiled.slices import Work, begins_within, throw_away
 
 
 class Loop:
-    """Collects what is to be called in the next iteration."""
+    """Collects the calls for the next iteration."""
 
     def __init__(self):
         self.calls = []

@@ -1,4 +1,4 @@
-"""Disk queues in the cases that lose messages silently where they are done wrong."""
+"""Disk queues in the cases where a wrong implementation loses messages silently."""
 
 import errno
 import gc
@@ -23,7 +23,7 @@ MAX_MESSAGE = 10_000
 
 
 class Later:
-    """Worker jobs that run when a test says so."""
+    """Worker jobs that run on request."""
 
     def __init__(self):
         self.jobs = []
@@ -57,7 +57,7 @@ class Job:
 
 
 class Place:
-    """A folder and what opens queues in it."""
+    """A folder, and a function that opens queues in it."""
 
     def __init__(self, folder, max_bytes=10**6, every=10**6, run=None):
         self.folder = folder
@@ -68,7 +68,7 @@ class Place:
         self.queues = {}
 
     def open(self, name="q"):
-        """As nsqc.store.disk.manager does: while there is a deleted queue of that name, the new one begins behind it."""
+        """Like nsqc.store.disk.manager: while a deleted queue of that name exists, the new one begins after it."""
         earlier = self.queues.get(name)
         first = earlier.write_number if earlier is not None and earlier.deleted else None
         self.queues[name] = DiskQueue(name, str(self.folder), self.max_bytes, MAX_MESSAGE, self.pool, self.syncer,
@@ -100,7 +100,7 @@ def take(queue, count=10**6):
 
 
 def as_backlog(queue):
-    """Takes as long as depth says that there is something, as a topic does."""
+    """Takes as long as depth is above 0, as a topic does."""
     found = []
     while queue.depth and (item := diskqueue.get(queue)) is not None:
         found.append(int(item[1], 16))
@@ -114,7 +114,7 @@ def write(folder, content, meta=None, number=0):
 
 
 def half_read(place):
-    """A queue of nine records, a few in a file, of which five are read."""
+    """A queue of nine records, a few in each file; five are read."""
     queue = place.open()
     put(queue, *range(9))
     assert diskqueue.commit(queue) == 0
@@ -122,11 +122,11 @@ def half_read(place):
     return queue
 
 
-# ---------------------------------------------------------------------- names that come again
+# ---------------------------------------------------------------------- reused names
 
 
 def test_files_of_a_new_queue_are_not_removed_with_those_of_the_old(tmp_path):
-    """Delete a topic and publish to it again while a worker still has to remove what the old one had consumed."""
+    """Delete a topic and publish to it again while a worker still has to remove the old one's consumed files."""
     later = Later()
     place = Place(tmp_path, max_bytes=100, run=later)
     queue = half_read(place)
@@ -147,7 +147,7 @@ def test_removal_that_lags_behind_a_sync_spares_the_new_queue(tmp_path):
     later = Later()
     place = Place(tmp_path, max_bytes=100, run=later)
     queue = half_read(place)
-    later.jobs.pop(0).run()  # the sync; what it may take away has not been taken away yet
+    later.jobs.pop(0).run()  # the sync; the files to remove still exist
     queue.delete()
     fresh = place.open()
     assert fresh.depth == 0
@@ -168,7 +168,7 @@ def test_a_last_sync_that_fails_is_reported_and_loses_no_file(tmp_path):
     put(queue, 1, 2)
     queue.close()
     place.syncer.sync_closed()
-    (tmp_path / "q.diskqueue.meta.dat").mkdir()  # nothing can be renamed to a folder's name
+    (tmp_path / "q.diskqueue.meta.dat").mkdir()  # a file cannot be renamed to a folder's name
     later.run_all()
     assert place.logged("DISKQUEUE(q) failed to sync - [Errno 21] Is a directory")
     assert "q.diskqueue.000000.dat" in place.names()
@@ -178,7 +178,7 @@ def test_a_last_sync_that_fails_is_reported_and_loses_no_file(tmp_path):
 
 
 def test_size_that_points_beyond_the_file_costs_one_record(tmp_path):
-    """Behind the write position of an old positions file; it looks like half a record and is none."""
+    """After the write position of an old positions file; it looks like half a record and is not one."""
     good = [record(number) for number in range(6)]
     good[2] = record(2, size=5000)
     write(tmp_path, b"".join(good), "0\n0,0\n0,0\n")
@@ -214,12 +214,12 @@ def test_zeros_at_the_end_are_half_a_record(tmp_path):
     assert not [name for name in place.names() if "bad" in name]
 
 
-# ---------------------------------------------------------------------- positions that are wrong
+# ---------------------------------------------------------------------- wrong positions
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2, 4, 7, 10**9])
 def test_wrong_depth_is_corrected(tmp_path, depth):
-    """Whoever goes by depth gets all and comes to an end."""
+    """A reader that goes by depth gets everything and terminates."""
     write(tmp_path, b"".join(record(number) for number in range(4)), f"{depth}\n0,0\n0,136\n")
     queue = Place(tmp_path).open()
     put(queue, 4)
@@ -250,7 +250,7 @@ def test_file_shorter_than_its_positions_say(tmp_path):
 
 
 def test_opening_a_long_queue_reads_only_what_is_new(tmp_path):
-    """Three files, of which the positions know two and a part: the first is not looked at beyond its beginning."""
+    """Three files; the positions cover two and a part: the first is read only at its beginning."""
     for number in range(3):
         write(tmp_path, b"".join(record(number * 10 + at) for at in range(10)), "21\n0,0\n2,34\n", number)
     with open(tmp_path / "q.diskqueue.000001.dat", "r+b") as file:
@@ -308,7 +308,7 @@ def test_flipped_bit_in_a_size_costs_that_record_only(tmp_path, bit):
 
 
 def test_bodies_that_look_like_records_are_bodies(tmp_path):
-    """Nothing is searched where nothing is damaged."""
+    """Without damage, no search runs."""
     place = Place(tmp_path, max_bytes=3000)
     queue = place.open()
     bodies = [b"".join(record(100 + at) for at in range(number)) for number in range(12)]
@@ -348,7 +348,7 @@ def test_large_records_around_a_damage(tmp_path):
     assert queue.depth == 0
 
 
-# ---------------------------------------------------------------------- a disk that fails
+# ---------------------------------------------------------------------- a failing disk
 
 
 @pytest.mark.parametrize("error", [errno.EACCES, errno.ENOMEM, errno.EMFILE])
@@ -469,7 +469,7 @@ def test_read_blocks_go_with_what_they_were_read_for(tmp_path):
 
 
 def test_queue_that_is_collected_with_its_syncer_leaves_nothing(tmp_path):
-    """They refer to each other, so the collector takes them apart in any order. Slow: Python's collector goes through
+    """They refer to each other, so the collector takes them apart in any order. Slow: Python's collector scans
     everything, again and again."""
     gc.collect()
     before = segment.alive()

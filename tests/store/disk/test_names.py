@@ -1,4 +1,4 @@
-"""Names of the files of a disk queue, the positions file, and names for what cannot be used."""
+"""Names of the files of a disk queue, the positions file, and names for unusable files."""
 
 import os
 from pathlib import Path
@@ -93,7 +93,7 @@ def test_positions_that_are_not_a_file(tmp_path):
     assert positions.read(str(tmp_path / "pipe")) is None
 
 
-# ---------------------------------------------------------------------- what cannot be used
+# ---------------------------------------------------------------------- unusable files
 
 
 def test_earlier_damage_is_kept(tmp_path):

@@ -1,4 +1,4 @@
-"""Threads for file work: where jobs run, how many at a time, and where their results are collected."""
+"""Threads for file work: placement of jobs, their concurrency, and delivery of results."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ from tests.support.patience import WAIT_SECONDS
 
 @pytest.fixture
 def gate():
-    """A pipe: jobs that wait at its read end are let through by writing to the other."""
+    """A pipe: jobs that wait at its read end are released by writing to the other."""
     ends = os.pipe()
     yield ends
     for end in ends:
@@ -82,7 +82,7 @@ def test_no_more_threads_than_allowed(gate):
     async def scenario(pool, jobs):
         for number in range(5):
             jobs.submit(pool, number, gate[0])
-        await asyncio.sleep(0.1)        # while the gate is closed each thread that there is holds a job
+        await asyncio.sleep(0.1)        # while the gate is closed each existing thread holds a job
         os.write(gate[1], b"xxxxx")
         await ended(jobs, 5)
         assert len({ran for _, ran, _ in jobs.done}) <= 2

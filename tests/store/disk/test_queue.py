@@ -53,7 +53,7 @@ def put(queue, number: int, body: bytes | None = None, attempts: int = 0):
 
 
 def record(number: int, body: bytes | None = None, attempts: int = 0) -> bytes:
-    """A record as the format's description has it."""
+    """A record as the format description defines it."""
     body = b"body-%d" % number if body is None else body
     return struct.pack(">iqH", 26 + len(body), STAMP + number, attempts) + message_id(number) + body
 
@@ -71,7 +71,7 @@ def files(tmp_path):
 
 
 def open_below(folder) -> list[str]:
-    """What this process has open there."""
+    """The files there that this process has open."""
     found = []
     for link in os.listdir("/proc/self/fd"):
         with suppress(OSError):
@@ -88,7 +88,7 @@ def names(harness) -> list[str]:
 
 
 class QueueModel(RuleBasedStateMachine):
-    """Against a deque: written records survive a kill, unwritten ones do not have to, order holds always."""
+    """Against a deque: written records survive a kill, unwritten ones need not, and order always holds."""
 
     folder: Path
 
@@ -141,7 +141,7 @@ class QueueModel(RuleBasedStateMachine):
 
     @rule()
     def kill(self):
-        """Positions may be old, so what was read since the last sync comes again; nothing written is left out."""
+        """Positions may be old, so records read since the last sync come again; no written record is left out."""
         for _ in range(self.unwritten):
             self.model.pop()
         self.unwritten = 0

@@ -1,4 +1,4 @@
-"""Where a queue begins after somebody has had their hands on its files: nothing that is there is deleted or left out."""
+"""The starting point of a queue after manual changes to its files: existing messages are never deleted or left out."""
 
 import os
 import socket
@@ -57,7 +57,7 @@ def put(queue, number):
 
 
 def drain(queue) -> list[int]:
-    """As a channel reads: while depth says that there is something."""
+    """Reads like a channel: while depth is above 0."""
     found = []
     while queue.depth:
         item = diskqueue.get(queue)
@@ -70,7 +70,7 @@ def drain(queue) -> list[int]:
 
 
 def works_on(place, queue, expected):
-    """It delivers that, takes more, and all the same after a stop."""
+    """It delivers that, takes more, and does so again after a stop."""
     put(queue, 9000)
     assert diskqueue.commit(queue) == 0
     assert queue.depth >= 1
@@ -126,7 +126,7 @@ def test_several_files_before_positions_that_do_not_fit(place, meta):
 
 
 def test_files_that_only_the_positions_call_consumed_are_kept(place):
-    """A queue that ended with a full file, killed before that was removed; or a lie. Nobody can tell."""
+    """A queue that ended with a full file, killed before its removal; or a false mark. The two look the same."""
     place.write(0, *range(10))
     place.meta(0, (1, 0), (1, 0))
     queue = place.open()
@@ -149,7 +149,7 @@ def test_consumed_files_go_where_the_positions_fit(place):
 
 
 def test_an_emptied_queue_that_was_killed_before_its_positions_were_written(place):
-    """The files of before are gone, the next number has new messages, the positions are old."""
+    """The previous files are gone, the next number has new messages, the positions are old."""
     place.write(3, 30, 31)
     place.meta(9, (1, SIZE), (2, 2 * SIZE))
     works_on(place, place.open(), [30, 31])
@@ -226,7 +226,7 @@ def test_empty_files(place, meta):
     works_on(place, place.open(), [1])
 
 
-# ---------------------------------------------------------------------- what is not a file
+# ---------------------------------------------------------------------- other than files
 
 
 def make_folder(path):
@@ -299,7 +299,7 @@ def test_a_link_to_a_file_is_a_file(place, tmp_path):
 
 
 def test_a_file_that_cannot_be_read_now_waits(place, monkeypatch):
-    """Its messages are not counted, and it stands in the way until it can be read."""
+    """Its messages are not counted, and it blocks the queue until it can be read."""
     place.write(0, 0, 1)
 
     def count(path, at, largest):

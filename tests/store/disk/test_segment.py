@@ -1,4 +1,4 @@
-"""Records of a data file: how they are laid out, found, and told from damage."""
+"""Records of a data file: their layout, how they are found, and told from damage."""
 
 import errno
 import itertools
@@ -91,7 +91,7 @@ def test_ids_of_other_writers_are_read(write):
 
 
 def noise(dice: random.Random, size: int) -> bytes:
-    """Bytes that no head begins with."""
+    """Bytes that cannot begin a head."""
     return bytes(dice.choices(range(1, 256), k=size))
 
 
@@ -119,7 +119,7 @@ def test_records_between_garbage_are_found(tmp_path_factory, sizes, seed):
 @example(200, [299, 0], 0)
 @given(st.integers(1, 529), st.lists(st.integers(0, 300), min_size=2, max_size=8), st.integers(0, 2**32))
 def test_records_behind_half_a_record_are_found(tmp_path_factory, cut, sizes, seed):
-    """Unless another record begins exactly where the one that was cut off would have ended."""
+    """Unless another record begins exactly where the truncated one would have ended."""
     ends = itertools.accumulate((RECORD_HEAD_BYTES + size for size in sizes), initial=cut)
     assume(RECORD_HEAD_BYTES + 500 not in ends)
     dice = random.Random(seed)
@@ -136,9 +136,9 @@ def test_a_size_that_swallows_the_next_record_is_damage(write):
 
 
 def with_digits() -> tuple[list[bytes], list[tuple[int, int]]]:
-    """Records whose bodies begin with digits, so that a head that begins one byte later than a real one looks like one,
-    too; and their places. Its size, of that of the record and the first byte of the time, leads the first one of these
-    to a later head."""
+    """Records whose bodies begin with digits, so that a head one byte after a real one also looks valid; and their
+    places. The misread size, made of the record's size and the first byte of its time, leads the first one of these to
+    a later head."""
     stamp = 0x1712 << 48
     lengths = [40] * 300
     size = (lengths[0] - RECORD_SIZE_BYTES) << 8 | stamp >> 56
@@ -204,7 +204,7 @@ def test_a_page_that_cannot_be_read_is_lost_and_nothing_else(write):
     records = [record(number, b"x" * 994) for number in range(40)]  # 1024 bytes each, four to a page
     path = write(*records)
     try:
-        # The first read asks for all it wants and fails; then each page has three attempts: the first page loses them.
+        # The first read asks for everything and fails; then each page has three attempts: the first page loses them.
         syscalls.fail("read", errno.EIO, times=4)
         places = segment.walk(path, MAX_RECORD)
     finally:

@@ -1,4 +1,4 @@
-"""What a sync does, in which order, and what follows from one that fails."""
+"""A sync: its steps, their order, and the effects of a failing one."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ from tests.store.disk.test_queue import Harness, drain, message_id, put
 
 @pytest.fixture
 def calls(monkeypatch):
-    """What happens to files, in order: ("sync" or "write", name) and ("positions", text)."""
+    """Calls on files, in order: ("sync" or "write", name) and ("positions", text)."""
     found = []
     sync_path, pwrite, put_positions = syscalls.sync_path, os.pwrite, syncer.put_positions
 
@@ -50,7 +50,7 @@ def test_after_a_failed_sync_the_data_is_written_again(tmp_path, calls):
     assert not any(call[0] == "write" for call in calls)
     put(queue, 3)
     diskqueue.commit(queue)
-    syscalls.fail("sync", errno.EIO)      # once more, after the data was written again
+    syscalls.fail("sync", errno.EIO)      # once more, after the data was rewritten
     files.syncer.start(queue)
     del calls[:]
     files.syncer.start(queue)
@@ -80,7 +80,7 @@ def test_files_that_were_left_are_written_again_too(tmp_path, calls):
 
 
 class Fuller:
-    """A disk on which nothing new has room."""
+    """A disk with no room for new data."""
 
     def __init__(self, monkeypatch):
         self.full = False
@@ -115,7 +115,7 @@ def test_a_full_disk_empties(tmp_path, monkeypatch, before):
         again = Harness(tmp_path, 100).open()
         assert drain(again) == list(range(15, 20))
     else:
-        # Nothing says how far the first file was read.
+        # The position in the first file is unknown.
         assert set(drain(Harness(tmp_path, 100).open())) >= set(range(15, 20))
 
 
@@ -130,7 +130,7 @@ def test_positions_that_a_crash_left_half_overwritten_are_rebuilt(tmp_path):
 
 
 class Jobs(list):
-    """Jobs of worker threads, each run when the test says so."""
+    """Jobs of worker threads, each run on request."""
 
     def __call__(self, call):
         job = Job(self, call)
@@ -160,7 +160,7 @@ class Job:
 
 @pytest.mark.parametrize("closes", [False, True], ids=["running", "closed"])
 def test_positions_of_a_topic_do_not_trust_a_sync_of_a_channel_that_has_not_ended(tmp_path, calls, closes):
-    """The channel's sync has begun, so nothing of it is left to sync; but nothing of it is durable either."""
+    """The channel's sync has begun, so none of it still needs a sync; but none of it is durable either."""
     jobs = Jobs()
     files = Harness(tmp_path, 10**6, every=10**6)
     files.syncer = syncer.Syncer(10**6, 10**9, jobs, files.log)
@@ -217,7 +217,7 @@ def test_a_queue_of_the_same_name_waits_for_the_files_of_the_old_one_to_go(tmp_p
 
 @pytest.fixture
 def names(monkeypatch, tmp_path):
-    """What happens to names in the folder, in order: (call, name); a sync of the folder has no name."""
+    """Changes of names in the folder, in order: (call, name); a sync of the folder has no name."""
     found = []
 
     def notes(module, function, call):
@@ -276,7 +276,7 @@ def test_a_folder_that_cannot_be_synced_keeps_the_files(tmp_path, names):
     diskqueue.commit(queue)
     files.syncer.start(queue)
     before = {name for name in os.listdir(tmp_path) if "meta" not in name}
-    syscalls.fail("sync", errno.EIO, skip=1)    # behind the temporary file's
+    syscalls.fail("sync", errno.EIO, skip=1)    # after the temporary file's sync
     for _ in range(2):
         diskqueue.get(queue)
     assert any("failed to sync" in line for line in files.log.lines)

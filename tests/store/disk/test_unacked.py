@@ -1,4 +1,4 @@
-"""The records that are out, against a plain model."""
+"""The unacknowledged records, compared with a plain model."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +11,7 @@ MOST_BYTES = 1 << 30
 
 @given(st.lists(st.one_of(st.none(), st.integers(0, 300)), max_size=600))
 def test_the_oldest_that_is_out(steps):
-    """None: a record is handed out; a number: the one that many before the newest is done with."""
+    """None: a record is handed out; a number: the one that many before the newest is acknowledged."""
     out, model, newest, at = UnackedList(), {}, -1, 0
     for step in steps:
         if step is None:

@@ -1,4 +1,4 @@
-"""Writes journals as docs/ondisk.md describes them, and says with a plain model what they mean."""
+"""Writes journals as docs/ondisk.md describes them, and computes their meaning with a plain model."""
 
 import struct
 from dataclasses import dataclass, field
@@ -11,8 +11,8 @@ ADVANCE, FIN, REQ, RESET, NAME, DROP, SKIP = range(1, 8)
 MORE = 1
 HEAD_BYTES = 64
 
-Op = tuple  # kind, and what it has
-Frame = list[tuple[int, list[Op]]]  # numbers of channels, and what they do
+Op = tuple  # kind and arguments
+Frame = list[tuple[int, list[Op]]]  # numbers of channels, and their operations
 
 
 def encode(number: int, op: Op) -> bytes:
@@ -33,7 +33,7 @@ def encode(number: int, op: Op) -> bytes:
 
 
 def operations(frame: Frame) -> bytes:
-    """Of a frame."""
+    """The encoded operations of a frame."""
     return b"".join(encode(number, op) for number, ops in frame for op in ops)
 
 
@@ -85,14 +85,14 @@ class ChannelModel:
     waiting: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def advance(self, cursor: int) -> None:
-        """The cursor rises, if it is not there yet."""
+        """Advances the cursor, never back."""
         if cursor > self.cursor:
             self.out |= set(range(self.cursor, cursor)) - self.skips
             self.skips = {offset for offset in self.skips if offset >= cursor}
             self.cursor = cursor
 
     def apply(self, op: Op) -> None:
-        """One operation, of a writer that makes no mistakes."""
+        """One operation, of a correct writer."""
         kind, *rest = op
         if kind == ADVANCE:
             self.advance(rest[0])
@@ -134,7 +134,7 @@ def apply(model: Model, number: int, ops: list[Op]) -> None:
 
 
 def described(model: Model) -> dict[int, tuple]:
-    """The model, to be compared."""
+    """The model, for comparison."""
     return {number: (its.name, its.cursor, its.out, its.skips, its.waiting) for number, its in model.items()}
 
 
@@ -144,7 +144,7 @@ def spread(ranges: list[tuple[int, int]]) -> set[int]:
 
 
 def as_described(progress: TopicProgress) -> dict[int, tuple]:
-    """What was read, likewise."""
+    """The same for parsed progress."""
     return {its.number: (its.name, its.cursor, spread(its.out), spread(its.skips),
                          {entry.offset: (entry.attempts, entry.due_ns) for entry in its.waiting})
             for its in progress.channels}

@@ -1,4 +1,4 @@
-"""Writes segments and manifests as docs/ondisk.md describes them, and reads what a start makes of them."""
+"""Writes segments and manifests as docs/ondisk.md describes them, and reads them as a start does."""
 
 import struct
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ BASE = 1_700_000_000_000_000_000
 STEP = 1_000_000_000  # from one message to the next
 FRAMES_AT = 4096
 COPY_AT = 2048  # of the header's second copy
-HEAD = 64  # bytes of a frame's
+HEAD = 64  # size of a frame's head
 LOG_ID = 0xFF
 MORE, DELAYS = 1, 2
 
@@ -43,23 +43,23 @@ class Written(NamedTuple):
 
     @property
     def bounds(self) -> tuple[int, int, int, int]:
-        """As TopicLog.segments has it."""
+        """The segment as TopicLog.segments has it."""
         return self.first, self.end, self.position, self.salt
 
 
 def body_of(offset: int) -> bytes:
-    """Their lengths differ."""
+    """Bodies of different lengths."""
     return b"message %d " % offset * (1 + offset % 5)
 
 
 def record(offset: int, attempts: int = 0) -> bytes:
-    """As files of disk queues have it; its id is its offset. With one record for each frame."""
+    """A record as files of disk queues have it; its id is its offset, as with one record per frame."""
     body = body_of(offset)
     return struct.pack(">iqH", 26 + len(body), BASE + offset * STEP, attempts) + b"%016x" % offset + body
 
 
 def sealed(data: bytes) -> bytes:
-    """With its checksum behind it."""
+    """Appends its checksum."""
     return data + struct.pack(">I", crc32c(data))
 
 
@@ -84,7 +84,7 @@ def header(log_id: int, sequence: int, first: int, salt: int, before: Written | 
 
 
 def index(salt: int, entries: Iterable[tuple[int, int, int]]) -> bytes:
-    """Behind the frames of a sealed segment. entries: first offset, position, time."""
+    """The index after the frames of a sealed segment. entries: first offset, position, time."""
     found = [struct.pack(">qqq", *entry) for entry in entries]
     return sealed(b"".join(found) + struct.pack(">QIq", salt, 0x6E714958, len(found)))
 
@@ -150,7 +150,7 @@ def add_index(segment: Written) -> None:
 
 
 def read_bodies(folder: Path | str, opened: Opened) -> dict[int, bytes]:
-    """What can be read, by offset, with what the daemon reads with."""
+    """The readable records, by offset, read with the daemon's own code."""
     bodies: dict[int, bytes] = {}
     for segment in opened.segments:
         with open(segment_path(str(folder), segment.first), "rb") as file:

@@ -42,7 +42,7 @@ def origin_of(body: bytes) -> str:
 
 def frames(sizes: list[int], position: int = FRAMES_AT, first: int = FIRST, together: int = 3,
            defer_ms: int = 0, dead: bool = False) -> tuple[bytes, list[Record]]:
-    """Frames with so many messages each, and what an iteration over them returns."""
+    """Frames with this many messages each, and the expected result of iterating over them."""
     collector = logframes.Collector(GuidFactory.make(NODE))
     ids = GuidFactory.make(NODE)
     data, records = b"", []
@@ -68,7 +68,7 @@ def block_of(data: bytes, first: int, end: int, position: int = FRAMES_AT) -> Lo
 
 
 def rows(block: LogBlock, max_rows: int = 2, max_bytes: int = 1 << 20) -> list[Record]:
-    """Like iterating, by way of columns; times are in microseconds."""
+    """Like iterating, but through columns; times are in microseconds."""
     found = []
     while (batch := block.batch(max_rows, max_bytes, VALUE | TIMESTAMP | ID | OFFSET | ORIGIN)) is not None:
         count, values, ends, times, ids, offsets, origins = batch
@@ -102,7 +102,7 @@ def test_all_ways_return_the_same() -> None:
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=40), st.integers(1, 7), st.booleans(), st.data())
 def test_any_part_of_the_records(sizes: list[int], together: int, dead: bool, chosen: st.DataObject) -> None:
     data, records = frames(sizes, together=together, dead=dead)
-    # The first frame that comes has the first record that is wanted, and the last one the last.
+    # The first returned frame has the first wanted record, and the last one the last.
     begin = chosen.draw(st.integers(0, len(records) - 1))
     end = chosen.draw(st.integers(begin + 1, len(records)))
     places = [frame[0] for frame in walked(data)]
@@ -120,7 +120,7 @@ def test_any_part_of_the_records(sizes: list[int], together: int, dead: bool, ch
 
 
 def test_letters_and_other_messages_do_not_share_a_frame() -> None:
-    """All within a millisecond; large origins close a frame, too, and damage anywhere in one is found."""
+    """All within a millisecond; large origins close a frame, too, and damage is found anywhere in one."""
     collector = logframes.Collector(GuidFactory.make(NODE))
     wanted = []
     for number in range(200):
@@ -188,7 +188,7 @@ def test_none() -> None:
     assert block.batch(1, 1, VALUE) is None and block.lines(5, b"a", b"b") == (b"", 0)
 
 
-# ---------------------------------------------------------------------- what is not sound
+# ---------------------------------------------------------------------- invalid frames
 
 def test_every_flipped_bit_of_what_is_checked_is_found() -> None:
     data, records = frames([4, 9, 40], together=2)
@@ -265,7 +265,7 @@ def test_frames_with_a_gap_between_them() -> None:
 
 
 def made_up(payload: bytes, records: int, delays: int, first: int) -> bytes:
-    """A frame whose checksums are right, whatever else is not."""
+    """A frame with correct checksums, valid otherwise or not."""
     head = struct.pack(">IIHHIIIqqqq", len(payload), crc32c(payload), 2 * bool(delays), 0, records, delays, 0, first, NOW,
                        2**63 - 1, 0)
     frame = struct.pack(">II", 0x6E714652, crc32c(struct.pack(">Qq", SALT, FRAMES_AT) + head)) + head + payload

@@ -1,4 +1,4 @@
-"""Frames: what is written is found, whatever else is damaged. The model is ten lines: valid frames count."""
+"""Frames: a written frame is found, whatever else is damaged. The model is ten lines: valid frames count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Journals: what they say, also torn, damaged and compacted."""
+"""Journals: their meaning, also when torn, damaged and compacted."""
 
 import copy
 import errno
@@ -73,7 +73,7 @@ def histories(draw, most_frames: int = 12) -> list[Frame]:
 
 @st.composite
 def work(draw, channel: ChannelModel) -> list:
-    """What one iteration does with a channel."""
+    """The operations of one iteration on a channel."""
     ops = []
     for _ in range(draw(st.integers(1, 5))):
         pending = sorted(channel.pending())
@@ -102,7 +102,7 @@ def seeks(frames: list[Frame]) -> tuple[int, ...]:
 
 
 def model_of(frames: list[Frame]) -> Model:
-    """What they mean."""
+    """Their meaning."""
     model: Model = {}
     for sections in frames:
         for number, ops in sections:
@@ -133,7 +133,7 @@ def test_a_journal_says_what_was_done(folders, frames):
 
 @given(histories(), st.lists(st.tuples(st.integers(0, 12), st.integers(1, 3)), min_size=1, max_size=3))
 def test_compacted_files_say_the_same(folders, frames, compactions):
-    """Also if a kill ends a compaction after any of its steps, and the journal goes on."""
+    """Also if a kill ends a compaction after any of its steps, and the journal continues."""
     folder, begin, file = folders(), 0, 1
     for cut, steps in [*sorted(compactions), (len(frames), 0)]:
         write_journal(folder, *frames[begin:cut], file=file, first=begin + 1)
@@ -152,9 +152,9 @@ def test_compacted_files_say_the_same(folders, frames, compactions):
 
 
 def lost(intact: Model, read: dict[int, tuple]) -> list[tuple[int, set[int]]]:
-    """Messages that are unfinished in one, and in the other neither that nor ahead of the cursor.
+    """Messages that are unfinished in one, and in the other neither that nor past the cursor.
 
-    A channel without a name is one that nobody knows: its messages all come again.
+    A channel without a name is an unknown one: its messages all come again.
     """
     found = []
     for number, channel in intact.items():
@@ -220,7 +220,7 @@ def test_a_flipped_bit_in_a_state_loses_no_message(folders, frames, bit):
 @settings(max_examples=6, deadline=None)
 @given(histories(8), histories(4), st.integers(0, 7))
 def test_a_flipped_bit_in_one_of_two_files_costs_nothing(folders, frames, more, bit):
-    """After a compaction both files say the same, until the older one is removed."""
+    """After a compaction both files mean the same, until the older one is removed."""
     folder = folders()
     write_journal(folder, *frames)
     compact_folder(str(folder), 2)
@@ -367,7 +367,7 @@ def test_a_file_under_another_number_does_not_count(tmp_path):
 
 @pytest.fixture
 def several(tmp_path):
-    """A journal with something of everything, and what it says."""
+    """A journal with every kind of operation, and its meaning."""
     write_journal(tmp_path, [(1, [*NEW, (ADVANCE, 300), (FIN, 0, 100), (FIN, 102, 8), (REQ, 105, 3, DUE)])],
                   [(1, [(FIN, 200, 1), (SKIP, 310, 5)]), (0, [(ADVANCE, 9)])],
                   [(1, [(FIN, 250, 2)]), (2, [(NAME, "d"), (RESET, 4)])])
@@ -375,7 +375,7 @@ def several(tmp_path):
 
 
 def same(progress, other) -> bool:
-    """Whether two say the same, and neither anything of damage."""
+    """Whether two have the same meaning, and neither is damaged."""
     return (as_described(progress) == as_described(other) and progress.topic_cursor == other.topic_cursor
             and progress.damaged == other.damaged == 0)
 
@@ -399,7 +399,7 @@ def test_a_kill_at_any_step_of_compaction_changes_nothing(several):
 
 
 def test_a_power_failure_takes_no_more_than_the_older_file_lacks(several):
-    """The end of the new file is not on disk, but what it was copied from is."""
+    """The end of the new file is not on disk, but its source is."""
     folder, _ = several
     compact_folder(str(folder), 2)
     new = journal_path(folder, 2)

@@ -1,4 +1,4 @@
-"""What tools read of segments, whatever is damaged."""
+"""Tools' reading of segments, for any damage."""
 
 import os
 
@@ -61,7 +61,7 @@ def test_damage_and_the_end_of_the_file(folder):
 
 
 def test_a_large_segment_whose_file_was_cut_takes_no_time(folder):
-    """Where there is no file, no frame is looked for: with a read each, this would take a day."""
+    """No frame is searched for where there is no file: with a read each, this would take a day."""
     (written,) = write_log(folder, [(0, 4)])
     segment = only(folder)._replace(position=1 << 45, end=1 << 40)
     assert read_frames(str(written.path), segment)[2] == [(written.position, 4, 1 << 40)]

@@ -1,4 +1,4 @@
-"""Sets of offsets, beside plain Python ones."""
+"""Sets of offsets, compared with plain Python ones."""
 
 import random
 
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.compiled.offsets import Offsets
 
-PLAIN = (-1, 0)  # attempts and due time of what is only added
+PLAIN = (-1, 0)  # attempts and due time of offsets that are only added
 
 
 def ranges_of(model: dict[int, tuple[int, int]]) -> list[tuple[int, int, int, int]]:

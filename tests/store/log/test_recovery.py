@@ -1,4 +1,4 @@
-"""What a start finds in a folder: valid frames count, and each later start finds the same."""
+"""A start's reading of a folder: valid frames count, and each later start finds the same."""
 
 import os
 import random
@@ -24,12 +24,12 @@ RESERVED = 1 << 40
 
 
 def start(folder, power_failed: bool = False) -> Opened:
-    """As a daemon looks at it: the manifest is written after a power failure."""
+    """Reads it as a daemon does: the manifest is written after a power failure."""
     return Looks([os.fsencode(folder)], power_failed).take(os.fsencode(folder))
 
 
 class Shown(NamedTuple):
-    """What a start makes of a log."""
+    """The result of a start for a log."""
 
     bounds: list[tuple[int, int, int, int]]
     bodies: dict[int, bytes]
@@ -42,7 +42,7 @@ def shown(folder, opened: Opened) -> Shown:
 
 
 def valid(segment: Written, whole: bytes) -> list[int]:
-    """The frames that are as they were written, by number."""
+    """The unchanged frames, by number."""
     data = segment.path.read_bytes() if segment.path.exists() else b""
     return [number for number, place in enumerate(segment.frames)
             if data[place.position:place.end] == whole[place.position:place.end]
@@ -58,7 +58,7 @@ def folder(tmp_path):
     return made
 
 
-# ---------------------------------------------------------------------- what counts
+# ---------------------------------------------------------------------- valid data
 
 
 @pytest.mark.parametrize("power_failed", [False, True])
@@ -98,7 +98,7 @@ def test_after_a_kill_valid_frames_count_up_to_the_end_of_a_batch(tmp_path, seed
 
 @pytest.mark.parametrize("seed", range(60))
 def test_after_a_power_failure_nothing_counts_after_a_hole_that_was_never_durable(tmp_path, seed):
-    """The model: valid frames of the last segment, up to the first hole at or after what the valid ones say was on disk."""
+    """The model: valid frames of the last segment, up to the first hole at or after the end known to be on disk."""
     dice, folder = random.Random(seed), tmp_path / "topic.log"
     synced = bool(seed % 2)
     (written,) = write_log(folder, [(0, 60)], per_frame=2, more={at for at in range(0, 60, 2) if dice.random() < 0.4},
@@ -128,7 +128,7 @@ def is_part(written: Written, whole: bytes, number: int) -> bool:
 
 
 def check_starts(folder, model: dict[int, bytes], starts: list[bool]) -> None:
-    """Each start finds this, in the same places, and the tools, too."""
+    """Each start finds this, in the same places, and so do the tools."""
     first = shown(folder, start(folder, starts[0]))
     assert first.bodies == model
     resume_at = 0
@@ -146,7 +146,7 @@ def check_starts(folder, model: dict[int, bytes], starts: list[bool]) -> None:
 
 
 def test_what_was_written_after_a_stop_counts(folder):
-    """The manifest still says where the segment ended before."""
+    """The manifest still has the segment's earlier end."""
     written = write_log(folder, [(0, 40), (40, 20)], per_frame=2)
     data = written[1].path.read_bytes()
     (folder.parent / "longer.log").mkdir()
@@ -224,7 +224,7 @@ def test_a_frame_of_a_later_version_refuses_the_folder(folder):
 
 @pytest.mark.parametrize("reached, resumes", [(300, 300), (2**63 - 1, 120), (MOST_OFFSET, 120)])
 def test_numbering_continues_where_a_channel_is(folder, reached, resumes):
-    """Unless it says what no log comes to."""
+    """Unless it gives an offset that no log reaches."""
     write_journal(folder, [(1, [(RESET, 0), (ADVANCE, reached)])])
     assert start(folder).resume_at == resumes
 

@@ -1,4 +1,4 @@
-"""Checking the folder of a log topic: every kind of damage is found, and nothing else is said."""
+"""Checking the folder of a log topic: every kind of damage is found, and nothing else is reported."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def folder(tmp_path):
 
 
 def said(folder, is_fault: bool = True) -> list[str]:
-    """Name of a file, or nothing for the folder, and what is said of it."""
+    """Name of a file, or nothing for the folder, and the complaint about it."""
     return [f"{os.path.relpath(finding.path, folder)}: {finding.text}" for finding in check_folder(str(folder)).findings
             if finding.is_fault == is_fault]
 
@@ -47,7 +47,8 @@ def test_a_sound_folder(folder):
 
 
 def model(segment: Written, whole: bytes, data: bytes, is_recorded: bool) -> tuple[int, list[str]]:
-    """Sound messages, and what is said of frames: valid ones count, nothing else does. is_recorded: where it ends."""
+    """Intact messages, and the complaints about frames: valid ones count, nothing else does. is_recorded: its end is
+    known."""
     sound, texts, at, hole = 0, [], segment.first, None
     for position, end, first, following in [*segment.frames, (segment.position, 0, segment.end, segment.end)]:
         if end == 0 or (len(data) >= (end + 7) // 8 * 8 and data[position:end] == whole[position:end]):
@@ -94,13 +95,13 @@ def test_every_flipped_and_missing_byte_of_a_segment_before_the_last(small, numb
 
 
 def test_every_flipped_and_missing_byte_of_the_last_segment(small):
-    """After a stop the manifest says where it ends."""
+    """After a stop the manifest has its end."""
     folder, written = small
     check_everywhere(folder, written[2])
 
 
 def test_every_flipped_and_missing_byte_of_the_last_segment_after_a_kill(small):
-    """Nothing says where it ends: the last frame may never have been whole."""
+    """Its end is unknown: the last frame may never have been whole."""
     folder, written = small
     write_manifest(folder, written[2], clean=False)
     check_everywhere(folder, written[2], is_recorded=False)
@@ -186,7 +187,7 @@ def test_segments_that_are_missing_between_others(tmp_path):
     assert said(folder) == [".: 5 messages before offset 15 are gone, with their segments"]
     written[2].path.unlink()
     assert said(folder) == [f".: 9 messages before offset {2**32} are gone, with their segments"]
-    written[0].path.unlink()                # as retention does
+    written[0].path.unlink()                # like retention
     assert said(folder) == []
     assert check_folder(str(folder)).records == 3
 
@@ -197,7 +198,7 @@ def test_a_header_that_is_lost(tmp_path):
     for at in (0, 2048):
         flip(written[1].path, at)
         flip(written[2].path, at)
-    # Its successor's is lost, too, so that nothing knows its salt. The manifest has that of the newest.
+    # Its successor's is lost, too, so its salt is unknown. The manifest has that of the newest.
     assert said(folder) == [
         f"{written[1].path.name}: its header is lost, and with it all its messages",
         f"{written[2].path.name}: its header is lost, and known from elsewhere"]
@@ -295,7 +296,7 @@ def test_the_summary_of_a_topic_without_anything(tmp_path):
 
 
 def test_an_index_does_not_matter(folder):
-    """Nothing relies on it: without a sound one, its bytes are only bytes after the last message."""
+    """Nothing relies on it: a bad summary only counts as bytes after the last message."""
     path = folder / f"{0:020}.log"
     flip(path, path.stat().st_size - 1)
     assert said(folder) == []

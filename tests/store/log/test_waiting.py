@@ -1,4 +1,4 @@
-"""The heap of deferred messages, beside a list."""
+"""The heap of deferred messages, compared with a list."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +28,7 @@ def test_what_is_taken_out_of_the_middle_leaves_the_order(changes):
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.booleans()), max_size=150))
 def test_all_of_some_are_found_from_the_end_on(messages):
-    """As Cursor.forget_removed() does it: the one that moves into a place is looked at next, or was."""
+    """Like Cursor.forget_removed(): the one that moves into a place is visited next, or was already."""
     heap = Heap()
     for offset, (due, _) in enumerate(messages):
         heap.push(due, offset)
