@@ -33,7 +33,7 @@ class AdminServer:
 
     def __init__(self, log_path: Path, *flags: str):
         self.log_path = log_path
-        self.host = HOST        # where it is called
+        self.host = HOST        # the address that calls use
         words = [f"--http-address={HOST}:0", "--poll-interval=1s", *unwatched(flags), *flags]
         with log_path.open("ab") as log:
             self.process = run(["admin", *words], log)

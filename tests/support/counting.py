@@ -1,4 +1,4 @@
-"""Messages counted by their bodies: many published at once, and all that a channel delivers."""
+"""Messages counted by their bodies: many published at once, and everything that a channel delivers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.daemon import HEARTBEAT, Daemon
 from tests.support.patience import WAIT_SECONDS
 
 RDY = 2500
-LOOK_SECONDS = 0.5      # without a message, after which it is asked whether there is one
+LOOK_SECONDS = 0.5      # without a message, after which the channel is checked for one
 
 
 def numbered(count: int, prefix: str = "m", size: int = 0) -> list[bytes]:
@@ -20,9 +20,9 @@ def numbered(count: int, prefix: str = "m", size: int = 0) -> list[bytes]:
 
 def consume(node: Daemon, topic: str, channel: str, wanted: set[bytes], seconds: float = 0.0,
             empty: bool = False) -> Counter[bytes]:
-    """Receives and finishes until every wanted body has arrived, or nothing is left that could; how often each arrived.
+    """Receives and finishes until every wanted body has arrived, or no further message can; counts arrivals by body.
 
-    seconds: receives for so long at least, whatever is wanted. empty: and until the channel has nothing left.
+    seconds: receives for at least this long. empty: and until the channel is empty.
     """
     client = node.connect().sub(topic, channel, RDY)
     until = time.monotonic() + seconds
@@ -74,13 +74,13 @@ def consume(node: Daemon, topic: str, channel: str, wanted: set[bytes], seconds:
 
 
 def consume_all(node: Daemon, topic: str, channel: str, wanted: set[bytes]) -> set[bytes]:
-    """What the channel delivers: all that is wanted, and what else there is."""
+    """The channel's deliveries: all wanted messages, and any others."""
     there = consume(node, topic, channel, wanted, empty=True)
     assert left(node, topic, channel) == 0
     return set(there)
 
 
 def left(node: Daemon, topic: str, channel: str) -> int:
-    """Messages that a channel has not finished."""
+    """The channel's unfinished messages."""
     now = node.channel(topic, channel)
     return now["depth"] + now["in_flight_count"] + now["deferred_count"]

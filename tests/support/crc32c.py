@@ -6,7 +6,7 @@ for _ in range(8):
 
 
 def crc32c(data: bytes) -> int:
-    """Of all of it."""
+    """The checksum of all data."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = crc >> 8 ^ TABLE[(crc ^ byte) & 0xFF]

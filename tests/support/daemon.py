@@ -85,11 +85,11 @@ class Daemon:
         raise AssertionError("the daemon did not start")
 
     def is_plain(self) -> bool:
-        """Whether nothing is special about how it starts."""
+        """Whether it starts in the usual way."""
         return not (self.command or self.preexec or self.popen)
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Sends a signal; the exit code."""
+        """Sends a signal; returns the exit code."""
         self.process.send_signal(number)
         return self.process.wait(WAIT_SECONDS)
 

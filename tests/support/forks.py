@@ -1,8 +1,8 @@
-"""Daemons forked from a process that has imported what they need: they start in a fifth of the processor time. The tests
-start thousands, and what an import does is the same each time.
+"""Daemons forked from a process that has imported their modules: they start in a fifth of the processor time. The tests
+start thousands, and the imports are the same each time.
 
-They are what `python -m nsqc COMMAND` runs, from its first line on, in processes of their own. Where a start itself is
-tested, the command is (conformance, tests/commands, tests/packaging, all with an environment or preexec of their own).
+They run `python -m nsqc COMMAND` from its first line on, each in its own process. Tests of the start itself use the
+command (conformance, tests/commands, tests/packaging, all with an environment or preexec of their own).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, NoReturn
 
 ROOT = Path(__file__).parent.parent.parent
-# What servers are made of.
+# The modules that servers import.
 PACKAGES = ("admin", "broker", "httpd", "log", "lookupd", "loop", "metrics", "net", "options", "peers", "process", "store", "tcp", "wire")
 MODULES = ("nsqc.cli", "nsqc.commands.start", "nsqc.commands.start_server", "nsqc.options.lookupd", "nsqc.options.admin", "nsqc.daemon")
 REQUEST_BYTES = 1 << 20
@@ -86,10 +86,10 @@ class Forked:
 
 
 class Forks:
-    """The process that forks, as who asks it sees it."""
+    """The client side of the process that forks."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()    # an answer belongs to the request before it
+        self.lock = threading.Lock()    # an answer belongs to the preceding request
         self.control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for buffer in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             self.control.setsockopt(socket.SOL_SOCKET, buffer, REQUEST_BYTES)
@@ -99,7 +99,7 @@ class Forks:
                                             stdin=subprocess.DEVNULL, pass_fds=[other.fileno()])
 
     def start(self, words: list[str], log: int) -> Forked:
-        """`nsqc WORDS`, with what it prints to a descriptor."""
+        """`nsqc WORDS`, with its output sent to a descriptor."""
         status, other = os.pipe()
         try:
             request = json.dumps([words, os.getcwd(), dict(os.environ)]).encode("utf-8", "surrogateescape")
@@ -117,7 +117,7 @@ _making = threading.Lock()
 
 
 def run(words: list[str], log: IO[bytes]) -> Forked:
-    """`nsqc WORDS`, with what it prints in a file."""
+    """`nsqc WORDS`, with its output in a file."""
     global _forks
     with _making:
         if _forks is None:
@@ -128,7 +128,7 @@ def run(words: list[str], log: IO[bytes]) -> Forked:
 # ---------------------------------------------------------------------- the process that forks
 
 def load() -> None:
-    """Imports what servers are made of."""
+    """Imports the modules of the servers."""
     import nsqc
 
     names = [*MODULES]
@@ -139,12 +139,12 @@ def load() -> None:
 
 
 def ended(pid: int) -> int:
-    """The exit code of a child that has ended, as subprocess has it."""
+    """The exit code of an ended child, in subprocess's convention."""
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def serve(control: socket.socket) -> list[str]:
-    """Forks until whoever asks is gone. Returns only in a fork: the words of its command."""
+    """Forks until the client is gone. Returns only in a fork: the words of its command."""
     running: dict[int, tuple[int, int]] = {}    # by a descriptor of the process: its id and where its exit code goes
     poll = select.poll()
     poll.register(control, select.POLLIN)
@@ -186,7 +186,7 @@ def serve(control: socket.socket) -> list[str]:
 
 
 def leave() -> NoReturn:
-    """Daemons that still run stay, as they would without it."""
+    """Running daemons stay, as they would without it."""
     os._exit(0)
 
 

@@ -61,7 +61,7 @@ class LookupServer:
         raise AssertionError("the server did not start")
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Sends a signal; the exit code."""
+        """Sends a signal; returns the exit code."""
         self.process.send_signal(number)
         return self.process.wait(WAIT_SECONDS)
 
@@ -100,13 +100,13 @@ class LookupServer:
         return json.loads(body)
 
     def found(self, topic: str) -> list[str]:
-        """Addresses of the nodes that are looked up, sorted; none for an unknown topic."""
+        """Addresses of the nodes in the answer of /lookup, sorted; none for an unknown topic."""
         status, body = self.call("GET", f"/lookup?topic={topic}")
         assert status in (200, 404), body
         return sorted(one["broadcast_address"] for one in json.loads(body).get("producers", []))
 
     def objects(self, name: str) -> int:
-        """How many live objects of a class it has."""
+        """The number of its live objects of a class."""
         _, body = self.call("GET", "/debug/pprof/heap?exact=true")
         counts = dict(line.removeprefix("objects ").rsplit(" ", 1) for line in body.decode().splitlines()
                       if line.startswith("objects "))

@@ -1,4 +1,4 @@
-"""What this machine's network has."""
+"""This machine's network."""
 
 import socket
 

@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 def blocks(page: str, language: str = "", heading: str = "") -> list[str]:
     """The fenced blocks of `page` (a path below the root) in `language`; with `heading` only those under it.
 
-    Raises LookupError where there is no such heading: a renamed section must not be skipped silently.
+    Raises LookupError if there is no such heading: a renamed section must not be skipped silently.
     """
     text = (ROOT / page).read_text()
     if heading:

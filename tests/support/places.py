@@ -1,4 +1,4 @@
-"""Whatever may listen at an address that somebody gives to a tool: NSQ's daemons, another HTTP server, a TLS server."""
+"""Servers that may listen at an address given to a tool: NSQ's daemons, another HTTP server, a TLS server."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class WebServer:
 
 
 class Places:
-    """addresses: by what is there."""
+    """addresses: by kind of server."""
 
     def __init__(self, folder: Path):
         self_signed(folder, "server", "localhost")
@@ -89,7 +89,7 @@ class Places:
             each.close()
 
 
-# What an error calls each.
+# The name of each in errors.
 WORDS = {"nsqd tcp": "nsqd's TCP port", "nsqd http": "nsqd's HTTP port", "nsqd https": "a TLS port",
          "lookupd tcp": "nsqlookupd's TCP port", "lookupd http": "nsqlookupd's HTTP port",
          "web": "another program's HTTP port", "tls": "a TLS port"}

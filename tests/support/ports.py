@@ -1,9 +1,9 @@
-"""TCP ports that no other process is given while a test does not listen on them yet."""
+"""TCP ports that no other process gets before a test listens on them."""
 
 import random
 import socket
 
-BELOW_EPHEMERAL = range(10_000, 30_000)  # Linux assigns ports from 32768 on to those who bind port 0
+BELOW_EPHEMERAL = range(10_000, 30_000)  # Linux assigns ports from 32768 on to binds of port 0
 
 
 def free_port() -> int:
@@ -15,7 +15,7 @@ def free_port() -> int:
 
 
 def is_free(port: int) -> bool:
-    """Whether nobody listens on a port of 127.0.0.1."""
+    """Whether no process listens on a port of 127.0.0.1."""
     try:
         with socket.create_server(("127.0.0.1", port)):
             return True

@@ -1,7 +1,7 @@
-"""Publishers that keep books: what was sent, and what was acknowledged by when.
+"""Publishers that keep books: the messages sent, and those acknowledged by a time.
 
-A body says where it belongs: publisher, batch, its place in the batch, and how many that has. Each publisher has a
-connection of its own and publishes in its way until the daemon is gone or stop() is called.
+A body identifies its publisher, batch, place in the batch, and batch size. Each publisher has its own connection and
+publishes in its way until the daemon is gone or stop() is called.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from tests.support.daemon import Client, Daemon, batch
 from tests.support.patience import WAIT_SECONDS
 
 BODY = re.compile(rb"(\w+)-(\d+)-(\d+)/(\d+)-\.*")
-WINDOW = 16                 # PUBs that one publisher has unanswered
+WINDOW = 16                 # unanswered PUBs of one publisher
 LONGEST_DELAY_MS = 300
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What one command published."""
+    """The messages of one command."""
 
     bodies: tuple[bytes, ...]
     due: float = 0.0            # time.time() before which it must not be delivered
     begun: float = field(default_factory=time.monotonic)    # before it was sent
-    answered: int = 0           # what the books' clock said when the answer had arrived
+    answered: int = 0           # the books' clock when the answer had arrived
 
 
 @dataclass
 class Books:
-    """Of several publishers. clock: what an answer is dated by; numbers that never fall."""
+    """The books of several publishers. clock: dates answers, by numbers that never fall."""
 
     clock: Callable[[], int] = time.monotonic_ns
     sent: dict[bytes, Batch] = field(default_factory=dict)      # by body
     acknowledged: list[Batch] = field(default_factory=list)
-    refused: list[bytes] = field(default_factory=list)          # errors that were answered
+    refused: list[bytes] = field(default_factory=list)          # error answers
 
     def send(self, batch: Batch) -> None:
-        """About to be sent."""
+        """Called before it is sent."""
         self.sent.update(dict.fromkeys(batch.bodies, batch))
 
     def answer(self, sent: Batch, ok: bool, text: bytes) -> None:
@@ -53,11 +53,12 @@ class Books:
             self.refused.append(text)
 
     def until(self, time: int) -> list[Batch]:
-        """What was acknowledged by that time."""
+        """The batches acknowledged by that time."""
         return [batch for batch in self.acknowledged if batch.answered <= time]
 
     def check(self, there: Collection[bytes], finished: Collection[bytes] = ()) -> None:
-        """All of `there` was sent, and of a batch there is all or nothing, but for what a consumer may have finished."""
+        """All of `there` was sent, and each batch is there as a whole or not at all, except for possibly finished
+        messages."""
         unknown = [body for body in there if body not in self.sent]
         assert not unknown, f"never published: {unknown[:3]}"
         for body in there:
@@ -170,7 +171,7 @@ WAYS = ("pub", "window", "mpub", "dpub", "http", "http-mpub", "http-dpub")
 
 
 class Publishers:
-    """One for each way, in a with statement: they publish until its end."""
+    """One publisher for each way, in a with statement: they publish until its end."""
 
     def __init__(self, node: Daemon, books: Books, topic: str, ways: Collection[str] = WAYS, seed: int = 0,
                  name: str = "p", pause: float = 0.0):

@@ -1,4 +1,4 @@
-"""A program in a real terminal: a pseudo terminal, and what it shows."""
+"""A program in a real terminal: a pseudo terminal, and its screen."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.patience import WAIT_SECONDS
 
 
 class InTerminal:
-    """Runs `nsqc WORDS`, or a command, in a terminal of so many columns and lines."""
+    """Runs `nsqc WORDS`, or a command, in a terminal with this many columns and lines."""
 
     def __init__(self, *words: str, columns: int = 100, lines: int = 24, environment: dict[str, str] | None = None,
                  command: list[str] | None = None):
@@ -44,7 +44,7 @@ class InTerminal:
         os.write(self._terminal, keys.encode())
 
     def read(self, seconds: float = 0.05) -> bool:
-        """Takes what the program writes; False: it has ended."""
+        """Reads the program's output; False: it has ended."""
         ready, _, _ = select.select([self._terminal], [], [], seconds)
         if not ready:
             return True
@@ -62,7 +62,7 @@ class InTerminal:
         return "\n".join(line.rstrip() for line in self.screen.display)
 
     def until(self, condition, what: str = "") -> str:
-        """Reads until condition(text) holds for the screen, or a text is on it; the text of the screen."""
+        """Reads until condition(text) holds for the screen, or a text is on it; returns the text of the screen."""
         holds = condition if callable(condition) else lambda text: condition in text
         deadline = time.monotonic() + WAIT_SECONDS
         while time.monotonic() < deadline:
@@ -72,11 +72,11 @@ class InTerminal:
         raise AssertionError(f"{what or condition} was not shown:\n{self.text}")
 
     def without(self, text: str) -> str:
-        """Reads until the text is not on the screen any more."""
+        """Reads until the text is no longer on the screen."""
         return self.until(lambda shown: text not in shown, f"no {text!r}")
 
     def end(self) -> int:
-        """Waits for the end; the exit code."""
+        """Waits for the end; returns the exit code."""
         deadline = time.monotonic() + WAIT_SECONDS
         while self._code is None and time.monotonic() < deadline:
             self.read()
@@ -84,7 +84,7 @@ class InTerminal:
             if pid:
                 self._code = os.waitstatus_to_exitcode(status)
                 while self.read() and time.monotonic() < deadline:
-                    pass        # what it has written last
+                    pass        # its last output
         assert self._code is not None, "it has not ended"
         return self._code
 

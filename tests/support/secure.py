@@ -87,7 +87,7 @@ def identify(client: Client, **wanted) -> dict:
 
 def compress(client: Client, codec: Codec) -> Client:
     """Switches to the codec that an IDENTIFY has agreed on."""
-    # The answer may have arrived together with what follows it.
+    # The answer may have arrived together with the following data.
     codec.put(client._kept)
     client._kept = b""
     client.sock = CodedSocket(client.sock, codec)

@@ -1,4 +1,4 @@
-"""Runs the shell blocks of a page as one script, with nsqc in the path and ports of their own."""
+"""Runs the shell blocks of a page as one script, with nsqc in the path and private ports."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from nsqc.cli import main
 main()
 """
 PORT = re.compile(r"(?<=127\.0\.0\.1:)[4-6]1[5-7][0-9]\b")
-# What is left over if a step fails must not outlive the test.
+# Processes of a failed step must not outlive the test.
 TIDY = "trap 'kill -CONT $(jobs -p) 2>/dev/null || true; kill $(jobs -p) 2>/dev/null || true' EXIT\n"
 
 
 class Shell:
-    """Scripts in an empty folder. Ports such as 127.0.0.1:4150 are others in each test, and shown as they were."""
+    """Scripts in an empty folder. Ports such as 127.0.0.1:4150 are replaced in each test, and restored in the
+    output."""
 
     def __init__(self, folder: Path):
         self.folder = folder / "nsq"
@@ -39,7 +40,7 @@ class Shell:
         self._ports: dict[str, str] = {}
 
     def run(self, *steps: str, seconds: float = 2 * WAIT_SECONDS) -> list[str]:
-        """What each step prints; all of them are one script, which must succeed."""
+        """The output of each step; all of them are one script, which must succeed."""
         script = TIDY + "\necho '== step'\n".join(["", *steps])
         script = PORT.sub(self._own, script)
         with subprocess.Popen(["bash", "-euo", "pipefail", "-c", script], cwd=self.folder, stdout=subprocess.PIPE,
@@ -47,7 +48,7 @@ class Shell:
             try:
                 told, _ = shell.communicate(timeout=seconds)
             except subprocess.TimeoutExpired:
-                os.killpg(shell.pid, signal.SIGKILL)    # the shell, and all that it has started
+                os.killpg(shell.pid, signal.SIGKILL)    # the shell, and all its child processes
                 told = f"{shell.communicate()[0]}\nnot done after {seconds:.0f} s"
         logs = "".join(f"\n{path.name}:\n{path.read_text()[-2000:]}" for path in self.folder.glob("*.log"))
         assert shell.returncode == 0, told + logs
@@ -56,7 +57,7 @@ class Shell:
         return [part.strip() for part in told.split("== step\n")[1:]]
 
     def _own(self, found: re.Match[str]) -> str:
-        """The port that stands for one of the page. Ports that differ in the last digit are neighbours here, too."""
+        """The replacement for a port of the page. Ports that differ in the last digit stay neighbours."""
         usual = found[0]
         if usual not in self._ports:
             base = free_port()

@@ -1,1 +1,1 @@
-"""Power failures without cutting power: a trace of what the daemon does to its files, and the disks that could remain."""
+"""Power failures without cutting power: a trace of the daemon's file operations, and the disks that could remain."""

@@ -1,11 +1,10 @@
-"""What a disk may hold after a power failure: rebuilt from a trace, up to a position in it.
+"""The possible contents of a disk after a power failure: rebuilt from a trace, up to a position in it.
 
-What has been synced is there: fsync and fdatasync of a file cover its data and size, fsync of a folder its entries. Of
-everything else there may be nothing, or some of it: `Chance` decides by a seed. A write that is not synced may be there,
-missing or torn at a sector; a file may have its new size without the data, and reads zeros there. Entries of a folder
-change in order, so a prefix of the changes is there; one that moves something between folders may be there in one of
-them only. A sync that failed has made nothing durable, and neither does a later one: what it covered has to be written
-again.
+Synced data is there: fsync and fdatasync of a file cover its data and size, fsync of a folder its entries. Of
+everything else there may be nothing, or some of it: `Chance` decides by a seed. An unsynced write may be there, missing
+or torn at a sector; a file may have its new size without the data, and reads zeros there. Entries of a folder change in
+order, so a prefix of the changes is there; one that moves something between folders may be there in one of them only. A
+failed sync has made nothing durable, and neither does a later one: its data has to be rewritten.
 """
 
 from __future__ import annotations
@@ -44,23 +43,23 @@ class Node:
 
 
 class Chance:
-    """Which of the changes that are not durable survive."""
+    """Decides which of the changes that are not durable survive."""
 
     def entries(self, count: int) -> int:
-        """How many of so many changes of a folder, from the first on."""
+        """The number of changes of a folder that survive, in order."""
         return 0
 
     def contents(self, change: Change) -> list[tuple[int, bytes]]:
-        """The pieces of a write that are there."""
+        """The surviving pieces of a write."""
         return []
 
     def size(self, change: Change) -> bool:
-        """Whether a change of a file's size alone is there."""
+        """Whether a change of a file's size alone survives."""
         return False
 
 
 class Everything(Chance):
-    """All of it: the disk after kill -9."""
+    """Everything: the disk after kill -9."""
 
     def entries(self, count: int) -> int:
         return count
@@ -99,7 +98,7 @@ class Some(Chance):
             case 2:         # torn: the first sectors only
                 cut = self._random.choice(sectors) - at
                 return [(at, data[:max(0, cut)])]
-            case _:         # each sector by itself
+            case _:         # each sector independently
                 return [(max(at, sector), data[max(0, sector - at):sector + SECTOR - at])
                         for sector in sectors if self._random.random() < 0.5]
 
@@ -108,15 +107,15 @@ class Some(Chance):
 
 
 class Disk:
-    """The state at a position of the trace; play() goes on from there."""
+    """The state at a position of the trace; play() continues from there."""
 
     def __init__(self) -> None:
         self.root = Node({})
         self._nodes: dict[int, Node] = {}               # by inode
-        self._syncs: dict[int, list[Change]] = {}       # what a running sync covers, by the beginning of its record
+        self._syncs: dict[int, list[Change]] = {}  # changes covered by a running sync, by the beginning of its record
 
     def play(self, events: Iterable[Event]) -> None:
-        """Takes the state on by these events."""
+        """Advances the state by these events."""
         for event in events:
             getattr(self, f"_{event.kind}")(event)
 
@@ -179,7 +178,7 @@ class Disk:
     _rmdir = _unlink
 
     def _start(self, event: Event) -> None:
-        """Another process goes on with the same files; syncs of the one before ended with it."""
+        """Another process continues with the same files; syncs of the one before ended with it."""
         self._syncs.clear()
 
     # ------------------------------------------------------------------ entries
@@ -241,7 +240,7 @@ class Disk:
 
 
 def contents(node: Node, chance: Chance) -> bytes:
-    """What a file holds. A sector is written as a whole, with all that was in it by then."""
+    """A file's content. A sector is written as a whole, with everything in it by then."""
     data, seen = bytearray(), bytearray()       # on the disk; as the process has written it
 
     def grow(what: bytearray, size: int) -> None:
@@ -276,7 +275,7 @@ def contents(node: Node, chance: Chance) -> bytes:
 
 
 def other_boot(data: Path) -> None:
-    """The rebuilt disk belongs to a machine that has started again."""
+    """Makes the rebuilt disk that of a machine that has rebooted."""
     path = data / "nsqc.ids.dat"
     if path.exists():
         path.write_text(json.dumps(json.loads(path.read_bytes()) | {"boot_id": "another"}))

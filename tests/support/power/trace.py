@@ -1,7 +1,7 @@
-"""The trace that the preloaded shim writes: what happened below a folder, and faults asked of the shim.
+"""The trace that the preloaded shim writes: file operations below a folder, and faults requested from the shim.
 
-A position is a number of bytes of records; a publisher that reads `position` after an OK knows that everything this OK
-relies on has been noted before it.
+A position is a number of bytes of records; a publisher that reads `position` after an OK knows that all operations that
+this OK relies on have been recorded before it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from perf.programs import program
 SHIM = [Path(__file__).with_name(name) for name in ("shim.c", "refused.c")]
 ROOM = 1 << 30                          # of a trace; the file is sparse
 CONTROL = struct.Struct("=3Q13q")
-SIZE, KILL, FAILING = 0, 16, 32         # where they lie in the control
+SIZE, KILL, FAILING = 0, 16, 32         # their places in the control block
 FAULT = struct.Struct("=4q")
 FAULTS = ("write", "read", "sync")
 RECORD = struct.Struct("=4IQq")
@@ -29,7 +29,7 @@ KINDS = ("", "folder", "file", "write", "truncate", "grow", "sync", "synced", "l
 
 @dataclass(frozen=True)
 class Event:
-    """One record; `end` is the position behind it."""
+    """One record; `end` is the position after it."""
 
     begin: int
     end: int
@@ -42,10 +42,10 @@ class Event:
 
 
 class Trace:
-    """A trace in the making or complete."""
+    """A growing or complete trace."""
 
     def __init__(self, path: Path, folder: Path, room: int = ROOM):
-        """path: where the trace lies, outside the folder; room: bytes of its records, above which the process ends."""
+        """path: the trace file, outside the folder; room: bytes of its records, above which the process ends."""
         self.path = path
         self.folder = folder
         with path.open("wb") as file:
@@ -70,18 +70,18 @@ class Trace:
         return struct.unpack_from("=Q", self._map, SIZE)[0]
 
     def kill_with(self, count: int, *kinds: str) -> None:
-        """The process kills itself (SIGKILL) with the record that is the last of so many of these kinds, of all by default."""
+        """The process kills itself (SIGKILL) with the last of this many records of these kinds, by default of all."""
         bits = sum(1 << KINDS.index(kind) for kind in kinds or KINDS[1:])
         struct.pack_into("=Qq", self._map, KILL, bits, count)
 
     def fail(self, call: str, error: int = errno.EIO, skip: int = 0, times: int = 1) -> None:
-        """Makes calls fail: "write", "read" or "sync"; after skip more that succeed, the next times. times=0 ends that."""
+        """Makes the next calls fail: "write", "read" or "sync"; the first `skip` still succeed. times=0 ends that."""
         place = FAILING + FAULT.size * FAULTS.index(call)
         struct.pack_into("=q", self._map, place + 8, 0)
         FAULT.pack_into(self._map, place, skip, times, error, self.failed(call))
 
     def failed(self, call: str) -> int:
-        """How many calls have failed as asked."""
+        """The number of calls that failed on request."""
         return FAULT.unpack_from(self._map, FAILING + FAULT.size * FAULTS.index(call))[3]
 
     def events(self, begin: int = 0) -> Iterator[Event]:
