@@ -1,4 +1,4 @@
-"""Connections that end: what was answered still arrives, and who takes nothing is given up."""
+"""Connections that end: answers still arrive, and a client that reads nothing is dropped."""
 
 import contextlib
 import socket
@@ -27,7 +27,7 @@ def small(node) -> socket.socket:
 
 @pytest.fixture
 def unread(daemon):
-    """A daemon and a client that has asked for more than it has taken."""
+    """A daemon and a client that has requested more than it has read."""
     node = daemon("--max-buffered-bytes=100000000", "--mem-queue-size=1000000")
     with contextlib.closing(small(node)) as sock:
         sock.sendall(b"  V2" + PUB * MANY)
@@ -35,7 +35,7 @@ def unread(daemon):
 
 
 def test_a_client_that_takes_nothing_is_given_up(unread):
-    """Slow: the daemon gives a client up after 5 s."""
+    """Slow: the daemon drops a client after 5 s."""
     node, sock = unread
     sock.sendall(b"NONE\n")
     wait_until(lambda: "invalid command NONE" in node.log)
@@ -53,7 +53,7 @@ def test_a_client_that_is_slow_to_read_gets_every_answer(unread):
     assert GIVEN_UP not in node.log
 
 
-# Whatever else ends a stop takes an hour.
+# Any other limit on a stop is an hour.
 PATIENT = """
 import nsqc.tcp.farewell, nsqc.tcp.upgrade
 nsqc.tcp.farewell.LINGER_S = nsqc.tcp.farewell.LINGER_MOST_S = nsqc.tcp.upgrade.SHUTDOWN_S = 3600
@@ -63,7 +63,7 @@ main()
 
 
 def test_a_stop_does_not_wait_for_a_silent_client_under_tls(secure):
-    """It has taken all, and only fails to confirm the end of TLS."""
+    """It has read everything, and only fails to confirm the end of TLS."""
     node = secure(command=(sys.executable, "-c", PATIENT, "serve"))
     silent = connect(node, "tls").sub("t", "c", 10)
     assert node.stop() == 0

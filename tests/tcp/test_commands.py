@@ -1,4 +1,4 @@
-"""Commands: what each checks, in which order, with which error, and whether the connection survives it."""
+"""Commands: their checks, the order and errors of these, and whether the connection survives."""
 
 import json
 import struct
@@ -25,14 +25,14 @@ def frames(client) -> list[tuple[int, bytes]]:
     (b"BOGUS\n", b"E_INVALID invalid command BOGUS"),
     (b"fin " + ID + b"\n", b"E_INVALID invalid command fin"),
     (b"\n", b"E_INVALID invalid command "),
-    # What needs a subscription.
+    # Commands that need a subscription.
     (b"FIN " + ID + b"\n", b"E_INVALID cannot FIN in current state"),
     (b"FIN\n", b"E_INVALID cannot FIN in current state"),
     (b"REQ " + ID + b" 0\n", b"E_INVALID cannot REQ in current state"),
     (b"TOUCH " + ID + b"\n", b"E_INVALID cannot TOUCH in current state"),
     (b"RDY 1\n", b"E_INVALID cannot RDY in current state"),
     (b"CLS\n", b"E_INVALID cannot CLS in current state"),
-    # Words of a line: their number first, then names in order, then numbers.
+    # Words of a line: first their number, then names in order, then numbers.
     (b"SUB\n", b"E_INVALID SUB insufficient number of parameters"),
     (b"SUB t\n", b"E_INVALID SUB insufficient number of parameters"),
     (b"SUB t! c!\n", b'E_BAD_TOPIC SUB topic name "t!" is not valid'),

@@ -1,4 +1,4 @@
-"""Deflate and snappy connections: messages through them, and what a hostile peer gets."""
+"""Deflate and snappy connections: messages through them, and the treatment of hostile peers."""
 
 import json
 import random
@@ -27,7 +27,7 @@ def raw(client):
 
 
 def end_of(client) -> tuple[int, bytes]:
-    """The last frame, behind which the connection must close."""
+    """The last frame, after which the connection must close."""
     frame = client.frame()
     assert client.frame() is None
     return frame
@@ -107,7 +107,7 @@ def test_a_message_leaves_at_once(daemon, codec):
 
 
 def netty_frame(inflater, read: bytes) -> tuple[int, bytes]:
-    """What JavaNSQClient makes of one read: netty hands on what fits into twice its size, and that is a frame."""
+    """JavaNSQClient's view of one read: netty passes on output up to twice its size, and that is a frame."""
     buffer = inflater.decompress(read, 2 * len(read))
     assert not inflater.unconsumed_tail, "a frame in two buffers"
     size, kind = struct.unpack_from(">ii", buffer)
@@ -228,7 +228,7 @@ def test_a_bomb_of_publishes_whose_answers_are_not_read_stops_at_a_bound(daemon,
     raw(client).sendall(deflated(command * 1_000_000))
     assert node.connect().quiet(1)
     assert node.rss() - before < 8 * MIB + 24 * limit
-    # Of what it sends, as little is run as it has answers for: its buffers and the socket's hold the rest.
+    # The server runs only as many of its commands as it takes answers for: its buffers and the socket's hold the rest.
     assert node.stats("t#ephemeral")["message_count"] < 20 * (limit + 4 * MIB) // 10
     count = 0
     while count < 1_000_000:

@@ -1,4 +1,4 @@
-"""At the limit of open files: who is in is served, who comes waits, nobody is closed without a word."""
+"""At the limit of open files: connected clients are served, new ones wait, none is closed without an error."""
 
 import contextlib
 import re
@@ -27,7 +27,7 @@ def sockets():
 
 @pytest.fixture
 def full(daemon, sockets):
-    """full(*flags): a daemon whose room for clients is taken, and these clients."""
+    """full(*flags): a daemon without room for further clients, and its clients."""
     def start(*flags, **more):
         node = daemon(*flags, preexec=limit_open_files, **more)
         room = wait_until(lambda: re.search(f"the limit of {LIMIT} open files allows (\\d+) connections", node.log))
@@ -43,7 +43,7 @@ def full(daemon, sockets):
 
 
 def newcomer(sockets, port: int, data: bytes) -> socket.socket:
-    """A client that sends data and expects an answer some time."""
+    """A client that sends data and expects an answer eventually."""
     sock = sockets.enter_context(socket.create_connection(("127.0.0.1", port), timeout=WAIT_SECONDS))
     sock.sendall(data)
     return sock
@@ -54,7 +54,7 @@ def test_newcomers_wait_and_those_inside_are_served(full, sockets):
     publish = b"  V2PUB late\n\x00\x00\x00\x01x"
     waiting = [newcomer(sockets, node.tcp_port, publish) for _ in range(30)]
     web = newcomer(sockets, node.http_port, b"GET /ping HTTP/1.0\r\n\r\n")
-    # New topics need files, of which there are more than descriptors.
+    # New topics need files, more than there are descriptors.
     for number in range(100):
         clients[number % len(clients)].ok(f"PUB new{number}", b"x")
     for number, client in enumerate(clients):
@@ -85,7 +85,7 @@ def test_one_leaves_and_one_comes(full, sockets):
         clients.pop().close()
         assert sock.recv(100)[8:] == b"OK"
     clients.pop().ok("PUB t", b"x")
-    # Accepting has gone on and stopped all the time, which is not told each time.
+    # Accepting has stopped and resumed all the time, which is not logged each time.
     assert node.log.count(STOPS) <= 2
 
 
@@ -150,7 +150,7 @@ def test_a_limit_that_changes_while_it_runs(daemon, sockets):
 
 @pytest.mark.parametrize("most", [24, 32])
 def test_very_low_limits(daemon, sockets, most):
-    """Whoever fits is served, even if that is one."""
+    """Clients within the limit are served, even if that is one."""
     node = daemon(preexec=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (most, most)))
     client = sockets.enter_context(contextlib.closing(node.connect()))
     for number in range(50):
@@ -179,7 +179,7 @@ def keepalive_timer(local: int, remote: int) -> str:
 
 
 def test_logs_have_more_files_than_there_are_descriptors(daemon):
-    """Segments, indexes and journals: what logs keep open is a small part of the limit."""
+    """Segments, indexes and journals: logs keep only a small part of the limit open."""
     node = daemon("--topic-storage=log", preexec=limit_open_files)
     client = node.connect()
     for _ in range(2):

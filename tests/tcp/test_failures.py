@@ -1,4 +1,4 @@
-"""Commands that fail for a reason no rule names: each is answered, and no answer is taken for another's."""
+"""Commands that fail for unforeseen reasons: each is answered, and no answer is taken for another's."""
 
 import asyncio
 import errno
@@ -52,7 +52,7 @@ def test_publishes_that_need_more_files_than_there_are(daemon, name):
     frames = said(client)
     topics = {topic["topic_name"]: topic for topic in node.stats()["topics"]} if len(frames) > 100 else None
     oks = [frame for frame in frames if frame == (0, b"OK")]
-    # Each answer belongs to its command: all before the first failure are OK, and nothing comes behind it.
+    # Each answer belongs to its command: all before the first failure are OK, and nothing follows it.
     assert frames[:len(oks)] == oks
     assert len(frames) == len(oks) + 1
     if topics is None:
@@ -77,7 +77,7 @@ def test_subscribing_where_there_are_no_more_files(daemon):
         client.command(f"SUB new{number} c")
         answer = client.frame()
         assert answer in [(0, b"OK"), (1, b"E_SUB_FAILED SUB failed Too many open files")]
-        # A failure is the end of the connection, OK the begin of a subscription.
+        # A failure is the end of the connection, OK the beginning of a subscription.
         client.command("RDY 1")
         if answer[0] == 1:
             assert client.frame() is None
@@ -89,7 +89,7 @@ def test_subscribing_where_there_are_no_more_files(daemon):
 def test_the_data_path_is_gone(daemon, name):
     node = daemon("--mem-queue-size=0")
     client = node.connect()
-    # Not while a file is being replaced: it would go, or come, in the middle of this.
+    # Not while a file is being replaced: it would disappear, or appear, in the middle of this.
     wait_until(lambda: not list(node.data_path.glob("*.tmp")) and (node.data_path / "nsqc.ids.dat").exists(),
                "the files of a start")
     while node.data_path.exists():      # the daemon may be writing a file there
@@ -120,7 +120,7 @@ def test_any_identify_is_answered(daemon, body):
 
 
 class Lines:
-    """A log that keeps its lines, and raises where it is told to."""
+    """A log that keeps its lines, and raises at a given one."""
 
     def __init__(self):
         self.lines = []
@@ -192,7 +192,7 @@ def test_an_exception_is_the_error_of_its_command(tmp_path, name, error, reason)
         assert hub.broker.topics[b"good"].message_count == 2
         logged = [line for line in hub.log.lines if f"E_{name}_FAILED" in line]
         assert len(logged) == 1
-        # What nobody has foreseen is logged whole.
+        # Unforeseen exceptions are logged whole.
         assert any("Traceback" in line for line in hub.log.lines) == isinstance(error, RecursionError)
 
     served(tmp_path, scenario)
@@ -210,7 +210,7 @@ def test_an_exception_in_identify(tmp_path):
 
 
 class Grant:
-    """Of an auth server, whose rules cannot be read."""
+    """A user of an auth server, whose rules cannot be read."""
 
     identity = identity_url = ""
     rules = ("one",)

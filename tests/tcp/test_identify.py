@@ -1,4 +1,4 @@
-"""IDENTIFY: its JSON as Go reads it, and what a second one changes."""
+"""IDENTIFY: its JSON as Go reads it, and the effect of a second one."""
 
 import json
 import struct
@@ -11,7 +11,7 @@ from tests.support.secure import identify
 
 
 def identified(node, body: bytes) -> tuple[object, dict]:
-    """The answer, and what statistics then tell of the client."""
+    """The answer, and the client's resulting statistics."""
     client = node.connect()
     client.command("IDENTIFY", body)
     kind, data = client.frame()
@@ -55,7 +55,7 @@ def test_refused(daemon, body):
 
 
 def raw_frames(client, seconds: float) -> list[bytes]:
-    """The data of all frames that come in so long, heartbeats included and unanswered; ends with the connection."""
+    """The data of all frames within this time, heartbeats included and unanswered; ends with the connection."""
     found, kept = [], client._kept
     client._kept = b""
     deadline = time.monotonic() + seconds
@@ -101,7 +101,7 @@ def test_a_slow_pace_and_a_short_patience(daemon):
 
 def test_heartbeats_go_on_where_the_second_wants_none(daemon):
     client, _ = twice(daemon(), {"heartbeat_interval": 1000}, {"heartbeat_interval": -1})
-    # Unanswered, for silence does not count any more.
+    # Unanswered, because silence no longer counts.
     assert raw_frames(client, 5.5).count(b"_heartbeat_") >= 4
     client.command("SUB t c")
     assert client.frame() == (1, b"E_INVALID cannot SUB with heartbeats disabled")

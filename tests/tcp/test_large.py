@@ -1,4 +1,4 @@
-"""Large bodies: they come in pieces, lie in their messages before they are whole, and leave from there."""
+"""Large bodies: they arrive in pieces, are read into their messages, and are sent from there."""
 
 import contextlib
 import random
@@ -22,7 +22,7 @@ def body_of(size: int, seed: int = 0) -> bytes:
 
 
 def in_pieces(client, data: bytes, seed: int) -> None:
-    """Sends in pieces of any size, often small ones, each in a segment of its own."""
+    """Sends in pieces of any size, often small ones, each in its own segment."""
     client.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     dice, at = random.Random(seed), 0
     while at < len(data):
@@ -172,7 +172,7 @@ def test_cut_short(daemon, how, line, sent, error):
 
 
 def test_a_batch_that_takes_many_slices(daemon):
-    """Gathered, and published to several channels while other commands stand behind it."""
+    """Gathered, and published to several channels while other commands follow it."""
     node = daemon("--mem-queue-size=1000000")
     for channel in ("a", "b", "c", "d"):
         node.connect().sub("t", channel)
@@ -232,7 +232,7 @@ def test_a_consumer_that_reads_late_gets_every_byte_and_holds_little(daemon):
         sender.pub("t", *bodies[at:at + 10])
     wait_until(lambda: node.channel("t", "c")["in_flight_count"] > 0)
     time.sleep(0.3)
-    # What the socket does not take stays in the channel.
+    # Messages that the socket does not take stay in the channel.
     assert node.channel("t", "c")["in_flight_count"] < 80
     got = []
     for number in range(len(bodies)):
@@ -257,7 +257,7 @@ def test_small_replies_among_large_messages_keep_their_order(daemon):
 
 
 def test_what_was_collected_leaves_before_the_end(daemon):
-    """A client that is refused gets all that was due to it before the error."""
+    """A refused client gets everything due to it before the error."""
     node = daemon()
     sender = node.connect()
     taker = node.connect().sub("t", "c", 40)
@@ -323,7 +323,7 @@ def test_answers_left_unread_stay_bounded_where_some_are_read_now_and_then(daemo
     client.sub("t", "c", 1)
     before, wrong = node.rss(), b"FIN 0123456789abcdef\n" * 90_000      # answered by 6 MB
     client.sock.settimeout(1)
-    with pytest.raises(TimeoutError):   # in the end nothing more is taken from it
+    with pytest.raises(TimeoutError):   # in the end the daemon reads no more of it
         for _ in range(14):
             client.send(wrong)
             taken = 0
@@ -334,7 +334,7 @@ def test_answers_left_unread_stay_bounded_where_some_are_read_now_and_then(daemo
 
 @pytest.mark.parametrize("seed", range(3))
 def test_kill_9_amid_batches_that_go_to_disk(daemon, seed):
-    """What was acknowledged is there, whole; of what was not, there may be messages, but whole ones."""
+    """Acknowledged messages are there, whole; others may be there, but only whole."""
     node = daemon("--mem-queue-size=0", "--max-bytes-per-file=3000000")
     node.post("/topic/create?topic=t")
     node.post("/channel/create?topic=t&channel=c")

@@ -1,4 +1,4 @@
-"""How many clients are let in, and what those that are not get."""
+"""Connection limits, and the treatment of excess clients."""
 
 import socket
 import struct
@@ -98,7 +98,7 @@ def test_hosts():
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("storage", ["memory", "log"])
 def test_hostile_sizes(daemon, size, storage):
-    """Of bodies, batches and messages in them; and nothing of them is published."""
+    """Limits of bodies, batches and messages in them; nothing of them is published."""
     node = daemon(f"--topic-storage={storage}")
     field, body = struct.pack(">i", size), b"x" * 100
     commands = {b"PUB t\n" + field: b"E_BAD_MESSAGE PUB ", b"DPUB t 5\n" + field: b"E_BAD_MESSAGE DPUB ",
@@ -138,6 +138,6 @@ def test_sizes_that_no_frame_can_tell(daemon):
         web.sendall(b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: 2147483618\r\n\r\n")
         assert web.recv(100).startswith(b"HTTP/1.1 413 ")
     node.connect().ok("PUB t", b"x")
-    # What lies on disk is read by the same limit.
+    # The same limit applies to reading from disk.
     node.restart()
     node.connect().sub("t", "c", 1).message()

@@ -1,4 +1,4 @@
-"""Multi-publishes as clients in use send them: what they declare for the body is not what they send."""
+"""Multi-publishes as real clients send them: the declared size of the body is not the sent one."""
 
 import struct
 
@@ -12,7 +12,7 @@ COUNT = struct.pack(">i", len(BODIES))
 SIZED = b"".join(struct.pack(">i", len(body)) + body for body in BODIES)
 BYTES = sum(map(len, BODIES))
 
-# What each client declares; the rest of the command is the same.
+# The size that each client declares; the rest of the command is the same.
 DECLARED = {
     "the protocol's": len(COUNT + SIZED),
     "nsq-ruby's": len(SIZED),                       # without the count
@@ -34,7 +34,7 @@ def test_a_batch_ends_with_its_last_message(daemon, client):
     taker = node.connect().sub("t", "c", 100)
     sender = node.connect()
     command = mpub("t", DECLARED[client], COUNT + SIZED)
-    # The commands behind it are read from where it really ends.
+    # The following commands are read from its real end.
     sender.send(command + b"PUB t\n\x00\x00\x00\x05after" + command)
     assert [sender.frame() for _ in range(3)] == [(0, b"OK")] * 3
     assert sorted(message.body for message in taker.messages(7, finish=True)) == sorted([*BODIES, b"after", *BODIES])
@@ -122,7 +122,7 @@ def test_a_stop_leaves_no_batch_published_in_part(daemon, count, batches):
     node = daemon("--mem-queue-size=10000000")
     for channel in ("a", "b"):
         node.connect().sub("t", channel)
-    sender = node.connect().sub("u", "c")      # who only publishes is let finish while the connection is new
+    sender = node.connect().sub("u", "c")      # a pure publisher may finish while the connection is new
     body = batch(*[b"12345678"] * count)
     sender.send(mpub("t", len(body), body) * batches)
     wait_until(lambda: node.stats("t")["message_count"])

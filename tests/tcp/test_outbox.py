@@ -1,4 +1,5 @@
-"""Output: replies and messages leave whole and in order, however little a socket takes, and when the rules say so."""
+"""Output: replies and messages are sent whole and in order, however little a socket takes, and at the required
+times."""
 
 import socket
 import struct

@@ -1,4 +1,4 @@
-"""TLS on the TCP port and on HTTPS: versions, policies, handshakes that go wrong, certificates that change."""
+"""TLS on the TCP port and on HTTPS: versions, policies, failing handshakes, changing certificates."""
 
 import contextlib
 import json
@@ -25,7 +25,7 @@ def https_port(node) -> int:
 
 
 def s_client(port: int, *flags: str, send: bytes = b"GET /ping HTTP/1.0\r\n\r\n") -> str:
-    """What openssl s_client prints."""
+    """The output of openssl s_client."""
     done = subprocess.run(["openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-ign_eof", *flags], input=send,
                           capture_output=True, timeout=WAIT_SECONDS)
     return (done.stdout + done.stderr).decode(errors="replace")
@@ -57,7 +57,7 @@ def test_a_consumer_that_does_not_read_blocks_only_itself(secure):
     for _ in range(400):
         publisher.pub("t", body)
         quick.messages(1, finish=True)
-    # What is not read stays in the channel, shared with nobody: 40 MB, and not a second time in buffers.
+    # Unread messages stay in the channel, shared with nobody: 40 MB, and not a second time in buffers.
     assert node.channel("t", "slow")["depth"] > 200
     assert node.rss() - before < 60 * MIB
     assert len(slow.messages(400, finish=True)) == 400
@@ -141,7 +141,7 @@ def test_client_certificates(secure, certs, flag):
 
 
 def test_any_certificate_still_needs_its_key(secure, certs, tmp_path):
-    """A certificate that is shown without its key is worth nothing under require."""
+    """Under require, a certificate presented without its key counts for nothing."""
     node = secure("--tls-client-auth-policy=require")
     context = client_context(certs / "stranger")
     client = connect(node, "tls", context)
@@ -167,7 +167,7 @@ def test_bad_settings_are_told_in_a_line(daemon, certs, flags, text):
     assert text.format(certs=certs) in str(left.value)
 
 
-# ---------------------------------------------------------------------- handshakes that go wrong
+# ---------------------------------------------------------------------- failing handshakes
 
 
 def test_stalled_handshakes_end_at_their_deadline_and_take_little_memory(secure):
@@ -261,7 +261,7 @@ def test_a_stop_amid_handshakes(secure):
     web.close()
 
 
-# ---------------------------------------------------------------------- certificates that change
+# ---------------------------------------------------------------------- changing certificates
 
 
 def served(node) -> bytes:

@@ -1,4 +1,5 @@
-"""Topology-aware consumption: consumers of the same zone first, then of the same region, and nobody left waiting."""
+"""Topology-aware consumption: consumers in the same zone first, then in the same region, and no message left
+waiting."""
 
 import asyncio
 import json
@@ -26,7 +27,7 @@ def aware(request, daemon):
 
 
 def consumer(node, distance: int | None, rdy: int = 0, **more):
-    """A subscribed client at that distance; None: one that does not say where it is."""
+    """A subscribed client at that distance; None: one that does not report its place."""
     client = node.connect()
     if distance is not None:
         zone, region = PLACES[distance]
@@ -62,7 +63,7 @@ def test_the_nearest_that_is_ready_gets_a_message(aware):
     held = far.messages(2)
     assert [message.body for message in held] == [b"4", b"5"]
     assert counts(node) == [2, 2, 2]
-    # Whoever is ready first gets what waits, near or not.
+    # The first ready consumer gets waiting messages, near or not.
     publisher.pub("t", b"6")
     far.fin(held[0])
     assert far.message().body == b"6"
@@ -94,11 +95,11 @@ def test_a_near_consumer_that_stops_or_leaves_holds_nothing_up(aware):
     ready(node, 10, 10)
     publisher.pub("t", b"c")
     assert near.message().body == b"c"
-    near.close()    # what it has comes again after the time-out, and new messages go on
+    near.close()    # its messages come again after the time-out, and new messages are delivered
     wait_until(lambda: node.channel("t", "c")["client_count"] == 1)
     publisher.pub("t", b"d")
     assert far.message().body == b"d"
-    assert counts(node) == [2, 0, 2]    # of those that have left, too
+    assert counts(node) == [2, 0, 2]    # includes disconnected ones
 
 
 def test_what_comes_back_goes_to_the_nearest(aware):
@@ -160,7 +161,7 @@ def test_a_consumer_that_does_not_say_where_it_is_is_elsewhere(aware):
 @pytest.mark.parametrize("flags,near", [
     (("--topology-zone=z1",), ("z1", "")), (("--topology-region=r1",), ("", "r1")), ((), None)])
 def test_only_names_that_are_given_count(daemon, flags, near):
-    """Two that say nothing are not in the same zone."""
+    """Two that report no place are not in the same zone."""
     node = daemon(AWARE[0], *flags)
     silent = consumer(node, None, 10)
     other = node.connect()
@@ -178,7 +179,7 @@ def test_only_names_that_are_given_count(daemon, flags, near):
 
 
 def test_any_order_of_events(aware):
-    """One message at a time: it goes to one of the nearest consumers that are ready, and waits only while none is."""
+    """One message in flight: it goes to one of the nearest ready consumers, and waits only while none is ready."""
     seed = random.randrange(1 << 32)
     choice = random.Random(seed)
     node = aware("--msg-timeout=10m")
@@ -224,7 +225,7 @@ def test_any_order_of_events(aware):
                 got[3].append(got[0].message())
 
 
-# ---------------------------------------------------------------------- who is told
+# ---------------------------------------------------------------------- topology in answers
 
 
 def test_what_is_announced(daemon):
@@ -243,7 +244,7 @@ def test_what_is_announced(daemon):
 
 
 def test_nothing_is_announced_without_the_options(daemon):
-    """As nsqd 1.3.0: nobody is told, and what a client says about itself does not count."""
+    """As nsqd 1.3.0: no client is notified, and a client's own report does not count."""
     node = daemon()
     client = node.connect()
     assert not any("topology" in name for name in identify(client, topology_zone=5, topology_region="r"))

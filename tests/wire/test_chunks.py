@@ -1,4 +1,4 @@
-"""Chunked bodies, in pieces of any size. What is refused is in tests/httpd/smuggling.py as well."""
+"""Chunked bodies, in pieces of any size. tests/httpd/smuggling.py has refusals as well."""
 
 import random
 
@@ -10,7 +10,7 @@ BODY = b"3;x\r\nabc\r\n00a \r\n0123456789\r\n0\r\nA: b\r\nC:\r\n\r\n"
 
 
 def decoded(data: bytes, size: int, keep: bool = True) -> tuple[bytes, bool, int]:
-    """The body, whether it is complete, and how many bytes it has taken, of pieces of this size."""
+    """The body, whether it is complete, and how many bytes it has consumed, of pieces of this size."""
     chunks, body, taken = Chunks(), bytearray(), 0
     while taken < len(data) and not chunks.done:
         piece = b"#" + data[taken:taken + size]
@@ -56,7 +56,7 @@ def test_malformed(data, size):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_any_bytes_in_any_pieces(seed):
-    """Under AddressSanitizer, too: the result does not depend on the pieces."""
+    """Also for AddressSanitizer: the result does not depend on the pieces."""
     chance = random.Random(seed)
     for _ in range(2000):
         data = bytearray(BODY)

@@ -30,7 +30,7 @@ def test_what_we_write_can_be_read_after_each_flush(level):
 
 
 def netty(inflater, read: bytes) -> list[bytes]:
-    """What netty's JdkZlibDecoder hands on of one read: buffers of twice its size, as many as it takes."""
+    """The output of netty's JdkZlibDecoder for one read: buffers of twice its size, as many as needed."""
     pieces, room = [], 2 * len(read)
     while read:
         pieces.append(inflater.decompress(read, room))
@@ -50,13 +50,13 @@ SMALL = {
 @pytest.mark.parametrize("level", [1, 6, 9])
 @pytest.mark.parametrize("data", SMALL.values(), ids=SMALL.keys())
 def test_a_small_flush_comes_whole_from_one_read_of_netty(level, data):
-    """JavaNSQClient takes what comes of one read for a frame, and drops the connection where it is half of one."""
+    """JavaNSQClient takes the result of one read for a frame, and drops the connection if it is half of one."""
     codec, inflater = Deflate(level), zlib.decompressobj(-15)
     for _ in range(3):
         packed = codec.pack(data)
         assert netty(inflater, packed) == [data]
         assert len(packed) <= 1024, "netty's first read"
-    # Not so with zlib alone.
+    # zlib alone does not do so.
     assert len(netty(zlib.decompressobj(-15), raw(bytes(1014)))) > 1
 
 
@@ -93,7 +93,7 @@ def test_large_flushes_refer_to_what_came_before_them(between):
     for _ in range(between):
         sent(rng.randbytes(20))
     assert sent(data) < 100
-    # Of what was stored, too.
+    # Also for stored blocks.
     data = rng.randbytes(2000)
     sent(data[:1000])
     sent(data[1000:])

@@ -1,4 +1,4 @@
-"""Frames, byte for byte as the protocol has them."""
+"""Frames, byte for byte as in the protocol."""
 
 import struct
 

@@ -1,4 +1,4 @@
-"""JSON by the rules of Go's encoding/json; what is expected here is what Go 1.19 gives for a struct of these fields."""
+"""JSON by the rules of Go's encoding/json; expected values are those of Go 1.19 for a struct of these fields."""
 
 import json
 import random
@@ -22,7 +22,7 @@ BAD = "�"
     (b'{"sn\\u0061ppy":true}', {"snappy": True}), ('{"ſnappy":true}'.encode(), {"snappy": True}),
     (b'{"\\u017fNAPPY":true}', {"snappy": True}), ('{"\u212a":"kelvin"}'.encode(), {"k": "kelvin"}),
     ('{"snäppy":true}'.encode(), {}), (b'{"snappy\xff":true}', {}), (b'{"snappy ":true}', {}), (b'{"":1}', {}),
-    # null leaves what there was
+    # null keeps the previous value
     (b'{"client_id":"a","client_id":null}', {"client_id": "a"}), (b'{"snappy":null}', {}),
     # strings
     (b'{"client_id":"\xff\xfe"}', {"client_id": BAD * 2}), (b'{"client_id":"a\xe2\x82b"}', {"client_id": f"a{BAD * 2}b"}),
@@ -39,7 +39,7 @@ BAD = "�"
     (b'{"msg_timeout":-9223372036854775808}', {"msg_timeout": -2**63}),
     (b'{"sample_rate":2147483647}', {"sample_rate": 2**31 - 1}),
     (b'{"sample_rate":-2147483648}', {"sample_rate": -2**31}),
-    # what is unknown may be anything that is JSON
+    # an unknown value may be any JSON
     (b'{"x":1.5e-7,"y":[1,{"client_id":"no"},[],{}],"z":{"snappy":1},"snappy":true}', {"snappy": True}),
     (b'{"x":' + b"9" * 10_000 + b',"y":1e99999,"z":"\xff"}', {}),
     (b'{"x":' + b"[" * 9999 + b"]" * 9999 + b"}", {}), (b'{"x":' * 10_000 + b"1" + b"}" * 10_000, {}),

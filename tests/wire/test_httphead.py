@@ -1,4 +1,4 @@
-"""Heads of HTTP/1 requests. What a server makes of whole requests is in tests/httpd/test_smuggling.py."""
+"""Heads of HTTP/1 requests. tests/httpd/test_smuggling.py tests whole requests at a server."""
 
 import random
 
@@ -93,7 +93,7 @@ def test_heads_that_cannot(begun):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_nothing_but_a_head_or_a_refusal_comes_of_any_bytes(seed):
-    """Under AddressSanitizer, too; all texts end where their memory does."""
+    """Also for AddressSanitizer; all texts end where their memory does."""
     chance = random.Random(seed)
     whole = LINE + HOST + b"Content-Length: 3\r\nConnection: close, x\r\nAccept: a\r\nOrigin: b\r\n\r\n"
     for _ in range(3000):

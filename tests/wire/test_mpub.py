@@ -1,4 +1,4 @@
-"""Bodies of multi-publishes that come whole, over HTTP."""
+"""Bodies of multi-publishes that arrive whole, over HTTP."""
 
 import struct
 

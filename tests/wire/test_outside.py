@@ -1,4 +1,4 @@
-"""JSON of others: every failure is one error, and nothing in the package decodes JSON in another way."""
+"""Foreign JSON: every failure is one error, and nothing in the package decodes JSON in another way."""
 
 import ast
 import re
@@ -11,7 +11,7 @@ from nsqc.wire.outside import LONGEST_REASON, Decoder, JSONError, decode
 from tests.support import nested
 
 ROOT = Path(__file__).parent.parent.parent
-# What decodes, and the only modules that may call it.
+# The decoders, and the only modules that may call them.
 PARSERS = {"json.loads": "nsqc/wire/outside.py", "json.load": "", "json.JSONDecoder": "",
            "msgspec.json.decode": "", "msgspec.json.Decoder": "nsqc/wire/outside.py",
            "tomllib.loads": "nsqc/options/toml.py", "tomllib.load": ""}
@@ -29,7 +29,7 @@ BAD = [b"", b"{", b'{"x":', b"\xff", b'{"x":"\xff"}', b"nonsense", b'{"x":1}}', 
 
 
 @pytest.mark.parametrize("name, number", [(name, number) for name in READERS for number in range(len(BAD))
-                                          # msgspec looks into no string that it hands on as it is.
+                                          # msgspec checks no string that it passes on unchanged.
                                           if (name, BAD[number]) != ("raw", b'{"x":"\xff"}')])
 def test_every_failure_is_one_error_with_a_short_text(name, number):
     reader, text = READERS[name], BAD[number]
@@ -69,7 +69,7 @@ def test_values_come_through():
 
 
 def calls_in(path: Path) -> set[str]:
-    """What a file names, as module.attribute: also by `from module import name`."""
+    """The names in a file, as module.attribute: also by `from module import name`."""
     if path.suffix == ".pyx":
         return set(re.findall(r"\b(?:msgspec\.)?(?:json|tomllib)\.\w+", path.read_text()))
     found = set()
@@ -86,5 +86,5 @@ def test_nothing_else_decodes():
              for path in (ROOT / tree).rglob(f"*.{suffix}")]
     assert len(files) > 300
     found = {(name, str(path.relative_to(ROOT))) for path in files for name in calls_in(path) & PARSERS.keys()}
-    # ast.unparse shows msgspec.json.Decoder with its module: json.Decoder of another import would be seen, too.
+    # ast.unparse shows msgspec.json.Decoder with its module: json.Decoder of another import would be noticed, too.
     assert found == {(name, path) for name, path in PARSERS.items() if path}

@@ -1,4 +1,4 @@
-"""Snappy's framing format: what we write, what we take, what we refuse."""
+"""Snappy's framing format: writing, reading, refusing."""
 
 import random
 import struct
@@ -58,7 +58,7 @@ def test_crc32c_by_instruction_and_by_tables(data):
 
 
 def test_crc32c_of_each_length():
-    """What is long is divided into lanes: at each length into others."""
+    """Long data is divided into lanes: differently at each length."""
     data = memoryview(random.Random(1).randbytes(5000))
     for size in range(5000):
         part = data[size % 8:size]
