@@ -1,4 +1,4 @@
-"""What `make` says about a machine that lacks something: everything, in one line, and the README has the same packages."""
+"""The output of `make` on a machine that lacks something: everything, in one line; the README has the same packages."""
 
 import os
 import re
@@ -18,7 +18,8 @@ TESTS = {"nodejs", "npm", "openjdk-17-jre-headless", "openssl", "libssl-dev", "z
 
 @pytest.fixture
 def check(tmp_path):
-    """check(*words, has=names of commands, **environment) -> exit code, what it prints; on a machine that has no others."""
+    """check(*words, has=names of commands, **environment) -> exit code, output; on a machine with only these
+    commands."""
     folder = tmp_path / "bin"
 
     def run(*words: str, has=(), **environment) -> tuple[int, str]:

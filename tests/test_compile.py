@@ -1,4 +1,4 @@
-"""packaging/compile.py: how far a build is, on a terminal and in a pipe, and what is left where it fails."""
+"""packaging/compile.py: progress of a build, on a terminal and in a pipe, and its state after a failure."""
 
 import os
 import pty
@@ -11,7 +11,7 @@ from tests.support.pages import ROOT
 from tests.support.patience import WAIT_SECONDS
 
 COMPILE = (sys.executable, str(ROOT / "packaging/compile.py"), "build.log")
-# Stands for setup.py: tells of its steps as that does.
+# Stands for setup.py: reports its steps in the same way.
 SETUP = """
 import os, sys, time
 print("what the compiler says")
@@ -70,7 +70,7 @@ def test_a_build_that_fails_says_why_and_keeps_its_log(folder):
 
 
 def test_setup_tells_of_each_module(tmp_path):
-    """The real one, of which nothing is compiled: it asks for the version only."""
+    """The real one, of which nothing is compiled: only the version is requested."""
     told, tells = os.pipe()
     done = subprocess.run([sys.executable, "setup.py", "--quiet", "--version"], cwd=ROOT, capture_output=True, text=True,
                           env={**os.environ, "NSQC_PROGRESS": str(tells)}, pass_fds=[tells], timeout=300)

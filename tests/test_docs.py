@@ -14,7 +14,7 @@ ERROR = re.compile(r"\bE(?:_[A-Z]+)+\b")
 
 
 def anchors(page) -> set[str]:
-    """What links may name behind #, as GitHub makes it of headings."""
+    """The anchors that links may name, as GitHub derives them from headings."""
     headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -40,7 +40,7 @@ def test_files_that_are_named_exist(page):
 def test_every_error_code_is_in_the_protocol():
     sent = set()
     for path in [*(ROOT / "nsqc/tcp").glob("*.pyx"), *(ROOT / "nsqc/tcp").glob("*.py")]:
-        # Codes stand at the beginning of a literal; E_NAME_FAILED is put together from the command's name.
+        # Codes stand at the beginning of a literal; E_NAME_FAILED is composed from the command's name.
         sent |= set(re.findall(r"""["'](E(?:_[A-Z]+)+)\b""", path.read_text()))
     sent |= {f"E_{name}_FAILED" for name in ("IDENTIFY", "AUTH", "SUB", "FIN", "REQ", "TOUCH", "PUB", "MPUB", "DPUB",
                                           "DMPUB")}

@@ -1,4 +1,4 @@
-"""Imports go down only, as docs/design.md has it, and a start imports nothing that it can do without."""
+"""Imports go down only, as docs/design.md has it, and a start imports nothing unnecessary."""
 
 import ast
 import functools
@@ -28,7 +28,7 @@ EDGES = {"typer", "httptools", "pyspark"}
 
 
 def module_of(path: Path) -> str:
-    """The name of the module that a file is, or is a part of."""
+    """The module that a file is, or is a part of."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -38,10 +38,11 @@ MODULES = {module_of(path) for path in FILES}
 
 
 def imported(path: Path, types: bool = True) -> Iterator[str]:
-    """The modules that a file imports or cimports, wherever in the file; without types, only what running it may import."""
+    """The modules that a file imports or cimports, wherever in the file; without types, only those imported at run
+    time."""
     names = python_imports(path, types) if path.suffix in (".py", ".pyi") else cython_imports(path)
     for module, name in names:
-        # What is imported from a package may be a module of it.
+        # A name imported from a package may be a module of it.
         yield f"{module}.{name}" if f"{module}.{name}" in MODULES else module
 
 
@@ -78,7 +79,7 @@ def uses(path: Path) -> frozenset[str]:
 
 
 def room_of(module: str) -> str:
-    """The room of a module: a folder or a module of nsqc, or another top-level package. Of nsqc itself: nsqc."""
+    """The room of a module: a folder or a module of nsqc, or another top-level package. For nsqc itself: nsqc."""
     parts = module.split(".")
     return parts[1] if parts[0] == "nsqc" and len(parts) > 1 else parts[0]
 
@@ -117,12 +118,12 @@ def test_imports_go_down_only(room):
 
 
 def test_no_modules_import_each_other():
-    """Neither at the top nor within a function, nor by way of others. Types of one room may know each other."""
+    """Neither at the top nor within a function, nor through others. Types of one room may know each other."""
     graph: dict[str, set[str]] = {module: set() for module in MODULES}
     for path in FILES:
         if path.suffix != ".pyi":
             graph[module_of(path)] |= set(imported(path, types=False)) & MODULES - {module_of(path)}
-    # Without modules that import none of the others, or that none imports, only cycles are left.
+    # After removing modules that import none of the others, or that none imports, only cycles remain.
     while outside := {module for module, used in graph.items() if not used} | graph.keys() - set().union(*graph.values()):
         graph = {module: used - outside for module, used in graph.items() if module not in outside}
     assert [f"{module} imports {name}" for module, used in sorted(graph.items()) for name in sorted(used)] == []
@@ -138,7 +139,7 @@ def test_the_walk_finds_imports_of_every_form(tmp_path):
     path.write_text("import a.b\nif TYPE_CHECKING:\n    import t\ndef c():\n    if d:\n        from e import f as g, h\n")
     assert list(python_imports(path)) == [("a.b", ""), ("t", ""), ("e", "f"), ("e", "h")]
     assert list(python_imports(path, types=False)) == [("a.b", ""), ("e", "f"), ("e", "h")]
-    # Everything that is compiled imports something of ours, so a walk that finds nothing there would be seen.
+    # Everything that is compiled imports something of ours, so a walk that finds nothing there would be noticed.
     assert all(any(name.startswith("nsqc.") for name in uses(PACKAGE / "tcp" / f"connection{suffix}"))
                for suffix in (".pyx", ".pxd"))
 
@@ -201,8 +202,8 @@ def test_no_textual_includes_and_no_compile_time_conditions():
 
 
 def test_types_are_known_to_msgspec_before_threads_use_them():
-    """In msgspec 0.22, two threads that are the first to use a type crash the process: what decodes is made when a module
-    is imported, and whoever converts makes the type known there."""
+    """In msgspec 0.22, two threads that are the first to use a type crash the process: decoders are created when a
+    module is imported, and code that converts makes the type known there."""
     for path in PACKAGE.rglob("*.py"):
         if path.is_relative_to(PACKAGE / "spark"):
             continue            # programs with one thread that decodes

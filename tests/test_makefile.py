@@ -9,7 +9,7 @@ MAKEFILE = (ROOT / "Makefile").read_text()
 
 
 def targets() -> set[str]:
-    """All that have a name."""
+    """All named targets."""
     return {name for line in re.findall(r"^([a-z][\w -]*):(?!=)", MAKEFILE, re.MULTILINE) for name in line.split()}
 
 
@@ -28,7 +28,7 @@ def test_pages_name_commands_that_exist():
 
 
 def test_every_bench_is_in_the_list():
-    """Of those with a command line."""
+    """The targets with a command line."""
     benches = {path.parent.name if path.name == "run.py" else path.stem
                for path in [*(ROOT / "perf").glob("*/run.py"), *(ROOT / "perf").glob("*.py")]
                if "__main__" in path.read_text()}

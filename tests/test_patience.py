@@ -1,4 +1,4 @@
-"""No test waits too briefly for what has to come: on a busy machine it would fail for nothing."""
+"""No test waits too briefly for an event: on a busy machine it would fail for nothing."""
 
 import ast
 from collections.abc import Iterator
@@ -8,17 +8,17 @@ from tests.support.patience import WAIT_SECONDS
 
 HERE = Path(__file__).parent
 LEAST = 60
-# Below a second a limit is a look at what is there now, or shows that nothing comes.
+# Below a second a limit checks the present state, or shows that nothing comes.
 LOOK = 1
 # Their first or only argument without a name is a time limit.
 WAITS = ("settimeout", "join", "result")
-# So is the last of these.
+# So is the last argument of these.
 UNTIL = ("wait_for", "wait_until", "create_connection")
 # And the argument timeout of these.
 CALLS = ("run", "communicate", "HTTPConnection", "HTTPSConnection", "create_connection", "urlopen", "wait")
 # The players of scenarios have limits for an idle machine, and the tests multiply them.
 PLAYERS = ("conformance/kit", "conformance/lookupd/replay_lookupd.py")
-# What shows, where it is not over in time, that nothing more comes or is taken: to be too early there fails no test.
+# Waits whose expiry shows that nothing more comes or is taken: too short a wait fails no test.
 PROOFS = {("e2e/test_messages.py", 3), ("tcp/test_large.py", 1)}
 
 

@@ -1,4 +1,4 @@
-"""Any stands in a type only with a reason beside it; that the types are right is mypy's to say, in `make lint`."""
+"""Any stands in a type only with a reason beside it; mypy checks in `make lint` that the types are right."""
 
 import ast
 import io

@@ -1,4 +1,4 @@
-"""A tool in this process: what it prints, and its exit code."""
+"""A tool in this process: its output and its exit code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Called(NamedTuple):
-    """How it ended."""
+    """The result of a run."""
 
     code: int
     out: str

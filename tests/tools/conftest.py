@@ -26,7 +26,7 @@ ENV = {name: value for name, value in os.environ.items() if name != "NSQC_CONFIG
 
 
 class Tool:
-    """A tool that runs; its output goes to files, so that it is never held up."""
+    """A running tool; its output goes to files, so that it never blocks."""
 
     def __init__(self, command: list[str], folder: Path, **more):
         number = next(NAMES)
@@ -49,7 +49,7 @@ class Tool:
         return self
 
     def stop(self, number: int = signal.SIGINT) -> int:
-        """Sends a signal; the exit code."""
+        """Sends a signal; returns the exit code."""
         self.process.send_signal(number)
         return self.process.wait(WAIT_SECONDS)
 
@@ -93,7 +93,7 @@ class Tools:
         client.close()
 
     def drained(self, topic: str, channel: str):
-        """Waits until everything of a channel is finished."""
+        """Waits until every message of a channel is finished."""
         def empty():
             found = self.node.channel(topic, channel)
             return not found["depth"] and not found["in_flight_count"] and not found["deferred_count"]
@@ -101,7 +101,7 @@ class Tools:
         return wait_until(empty, f"{topic}/{channel} to be empty")
 
     def taken(self, topic: str, channel: str) -> list[bytes]:
-        """All messages of a channel that wait, taken out of it."""
+        """All waiting messages of a channel, taken out of it."""
         return taken(self.node, topic, channel)
 
 
@@ -162,7 +162,7 @@ def links(tmp_path_factory):
 
 
 class Done(NamedTuple):
-    """How a tool ended."""
+    """The result of a tool."""
 
     returncode: int
     stdout: str
@@ -171,7 +171,7 @@ class Done(NamedTuple):
 
 @pytest.fixture
 def inside(capfd, monkeypatch):
-    """inside(name, *words): a tool, or one of NSQ's by its name, in this process: for what ends at once."""
+    """inside(name, *words): a tool, or one of NSQ's by its name, in this process: for calls that end at once."""
     def run(name: str, *words: str) -> Done:
         before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
         monkeypatch.setenv("COLUMNS", "100")
@@ -186,10 +186,10 @@ def inside(capfd, monkeypatch):
 
 
 def unused_address() -> str:
-    """Where nobody listens."""
+    """An address without a listener."""
     return "127.0.0.1:1"
 
 
 def pause_until(moment: float) -> None:
-    """Sleeps until time.monotonic() is there."""
+    """Sleeps until that time.monotonic()."""
     time.sleep(max(0.0, moment - time.monotonic()))

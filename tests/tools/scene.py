@@ -1,7 +1,7 @@
-"""The output that docs/tools.md shows of tools that look and change; `python -m tests.tools.scene` writes it.
+"""The output that docs/tools.md shows of tools that inspect and change; `python -m tests.tools.scene` writes it.
 
-A block of ```shell-session has a command behind `$ ` and what it prints. Commands run in the order of the page, against one
-daemon; before some of them, something happens.
+A block of ```shell-session has a command after `$ ` and its output. Commands run in page order, against one daemon;
+before some of them, something happens.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tests.support.patience import WAIT_SECONDS
 
 PAGE = ROOT / "docs/tools.md"
 BLOCK = re.compile(r"^```shell-session\n\$ (nsqc [^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# What differs from run to run: ids, addresses, times, figures and their units; and so the width of columns.
+# Values that differ from run to run: ids, addresses, times, figures and their units; and so the width of columns.
 CHANGING = re.compile(r"\b[0-9a-f]{16}\b|\d[\d.,:TZ-]*(?: ?(?:us|ms|s)\b)?")
 # These commands are shown; others on the page belong to other scenes.
 SHOWN = ("topic", "channel", "peek", "nodes", "bench", "diskqueue")
 
 
 class Scene:
-    """A daemon that the commands mean without an option, and a folder for them."""
+    """A daemon that the commands use without an option, and a folder for them."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -48,7 +48,7 @@ class Scene:
         }
 
     def run(self, command: str) -> str:
-        """What a command prints."""
+        """The output of a command."""
         self.before.get(command, lambda: None)()
         words = [sys.executable, "-m", *command.split()]
         done = subprocess.run(words, cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL, text=True,
@@ -94,12 +94,12 @@ class Scene:
 
 
 def blocks(text: str) -> list[tuple[str, str]]:
-    """(command, what it prints) of a page."""
+    """(command, output) of a page."""
     return [(command, shown) for command, shown in BLOCK.findall(text) if command.split()[1] in SHOWN]
 
 
 def steady(text: str) -> str:
-    """Without what differs from run to run."""
+    """The text without values that differ from run to run."""
     return re.sub(r"[ ]+", " ", CHANGING.sub("#", text.replace("all waiting messages", ""))).replace(" \n", "\n")
 
 

@@ -1,4 +1,4 @@
-"""nsqc topic, channel, peek, drain and bench: what they print, do, and return."""
+"""nsqc topic, channel, peek, drain and bench: output, effects, exit codes."""
 
 import http.server
 import json
@@ -51,7 +51,7 @@ def nsqc(*words, code=0):
 
 
 def objects(text):
-    """What --json prints: an object a line."""
+    """The output of --json: an object a line."""
     return [json.loads(line) for line in text.splitlines()]
 
 
@@ -90,7 +90,7 @@ def test_several_nodes(node, other):
     other.connect().pub("both", b"a", b"b")
     assert ["both", "2", "1", "0", "3", "0", "3"] in table(nsqc("topic", "list", *where(node, other))[0])
     assert table(nsqc("channel", "list", "both", *where(node, other))[0])[1][:3] == ["c", "2", "3"]
-    # One of them does not answer: what can be done is done, and the exit code says so.
+    # One of them does not answer: the rest is done, and the exit code says so.
     out, err = nsqc("topic", "pause", "both", *where(node), "--nsqd", "127.0.0.1:9", "--http", "127.0.0.1:10", code=1)
     assert f"127.0.0.1:{node.http_port}: topic both paused" in out
     assert len(err.splitlines()) >= 1
@@ -319,7 +319,7 @@ def test_drain_whose_time_is_over(draining):
     assert "timed out, 1 messages still in flight" in out
 
 
-# ---------------------------------------------------------------------- servers of something else
+# ---------------------------------------------------------------------- other servers
 
 @pytest.fixture(scope="module")
 def stranger():

@@ -1,4 +1,4 @@
-"""The files of to-file where the disk fails between a write and its sync, which no real disk does when asked."""
+"""The files of to-file when the disk fails between a write and its sync, which no real disk does on request."""
 
 import errno
 import os
@@ -55,7 +55,7 @@ def test_what_a_sync_loses_is_cut_off_and_reported_lost_for_all_that_was_written
     with pytest.raises(OSError, match="Input/output error"):
         archive.sync(first)
     with pytest.raises(OSError, match="Input/output error"):
-        archive.sync(first)         # of another round, before the file is mended
+        archive.sync(first)         # for another round, before the file is repaired
     second = archive.store([batch(b"next")])
     with pytest.raises(OSError, match="cut off"):
         archive.sync(first)         # and after it

@@ -1,4 +1,4 @@
-"""What all tools share: command lines, help, nodes, names, errors, a quick start."""
+"""Shared by all tools: command lines, help, nodes, names, errors, a quick start."""
 
 import os
 import re
@@ -105,7 +105,7 @@ def test_names_that_are_not_understood(words, text):
 
 @pytest.mark.parametrize("tool", LEAVES, ids=lambda tool: " ".join(tool.path))
 def test_every_tool_takes_names_as_options(tool):
-    """What is a word of one tool is an option of another: options work everywhere, and an empty name nowhere."""
+    """A word of one tool is an option of another: options work everywhere, and an empty name nowhere."""
     for kind in (Kind.TOPIC, Kind.CHANNEL):
         if kind not in {each.kind for each in (*tool.options, *tool.arguments)}:
             continue
@@ -116,7 +116,7 @@ def test_every_tool_takes_names_as_options(tool):
 
 @pytest.mark.parametrize("tool", LEAVES, ids=lambda tool: " ".join(tool.path))
 def test_every_tool_takes_topics_as_words(tool):
-    """Those that have a topic take it as the first word, and where they take several, as words and options together."""
+    """Tools that have a topic take it as the first word; if they take several, as words and options together."""
     names = [argument.kind for argument in tool.arguments]
     if tool.path[0] in ("diskqueue", "worker") or Kind.TOPIC not in {each.kind for each in (*tool.options, *tool.arguments)}:
         return      # diskqueue has paths, and a worker is named by its handler
@@ -198,7 +198,7 @@ def test_every_help_has_examples_that_parse(tool):
 
 
 def test_same_names_are_the_same_things():
-    """A name has one kind, and takes the same, in every tool."""
+    """A name has one kind, and accepts the same values, in every tool."""
     kinds: dict[str, set] = {}
     for tool in LEAVES:
         for option in tool.options:

@@ -15,7 +15,7 @@ LINE, DEFERRED = b"MPUB t\n", b"DPUB t 5\n"
 
 
 def opened(command: bytes, count: int, is_deferred: bool = False) -> list[bytes]:
-    """The bodies of a command, whose sizes have to be right."""
+    """The bodies of a command, whose sizes must be right."""
     if not is_deferred:
         size, rows = struct.unpack_from(">ii", command, len(LINE))
         assert (size, rows) == (len(command) - len(LINE) - 4, count)

@@ -1,4 +1,4 @@
-"""nsqc diskqueue: what it finds in damaged queues, what it mends, and that nothing intact is lost."""
+"""nsqc diskqueue: its findings in damaged queues, its repairs, and that no intact message is lost."""
 
 import json
 import os
@@ -18,7 +18,7 @@ BODIES = [b"body %d" % number for number in range(100)]
 
 
 def nsqc(*words, code=0):
-    """What a call prints; stdout, then stderr."""
+    """The output of a call; stdout, then stderr."""
     done = call("diskqueue", *words)
     assert done.code == code, done
     return done.out, done.err
@@ -82,7 +82,7 @@ def test_a_sound_queue(queue):
 
 
 def break_middle(folder):
-    damage(data(folder, 1), 37 * 11)        # where the record of 51 begins
+    damage(data(folder, 1), 37 * 11)        # start of record 51
     return [body for number, body in enumerate(BODIES) if number >= 10 and number != 51]
 
 
@@ -139,7 +139,7 @@ def contents(folder):
 
 
 def test_what_is_left_is_delivered(daemon, tmp_path):
-    """A daemon delivers everything intact, whatever the damage was."""
+    """A daemon delivers every intact message, for any damage."""
     whole = tmp_path / "data"
     whole.mkdir()
     expected = {}
@@ -156,7 +156,7 @@ def test_what_is_left_is_delivered(daemon, tmp_path):
 
 
 def mend(folder):
-    """Verifies, repairs and verifies again; nothing that was there may go."""
+    """Verifies, repairs and verifies again; no existing message may be lost."""
     before = contents(folder)
     assert any(finding.is_fault for finding in findings(look(str(folder), "t", MOST)))
     said = []
@@ -166,7 +166,7 @@ def mend(folder):
     assert Repair(str(folder), "t", MOST, said.append).run() == len(said) > 0
     assert not any(finding.is_fault for finding in findings(look(str(folder), "t", MOST)))
     assert Repair(str(folder), "t", MOST, said.append).run() == 0
-    # It has its name, another number, or .bad behind it.
+    # It has its name, another number, or the suffix .bad.
     after = list(contents(folder).values())
     assert [name for name, content in before.items() if content not in after and "meta" not in name] == []
 

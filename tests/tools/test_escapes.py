@@ -1,4 +1,4 @@
-"""Text from nodes and clients that a terminal would obey: shown as escapes; JSON stays JSON."""
+"""Text from nodes and clients that a terminal would interpret: shown as escapes; JSON stays JSON."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from nsqc.spark.jobs.progress import Progress
 from tests.support.screens import InTerminal
 from tests.tools.conftest import ENV, Tools
 
-# What a terminal obeys, or would order anew: C0, DEL, C1, separators, bidi controls; and what it does not.
+# Characters that a terminal interprets, or would reorder: C0, DEL, C1, separators, bidi controls; and harmless ones.
 OBEYED = "\x1b[31m\x07\x08\r\x7f\x9b2J\x85\u2028\u202e\u2066\u200f\ufeff"
 SHOWN = r"\x1b[31m\x07\x08\r\x7f\x9b2J\x85\u2028\u202e\u2066\u200f\ufeff"
 HARMLESS = "é日本\u3000\u200d👩‍👩‍👧 \N{NO-BREAK SPACE}ﷺ"
@@ -82,7 +82,7 @@ def test_bodies_as_json(tools, words):
 
 
 def test_nsq_tail_on_a_terminal(tools, links):
-    """As nsqc tail; in a pipe as the original."""
+    """As nsqc tail; in a pipe like the original."""
     topic = tools.topic("c")
     tools.publish(topic, BODIES[0])
     terminal = InTerminal(command=[links("nsq_tail"), f"--topic={topic}", "--channel=c", "-n=1", f"--nsqd-tcp-address={tools.tcp}"],
@@ -95,7 +95,7 @@ def test_nsq_tail_on_a_terminal(tools, links):
 
 
 def test_commands_that_are_no_tools(capfd):
-    """`nsqc log` prints names that it finds in files; jobs on Spark what nodes answer."""
+    """`nsqc log` prints names from files; jobs on Spark print answers of nodes."""
     print_text(f"a{OBEYED}\n\tb")
     progress = Progress()
     progress.result(f"a{OBEYED}\n\tb")
@@ -107,7 +107,7 @@ def test_commands_that_are_no_tools(capfd):
 
 @pytest.fixture
 def hostile(tools):
-    """A consumer that calls itself names; its topic."""
+    """A consumer that calls itself names; returns its topic."""
     topic = tools.topic("c")
     body = json.dumps({"client_id": "id" + OBEYED, "hostname": "host" + OBEYED, "user_agent": "agent" + OBEYED + "\nforged"}).encode()
     client = tools.node.connect()
@@ -157,7 +157,7 @@ def test_clients_in_peek_and_top(tools, hostile):
 
 @pytest.fixture(scope="module")
 def liar():
-    """An nsqd, and an nsqlookupd, that names things as no real one does; what it answers is by path."""
+    """An nsqd, and an nsqlookupd, with names that no real one gives; its answers, by path."""
     channel = {"channel_name": "c" + OBEYED, "depth": 0, "in_flight_count": 0, "deferred_count": 0, "message_count": 0, "paused": False}
     topic = {"topic_name": "t" + OBEYED, "depth": 0, "message_count": 0, "channels": [channel]}
     answers = {
@@ -204,7 +204,7 @@ def test_nodes_that_lie(inside, liar, words, form):
 
 
 def test_what_a_shell_completes_are_names(inside, liar, monkeypatch):
-    """bash expands what it is given: `$(...)` as the name of a topic would run a command."""
+    """bash expands its input: `$(...)` as the name of a topic would run a command."""
     monkeypatch.setenv("NSQC_CONFIG", "/nowhere")
     for kind in ("topic", "channel"):
         assert inside("__names", kind, f"nsqc tail --nsqd 127.0.0.1:1 --http {liar} --topic x ") == (0, "", "")

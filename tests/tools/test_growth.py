@@ -1,4 +1,4 @@
-"""Files of to-file that grow past the page cache, beside what is written through it."""
+"""Files of to-file that grow past the page cache, interleaved with writes through it."""
 
 import errno
 import fcntl
@@ -21,13 +21,13 @@ BLOCK = 4096
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    """Past the page cache from two blocks on, so that little takes all ways."""
+    """Past the page cache from two blocks on, so that little data takes all paths."""
     monkeypatch.setattr(module, "LEAST_DIRECT", 2 * BLOCK)
 
 
 @pytest.fixture
 def direct(monkeypatch):
-    """How much each write past the page cache has written."""
+    """The size of each write past the page cache."""
     counts = []
     real = Growth._write_direct
 
@@ -92,7 +92,7 @@ def test_a_file_system_that_writes_only_through_the_page_cache(tmp_path, monkeyp
         archive.sync(archive.store([batch(*bodies)]))
     archive.close()
     assert (tmp_path / "f").read_bytes() == b"".join(body + b"\n" for body in bodies) * 3
-    assert len(tries) == 1      # it is not asked again
+    assert len(tries) == 1      # not tried again
 
 
 @pytest.mark.parametrize("then", [0, errno.ENOSPC, errno.EIO])
@@ -123,7 +123,7 @@ def test_a_write_past_the_page_cache_that_is_cut_short(tmp_path, monkeypatch, th
 
 
 def test_two_that_append_to_one_file_overwrite_nothing(tmp_path, direct):
-    """The end of the file is not where either of them has left it."""
+    """The end of the file is where neither of them has left it."""
     both = [opened(tmp_path), opened(tmp_path)]
     bodies = [b"%05d" % number * 100 for number in range(400)]
     for at in range(0, len(bodies), 40):

@@ -1,4 +1,4 @@
-"""nsqc nodes: what is shown of nodes that answer, and of those that do not."""
+"""nsqc nodes: output for nodes that answer, and for those that do not."""
 
 import json
 import time
@@ -31,7 +31,7 @@ def test_nodes_that_are_registered(tools, daemon, tmp_path):
         node = daemon(f"--lookupd-tcp-address={lookup.tcp_address}", "--broadcast-address=127.0.0.1")
         node.post("/topic/create?topic=t")
         wait_until(lambda: lookup.found("t"), seconds=60)
-        # One that is registered and cannot be reached: what nsqlookupd knows of it is shown.
+        # A registered, unreachable node: nsqlookupd's knowledge of it is shown.
         gone = Node(lookup)
         body = json.dumps({"version": "1.2.1", "tcp_port": 1, "http_port": 2, "hostname": "gone", "broadcast_address": "127.0.0.1"}).encode()
         gone.send(b"IDENTIFY\n" + len(body).to_bytes(4, "big") + body)

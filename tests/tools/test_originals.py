@@ -236,7 +236,7 @@ def test_user_agents(original, tools, name, words):
 
 
 def test_pauses_of_nsq_to_http(original, tools):
-    """max_backoff_duration,0 is no backoff: many failures in a row follow each other at once."""
+    """max_backoff_duration,0 is no back-off: many failures in a row follow each other at once."""
     topic, server = tools.topic("nsq_to_http"), Server()
     server.statuses = [500] * 60
     tools.publish(topic, *[b"x"] * 10)

@@ -1,4 +1,4 @@
-"""docs/tools.md: its examples are run, in order, and print what the page says."""
+"""docs/tools.md: its examples run, in order, with the page's output."""
 
 import os
 import re
@@ -17,7 +17,7 @@ CHANGES = ((r'"id": "[0-9a-f]{16}"', '"id": ID'), (r'"timestamp": \d{19}', '"tim
 
 
 def examples() -> list[tuple[str, str]]:
-    """Commands of the page, and what they print."""
+    """Commands of the page, and their output."""
     found = []
     for block in blocks("docs/tools.md", "console"):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
@@ -27,14 +27,14 @@ def examples() -> list[tuple[str, str]]:
 
 
 def even(text: str) -> str:
-    """Without what is different in each run."""
+    """The text without values that differ in each run."""
     for pattern, replacement in CHANGES:
         text = re.sub(pattern, replacement, text)
     return text
 
 
 def result(node: Daemon, command: str, is_stopped: bool, **more) -> str:
-    """What a command prints. is_stopped: by Ctrl-C, when its channel is empty."""
+    """The output of a command. is_stopped: by Ctrl-C, when its channel is empty."""
     if not is_stopped:
         return subprocess.run(["bash", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               timeout=WAIT_SECONDS, stdin=subprocess.DEVNULL, **more).stdout

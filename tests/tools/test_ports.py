@@ -1,4 +1,4 @@
-"""Addresses of something else: tools say what answers there, and which port to use."""
+"""Addresses of something else: tools report the server there, and the port to use."""
 
 import socket
 import subprocess
@@ -37,7 +37,7 @@ def failed(done, text):
     assert "Traceback" not in done.stderr
 
 
-# ---------------------------------------------------------------------- nsqd's TCP port is wanted
+# ---------------------------------------------------------------------- nsqd's TCP port expected
 
 @pytest.mark.parametrize("where", [where for where in EVERYTHING if where != "nsqd tcp"])
 @pytest.mark.parametrize("words", [
@@ -74,7 +74,7 @@ def test_originals(places, links, tools, where, name):
     assert expected(places, where, "nsqd's TCP port") in done.stderr.decode()
 
 
-# ---------------------------------------------------------------------- nsqd's HTTP port is wanted
+# ---------------------------------------------------------------------- nsqd's HTTP port expected
 
 @pytest.mark.parametrize("where", [where for where in EVERYTHING if where != "nsqd http"])
 @pytest.mark.parametrize("words", ["topic list", "topic create new", "topic rules t", "channel list t", "stat t c -n 1",
@@ -103,7 +103,7 @@ def test_nodes_name_what_is_there(places, inside):
         assert ("OK" if where == "nsqd http" else f"this is {WORDS[where]}, not nsqd's HTTP port") in line
 
 
-# ---------------------------------------------------------------------- nsqlookupd's HTTP port is wanted
+# ---------------------------------------------------------------------- nsqlookupd's HTTP port expected
 
 @pytest.mark.parametrize("where", [where for where in EVERYTHING if where != "lookupd http"])
 @pytest.mark.parametrize("words", ["tail t -n 1", "tail t -n 1 --wait", "topic list", "channel list t", "stat t c -n 1", "nodes",
@@ -112,7 +112,7 @@ def test_nsqlookupd(places, inside, where, words):
     done = inside(*words.split(), "--nsqlookupd", places.addresses[where])
     assert (done.returncode, done.stdout) == (3, "")
     text = f"this is {WORDS[where]}, not nsqlookupd's HTTP port (4161 by default)"
-    # With --wait the client library asks, which does not go on to find out about TLS.
+    # With --wait the client library asks, which does not continue to probe for TLS.
     assert text in done.stderr or ("--wait" in words and "TLS" in WORDS[where] and "nsqlookupd" in done.stderr)
 
 
@@ -122,7 +122,7 @@ def test_originals_with_nsqlookupd(places, links, tools, where):
     tools.running[-1].says(f"this is {WORDS[where]}, not nsqlookupd's HTTP port (4161 by default); retrying later")
 
 
-# ---------------------------------------------------------------------- what is known by bytes
+# ---------------------------------------------------------------------- servers recognised by bytes
 
 @pytest.mark.parametrize("data, service", [
     (b"HTTP/1.1 400 Bad Request\r\n\r\n400 Bad Request", Service.HTTP), (b"HTTP/1.0 ", Service.HTTP),
@@ -151,7 +151,7 @@ def test_info_of_something_else(body):
 
 
 def test_a_server_that_says_nothing_is_not_waited_for(inside):
-    """The probe does not make an error out of an error."""
+    """A probe's failure does not replace the error."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         def serve():
             while True:

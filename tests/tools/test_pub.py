@@ -1,4 +1,4 @@
-"""nsqc pub: what arrives, what is refused, what is reported."""
+"""nsqc pub: arrivals, refusals, reports."""
 
 import json
 import os
@@ -58,7 +58,7 @@ def test_what_is_too_large_is_left_out_and_reported(tools):
         "nsqc pub: a message of 3300000 bytes is too large: at most 1048576 are allowed",
         "nsqc pub: a message of 1100000 bytes is too large: at most 1048576 are allowed",
         "nsqc pub: 2 messages published, 2 refused"]
-    # nsqd's limit is lower than the tool was told: the message at fault is found, the others arrive once.
+    # nsqd's limit is lower than the tool's: the message at fault is found, the others arrive once.
     done = tools.run("pub", "--topic", topic, "--max-msg-size", "2M", input=b"\n".join([b"c", big, b"d", b"e"]))
     assert done.returncode == 1
     assert "E_BAD_MESSAGE" in done.stderr.decode() and "3 messages published, 1 refused" in done.stderr.decode()
@@ -75,8 +75,8 @@ def test_a_rate(tools):
 
 
 def has_read_all(pid: int, port: int) -> bool:
-    """Whether a process, which is connected to a port, has read what came from it, and waits. An OK that it has not read
-    when the other side dies, it has to take for none."""
+    """Whether a process, which is connected to a port, has read all input from it, and waits. It must ignore an OK that
+    it has not read when the other side dies."""
     if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
         return False
     rows = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]

@@ -1,4 +1,4 @@
-"""nsqc relay: at least once, to whichever target works."""
+"""nsqc relay: at least once, to any target that works."""
 
 import signal
 
@@ -50,7 +50,8 @@ def test_a_target_that_dies_and_one_that_never_lived(tools, target, daemon):
     tools.drained(topic, "nsq_to_nsq")
     assert running.stop() == 130
     arrived = set(first) | set(taken(other, topic, "c"))
-    # What the dead one had acknowledged after that look is on its disk, or gone with its memory: not the tool's doing.
+    # Messages acknowledged by the dead one after that check are on its disk, or lost with its memory: not the tool's
+    # fault.
     assert {b"more %d" % number for number in range(500)} <= arrived
 
 

@@ -1,4 +1,4 @@
-"""docs/tools.md shows what commands print."""
+"""docs/tools.md shows the commands' real output."""
 
 from tests.tools.scene import PAGE, Scene, blocks, steady
 

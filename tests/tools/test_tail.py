@@ -21,7 +21,7 @@ def test_lines_and_no_more_than_asked_for(tools):
     tools.publish(topic, b"a", b"b", b"\xff\0\n", b"d", b"e")
     done = tools.run("tail", "--topic", topic, "--channel", "c", "-n", "3")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"a\nb\n\xff\0\n\n", b"")
-    # The others are there at once, and were not finished.
+    # The others are available at once, and were not finished.
     assert tools.node.channel(topic, "c")["depth"] == 2
     done = tools.run("tail", "--topic", topic, "--channel", "c", "-n2", "--print-topic")
     assert sorted(done.stdout.decode().splitlines()) == [f"{topic} | d", f"{topic} | e"]
@@ -46,7 +46,7 @@ def test_several_topics_and_a_channel_of_its_own(tools):
     tools.publish(second, b"y")
     assert running.wait() == 0
     assert sorted(running.out.decode().splitlines()) == sorted([f"{first} | x", f"{second} | y"])
-    # The ephemeral channels are gone, and nothing was taken away from the others.
+    # The ephemeral channels are gone, and the others lost nothing.
     wait_until(lambda: len(tools.node.stats(first)["channels"]) == 1)
     assert tools.node.channel(first, "other")["depth"] == 1
 
@@ -74,7 +74,7 @@ def test_a_reader_that_leaves(tools):
 
 
 def test_a_reader_that_is_slow(tools):
-    """What it has not read stays with nsqd, apart from what may be in flight; nothing is lost."""
+    """Unread messages stay with nsqd, apart from those in flight; none is lost."""
     topic = tools.topic("c")
     bodies = [b"%06d" % number + b"x" * 1000 for number in range(20_000)]
     for at in range(0, len(bodies), 2000):

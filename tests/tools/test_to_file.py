@@ -1,4 +1,4 @@
-"""nsqc to-file: nothing is finished that is not stored."""
+"""nsqc to-file: no message is finished before it is stored."""
 
 import gzip
 import os
@@ -58,7 +58,7 @@ def test_compressed_and_moved_when_complete(tools, out, tmp_path, kind, suffix, 
     for body in (b"one", b"two"):
         tools.publish(topic, body)
         tools.drained(topic, "nsq_to_file")
-    # What is synced can be unpacked while the file grows, and is in no other folder yet.
+    # Synced data can be unpacked while the file grows, and is in no other folder yet.
     assert content(work, unpack) == [b"one", b"two"] and content(out) == []
     assert running.stop() == 130
     assert [path.name for path in (out / topic).iterdir()] == [f"x-000000.log{suffix}"]
@@ -104,7 +104,7 @@ def descriptors(running) -> list[str]:
     ((), 400, 300), ((), 2000, 1500), pytest.param(("--compress", "gzip"), 400, 300, marks=pytest.mark.long)],
     ids=["plain", "past the page cache", "gzip"])
 def test_killed_at_random_points_it_loses_nothing_that_was_finished(daemon, tmp_path, out, more, most, in_flight):
-    tools = Tools(daemon("--msg-timeout=1s"), tmp_path)     # what is in flight to the killed comes again after that
+    tools = Tools(daemon("--msg-timeout=1s"), tmp_path)  # messages in flight to the killed tool come again after that
     topic = tools.topic("nsq_to_file")
     chance = random.Random(7)
     sent: set[bytes] = set()
@@ -146,7 +146,7 @@ def unpacked(data: bytes) -> bytes:
 
 
 def test_a_disk_that_is_full(tools, out):
-    """Nothing unsynced is finished, what was written of it is cut off, and it goes on when there is room."""
+    """No unsynced message is finished, its partial data is cut off, and the tool continues when there is room."""
     topic = tools.topic("nsq_to_file")
     running = tools.start("to-file", "--topic", topic, "-o", str(out), "--filename-format", "f", *QUICK)
     tools.publish(topic, b"fits")
@@ -168,7 +168,8 @@ def test_a_disk_that_is_full(tools, out):
 
 @pytest.mark.skipif(not MAY_MOUNT, reason="this user may not mount a file system")
 def test_a_file_system_that_is_full(tools, out):
-    """All is stored, once, when it is larger; nothing is held meanwhile, and one message at a time tries."""
+    """Each message is stored, once, when the disk is larger; none is held meanwhile, and one message at a time
+    tries."""
     topic = tools.topic("nsq_to_file")
     bodies = [b"%05d" % number + b"x" * 1000 for number in range(3000)]
     tools.publish(topic, *bodies)
@@ -187,7 +188,7 @@ def test_a_file_system_that_is_full(tools, out):
 
 
 def test_a_compressed_file_that_cannot_grow_is_left_behind(tools, out):
-    """It cannot be appended to, and that its name is taken is no surprise worth a line."""
+    """It cannot be appended to, and a taken name is not worth a line."""
     topic = tools.topic("nsq_to_file")
     running = tools.start("to-file", "--topic", topic, "-o", str(out), "--filename-format", "f<REV>", "--compress", "gzip", *QUICK)
     tools.publish(topic, b"fits")
@@ -208,7 +209,7 @@ def test_a_hangup_before_there_is_anything_to_close(tools, out, tmp_path):
     topic, config = tools.topic("nsq_to_file"), tmp_path / "config"
     os.mkfifo(config)
     running = tools.start("to-file", "--topic", topic, "-o", str(out), "--filename-format", "f", "--config", str(config), *QUICK, nodes=False)
-    with config.open("w") as file:      # it reads its config now
+    with config.open("w") as file:      # it is reading its config
         running.process.send_signal(signal.SIGHUP)
         file.write(f'tcp_address = "{tools.tcp}"\nhttp_address = "{tools.http}"\n')
     tools.publish(topic, b"x")

@@ -1,4 +1,4 @@
-"""nsqc to-http: what servers see, and what happens when they fail."""
+"""nsqc to-http: its requests, and its behaviour when servers fail."""
 
 import signal
 import socket

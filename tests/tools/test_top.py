@@ -1,4 +1,4 @@
-"""nsqc top, in a real terminal: what it shows, and what keys do."""
+"""nsqc top, in a real terminal: its screen and its keys."""
 
 import os
 import re
@@ -49,7 +49,7 @@ def where(node):
 
 
 def rows(text):
-    """The lines of the table: behind the titles."""
+    """The lines of the table: after the titles."""
     return [line for line in text.splitlines()[3:-1] if line]
 
 
@@ -169,7 +169,7 @@ def test_other_sizes(node, top):
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 90, 200])
 def test_the_clock_stays(node, top, columns):
-    """However much there is beside it, stopped or not; and it goes on."""
+    """It stays visible at every width, stopped or not, and keeps running."""
     screen = top(columns=columns)
     clock = re.compile(r"\d\d:\d\d:\d\d$")
 
@@ -259,7 +259,7 @@ def test_a_node_that_goes_and_comes_back(daemon):
         screen.until(lambda text: "2 nodes, 1 silent" in text and "there" not in text)
         screen.press("4")
         screen.until(f"127.0.0.1:{second.http_port}  Connection refused")
-        # With the last one nothing arrives any more, and that is shown as well.
+        # After the last one nothing arrives any more, and the screen shows that as well.
         screen.press("1")
         screen.until("here")
         first.kill()

@@ -1,4 +1,4 @@
-"""nsqc topic log, nsqc topic read and nsqc tail --from: topics in a log, by offset and time."""
+"""nsqc topic log, nsqc topic read and nsqc tail --from: log-backed topics, by offset and time."""
 
 import json
 import os
@@ -19,7 +19,7 @@ SMALL_SEGMENTS = "--max-bytes-per-file=100000"
 
 
 def logged(*nodes: Daemon) -> str:
-    """A new topic in a log, on some nodes."""
+    """A new log-backed topic, on some nodes."""
     name = f"log{next(NAMES)}"
     for node in nodes:
         assert node.http("PUT", f"/topic/rules?topic={name}", b'{"storage":"log"}')[0] == 200
@@ -138,7 +138,7 @@ def test_several_nodes(tools, node, other, tmp_path):
         done = tools.run(*words, *nodes, nodes=False)
         assert done.returncode in (1, 2) and b"an offset belongs to one node, but 2 " in done.stderr
     assert tools.run("topic", "read", topic, "--from", "1", *where(other), nodes=False).stdout == b""
-    # One that does not answer does not keep the other from it.
+    # A node that does not answer does not keep it from the other.
     done = tools.run("topic", "read", topic, *where(node), "--nsqd", "127.0.0.1:1", "--http", "127.0.0.1:2", nodes=False)
     assert (done.returncode, done.stdout) == (1, b"a\nb\n") and b"127.0.0.1:2: Connection refused" in done.stderr
 
@@ -183,7 +183,7 @@ def test_it_follows(tools, node):
     running = [tools.start("tail", topic, "--from", place) for place in ("beginning", "1", "end", "-1h", "1h")]
     for tail, text in zip(running, (b"a\nb\n", b"b\n", b"", b"a\nb\n", b"a\nb\n"), strict=True):
         tail.says(text)
-    # Nothing says that a reader at the end has begun: what is published until then may or may not be its.
+    # The start of a reader at the end is not visible: messages published until then may or may not be its.
     wait_until(lambda: (node.publish(topic, b"."), running[2].out)[1], seconds=60)
     node.publish(topic, b"c")
     for tail in running:
@@ -192,7 +192,7 @@ def test_it_follows(tools, node):
     assert [tail.stop(number) for tail, number in zip(running, (signal.SIGINT, signal.SIGTERM, signal.SIGTERM, signal.SIGTERM, signal.SIGTERM),
                                                       strict=True)] == [130, 0, 0, 0, 0]
     assert [tail.err for tail in running] == [""] * 5
-    assert not node.stats(topic)["channels"]        # nothing is left behind
+    assert not node.stats(topic)["channels"]        # nothing remains
 
 
 def test_a_number_of_messages_as_json_and_with_the_topic(tools, node):
@@ -208,7 +208,7 @@ def test_a_number_of_messages_as_json_and_with_the_topic(tools, node):
 
 
 def test_a_node_that_is_restarted(tools, daemon):
-    """What comes is complete, and comes once: it continues at its offset."""
+    """The output is complete, without repeats: it continues at its offset."""
     node = daemon("--topic-storage=log", kept(), kept("http"))
     expected = [b"%d" % number for number in range(50)]
     node.publish("t", *expected[:20])
@@ -240,7 +240,7 @@ def test_a_topic_that_comes_later(tools, node):
     assert tools.run("tail", topic, "--from", "end").returncode == 4
     running = tools.start("tail", topic, "--from", "end", "--wait", "-n", "1")
     assert node.http("PUT", f"/topic/rules?topic={topic}", b'{"storage":"log"}')[0] == 200
-    # It may start after the first of them, which are before its end then.
+    # It may start after the first of them, which are then before its end.
     wait_until(lambda: (node.publish(topic, b"came"), time.sleep(0.2), running.out)[2], seconds=60)
     assert (running.wait(), running.out, running.err) == (0, b"came\n", "")
 
@@ -268,7 +268,7 @@ def test_a_reader_that_has_gone_ends_it(tools, node):
     process = subprocess.Popen([sys.executable, "-m", "nsqc", "tail", topic, "--from", "beginning", *tools.nodes], stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, env=ENV)
     assert process.stdout.readline() == b"a\n"
-    process.stdout.close()      # nothing more is published: that it has gone is noticed all the same
+    process.stdout.close()      # nothing more is published: it is noticed all the same
     assert process.wait(SECONDS) == 141
     assert process.stderr.read() == b""
     process.stderr.close()

@@ -1,4 +1,4 @@
-"""Addresses as URLs: of lookup servers behind a path, TLS and a login, of nodes, and of HTTP servers."""
+"""Addresses as URLs: lookup servers behind a path, TLS and a login; nodes; HTTP servers."""
 
 import http.client
 import json
@@ -23,7 +23,7 @@ HEADER = "Basic " + b64encode(b"user:pass@word").decode()
 
 
 class Proxy:
-    """Passes requests below a path on to a server, to those who have the login. asked: paths. certificate: for TLS."""
+    """Forwards requests below a path to a server, for clients with the login. asked: paths. certificate: for TLS."""
 
     def __init__(self, target: str, path: str, certificate=None):
         self.asked: list[str] = []
@@ -161,7 +161,7 @@ def test_the_login_is_not_shown(inside, scene):
 
 
 def test_http_addresses_of_nodes(inside, tools):
-    """Of nsqd the path is a folder: every call is below it."""
+    """For nsqd the path is a folder: every call is below it."""
     proxy = Proxy(tools.http, "/nsqd")
     topic = tools.topic()
     shown = f"http://127.0.0.1:{proxy.port}/nsqd"

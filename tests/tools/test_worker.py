@@ -15,7 +15,7 @@ from tests.support.daemon import wait_until
 from tests.support.patience import WAIT_SECONDS
 from tests.tools.conftest import ENV, Tool
 
-# What the handlers have done is in files, a line each, written before they return.
+# The handlers record their work in files, a line each, written before they return.
 MODULE = '''
 import asyncio, os, time
 from nsqc.client import GiveUp, Worker, aio
@@ -183,7 +183,7 @@ def test_mistakes(place, words, text):
 
 
 def test_processes_that_are_killed(place):
-    """kill -9 of the worker at random moments: nothing is lost, and twice comes at most what was in flight."""
+    """kill -9 of the worker at random moments: nothing is lost, and at most the messages in flight come twice."""
     kills, in_flight = 8, 10
     chance = random.Random(3)
     for number in range(kills):
