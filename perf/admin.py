@@ -1,4 +1,4 @@
-"""What the admin page costs, at the nodes, at the admin server and in a browser.
+"""Measures the cost of the admin page: at the nodes, at the admin server and in a browser.
 
     python -m perf.admin [--topics 1000] [--channels 3] [--nodes 5] [--seconds 60]
 
@@ -24,7 +24,7 @@ PAINTS = 5
 
 
 def cpu(pid: int) -> float:
-    """Seconds of a process so far."""
+    """CPU seconds of a process so far."""
     words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(words[11]) + int(words[12])) / TICKS
 
@@ -45,7 +45,7 @@ def get(url: str) -> bytes:
 
 
 def fill(folder: Path, topics: int, channels: int) -> None:
-    """The metadata of a node with that many topics."""
+    """The metadata of a node with this many topics."""
     folder.mkdir()
     listed = [{"name": f"team-{number % 40:02}.events-{number:05}", "paused": False, "channels": [
         {"name": f"channel-{each}", "paused": False} for each in range(channels)]} for number in range(topics)]
@@ -53,7 +53,7 @@ def fill(folder: Path, topics: int, channels: int) -> None:
 
 
 def wait(url: str, done, seconds: float = 300.0):
-    """The first answer that is as it should be."""
+    """The first answer that satisfies done()."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         try:
@@ -75,7 +75,7 @@ UPDATES = "performance.getEntriesByName('update').slice(1).map(each => each.dura
 
 
 def measure(url: str, paths: tuple[str, ...]) -> None:
-    """First content, bytes, and script of an update."""
+    """First content, bytes, and script time of an update."""
     executable = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=executable, args=["--no-sandbox"])
@@ -87,7 +87,7 @@ def measure(url: str, paths: tuple[str, ...]) -> None:
                 page.wait_for_selector(".page tbody tr")
                 paints.append(page.evaluate(PAINTED))
                 while number == PAINTS - 1 and len(updates := page.evaluate(UPDATES)) < 5:
-                    # As when a tab is looked at again.
+                    # As when a user looks at a tab again.
                     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
                     page.wait_for_timeout(1000)
                 page.close()

@@ -1,4 +1,4 @@
-"""What a message, topic, channel and connection cost: memory of a daemon, and files, measured one after the other.
+"""Measures the memory and disk space of a message, topic, channel and connection, one after the other.
 
     python -m perf.capacity [--quick] [--json]
 """
@@ -27,7 +27,7 @@ RULE = b'{"storage": "log"}'
 
 
 class Scale(NamedTuple):
-    """How many of each are made."""
+    """The number of each to create."""
 
     messages: int
     topics: int
@@ -38,7 +38,7 @@ FULL, QUICK = Scale(1_000_000, 5_000, 5_000), Scale(100_000, 500, 500)
 
 
 class Node:
-    """A daemon on a data path of its own."""
+    """A daemon with its own data path."""
 
     def __init__(self, folder: str, *flags: str):
         words = ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0", f"--data-path={folder}", *flags]
@@ -67,20 +67,20 @@ class Node:
             self.call("POST", f"/channel/create?topic={topic}&channel={channel}")
 
     def publish(self, topic: str, count: int) -> None:
-        """Messages of BODY bytes."""
+        """Publishes messages of BODY bytes."""
         batch = 1_000
         one = struct.pack(">i", BODY) + b"x" * BODY
         for _ in range(count // batch):
             self.call("POST", f"/mpub?topic={topic}&binary=true", struct.pack(">i", batch) + one * batch)
 
     def memory(self) -> int:
-        """Resident, once it has settled, bytes."""
+        """Resident memory, once it has settled, bytes."""
         time.sleep(SETTLE_S)
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGESIZE")
 
     def disk(self) -> int:
-        """Of all files but the log, bytes as they are allocated."""
+        """Allocated bytes of all files but the log."""
         files = (path for path in self.folder.rglob("*") if path.is_file() and path != self.log)
         return sum(path.stat().st_blocks * 512 for path in files)
 
@@ -98,13 +98,13 @@ class Node:
         return client
 
     def stop(self) -> None:
-        """By SIGTERM."""
+        """Stops it with SIGTERM."""
         self.process.terminate()
         self.process.wait()
 
 
 def received(client: socket.socket, size: int) -> bytes:
-    """Exactly so many bytes."""
+    """Reads exactly this many bytes."""
     data = b""
     while len(data) < size:
         data += client.recv(size - len(data))
@@ -113,7 +113,7 @@ def received(client: socket.socket, size: int) -> bytes:
 
 @contextlib.contextmanager
 def node(*flags: str) -> Iterator[Node]:
-    """A daemon, which is stopped and removed in the end."""
+    """A daemon, stopped and removed at the end."""
     folder = tempfile.mkdtemp(prefix="nsqc-capacity-")
     made = Node(folder, "--max-create-rate=0", "--mem-queue-size=10000000", *flags)
     try:
@@ -124,7 +124,7 @@ def node(*flags: str) -> Iterator[Node]:
 
 
 def messages(scale: Scale) -> dict[str, float]:
-    """Of a message of BODY bytes: memory, that of each further channel, and what it takes on disk."""
+    """A message of BODY bytes: its memory, the memory of each further channel, and its size on disk."""
     found = {}
     held = []
     for channels in (("a",), ("a", "b", "c")):
@@ -151,7 +151,7 @@ def messages(scale: Scale) -> dict[str, float]:
 
 
 def names(scale: Scale) -> dict[str, float]:
-    """Of a topic, a channel, and a topic in a log."""
+    """A topic, a channel, and a log-backed topic."""
     found = {}
     with node() as one:
         before = one.memory()
@@ -171,7 +171,7 @@ def names(scale: Scale) -> dict[str, float]:
 
 
 def connections(scale: Scale) -> dict[str, float]:
-    """Of a producer and a consumer."""
+    """A producer and a consumer."""
     found = {}
     for kind, channel in (("producer", ""), ("consumer", "d")):
         with node() as one:

@@ -36,17 +36,17 @@ def client_with_transports() -> Path:
 
 
 def floor() -> Path:
-    """The server that shows what loopback and one core allow; with --copy it keeps bodies. Raises BuildError."""
+    """The server that shows the limit of loopback and one core; with --copy it stores bodies. Raises BuildError."""
     return program("floor", sorted((HERE / "floor").glob("*.c")))
 
 
 def slow_disk() -> Path:
-    """A library to preload, which makes the disk slow and logs the calls to it. Raises BuildError."""
+    """A library to preload, which slows the disk and logs the calls to it. Raises BuildError."""
     return program("slowdisk.so", [HERE / "stalls" / "slowdisk.c"], "-shared", "-fPIC", "-ldl")
 
 
 def program(name: str, sources: list[Path], *options: str) -> Path:
-    """build/perf/name, compiled from sources where it is older than they or any header are. Raises BuildError."""
+    """build/perf/name, compiled from sources if it is older than they or any header are. Raises BuildError."""
     made = OUT / name
     newest = max(path.stat().st_mtime for path in [*sources, *HERE.glob("*/*.h")])
     if made.exists() and made.stat().st_mtime >= newest:

@@ -1,11 +1,11 @@
-"""Time from the start of the daemon to its first answer to GET /ping, beside the imports it needs, and its memory.
+"""Measures the time from start to the first answer to GET /ping, beside the imports it needs, and memory.
 
     python -m perf.start [--runs 25] [COMMAND ...]
 
 Each COMMAND gets nsqd's flags appended ("dist/nsqc serve"); the default is this interpreter's `python -m nsqc serve`.
-They run in turns on empty data paths, and so does `python -c "import uvloop, msgspec"` from start to exit: the daemon's
-base. Printed are medians, their ratio, and the memory of the process and its children half a second after the first
-answer: VmRSS, and PSS, which divides shared memory by the number of processes that share it.
+They alternate on empty data paths, and so does `python -c "import uvloop, msgspec"` from start to exit: the daemon's
+base. Prints medians, their ratio, and the memory of the process and its children half a second after the first answer:
+VmRSS, and PSS, which divides shared memory by the number of processes that share it.
 """
 
 from __future__ import annotations

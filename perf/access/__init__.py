@@ -1,1 +1,1 @@
-"""What access rules cost."""
+"""The cost of access rules."""

@@ -1,9 +1,9 @@
-"""The daemon's CPU time for each message with access rules and without, and the ratio of the two.
+"""Measures the daemon's CPU time per message with and without access rules, and their ratio.
 
     python -m perf.access.run [--rounds 9] [--quick]
 
 One connection that has sent AUTH, or shows a token with each request: PUB of 200 bytes and of 100 KB, 200 bytes over
-HTTP, and consuming with RDY 2500. Both daemons get the same bytes but for AUTH, and take turns; results are the best of
+HTTP, and consuming with RDY 2500. Both daemons get the same bytes except for AUTH, alternately; results are the best of
 the rounds, because a busy machine only adds to them.
 """
 
@@ -24,8 +24,8 @@ READ = 1 << 20
 OK_BYTES = 10
 MESSAGE_HEAD = 26       # of a frame's data, before the body
 HEAD = 8                # of a frame
-BAR = 0.98              # speed with rules, to that without
-# Messages a round.
+BAR = 0.98              # speed with rules, relative to that without
+# Messages per round.
 COUNTS = {"PUB, 200 bytes": 400_000, "PUB, 100 KB": 3_000, "POST /pub, 200 bytes": 60_000, "consume": 300_000}
 RULES = """
 anonymous = ["operator"]
@@ -40,7 +40,7 @@ consume = ["*"]
 
 
 class Client:
-    """A connection over TCP. token: sent by AUTH; empty: none is."""
+    """A connection over TCP. token: sent by AUTH; empty: no AUTH."""
 
     def __init__(self, port: int, token: str) -> None:
         self.sock = socket.create_connection(("127.0.0.1", port), 60)
@@ -57,7 +57,7 @@ class Client:
         self.sock.close()
 
     def take(self, size: int) -> None:
-        """Reads that many bytes."""
+        """Reads this many bytes."""
         while size > 0:
             size -= len(self.sock.recv(min(READ, size)))
 
@@ -108,7 +108,7 @@ def consume(server: Server, token: str, count: int) -> None:
 
 
 def measure(server: Server, token: str, shown: str, quick: bool) -> dict[str, float]:
-    """µs a message of each kind of work. shown: the token over HTTP."""
+    """µs per message for each kind of work. shown: the token over HTTP."""
     counts = {name: count // 100 if quick else count for name, count in COUNTS.items()}
     works = {"PUB, 200 bytes": lambda count: publish(server, token, 200, count),
              "consume": lambda count: consume(server, token, count * 9 // 10),

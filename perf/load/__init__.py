@@ -1,1 +1,1 @@
-"""The whole daemon under load, from outside, beside a server without a queue: `python -m perf.load.run`."""
+"""The whole daemon under load, from outside, compared with a server without a queue: `python -m perf.load.run`."""

@@ -10,7 +10,7 @@ AGAINST_FLOOR, AGAINST_MEMORY, ABSOLUTE = "floor", "memory", "absolute"
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric and its bar, which is about the ratio to the floor, the ratio to the rate in memory, or the value."""
+    """A metric and its bar, which limits the ratio to the floor, the ratio to the rate in memory, or the value."""
 
     key: str
     title: str
@@ -18,13 +18,13 @@ class Metric:
     about: str = ABSOLUTE
     at_least: bool = False  # False: at most
     digits: int = 2
-    own_bar: float | None = None  # against our own floor, where that is faster than the one that set the bar
+    own_bar: float | None = None  # against our own floor, if that is faster than the one that set the bar
 
 
 METRICS = [
     Metric("publish rate", "publish in memory, MPUB 200, messages/s", 0.40, AGAINST_FLOOR, True, 0),
     Metric("publish cpu", "publish in memory, daemon µs/message", 0.25, digits=3),
-    # Our own floor takes half the time for a message that the one behind 0.45 takes.
+    # Our own floor needs half the time per message of the floor that set 0.45.
     Metric("consume rate", "consume in memory with FIN, messages/s", 0.45, AGAINST_FLOOR, True, 0, own_bar=0.25),
     Metric("consume cpu", "consume in memory, daemon µs/message", 0.30, digits=3),
     Metric("disk publish rate", "publish to disk, messages/s (ratio: to memory)", 0.35, AGAINST_MEMORY, True, 0),
@@ -76,7 +76,7 @@ def of(rounds: list[dict], side: str, key: str) -> list[float | None]:
 
 
 def ratios(above: list[float | None], below: list[float | None]) -> list[float]:
-    """The ratios of those pairs that are complete."""
+    """The ratios of the complete pairs."""
     return [a / b for a, b in zip(above, below, strict=True) if a is not None and b]
 
 

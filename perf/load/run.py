@@ -2,11 +2,11 @@
 
     python -m perf.load.run [--rounds 3] [--only memory,disk,...] [--against 'CMD'] [--limit PATH] [--markdown]
 
-nsqc and the floor (perf/floor/skipping.c, a server without a queue) do the same work in turns, each freshly started in
-an empty data path; --against measures one more nsqd-compatible daemon (a command that takes nsqd's flags), --limit
-another floor. A result is the median over the rounds, a ratio the median of the ratios within the rounds. Rates move
-with the machine and with what else runs on it; ratios and the daemon's CPU time per message hardly do. The exit code
-says whether everything could be measured, not whether the bars hold.
+nsqc and the floor (perf/floor/skipping.c, a server without a queue) do the same work alternately, each freshly started
+in an empty data path; --against measures one more nsqd-compatible daemon (a command that takes nsqd's flags), --limit
+another floor. A result is the median over the rounds, a ratio the median of the ratios within the rounds. Rates vary
+with the machine and its other load; ratios and the daemon's CPU time per message hardly do. The exit code says whether
+everything could be measured, not whether the bars hold.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from perf.load.server import ServerError, Side
 from perf.load.work import QUICK, Bench, ClientError, Scale
 
 NSQC, FLOOR, AGAINST = "nsqc", "floor", "against"
-DISTURBED_CORES = 0.25  # of other processes' work, from which on a workload counts as disturbed
+DISTURBED_CORES = 0.25  # other processes' work that marks a workload as disturbed
 
 
 def arguments() -> argparse.Namespace:
@@ -70,19 +70,19 @@ def machine() -> str:
 
 
 class Others:
-    """How much of the machine other processes use while a workload runs, in cores."""
+    """The share of the machine that other processes use while a workload runs, in cores."""
 
     def __init__(self) -> None:
         self._began, self._all, self._own = time.monotonic(), busy_s(), own_s()
 
     def cores(self) -> float:
-        """Since the start. The kernel's own work (writing back, say) counts as that of others."""
+        """The share since the start. The kernel's own work (writing back, say) counts as that of others."""
         used = busy_s() - self._all - (own_s() - self._own)
         return max(0.0, used) / (time.monotonic() - self._began)
 
 
 def busy_s() -> float:
-    """CPU time that the whole machine has spent, in seconds."""
+    """CPU time of the whole machine, in seconds."""
     fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
 
@@ -94,7 +94,7 @@ def own_s() -> float:
 
 
 class Run:
-    """Rounds of workloads on several sides, in turns; the order of the sides alternates."""
+    """Rounds of workloads on several sides; the order of the sides alternates."""
 
     def __init__(self, bench: Bench, sides: list[Side], names: list[str], tries: int):
         self.work = {name: bench.all()[name] for name in names}

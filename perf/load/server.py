@@ -79,7 +79,8 @@ class Server:
         return time.perf_counter() - began
 
     def restart(self) -> float:
-        """Stops it and starts it with the same data path; seconds up to the first answer. Raises ServerError."""
+        """Stops it and starts it with the same data path; returns seconds up to the first answer. Raises
+        ServerError."""
         self._stop()
         self.start_s = self._start()
         return self.start_s
@@ -133,7 +134,7 @@ class Server:
 
     def cpu_s(self) -> float:
         """CPU time used so far, all threads, user and system, in seconds."""
-        # The kernel's CPU clock of another process: its number is made of the process id (clock_getcpuclockid(3)).
+        # The kernel's CPU clock of another process: its number derives from the process id (clock_getcpuclockid(3)).
         return sum(time.clock_gettime((~pid << 3) | 2) for pid in self.processes())
 
     def resident(self) -> int:
@@ -149,6 +150,6 @@ class Server:
             self.process.wait()
 
     def close(self) -> None:
-        """Ends it and removes what it wrote."""
+        """Stops it and removes its files."""
         self._stop()
         shutil.rmtree(self.folder, ignore_errors=True)

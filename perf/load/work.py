@@ -1,4 +1,4 @@
-"""What is measured: each function runs one workload on a fresh server and returns its results by name."""
+"""The workloads: each function runs one on a fresh server and returns its results by name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from perf.load.server import Server, Side
 
 CLIENT_SECONDS = 300
 RECORD_BYTES = 320  # memory to warm for each message of a fill
-FLOOR_MORE = 4  # times the messages for the floor, which keeps none and would finish too soon
+FLOOR_MORE = 4  # times the messages for the floor, which stores none and would finish too soon
 ALONE = (1, 2, 8)   # connections that send one request at a time
 MEMORY_ONLY = "--mem-queue-size=50000000"
 
@@ -44,7 +44,7 @@ class ClientError(Exception):
 
 
 def come_first() -> None:
-    """In a new process: before all those with ordinary priorities."""
+    """Runs in a new process, scheduled before all processes with ordinary priorities."""
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
 
@@ -57,10 +57,10 @@ class Bench:
         self.scale = scale
 
     def load(self, port: int, mode: str, *options: object, waits: bool = True) -> dict:
-        """Runs the load client to its end; its line of JSON. Raises ClientError.
+        """Runs the load client to its end; returns its line of JSON. Raises ClientError.
 
-        waits: for a processor, like any other program. False: it gets one at once, if the system allows that, so
-        what it measures is the server alone.
+        waits: for a processor, like any other program. False: it gets one at once, if the system allows that, so only
+        the server is measured.
         """
         command = [self.client, mode, "-p", str(port), "-s", str(self.scale.size), *map(str, options)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=CLIENT_SECONDS,
@@ -72,8 +72,8 @@ class Bench:
     def warm(self, count: int) -> None:
         """Touches and frees as much memory as count messages will need.
 
-        In a virtual machine the first touch of a page can be slow, because the host has to find it: that would be
-        measured instead of the server.
+        In a virtual machine the first touch of a page can be slow, because the host has to find it: that would distort
+        the measurement.
         """
         available = int(re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text())[1]) * 1024
         pages = min(count * RECORD_BYTES, available // 2) // 4096 + 1
@@ -142,7 +142,7 @@ class Bench:
         return results
 
     def http(self, side: Side) -> Results:
-        """POST /pub on 16 connections, with our own client and, where it is installed, with wrk."""
+        """POST /pub on 16 connections, with our own client and, if installed, with wrk."""
         self.warm(int(self.scale.seconds * 200_000))
         with Server(side, MEMORY_ONLY) as server:
             server.channel("load", "ch")

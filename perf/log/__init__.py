@@ -1,1 +1,1 @@
-"""Topics in a log beside topics in memory."""
+"""Log-backed topics compared with topics in memory."""

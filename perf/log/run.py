@@ -1,10 +1,10 @@
-"""Topics in a log beside topics in memory, 200 bytes a message: result | beside | ratio or value | bar.
+"""Log-backed topics compared with topics in memory, 200 bytes a message: result | beside | ratio or value | bar.
 
     python -m perf.log.run [--only rates,channels,...] [--rounds 3] [--quick]
                            [--messages N] [--backlog N] [--cold-bytes N] [--read-bytes N] [--seconds S]
 
-Both sides run in turns on this machine, each on a fresh server; of the rounds, the best counts for both. The last lines
-say of each bar whether it holds. The exit code says whether everything could be measured.
+Both sides alternate on this machine, each on a fresh server; the best round counts for both. The last lines report for
+each bar whether it holds. The exit code says whether everything could be measured.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is measured: each function runs a workload on fresh servers and returns its rows."""
+"""The workloads: each function runs one on fresh servers and returns its rows."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ WRITE = ("--topic-storage=log", "--log-sync=write")
 FSYNC = ("--topic-storage=log", "--log-sync=fsync")
 MEMORY = (MEMORY_ONLY,)
 RECORD_SIZE = 4             # bytes of a record before the body
-FRAME_HEAD = 64             # and of a frame before its records
+FRAME_HEAD = 64             # bytes of a frame before its records
 BATCH = 200
 FAST_SYNC_US = 70
-SYNCED = 32                 # records of a sync that 64 publishers share, half of them at a time
-ANSWERS_RATE = 500          # PUBs a second beside the drain
-READ_BYTES = 64 << 20       # asked for with each GET /topic/read
+SYNCED = 32                 # records of a sync that 64 publishers share, half of them at once
+ANSWERS_RATE = 500          # PUBs a second during the drain
+READ_BYTES = 64 << 20       # requested by each GET /topic/read
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,10 @@ class Scale:
     """Sizes of the workloads."""
 
     messages: int = 2_000_000       # of fills
-    seconds: float = 3.0            # of what is measured for a time
+    seconds: float = 3.0            # of timed measurements
     backlog: int = 20_000_000       # messages at a start
     read_bytes: int = 2 << 30       # read over HTTP
-    cold_bytes: int = 10 << 30      # of a backlog that is not in the page cache
+    cold_bytes: int = 10 << 30      # size of a backlog that is not in the page cache
     size: int = 200
 
 
@@ -44,7 +44,7 @@ QUICK = Scale(messages=20_000, seconds=0.3, backlog=50_000, read_bytes=1 << 20, 
 
 @dataclass(frozen=True)
 class Row:
-    """A result beside what it is compared with. judged: what the bar is about."""
+    """A result and its base. judged: the value that the bar limits."""
 
     title: str
     base: float | None
@@ -63,7 +63,7 @@ class Row:
 
 def ratio(title: str, base: float, value: float, bar: float, at_least: bool = True, unit: str = "messages/s",
           digits: int = 0) -> Row:
-    """A row whose bar is about value / base."""
+    """A row whose bar limits value / base."""
     return Row(title, base, value, value / base, bar, at_least, unit, digits)
 
 
@@ -76,7 +76,7 @@ class Work:
         self.bench = Bench(programs.client(), LoadScale(size=scale.size))
 
     def all(self) -> dict[str, Callable[[], list[Row]]]:
-        """By name."""
+        """All workloads by name."""
         return {"rates": self.rates, "channels": self.channels, "fsync": self.fsync, "batches": self.batches,
                 "latency": self.latency, "start": self.start, "read": self.read, "cold": self.cold}
 
@@ -90,7 +90,7 @@ class Work:
         return server
 
     def _best(self, *measures: Callable[[], float], choose: Callable[..., float] = max) -> list[float]:
-        """The best of each, measured in turns."""
+        """The best of each, measured alternately."""
         rounds = [[measure() for measure in measures] for _ in range(self.rounds)]
         return [choose(of_one) for of_one in zip(*rounds, strict=True)]
 
@@ -102,7 +102,7 @@ class Work:
         return done["per_s"]
 
     def conditions(self) -> str:
-        """One line about what the machine does to these results: see docs/experiments.md."""
+        """One line about the machine's effect on these results: see docs/experiments.md."""
         held = subprocess.run([programs.program("held", [Path(__file__).with_name("held.c")]), str(self.scale.seconds)],
                               capture_output=True, text=True, check=True)
         share, longest = held.stdout.split()
@@ -111,9 +111,9 @@ class Work:
                 f"{size / 1e3:.0f} KB appended with fdatasync: {1e6 / self._appends(size):,.0f} µs")
 
     def _appends(self, size: int) -> float:
-        """What the disk does by itself: blocks a second that are appended to a file, each with fdatasync."""
+        """The rate of the bare disk: blocks a second appended to a file, each with fdatasync."""
         program = programs.program("append", [Path(__file__).with_name("append.c")])
-        with Server(self.side) as server:       # for its folder, which lies where a log lies
+        with Server(self.side) as server:       # for its folder, on the same file system as a log
             done = subprocess.run([program, server.folder, str(size), str(self.scale.seconds)],
                                   capture_output=True, text=True, check=True)
         return float(done.stdout)
@@ -121,14 +121,14 @@ class Work:
     # ------------------------------------------------------------------ rates
 
     def rates(self) -> list[Row]:
-        """Publishing and consuming, and memory for what waits."""
+        """Publishing and consuming, and memory for waiting messages."""
         best: dict[tuple[str, str], float] = {}
         grown = 0.0
         for _ in range(self.rounds):
             for name, flags in (("memory", MEMORY), ("log", WRITE)):
                 self.bench.warm(self.scale.messages)
                 with self._server(*flags) as server:
-                    self._fill(server, self.scale.messages // 20)       # what is allocated once
+                    self._fill(server, self.scale.messages // 20)       # allocates everything that is allocated once
                     resident = server.resident()
                     rate = self._fill(server, self.scale.messages)
                     if name == "log":
@@ -147,7 +147,7 @@ class Work:
         return done["per_s"]
 
     def channels(self) -> list[Row]:
-        """Publishing to four channels beside one, both in a log."""
+        """Publishing to four channels compared with one, both in a log."""
         def rate(channels: int) -> float:
             with self._server(*WRITE, channels=channels) as server:
                 return self._fill(server, self.scale.messages)
@@ -160,7 +160,7 @@ class Work:
             return self.bench.load(server.tcp, "pub", "-t", self.scale.seconds, *options)["per_s"]
 
     def fsync(self) -> list[Row]:
-        """64 connections with one PUB each: on this disk, and on one as fast as that which the bar is from."""
+        """64 connections with one PUB each: on this disk, and on one as fast as the disk that set the bar."""
         one_each = ("-c", 64, "-b", 1, "-w", 1)
         syncs = programs.program("syncs.so", [Path(__file__).with_name("syncs.c")], "-shared", "-fPIC")
         fast = {"LD_PRELOAD": str(syncs), "NSQC_TEST_SYNC_US": str(FAST_SYNC_US)}
@@ -172,7 +172,7 @@ class Work:
                 ratio(f"{title}, if an fdatasync took {FAST_SYNC_US} µs", write, with_fast, 0.6)]
 
     def batches(self) -> list[Row]:
-        """MPUB 200 over four connections, beside what the disk does with such blocks."""
+        """MPUB 200 over four connections, compared with the bare disk's rate for such blocks."""
         def appended() -> float:
             return self._appends(FRAME_HEAD + BATCH * (RECORD_SIZE + self.scale.size)) * BATCH
 
@@ -191,7 +191,7 @@ class Work:
     # ------------------------------------------------------------------ a large log
 
     def start(self) -> list[Row]:
-        """A start with a backlog beside one with nothing."""
+        """A start with a backlog compared with an empty one."""
         with self._server(*WRITE) as server:
             empty = min(server.restart() for _ in range(3))
         with self._server(*WRITE) as server:
@@ -211,11 +211,11 @@ class Work:
         return [Row("GET /topic/read with curl", None, rate / 1e9, rate / 1e9, 1.0, True, "GB/s", 2)]
 
     def cold(self) -> list[Row]:
-        """PUBs to another topic while a backlog is drained that lies on disk only."""
+        """PUBs to another topic while a backlog drains that is only on disk."""
         count = self.scale.cold_bytes // (RECORD_SIZE + self.scale.size)
         with self._server(*WRITE) as server:
             self._fill(server, count)
-            forget(server.folder / "data")      # or the disk is still busy with it while nothing else goes on
+            forget(server.folder / "data")      # or the disk is still busy with it when the measurement starts
             idle = self._answers(server, self.scale.seconds)
             read = io_bytes(server)
             drained: list[float] = []
@@ -243,7 +243,7 @@ class Work:
         return [ratio(title, idle, p99, 3.0, False, "µs", 1)]
 
     def _answers(self, server: Server, seconds: float, waits: bool = False) -> float:
-        """p99 in µs. Beside a drain, four processes share the machine, and a client that waits measures that, too."""
+        """p99 in µs. During a drain, four processes share the machine, and a waiting client measures that, too."""
         return self.bench.load(server.tcp, "answers", "-t", seconds, "-R", ANSWERS_RATE, "-T", "other",
                                waits=waits)["p99_us"]
 

@@ -1,11 +1,10 @@
-"""What many nodes cost the lookup server: a storm of registrations, lookups, long lists, nodes that leave together.
+"""Measures the lookup server with many nodes: a storm of registrations, lookups, long lists, many disconnects.
 
     python -m perf.lookupd.run [--nodes 10000] [--each 100] [--topics 1000] [--watch | COMMAND]
 
-COMMAND gets nsqlookupd's flags appended, so the original can be measured, too. --topics: how many there are in all;
-each node registers --each of them. Each line has the work, the time it took, and the longest /ping meanwhile, asked by
-another process every millisecond; with --watch the longest loop iteration instead, in CPU time, which a busy machine
-does not change.
+COMMAND gets nsqlookupd's flags appended, so the original can be measured, too. --topics: the total; each node registers
+--each of them. Each line has the work, the time it took, and the longest /ping meanwhile, sent by another process every
+millisecond; with --watch the longest loop iteration instead, in CPU time, which does not depend on a busy machine.
 
     storm       all nodes, connected already, identify and register everything at once; until the last OK
     lookup      /lookup of one topic after another on one connection: median and 99th percentile
@@ -13,7 +12,7 @@ does not change.
     nodes, topics, debug
                 one such list
     flapping    a tenth of the nodes leave and come back, five times, while /lookup is asked: median and 99th percentile
-    loss        half of the nodes leave at once; until /lookup names none of them
+    loss        half of the nodes disconnect at once; until /lookup names none of them
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from perf.lookupd.watched import MEASURE
 WAIT_S = 300.0
 LOOKUPS = 1000
 OK = b"\0\0\0\x02OK"
-FIRST_PORT = 10_000     # of the nodes' HTTP: tells who is who
+FIRST_PORT = 10_000     # of the nodes' HTTP: identifies each node
 
 
 class Server:
@@ -86,7 +85,7 @@ def get(connection: http.client.HTTPConnection, path: str) -> bytes:
 
 
 class Pings:
-    """Another process that asks for /ping; over() ends it and returns its longest wait in seconds."""
+    """Another process that sends /ping; over() ends it and returns its longest wait in seconds."""
 
     def __init__(self, server: Server):
         self.process = subprocess.Popen([sys.executable, "-m", "perf.lookupd.run", "--probe", str(server.http)],
@@ -100,7 +99,7 @@ class Pings:
 
 
 def probe(port: int) -> None:
-    """What that process does: until a line comes on stdin."""
+    """The main function of that process: runs until a line comes on stdin."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
     get(connection, "/ping")
     print("ready", flush=True)
@@ -143,12 +142,12 @@ class Nodes:
         self._await(numbers, len(OK))
 
     def close(self, numbers: range) -> None:
-        """They leave."""
+        """Disconnects these."""
         for number in numbers:
             self.open.pop(number).close()
 
     def _await(self, numbers: range, size: int, identified: bool = False) -> None:
-        """Reads so many bytes from each, and the answer to IDENTIFY before them."""
+        """Reads this many bytes from each, and the answer to IDENTIFY before them."""
         watch = selectors.DefaultSelector()
         left: dict[int, int] = {}
         for number in numbers:
@@ -169,7 +168,7 @@ class Nodes:
 
 
 class Iterations:
-    """In place of Pings: what watched.py has measured."""
+    """Replaces Pings: the measurements of watched.py."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -192,7 +191,7 @@ def measured(server: Server, name: str, work: Callable[[], str], watched: Path |
 
 
 def lookups(server: Server, topics: int, count: int = LOOKUPS) -> str:
-    """Median and 99th percentile of so many lookups."""
+    """Median and 99th percentile of this many lookups."""
     connection = server.connection()
     times, size = [], 0
     for number in range(count):
@@ -252,7 +251,7 @@ def run(arguments: argparse.Namespace) -> None:
                 if all((one["http_port"] - FIRST_PORT) % 2 for one in found):
                     break
             took = time.monotonic() - began
-            # What is left of them is taken back meanwhile.
+            # Their remaining data is freed meanwhile.
             get(connection, "/topics")
             time.sleep(1.0)
             return f"closed in {closed:.3f} s, out of /lookup after {took:.3f} s"

@@ -1,5 +1,5 @@
-"""The client for asyncio beside the blocking one, against a daemon on loopback: batches, and single publishes from many
-tasks and threads. Whole round trips, so the kernel and the daemon are part of both."""
+"""The client for asyncio compared with the blocking one, against a daemon on loopback: batches, and single publishes
+from many tasks and threads. Whole round trips, which include kernel and daemon."""
 
 import asyncio
 import sys
@@ -16,21 +16,21 @@ from perf.micro.timing import Part, Row, Size
 TITLE = "asyncio: nanoseconds a message of 200 bytes, beside the blocking client"
 BODY = b"x" * 200
 BATCH = 10_000
-TOPIC = "batches#ephemeral"      # nobody consumes it, and what does not fit into memory is dropped
+TOPIC = "batches#ephemeral"      # no consumer, and messages that exceed its memory are dropped
 TAKEN = "taken"
 SIDE = Side("nsqc", (sys.executable, "-m", "nsqc", "serve"))
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop] | None] = {"asyncio": None, "uvloop": uvloop.new_event_loop}
 
 
 def bench(size: Size) -> list[Row]:
-    """Each event loop beside the blocking client, alternately."""
+    """Compares each event loop with the blocking client, alternately."""
     with Server(SIDE) as server, Producer(f"127.0.0.1:{server.tcp}") as producer, ThreadPoolExecutor(8) as pool:
         beside = Beside(server, producer, pool, size)
         return [row for name, factory in LOOPS.items() for row in beside.rows(name, factory)]
 
 
 class Beside:
-    """What both clients do, and with how many messages."""
+    """The work of both clients, and its message counts."""
 
     def __init__(self, server: Server, producer: Producer, pool: ThreadPoolExecutor, size: Size):
         self.address = f"127.0.0.1:{server.tcp}"
@@ -78,11 +78,11 @@ class Beside:
             await producer.publish_many(TOPIC, self.batch)
 
     def threads(self) -> None:
-        """Single messages by the pool's threads."""
+        """Single messages from the pool's threads."""
         timing.exhaust(self.pool.map(lambda _: self.producer.publish(TOPIC, BODY), range(self.singles)))
 
     async def aio_singles(self, producer: aio.Producer) -> None:
-        """Single messages by 100 tasks."""
+        """Single messages from 100 tasks."""
         async def some() -> None:
             for _ in range(self.each):
                 await producer.publish(TOPIC, BODY)

@@ -1,4 +1,4 @@
-"""Frames of a log as Arrow columns (nsqc.store.log.block), beside struct and slices in Python."""
+"""Frames of a log as Arrow columns (nsqc.store.log.block), compared with struct and slices in Python."""
 
 import struct
 
@@ -11,12 +11,12 @@ from tests.compiled import logframes
 
 TITLE = "block: nanoseconds a record"
 BATCH_ROWS = 10_000
-BATCH = 200             # messages of a publish
+BATCH = 200             # messages per publish
 SALT = 0x1122334455667788
 
 
 def frames(body: int, rows: int) -> bytes:
-    """So many records, a batch a frame."""
+    """This many records, one batch per frame."""
     collector, batch = logframes.Collector(GuidFactory.make(1)), (body.to_bytes(4, "big") + b"x" * body) * BATCH
     for number in range(rows // BATCH):
         collector.add_batch(batch, BATCH, 10**18 + number * 10**7)
@@ -31,7 +31,7 @@ def cut(data: bytes, wanted: int, rows: int) -> None:
 
 
 def plain(data: bytes) -> None:
-    """Without this module, and without a check."""
+    """Without this module and without checks."""
     at, found = 0, []
     while at < len(data):
         payload, records = struct.unpack_from(">8xI8xI", data, at)

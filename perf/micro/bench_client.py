@@ -12,7 +12,7 @@ BODY = b"x" * 200
 
 
 def bench(size: Size) -> list[Row]:
-    """Each beside a copy of the bytes it works on."""
+    """Compares each with a copy of its bytes."""
     count = size.of(2000)
     frames = message_frames(BODY, 1_700_000_000_000_000_000, 1, b"0123456789abcdef", count)
     ids, bodies = b"0123456789abcdef" * count, (BODY,) * count

@@ -16,7 +16,7 @@ KINDS = {name: STRING if isinstance(value, str) else BOOL if isinstance(value, b
 
 
 def bench(size: Size) -> list[Row]:
-    """What a client sends, alone and among 64 KiB of unknown fields."""
+    """A client's usual body, alone and among 64 KiB of unknown fields."""
     small = json.dumps(VALUES).encode()
     rows = []
     for title, body, many in (("a client's", small, 10_000),

@@ -1,4 +1,4 @@
-"""Commands that come in pieces (nsqc.wire.inbuf, through the parser)."""
+"""Commands that arrive in pieces (nsqc.wire.inbuf, through the parser)."""
 
 from perf.micro import timing
 from perf.micro.bench_parser import multi_publish
@@ -10,7 +10,7 @@ PIECE = 1448
 
 
 def bench(size: Size) -> list[Row]:
-    """Pieces of a packet's size; the last completes the command, of which objects are made."""
+    """Pieces of a packet's size; the last one completes the command, which becomes objects."""
     command, times = multi_publish(), size.of(200)
     pieces = [command[at:at + PIECE] for at in range(0, len(command), PIECE)] * times
 

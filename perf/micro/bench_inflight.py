@@ -11,7 +11,7 @@ NOW = 1_790_000_000_000_000_000
 
 
 def bench(size: Size) -> list[Row]:
-    """add, find and remove with as many ids as one consumer's RDY, and with many."""
+    """add, find and remove with as many ids as one consumer's RDY, and with many more."""
     rows = []
     for title, count in (("2,500 ids", 2500), ("200,000 ids", size.of(200_000))):
         factory = GuidFactory.make(1)

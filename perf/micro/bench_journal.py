@@ -12,11 +12,12 @@ from tests.compiled.compaction import compact_folder
 from tests.store.log.journals import ADVANCE, FIN, NAME, REQ, RESET, Frame, journal_path, write_journal
 
 TITLE = "journal: nanoseconds for a message"
-EACH = 200  # messages of a frame
+EACH = 200  # messages per frame
 
 
 def bench(size: Size) -> list[Row]:
-    """Consumed in order; finished in no order with every second one left; deferred; and the snapshot of that."""
+    """Consumed in order; finished in random order with every second one unfinished; deferred; and the snapshot of
+    that."""
     count = size.of(500_000) // EACH * EACH or EACH
     new = [(1, [(RESET, 0), (NAME, "c")])]
     mixed = list(range(0, count, 2))

@@ -12,7 +12,7 @@ QUANTILES = [0.5, 0.95, 0.99]
 
 
 def bench(size: Size) -> list[Row]:
-    """Counting, and asking for three quantiles."""
+    """Counting, and computing three quantiles."""
     many, dice = size.of(100_000), random.Random(7)
     values = [int(dice.lognormvariate(12, 2)) for _ in range(many)]
     asked = size.of(200)

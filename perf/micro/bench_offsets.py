@@ -1,4 +1,4 @@
-"""Sets of offsets, of which every second one is unfinished (nsqc.store.log.offsets)."""
+"""Sets of offsets, every second one unfinished (nsqc.store.log.offsets)."""
 
 import random
 
@@ -10,7 +10,7 @@ TITLE = "offsets: nanoseconds for a message of a million ranges"
 
 
 def bench(size: Size) -> list[Row]:
-    """Ranges that begin and end in order, and in no order; waiting messages in no order."""
+    """Ranges that begin and end in order, and in random order; waiting messages in random order."""
     count = size.of(1_000_000)
     in_order = range(0, 2 * count, 2)
     shuffled = list(in_order)

@@ -1,4 +1,4 @@
-"""Which records of a disk queue are out (nsqc.store.disk.unacked)."""
+"""Tracking unacknowledged records of a disk queue (nsqc.store.disk.unacked)."""
 
 from collections import OrderedDict
 
@@ -11,7 +11,7 @@ WINDOW = 2500
 
 
 def bench(size: Size) -> list[Row]:
-    """Records that are finished in order, and 2500 at a time in reverse order."""
+    """Records finished in order, and 2500 at once in reverse order."""
     count = size.of(100_000) // WINDOW * WINDOW or WINDOW
 
     def in_order():

@@ -1,8 +1,8 @@
-"""Timing for the benches: nanoseconds an operation, the best of several runs, beside a reference in the same run.
+"""Timing for the benches: nanoseconds per operation, the best of several runs, beside a reference in the same run.
 
 The reference is a fixed piece of plain work (a pass over the same bytes, a dict, a deque). Its time depends on the
-machine as that of the bench does, so their ratio can be compared between machines. If a module is driven call by call,
-both include calls from Python; if one call does many operations, those are negligible.
+machine like the bench's, so their ratio can be compared between machines. If a module is driven call by call, both
+include calls from Python; if one call does many operations, those are negligible.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REPEATS = 7
 
 @dataclass(frozen=True)
 class Row:
-    """One result: ns an operation, and ns an operation of the reference."""
+    """One result: ns per operation, and ns per operation of the reference."""
 
     name: str
     ns: float
@@ -28,7 +28,7 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """How many references an operation costs."""
+        """An operation's cost in references."""
         return self.ns / self.reference_ns
 
 
@@ -43,7 +43,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Size:
-    """How much a bench does: a share of its usual operations, and how many runs."""
+    """The amount of work of a bench: a share of its usual operations, and the number of runs."""
 
     share: float = 1.0
     repeats: int = REPEATS
@@ -57,7 +57,7 @@ QUICK = Size(0.01, 1)
 
 
 def once(part: Part) -> float:
-    """Nanoseconds an operation of one run."""
+    """Nanoseconds per operation of one run."""
     run = part.make()
     collecting = gc.isenabled()
     gc.disable()
@@ -71,13 +71,13 @@ def once(part: Part) -> float:
 
 
 def compare(part: Part, reference: Part, size: Size) -> Row:
-    """Times both alternately; the best of each."""
+    """Times both alternately; returns the best of each."""
     times = [(once(part), once(reference)) for _ in range(size.repeats)]
     return Row(part.name, min(ns for ns, _ in times), reference.name, min(ns for _, ns in times))
 
 
 def exhaust(calls: Iterable[object]) -> None:
-    """Exhausts an iterator at the least cost: exhaust(map(function, arguments))."""
+    """Exhausts an iterator at minimal cost: exhaust(map(function, arguments))."""
     deque(calls, maxlen=0)
 
 

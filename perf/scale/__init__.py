@@ -1,1 +1,1 @@
-"""What many topics cost: start, new topics, changes of one, statistics of all."""
+"""The cost of many topics: start, new topics, changes of one, statistics of all."""

@@ -1,4 +1,4 @@
-"""What many topics cost: a start, new topics, changes of one of them, and statistics of all.
+"""Measures many topics: a start, new topics, changes of one of them, and statistics of all.
 
     python -m perf.scale.run [--topics 20000] [COMMAND]
 
@@ -72,7 +72,7 @@ class Node:
         return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
     def end(self, number: int) -> float:
-        """Ends it by a signal; how long that took in seconds."""
+        """Ends it with a signal; returns the seconds until it has ended."""
         began = time.monotonic()
         self.process.send_signal(number)
         self.process.wait(WAIT_S)
@@ -110,7 +110,7 @@ def publish(node: Node, topics: range, bodies: int) -> None:
 
 def watched(node: Node, work: Callable[[], object]) -> tuple[float, float]:
     """(seconds of work, longest /ping meanwhile)."""
-    # A program of its own: in a thread of this one it would wait for the interpreter, too.
+    # A separate process: a thread of this one would wait for the interpreter, too.
     pings = Program(programs.client(), "ping", "-p", node.http)
     try:
         pings.ready()
@@ -131,7 +131,7 @@ def report(name: str, seconds: float, longest_s: float = 0.0, cpu_s: float = 0.0
 
 
 def changes(node: Node) -> None:
-    """Creates, pauses and deletes one topic, again and again."""
+    """Creates, pauses and deletes one topic repeatedly."""
     connection = node.connection()
     steps = {"create topic": "/topic/create?topic=extra", "create channel": "/channel/create?topic=extra&channel=c",
              "pause topic": "/topic/pause?topic=extra", "delete channel": "/channel/delete?topic=extra&channel=c",

@@ -1,10 +1,10 @@
-"""How long /stats of many topics and channels holds the loop up.
+"""Measures how long /stats of many topics and channels blocks the loop.
 
     python -m perf.scale.stats [--topics 20000] [--channels 3] [--clients 200] [COMMAND]
 
-Each line has a request, the time it took, the size of its answer, the longest /ping meanwhile on a kept connection, and
-the longest iteration of the loop as the daemon has measured it (/debug/slow: only the worst of each minute), and what
-the host has taken from this machine meanwhile, which makes all of them longer.
+Each line has a request, its duration, the size of its answer, the longest /ping meanwhile on a kept connection, and the
+longest iteration of the loop as the daemon has measured it (/debug/slow: only the worst of each minute), and the time
+stolen by the host meanwhile, which lengthens all of them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TOOK = re.compile(r"took ([\d.]+) ms, .* of it in HTTP GET (\S+)")
 
 
 def create(node: Node, topics: int, channels: int) -> None:
-    """All of them, by pipelined requests."""
+    """Creates all of them, by pipelined requests."""
     paths = [b"/topic/create?topic=t%d" % n for n in range(topics)]
     paths += [b"/channel/create?topic=t%d&channel=c%d" % (n, c) for n in range(topics) for c in range(channels)]
     with socket.create_connection(("127.0.0.1", node.http), WAIT_S) as sock:
@@ -53,19 +53,19 @@ def create(node: Node, topics: int, channels: int) -> None:
 
 
 def stolen_s() -> float:
-    """Time that other machines on this host have had while this one wanted to run."""
+    """Steal time: other machines on this host ran while this one wanted to."""
     words = Path("/proc/stat").read_text().split()
     return int(words[8]) / os.sysconf("SC_CLK_TCK")
 
 
 def longest_ms(node: Node, path: str) -> float:
-    """Of the iterations in which that request took longest, by what the daemon says: the worst of each minute."""
+    """The longest iteration with that request, as the daemon reports it: the worst of each minute."""
     page = node.call("GET", "/debug/slow").decode()
     return max((float(took) for took, target in TOOK.findall(page) if target == path), default=0.0)
 
 
 def settle(node: Node) -> None:
-    """Waits until what creating has left to do is done: a second with hardly any processor time."""
+    """Waits until the work left by creating topics is done: a second with hardly any processor time."""
     used = node.used_s()
     for _ in range(SETTLE_S):
         time.sleep(1)

@@ -1,1 +1,1 @@
-"""What a scrape of many topics costs."""
+"""The cost of a scrape of many topics."""

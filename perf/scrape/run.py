@@ -1,10 +1,10 @@
-"""What a scrape of many topics costs the daemon.
+"""Measures what a scrape of many topics costs the daemon.
 
     python -m perf.scrape.run [--topics 20000] [--channels 3]
 
-Makes the topics, then asks for /metrics, with idle channels and after each channel has delivered a message, so that
-every histogram is there. Each line has the bytes and the time of a scrape, the processor time of the loop's thread and
-of all threads meanwhile, the longest callback of the loop, and, of another scrape, the longest /ping beside it.
+Creates the topics, then requests /metrics, with idle channels and after each channel has delivered a message, so every
+histogram exists. Each line has the bytes and the time of a scrape, the processor time of the loop's thread and of all
+threads meanwhile, the longest callback of the loop, and, for another scrape, the longest /ping during it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from perf.scale.run import Node, watched
 
 REPEATS = 5
-OTHERS = ("'Daemon._tick'",)    # callbacks that have nothing to do with it
+OTHERS = ("'Daemon._tick'",)    # unrelated callbacks
 
 
 def cpu_ns(node: Node, thread: int | None = None) -> int:
@@ -34,14 +34,14 @@ def cpu_ns(node: Node, thread: int | None = None) -> int:
 
 
 def scrape(node: Node, lines: Path, name: str, accept: str = "text/plain") -> None:
-    """Prints a line for each pair of scrapes: one by itself, and one beside somebody who waits for the loop."""
+    """Prints a line for each pair of scrapes: one alone, and one with a client that waits for the loop."""
     for _ in range(REPEATS):
         time.sleep(0.1)
         before, all_before, began = cpu_ns(node, node.process.pid), cpu_ns(node), time.monotonic()
         size = get(node, accept)
         took = time.monotonic() - began
         loop, both = cpu_ns(node, node.process.pid) - before, cpu_ns(node) - all_before
-        # By itself: each /ping would count as the loop's work, and takes a tenth of a millisecond.
+        # Alone: each /ping would count as the loop's work, and takes a tenth of a millisecond.
         _, longest_s = watched(node, lambda: get(node, accept))
         rows = [line.split() for line in lines.read_text().splitlines()]
         own = [int(row[1]) for row in rows if len(row) > 2 and began <= float(row[0]) <= began + took
@@ -66,7 +66,7 @@ def get(node: Node, accept: str) -> int:
 
 
 def command(body: bytes) -> bytes:
-    """A body behind its size."""
+    """A body preceded by its size."""
     return struct.pack(">i", len(body)) + body
 
 

@@ -1,4 +1,4 @@
-"""Runs the daemon with a loop that writes down what takes it long.
+"""Runs the daemon with a loop that logs its slow callbacks.
 
 The first argument names a file, which gets a line for each callback above 0.05 ms: monotonic time, nanoseconds of
 processor time, and its name. The other arguments are those of `nsqc serve`.
@@ -18,7 +18,7 @@ LEAST_NS = 50_000
 
 
 class TimedLoop(uvloop.Loop):
-    """Times what is called soon: tasks, slices, commits."""
+    """Times callbacks passed to call_soon(): tasks, slices, commits."""
 
     lines: TextIO
 

@@ -1,1 +1,1 @@
-"""Publishing, consuming and both at once by size of body, beside a floor that copies each body once."""
+"""Publishing, consuming and both at once by size of body, compared with a floor that copies each body once."""

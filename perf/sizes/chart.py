@@ -1,7 +1,7 @@
 """The chart of the README: `python -m perf.sizes.chart RESULTS.json docs/` writes chart-light.svg and chart-dark.svg.
 
-RESULTS.json comes from `python -m perf.sizes.run --json RESULTS.json --nsqd PATH`. One cell for each size and kind
-of work; its bars share a scale, the longest fills the cell. Only what the run has measured is drawn.
+RESULTS.json comes from `python -m perf.sizes.run --json RESULTS.json --nsqd PATH`. One cell for each size and kind of
+work; its bars share a scale, the longest fills the cell. Only measured sides are drawn.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 SIDES = {"nsqc": "nsqc", "floor": "floor*", "nsqd": "nsqd 1.3.0"}
 WORK = {"publish": "publish", "consume": "consume with FIN", "steady": "both at once"}
 LEFT, TOP, CELL, GAP, BAR, ROW = 70, 66, 214, 22, 14, 62
-LABEL = 66      # of a bar: room behind it for its number
+LABEL = 66      # room for a bar's number after it
 WIDTH = LEFT + len(WORK) * (CELL + GAP)
 FONT = "font-family=\"system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif\""
 
@@ -53,7 +53,7 @@ def rate_text(rate: float) -> str:
 
 
 def middles(rounds: list[dict], work: str) -> dict[str, float]:
-    """The median rate of each side that was measured."""
+    """The median rate of each measured side."""
     return {side: statistics.median(done[side][work] for done in rounds) for side in SIDES if side in rounds[0]}
 
 

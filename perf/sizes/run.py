@@ -1,6 +1,6 @@
 """Rates and memory by size of body: `python -m perf.sizes.run [--nsqd PATH] [--rounds 3] [--sizes 100,1024,...]`.
 
-For each size, on a fresh server each time, in turns with the order alternating:
+For each size, on a fresh server each time, with alternating order:
 
     publish   MPUBs of up to 1 MiB on two connections into a queue that grows, in memory that another process has just
               used and freed
@@ -37,13 +37,13 @@ FILL_BYTES = 1 << 30
 MOST_MESSAGES = 4_000_000
 BATCH_BYTES = 1 << 20
 MOST_BATCH = 200
-RECORD_BYTES = 30       # of a message beside its body, as its record in a disk queue has it
+RECORD_BYTES = 30       # of a message beside its body, as in a disk queue's record
 STEADY_S = 3.0
 BAR_NSQD, BAR_FLOOR, BAR_MEMORY, BAR_PING_MS = 2.0, 0.5, 1.15, 5.0
 BARS_NSQD = {"cold": 1.2, "default": 5.0}
 IDLE_S = 8.0
 KEYS = ("publish", "cold", "default", "consume", "steady")
-QUEUES = ("cold", "default")    # what only a server with a queue does
+QUEUES = ("cold", "default")    # only for servers with a queue
 
 Results = dict[str, float]
 
@@ -74,12 +74,12 @@ class Work:
         return json.loads(out)
 
     def publish(self, server: Server) -> dict:
-        """Publishes all messages; the load client's result."""
+        """Publishes all messages; returns the load client's result."""
         server.channel("load", "ch")
         return self.ended(self.start(server, "pub", "-c", 2, "-w", 4, "-t", 120, "-n", self.count))
 
     def growing(self, side: Side) -> Results:
-        """Publishing into memory that nothing has used lately, and to disk."""
+        """Publishing into memory that was not used lately, and to disk."""
         if not side.queues:
             return {}
         results = {}
@@ -122,7 +122,7 @@ class Work:
             consumed = self.ended(consumer)
             if consumed["messages"] < published["messages"]:
                 raise RuntimeError(f"{side.name}: {consumed['messages']} of {published['messages']} arrived")
-            # Until the last message has arrived: what was left in the queue counts with the time it took.
+            # Until the last message has arrived: messages left in the queue count with the time they took.
             results["steady"] = consumed["messages"] / (consumed["seconds"] - 0.2)
             results["steady cpu"] = (server.cpu_s() - cpu) / consumed["messages"] * 1e6
         return results
@@ -148,7 +148,7 @@ def middle(rounds: list[dict[str, Results]], side: str, key: str) -> float:
 
 
 def ratio(rounds: list[dict[str, Results]], other: str, key: str) -> float | None:
-    """nsqc's value to that of another side, median of the rounds; None where that side was not measured."""
+    """nsqc's value relative to another side's, median of the rounds; None if that side was not measured."""
     if other not in rounds[0] or key not in rounds[0][other]:
         return None
     return statistics.median(done[NSQC][key] / done[other][key] for done in rounds)

@@ -1,1 +1,1 @@
-"""Rates of the Spark sources beside plain loops and Spark's own noop sink."""
+"""Rates of the Spark sources compared with plain loops and Spark's own noop sink."""

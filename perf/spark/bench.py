@@ -1,4 +1,4 @@
-"""Daemons, a Spark session, and the ways to publish and to consume that are measured. See perf.spark.run."""
+"""Daemons, a Spark session, and the measured ways to publish and to consume. See perf.spark.run."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Bench:
         return ",".join(f"127.0.0.1:{one.tcp_port}" for one in self.daemons[:count])
 
     def frame(self, partitions: int):
-        """Rows with the body of the plain loop; making other bodies would be measured, too."""
+        """Rows with the plain loop's body; generating other bodies would be measured, too."""
         return self.spark.range(0, self.rows, 1, partitions).selectExpr(f"cast('{'x' * BODY}' as binary) value")
 
     def topic(self) -> str:
@@ -213,7 +213,7 @@ class Bench:
 
 
 def plain_parse(files: list[Path]) -> None:
-    """What a program without this package would do."""
+    """The usual loop of a program without this package."""
     head = struct.Struct(">iqH16s")
     records = []
     for file in files:

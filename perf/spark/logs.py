@@ -1,4 +1,4 @@
-"""Topics in a log, read by offset, beside the same records read as files; and what processors do for a row."""
+"""Log-backed topics, read by offset, compared with the same records read as files; and processor time per row."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from perf.spark.bench import BODY, Bench
 from tests.support.daemon import Daemon
 
 COLUMNS = ["value", "topic", "id", "timestamp", "attempts", "nsqd", "offset"]
-PIECE = 1 << 20     # bytes, and messages, that are copied at once
+PIECE = 1 << 20     # bytes, and messages, copied at once
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Logs:
-    """Two nodes whose topic `t` is in a log, and the records of the first one as files of a disk queue."""
+    """Two nodes whose topic `t` is log-backed, and the first one's records as files of a disk queue."""
 
     def __init__(self, bench: Bench):
         self.bench = bench
@@ -55,14 +55,14 @@ class Logs:
             node.close()
 
     def given(self, count: int = 1, **more: str) -> dict[str, str]:
-        """Options for so many nodes."""
+        """Options for this many nodes."""
         return {"nsqd": ",".join(f"127.0.0.1:{node.tcp_port}" for node in self.nodes[:count]),
                 "http": ",".join(f"127.0.0.1:{node.http_port}" for node in self.nodes[:count]), "topic": "t", **more}
 
     # ------------------------------------------------------------------ measures
 
     def measure(self) -> None:
-        """Everything once."""
+        """Measures everything once."""
         bench, spark = self.bench, self.bench.spark
         files = spark.read.format("nsq_diskqueue").option("path", str(self.files))
 
@@ -94,11 +94,11 @@ class Logs:
         self.beside_files()
 
     def counted(self, frame) -> None:
-        """All rows, as Spark counts them."""
+        """All rows, counted by Spark."""
         assert frame.count() == self.bench.rows
 
     def alone(self, local: str) -> None:
-        """What a task does, without Spark."""
+        """The work of a task, without Spark."""
         node, chosen = self.nodes[0], options.log_table(self.given(localFiles=local))
         http = f"127.0.0.1:{node.http_port}"
         with closing(LogApi(http, chosen)) as api:
@@ -124,7 +124,7 @@ class Logs:
         return bench.rows / (last + batches[-1]["durationMs"]["triggerExecution"] / 1000 - begin) / 1000
 
     def beside_files(self) -> None:
-        """Whole streams, from start() to their end, beside streams of the same rows as Parquet files."""
+        """Whole streams, from start() to their end, compared with streams of the same rows as Parquet files."""
         bench, spark = self.bench, self.bench.spark
         source = str(bench.folder / "rows.parquet")
         spark.read.format("nsq").options(**self.given()).load().write.mode("overwrite").parquet(source)
@@ -153,7 +153,7 @@ class Logs:
                 (last - first) / self.bench.rows * 1e9)
 
     def beside_publishers(self) -> None:
-        """What a publisher of a topic in memory gets while Spark, on the other core, reads the log all the time."""
+        """A publisher's rate to a topic in memory while Spark, on the other core, reads the log all the time."""
         cores = sorted(os.sched_getaffinity(0))
         first, second = cores[:2]
         pin(self.nodes[0].pid, first)
@@ -173,7 +173,7 @@ class Logs:
         reading = False
         thread.join()
         for pid in (self.nodes[0].pid, java, *descendants(java)):
-            pin(pid, *cores)        # what is measured next
+            pin(pid, *cores)        # measured next
         self.bench.rates.setdefault("publisher on the node's core alone", []).append(alone / 1000)
         self.bench.rates.setdefault("publisher on the node's core, Spark on the other", []).append(beside / 1000)
 
@@ -198,7 +198,7 @@ def copy(path: Path, segment: SegmentState, out: IO[bytes]) -> None:
 
 
 def pin(pid: int, *cores: int) -> None:
-    """All threads of a process to these cores."""
+    """Pins all threads of a process to these cores."""
     with contextlib.suppress(FileNotFoundError):        # it has ended
         for task in Path(f"/proc/{pid}/task").iterdir():
             with contextlib.suppress(ProcessLookupError):
@@ -206,7 +206,7 @@ def pin(pid: int, *cores: int) -> None:
 
 
 def java_of(pid: int) -> int:
-    """The Java process that a session of this process has."""
+    """The Java process of this process's session."""
     found = [child for child in descendants(pid) if Path(f"/proc/{child}/comm").read_text().strip() == "java"]
     return found[0]
 
@@ -222,13 +222,13 @@ def descendants(pid: int) -> list[int]:
 
 
 def cpu(pid: int) -> float:
-    """Seconds of processor time, of children that have ended, too."""
+    """Seconds of processor time, including children that have ended."""
     parts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, parts[11:13])) / TICKS
 
 
 def workers_cpu(java: int) -> float:
-    """Of all Python workers."""
+    """The same for all Python workers."""
     total = 0.0
     for pid in descendants(java):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):    # it has ended: its parent has its time

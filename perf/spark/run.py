@@ -3,7 +3,7 @@
     python -m perf.spark.run [--rows N] [--rounds N] [--only sinks,sources,files,logs,publishers] [--set KEY=VALUE]
 
 Bodies have 200 bytes. Every round measures everything once; the medians over the rounds are printed, in thousand rows
-per second, or in nanoseconds where the name says so.
+per second, or in nanoseconds if the name says so.
 Spark runs local[2]; daemons, Spark's Java and its Python workers share the machine's cores.
 """
 

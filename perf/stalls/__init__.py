@@ -1,1 +1,1 @@
-"""How long the daemon leaves others waiting while it does something large."""
+"""Measures how long the daemon blocks other clients during large operations."""

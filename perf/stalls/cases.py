@@ -1,4 +1,4 @@
-"""The cases: what is large, and allowed, and must not keep others waiting."""
+"""The cases: large, permitted operations that must not block other clients."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from perf.stalls.stage import Stage, frame
 BODY_LIMIT = 5 << 20            # --max-body-size
 IN_MEMORY = "--mem-queue-size=2500000"
 MANY_READY = "--max-rdy-count=2000000"
-CATCHES_UP = 1.5                # times the depth at the start that a topic behind may have in the end
+CATCHES_UP = 1.5                # most backlog at the end, as a multiple of that at the start
 
 
 @dataclass(frozen=True)
 class Case:
-    """One row of the table. run prepares, and does what is measured within stage.watched()."""
+    """One row of the table. run prepares the case and runs the measured part within stage.watched()."""
 
     name: str
     title: str
@@ -45,7 +45,7 @@ def case(name: str, title: str, *flags: str,
 
 @case("quiet", "nothing")
 def quiet(stage: Stage) -> None:
-    """What the machine itself does to the results."""
+    """The machine's own effect on the results."""
     with stage.watched():
         time.sleep(stage.seconds(3))
 
@@ -87,7 +87,7 @@ def mpub_20(stage: Stage) -> None:
 
 
 def multi_publish(stage: Stage, body: bytes) -> None:
-    """Over TCP, to its answer."""
+    """Publishes over TCP; returns at the answer."""
     with stage.connect() as sock:
         began = time.monotonic()
         sock.sendall(b"MPUB load\n" + struct.pack(">i", len(body)) + body)
@@ -138,7 +138,7 @@ def channels(stage: Stage) -> None:
 
 
 def catch_up(stage: Stage, begin: str) -> None:
-    """A topic with a backlog begins to drain under full load: it has to catch up, not to fall behind."""
+    """A topic with a backlog begins to drain under full load: it must catch up."""
     stage.publish(stage.count(1_000_000))
     start = most = stage.stats("load")["depth"]
     with stage.watched():
@@ -185,7 +185,7 @@ def fins_4(stage: Stage) -> None:
 
 
 def in_flight(stage: Stage) -> int:
-    """Publishes the messages that a client then holds; their number."""
+    """Publishes the messages that a client then keeps in flight; returns their number."""
     stage.server.channel("load", "ch")
     count = stage.count(1_000_000)
     stage.publish(count)

@@ -1,4 +1,4 @@
-"""A disk that takes 30 ms for each call: what a topic in memory notices while another one overflows to it."""
+"""A disk that takes 30 ms for each call: its effect on a topic in memory while another one overflows to it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from perf.stalls.stage import Scale, Stage
 
 NAME = "slow-disk"
 SLOW_MS = 30
-WORSE = 2.0             # times the undisturbed p99 that is allowed
+WORSE = 2.0             # the allowed p99, as a multiple of the undisturbed one
 RATE = 500              # messages a second to the topic in memory
 FLAGS = ("--mem-queue-size=1000",)
 
@@ -45,7 +45,7 @@ def once(side: Side, scale: Scale, slow_ms: int) -> dict[str, Any]:
 def run(side: Side, scale: Scale) -> dict[str, Any]:
     """Without and with the delay.
 
-    A daemon that makes its system calls itself, as those in Go do, cannot be slowed this way.
+    A daemon that makes its system calls directly, as Go programs do, cannot be slowed this way.
     """
     undisturbed, slow = once(side, scale, 0), once(side, scale, SLOW_MS)
     ratio = slow["p99_us"] / undisturbed["p99_us"]

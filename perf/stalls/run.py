@@ -1,13 +1,13 @@
-"""What keeps others waiting: /ping on a kept connection, memory and healthy clients while something large happens.
+"""Measures stalls: /ping on a kept connection, memory and healthy clients during a large operation.
 
     python -m perf.stalls.run [--only tiny,drain] [--nsqd PATH] [--rounds 1] [--tries 3] [--json FILE]
 
-Each case runs on its own server with an empty data path; --nsqd runs another daemon, which takes nsqd's flags, in turns
-with this tree's. A result is the median over the rounds. /ping is due every 2 ms and waits from then on. grew: the peak
-of resident memory above that of the fresh server; queued: bytes in topics and channels before or after, whichever is
-more, with a message counted as on disk; in memory: the part of it that is not on disk. ok: p99 and max of /ping within
-the bars, grew at most twice what is queued in memory (plus 64 MB of buffers and 16 KB a client), and no client dropped
-that answers its heartbeats. The exit code says whether everything could be measured.
+Each case runs on its own server with an empty data path; --nsqd runs another daemon, which takes nsqd's flags,
+alternating with this tree's. A result is the median over the rounds. /ping is due every 2 ms and waits from then on.
+grew: the peak of resident memory above that of the fresh server; queued: bytes in topics and channels before or after,
+whichever is more, with a message counted as on disk; in memory: the part of it that is not on disk. ok: p99 and max of
+/ping within the bars, grew at most twice the queued bytes in memory (plus 64 MB of buffers and 16 KB a client), and no
+client dropped that answers its heartbeats. The exit code says whether everything could be measured.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def once(case: Case, side: Side, scale: Scale) -> Result:
 
 
 def least_disturbed(case: Case, side: Side, scale: Scale, tries: int) -> Result:
-    """A case, again while other processes disturb it; the run that they disturbed least."""
+    """A case, repeated while other processes disturb it; returns the least disturbed run."""
     done: list[tuple[float, Result]] = []
     for _ in range(tries):
         others = Others()

@@ -1,4 +1,4 @@
-"""One server under one case: what the case does to it, and what is measured while it does."""
+"""One server under one case: the case's operations, and the measurements meanwhile."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ HEAD_BYTES = 30             # of a message on disk, in front of its body
 READY_SECONDS = 90
 CALL_SECONDS = 120
 HEALTHY = 10
-GENTLE = 5                  # nice value of the load, so that it is the daemon that keeps /ping waiting
+GENTLE = 5                  # nice value of the load, so that only the daemon delays /ping
 POLL_S = 0.1
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is done: share of the messages, of the seconds."""
+    """The amount of work: share of the messages, of the seconds."""
 
     count: float = 1.0
     seconds: float = 1.0
@@ -42,7 +42,7 @@ QUICK = Scale(0.005, 0.1)
 
 @dataclass
 class Result:
-    """What a case has measured. Times in ms, sizes in bytes."""
+    """The measurements of a case. Times in ms, sizes in bytes."""
 
     p50: float = 0.0
     p99: float = 0.0
@@ -92,7 +92,7 @@ class Program:
 
 
 class Stage:
-    """What a case works with. topics: those whose queues count; body: the size of their messages."""
+    """The environment of a case. topics: those whose queues count; body: the size of their messages."""
 
     def __init__(self, server: Server, scale: Scale):
         self.server = server
@@ -105,7 +105,7 @@ class Stage:
         self._resident = server.resident()
 
     def close(self) -> None:
-        """Ends every program that is left."""
+        """Ends every remaining program."""
         for program in self._programs:
             program.close()
 
@@ -144,7 +144,7 @@ class Stage:
         self.result.clients, self.result.dropped = self.healthy, counts["dropped"]
 
     def queued(self) -> tuple[int, int]:
-        """Bytes of all messages in the topics and their channels, as on disk; and of those that are in memory."""
+        """Bytes of all messages in the topics and their channels, as on disk; and of those in memory."""
         count = in_memory = 0
         for topic in self.topics:
             topic_stats = self.stats(topic)
@@ -164,7 +164,7 @@ class Stage:
         return sum(int(re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1]) * 1024
                    for pid in self.server.processes())
 
-    # ------------------------------------------------------------------ talking to the server
+    # ------------------------------------------------------------------ requests to the server
 
     def program(self, *command: object, nice: int = 0) -> Program:
         """Starts a program, which ends with the stage at the latest."""
@@ -181,11 +181,11 @@ class Stage:
         done.end()
 
     def hold(self, count: int, topic: str = "load") -> Program:
-        """A client that has so many messages in flight."""
+        """A client with this many messages in flight."""
         return self.client("hold", "-n", count, "-T", topic).ready()
 
     def call(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-        """One HTTP call on a connection of its own."""
+        """One HTTP call on a separate connection."""
         connection = http.client.HTTPConnection("127.0.0.1", self.server.http, timeout=CALL_SECONDS)
         try:
             connection.request(method, path, body)
@@ -209,13 +209,13 @@ class Stage:
         return sock
 
     def stats(self, topic: str) -> dict[str, Any]:
-        """Statistics of one topic; empty where there is none."""
+        """Statistics of one topic; empty if there is none."""
         status, text = self.call("GET", f"/stats?format=json&include_clients=false&topic={topic}")
         topics = json.loads(text)["topics"] if status == 200 else None
         return topics[0] if topics else {}
 
     def drained(self, topic: str = "load", seconds: float = 10.0) -> None:
-        """Returns when nothing is left in the topic itself, or after so long."""
+        """Returns when the topic itself is empty, or after this long."""
         until = time.monotonic() + self.seconds(seconds)
         while (left := self.stats(topic).get("depth", 0)) and time.monotonic() < until:
             time.sleep(POLL_S)

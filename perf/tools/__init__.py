@@ -1,1 +1,1 @@
-"""What the tools that consume reach, beside the load client and the disk."""
+"""Rates of the consuming tools, compared with the load client and the disk."""

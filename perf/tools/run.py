@@ -1,13 +1,13 @@
-"""What the tools that consume reach beside the load client, and to-file beside the disk.
+"""Rates of the consuming tools compared with the load client, and of to-file compared with the disk.
 
     python -m perf.tools.run [--rounds 3] [--messages 2000000] [--size 200] [--output FOLDER] [--only to-file,...]
 
-One daemon keeps everything in memory. In each round its channel is filled and consumed by each program in turn: the
-load client, `nsqc tail` to /dev/null, `nsqc to-file` to a folder on disk and to one in memory (/dev/shm), `nsqc relay`
-to the same daemon. A tool is connected before the channel is unpaused, so its start does not count; its time ends when
-99 % are finished: the last ones wait for to-file's --sync-interval. The disk's floor is one process that writes as
-many bytes in pieces and calls fdatasync after each, without anything else to do: through the page cache or past it,
-whichever is faster. Files stay until all is measured. cpu: processor time of a tool.
+One daemon keeps everything in memory. In each round each program in turn fills and consumes its channel: the load
+client, `nsqc tail` to /dev/null, `nsqc to-file` to a folder on disk and to one in memory (/dev/shm), `nsqc relay` to
+the same daemon. A tool is connected before the channel is unpaused, so its start does not count; its time ends when
+99% are finished: the last ones wait for to-file's --sync-interval. The disk's floor is one process that only writes the
+same number of bytes in pieces and calls fdatasync after each: through the page cache or past it, whichever is faster.
+Files stay until everything is measured. cpu: processor time of a tool.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from perf.load.server import Server, Side
 from perf.load.work import MEMORY_ONLY, Bench, Scale
 
 TOPIC, CHANNEL = "load", "ch"
-POLL_S = 0.01           # each look takes about half a millisecond of the daemon, which is what limits the tools
+POLL_S = 0.01           # each look costs the daemon half a millisecond, and the daemon limits the tools
 MOST_S = 120.0
 FLOOR_PIECE = 8 << 20
 CLIENT, FLOOR = "client", "disk floor"
 STOP_S = 30
-REST = 0.01             # of the messages, at which the time ends
+REST = 0.01             # share of messages at which the time ends
 
 
 def arguments() -> argparse.Namespace:
@@ -59,15 +59,15 @@ def arguments() -> argparse.Namespace:
 
 
 class Work:
-    """One daemon, and what consumes from it. at_end: removes files, not before, because a disk that discards what is
-    deleted is busy with that for seconds."""
+    """One daemon, and its consumers. at_end: removes files late, because a disk that discards deleted data is busy with
+    that for seconds."""
 
     def __init__(self, server: Server, bench: Bench, args: argparse.Namespace, at_end: contextlib.ExitStack):
         self._server, self._bench, self._args, self._at_end = server, bench, args, at_end
-        self.cpu: dict[str, list[float]] = {}       # microseconds of processor time for a message, by tool
+        self.cpu: dict[str, list[float]] = {}       # microseconds of processor time per message, by tool
 
     def fill(self) -> int:
-        """Messages in the channel."""
+        """Fills the channel; returns the number of messages."""
         return int(self._bench.load(self._server.tcp, "pub", "-t", 120, "-n", self._args.messages)["messages"])
 
     def client(self) -> float:
@@ -120,7 +120,7 @@ class Work:
             remove()
 
     def floor(self) -> float:
-        """Messages a second that the disk takes by itself."""
+        """Messages a second of the bare disk."""
         return max(self._floor(flags) for flags in (0, os.O_DIRECT))
 
     def _floor(self, flags: int) -> float:
@@ -176,7 +176,7 @@ def main() -> int:
         for _ in range(args.rounds):
             for name, work in ways.items():
                 rates.setdefault(name, []).append(work())
-        if floor is not None:       # in the end: the disk is busy with its files for some time
+        if floor is not None:       # at the end: the disk stays busy with its files for some time
             rates[FLOOR] = [floor() for _ in range(args.rounds)]
     print(f"{'messages/s':>18} {'median':>11} {'of client':>9} {'of disk':>8}  rounds")
     for name, found in rates.items():

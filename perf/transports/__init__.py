@@ -1,1 +1,1 @@
-"""What encryption and compression cost: the same load over plain, TLS, deflate and snappy connections."""
+"""The cost of encryption and compression: the same load over plain, TLS, deflate and snappy connections."""

@@ -2,9 +2,8 @@
 
     python -m perf.transports.run [--rounds 3] [--count 1000000] [--transports tls,snappy] [--nsqc 'CMD'] [--quick]
 
-One connection, 200-byte messages of an access log, MPUB of 2,000 encoded beforehand, RDY 2500. Each transport has
-a daemon of its own, publishes to it and consumes what it has published; the transports take turns, results are medians
-over the rounds.
+One connection, 200-byte messages of an access log, MPUB of 2,000 encoded beforehand, RDY 2500. Each transport has its
+own daemon, publishes to it and consumes from it; the transports alternate, results are medians over the rounds.
 The client is C on OpenSSL and zlib.
 """
 
@@ -31,7 +30,7 @@ from perf.programs import BuildError
 
 TRANSPORTS = ("plain", "tls", "snappy", "tls+snappy", "deflate", "tls+deflate")
 BATCH, BODY_BYTES, RDY = 2000, 200, 2500
-DEFLATE_SHARE = 5  # one in so many of the messages of other transports: deflate takes that much longer
+DEFLATE_SHARE = 5  # divisor of the message count: deflate takes this much longer
 SNAPPY_CHUNK = 65536
 BARS = {"tls": 0.5, "snappy": 0.3}  # of the plain consume rate
 
