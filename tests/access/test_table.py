@@ -106,7 +106,7 @@ def restore(wire: Wire, header: str) -> None:
 
 
 def walk(wire: Wire, root: str, header: str, role: str, routes=DAEMON) -> None:
-    """Calls every route on one connection, with the role's header, and checks who is refused."""
+    """Calls every route on one connection, with the role's header, and checks the refusals."""
     restore(wire, root)
     for method, path, need in routes:
         if path in SLOW or (path == "/drain" and method == "POST" and expected(need, role) == 0):

@@ -1,4 +1,4 @@
-"""Who may see and do what: proxy users, access files, other machines; on the admin server and at /ui."""
+"""Permissions to view and act: proxy users, access files, other machines; on the admin server and at /ui."""
 
 import http.client
 import json
@@ -87,7 +87,7 @@ def place_for(cluster, team, place):
 
 @pytest.mark.parametrize("place", ["admin", "ui"])
 def test_grants_for_some_topics(cluster, team, place):
-    """Users see and do what the access file grants: on the admin server, and at /ui of a daemon."""
+    """Users may view and do exactly what the access file grants: on the admin server, and at /ui of a daemon."""
     call = place_for(cluster, team, place)
     overview = wait_until(lambda: (found := call("GET", "/overview"))[0] == 200 and len(found[1]["deepest"]) == 2 and found[1])
     assert (overview["totals"]["topics"], overview["totals"]["channels"], overview["totals"]["depth"]) == (2, 4, 4)

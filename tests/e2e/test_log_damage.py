@@ -1,7 +1,7 @@
 """A log whose files end at any byte, or have any byte changed: every intact record is delivered, and nothing else.
 
-One daemon writes a topic and is killed. Each case is a copy of its folder under a topic name of its own, with one file cut
-or changed; another daemon starts with all of them.
+One daemon writes a topic and is killed. Each case is a copy of its folder under another topic name, with one file
+truncated or changed; another daemon starts with all of them.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def test_a_topic_that_was_new_when_the_daemon_was_killed_keeps_its_messages(daem
         (node.data_path / f"{name}.1.tmp").touch()
     node.start()
     assert node.stats("brand-new")["depth"] == 10
-    # The running daemon may be replacing a file of its own.
+    # The running daemon may be replacing one of its own files.
     wait_until(lambda: not list(node.data_path.glob("*.tmp")), "leftovers to be gone")
     assert sorted(m.body for m in drain(node, "brand-new", "c", 10)) == [b"%d" % n for n in range(10)]
 

@@ -90,7 +90,7 @@ def test_publishes_are_refused_in_time_and_it_heals(small):
     node.connect().pub("t", *[b"after"] * 50)
     assert node.stop() == 0
     lines = [line for line in node.log.splitlines() if "DISKSPACE:" in line]
-    # Messages also pass through the disk from topic to channel, and may fill it once more on the way.
+    # Messages also pass through the disk from topic to channel, and may fill it once more.
     words = [re.search(r"refused|again", line)[0] for line in lines]
     assert words == ["refused", "again"] * max(1, len(words) // 2)
 

@@ -430,7 +430,7 @@ def test_others_go_on_while_a_server_hangs(daemon, authd):
     for _ in range(200):
         working.pub("t", b"x")
     assert node.http("GET", "/ping")[0] == 200
-    # A hundred clients wait, but no server gets that many queries at once.
+    # A hundred clients wait, but no server gets a hundred queries at once.
     assert server.most_open <= 65
     for client in hanging:
         client.close()

@@ -23,7 +23,8 @@ def moments(trace: Trace) -> int:
 
 
 def test_a_journal_that_is_replaced(machine, tmp_path):
-    """Earlier synced operations survive, whatever else the disk has; operations that never happened do not appear."""
+    """Earlier synced operations survive, for any other contents of the disk; operations that never happened do not
+    appear."""
     machine.run("write", """
         topic.get_channel(b"c")
         for number in range(5):

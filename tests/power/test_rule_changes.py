@@ -1,4 +1,4 @@
-"""An OK under `fsync` covers all messages before it: they are on disk, too, whatever rule and run wrote them. A sync
+"""An OK under `fsync` covers all messages before it: they are on disk, too, under any rule and from any run. A sync
 also covers the files of a killed run."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""SIGHUP, in a process of its own: the handler of the tests' process is not ours to change."""
+"""SIGHUP, in a separate process: the handler of the tests' process is not ours to change."""
 
 import subprocess
 import sys

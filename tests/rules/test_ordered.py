@@ -1,4 +1,4 @@
-"""ordered: one message in flight, in the order of publishing, whatever fails; in memory and in logs."""
+"""ordered: one message in flight, in the order of publishing, despite any failure; in memory and in logs."""
 
 import signal
 

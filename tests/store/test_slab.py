@@ -43,7 +43,7 @@ def test_what_a_queue_took_goes_back(size):
     assert full <= 1.15 * count * (size + 30) + 3 * MIB
     for _ in range(count):
         queue.pop()
-    # A thread releases what has been free for some seconds.
+    # A thread releases memory that has been free for some seconds.
     wait_until(lambda: slab.held_bytes() - before <= 32 * MIB, "the memory is released")
 
 

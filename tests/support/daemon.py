@@ -163,7 +163,7 @@ class Daemon:
     # ------------------------------------------------------------------ TCP
 
     def publish(self, topic: str, *bodies: bytes, size: int = 5000) -> None:
-        """Publishes on a connection of its own, in batches of a size, each acknowledged."""
+        """Publishes on a separate connection, in batches of a size, each acknowledged."""
         client = self.connect()
         for at in range(0, len(bodies), size):
             client.pub(topic, *bodies[at:at + size])
@@ -270,7 +270,7 @@ class Client:
         self.send(b"FIN " + message.id + b"\n")
 
     def quiet(self, seconds: float) -> bool:
-        """Whether nothing arrives within so many seconds."""
+        """Whether nothing arrives within this many seconds."""
         try:
             self.frame(seconds)
         except TimeoutError:

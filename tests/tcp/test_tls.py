@@ -57,7 +57,7 @@ def test_a_consumer_that_does_not_read_blocks_only_itself(secure):
     for _ in range(400):
         publisher.pub("t", body)
         quick.messages(1, finish=True)
-    # Unread messages stay in the channel, shared with nobody: 40 MB, and not a second time in buffers.
+    # Unread messages stay in the channel, unshared: 40 MB, and not a second time in buffers.
     assert node.channel("t", "slow")["depth"] > 200
     assert node.rss() - before < 60 * MIB
     assert len(slow.messages(400, finish=True)) == 400

@@ -73,7 +73,7 @@ def test_options_of_the_targets_that_do_not_fit(inside, tools, words, text):
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory):
-    """The TCP and HTTPS address of a daemon whose certificate nobody trusts."""
+    """The TCP and HTTPS address of a daemon with an untrusted certificate."""
     folder = tmp_path_factory.mktemp("secured")
     self_signed(folder, "server", "localhost")
     node = Daemon(folder / "data", f"--tls-cert={folder}/server.pem", f"--tls-key={folder}/server.key")

@@ -30,7 +30,7 @@ def test_what_we_write_can_be_read_after_each_flush(level):
 
 
 def netty(inflater, read: bytes) -> list[bytes]:
-    """The output of netty's JdkZlibDecoder for one read: buffers of twice its size, as many as needed."""
+    """The output of netty's JdkZlibDecoder for one read: buffers of twice its size, until the data is used up."""
     pieces, room = [], 2 * len(read)
     while read:
         pieces.append(inflater.decompress(read, room))

@@ -16,7 +16,7 @@ BAD = "�"
     (b"{}", {}), (b" \t\r\n{ \n} ", {}), (b"null", {}), (b" null\n", {}),
     (b'{"client_id":"a","snappy":true,"sample_rate":7,"msg_timeout":-8}',
      {"client_id": "a", "snappy": True, "sample_rate": 7, "msg_timeout": -8}),
-    # keys: case folded, escapes read, the last one wins whatever its case
+    # keys: case folded, escapes read, the last one wins in any case
     (b'{"CLIENT_ID":"a"}', {"client_id": "a"}), (b'{"Client_Id":"a"}', {"client_id": "a"}),
     (b'{"client_id":"a","CLIENT_ID":"b"}', {"client_id": "b"}), (b'{"CLIENT_ID":"a","client_id":"b"}', {"client_id": "b"}),
     (b'{"sn\\u0061ppy":true}', {"snappy": True}), ('{"ſnappy":true}'.encode(), {"snappy": True}),
