@@ -15,7 +15,7 @@ cdef class Page:
     cdef readonly list messages     # of Seen
     cdef readonly int64_t left      # messages that still fit
     cdef readonly int64_t room      # bytes of bodies that still fit
-    cdef int64_t body_bytes         # of each body, at most
+    cdef int64_t body_bytes         # most bytes of each body
 
     cdef bint is_full(self, int64_t size) noexcept      # for one more body; the first always fits
     cdef int add(self, Message *message, uint32_t attempts, uint32_t defer_ms) except -1
@@ -43,7 +43,7 @@ cdef struct Candidate:
 cdef class HeapPeek:
     cdef object owner               # keeps the heap alive
     cdef Heap *heap                 # borrowed
-    cdef Cursor cursor              # its deferred messages are listed, too; None: they are not, or there is no cursor
+    cdef Cursor cursor              # also lists its deferred messages; None: not listed, or no cursor
     cdef Candidate after            # the page starts after this one
     cdef Candidate *found           # owned: the first ones after it, a heap with the last of them at the top
     cdef int64_t count, most

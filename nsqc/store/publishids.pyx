@@ -16,15 +16,15 @@ cdef enum:
     FIRST_ROOM = 4              # chunks
     FIRST_SLOTS = 64
     TICK_BITS = 26              # a tick has 2^26 ns, 67 ms: 32 bits of them are nine years
-    AT_ONCE = 4                 # entries that a claim forgets, at most
-    MOVES = 8                   # slots that it moves
-    # Added to all times: an id of before the machine's last start is older than the clock.
+    AT_ONCE = 4                 # most entries that a claim forgets
+    MOVES = 8                   # most slots that a claim moves
+    # Added to all times: an id from before the machine's last start is older than the clock.
     BIAS = 1 << 26
     NUMBER_BYTES = 8
     COMMIT_MASK = 0x1fffffff
     RING_BITS = 40              # numbers of one table
 
-# A slot that is done with, in an array that is being moved: probes continue behind it. No number ends in 32 zeros.
+# A deleted slot in an array that is being moved: probes continue past it. No number ends in 32 zeros.
 cdef uint64_t MOVED = 1 << 32
 cdef int64_t next_table = 1
 
@@ -65,7 +65,7 @@ cdef extern from *:
 
 
 def sip(bytes key not None, bytes data not None, int compression=1, int finalization=3) -> bytes:
-    """The hash of data, by default as ids are hashed; key: 16 bytes. For tests."""
+    """The hash of data, by default with the parameters for ids; key: 16 bytes. For tests."""
     cdef uint64_t words[2]
     cdef PublishId found
     memcpy(words, <const char *> key, 16)
@@ -92,14 +92,14 @@ cdef class PublishIds:
     """Ids of recent publishes."""
 
     def __init__(self, int64_t window_ns, int64_t limit, bytes key=None):
-        """window_ns: how long an id is remembered. limit: how many are. key: of the hash, 16 bytes; None: a random one.
+        """window_ns: how long an id is remembered. limit: the most ids. key: of the hash, 16 bytes; None: a random one.
         """
         global next_table
         if key is None:
             key = os.urandom(16)
         self.set_rule(window_ns, limit)
         memcpy(self.key, <const char *> key, 16)
-        # Numbers of an earlier table of the same topic mean nothing in this one.
+        # Numbers of an earlier table of the same topic are invalid in this one.
         self.first = self.next = (next_table << RING_BITS) + 1
         next_table += 1
 
@@ -115,7 +115,7 @@ cdef class PublishIds:
 
     cdef void set_rule(self, int64_t window_ns, int64_t limit) noexcept:
         self.window_ns = window_ns
-        # Never shorter than asked for: the tick under way counts as a whole.
+        # Never shorter than requested: the current tick counts as a whole.
         self.window = (window_ns >> TICK_BITS) + 1
         self.limit = max(limit, <int64_t> 1)
 
@@ -164,7 +164,7 @@ cdef class PublishIds:
         self._depend(number, serial - 1, &self.under_way)
 
     cdef void _depend(self, int64_t number, int64_t serial, Buffer *numbers) noexcept:
-        """A commit decides. There is room in both: see _reserve()."""
+        """A commit decides. Both buffers have room: see _reserve()."""
         if not self.is_open(number):
             return
         self.opened -= 1
@@ -177,7 +177,7 @@ cdef class PublishIds:
             return
         self._void(self._entry(number), number)
         if number == self.next - 1:
-            self.next = number      # publishes that are refused leave nothing
+            self.next = number      # refused publishes leave no entry
 
     cdef void commit_began(self) noexcept:
         cdef Buffer empty = self.under_way
@@ -229,7 +229,7 @@ cdef class PublishIds:
         return False
 
     cdef void _free_all(self) noexcept:
-        """Nothing is remembered: a topic that is quiet takes no memory."""
+        """No id is remembered: an idle topic takes no memory."""
         cdef int64_t at
         for at in range(self.room):
             free(self.chunks[at])
@@ -270,7 +270,7 @@ cdef class PublishIds:
         return &self.chunks[number >> CHUNK_BITS & (self.room - 1)][number & (CHUNK - 1)]
 
     cdef IdEntry *_append(self, const PublishId *id, int64_t ticks) noexcept:
-        """A new entry, for which _reserve() has seen to memory."""
+        """A new entry; _reserve() has provided the memory."""
         cdef IdEntry *entry = self._entry(self.next)
         entry.id = id[0]
         entry.ticks = <uint32_t> ticks
@@ -280,13 +280,13 @@ cdef class PublishIds:
         return entry
 
     cdef int _reserve(self) noexcept:
-        """Memory for one more id, whatever becomes of it; -1: there is none."""
+        """Reserves memory for one more id, whether it is kept or not; -1: no memory."""
         cdef int64_t need = (self.opened + 1) * NUMBER_BYTES
         cdef int _drop
         if self.slots is NULL and not self._begin():
             return -1
         for _drop in range(AT_ONCE):
-            # Those that do not count take memory, too, until they are the oldest.
+            # Void entries take memory, too, until they are the oldest.
             if self.count < self.limit and self.next - self.first < 2 * self.limit:
                 break
             self.forgotten += self._entry(self.first).state != ID_VOID
@@ -327,7 +327,7 @@ cdef class PublishIds:
         return True
 
     cdef int _make_chunk(self) noexcept:
-        """The chunk of the next entry exists."""
+        """Provides the chunk of the next entry."""
         cdef IdEntry **grown
         cdef int64_t number, chunk = self.next >> CHUNK_BITS
         if self.chunks[chunk & (self.room - 1)] is not NULL and self.first >> CHUNK_BITS > chunk - self.room:
@@ -368,7 +368,7 @@ cdef class PublishIds:
         return 0
 
     cdef int64_t _number(self, uint32_t low) noexcept nogil:
-        """The number of an entry that ends so: all that there are lie within 2^32."""
+        """The number of an entry from its low half: all numbers in use lie within 2^32."""
         return self.first + <int64_t> <uint32_t> (low - <uint32_t> self.first)
 
     cdef void _insert(self, uint64_t slot) noexcept nogil:
@@ -389,7 +389,7 @@ cdef class PublishIds:
             if self.before[at]:
                 self.before[at] = MOVED
             return
-        # What follows moves up, as far as it may: so no probe comes upon a gap.
+        # Moves later entries up as far as allowed, so no probe meets a gap.
         next_ = at + 1 & self.mask
         while self.slots[next_]:
             home = <uint32_t> (self.slots[next_] >> 32) & self.mask

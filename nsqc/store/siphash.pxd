@@ -1,4 +1,4 @@
-# SipHash, and a check of its input's bytes. A header only: there is no module to it.
+# SipHash, and a check of its input's bytes. Header only, without a module.
 
 from libc.stdint cimport uint64_t
 

@@ -21,12 +21,12 @@ cdef class DiskQueue(QueueState):
     cdef int64_t discard(self, int64_t *body_bytes) noexcept
     # The oldest message; the caller gets the reference; NULL: none available now.
     cdef Message *pop(self, uint16_t *attempts) noexcept
-    cdef int64_t oldest_ns(self) noexcept           # when that one was published; 0: none can be had now
-    cdef void done(self, Place *place) noexcept     # with a record; its place on disk may be given up
-    cdef int64_t done_before(self, int64_t serial) noexcept     # with all that were handed out before; how many
+    cdef int64_t oldest_ns(self) noexcept           # publish time of that one; 0: none available now
+    cdef void done(self, Place *place) noexcept     # the record is finished; its place on disk may be released
+    cdef int64_t done_before(self, int64_t serial) noexcept  # the same for all handed out before; returns their number
     cdef int64_t buffered(self) noexcept            # records that are in no file
-    cdef void let_go(self) noexcept                 # of its watcher, which holds this queue
-    cdef void drop_out(self) noexcept               # nothing is out: places belong to their holders
+    cdef void let_go(self) noexcept                 # drops its watcher, which holds a reference to this queue
+    cdef void drop_out(self) noexcept               # forgets all places, which then belong to their holders
 
     cdef Message *_take(self, uint16_t *attempts) noexcept
     cdef int _forget_all(self) except -1

@@ -9,7 +9,6 @@
 # could not be sent in a command line. An id need not be hexadecimal: other programs write other ids. After damage, the
 # search continues at the next head with plausible size, timestamp and id, all as nsqd and nsqc write them. The two
 # heads after each record are checked as well: if one is implausible, and a record that fits into the rest of the file
-# heads after each record are checked as well: if one is implausible, and a record that fits into the rest of the file
 # starts inside this one, then this one's size is damaged. A head found by the search may be made up of pieces of
 # others that happen to point at a third one (the rest of a damaged head, and a body that starts with digits): it is
 # rejected if several consecutive records lie inside it.

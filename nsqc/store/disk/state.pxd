@@ -101,7 +101,7 @@ cdef inline int64_t buffered_records(QueueState queue) noexcept:
 
 
 cdef inline int64_t disk_bytes(QueueState queue) noexcept:
-    # Of the records that wait, as far as positions tell: files before the one that is written count as full.
+    # Bytes of the waiting records, as far as positions tell: files before the write file count as full.
     return ((queue.write_number - queue.read_number) * queue.max_file + queue.write_at - queue.read_at
             + queue.kept.length + queue.out.length
             + (queue.writing.out.length if queue.writing is not NULL else 0)) if queue.depth > 0 else 0
@@ -118,6 +118,6 @@ cdef inline void count_operations(QueueState queue, int64_t operations) noexcept
         queue.syncer.start(queue)
 
 
-cdef void drop_block(QueueState queue) noexcept     # and forgets the known end of the read file
+cdef void drop_block(QueueState queue) noexcept     # also forgets the known end of the read file
 cdef void drop_ahead(QueueState queue) noexcept
 cdef int leave_file(QueueState queue) except -1     # the read file has been read to its end: switch to the next one
