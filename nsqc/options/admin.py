@@ -119,14 +119,14 @@ class AdminOptions(OptionSet, frozen=True, kw_only=True, gc=False):
     statsd_interval: Annotated[int, flag(
         Kind.DURATION, METRICS, "nsqd's --statsd-interval; shown by /config", least=0)] = 60 * S
 
-    # What nsqc.net.limits and nsqc.httpd.gate ask for besides.
+    # Also needed by nsqc.net.limits and nsqc.httpd.gate.
     max_connections_per_address: int = 0
     max_pending_handshakes: int = 0
     broadcast_address: str = msgspec.field(default_factory=socket.gethostname)
 
     @property
     def prefix(self) -> str:
-        """The base path as paths begin with it: without a slash at its end, so empty for /."""
+        """The base path as a prefix of paths: without a trailing slash, so empty for /."""
         return posixpath.normpath("/" + self.base_path.strip("/")).rstrip("/")
 
 
@@ -142,7 +142,7 @@ def resolve(flags: Mapping[str, Value]) -> tuple[AdminOptions, dict[str, str]]:
 
 
 def unusable(options: AdminOptions) -> Iterator[tuple[str, str]]:
-    """What makes a start fail, in nsqadmin's words where it has some: attribute name and reason."""
+    """Errors that prevent a start, in nsqadmin's words if it has some: attribute name and reason."""
     if not options.lookupd_http_address and not options.nsqd_http_address:
         yield "nsqd_http_address", "--nsqd-http-address or --lookupd-http-address required"
     if options.lookupd_http_address and options.nsqd_http_address:

@@ -11,12 +11,12 @@ from nsqc.options.limit_keys import GROUP, LIMIT_FLAGS, Limits
 from nsqc.wire.names import EPHEMERAL
 
 SOURCE_DEFAULT = "default"
-DEAD = b".dead"         # what the name of a dead-letter topic ends with by default
-MAX_NAME = 64           # bytes of a topic's name
+DEAD = b".dead"         # default suffix of a dead-letter topic's name
+MAX_NAME = 64           # bytes in a topic's name
 
 
 class ChannelRule(Limits, frozen=True, gc=False, kw_only=True):
-    """How a channel delivers. By default as nsqd's do. source: where the rule comes from."""
+    """How a channel delivers; the defaults are nsqd's behaviour. source: where the rule comes from."""
 
     requeue_delay: Annotated[int, flag(
         Kind.DURATION, GROUP, "delay after the first delivery that times out or is requeued with 0; 0: none",
@@ -47,7 +47,7 @@ class ChannelRule(Limits, frozen=True, gc=False, kw_only=True):
 
     @property
     def is_off(self) -> bool:
-        """Whether the channel delivers as nsqd's do."""
+        """Whether the channel delivers like nsqd's."""
         return not self.set_values().keys() - WITHOUT_EFFECT
 
     def dead_topic(self, topic: bytes) -> bytes:
@@ -62,11 +62,11 @@ class ChannelRule(Limits, frozen=True, gc=False, kw_only=True):
         return b"" if name == topic else name
 
     def set_values(self) -> dict[str, RuleValue]:
-        """What differs from the defaults, by key."""
+        """The values that differ from the defaults, by key."""
         return {key: value for key in CHANNEL_FLAGS if (value := getattr(self, key)) != getattr(DEFAULT, key)}
 
     def as_json(self) -> dict[str, RuleValue]:
-        """The same as JSON has it: durations are text."""
+        """The same in JSON's form: durations are text."""
         return {key: json_value(CHANNEL_FLAGS[key].kind, value) for key, value in self.set_values().items()}
 
 

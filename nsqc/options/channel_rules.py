@@ -28,7 +28,7 @@ class ChannelRules(Rules[ChannelRule]):
 
     def __init__(self, loop: asyncio.AbstractEventLoop, workers: Executor, data_path: str, settings: Settings,
                  log: Log, topics: TopicRules):
-        """topics: the rules that those of channels begin with. Raises OSError as Rules does."""
+        """topics: the rules from which channels' rules derive. Raises OSError as Rules does."""
         self._topics = topics
         self._merged: dict[tuple[int | None, TopicRule], ChannelRule] = {}  # by table and topic's rule: they are few
         super().__init__(loop, workers, data_path, settings, log)
@@ -55,7 +55,7 @@ class ChannelRules(Rules[ChannelRule]):
         return self._with_put(name, rule)
 
     def _merge(self, at: int | None, topic: TopicRule) -> ChannelRule:
-        """The rule by a table, if any, and the topic's rule."""
+        """The rule derived from a table, if any, and the topic's rule."""
         limits = topic.limits()
         if at is not None:
             table = self._options.channels[at]
@@ -69,5 +69,5 @@ class ChannelRules(Rules[ChannelRule]):
         return msgspec.structs.replace(rule, **values, source=source)
 
     def forget_topic(self, name: bytes) -> None:
-        """The topic is deleted: what was set for its channels goes with it."""
+        """A deleted topic also loses the rules set for its channels."""
         self.forget_all(name + b"/")

@@ -1,4 +1,4 @@
-"""What would stop or hinder a daemon that starts with a config file, found without starting one.
+"""Finds problems that would prevent or hinder a daemon's start with a config file, without starting one.
 
 Nothing is bound, connected to, resolved or written.
 """
@@ -44,7 +44,7 @@ REMOTE: dict[str, Callable[[str], object]] = {
 
 
 class Finding(NamedTuple):
-    """An error or a warning. line: in the file, from 1; 0: it concerns no line in particular."""
+    """An error or a warning. line: in the file, from 1; 0: no particular line."""
 
     line: int
     fatal: bool
@@ -60,13 +60,13 @@ class Report(NamedTuple, Generic[Chosen]):
 
 
 class Problem(NamedTuple):
-    """What is wrong with the value of one option, by its attribute name."""
+    """A fault in the value of one option, given by its attribute name."""
 
     name: str
     text: str
 
 
-# What is wrong with options: attribute name and text of each.
+# Faults of options: attribute name and text of each.
 Problems: TypeAlias = Callable[[Chosen], Iterable[tuple[str, str]]]
 
 
@@ -125,7 +125,7 @@ def surroundings(options: Options) -> Iterator[Problem]:
 
 
 def unreachable(options: Options) -> Iterator[Problem]:
-    """Malformed addresses to connect to: nothing would ever come of them."""
+    """Malformed addresses to connect to: they could never work."""
     for name, parse in REMOTE.items():
         value = options.value(name)
         for address in value if isinstance(value, tuple) else [value] if value else []:
@@ -147,7 +147,7 @@ def listening(address: str) -> Iterator[str]:
         yield str(error)
         return
     if NAME.fullmatch(address):
-        # The daemon would make a unix socket of that name in its current folder, which hardly anybody wants.
+        # The daemon would create a unix socket of that name in its working folder, which is hardly ever intended.
         yield f"address {address}: missing port in address (./{address} is the path of a unix socket)"
         return
     path = Path(address)

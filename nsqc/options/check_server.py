@@ -1,4 +1,5 @@
-"""What would stop a lookup server or an admin server that starts with a config file, found without starting one."""
+"""Finds problems that would prevent a lookup server's or an admin server's start with a config file, without starting
+it."""
 
 from __future__ import annotations
 

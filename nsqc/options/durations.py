@@ -9,7 +9,7 @@ UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10*
          "d": 24 * 3600 * 10**9}
 PART = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h|d)")
 LARGEST = 2**63 - 1
-LONGEST_TEXT = 256  # characters: more digits than anybody writes, few enough for exact fractions
+LONGEST_TEXT = 256  # characters: more digits than realistic, few enough for exact fractions
 
 
 def parse_duration(text: str) -> int:

@@ -29,8 +29,8 @@ def variable(name: str) -> str:
 
 def from_environment(declaration: Declaration[OptionSet] = SERVE, environment: Mapping[str, str] = os.environ
                      ) -> dict[str, Value]:
-    """The options in the environment, by attribute name. The text of a variable is what the flag takes; a list is
-    separated by commas. Raises FlagError, also for an unknown name: an option must not be lost to a typo."""
+    """The options in the environment, by attribute name. A variable's text has the flag's form; lists are
+    comma-separated. Raises FlagError, also for an unknown name: an option must not be lost to a typo."""
     known = {variable(name): name for name in declaration.flags if name not in NOT_OPTIONS}
     values: dict[str, Value] = {}
     for given, text in environment.items():
@@ -52,10 +52,10 @@ def is_ignored(given: str) -> bool:
 
 
 def unknown(given: str, known: list[str], command: str) -> str:
-    """What is said about an unknown name."""
+    """The error for an unknown name."""
     import difflib  # only after a typo
 
-    # Without the prefix, which all have in common.
+    # Without the common prefix.
     names = [name.removeprefix(PREFIX) for name in known]
     near = difflib.get_close_matches(given.removeprefix(PREFIX), names, n=1, cutoff=NEAR)
     return (f"environment variable {given} is not an option of {command}" +

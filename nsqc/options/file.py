@@ -15,7 +15,7 @@ NEAR = 0.8  # similarity to a known key from which an unknown one counts as a ty
 
 
 class Reading(NamedTuple):
-    """The content of a file: values by attribute name, warnings by unknown key, and places with what is wrong there."""
+    """The content of a file: values by attribute name, warnings by unknown key, and faults with their places."""
 
     values: dict[str, Field]
     unknown: dict[str, str]
@@ -75,7 +75,7 @@ def interpret(tables: Mapping[str, object], declaration: Declaration[OptionSet] 
 
 
 def likely_key(key: str, given: Collection[str], declaration: Declaration[OptionSet] = SERVE) -> str:
-    """The key that was probably meant by an unknown one, which may also be the flag's name; empty: none.
+    """The key most likely meant by an unknown one, which may also be the flag's name; empty: none.
 
     None if that key is given, too: then the file serves several tools, whose keys may be similar.
     """

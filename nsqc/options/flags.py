@@ -95,14 +95,14 @@ def show(kind: Kind, value: Value) -> str:
 
 
 def shown(kind: Kind, value: Value) -> str:
-    """The same for people: without the passwords of addresses."""
+    """The same for people: without passwords in addresses."""
     if isinstance(value, tuple):
         return ",".join(mask_address(str(item)) for item in value)
     return mask_address(show(kind, value))
 
 
 def plain(kind: Kind, value: Value) -> bool | int | float | str | list[str | float]:
-    """A value as TOML and JSON have it: a boolean, a number, text or a list."""
+    """A value in the form of TOML and JSON: a boolean, a number, text or a list."""
     if isinstance(value, tuple):
         return [*value]
     if kind in (Kind.BOOL, Kind.INT, Kind.FLOAT):
@@ -142,6 +142,6 @@ def describe(name: str, declaration: Declaration[OptionSet] = SERVE) -> str:
 
 
 def marks(flag: Flag, declaration: Declaration[OptionSet] = SERVE) -> list[str]:
-    """What sets an option apart from most."""
+    """Properties that distinguish an option from most."""
     texts = ((f"not in {declaration.original}", flag.own), ("changes on SIGHUP", flag.live))
     return [text for text, applies in texts if applies]

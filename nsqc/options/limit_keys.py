@@ -1,5 +1,5 @@
-"""The rules that a topic sets for itself and its channels, and a channel for itself: how long messages may wait, and
-how many of them. Declared once; see nsqc.options.channel_keys.
+"""The rules for both topics and channels: how long messages may wait, and how many of them. Declared once; see
+nsqc.options.channel_keys.
 """
 
 # No `from __future__ import annotations`: msgspec and the declaration below read the types.
@@ -13,7 +13,8 @@ GROUP = "Delivery rules"
 
 
 class Limits(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What waits, in a topic or a channel. By default as with nsqd: any number of messages, for any time."""
+    """Limits for waiting messages in a topic or a channel. By default, as in nsqd: any number of messages, for any
+    time."""
 
     message_ttl: Annotated[int, flag(
         Kind.DURATION, GROUP, "time after publishing when a message that still waits expires; 0: never", least=0)] = 0

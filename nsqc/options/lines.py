@@ -1,4 +1,4 @@
-"""Where a config file sets what."""
+"""Finds the line of each setting in a config file."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from nsqc.options import toml
 
 def lines_of(text: str) -> Callable[..., int]:
     """line_of(key): the line, from 1, that sets a top-level key; 0: none. line_of(key, glob) and line_of(key, glob, of)
-    find the table [key.glob] and a key in it, or, where that is written in another way, what is above it."""
+    find the table [key.glob] and a key in it; for other notations, the enclosing key."""
     lines = text.splitlines()
 
     def find(start: str, first: int = 0) -> int:
         form = re.compile(start)
         for number in range(first, len(lines)):
-            # A line that looks like it may be part of a longer value: then the text before it is not complete.
+            # A matching line may be part of a longer value: then the text before it is incomplete.
             if form.match(lines[number]) and is_complete("\n".join(lines[:number])):
                 return number + 1
         return 0
@@ -46,7 +46,7 @@ def written(key: str) -> str:
 
 
 def is_complete(text: str) -> bool:
-    """Whether the text is a TOML file by itself."""
+    """Whether the text alone is a TOML file."""
     try:
         toml.parse(text)
     except toml.TomlError:

@@ -1,6 +1,6 @@
 """SIGHUP: certificates and the config file are read again, and options that can change at run time take effect.
 
-Which options can is declared with them (Flag.live). If another one has changed, the log says that it needs a restart.
+Flag.live declares which options can. If another one has changed, the log reports that it needs a restart.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Reread = Callable[[], tuple[Options, dict[str, str]]]  # options and warnings by
 
 
 class Reloader:
-    """Reloads, one time after another. What was changed over HTTP stays until the file has a new value for it."""
+    """Reloads, one after the other. Values changed over HTTP stay until the file has a new value for them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, workers: Executor, settings: Settings, reread: Reread,
                  certificates: Certificates | None, log: Log):
@@ -31,7 +31,7 @@ class Reloader:
         self._reread = reread
         self._certificates = certificates
         self._log = log
-        self._last = settings.now  # the options as of the last time that file and flags were read
+        self._last = settings.now  # the options when file and flags were last read
         self._task: asyncio.Task[None] | None = None
         self._again = False
 
@@ -93,7 +93,7 @@ class Reloader:
 
 
 def changed_tables(old: tuple[RuleTable, ...], new: tuple[RuleTable, ...]) -> list[str]:
-    """What is different between the tables of two readings, all of one kind, a line for each."""
+    """The differences between the tables of two readings, all of one kind, a line for each."""
     before = {table.glob: table for table in old}
     after = {table.glob: table for table in new}
     lines = [f"{table.title} is gone" for glob, table in before.items() if glob not in after]

@@ -1,4 +1,4 @@
-"""Flags, environment and config file to options: what the daemon runs with, and where each value comes from."""
+"""Resolves flags, environment and config file to the daemon's options, with the source of each value."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def resolve(flags: Mapping[str, Value]) -> tuple[Options, dict[str, str]]:
 
 
 def resolve_again(flags: Mapping[str, Value]) -> tuple[Options, dict[str, str]]:
-    """As resolve(), for a reload: a pipe can be read only once, and would be waited for. Raises OptionError."""
+    """Like resolve(), for a reload: a pipe can be read only once, and reading it again would block. Raises
+    OptionError."""
     path = str(flags.get("config") or "")
     if path and os.path.exists(path) and not os.path.isfile(path):
         raise OptionError(f"failed to load config file {path} - not a file")
@@ -33,7 +34,7 @@ def resolve_again(flags: Mapping[str, Value]) -> tuple[Options, dict[str, str]]:
 
 
 def effective(words: Mapping[str, Value], environment: Mapping[str, Value]) -> Effective:
-    """As resolve() with flags and environment variables, with the sources and with what options imply. Raises
+    """Like resolve() with flags and environment variables, with the sources and with implied options. Raises
     OptionError."""
     from nsqc.options.tls import settle
 
@@ -50,13 +51,13 @@ def effective(words: Mapping[str, Value], environment: Mapping[str, Value]) -> E
 
 
 def source(name: str, words: Collection[str], environment: Collection[str], values: Collection[str]) -> str:
-    """Where an option's value comes from: the first of flags, environment and config file that has it."""
+    """The source of an option's value: the first of flags, environment and config file that has it."""
     places = (("flag", words), ("environment", environment), ("config file", values))
     return next((place for place, names in places if name in names), "default")
 
 
 def read_file(flags: Mapping[str, Value]) -> tuple[dict[str, Field], dict[str, str]]:
-    """What read_config() finds in the file that the flags name, if any. Raises OptionError."""
+    """Runs read_config() on the file named by the flags, if any. Raises OptionError."""
     return read_config(str(flags["config"])) if flags.get("config") else ({}, {})
 
 

@@ -1,4 +1,4 @@
-"""What globs of tables can match, to warn about those that never take effect."""
+"""Determines which names the globs of tables can match, to warn about tables that never take effect."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def ineffective(tables: tuple[RuleTable, ...]) -> Iterator[tuple[RuleTable, str]
 
 
 def can_match(glob: str, ending: str = "") -> bool:
-    """Whether a glob fits a valid name: 1 to 64 name characters, and behind them the ending."""
+    """Whether a glob fits a valid name: 1 to 64 name characters, followed by the ending."""
     tokens = SPECIAL.findall(glob)
-    places = {0: 0}  # places in the glob that can be reached, by how few characters
+    places = {0: 0}  # reachable places in the glob, by the fewest characters
     for at, token in enumerate(tokens):
         if at in places and token == "*":
             places[at + 1] = places[at]
         elif at in places and any(fnmatchcase(character, token) for character in NAME_CHARACTERS):
             places[at + 1] = places[at] + 1
-        # Or the ending begins here, behind at least one character.
+        # Or the ending begins here, after at least one character.
         if (ending and at in places and places[at] + len(ending) <= MAX_NAME
                 and (places[at] > 0 or "*" in tokens[:at + 1]) and fnmatchcase(ending, "".join(tokens[at:]))):
             return True
@@ -65,8 +65,8 @@ def can_match_channel(glob: str) -> bool:
 
 
 def covers(glob: str, other: str) -> bool:
-    """Whether a glob is certain to fit whatever the other fits."""
+    """Whether a glob certainly fits every name that the other one fits."""
     if "?" in glob or "[" in glob:
         return glob == other
-    # A wildcard of the other one can only be matched by a star here; a set might be by a character in it.
+    # Only a star here can match a wildcard of the other one; a character in a set might match a set.
     return fnmatchcase(re.sub(r"\[!?\]?[^\]]*\]", "\0", other), glob)

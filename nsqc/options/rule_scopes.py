@@ -1,5 +1,5 @@
-"""Topics and channels have rules. Each kind has its keys, its tables in the config file and a file for the values that
-PUT has set.
+"""Topics and channels have rules. Each kind has its keys, its tables in the config file and a file for values set by
+PUT.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ class Scope(msgspec.Struct, frozen=True):
 
     key: str                    # of its tables in the config file, and in its own file
     noun: str
-    file: str                   # in the data path: what PUT has set
+    file: str                   # in the data path: values set by PUT
     call: str                   # that changes a rule
     flags: dict[str, Flag]      # the declarations of the keys of a rule
     table: type[RuleTable]
 
     def can_have(self, name: bytes) -> bool:
-        """Whether PUT may set a rule for that name; rules of what is ephemeral would outlive it."""
+        """Whether PUT may set a rule for that name; the rule of an ephemeral one would outlive it."""
         parts = name.split(b"/")
         return (len(parts) == (1 if self is TOPICS else 2)
                 and all(is_valid_name(part) and not is_ephemeral(part) for part in parts))
@@ -39,5 +39,5 @@ BY_KEY = {scope.key: scope for scope in (TOPICS, CHANNELS)}
 
 
 def scope_of(table: RuleTable) -> Scope:
-    """Whose rules a table has."""
+    """The scope of a table."""
     return BY_KEY[table.of]

@@ -1,5 +1,5 @@
-"""The tables of the config file with rules: `[topics."GLOB"]` says how topics are kept, `[channels."TOPIC/CHANNEL"]`
-how channels deliver, each for the names that its glob fits. nsqd ignores them.
+"""The tables of the config file with rules: `[topics."GLOB"]` for the storage of topics, `[channels."TOPIC/CHANNEL"]`
+for delivery, each for the names that its glob fits. nsqd ignores them.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ Place = tuple[str, ...]  # a key of the file and the keys below it
 
 
 def read_tables(scope: Scope, value: object) -> tuple[tuple[RuleTable, ...], list[tuple[Place, str]]]:
-    """The tables in the order of the file, and what is wrong with them: place and text. A key that is wrong is left
-    out."""
+    """The tables in the order of the file, and their faults: place and text. A faulty key is omitted."""
     if not isinstance(value, Mapping):
         expected = scope.table('GLOB' if scope.key == "topics" else "TOPIC/CHANNEL", {}).title
         return (), [((scope.key,), f"{scope.key} = {value!r:.200} cannot be used - tables such as {expected} are "
@@ -54,20 +53,20 @@ def read_value(scope: Scope, key: str, given: object) -> RuleValue:
 
 
 def written(table: RuleTable) -> str:
-    """What a table sets, on one line."""
+    """The settings of a table, on one line."""
     flags = scope_of(table).flags
     return ", ".join(f"{key} = {show(flags[key].kind, value)}" for key, value in table.values.items())
 
 
 def in_range(scope: Scope, key: str, value: RuleValue) -> RuleValue:
-    """The value. Raises ValueError if it is beyond the bounds of its declaration."""
+    """Returns the value. Raises ValueError if it is out of its declared range."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and (text := beyond(scope.flags[key], value)):
         raise ValueError(f"{key} {text}")
     return value
 
 
 def unknown_key(scope: Scope, key: str) -> str:
-    """What is wrong with a key that no rule has."""
+    """The error for a key that no rule has."""
     import difflib  # only after a typo
 
     near = difflib.get_close_matches(key.lower().replace("-", "_"), scope.flags, n=1)

@@ -1,4 +1,4 @@
-"""Rules of topics or channels: which one holds, and what PUT has set, on disk.
+"""Rules of topics or channels: the rule that applies, and values set by PUT, on disk.
 
 Each value of a rule comes from PUT, else from the first table of the config file that fits the name, else from a
 default.
@@ -45,11 +45,11 @@ class _Change:
         self.name = name
         self.changes = changes
         self.done = done
-        self.gone = False       # what has the name was deleted meanwhile, and its rule with it
+        self.gone = False       # the topic or channel was deleted meanwhile, and its rule with it
 
 
 class Rules(Generic[RuleT]):
-    """The rules of one scope. What PUT has set is in a file, which is written one time after another; changes made
+    """The rules of one scope. Values set by PUT are in a file, with at most one write in progress; changes made
     meanwhile share the next one."""
 
     scope: Scope
@@ -67,15 +67,15 @@ class Rules(Generic[RuleT]):
         self._known: dict[bytes, RuleT] = {}
         self._globs: re.Pattern[str] | None = None
         self._listeners: list[OnChange] = []
-        self._changes: list[_Change] = []       # the next write's
+        self._changes: list[_Change] = []       # for the next write
         self._writing: list[_Change] = []
-        self._write: asyncio.Future[None] | None = None     # under way
-        self._forgotten: set[bytes] = set()     # names that were deleted since that began
-        self._stale = False     # a rule that is gone is still in the file
+        self._write: asyncio.Future[None] | None = None     # in progress
+        self._forgotten: set[bytes] = set()     # names deleted since that began
+        self._stale = False     # the file still has a deleted rule
         self._take(settings.now)
         settings.on_change(self._settings_changed)
 
-    # ------------------------------------------------------------------ which rule holds
+    # ------------------------------------------------------------------ the rule that applies
 
     def of(self, name: bytes) -> RuleT:
         """The rule of a name, whether it exists or not."""
@@ -87,7 +87,7 @@ class Rules(Generic[RuleT]):
         return rule
 
     def on_change(self, call: OnChange) -> None:
-        """Has call(name) called when the rule of that name has changed; None: that of any may have."""
+        """Registers call(name), called when the rule of that name has changed; None: any rule may have."""
         self._listeners.append(call)
 
     def describe(self, rule: RuleT) -> str:
@@ -104,7 +104,7 @@ class Rules(Generic[RuleT]):
         raise NotImplementedError
 
     def _has_changed(self, options: Options) -> bool:
-        """Whether the options have other defaults or tables than those taken."""
+        """Whether the options' defaults or tables differ from those taken."""
         raise NotImplementedError
 
     @staticmethod
@@ -137,8 +137,8 @@ class Rules(Generic[RuleT]):
     # ------------------------------------------------------------------ PUT
 
     async def set(self, name: bytes, changes: Changes) -> RuleT:
-        """Changes the rule of one name, which need not exist; None takes back what was set before. Returns the new
-        rule once it is on disk. Raises OSError, and nothing has changed, if it cannot be written."""
+        """Changes the rule of one name, which need not exist; a value of None resets a key. Returns the new rule once
+        it is on disk. Raises OSError, without any change, if it cannot be written."""
         if any(value != self._put.get(name, {}).get(key) for key, value in changes.items()) or self._is_changing(name):
             change = _Change(name, changes, self._loop.create_future())
             self._changes.append(change)
@@ -147,7 +147,7 @@ class Rules(Generic[RuleT]):
         return self.of(name)
 
     def forget(self, name: bytes) -> None:
-        """What has that name is deleted: what was set for it goes with it."""
+        """Drops the rule of a deleted topic or channel."""
         for change in (*self._writing, *self._changes):
             change.gone = change.gone or change.name == name
         if self._write is not None:
@@ -159,14 +159,14 @@ class Rules(Generic[RuleT]):
             self._begin()
 
     def forget_all(self, prefix: bytes) -> None:
-        """Everything whose names begin so is deleted."""
+        """Drops the rules of all deleted names with this prefix."""
         names = {*self._put, *(change.name for change in (*self._writing, *self._changes))}
         for name in names:
             if name.startswith(prefix):
                 self.forget(name)
 
     async def written(self) -> None:
-        """Waits until no write is under way or due."""
+        """Waits until no write is in progress or due."""
         while self._write is not None:
             await asyncio.wait([self._write])
             await asyncio.sleep(0)
@@ -175,7 +175,7 @@ class Rules(Generic[RuleT]):
         return any(change.name == name for change in (*self._writing, *self._changes))
 
     def _begin(self) -> None:
-        """Writes what has changed, unless a write is under way."""
+        """Writes the changes, unless a write is in progress."""
         if self._write is not None or not (self._changes or self._stale):
             return
         self._writing, self._changes = self._changes, []
@@ -223,7 +223,7 @@ class Rules(Generic[RuleT]):
             self._notify(name)
 
     def _set(self, name: bytes, values: Values) -> bool:
-        """What is on disk takes effect; whether another rule holds now."""
+        """Applies the values that are on disk; returns whether the rule has changed."""
         before = self.of(name)
         if values:
             self._put[name] = values

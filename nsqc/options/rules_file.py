@@ -1,4 +1,4 @@
-"""nsqc.rules.json and nsqc.channel-rules.json: what PUT has set, for each topic and channel. nsqd ignores them.
+"""nsqc.rules.json and nsqc.channel-rules.json: the values set by PUT, for each topic and channel. nsqd ignores them.
 
     {"topics": {"NAME": {"storage": "log", "retain_time": 3600000000000}}}
     {"channels": {"TOPIC/CHANNEL": {"requeue_delay": 1000000000}}}
@@ -25,10 +25,10 @@ from nsqc.store.badfiles import set_aside
 from nsqc.store.files import read_edited_file, replace_file
 from nsqc.wire.outside import Decoder, JSONError
 
-NOT_FILES = (errno.EINVAL, errno.EISDIR, errno.ENXIO)  # what reading something else than a file fails with
+NOT_FILES = (errno.EINVAL, errno.EISDIR, errno.ENXIO)  # errors of reading something other than a file
 
 Values: TypeAlias = Mapping[str, RuleValue]  # by key of a rule
-Changes: TypeAlias = Mapping[str, RuleValue | None]  # None: as if it had not been set
+Changes: TypeAlias = Mapping[str, RuleValue | None]  # None: resets the key
 
 EXPECTED = {Kind.DURATION: 'a duration such as "36h", or nanoseconds,', Kind.INT: "an integer", Kind.FLOAT: "a number"}
 
@@ -42,7 +42,7 @@ _decode = Decoder(dict[str, dict[str, dict[str, object]]]).decode
 
 
 def from_json(scope: Scope, key: str, given: object) -> RuleValue | None:
-    """The value of a key in JSON: null, or as the rule has it; durations are text or nanoseconds. Raises ValueError
+    """The value of a key in JSON: null, or in the rule's form; durations are text or nanoseconds. Raises ValueError
     that names key and value."""
     if key not in scope.flags:
         raise ValueError(unknown_key(scope, key))
@@ -55,7 +55,7 @@ def from_json(scope: Scope, key: str, given: object) -> RuleValue | None:
 
 
 def _of_kind(kind: Kind, given: object) -> RuleValue:
-    """A value of JSON as one of that kind. Raises ValueError that says what is expected."""
+    """A JSON value as one of that kind. Raises ValueError that states the expected form."""
     value = parse_duration(given) if kind is Kind.DURATION and isinstance(given, str) else given
     if kind is Kind.BOOL:
         if isinstance(value, bool):
@@ -76,7 +76,7 @@ def _of_kind(kind: Kind, given: object) -> RuleValue:
 
 
 def _shown(given: object) -> str:
-    """A value of JSON as it was sent; the beginning of a long one."""
+    """A JSON value as it was sent, truncated if long."""
     try:
         text = _encode(given).decode("utf-8", "replace")
     except (TypeError, ValueError, RecursionError, OverflowError):
@@ -103,10 +103,10 @@ def save(data_path: str, scope: Scope, pieces: list[bytes]) -> None:
 
 
 def load(data_path: str, scope: Scope, log: Log) -> dict[bytes, Values]:
-    """What the file says. If any of it cannot be used, the file is kept as .bad, and replaced by the rest.
+    """Reads the file. If any of it is unusable, the file is kept as .bad, and replaced by the rest.
 
-    Raises OSError if it exists and cannot be read, or cannot be replaced: without the rules, topics would be kept in
-    another way than was asked for.
+    Raises OSError if it exists and cannot be read, or cannot be replaced: without the rules, topics would be stored in
+    another way than requested.
     """
     path = os.path.join(data_path, scope.file)
     rules: dict[bytes, Values] = {}

@@ -1,4 +1,4 @@
-"""Flags, environment and config file to the options of the lookup server or the admin server."""
+"""Resolves flags, environment and config file to the options of the lookup server or the admin server."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ def effective(declaration: Declaration[Chosen], words: Mapping[str, Value], envi
 
 
 def invalid(declaration: Declaration[OptionSet], options: OptionSet) -> Iterable[tuple[str, str]]:
-    """Attribute name and a line for the operator, of each value that no server of that kind takes."""
+    """Attribute name and a line for the operator, for each value that no server of that kind accepts."""
     return (*declaration.out_of_range(options), *unknown_choice(options))

@@ -13,7 +13,7 @@ def is_offered(options: Options) -> bool:
 
 
 def settle(options: Options) -> Options:
-    """The options with what they imply. Raises OptionError."""
+    """Adds implied options. Raises OptionError."""
     if options.tls_client_auth_policy not in POLICIES:
         raise OptionError(
             f"--tls-client-auth-policy is require or require-verify, not {options.tls_client_auth_policy}")

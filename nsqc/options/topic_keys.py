@@ -1,4 +1,4 @@
-"""Keys of topics' rules that no option has a default for, declared once: name, type, range, default, help. Durations
+"""Keys of topics' rules without an option for the default, declared once: name, type, range, default, help. Durations
 are nanoseconds. All of them are off by default.
 """
 

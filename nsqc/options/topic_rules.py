@@ -1,8 +1,8 @@
-"""How each topic is kept: in memory or in a log, and by which rules.
+"""How each topic is stored: in memory or in a log, and by which rules.
 
 Each value of a topic's rule comes from PUT /topic/rules, else from the first table of the config file that fits the
-topic, else from the option with the default for all topics, or the default of the key. Ephemeral topics are always kept
-in memory.
+topic, else from the option with the default for all topics, or the default of the key. Ephemeral topics always stay in
+memory.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ FROM_DEFAULTS, FROM_NAME = "default", "ephemeral"
 
 
 class TopicRule(Limits, frozen=True, gc=False, kw_only=True):
-    """How a topic is kept, and how long and how much of it. storage: memory or log. For logs, sync: write or fsync;
-    retain_time in nanoseconds; retain_bytes: 0 means no limit. dedupe,
-    dedupe_ids: see nsqc.options.topic_keys. source: where it comes from."""
+    """How a topic is stored, and how much and how long. storage: memory or log. For logs, sync: write or fsync;
+    retain_time in nanoseconds; retain_bytes: 0 means no limit. dedupe, dedupe_ids: see nsqc.options.topic_keys. source:
+    where it comes from."""
 
     storage: str
     sync: str
@@ -35,13 +35,13 @@ class TopicRule(Limits, frozen=True, gc=False, kw_only=True):
     dedupe_ids: int = MOST_IDS
 
     def limits(self) -> dict[str, RuleValue]:
-        """What its channels begin with."""
+        """The values from which its channels' rules derive."""
         return {key: getattr(self, key) for key in LIMIT_FLAGS}
 
     @property
     def keeps_log(self) -> bool:
-        """Whether a log stays, when its topic has switched to memory, until somebody deletes it: if it may have history
-        that is to be kept, or if nobody has said so of this topic, whose rule may be lost."""
+        """Whether the log of a topic that has switched to memory stays until an operator deletes it: if it may have
+        history to keep, or if the topic only has the default rule, whose previous rule may be lost."""
         return self.storage != "log" and (self.retain_time > 0 or self.retain_bytes > 0 or self.source == FROM_DEFAULTS)
 
 
