@@ -13,7 +13,7 @@ from typing import NoReturn
 OWN = {signal.SIGCHLD, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGKILL, signal.SIGSTOP,
        signal.SIGTTIN, signal.SIGTTOU}
 STDIN, STDERR = 0, 2
-# How a program ends that has failed, or that the kernel has ended.
+# Signals by which a program fails, or the kernel ends it.
 FAILURES = {signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGSYS}
 
 
@@ -24,7 +24,7 @@ def become_init() -> None:
     if child:
         watch(child)
     take_terminal()
-    # What the executable handles while it loads, as process 1 must: no other process does.
+    # Signals that the executable handles while it loads, as process 1 must: no other process does.
     if callable(signal.getsignal(signal.SIGTERM)):
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -73,7 +73,7 @@ def reap(child: int) -> int | None:
 
 
 def tell(number: int) -> None:
-    """Writes which failure has ended the program, which cannot do so itself. Does not wait for whoever reads stderr."""
+    """Writes the failure that ended the program, which cannot do so itself. Does not wait for a reader of stderr."""
     if number not in FAILURES:
         return
     reason = ": the kernel does that when memory runs out (memory.max)" if number == signal.SIGKILL else ""

@@ -37,7 +37,7 @@ def check_writable(folder: str) -> None:
 
 
 def advice(folder: str, code: int | None) -> str:
-    """What to do about a folder that cannot be used, after the reason."""
+    """The remedy for a folder that cannot be used, after the reason."""
     if code == errno.ENOENT:
         return "; create it, or set --data-path"
     if code == errno.EROFS:

@@ -15,7 +15,7 @@ TOO_MANY_FILES = "Too many open files"
 
 
 def shortage(error: BaseException) -> str | None:
-    """What is lacking, and which limit to raise; None: the error has another reason."""
+    """The missing resource, and which limit to raise; None: the error has another reason."""
     text = str(error)
     if isinstance(error, MemoryError):
         return f"out of memory; raise {MEMORY}"
