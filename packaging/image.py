@@ -50,7 +50,7 @@ LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar+gzip"
 
 
 class Refused(Exception):
-    """Why there is no image; the text is one line."""
+    """The reason why there is no image; the text is one line."""
 
 
 class Blob(NamedTuple):

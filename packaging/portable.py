@@ -23,7 +23,7 @@ HOME = ROOT / "build" / "portable"
 SOURCES = HOME / "sources"
 PREFIX = HOME / "python"
 READY = HOME / "ready"
-OUTDATED = HOME / "outdated"        # what is older than Debian's latest, a line each; packaging/release.py shows it
+OUTDATED = HOME / "outdated"        # sources older than Debian's latest, a line each; packaging/release.py shows it
 LOG = HOME / "build.log"
 
 SUITE, PYTHON = "bookworm", "python3.11"

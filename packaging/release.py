@@ -54,7 +54,7 @@ def check(root: Path, version: str) -> None:
 
 
 def collect(version: str, dist: Path, out: Path, apt_key: str = "") -> list[Path]:
-    """Copies what was built, renamed for a release. Returns the files. Raises Refused."""
+    """Copies the build results, renamed for a release. Returns the files. Raises Refused."""
     version_line = subprocess.run([dist / "nsqc", "--version"], check=True, capture_output=True, text=True).stdout
     if not version_line.startswith(f"nsqc {version} "):
         raise Refused(f"dist/nsqc is not {version}, it says {version_line.strip()}")

@@ -66,7 +66,7 @@ def relations(name: str, version: str, tree: Path) -> str:
     if name == deb.COMPAT:
         return f"BuildArch: noarch\nRequires: nsqc = {version}\nConflicts: nsq"
     glibc, _ = least(tree / "usr/lib/nsqc")
-    # Libraries by what they provide: distributions name the packages differently.
+    # Libraries by their capability names: distributions name the packages differently.
     libraries = (f"{name}()(64bit)" for name in ("libgcc_s.so.1", "libstdc++.so.6", "libz.so.1"))
     needed = (f"glibc >= {'.'.join(map(str, glibc))}", *libraries, "systemd")
     return "\n".join([*(f"Requires: {one}" for one in needed), "Recommends: ca-certificates"])
