@@ -37,7 +37,7 @@ LINE = re.compile(r"at line (\d+)")
 NAME = re.compile(r"(?!.*\.sock(et)?$)[A-Za-z0-9.-]+")  # probably of a host, not of a unix socket
 NUMBERS = re.compile(r"[0-9.]+")
 LISTENING = ("tcp_address", "http_address", "https_address")
-# Options with addresses to connect to, and what parses them.
+# Options with addresses to connect to, and their parsers.
 REMOTE: dict[str, Callable[[str], object]] = {
     "lookupd_tcp_address": split_address, "auth_http_address": parse_server, "statsd_address": split_address,
 }

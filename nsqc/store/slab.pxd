@@ -1,5 +1,5 @@
 # Memory for messages: chunks of 2 MiB, each divided into pieces of one size class. Size classes are dense: a piece is
-# at most 1/16 larger than its contents. Allocations of 1/16 of a chunk or more get a mapping of their own.
+# at most 1/16 larger than its contents. Allocations of 1/16 of a chunk or more get a separate mapping.
 #
 # Queues fill and drain in order, so chunks empty one after another and are returned (arenas.pxd).
 #

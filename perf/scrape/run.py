@@ -1,4 +1,4 @@
-"""Measures what a scrape of many topics costs the daemon.
+"""Measures the cost of a scrape of many topics for the daemon.
 
     python -m perf.scrape.run [--topics 20000] [--channels 3]
 

@@ -1,6 +1,6 @@
 """Rates and memory by size of body: `python -m perf.sizes.run [--nsqd PATH] [--rounds 3] [--sizes 100,1024,...]`.
 
-For each size, on a fresh server each time, with alternating order:
+For each size, each side on a fresh server, with alternating order:
 
     publish   MPUBs of up to 1 MiB on two connections into a queue that grows, in memory that another process has just
               used and freed
@@ -9,7 +9,7 @@ For each size, on a fresh server each time, with alternating order:
     default   the same with nsqd's default flags: all but 10,000 messages go to disk
     memory    resident bytes that this took, for each byte of the records (30 bytes more than the body)
     consume   that queue by one connection, RDY 2500, with FIN
-    steady    one connection publishes while another consumes: messages that arrive, and what was left in the queue
+    steady    one connection publishes while another consumes: arrived messages, and those left in the queue
 
 Sides: nsqc, perf/floor/copying.c (one core that copies each body once into its own memory and sends it from there), and
 nsqd if --nsqd has its path. A result is the median over the rounds, a ratio the median of those within the rounds.

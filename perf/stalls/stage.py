@@ -54,7 +54,7 @@ class Result:
     dropped: int = 0
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
-    own_bar_held: bool | None = None    # None: the case has no bar of its own
+    own_bar_held: bool | None = None    # None: the case has no bar
 
 
 class Program:

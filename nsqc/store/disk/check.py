@@ -65,7 +65,7 @@ class Queue(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """Something that a daemon does not leave behind."""
+    """A difference from the state that a daemon leaves."""
 
     path: str
     text: str
