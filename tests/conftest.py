@@ -76,7 +76,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown():
-    """Code that closes a descriptor twice, or an unset one, closes somebody else's: often 0."""
+    """Code that closes a descriptor twice, or an unset one, may close another owner's: often 0."""
     for number in range(3):
         os.fstat(number)
 

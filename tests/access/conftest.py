@@ -25,7 +25,7 @@ def start(tmp_path):
 
 @pytest.fixture
 def access(tmp_path):
-    """An access file with the user root, who has every permission."""
+    """An access file with the user root, which has every permission."""
     file = AccessFile(tmp_path / "access.toml")
     file.user("root", **EVERYTHING)
     return file.write()

@@ -1,4 +1,4 @@
-"""Middlewares that observe handlers: what Prometheus and OpenTelemetry record, for both kinds of workers."""
+"""Middlewares that observe handlers: data in Prometheus and OpenTelemetry, for both kinds of workers."""
 
 import pytest
 

@@ -56,7 +56,7 @@ def test_lookup(lookupd):
     assert lookupd.asked == ["/lookup?topic=t%23ephemeral"]
     lookupd.status = 404
     assert lookup("t", [lookupd.address]) == []
-    # nsqd's answer; a server without topics is not asked for them.
+    # nsqd's answer; a server without topics is not queried for them.
     lookupd.refusal = "NOT_FOUND"
     with pytest.raises(LookupFailed, match="not nsqlookupd's HTTP port"):
         nodes([lookupd.address])

@@ -1,9 +1,9 @@
-"""kill -9 at random moments under load, and what each channel delivers afterwards compared with the books.
+"""kill -9 at random moments under load; compares each channel's deliveries afterwards with the books.
 
     python -m tests.crash.run [--rounds 1000] [--seed 1] [--sync write|fsync] [--storage log|memory] [--keep]
 
-Each 50 rounds begin with an empty data path. The seed decides what is done and what kind of moment is chosen; when
-threads and processes run is up to the machine. The exit code is 1 when a promise did not hold; then the data path is kept.
+Each 50 rounds begin with an empty data path. The seed determines the actions and the kinds of moments, the machine when
+threads and processes run. The exit code is 1 if a promise did not hold; then the data path is kept.
 """
 
 from __future__ import annotations

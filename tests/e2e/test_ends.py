@@ -1,4 +1,4 @@
-"""Connections that end amid a packet: every fatal error after every command, on every kind of channel.
+"""Connections that end within a packet: every fatal error after every command, on every kind of channel.
 
 Something else happens to the channel first: it is deleted, sought, drained, or its topic switches its storage. By
 default a seed picks a sample; NSQC_TEST_ENDS=all covers all combinations, as `make asan` does.

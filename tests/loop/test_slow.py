@@ -75,7 +75,7 @@ def test_the_longest_is_named_and_names_do_not_stay():
 
 
 def test_what_a_handler_spends_its_time_on_is_named_instead():
-    """A garbage collection amid commands must be reported."""
+    """A garbage collection between commands must be reported."""
     def outer():
         began = span_began()
         handler(40, "garbage collection", "")()

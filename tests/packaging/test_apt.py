@@ -47,7 +47,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def repository(home, tmp_path):
-    """A repository on a web server: its address, and what publishes packages in it."""
+    """A repository on a web server: its address, and a function that publishes packages in it."""
     folder = tmp_path / "apt"
     folder.mkdir()
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))

@@ -171,7 +171,8 @@ def test_rows_that_are_no_messages_fail_the_job_in_one_line(job, nsqd, topic, tm
 
 
 def test_paths_are_taken_as_they_are_written(job, nsqd, topic, tmp_path):
-    """A folder may be named as a pattern: the archive is written and read there; only what does not exist is a pattern."""
+    """A folder's name may look like a pattern: the archive is written and read there; only a missing folder counts as a
+    pattern."""
     folder = tmp_path / "a[1]b{x,y}*"
     folder.mkdir()
     (folder / "one.txt").write_text("1\n")

@@ -78,7 +78,7 @@ def test_one_line_that_is_redrawn_on_a_terminal(job):
     while seen.count(b"\r\x1b[Knsqc spark: published") < 5:
         seen += os.read(leader, 4096)
     os.close(leader)
-    assert seen.count(b"\n") == 1 and b"\r\x1b[Knsqc spark: ready\r\n" in seen     # the note has a line of its own
+    assert seen.count(b"\n") == 1 and b"\r\x1b[Knsqc spark: ready\r\n" in seen     # the note has its own line
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -1,5 +1,5 @@
-/* To be preloaded: once the file $NSQC_TEST_KILL exists, the process is killed before the call that changes files whose
-   number is in it. Calls are counted from then on. */
+/* Preloaded: once the file $NSQC_TEST_KILL exists, calls that change files are counted, and the process is killed before
+   the one whose number is in the file. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

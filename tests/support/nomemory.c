@@ -1,4 +1,4 @@
-/* To preload: allocations that a library with a certain name asks for fail. */
+/* Preloaded: makes allocations of a library with a given name fail. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -13,11 +13,11 @@ static char wanted[256];
 static __thread int looking;
 static volatile long skipped, left, failed;      /* other threads allocate meanwhile: in this order */
 
-/* Of the libraries whose names contain this, after skip more that succeed the next times allocations fail. */
+/* For libraries whose names contain this: skip more allocations succeed, the next `times` fail. */
 void nomemory_fail(const char *name, long skip, long times) {
     left = 0;
     __sync_synchronize();
-    if (*name)          /* an empty one would be part of each */
+    if (*name)          /* an empty one would match every library */
         strncpy(wanted, name, sizeof(wanted) - 1);
     skipped = skip;
     failed = 0;

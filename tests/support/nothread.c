@@ -1,4 +1,4 @@
-/* To be preloaded: the system gives no more than NSQC_TEST_THREADS threads. */
+/* Preloaded: the system refuses more than NSQC_TEST_THREADS threads. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

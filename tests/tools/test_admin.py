@@ -24,7 +24,7 @@ DEAD = ("--nsqd", "127.0.0.1:9")
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory):
-    """A daemon, for tests with topics of their own."""
+    """A daemon, for tests that use their own topics."""
     daemon = Daemon(tmp_path_factory.mktemp("node") / "data")
     yield daemon
     daemon.close()

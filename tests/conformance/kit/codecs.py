@@ -38,7 +38,7 @@ def varint(number: int) -> bytes:
 
 
 def snappy_block(data: bytes) -> bytes:
-    """A valid block that shortens runs of one byte and keeps the rest as it is."""
+    """A valid block that shortens runs of one byte and copies the rest."""
     out = bytearray(varint(len(data)))
     for run in re.finditer(rb"(.)\1{7,}|(?:(?!(.)\2{7}).){1,60}", data, re.S):
         piece = run[0]

@@ -452,7 +452,7 @@ class Player(Watching):
         return {"exit": code, "stdout": self._text(out.encode())}
 
     def do_rival(self, step: dict[str, Any]) -> dict[str, Any]:
-        """A second server on the same data path, on ports of its own."""
+        """A second server on the same data path, on its own ports."""
         flags = [f"--tcp-address={HOST}:{PORTS.take()}", f"--http-address={HOST}:{PORTS.take()}"]
         code, _ = self.server.run_to_exit(self.server.arguments(flags + step["rival"]))
         return {"exit": code}

@@ -1,4 +1,4 @@
-// Drives a daemon with nsqjs and prints what happened as one JSON line.
+// Drives a daemon with nsqjs and prints the results as one JSON line.
 // node drive.js PORT SCENARIO [OPTIONS]
 const nsq = require('nsqjs');
 

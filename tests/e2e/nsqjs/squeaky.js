@@ -1,4 +1,4 @@
-// Publishes with squeaky and prints what it has consumed as one JSON line.
+// Publishes with squeaky and prints the consumed messages as one JSON line.
 // node squeaky.js PORT
 const { Publisher, Subscriber } = require('squeaky');
 
@@ -21,7 +21,7 @@ subscriber.once('ready', async () => {
   const publisher = new Publisher({ port, topic: 'squeaky' });
   publisher.on('error', fail);
   try {
-    // Two batches, and one message between: each must be answered, and nothing of one be taken for the next.
+    // Two batches, and one message between: each must be answered, and no part of one may be taken for the next.
     await publisher.publish([{ n: 1 }, { n: 2 }]);
     await publisher.publish({ n: 3 });
     await publisher.publish([{ n: 4 }, { n: 5 }, { n: 6 }]);

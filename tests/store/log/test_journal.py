@@ -184,7 +184,7 @@ def test_a_journal_torn_at_any_byte_says_what_is_whole(folders, frames):
 
 
 def flipped(path, bit: int):
-    """Flips this bit of each byte of a file in turn."""
+    """Flips this bit of each byte of a file, one after the other."""
     whole = path.read_bytes()
     for at in range(len(whole)):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1:])
@@ -450,7 +450,7 @@ def test_damaged_files_are_kept(several):
 
 
 def test_a_large_state_has_many_frames_and_survives_damage_in_each(tmp_path):
-    """12,500 single unfinished messages, and as many that wait, in frames of their own."""
+    """12,500 single unfinished messages and 12,500 waiting ones, in separate frames."""
     ops = [*NEW, (ADVANCE, 50_000)]
     ops += [(FIN, at, 1) for at in range(0, 50_000, 2)]
     ops += [(REQ, at, 1, DUE) for at in range(1, 50_000, 4)]

@@ -1,4 +1,4 @@
-/* Calls that the trace has no record for: below the root they end the process. */
+/* Calls without a trace record: below the root they end the process. */
 #define _GNU_SOURCE
 #include "shim.h"
 #include <fcntl.h>

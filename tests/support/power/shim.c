@@ -1,10 +1,10 @@
-/* Preloaded into the daemon: notes, with contents, everything it does to files below $NSQC_TEST_TRACE_ROOT, in the order in
- * which it took effect, and syncs by their beginning and end. tests/support/power/disk.py rebuilds from that what a disk
- * may hold after a power failure.
+/* Preloaded into the daemon: records, with contents, all its changes to files below $NSQC_TEST_TRACE_ROOT, in the order in
+ * which they took effect, and syncs by their beginning and end. From that, tests/support/power/disk.py rebuilds the
+ * possible contents of a disk after a power failure.
  *
- * $NSQC_TEST_TRACE is a file that is mapped, so it is whole after kill -9. It begins with `Control`, through which the test
- * reads how far the trace has come, and asks for a kill or for calls that fail. The records follow. A call that this file
- * does not know how to note ends the process: a gap in the trace would prove something that is not so.
+ * $NSQC_TEST_TRACE is a mapped file, so it is whole after kill -9. It begins with `Control`, through which the test reads
+ * the length of the trace, and requests a kill or failing calls. The records follow. A call that this file cannot record
+ * ends the process: a gap in the trace would invalidate the proof.
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -34,14 +34,14 @@ typedef struct {
 
 typedef struct {
     uint64_t size;                  /* bytes of records, published after each */
-    uint64_t room;                  /* that they may have; more ends the process */
+    uint64_t room;                  /* their limit; more ends the process */
     uint64_t kill_kinds;            /* bits of the kinds of records that count down to a kill */
-    int64_t kill_count;             /* the process is killed with the last of so many; 0: never */
+    int64_t kill_count;             /* the process is killed with the last of this many; 0: never */
     Failing failing[FAULTS];
 } Control;
 
 typedef struct {
-    uint32_t kind, path, to, data;  /* sizes of what follows: a path below the root, another, contents */
+    uint32_t kind, path, to, data;  /* sizes of the following data: a path below the root, another, contents */
     uint64_t inode;
     int64_t at;                     /* position; size; for SYNCED and LOST: where the record of their SYNC begins */
 } Record;
@@ -134,16 +134,16 @@ __attribute__((constructor)) static void configure(void) {
     pthread_mutex_unlock(&lock);
 }
 
-/* ------------------------------------------------------------------ which files count */
+/* ------------------------------------------------------------------ traced files */
 
-/* What follows the root in a path, or NULL if that is not below it. */
+/* The part of a path below the root, or NULL if it is not below. */
 static const char *below(const char *path) {
     if (!control || strncmp(path, root, root_size) || (path[root_size] && path[root_size] != '/'))
         return NULL;
     return path + root_size + (path[root_size] == '/');
 }
 
-/* Where a descriptor leads; False: not below the root. */
+/* The status of an open file; 0: it is not below the root. */
 int fd_below(int fd, struct stat *status) {
     char link[64], path[PATH_MAX];
     int error = errno, counts = 0;
@@ -157,7 +157,7 @@ int fd_below(int fd, struct stat *status) {
     return counts;
 }
 
-/* Removes what means nothing from an absolute path: `.`, `..` with what is before it, and slashes too many. */
+/* Normalises an absolute path: removes `.`, `..` with the name before it, and extra slashes. */
 static void normalise(char *path) {
     char *to = path;
     for (const char *from = path; *from;) {
@@ -177,7 +177,7 @@ static void normalise(char *path) {
     *to = 0;
 }
 
-/* The path that a call means, below the root, into `space`; NULL: it is not below it. */
+/* The path of a call's argument below the root, in `space`; NULL: it is not below. */
 const char *resolved(int folder, const char *path, char space[PATH_MAX]) {
     char link[64];
     size_t size = 0;
@@ -205,7 +205,7 @@ const char *resolved(int folder, const char *path, char space[PATH_MAX]) {
     return below(space);
 }
 
-/* The errno that the test asks for; otherwise 0. */
+/* The errno requested by the test; otherwise 0. */
 static int fault_of(enum Fault fault) {
     Failing *failing = &control->failing[fault];
     int error = 0;
@@ -223,7 +223,7 @@ static int fault_of(enum Fault fault) {
 
 /* ------------------------------------------------------------------ contents */
 
-/* After a write with the lock held: `at` is -1 where the descriptor's own position counts, which has moved. */
+/* After a write with the lock held; `at`: -1 if the write used, and moved, the descriptor's own position. */
 static void note_write(int fd, const struct stat *status, const struct iovec *from, ssize_t written, off_t at) {
     int error = errno;
     if (written > 0)
@@ -322,7 +322,7 @@ SIZES(fallocate, TYPES(int, int, off_t, off_t), (int fd, int mode, off_t at, off
 SIZES(fallocate64, TYPES(int, int, off64_t, off64_t), (int fd, int mode, off64_t at, off64_t size), (fd, mode, at, size),
       GROW, grown(mode, at + size))
 
-/* A sync covers what was noted before its beginning; it runs without the lock. A failed one loses that. */
+/* A sync covers all changes recorded before its beginning; it runs without the lock. A failed one loses them. */
 static int synced(int fd, const struct stat *status, int (*next)(int)) {
     int fault = fault_of(SYNCS), done = -1;
     pthread_mutex_lock(&lock);
@@ -393,7 +393,7 @@ OPEN(open64, openat64, NOTHING, AT_FDCWD)
 OPEN(openat, openat, FOLDER_FIRST, folder)
 OPEN(openat64, openat64, FOLDER_FIRST, folder)
 
-/* What a compiler makes of open() without a mode when it checks arguments. */
+/* Compilers that check arguments call these for open() without a mode. */
 int __open_2(const char *path, int flags) { return open(path, flags); }
 int __open64_2(const char *path, int flags) { return open64(path, flags); }
 int __openat_2(int folder, const char *path, int flags) { return openat(folder, path, flags); }
