@@ -23,7 +23,7 @@ cdef class Offsets:
             raise MemoryError
 
     def put(self, int64_t first, int64_t end, int attempts, int64_t due_ns):
-        """Likewise, for waiting messages."""
+        """The same for waiting messages."""
         cdef Range added
         added.first, added.end, added.attempts, added.due_ns = first, end, attempts, due_ns
         if offsets_put(&self.set, &added) < 0:

@@ -274,7 +274,7 @@ def answers(path, request: bytes) -> bytes:
 
 @pytest.mark.parametrize("started", ["by itself", "with a config file", "by a shell"])
 def test_a_closed_terminal_stops_it(daemon, tmp_path, started):
-    """Its log is that terminal, too."""
+    """Its log is the same terminal."""
     web, config = tmp_path / "http.sock", tmp_path / "nsqc.cfg"
     config.write_text("max_rdy_count = 5\n")
     words = [*SERVE, f"--http-address={web}", "--tcp-address=127.0.0.1:0", f"--data-path={tmp_path}"]

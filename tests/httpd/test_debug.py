@@ -76,7 +76,7 @@ def test_free_memory_and_block_rate(server):
 
 
 def test_counting_live_objects_holds_nobody_up(start):
-    """With 30,000 topics that takes more than a hundred iterations; others are answered in each of them."""
+    """With 30,000 topics that takes more than a hundred iterations; other requests are answered in each of them."""
     server = start("--max-create-rate=0")
     with server.wire() as wire, server.wire() as other:
         for begin in range(0, 30_000, 500):

@@ -25,7 +25,7 @@ NSQD = {"/ping", "/info", "/stats", "/pub", "/mpub", "/config/", "/topic/create"
 NSQLOOKUPD = {"/ping", "/info", "/lookup", "/topics", "/channels", "/nodes", "/debug", "/topic/create", "/topic/delete", "/topic/tombstone",
               "/channel/create", "/channel/delete", "/debug/pprof", "/debug/pprof/cmdline", "/debug/pprof/profile", "/debug/pprof/heap",
               "/debug/pprof/goroutine", "/debug/pprof/threadcreate"}
-# Our own calls that show neither messages nor their places, and control nothing.
+# Our own calls that show neither messages nor their location, and control nothing.
 HARMLESS = {"/livez", "/readyz", "/metrics", "/message/cancel"}     # the last is for publishers
 
 

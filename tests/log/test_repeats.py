@@ -24,7 +24,7 @@ def logged(tmp_path):
 
 
 def counted(lines: list[str]) -> int:
-    """How many lines the reports among these stand for."""
+    """The number of lines that these reports represent."""
     return sum(int(match[1].replace(",", "")) for match in map(COUNT.fullmatch, lines) if match)
 
 

@@ -260,7 +260,7 @@ def test_channels_can_share_the_series_of_their_topic(daemon):
 
 
 def refused(node) -> dict[str, float]:
-    """By reason, those that are not 0."""
+    """Counts by reason, those that are not 0."""
     samples = scrape(node.http_port)
     numbers = {reason: value(samples, "nsqc_publishes_refused_total", reason=reason) for reason in REASONS}
     return {reason: number for reason, number in numbers.items() if number}

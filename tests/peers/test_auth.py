@@ -345,7 +345,7 @@ def test_what_is_allowed(daemon, authd, anchored):
 
 
 def test_the_http_api_stays_open(daemon, authd):
-    """As nsqd's does (conformance, auth/first)."""
+    """Like nsqd's (conformance, auth/first)."""
     server = authd(reply(authorizations=[]))
     node = guarded(daemon, server)
     for call in ("topic/create?topic=t", "channel/create?topic=t&channel=c", "topic/empty?topic=t", "topic/delete?topic=t"):

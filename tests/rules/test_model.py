@@ -106,7 +106,7 @@ class Model:
         return len(self.waiting) - self.dropped + sum(not delays for _, delays in self.front.values())
 
     def deferred(self) -> int:
-        """Likewise."""
+        """The value of that name in /stats."""
         return len(self.delayed) + sum(delays for _, delays in self.front.values())
 
     def left(self) -> int:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.daemon import Client, wait_until
 
-# Bodies from 2048 bytes on are sent from where they lie, smaller ones are copied; 128 KiB and up leave a slab.
+# Bodies from 2048 bytes on are sent in place, smaller ones are copied; 128 KiB and up leave a slab.
 SIZES = [1, 2047, 2048, 2049, 5000, 1, 1, 131_072, 3, 200_000, 2048, 2048, 7]
 
 

@@ -176,7 +176,7 @@ def test_a_full_stdout_has_its_name(tools):
     assert (done.returncode, done.stderr) == (1, b"nsqc tail: stdout: No space left on device\n")
 
 
-# ---------------------------------------------------------------------- one family
+# ---------------------------------------------------------------------- consistent options
 
 
 def test_tools_are_the_commands_that_say_so():

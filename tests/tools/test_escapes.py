@@ -82,7 +82,7 @@ def test_bodies_as_json(tools, words):
 
 
 def test_nsq_tail_on_a_terminal(tools, links):
-    """As nsqc tail; in a pipe like the original."""
+    """Like nsqc tail; in a pipe like the original."""
     topic = tools.topic("c")
     tools.publish(topic, BODIES[0])
     terminal = InTerminal(command=[links("nsq_tail"), f"--topic={topic}", "--channel=c", "-n=1", f"--nsqd-tcp-address={tools.tcp}"],

@@ -56,7 +56,7 @@ def test_malformed(data, size):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_any_bytes_in_any_pieces(seed):
-    """Also for AddressSanitizer: the result does not depend on the pieces."""
+    """Also run under AddressSanitizer: the result does not depend on the pieces."""
     chance = random.Random(seed)
     for _ in range(2000):
         data = bytearray(BODY)

@@ -93,7 +93,7 @@ def test_heads_that_cannot(begun):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_nothing_but_a_head_or_a_refusal_comes_of_any_bytes(seed):
-    """Also for AddressSanitizer; all texts end where their memory does."""
+    """Also run under AddressSanitizer; all texts end where their memory does."""
     chance = random.Random(seed)
     whole = LINE + HOST + b"Content-Length: 3\r\nConnection: close, x\r\nAccept: a\r\nOrigin: b\r\n\r\n"
     for _ in range(3000):

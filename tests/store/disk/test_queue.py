@@ -543,7 +543,7 @@ def test_sync_every_counts_reads_and_writes(tmp_path):
 
 
 def test_sync_is_always_under_way_while_more_is_due(tmp_path):
-    """With a worker that is slow, the next sync begins when the running one ends."""
+    """With a slow worker, the next sync begins when the running one ends."""
     jobs = []
 
     class Job:
@@ -651,7 +651,7 @@ def test_roll_while_the_reader_has_the_rest_of_the_file_at_hand(tmp_path):
 
 @pytest.mark.parametrize("large", [True, False])
 def test_an_empty_queue_that_is_idle_takes_no_space(tmp_path, large):
-    """Its last file goes once it is read, unless it is small."""
+    """Its last file is removed once it is read, unless it is small."""
     files = Harness(tmp_path, 10**9)
     queue = files.open()
     body = b"x" * 1000

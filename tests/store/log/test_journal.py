@@ -335,7 +335,7 @@ def test_a_cursor_that_falls_means_that_a_seek_is_lost(tmp_path):
 
 @pytest.mark.parametrize("length", [8, 64, 72, 10**6])
 def test_frames_behind_damage_are_found(tmp_path, length):
-    """Also after a megabyte. A missing number says that a frame is lost; without one, nothing is."""
+    """Also after a megabyte. A missing number means a lost frame; without one, none is lost."""
     for garbage in (bytes(length), random.Random(1).randbytes(length), b"\xff" * length):
         for missing in (0, 1):
             journal_path(tmp_path).unlink(missing_ok=True)
