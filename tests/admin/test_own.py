@@ -237,7 +237,7 @@ def test_the_page_of_a_daemon(cluster):
 
 
 def find(moment, history, lookup_errors):
-    """All current concerns."""
+    """All concerns of a Moment."""
     finding = Finding()
     for concern in look(moment, history, lookup_errors):
         finding.add(concern)

@@ -250,5 +250,5 @@ def test_connections_are_checked_about_once_for_each_message(daemon, monkeypatch
         for _ in range(count):
             consumer.get(WAIT_SECONDS).finish()
         assert len(pulls) < 1.5 * count
-        # An idle connection is read from as well.
+        # A call that does not wait reads as well.
         assert consumer.get(0) is None

@@ -12,7 +12,7 @@ import pytest
 from tests.support.daemon import wait_until
 from tests.support.patience import WAIT_SECONDS
 
-LONGEST = 1.5  # seconds that a /ping may take, times the longest of an idle daemon on the same machine
+LONGEST = 1.5  # seconds that a /ping may take, plus IDLE_TIMES the longest of an idle daemon on the same machine
 IDLE_TIMES = 10
 WRITE_NS = 1_500_000_000  # of the slow disk: several times the duration of publishing
 

@@ -268,7 +268,7 @@ class Closing(TcpServer):
 
 
 def test_what_is_there_is_asked_once(daemon):
-    """Over plain HTTP and over TLS: an nsqlookupd that is full, say, is not retried endlessly."""
+    """Over plain HTTP and over TLS: an nsqlookupd that is full, say, is not probed repeatedly."""
     server = Closing()
     node = daemon(f"--lookupd-tcp-address={server.address}")
     wait_until(lambda: server.begun.count(b"  V1") >= 5, "five tries", 60)
