@@ -48,6 +48,7 @@ def watched(daemon):
             thread.ends = True
         for thread in watches:
             thread.join(WAIT_SECONDS)
+            assert not thread.is_alive()
         busy, idle = watches
         assert busy.count > 0 and busy.longest < LONGEST + IDLE_TIMES * idle.longest
     return watch
