@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from nsqc.admin.fleet import Known, version_key
-from nsqc.wire.nsqstats import Channel, Client, Latency, Topic
+from nsqc.wire.stats import ChannelStats, ClientStats, Latency, TopicStats, percentiles_of
 
 NS = 1_000_000_000
 SUMMED = ("depth", "memory_depth", "backend_depth", "in_flight_count", "deferred_count", "requeue_count",
@@ -18,12 +18,10 @@ Json = dict[str, Any]       # Any: JSON
 
 def latency_of(latency: Latency | None, topic: str, channel: str, host: str) -> Json:
     """End-to-end latencies of one node."""
-    percentiles = None
     count = 0 if latency is None else latency.count
-    if latency is not None and latency.percentiles:
-        percentiles = [{**each, "min": each.get("value", 0), "max": each.get("value", 0),
-                        "average": each.get("value", 0), "count": count} for each in latency.percentiles]
-    return {"count": count, "percentiles": percentiles, "topic": topic, "channel": channel, "host": host}
+    percentiles = [{**each, "min": each.get("value", 0), "max": each.get("value", 0),
+                    "average": each.get("value", 0), "count": count} for each in percentiles_of(latency)]
+    return {"count": count, "percentiles": percentiles or None, "topic": topic, "channel": channel, "host": host}
 
 
 def add_latency(total: Json, more: Json) -> None:
@@ -44,7 +42,7 @@ def add_latency(total: Json, more: Json) -> None:
     total["count"] += more["count"]
 
 
-def client_json(client: Client, node: str) -> Json:
+def client_json(client: ClientStats, node: str) -> Json:
     """A consumer."""
     connected = max(0, int(time.time()) - client.connect_ts) * NS
     return {"node": node, "remote_address": client.remote_address, "version": client.version,
@@ -60,7 +58,7 @@ def client_json(client: Client, node: str) -> Json:
             "tls_negotiated_protocol_is_mutual": client.tls_negotiated_protocol_is_mutual}
 
 
-def channel_json(channel: Channel, topic: str, node: str, hostname: str, clients: bool) -> Json:
+def channel_json(channel: ChannelStats, topic: str, node: str, hostname: str, clients: bool) -> Json:
     """A channel of one node."""
     listed = [client_json(each, node) for each in channel.clients or ()] if clients else None
     return {"node": node, "hostname": hostname, "topic_name": topic, "channel_name": channel.channel_name,
@@ -72,7 +70,7 @@ def channel_json(channel: Channel, topic: str, node: str, hostname: str, clients
             "e2e_processing_latency": latency_of(channel.e2e_processing_latency, topic, channel.channel_name, node)}
 
 
-def topic_json(topic: Topic, node: str, hostname: str, clients: bool = False) -> Json:
+def topic_json(topic: TopicStats, node: str, hostname: str, clients: bool = False) -> Json:
     """A topic of one node."""
     name = topic.topic_name
     return {"node": node, "hostname": hostname, "topic_name": name, "depth": topic.depth,
@@ -86,8 +84,7 @@ def topic_json(topic: Topic, node: str, hostname: str, clients: bool = False) ->
 def summed_channel(parts: Iterable[Json], topic: str, name: str, with_nodes: bool) -> Json:
     """A channel over all nodes. with_nodes: with its parts and their clients."""
     total: Json = {"node": "*", "hostname": "", "topic_name": topic, "channel_name": name,
-                   **dict.fromkeys(("depth", "memory_depth", "backend_depth", "in_flight_count", "deferred_count",
-                                    "requeue_count", "timeout_count", "message_count", "client_count"), 0),
+                   **dict.fromkeys(SUMMED, 0),
                    "nodes": [] if with_nodes else None, "clients": [] if with_nodes else None, "paused": False,
                    "e2e_processing_latency": latency_of(None, topic, name, "*")}
     for part in parts:

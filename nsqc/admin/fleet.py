@@ -24,8 +24,9 @@ from nsqc.admin.upstream import (
 )
 from nsqc.log import Log
 from nsqc.wire import nsqstats
-from nsqc.wire.nsqstats import Names, RawStats, Stats, Topic
+from nsqc.wire.nsqstats import Names, RawStats, Stats
 from nsqc.wire.outside import JSONError
+from nsqc.wire.stats import TopicStats
 
 LOOKUPD, NSQD = "nsqlookupd", "nsqd"
 T = TypeVar("T")
@@ -189,7 +190,7 @@ class Fleet:
                       for address, answer in stats.answers.items()}, stats.errors)
 
 
-async def topics_in(stats: RawStats, pace: Pace) -> AsyncIterator[Topic]:
+async def topics_in(stats: RawStats, pace: Pace) -> AsyncIterator[TopicStats]:
     """The topics of an answer, decoded one by one; those that make no sense are left out."""
     for raw in stats.topics or ():
         with suppress(JSONError):

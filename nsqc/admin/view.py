@@ -40,6 +40,7 @@ from nsqc.log import Log
 from nsqc.wire import nsqstats
 from nsqc.wire.names import is_valid_name
 from nsqc.wire.outside import Decoder
+from nsqc.wire.stats import ChannelStats, TopicStats
 
 if TYPE_CHECKING:
     from nsqc.admin.prometheus import Prometheus
@@ -394,7 +395,7 @@ class NodeTopic(msgspec.Struct, gc=False):
     paused: bool
 
 
-def topic_part(topic: nsqstats.Topic) -> NodeTopic:
+def topic_part(topic: TopicStats) -> NodeTopic:
     """A topic on one node."""
     channels = topic.channels or []
     depth = topic.depth + sum(each.depth for each in channels)
@@ -411,7 +412,7 @@ def node_part(address: str, answer: nsqstats.Stats, topic: str) -> Json | None:
     return None
 
 
-def channel_part(address: str, channel: nsqstats.Channel) -> Json:
+def channel_part(address: str, channel: ChannelStats) -> Json:
     """A channel as a node has it."""
     return {"node": address, "depth": channel.depth, "backend": channel.backend_depth,
             "in_flight": channel.in_flight_count, "deferred": channel.deferred_count,

@@ -5,6 +5,7 @@ from libc.stdlib cimport calloc, free
 
 from nsqc.broker.again cimport again_forget
 from nsqc.broker.consumer cimport DISTANCES, Consumer
+from nsqc.broker.figures cimport ChannelLevels
 from nsqc.broker.lost cimport lost_free
 from nsqc.metrics.times cimport TwoTimes, times_add
 from nsqc.store.backlog cimport Commit
@@ -76,6 +77,18 @@ cdef class ChannelState(BacklogOwner):
         return list(self.clients.values())
 
     # ------------------------------------------------------------------ metrics
+
+    def figures(self) -> dict:
+        """The numbers of /stats, by key."""
+        cdef dict figures
+        self.clock.refresh()
+        figures = self.levels()
+        figures.update(self.counts)
+        return figures
+
+    cdef ChannelLevels levels(self) noexcept:
+        return ChannelLevels(self.count_waiting(), self.count_on_disk(), self.timeouts.count, self.count_deferred(),
+                             len(self.clients))
 
     cdef int64_t count_waiting(self) noexcept:
         return (self.backlog.depth() - self.backlog.delayed_on_disk() + self.front.count - self.front_deferred()

@@ -8,39 +8,6 @@ from nsqc.broker.topic cimport Topic
 from nsqc.metrics.table cimport Row, Table
 from nsqc.store.slices cimport Sliced
 
-cdef enum TopicColumn:
-    T_DEPTH
-    T_ON_DISK
-    T_MESSAGES
-    T_BYTES
-    T_EXPIRED
-    T_OVERFLOWS
-    T_CHANNELS
-    T_LOG_FIRST
-    T_LOG_NEXT
-    T_LOG_SEGMENTS
-    T_LOG_BYTES
-    T_LOG_DAMAGED
-    T_LOG_MISSING
-    T_DEDUPLICATED
-    T_IDS
-    T_IDS_FORGOTTEN
-
-cdef enum ChannelColumn:
-    C_DEPTH
-    C_ON_DISK
-    C_IN_FLIGHT
-    C_DEFERRED
-    C_MESSAGES
-    C_REQUEUES
-    C_TIMEOUTS
-    C_DEAD_LETTERS
-    C_REDRIVEN
-    C_EXPIRED
-    C_OVERFLOWS
-    C_CLIENTS
-    C_LOG_LAG
-
 
 cdef class Survey(Sliced):
     cdef readonly Table topics

@@ -1,7 +1,9 @@
 """What a topic consists of. See the .pxd."""
 
 cimport cython
+from libc.stdint cimport int64_t
 
+from nsqc.broker.figures cimport DedupeFigures, TopicCounts, TopicLevels
 from nsqc.store.log.buffer cimport buffer_free
 
 
@@ -18,3 +20,26 @@ cdef class TopicState(ChannelOwner):
 
     cdef void refresh(self) noexcept:
         pass
+
+    cdef TopicLevels levels(self) noexcept:
+        return TopicLevels(0, 0)
+
+    cdef TopicCounts counts(self) noexcept:
+        return TopicCounts(self.message_count, self.message_bytes, self.expired_count, self.overflow_count)
+
+    cdef TopicCounts metered(self) noexcept:
+        cdef TopicCounts counts = self.counts()
+        counts.message_count += self.taken_count
+        counts.message_bytes += self.taken_bytes
+        return counts
+
+    cdef DedupeFigures dedupe(self) noexcept:
+        return DedupeFigures(self.ids.count, <int64_t> self.deduplicated, <int64_t> self.ids.forgotten)
+
+    def figures(self) -> dict:
+        """The numbers of /stats, by key."""
+        cdef dict figures = self.levels()
+        figures.update(self.counts())
+        if self.ids is not None:
+            figures.update(self.dedupe())
+        return figures

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from weakref import WeakSet
 
-from nsqc.broker.survey import Survey
+from nsqc.broker.survey import CHANNEL_COLUMNS, TOPIC_COLUMNS, Survey
 from nsqc.httpd import scrape
 from nsqc.httpd.app import App
 from nsqc.httpd.pieces import Pieces
@@ -121,7 +121,9 @@ def _families(form: Format) -> list[FamilyPlace]:
     if places is None:
         places = _places[form.open_metrics] = [
             (table, column, times, head(metric, form), metric.sample.encode())
-            for table, times, metrics in ((0, False, declared.OF_TOPICS), (1, False, declared.OF_CHANNELS),
-                                          (1, True, declared.CHANNEL_TIMES))
-            for column, metric in enumerate(metrics)]
+            for table, times, metrics in (
+                (0, False, [(TOPIC_COLUMNS.index(name), metric) for name, metric in declared.OF_TOPICS.items()]),
+                (1, False, [(CHANNEL_COLUMNS.index(name), metric) for name, metric in declared.OF_CHANNELS.items()]),
+                (1, True, enumerate(declared.CHANNEL_TIMES)))
+            for column, metric in metrics]
     return places

@@ -10,13 +10,14 @@ import msgspec
 from msgspec import Raw, Struct
 
 from nsqc import NSQD_VERSION, version_line
-from nsqc.broker.stats import ChannelStats, ClientStats, Latency, TopicStats, producers_of, topics_of
+from nsqc.broker.stats import producers_of, topics_of
 from nsqc.httpd.app import App
 from nsqc.httpd.reply import JSON, TEXT, Reply
 from nsqc.httpd.request import BOOLEANS, Request, read_whole
 from nsqc.log.visible import visible
 from nsqc.options.durations import format_duration
 from nsqc.store.slicing import completed
+from nsqc.wire.stats import ChannelStats, ClientStats, Latency, TopicStats, percentiles_of
 
 _SECOND_NS = 1_000_000_000
 _encode = msgspec.json.Encoder().encode
@@ -158,7 +159,7 @@ def _text_head(app: App, query: _Query) -> str:
 def _topic_lines(topic: TopicStats) -> str:
     """Also its channels and their clients."""
     out = [_topic_line(topic)]
-    for channel in topic.channels:
+    for channel in topic.channels or ():
         out.append(_channel_line(channel))
         out += [f"        {_client_line(client)}\n" for client in channel.clients or ()]
     return "".join(out)
@@ -177,9 +178,9 @@ def _channel_line(channel: ChannelStats) -> str:
             f"msgs: {channel.message_count:<8} e2e%: {_latency_text(channel.e2e_processing_latency)}\n")
 
 
-def _latency_text(latency: Latency) -> str:
+def _latency_text(latency: Latency | None) -> str:
     """The percentiles in the unit that suits each, nanoseconds to seconds."""
-    return ", ".join(_human_ns(percentile["value"]) for percentile in latency.percentiles or ())
+    return ", ".join(_human_ns(percentile["value"]) for percentile in percentiles_of(latency))
 
 
 def _human_ns(value: float) -> str:
