@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nsqc.broker import counters
 from nsqc.httpd.app import App
-from nsqc.httpd.debug import heap_page, total
+from nsqc.httpd.heappage import heap_page, total
 from nsqc.httpd.reply import Reply
 from nsqc.httpd.request import Request
 

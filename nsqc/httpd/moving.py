@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from nsqc.broker.redrive import Taken, put_again, synced
 from nsqc.broker.settled import settle
 from nsqc.broker.topic import PENDING
-from nsqc.httpd.letters import Letter, Scan
-from nsqc.httpd.positions import log_of
+from nsqc.httpd.letters import Letter, Query, Scan
+from nsqc.httpd.naming import existing, existing_channel, log_of
 from nsqc.httpd.publish import topic_refusal
 from nsqc.httpd.reply import ApiError
 from nsqc.store.slicing import rest
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from nsqc.broker.channel import Channel
     from nsqc.broker.topic import Topic
     from nsqc.httpd.app import App
-    from nsqc.httpd.dead import Query
 
 Json = dict[str, Any]       # Any: JSON
 _READ_AGAIN_S, _PATIENCE_S = 0.01, 5.0      # for messages that a thread reads from the disk
@@ -170,10 +169,8 @@ async def drop(app: App, topic: Topic, query: Query, reads: int) -> Json:
 
 async def redrive_memory(app: App, topic: Topic, source: Channel, query: Query, target: tuple[str, str]) -> Json:
     """Moves messages that wait in a channel of a dead-letter topic in memory to one channel."""
-    found = app.broker.topic(target[0].encode())
-    channel = None if found is None else found.channel(target[1].encode())
-    if found is None or channel is None:
-        raise ApiError(404, "TOPIC_NOT_FOUND" if found is None else "CHANNEL_NOT_FOUND")
+    found = existing(app, target[0].encode())
+    channel = existing_channel(found, target[1].encode())
     if channel is source:
         raise ApiError(400, "INVALID_ARG_TO - that is the channel that they wait in")
     moved, idle = min(query.limit, source.depth) if query.dry_run else 0, 0.0

@@ -56,7 +56,7 @@ ROUTES: Table = {
         b"/drain": Route(at_first("drain", "get"), local(STATS)),
         b"/metrics": plain_answer(at_first("metrics", "metrics"), own(STATS)),
         b"/topic/log": Route(at_first("logs", "show"), Need((READ, STATS), TOPIC, own=True, local=True)),
-        b"/topic/read": Route(at_first("logs", "read"), local(READ, TOPIC)),
+        b"/topic/read": Route(at_first("logread", "read"), local(READ, TOPIC)),
         b"/topic/peek": Route(at_first("peek", "topic"), local(READ, TOPIC)),
         b"/channel/peek": Route(at_first("peek", "channel"), local(READ, CHANNEL)),
         b"/dead": Route(at_first("dead", "topics"), local(STATS)),

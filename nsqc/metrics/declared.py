@@ -118,8 +118,8 @@ OF_TOPICS = {
     "log_bytes": _gauge(TOPICS, "topic_log_size_bytes", "Bytes of records in the topic's log.", BYTES, _TOPIC),
     "log_damaged": _gauge(TOPICS, "topic_log_damaged", "Damaged messages found in the topic's log since the start.",
                           labels=_TOPIC),
-    "log_missing": _gauge(TOPICS, "topic_log_missing", "Messages lost from the topic's log with files or parts of files.",
-                          labels=_TOPIC),
+    "log_missing": _gauge(TOPICS, "topic_log_missing",
+                          "Messages lost from the topic's log with files or parts of files.", labels=_TOPIC),
 }
 OF_CHANNELS = {
     **_figures(CHANNELS, "channel_", ChannelStats, _CHANNEL),
