@@ -48,7 +48,7 @@ class Found(NamedTuple, Generic[T]):
     errors: dict[str, UpstreamError]
 
     def usable(self, kind: str) -> Found[T]:
-        """Itself. Raises AllFailed if nobody has answered."""
+        """Itself. Raises AllFailed if no server has answered."""
         if not self.answers:
             raise AllFailed(kind, self.errors.values())
         return self
@@ -73,7 +73,7 @@ class Known(NamedTuple):
 
 
 def warning(errors: Iterable[object]) -> str:
-    """What nsqadmin says of errors in an answer that is there."""
+    """nsqadmin's words for errors beside a usable answer."""
     text = "\n".join(map(str, errors))
     return f"WARNING: {text}" if text else ""
 

@@ -1,4 +1,4 @@
-"""The fleet at one moment, summed up over nodes, and what has changed since the moment before."""
+"""The fleet at one moment, summed over nodes, and its changes since the previous moment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nsqc.admin.ruling import dead_topic
 from nsqc.wire.stats import ChannelStats, Latency, TopicStats, percentiles_of
 
 P99 = 0.99
-Buckets = dict[float, float]     # by bound, seconds: how many took at most so long
+Buckets = dict[float, float]     # by bound, seconds: how many took at most that long
 
 
 class ChannelRow(Struct, gc=False):
@@ -43,7 +43,7 @@ class ChannelRow(Struct, gc=False):
 
     @property
     def finished(self) -> int:
-        """Messages that are done with."""
+        """Finished messages."""
         return self.messages - self.depth - self.in_flight - self.deferred
 
 
@@ -272,7 +272,7 @@ class Moment:
 
 
 def rate(now: int, before: int, seconds: float) -> float:
-    """A second. What was emptied or created again counts from 0: no rate is below it."""
+    """Per second. A topic emptied or created again counts from 0: no rate is negative."""
     return max(now - before, 0) / seconds
 
 

@@ -27,8 +27,8 @@ def _same(call: Call) -> Call:
 
 
 def routes(view: View, looking: Need | None = None, wrap: Wrap = _same) -> tuple[Table, Trees]:
-    """looking: what calls require whose own calls to nodes are checked for the user, and recorded; None: no such check
-    is made. wrap: what is done around each call. Which topics and channels a grant covers, the calls themselves check
+    """looking: the need of calls whose own calls to nodes are checked for the user, and recorded; None: no such check
+    is made. wrap: a decorator of each call. The calls themselves check which topics and channels a grant covers
     (nsqc.admin.rights)."""
     actions, messages = Actions(view), Messages(view)
     local = looking is not None
@@ -70,12 +70,12 @@ def _longest(options: Options) -> int:
     return MOST_BODY
 
 
-def _handler(call: Call) -> Callable[[Any, Request], object]:      # Any: whatever site it is
+def _handler(call: Call) -> Callable[[Any, Request], object]:      # Any: a site of any program
     return lambda site, request: call(request)
 
 
 def _changing(view: View, call: Call) -> Call:
-    """A call that changes something: by a user who may, from this page or from a program."""
+    """A call that changes something, for permitted users, from this page or from a program."""
 
     async def checked(request: Request) -> object:
         request.user = view.people.user_of(request)

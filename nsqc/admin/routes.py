@@ -1,4 +1,4 @@
-"""The routes of the admin server, and what each requires of its client."""
+"""The routes of the admin server, and the grants that each needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the handlers of the admin server work on."""
+"""The state that the handlers of the admin server work on."""
 
 from __future__ import annotations
 

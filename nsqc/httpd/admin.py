@@ -37,7 +37,7 @@ def delete_topic(app: App, request: Request) -> Awaitable[None]:
 
 
 async def _deleted(app: App, topic: Topic, ephemeral: bool, gone: asyncio.Future[None] | None = None) -> None:
-    """Waits until no kill can bring back what was deleted. Raises OSError if that cannot be written yet."""
+    """Waits until no kill can undo the deletion. Raises OSError if it cannot be written yet."""
     if gone is not None:
         await gone
     if ephemeral:
@@ -68,7 +68,7 @@ def _emptied(app: App, topic: Topic, queue: Topic | Channel) -> Awaitable[None] 
 
 
 async def _until_empty(app: App, topic: Topic, queue: Topic | Channel) -> None:
-    """Waits until no kill can bring back what was dropped."""
+    """Waits until no kill can bring the dropped messages back."""
     if queue.disk is not None:
         await app.broker.emptied(queue)
     await app.broker.recorded(topic)

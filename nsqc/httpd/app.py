@@ -1,4 +1,4 @@
-"""What the HTTP listeners of a daemon share, and handlers work on."""
+"""The state that the HTTP listeners of a daemon share, and that handlers work on."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class Client(Protocol):
     """A V2 connection, as metrics see it."""
 
     def held_bytes(self) -> int:
-        """What its buffers take."""
+        """The memory of its buffers, in bytes."""
 
 
 class Watched(NamedTuple):
-    """What metrics say of a daemon beside its topics."""
+    """The parts of a daemon, besides its topics, that metrics report."""
 
     lags: Durations                         # of the loop
     limits: ConnectionLimits

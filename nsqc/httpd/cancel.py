@@ -29,7 +29,7 @@ _TIME_SHIFT, _UNIT_SHIFT, _EPOCH_UNITS = 22, 20, 1288834974288
 _NEAR_NS = 50_000_000       # that a message's time and that of its id are apart, unless ids have run ahead of the clock
 _FAR_NS = 120_000_000_000
 _AT_ONCE = 1 << 20          # bytes of lines
-_MOST = 64 << 20            # bytes of lines that are looked through for one id
+_MOST = 64 << 20            # bytes of lines that are searched for one id
 
 
 class _Line(msgspec.Struct, gc=False):
@@ -118,7 +118,7 @@ async def _offset_of(app: App, topic: Topic, message_id: bytes) -> int | None:
 
 
 class _Found(NamedTuple):
-    """What a segment has. left: bytes of lines that may still be looked through."""
+    """The result of searching a segment. left: bytes of lines that may still be searched."""
 
     offset: int | None
     is_past: bool

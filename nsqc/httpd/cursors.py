@@ -20,7 +20,7 @@ _SPELLED_OUT = (b"offset", b"time")
 def seek(app: App, request: Request) -> Awaitable[Reply | None]:
     """Moves a channel of a log; answers once the move is in the journal.
 
-    What was in flight or waited before counts no longer: only what lies behind the new place is delivered.
+    Messages that were in flight or waited are forgotten: only messages after the new place are delivered.
     """
     arguments = read_whole(app.log, request)
     topic, name = topic_and_channel(app, arguments)

@@ -1,4 +1,4 @@
-"""GET /dead, /dead/list and /dead/show, POST /dead/redrive and /dead/drop: dead letters, and what becomes of them."""
+"""GET /dead, /dead/list and /dead/show, POST /dead/redrive and /dead/drop: lists, redrives and drops dead letters."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ answers are text to read (`profile` also feeds flame graph tools), not Go's bina
   /debug/pprof/               this list
   /debug/pprof/cmdline        the command line, its parts separated by NUL
   /debug/pprof/profile        where the loop spends its time: `?seconds=N` (30) of samples, one folded stack per line
-  /debug/pprof/heap           memory use, what the broker holds, live Python objects: the most frequent and nsqc's;
-                              `?exact=true` also counts what nothing refers to any more, if there is little
+  /debug/pprof/heap           memory use, contents of the broker, live Python objects: the most frequent and nsqc's;
+                              `?exact=true` also counts unreachable objects, if there are few objects
   /debug/pprof/goroutine      the stacks of all threads and tasks
   /debug/pprof/threadcreate   the threads
   /debug/slow                 iterations of the loop that took longer than --slow-loop: the worst of the last hour

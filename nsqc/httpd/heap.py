@@ -10,7 +10,7 @@ from nsqc.httpd.request import Request
 
 
 async def heap(app: App, request: Request) -> Reply:
-    """Memory, what the broker holds, live objects."""
+    """Memory, contents of the broker, live objects."""
     memory = app.memory.read()
     lines = [f"{name} {getattr(memory, name)}" for name in memory.__struct_fields__]
     topics = list(app.broker.topics.values())

@@ -1,4 +1,4 @@
-"""The page /debug/pprof/heap, without what only one program has: memory, and live Python objects by type."""
+"""The part of /debug/pprof/heap that all programs share: memory, and live Python objects by type."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _EXACT_BLOCKS = 500_000     # of memory, and at most that number of objects: lis
 
 
 async def heap_page(app: Site, request: Request, own: list[str]) -> Reply:
-    """Memory, a program's own lines about what it holds, and live objects: those that can be reached, or, with `exact`,
-    all that the collector knows."""
+    """Memory, the program's own lines, and live objects: the reachable ones, or, with `exact`, all that the collector
+    knows."""
     exact = BOOLEANS.get(read_arguments(app.log, request).get(b"exact", b"false"))
     if exact is None:
         raise ApiError(400, "INVALID_ARG_EXACT")
@@ -49,8 +49,8 @@ async def total(numbers: Iterator[int]) -> int:
 
 
 def _all_objects() -> Counter[type]:
-    """Also those that nothing refers to any more. The collector lists them in one piece: raises ApiError if that would
-    take the loop long."""
+    """Objects by type, unreachable ones included. The collector lists them in one piece: raises ApiError if that would
+    block the loop for long."""
     blocks = sys.getallocatedblocks()
     if blocks > _EXACT_BLOCKS:
         raise ApiError(503, f"{blocks} blocks of memory are too many to be listed in one piece: leave out exact=true")
@@ -76,7 +76,7 @@ async def _count(app: Site) -> Counter[type]:
 
 
 def _process_memory() -> list[tuple[str, int]]:
-    """What the kernel reports of this process, in bytes."""
+    """The memory of this process as the kernel reports it, in bytes."""
     sizes = []
     with open("/proc/self/status", encoding="utf-8", errors="replace") as file:
         lines = file.readlines()

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from nsqc.httpd.app import App
     from nsqc.store.log.table import Bounds
 
-_READ_BYTES = 256 * 1024        # of a log at a time, about
+_READ_BYTES = 256 * 1024        # of a log in one read, about
 _TRIES = 5
 _FLAGS = {b"true": True, b"false": False}
 
 
 class Origin(Struct, frozen=True, gc=False):
-    """Where a dead letter comes from, as far as filters ask; the rest is shown as it is."""
+    """The origin of a dead letter: the fields that filters use."""
 
     topic: str
     channel: str
@@ -67,10 +67,10 @@ class Filter(NamedTuple):
 
 
 class Query(NamedTuple):
-    """What a call is about."""
+    """The arguments of a call."""
 
     letters: Filter
-    offset: int         # where it begins
+    offset: int         # of the first letter
     limit: int          # messages
     dry_run: bool
 
@@ -121,7 +121,7 @@ def _letter(text: bytes) -> Letter:
 
 
 def _read(folder: str, segment: Bounds, position: int, offset: int) -> tuple[int, list[Letter]]:
-    """Some letters from an offset on, one at least, and the offset where to go on. Runs on a worker thread. Raises
+    """Some letters from an offset on, at least one, and the offset after them. Runs on a worker thread. Raises
     OSError."""
     with opened(folder, segment) as file:
         following, text = reading.records(file, segment, offset, position, segment[1], _READ_BYTES, True)[1:4:2]
@@ -134,19 +134,19 @@ class Scan:
     def __init__(self, app: App, topic: Topic, offset: int) -> None:
         self._app = app
         self._topic = topic
-        self.offset = offset        # where to go on
+        self.offset = offset        # of the next letter to read
 
     @property
     def following(self) -> int | None:
-        """Where the next call begins; None: nothing waits behind."""
+        """The offset at which the next call begins; None: no more letters wait."""
         return self.offset if log_of(self._topic) and unsettled(self._topic, self.offset) else None
 
     def back_to(self, offset: int) -> None:
-        """What follows begins with this letter again."""
+        """Continues with this letter again."""
         self.offset = offset
 
     async def some(self) -> list[Letter] | None:
-        """The next ones, of which there may be none in what was read; None: that was all. Moves on."""
+        """The next letters; [] if one read finds none; None at the end. Advances."""
         for _ in range(_TRIES):
             log = log_of(self._topic)
             span = unsettled(self._topic, self.offset)

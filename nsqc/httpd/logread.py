@@ -33,7 +33,7 @@ _TRIES = 5
 
 
 class _Query(Struct, frozen=True, gc=False):
-    """What a reader asked for; offset is None for the beginning, or if there is a time."""
+    """The arguments of a request; offset is None for the beginning, or if there is a time."""
 
     offset: int | None
     time: int | None
@@ -100,7 +100,7 @@ async def _read(app: App, request: Request, topic: Topic, query: _Query) -> Repl
 
 async def _all(app: App, request: Request, folder: str, segment: Bounds, found: records.Found,
                wanted: records.Wanted) -> records.Found:
-    """As much of a run as is wanted. If the client sends no more, and may have left, what there is by then."""
+    """The wanted part of a run. Stops early, with the part found so far, if the client may have left."""
     left = False
 
     def leave() -> None:
@@ -120,7 +120,7 @@ async def _all(app: App, request: Request, folder: str, segment: Bounds, found: 
 
 
 async def offset_at(app: App, topic: Topic, time_ns: int) -> int:
-    """The offset of the first record that was published at a time or after it; the end, if there is none."""
+    """The offset of the first record published at or after a time; the end, if there is none."""
     for _ in range(_TRIES):
         log = log_of(topic)
         if not (segments := log.segments_at(time_ns)):
@@ -147,10 +147,8 @@ def _reply(log: TopicLog, first: int, following: int, damaged: int, lines: bool,
 
 
 async def _until_readable(request: Request, log: TopicLog, offset: int, seconds: float) -> None:
-    """Returns when there is a record at the offset, after so many seconds, or if nobody wants the answer any more.
-
-    Also when the topic is deleted.
-    """
+    """Returns when there is a record at the offset, after a time-out, if the client has left, or if the topic is
+    deleted."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
 

@@ -61,7 +61,7 @@ class LogState(Struct, frozen=True):
     missing: int
     sync: str
     channels: list[ChannelPosition]
-    # First offset, offset behind the last, bytes of frames, salt of each: only if asked for.
+    # First offset, offset after the last, bytes of frames, salt of each: only if asked for.
     segment_list: Raw | UnsetType = UNSET
 
 
@@ -128,7 +128,7 @@ async def _show(app: App, topic: Topic, log: TopicLog, with_segments: bool) -> L
 
 
 def _recognized(folder: str) -> tuple[str | None, str | None]:
-    """A folder, and by what others recognize it. Runs on a worker thread."""
+    """A folder, and the key by which readers on the same machine recognise it. Runs on a worker thread."""
     try:
         folder.encode()             # bytes that are no text cannot be in JSON
         key = folder_key(folder)
@@ -171,7 +171,7 @@ async def _listed(topic: Topic, slicer: Slicer) -> tuple[Raw, _Known]:
 
 
 def _there(log: TopicLog, offset: int) -> int:
-    """An offset, or the next one that exists; behind the end there is none yet."""
+    """An offset, or the next one that exists; after the end, the offset itself."""
     segment = log.segment_at(offset)
     return offset if segment is None else max(offset, segment[0])
 

@@ -17,7 +17,7 @@ _MOST_BODY = 1024 * 1024
 
 
 class Mount(Protocol):
-    """What serves the paths."""
+    """Serves the paths below the prefix."""
 
     resolve: Resolve
 
@@ -46,7 +46,7 @@ class Mounted:
         if self._mount is not None:
             self._mount.close()
 
-    # Any: whatever site it is
+    # Any: a site of any program
     async def _answer_first(self, site: Any, request: Request) -> object:
         module = await imported(self._module)
         if self._mount is None:

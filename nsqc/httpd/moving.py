@@ -30,7 +30,7 @@ NO_CHANNEL = "the channel does not exist; create it, or name another one (to=TOP
 
 
 class _Moved:
-    """What a call has done so far."""
+    """The result of a call so far."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -64,7 +64,7 @@ async def redrive(app: App, topic: Topic, query: Query, target: tuple[str, str],
 
 
 async def _next(scan: Scan, query: Query, done: int) -> list[Letter] | None:
-    """The next letters that are meant, as many as the limit leaves; None: that was all."""
+    """The next letters that match, up to the rest of the limit; None at the end."""
     letters = await scan.some()
     if letters is None:
         return None
@@ -113,17 +113,17 @@ class _Writes:
     """Commits to wait for."""
 
     def __init__(self) -> None:
-        self._topics: dict[bytes, Topic] = {}    # with something that was put in this loop iteration
+        self._topics: dict[bytes, Topic] = {}    # that got messages in this loop iteration
         self._channels: dict[tuple[bytes, bytes], Channel] = {}
         self._under_way: list[asyncio.Future[int]] = []
 
     def add(self, topic: Topic, channel: Channel) -> None:
-        """Something was put into a channel. begin() has to be called in the same iteration."""
+        """Notes that a channel got a message. begin() must follow in the same loop iteration."""
         self._topics[topic.name] = topic
         self._channels[topic.name, channel.name] = channel
 
     def begin(self) -> None:
-        """Waits for the commits of what was put: a commit does not wait for this."""
+        """Begins to wait for the commits of the messages put so far, which do not wait for this."""
         self._under_way += map(_written, self._topics.values())
         self._topics.clear()
 
@@ -143,7 +143,7 @@ async def _settle(app: App, topic: Topic, offsets: list[int]) -> None:
 
 
 def _written(topic: Topic) -> asyncio.Future[int]:
-    """0 or errno, once what was just put is written."""
+    """0 or errno, once the messages just put are written."""
     written: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     topic.when_written(written.set_result)
     return written

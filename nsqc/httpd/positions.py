@@ -51,7 +51,7 @@ def gone(log: TopicLog) -> Reply:
 
 
 def beyond(log: TopicLog) -> Reply:
-    """The answer for an offset behind the end."""
+    """The answer for an offset after the end."""
     following = log.following
     return Reply(416, encoded({"message": "OFFSET_BEYOND_END", "next_offset": following}), JSON, nsq=True,
                  extra=f"X-NSQ-Next-Offset: {following}\r\n")

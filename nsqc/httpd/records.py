@@ -16,17 +16,17 @@ from nsqc.store.log.table import Bounds
 
 # A shorter body is read with the search for it; a longer one is sent in pieces.
 SHORT_BYTES = 64 * 1024
-# What one call of send() passes to a socket at most, and to a transport: there it may stay as long as nobody reads.
+# Limits of one call of send(): for a socket, and for a transport, where bytes stay until the client reads.
 _SENT_AT_ONCE = 4 * 1024 * 1024
 _KEPT_BYTES = 16 * 1024
 _READ_AT_ONCE = 64 * 1024
-# What one call checks, some milliseconds: others have the thread before a longer range goes on.
+# Bytes that one call checks, which takes some milliseconds: a longer range continues after other work of the thread.
 _CHECKED_AT_ONCE = 4 * 1024 * 1024
 _CHECKED_LINES_AT_ONCE = 1024 * 1024
 
 
 class Wanted(NamedTuple):
-    """What a client asked for, from an offset on."""
+    """The limits of a request, from an offset on."""
 
     max_messages: int
     max_bytes: int      # at least one record, or frame, whatever its size
@@ -55,7 +55,7 @@ def find(folder: str, segment: Bounds, offset: int, position: int, wanted: Wante
 
 
 def is_part(segment: Bounds, run: Run, wanted: Wanted) -> bool:
-    """Whether longer() may add to what find() has found."""
+    """Whether longer() may extend the run of find()."""
     return (_at_once(wanted) < wanted.max_bytes and run.first < run.next < segment[1]
             and run.next - run.first < wanted.max_messages and run.end - run.start < wanted.max_bytes)
 
@@ -100,13 +100,13 @@ def timestamps(folder: str, places: dict[int, tuple[Bounds | None, int]]) -> dic
     """For each offset, when the first record from there on was published, in ns since 1970; None: unknown.
 
     places: the segments that have the offsets, or follow them, and positions as of find_run(). Runs on a worker
-    thread. What retention removes meanwhile is unknown.
+    thread. A record that retention removes meanwhile is unknown.
     """
     return {offset: _timestamp(folder, *places[offset], offset) for offset in sorted(places)}
 
 
 def offset_at(folder: str, segment: Bounds, time_ns: int) -> int:
-    """The first offset of a segment whose record was published at a time or after it; the end, if there is none.
+    """The first offset of a segment whose record was published at or after a time; the end, if there is none.
 
     Runs on a worker thread. Raises OSError.
     """

@@ -27,7 +27,7 @@ _SHOWN = 200    # bytes of a target
 _AUTHORITY = re.compile(rb"[A-Za-z][A-Za-z0-9+\-.]*://(?:[^/?]*@)?([A-Za-z0-9!$%&'()*+,\-.:;=\[\]_~]*)(?=[/?]|$)")
 
 # Returns data that Route.reply makes a Reply, a Reply, or an awaitable of either; raises ApiError to refuse.
-# Any: the site, with what its own handlers work on
+# Any: the site, of a type that its own handlers know
 Handler = Callable[[Any, "Request"], object]
 
 
@@ -35,7 +35,7 @@ class Route(NamedTuple):
     """One call of the API."""
 
     handler: Handler
-    need: Need                                                      # what it requires of its client
+    need: Need                                                      # the grants that its client needs
     reply: Callable[[object], Reply] = v1                           # makes data a Reply
     error: Callable[[int, str], Reply] = v1_error                   # makes an ApiError a Reply
     logged: bool = True                                             # each request is logged
@@ -96,7 +96,7 @@ class Request:
             call()
 
     def drop(self) -> None:
-        """Notifies its handler that nobody waits for the answer any more."""
+        """Notifies its handler that the client no longer waits for the answer."""
         self._dropped = True
         if self._when_dropped is not None:
             self._when_dropped()
@@ -111,7 +111,7 @@ class Request:
         return ""
 
     def __str__(self) -> str:
-        """For the log: what was asked for, and by whom."""
+        """For the log: method, target and client."""
         target = mask(self.url.decode("latin-1"))[:_SHOWN]
         return f"{self.method.decode('latin-1')} {target} ({self.remote})"
 

@@ -1,4 +1,4 @@
-"""The routes of the daemon's API, and what each requires of its client."""
+"""The routes of the daemon's API, and the grants that each needs."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ ROUTES: Table = {
         # To channels of any topic: of the whole node.
         b"/dead/redrive": _call(at_first("dead", "redrive"), local(ADMIN)),
         b"/dead/drop": _call(at_first("dead", "drop"), local(ADMIN, TOPIC)),
-        # Who may publish a message may take it back.
+        # A client that may publish a message may take it back.
         b"/message/cancel": _call(at_first("cancel", "cancel"), Need((PUBLISH, ADMIN), TOPIC, own=True)),
         b"/drain": _call(at_first("drain", "post"), local(ADMIN)),
         b"/debug/freememory": plain_route(at_first("debug", "free_memory"), need(ADMIN)),

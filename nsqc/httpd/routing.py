@@ -125,7 +125,7 @@ def _redirect(request: Request, path: bytes) -> Reply:
     return redirect(301 if get else 307, location, with_body=get)
 
 
-# Any: whatever site it is
+# Any: a site of any program
 def _method_not_allowed(app: Any, request: Request) -> NoReturn:
     raise ApiError(405, "METHOD_NOT_ALLOWED")
 

@@ -1,4 +1,4 @@
-"""What connections have to know of the server program they belong to, whichever API it has."""
+"""The server program that connections belong to, whichever API it has."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ class Received(Protocol):
 
 
 class Site:
-    """Shared by all HTTP listeners of a program; what handlers work on is added by those who have some."""
+    """Shared by all HTTP listeners of a program. Programs add the objects that their handlers work on."""
 
     pipeline: type[Pipeline] = Pipeline
     max_msg_size = 0            # longest body of a plain publish, bytes
-    https_port = 0              # told to clients that have to use it
-    unread: Unread | None = None    # clients that wait, whom long work gives way to; None: nobody looks for them
+    https_port = 0              # named in the answer to clients that must use it
+    unread: Unread | None = None    # clients that wait, for which long work pauses; None: not observed
 
     def __init__(self, *, log: Log, resolve: Resolve, publishes: KnownPublishes, header_timeout: int,
                  threads: Executor, slow: SlowLoop, gate: Gate) -> None:
@@ -104,7 +104,7 @@ class Site:
 
 
 class ServerState:
-    """What the connections of one listener have to know of it."""
+    """The state of one listener, for its connections."""
 
     __slots__ = ("closing", "loop", "tls", "tls_required")
 

@@ -46,7 +46,7 @@ def stats(app: App, request: Request) -> Reply | Awaitable[Reply]:
 
 
 async def _in_slices(app: App, work: Generator[None, None, Reply]) -> Reply:
-    """One survey at a time."""
+    """Like stats(), after any other survey has ended."""
     async with app.surveys:
         await app.untaken.room()
         return await completed(app.broker.slicer, "statistics", work)
