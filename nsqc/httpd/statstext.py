@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import time
-
 from nsqc.log.visible import visible
 from nsqc.options.durations import format_duration
 from nsqc.wire.stats import ChannelStats, ClientStats, Latency, TopicStats, percentiles_of
-
-_SECOND_NS = 1_000_000_000
 
 
 def topic_lines(topic: TopicStats) -> str:
@@ -50,7 +46,7 @@ def client_line(client: ClientStats) -> str:
     port = client.remote_address.rpartition(":")[2] if ":" in client.remote_address else ""
     # Chosen by clients, and shown on terminals.
     name = visible(f"{client.hostname}:{port} {client.user_agent}")
-    connected = format_duration(max(0, int(time.time()) - client.connect_ts) * _SECOND_NS)
+    connected = format_duration(client.connected)
     if client.pub_counts:
         total = sum(pub.count for pub in client.pub_counts)
         topics = ",".join(f"{pub.topic}={pub.count}" for pub in client.pub_counts)

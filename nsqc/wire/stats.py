@@ -6,6 +6,7 @@ in `nsqc top`. nsqc/broker/figures.pxd has a C field of the same name for each.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, NamedTuple, get_type_hints
@@ -88,6 +89,11 @@ class ClientStats(Struct, kw_only=True, frozen=True, gc=False, omit_defaults=Tru
     tls_negotiated_protocol: str = TEXT
     tls_negotiated_protocol_is_mutual: bool = FLAG
 
+    @property
+    def connected(self) -> int:
+        """Nanoseconds since it has connected, in whole seconds."""
+        return max(0, int(time.time()) - self.connect_ts) * 1_000_000_000
+
 
 class ChannelStats(Struct, frozen=True, gc=False, omit_defaults=True):
     """One channel. clients is None if they were not asked for; rules: those that differ from the defaults."""
@@ -119,6 +125,11 @@ class ChannelStats(Struct, frozen=True, gc=False, omit_defaults=True):
         "expired", "Messages that message_ttl has dropped or moved to the dead-letter topic.", column="EXPIRED")] = 0
     overflow_count: Annotated[int, counter(
         "overflows", "The same of max_depth and max_bytes.", column="OVERFLOW")] = 0
+
+    @property
+    def memory_depth(self) -> int:
+        """The part of depth in memory."""
+        return self.depth - self.backend_depth
 
     @property
     def consumers(self) -> int:
@@ -166,6 +177,11 @@ class TopicStats(Struct, frozen=True, gc=False, omit_defaults=True):
     expired_count: Annotated[int, counter(
         "expired", "Messages that message_ttl has dropped in the topic itself.")] = 0
     overflow_count: Annotated[int, counter("overflows", "The same of max_depth and max_bytes.")] = 0
+
+    @property
+    def memory_depth(self) -> int:
+        """The part of depth in memory."""
+        return self.depth - self.backend_depth
 
 
 def figures_of(shape: type[Struct]) -> dict[str, Figure]:
