@@ -89,8 +89,8 @@ async def unpause_topic(app: App, request: Request) -> None:
 
 
 def create_channel(app: App, request: Request) -> Awaitable[Reply | None] | None:
-    """Creates the channel of an existing topic, unless it exists; `from` says where in a log it begins. With a log, it
-    answers once that is in the journal."""
+    """Creates the channel of an existing topic, unless it exists; `from` is its first position in a log. With a log, it
+    answers once the channel is in the journal."""
     arguments = read_whole(app.log, request)
     topic, name = topic_and_channel(app, arguments)
     if b"from" in arguments:

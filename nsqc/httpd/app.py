@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 Sessions = Callable[[], Iterable[Any]]  # Any: V2 sessions, which are above this room; nsqc.broker.stats reads them
 
 
-MOST_RULES = 64 * 1024      # bytes of the body that says how a topic is kept
-# Pages of messages that are put together at the same time; each holds up to a few MiB.
+MOST_RULES = 64 * 1024      # bytes of the body of a rule
+# Pages of messages that are built at the same time; each holds up to a few MiB.
 _PEEKS = 4
 
 
@@ -49,7 +49,7 @@ class NodeInfo(TypedDict):
     https_port: int
 
 
-class Client(Protocol):
+class V2Client(Protocol):
     """A V2 connection, as metrics see it."""
 
     def held_bytes(self) -> int:
@@ -63,7 +63,7 @@ class Watched(NamedTuple):
     limits: ConnectionLimits
     syncer: Syncer
     space: SpaceWatch
-    tcp_clients: Collection[Client]
+    tcp_clients: Collection[V2Client]
 
 
 class App(Site):

@@ -13,7 +13,7 @@ from nsqc.httpd.reply import ApiError, Reply
 from nsqc.httpd.request import Request, read_whole
 from nsqc.options.places import BEGINNING, END, Place, parse_place
 
-# Arguments by which to= and from= may be said in two.
+# to= and from= may have their value in one of these arguments.
 _SPELLED_OUT = (b"offset", b"time")
 
 

@@ -10,7 +10,7 @@ _SENT_AT_ONCE = 8 * 1024 * 1024     # by a thread, before it serves other client
 _WRITTEN_AT_ONCE = 1024 * 1024      # in one system call
 _PARTS_AT_ONCE = 64
 _KEPT_BYTES = 16 * 1024             # passed to the transport, so it reports when there is room again
-_PIECE_BYTES = 64 * 1024            # the same, where it gets everything
+_PIECE_BYTES = 64 * 1024            # the same, if the transport sends everything
 
 
 class Held:

@@ -170,7 +170,7 @@ class Frames:
                 return True
             except OSError as error:
                 if error.errno in (errno.EINVAL, errno.ENOSYS):
-                    return True     # the file system cannot: the transport has to do
+                    return True     # the file system cannot do this: the transport sends
                 raise
             if not sent:
                 raise OSError(errno.EIO, "it is shorter than it was", self._path)

@@ -89,8 +89,8 @@ class Request:
         self._when_dropped: Callable[[], object] | None = None
 
     def when_dropped(self, call: Callable[[], object]) -> None:
-        """Has a function called if the client leaves or the server closes first; at once, if it has come to that
-        before the handler could say so. It replaces an earlier one."""
+        """Sets the function to call if the client leaves or the server closes first; calls it at once if that has
+        already happened. Replaces an earlier one."""
         self._when_dropped = call
         if self._dropped:
             call()
@@ -131,8 +131,8 @@ class Request:
 def is_foreign(host: bytes | None, origin: bytes | None, fetch_site: bytes | None) -> bool:
     """Whether a browser has sent a request for a web page of another origin, by its headers.
 
-    Sec-Fetch-Site says so, where a browser sends it: its Host may have been replaced on the way. Others send an Origin,
-    which has to name the same host and port.
+    Sec-Fetch-Site counts, if a browser sends it: a proxy may have replaced the Host. Other browsers send an Origin,
+    which must name the same host and port.
     """
     if fetch_site:
         return fetch_site not in (b"same-origin", b"none")
@@ -167,7 +167,7 @@ def unescape(text: bytes) -> bytes:
 
 
 def _unquote(text: bytes) -> bytes:
-    """Of text whose escapes are sound. Importing urllib.parse for this would hold the loop up for milliseconds."""
+    """Of text whose escapes are sound. Importing urllib.parse for this would block the loop for milliseconds."""
     first, *parts = text.split(b"%")
     return first + b"".join(unhexlify(part[:2]) + part[2:] for part in parts)
 

@@ -1,4 +1,4 @@
-"""GET and PUT /topic/rules and /channel/rules: how a topic is kept, how a channel delivers. Neither need exist."""
+"""GET and PUT /topic/rules and /channel/rules: the rules of topics and channels, which need not exist."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _READERS = 2
 Resolve = Callable[["Request"], "Route"]
 
 
-class Client(Protocol):
+class HttpClient(Protocol):
     """A connection, as options and access rules that change see it."""
 
     def forget_heads(self) -> None:
@@ -48,17 +48,8 @@ class Endpoint(Protocol):
     port: int
 
     @property
-    def connections(self) -> Collection[Client]:
+    def connections(self) -> Collection[HttpClient]:
         """Its clients."""
-
-
-class Received(Protocol):
-    """A request, as the log needs it."""
-
-    method: bytes
-    url: bytes
-    remote: str
-    started: int
 
 
 class Site:
@@ -96,7 +87,7 @@ class Site:
             dates.refresh()
         return dates.line
 
-    def log_request(self, request: Received, status: int) -> None:
+    def log_request(self, request: Request, status: int) -> None:
         """NSQ's line for an answered request."""
         elapsed = format_duration(time.perf_counter_ns() - request.started)
         self.log.info("%d %s %s (%s) %s", status, request.method.decode("latin-1"), request.url.decode("latin-1"),

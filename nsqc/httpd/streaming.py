@@ -71,7 +71,7 @@ def _duplicate(transport: asyncio.Transport) -> int:
     try:
         return os.dup(transport.get_extra_info("socket").fileno())
     except OSError:
-        return -1       # no descriptor is free: the transport has to do
+        return -1       # no descriptor is free: the transport sends
 
 
 def _send(stream: Stream, socket: int) -> bytes:
