@@ -2,10 +2,11 @@
 
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memset
 
 from nsqc.broker.again cimport again_forget
 from nsqc.broker.consumer cimport DISTANCES, Consumer
-from nsqc.broker.figures cimport ChannelLevels
+from nsqc.broker.figures cimport ChannelFigures, ChannelLevels, figure_names, figures_tuple
 from nsqc.broker.lost cimport lost_free
 from nsqc.metrics.times cimport TwoTimes, times_add
 from nsqc.store.backlog cimport Commit
@@ -18,6 +19,15 @@ from nsqc.store.log.topiclog cimport TopicLog
 from nsqc.store.slices cimport Trash
 
 cdef int64_t NEVER = INT64_MAX
+
+
+def _figures() -> tuple:
+    cdef ChannelFigures figures
+    memset(&figures, 0, sizeof(figures))
+    return figure_names(figures)
+
+
+FIGURES = _figures()
 
 
 cdef class ChannelState(BacklogOwner):
@@ -78,13 +88,12 @@ cdef class ChannelState(BacklogOwner):
 
     # ------------------------------------------------------------------ metrics
 
-    def figures(self) -> dict:
-        """The numbers of /stats, by key."""
-        cdef dict figures
+    def figures(self) -> tuple:
+        """The numbers of /stats, in the order of FIGURES."""
+        cdef ChannelFigures figures
         self.clock.refresh()
-        figures = self.levels()
-        figures.update(self.counts)
-        return figures
+        figures = ChannelFigures(self.levels(), self.counts)
+        return figures_tuple(&figures, sizeof(figures))
 
     cdef ChannelLevels levels(self) noexcept:
         return ChannelLevels(self.count_waiting(), self.count_on_disk(), self.timeouts.count, self.count_deferred(),

@@ -11,10 +11,12 @@ import heapq
 import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
+from operator import itemgetter
 from typing import TYPE_CHECKING, cast
 
 from msgspec import Raw, Struct
 
+from nsqc.broker import channelstate, topicstate
 from nsqc.broker.latency import LatencyWindow
 from nsqc.loop.watch import span_began, span_ended
 from nsqc.store.slab import held_bytes
@@ -32,6 +34,18 @@ _KEPT_PAUSES = 256
 
 
 NO_LATENCY = Latency()
+
+
+def _arranged(shape: type[Struct], *names: str) -> itemgetter[object]:
+    """Brings values with these names into the order of the fields."""
+    return itemgetter(*map(names.index, shape.__struct_fields__))
+
+
+_as_topic = _arranged(TopicStats, "topic_name", "channels", "paused", "e2e_processing_latency", "log",
+                      *topicstate.FIGURES)
+_as_channel = _arranged(ChannelStats, "channel_name", "zone_local_msg_count", "region_local_msg_count",
+                        "global_msg_count", "clients", "paused", "e2e_processing_latency", "rules",
+                        *channelstate.FIGURES)
 
 
 class MemoryStats(Struct, frozen=True, gc=False):
@@ -91,9 +105,8 @@ def _channels_of(topic: Topic, name: str) -> list[Channel] | None:
 
 
 def _topic_stats(topic: Topic, channels: list[ChannelStats]) -> TopicStats:
-    return TopicStats(topic.name.decode(), channels, paused=topic.paused,
-                      e2e_processing_latency=_latency(list(topic.channels.values())), log=_log_stats(topic),
-                      **topic.figures())
+    return TopicStats(*_as_topic((topic.name.decode(), channels, topic.paused, _latency(topic.channels.values()),
+                                  _log_stats(topic), *topic.figures())))
 
 
 def _log_stats(topic: Topic) -> LogStats | None:
@@ -106,24 +119,24 @@ def _log_stats(topic: Topic) -> LogStats | None:
 def _channel_stats(channel: Channel, topic: str, include_clients: bool,
                    pack: Callable[[ClientStats], ClientStats | Raw] | None,
                    slicer: Slicer, by_distance: bool) -> Generator[None, None, ChannelStats]:
-    figures, consumers = channel.figures(), channel.consumers
+    figures = channel.figures()
     zone, region, elsewhere = channel.deliveries() if by_distance else (0, 0, 0)
     clients: list[ClientStats] | None = None
     if include_clients:
         clients = []
-        for consumer in consumers:
+        for consumer in channel.consumers:
             client = consumer.stats(topic or None)
             # Raw: the JSON of a client takes its place where nothing but JSON is made of it.
             clients.append(client if pack is None else cast(ClientStats, pack(client)))
             if slicer.is_over():
                 yield None
-    return ChannelStats(channel.name.decode(), zone_local_msg_count=zone, region_local_msg_count=region,
-                        global_msg_count=elsewhere, clients=clients, paused=channel.paused,
-                        e2e_processing_latency=_latency([channel]),
-                        rules=None if channel.rule is None else channel.rule.as_json(), **figures)
+    return ChannelStats(*_as_channel((
+        channel.name.decode(), zone, region, elsewhere, clients, channel.paused,
+        NO_LATENCY if channel.latency is None else _latency([channel]),
+        None if channel.rule is None else channel.rule.as_json(), *figures)))
 
 
-def _latency(channels: list[Channel]) -> Latency:
+def _latency(channels: Iterable[Channel]) -> Latency:
     """Latencies of the finished messages of all these channels."""
     windows = [channel.latency for channel in channels if channel.latency is not None]
     if not windows:

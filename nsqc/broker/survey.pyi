@@ -4,8 +4,8 @@ from typing import final
 from nsqc.broker.broker import Broker
 from nsqc.metrics.table import Table
 
-TOPIC_COLUMNS: list[str]
-CHANNEL_COLUMNS: list[str]
+TOPIC_COLUMNS: tuple[str, ...]
+CHANNEL_COLUMNS: tuple[str, ...]
 
 @final
 class Survey:

@@ -11,7 +11,7 @@ from libc.string cimport memset
 from nsqc.broker.broker cimport Broker
 from nsqc.broker.channel cimport Channel
 from nsqc.broker.figures cimport (ChannelCells, ChannelCounts, ChannelLevels, DedupeFigures, LogFigures, TopicCells,
-                                   TopicCounts, TopicLevels, add_figures)
+                                   TopicCounts, TopicLevels, add_figures, figure_names)
 from nsqc.broker.retired cimport Retired
 from nsqc.broker.topic cimport Topic
 from nsqc.metrics.table cimport ABSENT, MOST_COLUMNS, Row, Table
@@ -92,7 +92,7 @@ cdef class Survey(Sliced):
         self.fans = [topic.fan for topic in self.broker.ephemeral.values()]
         if self.broker.ephemeral_counts.message_count:
             self.ephemeral_topics = new_topic_row(self.topics, EPHEMERAL)
-            (<TopicCells *> self.ephemeral_topics.cells).counts = self.broker.ephemeral_counts
+            (<TopicCells *> self.ephemeral_topics.cells).figures.counts = self.broker.ephemeral_counts
         if self.broker.ephemeral_retired is not NULL:
             self.ephemeral_channels = self._begin_fold(EPHEMERAL, None if self.broker.folds_channels else EPHEMERAL,
                                                        self.broker.ephemeral_retired)
@@ -106,7 +106,7 @@ cdef class Survey(Sliced):
         if row is NULL:
             row = self.ephemeral_topics = new_topic_row(self.topics, EPHEMERAL)
         cells = <TopicCells *> row.cells
-        add_figures(&cells.counts, &counts, sizeof(TopicCounts))
+        add_figures(&cells.figures.counts, &counts, sizeof(TopicCounts))
         self.topic = topic
         self.channels_left = fan
         self.channel_at = 0
@@ -114,7 +114,7 @@ cdef class Survey(Sliced):
         if topic.exiting:
             return 0
         levels = topic.levels()
-        add_figures(&cells.levels, &levels, sizeof(TopicLevels))
+        add_figures(&cells.figures.levels, &levels, sizeof(TopicLevels))
         cells.channels += len(topic.channels)
         if topic.log is not None:
             cells.log = LogFigures(
@@ -141,7 +141,7 @@ cdef class Survey(Sliced):
         self._add_counts(row, channel)
         cells = <ChannelCells *> row.cells
         levels = channel.levels()
-        add_figures(&cells.levels, &levels, sizeof(ChannelLevels))
+        add_figures(&cells.figures.levels, &levels, sizeof(ChannelLevels))
         if channel.cursor is not None:
             cells.log_lag = channel.log_lag() + (0 if cells.log_lag == ABSENT else cells.log_lag)
         self.queue_bytes += (
@@ -154,7 +154,7 @@ cdef class Survey(Sliced):
         return 0
 
     cdef int _add_counts(self, Row *row, Channel channel) except -1:
-        add_figures(&(<ChannelCells *> row.cells).counts, &channel.counts, sizeof(ChannelCounts))
+        add_figures(&(<ChannelCells *> row.cells).figures.counts, &channel.counts, sizeof(ChannelCounts))
         if channel.times is not NULL:
             self.channels.add_times(row, channel.times)
         return 0
@@ -176,7 +176,7 @@ cdef class Survey(Sliced):
         """A row for several channels, with what deleted ones have counted."""
         cdef Row *row = new_channel_row(self.channels, topic, channel)
         if retired is not NULL:
-            (<ChannelCells *> row.cells).counts = retired.counts
+            (<ChannelCells *> row.cells).figures.counts = retired.counts
             self.channels.add_times(row, &retired.times)
         return row
 
@@ -196,21 +196,13 @@ cdef Row *new_channel_row(Table table, bytes topic, bytes name) except NULL:
     return row
 
 
-cdef list names_of(dict cells):
-    """The names of a struct's fields, those of structs within it included, in the order of its cells."""
-    names = []
-    for name, value in cells.items():
-        names += names_of(value) if isinstance(value, dict) else [name]
-    return names
-
-
 def _columns() -> tuple:
     cdef TopicCells topic
     cdef ChannelCells channel
     memset(&topic, 0, sizeof(topic))
     memset(&channel, 0, sizeof(channel))
     assert max(sizeof(topic), sizeof(channel)) <= MOST_COLUMNS * sizeof(int64_t)
-    return names_of(topic), names_of(channel)
+    return figure_names(topic), figure_names(channel)
 
 
 TOPIC_COLUMNS, CHANNEL_COLUMNS = _columns()

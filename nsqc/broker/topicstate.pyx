@@ -2,9 +2,23 @@
 
 cimport cython
 from libc.stdint cimport int64_t
+from libc.string cimport memset
 
-from nsqc.broker.figures cimport DedupeFigures, TopicCounts, TopicLevels
+from nsqc.broker.figures cimport (DedupeFigures, TopicCounts, TopicFigures, TopicLevels, figure_names,
+                                   figures_tuple)
 from nsqc.store.log.buffer cimport buffer_free
+
+
+def _figures() -> tuple:
+    cdef TopicFigures figures
+    cdef DedupeFigures dedupe
+    memset(&figures, 0, sizeof(figures))
+    memset(&dedupe, 0, sizeof(dedupe))
+    return figure_names(figures) + figure_names(dedupe)
+
+
+FIGURES = _figures()
+cdef tuple NO_DEDUPE = (None,) * (sizeof(DedupeFigures) // sizeof(int64_t))
 
 
 @cython.final
@@ -36,10 +50,11 @@ cdef class TopicState(ChannelOwner):
     cdef DedupeFigures dedupe(self) noexcept:
         return DedupeFigures(self.ids.count, <int64_t> self.deduplicated, <int64_t> self.ids.forgotten)
 
-    def figures(self) -> dict:
-        """The numbers of /stats, by key."""
-        cdef dict figures = self.levels()
-        figures.update(self.counts())
-        if self.ids is not None:
-            figures.update(self.dedupe())
-        return figures
+    def figures(self) -> tuple:
+        """The numbers of /stats, in the order of FIGURES. None: the topic remembers no ids of publishes."""
+        cdef TopicFigures figures = TopicFigures(self.levels(), self.counts())
+        cdef DedupeFigures dedupe
+        if self.ids is None:
+            return figures_tuple(&figures, sizeof(figures)) + NO_DEDUPE
+        dedupe = self.dedupe()
+        return figures_tuple(&figures, sizeof(figures)) + figures_tuple(&dedupe, sizeof(dedupe))

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import socket
 from collections import deque
+from operator import attrgetter
 
 from msgspec import Struct
 
@@ -21,21 +22,23 @@ from nsqc.options.declared import Options, Settings
 from nsqc.peers.dial import Dialer, Endpoint, SocketAddress
 from nsqc.peers.node import NodeInfo
 from nsqc.wire.names import EPHEMERAL
-from nsqc.wire.stats import ChannelStats, Figure, Latency, TopicStats, figures_of, percentiles_of
+from nsqc.wire.stats import ChannelStats, Latency, TopicStats, figures_of, percentiles_of
 
 RESOLVE_S = 1.0
 QUIET_S = 1.0  # at the end of an interval, without datagrams
 
-Figures = list[tuple[str, Figure]]      # by field
+
+class Figures:
+    """The numbers that nsqd sends of a topic or channel, in its order: published messages come first."""
+
+    def __init__(self, shape: type[Struct]) -> None:
+        sent = sorted(((name, figure) for name, figure in figures_of(shape).items() if figure.statsd),
+                      key=lambda each: not each[0].startswith("message_"))
+        self.values = attrgetter(*(name for name, _ in sent))
+        self.keys = [(f"{figure.statsd}:", figure.rises) for _, figure in sent]
 
 
-def _sent(shape: type[Struct]) -> Figures:
-    """The numbers that nsqd sends, in its order: published messages come first."""
-    return sorted(((name, figure) for name, figure in figures_of(shape).items() if figure.statsd),
-                  key=lambda each: not each[0].startswith("message_"))
-
-
-OF_TOPICS, OF_CHANNELS = _sent(TopicStats), _sent(ChannelStats)
+OF_TOPICS, OF_CHANNELS = Figures(TopicStats), Figures(ChannelStats)
 
 
 def prefix_of(options: Options, info: NodeInfo) -> str:
@@ -112,9 +115,16 @@ class Report:
         self._latency(key, channel.e2e_processing_latency)
 
     def _figures(self, key: str, stats: TopicStats | ChannelStats, figures: Figures) -> None:
-        for name, figure in figures:
-            add = self.count if figure.rises else self.gauge
-            add(key + figure.statsd, getattr(stats, name))
+        prefix, add = self._prefix, self.lines.append
+        counters, previous = self.counters, self._previous
+        for (name, rises), value in zip(figures.keys, figures.values(stats)):     # noqa: B905
+            if rises:
+                whole = key + name
+                last = previous.get(whole, 0)
+                counters[whole] = value
+                add(f"{prefix}{whole}{value - last if value >= last else value}|c\n")
+            else:
+                add(f"{prefix}{key}{name}{value}|g\n")
 
     def _latency(self, key: str, latency: Latency | None) -> None:
         for percentile in percentiles_of(latency):
