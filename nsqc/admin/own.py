@@ -14,7 +14,6 @@ from nsqc.admin.site import MOST_BODY
 from nsqc.admin.view import View
 from nsqc.httpd.request import Request, Route
 from nsqc.httpd.routing import Table
-from nsqc.options.declared import Options
 
 Trees = dict[tuple[bytes, bytes, int], Route]
 Call = Callable[[Request], Awaitable[object]]
@@ -38,7 +37,7 @@ def routes(view: View, looking: Need | None = None, wrap: Wrap = _same) -> tuple
 
     def change(call: Call, *grants: str) -> Route:
         return packed(Route(_handler(wrap(_changing(view, call))), looking or Need(grants, NOTHING, own=True),
-                            reads_body=True, body_limit=_longest))
+                            reads_body=True, body_limit=MOST_BODY))
 
     table: Table = {
         b"GET": {
@@ -64,10 +63,6 @@ def routes(view: View, looking: Need | None = None, wrap: Wrap = _same) -> tuple
         (b"GET", API + b"nodes/", 1): read(view.node),
     }
     return table, trees
-
-
-def _longest(options: Options) -> int:
-    return MOST_BODY
 
 
 def _handler(call: Call) -> Callable[[Any, Request], object]:      # Any: a site of any program

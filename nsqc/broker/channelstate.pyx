@@ -2,7 +2,6 @@
 
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
 
 from nsqc.broker.again cimport again_forget
 from nsqc.broker.consumer cimport DISTANCES, Consumer
@@ -19,15 +18,8 @@ from nsqc.store.log.topiclog cimport TopicLog
 from nsqc.store.slices cimport Trash
 
 cdef int64_t NEVER = INT64_MAX
-
-
-def _figures() -> tuple:
-    cdef ChannelFigures figures
-    memset(&figures, 0, sizeof(figures))
-    return figure_names(figures)
-
-
-FIGURES = _figures()
+cdef ChannelFigures no_figures
+FIGURES = figure_names(no_figures)
 
 
 cdef class ChannelState(BacklogOwner):
@@ -90,9 +82,8 @@ cdef class ChannelState(BacklogOwner):
 
     def figures(self) -> tuple:
         """The numbers of /stats, in the order of FIGURES."""
-        cdef ChannelFigures figures
         self.clock.refresh()
-        figures = ChannelFigures(self.levels(), self.counts)
+        cdef ChannelFigures figures = ChannelFigures(self.levels(), self.counts)
         return figures_tuple(&figures, sizeof(figures))
 
     cdef ChannelLevels levels(self) noexcept:

@@ -1,5 +1,5 @@
-# The numbers of topics and channels: keys of /stats and columns of /metrics. A new one is a field here, with the name of
-# its line in nsqc/wire/stats.py, and its increment. A header only: not compiled on its own.
+# The numbers of topics and channels: keys of /stats and columns of /metrics. A new one is a field here, a line of the
+# same name in nsqc/wire/stats.py, and its increment. A header only: not compiled on its own.
 
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM

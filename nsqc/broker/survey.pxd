@@ -13,12 +13,12 @@ cdef class Survey(Sliced):
     cdef readonly Table topics
     cdef readonly Table channels
     cdef readonly int64_t topic_count, channel_count
-    cdef readonly int64_t queue_bytes   # of memory queues and what keeps track of deliveries
+    cdef readonly int64_t queue_bytes   # of memory queues and the records of deliveries
     cdef Broker broker
     cdef list left                      # topics, and
     cdef Py_ssize_t at                  # the next of them
-    cdef Py_ssize_t plain               # how many of them come before the ephemeral ones
-    cdef list fans                      # the channels of these, of when what is gone was counted
+    cdef Py_ssize_t plain               # the number of those before the ephemeral ones
+    cdef list fans                      # the channels of these, listed when deleted names were counted
     cdef Topic topic                    # that channels are added for
     cdef list channels_left             # of it, and
     cdef Py_ssize_t channel_at
@@ -33,4 +33,4 @@ cdef class Survey(Sliced):
     cdef int _add_channel(self, Channel channel) except -1
     cdef int _add_counts(self, Row *row, Channel channel) except -1
     cdef Row *_row_of(self, Channel channel) except NULL
-    cdef Row *_begin_fold(self, bytes topic, bytes channel, Retired *retired) except NULL
+    cdef Row *_begin_fold(self, bytes topic, Retired *retired) except NULL

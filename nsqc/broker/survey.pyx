@@ -1,17 +1,17 @@
 """All topics and channels as numbers. Names that come and go with their clients share a row: see docs/metrics.md.
 
-Such a row begins with what is gone, and a list is kept of who was there at that moment. All of these are added, also
-those that are deleted before their turn: they are in no other place, and a counter must not fall.
+Such a row begins with the counts of deleted names; at the same moment the existing names are listed. All of these are
+added, even if they are deleted before they are reached: they are counted nowhere else, and a counter must not fall.
 """
 
 cimport cython
 from libc.stdint cimport int64_t
-from libc.string cimport memset
 
 from nsqc.broker.broker cimport Broker
 from nsqc.broker.channel cimport Channel
-from nsqc.broker.figures cimport (ChannelCells, ChannelCounts, ChannelLevels, DedupeFigures, LogFigures, TopicCells,
-                                   TopicCounts, TopicLevels, add_figures, figure_names)
+from nsqc.broker.figures cimport (
+    ChannelCells, ChannelCounts, ChannelLevels, DedupeFigures, LogFigures, TopicCells, TopicCounts, TopicLevels,
+    add_figures, figure_names)
 from nsqc.broker.retired cimport Retired
 from nsqc.broker.topic cimport Topic
 from nsqc.metrics.table cimport ABSENT, MOST_COLUMNS, Row, Table
@@ -29,10 +29,16 @@ cdef enum:
 
 cdef bytes EPHEMERAL = b"#ephemeral"
 
+cdef TopicCells no_topic
+cdef ChannelCells no_channel
+TOPIC_COLUMNS = figure_names(no_topic)
+CHANNEL_COLUMNS = figure_names(no_channel)
+assert max(len(TOPIC_COLUMNS), len(CHANNEL_COLUMNS)) <= MOST_COLUMNS
+
 
 @cython.final
 cdef class Survey(Sliced):
-    """Collects once. done() is called when it has; failure: the exception that ended it early."""
+    """Collects once, then calls done(). failure: the exception that ended it early."""
 
     def __init__(self, Broker broker not None, done):
         self.broker = broker
@@ -58,7 +64,7 @@ cdef class Survey(Sliced):
         return False
 
     cdef bint _collect(self) except -1:
-        """Whether more is left."""
+        """Whether there is more to do."""
         cdef Topic topic
         cdef int steps = STEPS
         self.broker.clock.refresh()
@@ -85,7 +91,7 @@ cdef class Survey(Sliced):
             steps -= 1
 
     def _begin_ephemeral(self):
-        """Rows for those that are gone, and a list of those that are there."""
+        """Adds rows for deleted ephemeral names, and lists the existing ones."""
         cdef Topic topic
         self.plain = len(self.left)
         self.left += self.broker.ephemeral.values()
@@ -94,11 +100,10 @@ cdef class Survey(Sliced):
             self.ephemeral_topics = new_topic_row(self.topics, EPHEMERAL)
             (<TopicCells *> self.ephemeral_topics.cells).figures.counts = self.broker.ephemeral_counts
         if self.broker.ephemeral_retired is not NULL:
-            self.ephemeral_channels = self._begin_fold(EPHEMERAL, None if self.broker.folds_channels else EPHEMERAL,
-                                                       self.broker.ephemeral_retired)
+            self.ephemeral_channels = self._begin_fold(EPHEMERAL, self.broker.ephemeral_retired)
 
     cdef int _add_topic(self, Topic topic, list fan) except -1:
-        """fan: its channels, a list that nobody changes."""
+        """fan: its channels, a list that is never changed."""
         cdef TopicCounts counts = topic.metered()
         cdef TopicLevels levels
         cdef TopicCells *cells
@@ -126,7 +131,7 @@ cdef class Survey(Sliced):
         self.queue_bytes += backlog_bytes(topic.backlog) + topic.commit.unwritten
         self.topic_count += 1
         if topic.retired is not NULL:
-            self.fold = self._begin_fold(topic.name, None if self.broker.folds_channels else EPHEMERAL, topic.retired)
+            self.fold = self._begin_fold(topic.name, topic.retired)
         return 0
 
     cdef int _add_channel(self, Channel channel) except -1:
@@ -160,21 +165,19 @@ cdef class Survey(Sliced):
         return 0
 
     cdef Row *_row_of(self, Channel channel) except NULL:
-        cdef Row *row
         if self.topic.ephemeral:
             if self.ephemeral_channels is NULL:
-                self.ephemeral_channels = self._begin_fold(
-                    EPHEMERAL, None if self.broker.folds_channels else EPHEMERAL, NULL)
+                self.ephemeral_channels = self._begin_fold(EPHEMERAL, NULL)
             return self.ephemeral_channels
         if channel.ephemeral or self.broker.folds_channels:
             if self.fold is NULL:
-                self.fold = self._begin_fold(self.topic.name, None if self.broker.folds_channels else EPHEMERAL, NULL)
+                self.fold = self._begin_fold(self.topic.name, NULL)
             return self.fold
         return new_channel_row(self.channels, self.topic.name, channel.name)
 
-    cdef Row *_begin_fold(self, bytes topic, bytes channel, Retired *retired) except NULL:
-        """A row for several channels, with what deleted ones have counted."""
-        cdef Row *row = new_channel_row(self.channels, topic, channel)
+    cdef Row *_begin_fold(self, bytes topic, Retired *retired) except NULL:
+        """A row for several channels, with the counts of deleted ones."""
+        cdef Row *row = new_channel_row(self.channels, topic, None if self.broker.folds_channels else EPHEMERAL)
         if retired is not NULL:
             (<ChannelCells *> row.cells).figures.counts = retired.counts
             self.channels.add_times(row, &retired.times)
@@ -194,18 +197,6 @@ cdef Row *new_channel_row(Table table, bytes topic, bytes name) except NULL:
     cdef Row *row = table.add(topic, name)
     (<ChannelCells *> row.cells).log_lag = ABSENT
     return row
-
-
-def _columns() -> tuple:
-    cdef TopicCells topic
-    cdef ChannelCells channel
-    memset(&topic, 0, sizeof(topic))
-    memset(&channel, 0, sizeof(channel))
-    assert max(sizeof(topic), sizeof(channel)) <= MOST_COLUMNS * sizeof(int64_t)
-    return figure_names(topic), figure_names(channel)
-
-
-TOPIC_COLUMNS, CHANNEL_COLUMNS = _columns()
 
 
 cdef int64_t backlog_bytes(Backlog backlog) noexcept:

@@ -2,23 +2,15 @@
 
 cimport cython
 from libc.stdint cimport int64_t
-from libc.string cimport memset
 
-from nsqc.broker.figures cimport (DedupeFigures, TopicCounts, TopicFigures, TopicLevels, figure_names,
-                                   figures_tuple)
+from nsqc.broker.figures cimport (
+    DedupeFigures, TopicCounts, TopicFigures, TopicLevels, figure_names, figures_tuple)
 from nsqc.store.log.buffer cimport buffer_free
 
-
-def _figures() -> tuple:
-    cdef TopicFigures figures
-    cdef DedupeFigures dedupe
-    memset(&figures, 0, sizeof(figures))
-    memset(&dedupe, 0, sizeof(dedupe))
-    return figure_names(figures) + figure_names(dedupe)
-
-
-FIGURES = _figures()
-cdef tuple NO_DEDUPE = (None,) * (sizeof(DedupeFigures) // sizeof(int64_t))
+cdef TopicFigures no_figures
+cdef DedupeFigures no_dedupe
+FIGURES = figure_names(no_figures) + figure_names(no_dedupe)
+cdef tuple NO_DEDUPE = (None,) * len(figure_names(no_dedupe))
 
 
 @cython.final

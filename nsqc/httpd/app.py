@@ -122,4 +122,5 @@ class App(Site):
 
     def body_limit(self, route: Route) -> int | None:
         """Bytes of body that a route wants, with the current options; None: none."""
-        return None if route.body_limit is None else route.body_limit(self.settings.now)
+        limit = route.body_limit
+        return getattr(self.settings.now, limit) if isinstance(limit, str) else limit

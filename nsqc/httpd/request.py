@@ -12,7 +12,6 @@ from nsqc.access.needs import OPEN, Need
 from nsqc.httpd.reply import ApiError, Reply, v1, v1_error
 from nsqc.log import Log
 from nsqc.log.secrets import mask
-from nsqc.options.declared import Options
 
 if TYPE_CHECKING:
     from nsqc.access.keeper import Subject
@@ -39,7 +38,7 @@ class Route(NamedTuple):
     reply: Callable[[object], Reply] = v1                           # makes data a Reply
     error: Callable[[int, str], Reply] = v1_error                   # makes an ApiError a Reply
     logged: bool = True                                             # each request is logged
-    body_limit: Callable[[Options], int] | None = None              # bytes of body to keep; None: 0
+    body_limit: int | str | None = None     # bytes of body to keep, or the option with that number; None: 0
     reads_body: bool = False                                        # answers Expect: 100-continue
 
 

@@ -78,7 +78,7 @@ class Site:
 
     def body_limit(self, route: Route) -> int | None:
         """Bytes of body that a route wants; None: none."""
-        return None
+        return route.body_limit if isinstance(route.body_limit, int) else None
 
     def date(self) -> str:
         """The Date header, a whole line."""
