@@ -162,7 +162,7 @@ def test_the_package_itself_imports_little():
 SPARED = {"typer", "click", "rich", "tomllib", "hashlib", "ctypes", "email", "html", "json", "pathlib", "difflib",
           "shutil", "tempfile", "random", "urllib.parse", "encodings.idna", "cramjam", "isal", "re2",
           "nsqc.commands.app", "nsqc.httpd.cursors", "nsqc.httpd.debug", "nsqc.httpd.drain", "nsqc.httpd.ready",
-          "nsqc.httpd.heap", "nsqc.httpd.logs", "nsqc.httpd.peek", "nsqc.store.peek",
+          "nsqc.httpd.heap", "nsqc.httpd.logs", "nsqc.httpd.logread", "nsqc.httpd.peek", "nsqc.store.peek",
           "nsqc.httpd.metrics", "nsqc.httpd.scrape", "nsqc.metrics.declared", "nsqc.metrics.encoding", "nsqc.metrics.table",
           "nsqc.broker.survey", "nsqc.process.usage",
           "nsqc.httpd.rules", "nsqc.lookupd", "nsqc.lookupd.server", "nsqc.options.lookupd", "nsqc.net.openssl", "nsqc.net.url", "nsqc.options.check", "nsqc.peers.auth",

@@ -32,7 +32,7 @@ ACTIONS = ("create", "delete", *PLAIN, "tombstone", *EXTENDED)
 
 
 class Asked(msgspec.Struct):
-    """The body of an action. nodes: addresses; empty: all nodes that have it. confirm: the name, for what destroys."""
+    """The body of an action. nodes: addresses; empty: all that have it. confirm: the name, for actions that destroy."""
 
     action: str = ""
     topic: str = ""
@@ -135,7 +135,7 @@ class Actions:
         return await self._having(asked, nodes) if asked.channel else []
 
     async def _having(self, asked: Asked, nodes: Sequence[str]) -> list[str]:
-        """Those of the nodes that have the topic, or do not answer, so nobody knows."""
+        """The nodes that have the topic, and those that do not answer and may have it."""
         ask = Ask("GET", target("/stats", format="json", topic=asked.topic, include_clients="false",
                                 include_mem="false"))
         found = await self._view.fleet.ask_all(nodes, ask, json_of)
@@ -163,7 +163,7 @@ class Actions:
     # ------------------------------------------------------------------ previews
 
     async def _preview(self, asked: Asked, nodes: Sequence[str]) -> list[Json]:
-        """What a seek would do, for each node that has the channel."""
+        """The effect of a seek, for each node that has the channel."""
         if asked.action != "seek":
             raise ApiError(400, "INVALID_PREVIEW - of seek only")
         parts = await asyncio.gather(*(self._preview_one(asked, node) for node in await self._having(asked, nodes)))
@@ -215,14 +215,14 @@ def about(asked: Asked) -> tuple[str, str]:
 
 
 def name_of(asked: Asked) -> str:
-    """What the user has to type."""
+    """The name that the user has to type."""
     if asked.action == "drain":
         return asked.nodes[0] if asked.nodes else ""
     return asked.channel or asked.topic
 
 
 def subject_of(asked: Asked) -> str:
-    """What an action is about, for the audit log."""
+    """The object of an action, for the audit log."""
     name = f"{asked.topic}/{asked.channel}" if asked.channel else asked.topic
     where = f" on {', '.join(asked.nodes)}" if asked.nodes else ""
     more = f" to {asked.to}" if asked.to else ""

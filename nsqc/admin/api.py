@@ -1,4 +1,4 @@
-"""nsqadmin's API: what scripts call. Answers, words and the order of checks are nsqadmin's."""
+"""nsqadmin's API, for scripts. Answers, words and the order of checks are nsqadmin's."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def reading(handler: Handler) -> Handler:
 
 
 def changing(handler: Handler) -> Handler:
-    """The same for what changes something."""
+    """The same for calls that change something."""
     inner = reading(handler)
 
     async def wrapped(site: AdminSite, request: Request) -> object:
@@ -194,7 +194,7 @@ def _body(request: Request, decode: Callable[[bytes], Any], word: str = "") -> A
 
 
 def _as_go(body: bytes, text: str) -> str:
-    """The words of Go's decoder for what is not JSON at all."""
+    """The words of Go's decoder for a body that is not JSON."""
     first = body.lstrip()[:1].decode("latin-1")
     if first and first not in '{["-0123456789tfn':
         return f"invalid character '{first}' looking for beginning of value"

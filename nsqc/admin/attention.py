@@ -1,4 +1,4 @@
-"""What needs attention: rules over the fleet at one moment. docs/admin.md names each of them."""
+"""Finds what needs attention, by rules over the fleet at one moment. docs/admin.md names each rule."""
 
 from __future__ import annotations
 

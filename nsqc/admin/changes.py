@@ -1,4 +1,4 @@
-"""What changes nodes and lookup servers: each change is sent to all that it concerns, and each of them has a result."""
+"""Changes nodes and lookup servers: each change is sent to every server concerned, and each has a result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNCERTAIN = "no answer: it may or may not have been carried out"
 
 
 class Result(Struct, frozen=True, gc=False):
-    """What came of a change on one server. status: of its answer; 0: there was none."""
+    """The result of a change on one server. status: of its answer; 0: there was none."""
 
     target: str
     kind: str
@@ -68,7 +68,7 @@ async def _send(fleet: Fleet, place: Place, ask: Ask) -> Result:
 
 
 def failures(results: Iterable[Result]) -> list[str]:
-    """The texts of what has failed, as nsqadmin words them."""
+    """The texts of failures, as nsqadmin words them."""
     return [result.message.removesuffix(f" ({UNCERTAIN})") for result in results if not result.ok]
 
 
@@ -90,7 +90,7 @@ class Changes:
         return results
 
     async def delete(self, topic: str, channel: str, nodes: Sequence[str]) -> list[Result]:
-        """On lookup servers first, as nodes would otherwise be told to create it again."""
+        """Deletes on lookup servers first: otherwise nodes would learn of the name and create it again."""
         kind, arguments = subject(topic, channel)
         results = await self._post(places(LOOKUPD, self._fleet.lookupds), f"{kind}/delete", **arguments)
         return results + await self._post(places(NSQD, nodes), f"{kind}/delete", **arguments)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from typing import Any
 
-from nsqc.admin.fleet import Known, version_key
-from nsqc.wire.nsqstats import Channel, Client, Latency, Topic
+from msgspec import Struct
 
-NS = 1_000_000_000
+from nsqc.admin.fleet import Known, version_key
+from nsqc.wire.stats import ChannelStats, ClientStats, Latency, TopicStats, percentiles_of
+
+OF_CLIENT = ("remote_address", "version", "client_id", "hostname", "user_agent", "connect_ts", "connected",
+             "in_flight_count", "ready_count", "finish_count", "requeue_count", "message_count", "sample_rate",
+             "deflate", "snappy", "authed", "auth_identity", "auth_identity_url", "tls", "tls_cipher_suite",
+             "tls_version", "tls_negotiated_protocol", "tls_negotiated_protocol_is_mutual")
 SUMMED = ("depth", "memory_depth", "backend_depth", "in_flight_count", "deferred_count", "requeue_count",
           "timeout_count", "message_count", "client_count")
 OF_TOPIC = ("depth", "memory_depth", "backend_depth", "message_count")
@@ -18,12 +22,10 @@ Json = dict[str, Any]       # Any: JSON
 
 def latency_of(latency: Latency | None, topic: str, channel: str, host: str) -> Json:
     """End-to-end latencies of one node."""
-    percentiles = None
     count = 0 if latency is None else latency.count
-    if latency is not None and latency.percentiles:
-        percentiles = [{**each, "min": each.get("value", 0), "max": each.get("value", 0),
-                        "average": each.get("value", 0), "count": count} for each in latency.percentiles]
-    return {"count": count, "percentiles": percentiles, "topic": topic, "channel": channel, "host": host}
+    percentiles = [{**each, "min": each.get("value", 0), "max": each.get("value", 0),
+                    "average": each.get("value", 0), "count": count} for each in percentiles_of(latency)]
+    return {"count": count, "percentiles": percentiles or None, "topic": topic, "channel": channel, "host": host}
 
 
 def add_latency(total: Json, more: Json) -> None:
@@ -44,40 +46,29 @@ def add_latency(total: Json, more: Json) -> None:
     total["count"] += more["count"]
 
 
-def client_json(client: Client, node: str) -> Json:
+def fields(stats: Struct, keys: Iterable[str]) -> Json:
+    """Fields and properties by name."""
+    return {key: getattr(stats, key) for key in keys}
+
+
+def client_json(client: ClientStats, node: str) -> Json:
     """A consumer."""
-    connected = max(0, int(time.time()) - client.connect_ts) * NS
-    return {"node": node, "remote_address": client.remote_address, "version": client.version,
-            "client_id": client.client_id, "hostname": client.hostname, "user_agent": client.user_agent,
-            "connect_ts": client.connect_ts, "connected": connected, "in_flight_count": client.in_flight_count,
-            "ready_count": client.ready_count, "finish_count": client.finish_count,
-            "requeue_count": client.requeue_count, "message_count": client.message_count,
-            "sample_rate": client.sample_rate, "deflate": client.deflate, "snappy": client.snappy,
-            "authed": client.authed, "auth_identity": client.auth_identity,
-            "auth_identity_url": client.auth_identity_url, "tls": client.tls,
-            "tls_cipher_suite": client.tls_cipher_suite, "tls_version": client.tls_version,
-            "tls_negotiated_protocol": client.tls_negotiated_protocol,
-            "tls_negotiated_protocol_is_mutual": client.tls_negotiated_protocol_is_mutual}
+    return {"node": node, **fields(client, OF_CLIENT)}
 
 
-def channel_json(channel: Channel, topic: str, node: str, hostname: str, clients: bool) -> Json:
+def channel_json(channel: ChannelStats, topic: str, node: str, hostname: str, clients: bool) -> Json:
     """A channel of one node."""
     listed = [client_json(each, node) for each in channel.clients or ()] if clients else None
     return {"node": node, "hostname": hostname, "topic_name": topic, "channel_name": channel.channel_name,
-            "depth": channel.depth, "memory_depth": channel.depth - channel.backend_depth,
-            "backend_depth": channel.backend_depth, "in_flight_count": channel.in_flight_count,
-            "deferred_count": channel.deferred_count, "requeue_count": channel.requeue_count,
-            "timeout_count": channel.timeout_count, "message_count": channel.message_count,
-            "client_count": channel.consumers, "nodes": None, "clients": listed, "paused": channel.paused,
+            **fields(channel, SUMMED), "client_count": channel.consumers, "nodes": None, "clients": listed,
+            "paused": channel.paused,
             "e2e_processing_latency": latency_of(channel.e2e_processing_latency, topic, channel.channel_name, node)}
 
 
-def topic_json(topic: Topic, node: str, hostname: str, clients: bool = False) -> Json:
+def topic_json(topic: TopicStats, node: str, hostname: str, clients: bool = False) -> Json:
     """A topic of one node."""
     name = topic.topic_name
-    return {"node": node, "hostname": hostname, "topic_name": name, "depth": topic.depth,
-            "memory_depth": topic.depth - topic.backend_depth, "backend_depth": topic.backend_depth,
-            "message_count": topic.message_count, "nodes": None,
+    return {"node": node, "hostname": hostname, "topic_name": name, **fields(topic, OF_TOPIC), "nodes": None,
             "channels": [channel_json(each, name, node, hostname, clients) for each in topic.channels or ()],
             "paused": topic.paused,
             "e2e_processing_latency": latency_of(topic.e2e_processing_latency, name, "", node)}
@@ -86,8 +77,7 @@ def topic_json(topic: Topic, node: str, hostname: str, clients: bool = False) ->
 def summed_channel(parts: Iterable[Json], topic: str, name: str, with_nodes: bool) -> Json:
     """A channel over all nodes. with_nodes: with its parts and their clients."""
     total: Json = {"node": "*", "hostname": "", "topic_name": topic, "channel_name": name,
-                   **dict.fromkeys(("depth", "memory_depth", "backend_depth", "in_flight_count", "deferred_count",
-                                    "requeue_count", "timeout_count", "message_count", "client_count"), 0),
+                   **dict.fromkeys(SUMMED, 0),
                    "nodes": [] if with_nodes else None, "clients": [] if with_nodes else None, "paused": False,
                    "e2e_processing_latency": latency_of(None, topic, name, "*")}
     for part in parts:

@@ -24,8 +24,9 @@ from nsqc.admin.upstream import (
 )
 from nsqc.log import Log
 from nsqc.wire import nsqstats
-from nsqc.wire.nsqstats import Names, RawStats, Stats, Topic
+from nsqc.wire.nsqstats import Names, RawStats, Stats
 from nsqc.wire.outside import JSONError
+from nsqc.wire.stats import TopicStats
 
 LOOKUPD, NSQD = "nsqlookupd", "nsqd"
 T = TypeVar("T")
@@ -47,7 +48,7 @@ class Found(NamedTuple, Generic[T]):
     errors: dict[str, UpstreamError]
 
     def usable(self, kind: str) -> Found[T]:
-        """Itself. Raises AllFailed if nobody has answered."""
+        """Itself. Raises AllFailed if no server has answered."""
         if not self.answers:
             raise AllFailed(kind, self.errors.values())
         return self
@@ -72,7 +73,7 @@ class Known(NamedTuple):
 
 
 def warning(errors: Iterable[object]) -> str:
-    """What nsqadmin says of errors in an answer that is there."""
+    """nsqadmin's words for errors beside a usable answer."""
     text = "\n".join(map(str, errors))
     return f"WARNING: {text}" if text else ""
 
@@ -189,7 +190,7 @@ class Fleet:
                       for address, answer in stats.answers.items()}, stats.errors)
 
 
-async def topics_in(stats: RawStats, pace: Pace) -> AsyncIterator[Topic]:
+async def topics_in(stats: RawStats, pace: Pace) -> AsyncIterator[TopicStats]:
     """The topics of an answer, decoded one by one; those that make no sense are left out."""
     for raw in stats.topics or ():
         with suppress(JSONError):

@@ -48,7 +48,7 @@ async def rate(site: AdminSite, asked: Request) -> dict[str, str]:
 
 
 async def render(site: AdminSite, asked: Request) -> Reply:
-    """What Graphite answers, with --proxy-graphite."""
+    """Passes on Graphite's answer, with --proxy-graphite."""
     if not site.options.proxy_graphite or not site.options.graphite_url:
         raise ApiError(404, "NOT_FOUND")
     query = quote(asked.query.decode("latin-1"), safe=SAFE)
@@ -57,7 +57,7 @@ async def render(site: AdminSite, asked: Request) -> Reply:
     except (OSError, ValueError, AnswerError) as error:
         site.log.error("failed to query Graphite - %s", error)
         raise ApiError(502, "UPSTREAM_ERROR: Graphite does not answer") from None
-    # By what it is, whatever it says it is: nothing that a browser would run.
+    # By its first bytes, not by its own header: nothing that a browser would run.
     kind = next((kind for start, kind in KINDS if answer.body.startswith(start)), "application/octet-stream")
     return Reply(200, answer.body, kind)
 

@@ -81,7 +81,7 @@ class History:
         values[at + 3] = in_flight
 
     def _advance(self, slot: int) -> None:
-        """Empties the slots since the last point: they hold what was an hour ago."""
+        """Empties the slots since the last point: they hold values of an hour ago."""
         gap = min(slot - self._slot, SLOTS)
         self._slot = slot
         width = len(FIELDS)
@@ -153,7 +153,7 @@ class History:
 
 
 def points_of(column: array[float], first: int) -> list[float | None]:
-    """A column in few points: averages of what is known. first: where the oldest value is."""
+    """A column in few points: averages of the known values. first: the index of the oldest value."""
     values = column[first:] + column[:first]
     size = SLOTS // POINTS
     points: list[float | None] = []

@@ -17,7 +17,7 @@ MOST_ROWS = 500
 MOST_FOUND = 30
 NS_PER_MS = 1e6
 
-BY: dict[str, Callable[[TopicRow], Any]] = {     # Any: what compares
+BY: dict[str, Callable[[TopicRow], Any]] = {     # Any: values that compare
     "name": lambda row: row.name, "came": lambda row: row.came, "went": lambda row: row.went,
     "depth": lambda row: row.total_depth, "in_flight": lambda row: row.in_flight, "messages": lambda row: row.messages,
     "channels": lambda row: len(row.channels), "clients": lambda row: row.clients, "nodes": lambda row: row.nodes,
@@ -41,8 +41,8 @@ def milliseconds(nanoseconds: float) -> float | None:
 
 
 def latency(measured_ns: float, bucket_ns: float = -1.0) -> Json:
-    """A 99th percentile, and where it comes from: percentiles of nsqd, or buckets of a histogram, of which it is the
-    upper bound. null: nobody measures it."""
+    """A 99th percentile, and its source: percentiles of nsqd, or buckets of a histogram, of which it is the upper
+    bound. null: not measured."""
     if measured_ns >= 0 or bucket_ns < 0:
         return {"p99_ms": milliseconds(measured_ns), "p99_from": "percentiles" if measured_ns >= 0 else None}
     return {"p99_ms": milliseconds(bucket_ns), "p99_from": "buckets"}

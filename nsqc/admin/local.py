@@ -1,7 +1,7 @@
 """The page of a single daemon, below /ui: the same page and the same API over this one node, without a socket between.
 
-A call goes to the daemon's own handlers, with the token and the connection of whoever looks: so each is permitted,
-refused and recorded as if that client had made it. While nobody looks, nothing runs.
+A call goes to the daemon's own handlers, with the token and the connection of the viewer: so it is permitted, refused
+and recorded as if the viewer had made it. Nothing runs without a viewer.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Mount:
             (b"GET", b"/static/", 1): file, (b"GET", b"/static/", 2): file}, PREFIX).resolve
 
     def _watched(self, call: Callable[[Request], Awaitable[object]]) -> Callable[[Request], Awaitable[object]]:
-        """A call: somebody looks, and it is made for them."""
+        """Makes a call for a viewer, and keeps the poller running."""
 
         async def watched(request: Request) -> object:
             self._seen = self._loop.time()

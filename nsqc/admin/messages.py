@@ -1,5 +1,4 @@
-"""Messages for the page: what waits, what is in flight, what is deferred, and the history of a log; and publishing one
-of them again."""
+"""Messages for the page: queued, in flight, deferred, and the history of a log; publishes one of them again."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
-"""The fleet at one moment, summed up over nodes, and what has changed since the moment before."""
+"""The fleet at one moment, summed over nodes, and its changes since the previous moment."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
 from nsqc.admin.ruling import dead_topic
-from nsqc.wire.nsqstats import Channel, Latency, Topic
+from nsqc.wire.stats import ChannelStats, Latency, TopicStats, percentiles_of
 
 P99 = 0.99
-Buckets = dict[float, float]     # by bound, seconds: how many took at most so long
+Buckets = dict[float, float]     # by bound, seconds: how many took at most that long
 
 
 class ChannelRow(Struct, gc=False):
@@ -37,13 +37,13 @@ class ChannelRow(Struct, gc=False):
     oldest: float = 0.0         # when the oldest waiting message was published
     still_since: float = 0.0    # since when messages wait or are in flight, and none is finished
     alone_since: float = 0.0    # since when messages wait and there is no consumer
-    rules: dict[str, object] | None = None      # delivery rules that differ from the defaults, of one of the nodes
+    rules: Mapping[str, object] | None = None   # delivery rules that differ from the defaults, of one of the nodes
     dead_topic: str = ""        # where its dead letters go
     dead_letters: int = 0       # how many went there
 
     @property
     def finished(self) -> int:
-        """Messages that are done with."""
+        """Finished messages."""
         return self.messages - self.depth - self.in_flight - self.deferred
 
 
@@ -143,7 +143,7 @@ class Moment:
 
     # ------------------------------------------------------------------ building
 
-    def add(self, topic: Topic, node: NodeRow) -> None:
+    def add(self, topic: TopicStats, node: NodeRow) -> None:
         """A topic as a node has it."""
         row = self.topics.get(topic.topic_name)
         if row is None:
@@ -163,7 +163,7 @@ class Moment:
         for channel in topic.channels or ():
             self._add_channel(row, channel, node)
 
-    def _add_channel(self, topic: TopicRow, channel: Channel, node: NodeRow) -> None:
+    def _add_channel(self, topic: TopicRow, channel: ChannelStats, node: NodeRow) -> None:
         row = topic.channels.get(channel.channel_name)
         if row is None:
             row = topic.channels[channel.channel_name] = ChannelRow(topic.name, channel.channel_name)
@@ -187,7 +187,7 @@ class Moment:
         node.in_flight += channel.in_flight_count
         node.finished += channel.message_count - channel.held
 
-    def _add_rules(self, row: ChannelRow, rules: dict[str, object]) -> None:
+    def _add_rules(self, row: ChannelRow, rules: Mapping[str, object]) -> None:
         row.rules = rules
         dead = dead_topic(row.topic, rules)
         if dead and not row.dead_topic:
@@ -272,7 +272,7 @@ class Moment:
 
 
 def rate(now: int, before: int, seconds: float) -> float:
-    """A second. What was emptied or created again counts from 0: no rate is below it."""
+    """Per second. A topic emptied or created again counts from 0: no rate is negative."""
     return max(now - before, 0) / seconds
 
 
@@ -283,9 +283,7 @@ def earliest(one: float, other: float) -> float:
 
 def p99_of(latency: Latency | None) -> float:
     """The 99th percentile, or the next higher one that is there; 0: nothing was finished; below 0: not measured."""
-    if latency is None or not latency.percentiles:
-        return -1.0
-    found = [each for each in latency.percentiles if each.get("quantile", 0.0) >= P99]
+    found = [each for each in percentiles_of(latency) if each.get("quantile", 0.0) >= P99]
     return min(found, key=lambda each: each["quantile"]).get("value", 0.0) if found else -1.0
 
 

@@ -1,4 +1,4 @@
-"""Notifications of changes: each is POSTed to an endpoint, in order, one at a time. A failure is only logged."""
+"""Notifications of changes: each is POSTed to an endpoint, one after the other. A failure is only logged."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Notifier:
 
 def notification(action: str, request: Request, user: str, prefix: str, *, topic: str, channel: str = "",
                  node: str = "") -> dict[str, object]:
-    """A notification as nsqadmin's. user: by the proxy in front, if HTTP Basic names nobody."""
+    """A notification as nsqadmin's. user: as named by the proxy in front, used if HTTP Basic names none."""
     scheme = "https" if request.header("X-Scheme") == "https" else "http"
     host = (request.host or b"").decode("latin-1")
     parts: dict[str, object] = {

@@ -14,7 +14,6 @@ from nsqc.admin.site import MOST_BODY
 from nsqc.admin.view import View
 from nsqc.httpd.request import Request, Route
 from nsqc.httpd.routing import Table
-from nsqc.options.declared import Options
 
 Trees = dict[tuple[bytes, bytes, int], Route]
 Call = Callable[[Request], Awaitable[object]]
@@ -27,8 +26,8 @@ def _same(call: Call) -> Call:
 
 
 def routes(view: View, looking: Need | None = None, wrap: Wrap = _same) -> tuple[Table, Trees]:
-    """looking: what calls require whose own calls to nodes are checked for the user, and recorded; None: no such check
-    is made. wrap: what is done around each call. Which topics and channels a grant covers, the calls themselves check
+    """looking: the need of calls whose own calls to nodes are checked for the user, and recorded; None: no such check
+    is made. wrap: a decorator of each call. The calls themselves check which topics and channels a grant covers
     (nsqc.admin.rights)."""
     actions, messages = Actions(view), Messages(view)
     local = looking is not None
@@ -38,7 +37,7 @@ def routes(view: View, looking: Need | None = None, wrap: Wrap = _same) -> tuple
 
     def change(call: Call, *grants: str) -> Route:
         return packed(Route(_handler(wrap(_changing(view, call))), looking or Need(grants, NOTHING, own=True),
-                            reads_body=True, body_limit=_longest))
+                            reads_body=True, body_limit=MOST_BODY))
 
     table: Table = {
         b"GET": {
@@ -66,16 +65,12 @@ def routes(view: View, looking: Need | None = None, wrap: Wrap = _same) -> tuple
     return table, trees
 
 
-def _longest(options: Options) -> int:
-    return MOST_BODY
-
-
-def _handler(call: Call) -> Callable[[Any, Request], object]:      # Any: whatever site it is
+def _handler(call: Call) -> Callable[[Any, Request], object]:      # Any: a site of any program
     return lambda site, request: call(request)
 
 
 def _changing(view: View, call: Call) -> Call:
-    """A call that changes something: by a user who may, from this page or from a program."""
+    """A call that changes something, for permitted users, from this page or from a program."""
 
     async def checked(request: Request) -> object:
         request.user = view.people.user_of(request)

@@ -18,7 +18,7 @@ VARY = "Vary: Accept-Encoding\r\n"
 def packed(route: Route) -> Route:
     """A route whose answers are compressed."""
 
-    # Any: whatever site it is
+    # Any: a site of any program
     def handler(site: Any, request: Request) -> object:
         data = route.handler(site, request)
         if hasattr(data, "__await__"):

@@ -1,4 +1,4 @@
-"""Who may do what on the admin server: nsqadmin's header and users, read-only mode, and CSRF tokens of browsers."""
+"""Permissions on the admin server: nsqadmin's header and users, read-only mode, and CSRF tokens of browsers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class People:
         return not self._admins or request.header(self._options.acl_http_header) in self._admins
 
     def may_extend(self, request: Request) -> bool:
-        """Whether a client may read messages, and use what nsqadmin does not have."""
+        """Whether a client may read messages, and use features that nsqadmin does not have."""
         options = self._options
         if options.access_file or options.http_extended_api == "all":
             return True     # the access file has been asked already

@@ -1,7 +1,7 @@
-"""Looks at all nodes again and again, and keeps what it sees: one moment, the last hour, and what needs attention.
+"""Polls all nodes, and keeps one moment, the last hour, and the findings that need attention.
 
-A look costs a node what its /stats costs. The pause between two looks is at least a hundred times that, so a node
-spends 1 % of its time on it at most, however many topics it has.
+A poll costs a node as much as its /stats. The pause between two polls is at least a hundred times that, so a node
+spends at most 1 % of its time on them, with any number of topics.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ LONGEST_S = 300.0
 REMEMBERED_S = 3600.0   # a node that is gone is shown as missing for this time
 GAUGES_S = 60.0
 OLDEST = 24             # channels whose oldest message is looked for
-BYTES_A_SECOND = 25e6   # of /stats that any nsqd makes in a second of one processor; nsqc makes twice as many
-TIMES = 8               # latest answers of a node that its cost is judged by
+BYTES_A_SECOND = 25e6   # of /stats that any nsqd makes in a second of one processor; nsqc makes twice that
+TIMES = 8               # latest answers of a node that its cost is estimated from
 AT_ONCE = 4             # answers of nodes that are in memory
 
 ALL_STATS = Ask("GET", target("/stats", format="json", include_clients="false", include_mem="false"), limit=LONGEST)
@@ -74,7 +74,7 @@ class Poller:
         self.listed = Listed({}, [])
         self.interval_s = interval_s        # as it is now
         self.error = ""                     # why the last look saw nothing
-        self.oldest_wanted: dict[tuple[str, str], float] = {}   # channels that somebody looks at, until loop time
+        self.oldest_wanted: dict[tuple[str, str], float] = {}   # channels on a page that is open, until loop time
         self._least_s = interval_s
         self._loop, self._fleet, self._log = loop, fleet, log
         self._seen: dict[str, tuple[NodeRow, float]] = {}       # by address, and when it was listed last
@@ -96,7 +96,7 @@ class Poller:
     def start(self) -> None:
         """Begins, unless it runs."""
         if not self.runs:
-            # In a context of its own: it asks for nobody.
+            # In its own context: it asks for no user.
             self._task = self._loop.create_task(self._run(), context=contextvars.Context())
 
     def stop(self) -> None:
@@ -112,7 +112,7 @@ class Poller:
                     await self._looked.wait()
 
     def hurry(self, gauges: bool = False) -> None:
-        """Something was changed: looks again soon. gauges: at what /metrics has, too, such as drains."""
+        """Polls again soon, after a change. gauges: /metrics, too, which has drains."""
         if gauges:
             self._gauges_due = 0.0
         self._hurry.set()
@@ -123,7 +123,7 @@ class Poller:
             try:
                 await self._look()
                 self.error = ""
-            except Exception as error:      # whatever a node answers: the next look may be better
+            except Exception as error:      # any answer of a node must not end this: the next poll may succeed
                 self.error = str(error) or type(error).__name__
                 self._log.warn("failed to look at the nodes - %s", self.error)
             self._looked.set()
@@ -167,8 +167,8 @@ class Poller:
         self.interval_s = min(max(self._least_s, self._cost_of(rows) * SHARE, pace.spent * OWN_SHARE), LONGEST_S)
 
     def _cost_of(self, rows: list[NodeRow]) -> float:
-        """Seconds that a look costs a node at most: the quickest of its latest answers, as others have waited for
-        something else, but no more than so many bytes cost any nsqd."""
+        """Seconds that a poll costs a node at most: the quickest of its latest answers, as others have waited for
+        something else, but no more than the same number of bytes costs any nsqd."""
         for row in rows:
             if not row.error:
                 cost = min(row.answer_ms / 1000, row.answer_bytes / BYTES_A_SECOND)
@@ -196,7 +196,7 @@ class Poller:
         return [*rows.values()]
 
     async def _ask_lookups(self) -> list[NodeRow]:
-        # A lookup server that does not answer hides nobody: all nodes of the hour are asked anyway.
+        # A lookup server that does not answer hides no node: all nodes of the hour are asked anyway.
         found = await self._fleet.ask_all(self._fleet.lookupds, LOOKUP_NODES, shapes.producer_list)
         rows: dict[str, NodeRow] = {}
         tombstones: dict[tuple[str, str], None] = {}
@@ -249,10 +249,10 @@ class Poller:
         row.error = error
         row.missing_since = past.missing_since if past is not None and past.error else time.time()
 
-    # ------------------------------------------------------------------ what /stats does not have
+    # ------------------------------------------------------------------ numbers beside /stats
 
     async def _look_at_gauges(self, moment: Moment) -> None:
-        """What the system says of each node's process, once a minute."""
+        """Reads the system's numbers of each node's process, once a minute."""
         due = self._loop.time() >= self._gauges_due
         if due:
             self._gauges_due = self._loop.time() + GAUGES_S
@@ -284,7 +284,7 @@ class Poller:
         waiting.sort(key=lambda row: ((row.topic, row.name) in self.oldest_wanted, row.depth), reverse=True)
         chosen = waiting[:OLDEST]
         for row in waiting[OLDEST:]:
-            row.oldest = 0.0        # what was known is out of date
+            row.oldest = 0.0        # the known value is out of date
         nodes = [row.address for row in moment.nodes.values()
                  if row.nsqc and not row.error and self._deaf.get(row.address, 0.0) <= now]
         found: dict[int, float] = {}

@@ -1,4 +1,4 @@
-"""The last hour from Prometheus, which knows what was before the admin server started."""
+"""The last hour from Prometheus, which also has the time before the admin server started."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from nsqc.wire.outside import Decoder, JSONError
 LIMIT_S = 5.0
 KEPT_S = 10.0           # an answer that is used again
 MOST_KEPT = 64
-OVER = "1m"             # what rates are counted over
+OVER = "1m"             # time that rates are averaged over
 
 
 class _Line(msgspec.Struct):

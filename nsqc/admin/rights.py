@@ -1,4 +1,4 @@
-"""What a user sees and may do: everything, or what the access file grants."""
+"""The rights of users: everything, or the grants of the access file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_VIEWS = 8      # users with different grants whose view of a moment is kept
 
 
 class Rights:
-    """The rights of one user. A grant on topics covers what the daemon's own calls of that grant cover."""
+    """The rights of one user. A grant covers the same topics as in the daemon's own calls."""
 
     def __init__(self, subject: Subject | None) -> None:
         """subject: None: there is no access file."""
@@ -44,13 +44,13 @@ class Rights:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What it sees: equal for users who see the same."""
+        """A key for the visible topics: equal for users who see the same ones."""
         users = () if self._subject is None else self._subject.users
         return tuple(sorted({scope.text for user in users for scope in user.scopes.get(STATS, ())}))
 
 
 def scope_of(topic: str, channel: str) -> str:
-    """What a call is about, see nsqc.access.needs."""
+    """The object of a call, see nsqc.access.needs."""
     return CHANNEL if channel else TOPIC if topic else NODE
 
 
@@ -84,7 +84,7 @@ class Views:
 
 
 async def narrowed(moment: Moment, rights: Rights) -> Moment:
-    """The topics that a user sees, and their sums; of nodes, what /info shows."""
+    """The topics that a user sees, and their sums; of nodes, the fields of /info."""
     pace = Pace()
     view = Moment()
     view.at = moment.at

@@ -1,4 +1,4 @@
-"""The routes of the admin server, and what each requires of its client."""
+"""The routes of the admin server, and the grants that each needs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from nsqc.httpd import probes
 from nsqc.httpd.reply import Reply, plain, v1
 from nsqc.httpd.request import Handler, Request, Route
 from nsqc.httpd.routing import Table, plain_answer, plain_route, probe_route
-from nsqc.options.declared import Options
 
 PAGES = (b"/", b"/topics", b"/nodes", b"/counter", b"/lookup", b"/messages", b"/changes")
 Trees = dict[tuple[bytes, bytes, int], Route]
@@ -34,16 +33,12 @@ def _read(handler: Handler, of: str = NODE) -> Route:
 
 def _change(handler: Handler) -> Route:
     # Which topics and channels a grant covers, the handler checks: it knows their names.
-    return packed(Route(handler, need(ADMIN, NOTHING), reads_body=True, body_limit=_longest))
+    return packed(Route(handler, need(ADMIN, NOTHING), reads_body=True, body_limit=MOST_BODY))
 
 
 def _config(handler: Handler, grant: str) -> Route:
     return Route(handler, need(grant), reads_body=grant == ADMIN, reply=_as_is,
-                 body_limit=_longest if grant == ADMIN else None)
-
-
-def _longest(options: Options) -> int:
-    return MOST_BODY
+                 body_limit=MOST_BODY if grant == ADMIN else None)
 
 
 def _as_is(data: object) -> Reply:

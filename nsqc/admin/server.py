@@ -147,7 +147,7 @@ class AdminServer:
         self.slow.set_limit(self.options.slow_loop)
 
     async def stop(self) -> None:
-        """Closes all connections behind the answers that are due."""
+        """Closes all connections after the answers that are due."""
         self.slow.close()
         self.manager.stopping("Closing connections")
         await self.http.close()

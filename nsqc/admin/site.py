@@ -1,4 +1,4 @@
-"""What the handlers of the admin server work on."""
+"""The state that the handlers of the admin server work on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nsqc.admin.people import People
 from nsqc.admin.static import Page
 from nsqc.httpd.gate import Gate
 from nsqc.httpd.known import NoPublishes
-from nsqc.httpd.request import Request, Route
+from nsqc.httpd.request import Request
 from nsqc.httpd.site import Resolve, Site
 from nsqc.log import Log
 from nsqc.loop.slow import SlowLoop
@@ -38,10 +38,6 @@ class AdminSite(Site):
         self.people = people
         self.listeners = listeners
         self._notifier = notifier
-
-    def body_limit(self, route: Route) -> int | None:
-        """Bytes of body that a route wants; None: none."""
-        return None if route.body_limit is None else MOST_BODY
 
     def notify(self, action: str, request: Request, *, topic: str, channel: str = "", node: str = "") -> None:
         """Tells the endpoint of a change."""

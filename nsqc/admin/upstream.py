@@ -36,7 +36,7 @@ class UpstreamError(Exception):
 
 
 class Answer(NamedTuple):
-    """An answer, whatever its status."""
+    """An answer of any status."""
 
     status: int
     headers: dict[str, str]     # names in lower case
@@ -132,8 +132,8 @@ class HttpNodes:
             return answer
 
     async def _tried(self, address: str, ask: Ask) -> Answer:
-        """A kept connection may have been closed by the node, so a change gets one of its own: nobody could say
-        whether they arrived. Reads are repeated."""
+        """Makes a call. The node may have closed an idle connection, so a change gets a new one: otherwise it would be
+        unknown whether it arrived. Reads are repeated."""
         url = f"{'https' if address in self._https else 'http'}://{address}{ask.target}"
         try:
             async with asyncio.timeout(self._request_s + ask.timeout_s):
@@ -200,7 +200,7 @@ class _TooLong(ValueError):
 
 
 class _Connection(Caller):
-    """One connection to a node; one exchange at a time."""
+    """A connection to a node, for one exchange after the other."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.is_open = False

@@ -1,4 +1,4 @@
-"""nsqc's own API, which the page uses: what is read. docs/admin.md documents each call."""
+"""nsqc's own API, which the page uses: the calls that read. docs/admin.md documents each."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ from nsqc.log import Log
 from nsqc.wire import nsqstats
 from nsqc.wire.names import is_valid_name
 from nsqc.wire.outside import Decoder
+from nsqc.wire.stats import ChannelStats, TopicStats
 
 if TYPE_CHECKING:
     from nsqc.admin.prometheus import Prometheus
@@ -52,7 +53,7 @@ json_of = Decoder(dict[str, object]).decode
 
 
 class Rules(Protocol):
-    """Who may do what."""
+    """The permissions of users."""
 
     def user_of(self, request: Request) -> str: ...
 
@@ -66,7 +67,7 @@ class Rules(Protocol):
 
 
 class View:
-    """What the calls work on. mode: lookupd, nsqd, or node on the page of a single daemon."""
+    """The state that the calls work on. mode: lookupd, nsqd, or node on the page of a single daemon."""
 
     def __init__(self, fleet: Fleet, poller: Poller, people: Rules, log: Log, *, mode: str, base: str,
                  notify: Callable[..., None], prometheus: Prometheus | None = None) -> None:
@@ -101,7 +102,7 @@ class View:
     # ------------------------------------------------------------------ calls
 
     async def session(self, request: Request) -> Reply:
-        """Who the user is, and what the page may offer."""
+        """The user, and the actions that the page may offer."""
         token = token_in(request) or new_token()
         people, rights = self.people, rights_of(request)
         reply = v1({"user": people.user_of(request),
@@ -174,7 +175,7 @@ class View:
                 "node_rules": rules, "logs": [{**log, "rules": ruled.get(log["node"]) or {}} for log in logs]}
 
     async def channel(self, request: Request) -> Json:
-        """A channel: sums, nodes, consumers, what has been in flight for longest."""
+        """A channel: sums, nodes, consumers, and the messages that have been in flight for longest."""
         moment, rights = await self.seen(request)
         topic, _, name = request.param.partition("/")
         rights.require(STATS, topic)
@@ -259,7 +260,7 @@ class View:
         return {"changes": self.ledger.newest(lambda topic: rights.may(STATS, topic))}
 
     def _may(self, request: Request, rights: Rights, topic: str, channel: str = "") -> dict[str, bool]:
-        """What the page may offer to do with a topic or a channel."""
+        """The actions that the page may offer for a topic or a channel."""
         people = self.people
         return {"may_change": people.may_change(request) and rights.may(ADMIN, topic, channel),
                 "may_read": people.may_extend(request) and rights.may(READ, topic, channel)}
@@ -283,7 +284,7 @@ class View:
         now = time.monotonic()
         known = self._stats.get(address)
         if known is None or now - known[0] > self.poller.interval_s / 2:
-            # All users share it, so it is asked for nobody; each is shown what their grants cover.
+            # All users share it, so it is asked for no user; each is shown the topics of their grants.
             asked = asyncio.get_running_loop().create_task(self._topics_of(address), context=contextvars.Context())
             known = (now, await asked)
             self._stats = {address: known}      # of one node, and for a while: they may be large
@@ -322,7 +323,7 @@ class View:
             {"node": address, "error": error.word or str(error)} for address, error in sorted(found.errors.items())]
 
     async def _held(self, moment: Moment, topic: str, channel: str) -> list[Json]:
-        """What is in flight, of nodes that show it: the oldest delivery first."""
+        """Messages in flight, of nodes that show them: the oldest delivery first."""
         ask = Ask("GET", target("/channel/peek", topic=topic, channel=channel, state="in_flight", body="none",
                                 max_messages=50))
         found = await self.fleet.ask_all([row.address for row in self.having(moment, topic) if row.nsqc], ask, json_of)
@@ -394,7 +395,7 @@ class NodeTopic(msgspec.Struct, gc=False):
     paused: bool
 
 
-def topic_part(topic: nsqstats.Topic) -> NodeTopic:
+def topic_part(topic: TopicStats) -> NodeTopic:
     """A topic on one node."""
     channels = topic.channels or []
     depth = topic.depth + sum(each.depth for each in channels)
@@ -411,7 +412,7 @@ def node_part(address: str, answer: nsqstats.Stats, topic: str) -> Json | None:
     return None
 
 
-def channel_part(address: str, channel: nsqstats.Channel) -> Json:
+def channel_part(address: str, channel: ChannelStats) -> Json:
     """A channel as a node has it."""
     return {"node": address, "depth": channel.depth, "backend": channel.backend_depth,
             "in_flight": channel.in_flight_count, "deferred": channel.deferred_count,

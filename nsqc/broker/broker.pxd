@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from cpython.object cimport PyObject
+from nsqc.broker.figures cimport TopicCounts
 from nsqc.broker.retired cimport Retired
 from nsqc.broker.seams cimport TopicOwner
 from nsqc.broker.topic cimport Topic
@@ -46,7 +47,7 @@ cdef class Broker(TopicOwner):
     cdef public uint64_t creations_delayed  # how often a connection had to wait for --max-create-rate
     cdef dict ephemeral                 # ephemeral topics by name
     cdef Retired *ephemeral_retired     # channels of ephemeral topics that are deleted; owned; NULL: none was
-    cdef uint64_t ephemeral_messages, ephemeral_bytes       # of ephemeral topics that are deleted
+    cdef TopicCounts ephemeral_counts   # of ephemeral topics that are deleted
     cdef NameSlot *slots                # owned; finds a topic without a Python object for its name
     cdef uint32_t mask
 

@@ -15,6 +15,7 @@ from nsqc.broker.channel cimport Channel
 from nsqc.broker.channelend cimport close_channel
 from nsqc.broker.consumer cimport Consumer
 from nsqc.broker.deadletter cimport dead_publish
+from nsqc.broker.figures cimport TopicCounts, add_figures
 from nsqc.broker.latency cimport LatencyWindow
 from nsqc.broker.retired cimport retire
 from nsqc.loop.unread cimport Unread
@@ -224,8 +225,8 @@ cdef class Broker(TopicOwner):
     def _retire_topic(self, Topic topic):
         """An ephemeral topic is about to be deleted: its numbers stay in the series of all of them."""
         cdef Channel channel
-        self.ephemeral_messages += topic.message_count + topic.taken_count
-        self.ephemeral_bytes += topic.message_bytes + topic.taken_bytes
+        cdef TopicCounts counts = topic.metered()
+        add_figures(&self.ephemeral_counts, &counts, sizeof(TopicCounts))
         for channel in topic.fan:
             retire(&self.ephemeral_retired, channel)
 

@@ -35,7 +35,7 @@ cdef class Search:
         self.added = self._added()
 
     cdef uint64_t _added(self) noexcept:
-        return self.channel.message_count + self.channel.requeue_count + self.channel.timeout_count
+        return self.channel.counts.message_count + self.channel.counts.requeue_count + self.channel.counts.timeout_count
 
     def step(self):
         cdef Channel channel = self.channel

@@ -78,7 +78,7 @@ cdef class Channel:
         else:
             result = self.backlog.put(message, attempts, 0, False, NULL)
         if result != PUT_NO_MEMORY:
-            self.message_count += 1
+            self.counts.message_count += 1
         return result
 
     cdef int _put_by_rules(self, Message *message, uint32_t attempts) noexcept:
@@ -95,7 +95,7 @@ cdef class Channel:
     cdef int put_deferred(self, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept:
         if not self._has_room():
             return PUT_NO_MEMORY
-        self.message_count += 1
+        self.counts.message_count += 1
         self._defer(message, attempts, <int64_t> defer_ms * 1000000, NULL)
         return 0
 
@@ -107,7 +107,7 @@ cdef class Channel:
             self._watch(message.timestamp_ns)
         result = self.backlog.put_copy(message, attempts, defer_ms)
         if result != PUT_NO_MEMORY:
-            self.message_count += 1
+            self.counts.message_count += 1
         return result
 
     # ------------------------------------------------------------------ from consumers
@@ -146,7 +146,7 @@ cdef class Channel:
             return CLAIMED
         consumer.in_flight -= 1
         consumer.requeue_count += 1
-        self.requeue_count += 1
+        self.counts.requeue_count += 1
         self.update(consumer)
         if unlikely(self.throttled):
             self._throttle()
@@ -253,7 +253,7 @@ cdef class Channel:
             self.slicer.add(self)
 
     cdef void on_grown(self, int64_t records) noexcept:
-        self.message_count += <uint64_t> records
+        self.counts.message_count += <uint64_t> records
         if unlikely(self.rules is not NULL):
             self._watch(self.clock.wall)
         if self.ready.c_next is not NULL and not self.halted and not self.exiting:
@@ -528,9 +528,9 @@ cdef class Channel:
             if self._come_back(delivery, 0 if self.rules is NULL or owner == RETURNED
                                else rules_delay(self.rules, delivery.attempts)):
                 if owner == RETURNED:
-                    self.requeue_count += 1
+                    self.counts.requeue_count += 1
                 else:
-                    self.timeout_count += 1
+                    self.counts.timeout_count += 1
                 if unlikely(self.lost.count) and lost_has(&self.lost, owner):
                     self.lost.left -= 1
             elif consumer is not None:

@@ -8,6 +8,7 @@ from libc.stdint cimport int64_t, uint64_t
 from nsqc.broker.again cimport Again
 from nsqc.broker.channelrules cimport ChannelRules
 from nsqc.broker.consumer cimport DISTANCES
+from nsqc.broker.figures cimport ChannelCounts, ChannelLevels
 from nsqc.broker.latency cimport LatencyWindow
 from nsqc.broker.lost cimport Lost
 from nsqc.broker.ring cimport Ready
@@ -40,9 +41,7 @@ cdef class ChannelState(BacklogOwner):
     cdef bint halted                    # paused, draining or throttled: nothing is delivered
     cdef readonly bint exiting          # deleted or closed: it accepts nothing more, and owner is None
     cdef bint deserted                  # ephemeral, and its last client has left: the next slice deletes it
-    cdef readonly uint64_t message_count
-    cdef readonly uint64_t requeue_count
-    cdef readonly uint64_t timeout_count
+    cdef ChannelCounts counts
     cdef readonly dict clients          # id to Consumer, in order of arrival
     cdef readonly LatencyWindow latency  # None: no percentiles are asked for
     # From publishing to the first delivery, and to FIN. Owned; NULL before the first message.
@@ -59,16 +58,12 @@ cdef class ChannelState(BacklogOwner):
     cdef Again again                    # with message_ttl: what came back and waits
     cdef int64_t taken                  # messages taken from the queues to go out; counted while there are rules
     cdef int64_t look_ns                # monotonic: when to look for expired messages again; NEVER: when some come
-    cdef readonly uint64_t expired_count        # messages that message_ttl has dropped or moved
-    cdef readonly uint64_t overflow_count       # the same of max_depth and max_bytes
     cdef Lost lost
     cdef Heap dead, sent                # deliveries that go to the dead-letter topic: see dead.pxd
     cdef int64_t dead_serial            # messages that have gone to dead since it was empty
     cdef object sender                  # of the batch in sent; None: none is under way
     cdef dict last_clients              # id of a consumer to its part of an origin; None: none is known. See origin.pxd
     cdef readonly bytes dead_letter     # the name of that topic; empty: none
-    cdef readonly uint64_t dead_letter_count    # messages that were moved there
-    cdef readonly uint64_t redriven_count       # dead letters that came back
     cdef int64_t paced_ns               # monotonic: when the deliveries so far would be over at the rule's rate
     cdef int64_t resume_ns              # monotonic: when the rate allows the next one; NEVER: it does now
     cdef Clock clock
@@ -85,8 +80,9 @@ cdef class ChannelState(BacklogOwner):
     cdef Place *place                   # of the message that was taken from the backlog last, or
     cdef int64_t offset                 # its offset in the log
 
-    # How many messages wait, how many of these on disk, how many wait for their time, and how many records of the log
-    # it was not given yet; the clock must be fresh.
+    # The clock must be fresh for these. Messages that wait, those of them on disk, those that wait for their time, and
+    # records of the log that it was not given yet.
+    cdef ChannelLevels levels(self) noexcept
     cdef int64_t count_waiting(self) noexcept
     cdef int64_t count_on_disk(self) noexcept
     cdef int64_t count_deferred(self) noexcept

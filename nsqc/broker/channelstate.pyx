@@ -5,6 +5,7 @@ from libc.stdlib cimport calloc, free
 
 from nsqc.broker.again cimport again_forget
 from nsqc.broker.consumer cimport DISTANCES, Consumer
+from nsqc.broker.figures cimport ChannelFigures, ChannelLevels, figure_names, figures_tuple
 from nsqc.broker.lost cimport lost_free
 from nsqc.metrics.times cimport TwoTimes, times_add
 from nsqc.store.backlog cimport Commit
@@ -17,6 +18,8 @@ from nsqc.store.log.topiclog cimport TopicLog
 from nsqc.store.slices cimport Trash
 
 cdef int64_t NEVER = INT64_MAX
+cdef ChannelFigures no_figures
+FIGURES = figure_names(no_figures)
 
 
 cdef class ChannelState(BacklogOwner):
@@ -76,6 +79,16 @@ cdef class ChannelState(BacklogOwner):
         return list(self.clients.values())
 
     # ------------------------------------------------------------------ metrics
+
+    def figures(self) -> tuple:
+        """The numbers of /stats, in the order of FIGURES."""
+        self.clock.refresh()
+        cdef ChannelFigures figures = ChannelFigures(self.levels(), self.counts)
+        return figures_tuple(&figures, sizeof(figures))
+
+    cdef ChannelLevels levels(self) noexcept:
+        return ChannelLevels(self.count_waiting(), self.count_on_disk(), self.timeouts.count, self.count_deferred(),
+                             len(self.clients))
 
     cdef int64_t count_waiting(self) noexcept:
         return (self.backlog.depth() - self.backlog.delayed_on_disk() + self.front.count - self.front_deferred()

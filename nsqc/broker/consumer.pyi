@@ -1,4 +1,4 @@
-from nsqc.broker.stats import ClientStats
+from nsqc.wire.stats import ClientStats
 
 class Consumer:
     @property

@@ -59,7 +59,7 @@ cdef void dead_ended(ChannelState channel, int error) noexcept:
         else:
             channel.backlog.done(delivery.place)
         delivery_free(delivery)
-        channel.dead_letter_count += 1
+        channel.counts.dead_letter_count += 1
     channel.slicer.add(channel)     # for more of them, or for what had to wait for room
 
 

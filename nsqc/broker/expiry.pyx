@@ -22,9 +22,9 @@ cdef inline bint dies(ChannelState channel, LeaveReason reason) noexcept:
 
 cdef void count_left(ChannelState channel, LeaveReason reason) noexcept:
     if reason == EXPIRED:
-        channel.expired_count += 1
+        channel.counts.expired_count += 1
     elif reason != FAILED:
-        channel.overflow_count += 1
+        channel.counts.overflow_count += 1
 
 
 cdef void leave_taken(ChannelState channel, Taken *taken, LeaveReason reason) noexcept:

@@ -62,7 +62,7 @@ cdef int give_cursor(TopicState topic, Channel channel, start) except -1:
             begin = topic.log.visible if topic.channels and topic.started else topic.place.next
         begin = min(max(begin, topic.log.first_offset()), topic.log.next)
         cursor = new_cursor(topic.log, channel.name, channel, channel.ephemeral, begin)
-        channel.message_count += <uint64_t> max(0, ranks_between(topic.log, begin, topic.log.visible))
+        channel.counts.message_count += <uint64_t> max(0, ranks_between(topic.log, begin, topic.log.visible))
     channel.set_cursor(cursor, not topic.logs)
     return 0
 

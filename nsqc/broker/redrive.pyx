@@ -47,7 +47,7 @@ cdef int put(Topic topic, Channel channel, const char *c_body, uint32_t size) no
     if result == PUT_NO_MEMORY:
         message_unref(message)
     elif result != PUT_DROPPED:
-        channel.redriven_count += 1
+        channel.counts.redriven_count += 1
     return result
 
 

@@ -11,14 +11,17 @@ import heapq
 import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
+from operator import itemgetter
 from typing import TYPE_CHECKING, cast
 
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import Raw, Struct
 
+from nsqc.broker import channelstate, topicstate
 from nsqc.broker.latency import LatencyWindow
 from nsqc.loop.watch import span_began, span_ended
 from nsqc.store.slab import held_bytes
 from nsqc.store.slices import Slicer
+from nsqc.wire.stats import ChannelStats, ClientStats, Latency, LogStats, TopicStats
 
 if TYPE_CHECKING:  # sessions import this module
     from nsqc.broker.broker import Broker
@@ -30,109 +33,19 @@ SORTED_AT_ONCE = 1024
 _KEPT_PAUSES = 256
 
 
-class Latency(Struct, frozen=True, gc=False):
-    """End-to-end latencies of finished messages; percentiles is None where none are asked for."""
-
-    count: int = 0
-    percentiles: list[dict[str, float | int]] | None = None
-
-
 NO_LATENCY = Latency()
 
 
-class PubCount(Struct, frozen=True, gc=False):
-    """How many messages a client published to a topic."""
-
-    topic: str
-    count: int
+def _arranged(shape: type[Struct], *names: str) -> itemgetter[object]:
+    """Brings values with these names into the order of the fields."""
+    return itemgetter(*map(names.index, shape.__struct_fields__))
 
 
-class ClientStats(Struct, kw_only=True, frozen=True, gc=False):
-    """One V2 connection. connect_ts is in unix seconds; fields that default to UNSET are left out of the JSON."""
-
-    client_id: str
-    hostname: str
-    version: str = "V2"
-    remote_address: str
-    state: int
-    ready_count: int
-    in_flight_count: int
-    message_count: int
-    finish_count: int
-    requeue_count: int
-    connect_ts: int
-    sample_rate: int = 0
-    deflate: bool = False
-    snappy: bool = False
-    user_agent: str
-    authed: bool | UnsetType = UNSET
-    auth_identity: str | UnsetType = UNSET
-    auth_identity_url: str | UnsetType = UNSET
-    topology_zone: str | UnsetType = UNSET
-    topology_region: str | UnsetType = UNSET
-    pub_counts: list[PubCount] | UnsetType = UNSET
-    tls: bool = False
-    tls_cipher_suite: str = ""
-    tls_version: str = ""
-    tls_negotiated_protocol: str = ""
-    tls_negotiated_protocol_is_mutual: bool = False
-
-
-class ChannelStats(Struct, frozen=True, gc=False):
-    """One channel; clients is None where they were not asked for. Deliveries by distance are left out where there are
-    none."""
-
-    channel_name: str
-    depth: int
-    backend_depth: int
-    in_flight_count: int
-    deferred_count: int
-    message_count: int
-    zone_local_msg_count: int | UnsetType
-    region_local_msg_count: int | UnsetType
-    global_msg_count: int | UnsetType
-    requeue_count: int
-    timeout_count: int
-    client_count: int
-    clients: list[ClientStats] | None
-    paused: bool
-    e2e_processing_latency: Latency
-    rules: dict[str, str | int | float] | UnsetType = UNSET     # that are not the defaults
-    dead_letter_count: int | UnsetType = UNSET      # messages that were moved to the dead-letter topic
-    redriven_count: int | UnsetType = UNSET         # dead letters that came back
-    expired_count: int | UnsetType = UNSET          # messages that message_ttl has dropped or moved
-    overflow_count: int | UnsetType = UNSET         # the same of max_depth and max_bytes
-
-
-class LogStats(Struct, frozen=True, gc=False):
-    """The log of a topic; bytes of its records, and how many of them were found damaged or gone."""
-
-    first_offset: int
-    next_offset: int
-    bytes: int
-    segments: int
-    damaged: int
-    missing: int
-
-
-class TopicStats(Struct, frozen=True, gc=False):
-    """One topic with its channels, sorted by name; message_bytes counts bodies. log: if it has lost records.
-    publish_ids to forgotten_ids: if it remembers ids of publishes."""
-
-    topic_name: str
-    channels: list[ChannelStats]
-    depth: int
-    backend_depth: int
-    message_count: int
-    message_bytes: int
-    paused: bool
-    e2e_processing_latency: Latency
-    log: LogStats | UnsetType = UNSET
-    publish_ids: int | UnsetType = UNSET
-    deduplicated: int | UnsetType = UNSET
-    forgotten_ids: int | UnsetType = UNSET
-    expired_count: int | UnsetType = UNSET          # messages that message_ttl has dropped in the topic itself
-    overflow_count: int | UnsetType = UNSET         # the same of max_depth and max_bytes
+_as_topic = _arranged(TopicStats, "topic_name", "channels", "paused", "e2e_processing_latency", "log",
+                      *topicstate.FIGURES)
+_as_channel = _arranged(ChannelStats, "channel_name", "zone_local_msg_count", "region_local_msg_count",
+                        "global_msg_count", "clients", "paused", "e2e_processing_latency", "rules",
+                        *channelstate.FIGURES)
 
 
 class MemoryStats(Struct, frozen=True, gc=False):
@@ -192,45 +105,38 @@ def _channels_of(topic: Topic, name: str) -> list[Channel] | None:
 
 
 def _topic_stats(topic: Topic, channels: list[ChannelStats]) -> TopicStats:
-    known = topic.ids_known
-    return TopicStats(topic.name.decode(), channels, topic.depth, topic.backend_depth, topic.message_count,
-                      topic.message_bytes, topic.paused, _latency(list(topic.channels.values())), _log_stats(topic),
-                      UNSET if known is None else known, UNSET if known is None else topic.deduplicated,
-                      UNSET if known is None else topic.ids_forgotten,
-                      topic.expired_count or UNSET, topic.overflow_count or UNSET)
+    return TopicStats(*_as_topic((topic.name.decode(), channels, topic.paused, _latency(topic.channels.values()),
+                                  _log_stats(topic), *topic.figures())))
 
 
-def _log_stats(topic: Topic) -> LogStats | UnsetType:
+def _log_stats(topic: Topic) -> LogStats | None:
     log = topic.log
     if log is None or not (log.damaged or log.missing):
-        return UNSET  # a topic like any other
+        return None     # a topic like any other
     return LogStats(log.first, log.following, log.bytes, len(log.table), log.damaged, log.missing)
 
 
 def _channel_stats(channel: Channel, topic: str, include_clients: bool,
                    pack: Callable[[ClientStats], ClientStats | Raw] | None,
                    slicer: Slicer, by_distance: bool) -> Generator[None, None, ChannelStats]:
-    consumers = channel.consumers
+    figures = channel.figures()
     zone, region, elsewhere = channel.deliveries() if by_distance else (0, 0, 0)
     clients: list[ClientStats] | None = None
     if include_clients:
         clients = []
-        for consumer in consumers:
+        for consumer in channel.consumers:
             client = consumer.stats(topic or None)
             # Raw: the JSON of a client takes its place where nothing but JSON is made of it.
             clients.append(client if pack is None else cast(ClientStats, pack(client)))
             if slicer.is_over():
                 yield None
-    return ChannelStats(channel.name.decode(), channel.depth, channel.backend_depth, channel.in_flight_count,
-                        channel.deferred_count, channel.message_count, zone or UNSET, region or UNSET,
-                        elsewhere or UNSET, channel.requeue_count, channel.timeout_count, len(consumers), clients,
-                        channel.paused, _latency([channel]),
-                        UNSET if channel.rule is None else channel.rule.as_json(),
-                        channel.dead_letter_count or UNSET, channel.redriven_count or UNSET,
-                        channel.expired_count or UNSET, channel.overflow_count or UNSET)
+    return ChannelStats(*_as_channel((
+        channel.name.decode(), zone, region, elsewhere, clients, channel.paused,
+        NO_LATENCY if channel.latency is None else _latency([channel]),
+        None if channel.rule is None else channel.rule.as_json(), *figures)))
 
 
-def _latency(channels: list[Channel]) -> Latency:
+def _latency(channels: Iterable[Channel]) -> Latency:
     """Latencies of the finished messages of all these channels."""
     windows = [channel.latency for channel in channels if channel.latency is not None]
     if not windows:

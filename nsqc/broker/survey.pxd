@@ -8,50 +8,17 @@ from nsqc.broker.topic cimport Topic
 from nsqc.metrics.table cimport Row, Table
 from nsqc.store.slices cimport Sliced
 
-cdef enum TopicColumn:
-    T_DEPTH
-    T_ON_DISK
-    T_MESSAGES
-    T_BYTES
-    T_EXPIRED
-    T_OVERFLOWS
-    T_CHANNELS
-    T_LOG_FIRST
-    T_LOG_NEXT
-    T_LOG_SEGMENTS
-    T_LOG_BYTES
-    T_LOG_DAMAGED
-    T_LOG_MISSING
-    T_DEDUPLICATED
-    T_IDS
-    T_IDS_FORGOTTEN
-
-cdef enum ChannelColumn:
-    C_DEPTH
-    C_ON_DISK
-    C_IN_FLIGHT
-    C_DEFERRED
-    C_MESSAGES
-    C_REQUEUES
-    C_TIMEOUTS
-    C_DEAD_LETTERS
-    C_REDRIVEN
-    C_EXPIRED
-    C_OVERFLOWS
-    C_CLIENTS
-    C_LOG_LAG
-
 
 cdef class Survey(Sliced):
     cdef readonly Table topics
     cdef readonly Table channels
     cdef readonly int64_t topic_count, channel_count
-    cdef readonly int64_t queue_bytes   # of memory queues and what keeps track of deliveries
+    cdef readonly int64_t queue_bytes   # of memory queues and the records of deliveries
     cdef Broker broker
     cdef list left                      # topics, and
     cdef Py_ssize_t at                  # the next of them
-    cdef Py_ssize_t plain               # how many of them come before the ephemeral ones
-    cdef list fans                      # the channels of these, of when what is gone was counted
+    cdef Py_ssize_t plain               # the number of those before the ephemeral ones
+    cdef list fans                      # the channels of these, listed when deleted names were counted
     cdef Topic topic                    # that channels are added for
     cdef list channels_left             # of it, and
     cdef Py_ssize_t channel_at
@@ -66,4 +33,4 @@ cdef class Survey(Sliced):
     cdef int _add_channel(self, Channel channel) except -1
     cdef int _add_counts(self, Row *row, Channel channel) except -1
     cdef Row *_row_of(self, Channel channel) except NULL
-    cdef Row *_begin_fold(self, bytes topic, bytes channel, Retired *retired) except NULL
+    cdef Row *_begin_fold(self, bytes topic, Retired *retired) except NULL

@@ -4,6 +4,9 @@ from typing import final
 from nsqc.broker.broker import Broker
 from nsqc.metrics.table import Table
 
+TOPIC_COLUMNS: tuple[str, ...]
+CHANNEL_COLUMNS: tuple[str, ...]
+
 @final
 class Survey:
     def __init__(self, broker: Broker, done: Callable[[], object]) -> None: ...

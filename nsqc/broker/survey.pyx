@@ -1,7 +1,7 @@
 """All topics and channels as numbers. Names that come and go with their clients share a row: see docs/metrics.md.
 
-Such a row begins with what is gone, and a list is kept of who was there at that moment. All of these are added, also
-those that are deleted before their turn: they are in no other place, and a counter must not fall.
+Such a row begins with the counts of deleted names; at the same moment the existing names are listed. All of these are
+added, even if they are deleted before they are reached: they are counted nowhere else, and a counter must not fall.
 """
 
 cimport cython
@@ -9,9 +9,12 @@ from libc.stdint cimport int64_t
 
 from nsqc.broker.broker cimport Broker
 from nsqc.broker.channel cimport Channel
+from nsqc.broker.figures cimport (
+    ChannelCells, ChannelCounts, ChannelLevels, DedupeFigures, LogFigures, TopicCells, TopicCounts, TopicLevels,
+    add_figures, figure_names)
 from nsqc.broker.retired cimport Retired
 from nsqc.broker.topic cimport Topic
-from nsqc.metrics.table cimport ABSENT, Row, Table
+from nsqc.metrics.table cimport ABSENT, MOST_COLUMNS, Row, Table
 from nsqc.metrics.times cimport TwoTimes
 from nsqc.store.backlog cimport Backlog
 from nsqc.store.delivery cimport Delivery
@@ -26,10 +29,16 @@ cdef enum:
 
 cdef bytes EPHEMERAL = b"#ephemeral"
 
+cdef TopicCells no_topic
+cdef ChannelCells no_channel
+TOPIC_COLUMNS = figure_names(no_topic)
+CHANNEL_COLUMNS = figure_names(no_channel)
+assert max(len(TOPIC_COLUMNS), len(CHANNEL_COLUMNS)) <= MOST_COLUMNS
+
 
 @cython.final
 cdef class Survey(Sliced):
-    """Collects once. done() is called when it has; failure: the exception that ended it early."""
+    """Collects once, then calls done(). failure: the exception that ended it early."""
 
     def __init__(self, Broker broker not None, done):
         self.broker = broker
@@ -55,7 +64,7 @@ cdef class Survey(Sliced):
         return False
 
     cdef bint _collect(self) except -1:
-        """Whether more is left."""
+        """Whether there is more to do."""
         cdef Topic topic
         cdef int steps = STEPS
         self.broker.clock.refresh()
@@ -82,65 +91,52 @@ cdef class Survey(Sliced):
             steps -= 1
 
     def _begin_ephemeral(self):
-        """Rows for those that are gone, and a list of those that are there."""
-        cdef Row *row
+        """Adds rows for deleted ephemeral names, and lists the existing ones."""
         cdef Topic topic
         self.plain = len(self.left)
         self.left += self.broker.ephemeral.values()
         self.fans = [topic.fan for topic in self.broker.ephemeral.values()]
-        if self.broker.ephemeral_messages:
-            self.ephemeral_topics = self.topics.add(EPHEMERAL, None)
-            row = self.ephemeral_topics
-            row.cells[<int> T_MESSAGES] = <int64_t> self.broker.ephemeral_messages
-            row.cells[<int> T_BYTES] = <int64_t> self.broker.ephemeral_bytes
-            leave_out_rest(row)
+        if self.broker.ephemeral_counts.message_count:
+            self.ephemeral_topics = new_topic_row(self.topics, EPHEMERAL)
+            (<TopicCells *> self.ephemeral_topics.cells).figures.counts = self.broker.ephemeral_counts
         if self.broker.ephemeral_retired is not NULL:
-            self.ephemeral_channels = self._begin_fold(EPHEMERAL, None if self.broker.folds_channels else EPHEMERAL,
-                                                       self.broker.ephemeral_retired)
+            self.ephemeral_channels = self._begin_fold(EPHEMERAL, self.broker.ephemeral_retired)
 
     cdef int _add_topic(self, Topic topic, list fan) except -1:
-        """fan: its channels, a list that nobody changes."""
-        cdef Row *row
-        if not topic.ephemeral:
-            row = self.topics.add(topic.name, None)
-            leave_out_rest(row)
-        else:
-            if self.ephemeral_topics is NULL:
-                self.ephemeral_topics = self.topics.add(EPHEMERAL, None)
-                leave_out_rest(self.ephemeral_topics)
-            row = self.ephemeral_topics
-        row.cells[<int> T_MESSAGES] += <int64_t> (topic.message_count + topic.taken_count)
-        row.cells[<int> T_BYTES] += <int64_t> (topic.message_bytes + topic.taken_bytes)
-        row.cells[<int> T_EXPIRED] += <int64_t> topic.expired_count
-        row.cells[<int> T_OVERFLOWS] += <int64_t> topic.overflow_count
+        """fan: its channels, a list that is never changed."""
+        cdef TopicCounts counts = topic.metered()
+        cdef TopicLevels levels
+        cdef TopicCells *cells
+        cdef Row *row = self.ephemeral_topics if topic.ephemeral else new_topic_row(self.topics, topic.name)
+        if row is NULL:
+            row = self.ephemeral_topics = new_topic_row(self.topics, EPHEMERAL)
+        cells = <TopicCells *> row.cells
+        add_figures(&cells.figures.counts, &counts, sizeof(TopicCounts))
         self.topic = topic
         self.channels_left = fan
         self.channel_at = 0
         self.fold = NULL
         if topic.exiting:
             return 0
-        row.cells[<int> T_DEPTH] += topic.count_waiting()
-        row.cells[<int> T_ON_DISK] += topic.count_on_disk()
-        row.cells[<int> T_CHANNELS] += len(topic.channels)
+        levels = topic.levels()
+        add_figures(&cells.figures.levels, &levels, sizeof(TopicLevels))
+        cells.channels += len(topic.channels)
         if topic.log is not None:
-            row.cells[<int> T_LOG_FIRST] = topic.log.first_offset()
-            row.cells[<int> T_LOG_NEXT] = max(topic.log.next, topic.log.resume_at)
-            row.cells[<int> T_LOG_SEGMENTS] = topic.log.segments.count
-            row.cells[<int> T_LOG_BYTES] = topic.log.segments.bytes
-            row.cells[<int> T_LOG_DAMAGED] = topic.log.damaged
-            row.cells[<int> T_LOG_MISSING] = topic.log.segments.missing + topic.log.lost
+            cells.log = LogFigures(
+                topic.log.first_offset(), max(topic.log.next, topic.log.resume_at), topic.log.segments.count,
+                topic.log.segments.bytes, topic.log.damaged, topic.log.segments.missing + topic.log.lost)
         if topic.ids is not None:
-            row.cells[<int> T_DEDUPLICATED] = <int64_t> topic.deduplicated
-            row.cells[<int> T_IDS] = topic.ids.count
-            row.cells[<int> T_IDS_FORGOTTEN] = <int64_t> topic.ids.forgotten
+            cells.dedupe = topic.dedupe()
             self.queue_bytes += topic.ids.memory()
         self.queue_bytes += backlog_bytes(topic.backlog) + topic.commit.unwritten
         self.topic_count += 1
         if topic.retired is not NULL:
-            self.fold = self._begin_fold(topic.name, None if self.broker.folds_channels else EPHEMERAL, topic.retired)
+            self.fold = self._begin_fold(topic.name, topic.retired)
         return 0
 
     cdef int _add_channel(self, Channel channel) except -1:
+        cdef ChannelLevels levels
+        cdef ChannelCells *cells
         cdef Row *row
         if channel.exiting or self.topic.exiting:
             if self.topic.ephemeral or not self.topic.exiting and (channel.ephemeral or self.broker.folds_channels):
@@ -148,15 +144,11 @@ cdef class Survey(Sliced):
             return 0
         row = self._row_of(channel)
         self._add_counts(row, channel)
-        row.cells[<int> C_DEPTH] += channel.count_waiting()
-        row.cells[<int> C_ON_DISK] += channel.count_on_disk()
-        row.cells[<int> C_IN_FLIGHT] += channel.timeouts.count
-        row.cells[<int> C_DEFERRED] += channel.count_deferred()
-        row.cells[<int> C_CLIENTS] += len(channel.clients)
+        cells = <ChannelCells *> row.cells
+        levels = channel.levels()
+        add_figures(&cells.figures.levels, &levels, sizeof(ChannelLevels))
         if channel.cursor is not None:
-            if row.cells[<int> C_LOG_LAG] == ABSENT:
-                row.cells[<int> C_LOG_LAG] = 0
-            row.cells[<int> C_LOG_LAG] += channel.log_lag()
+            cells.log_lag = channel.log_lag() + (0 if cells.log_lag == ABSENT else cells.log_lag)
         self.queue_bytes += (
             backlog_bytes(channel.backlog)
             + <int64_t> (channel.timeouts.room + channel.delayed.room) * <int64_t> sizeof(HeapItem)
@@ -167,54 +159,44 @@ cdef class Survey(Sliced):
         return 0
 
     cdef int _add_counts(self, Row *row, Channel channel) except -1:
-        row.cells[<int> C_MESSAGES] += <int64_t> channel.message_count
-        row.cells[<int> C_REQUEUES] += <int64_t> channel.requeue_count
-        row.cells[<int> C_TIMEOUTS] += <int64_t> channel.timeout_count
-        row.cells[<int> C_DEAD_LETTERS] += <int64_t> channel.dead_letter_count
-        row.cells[<int> C_REDRIVEN] += <int64_t> channel.redriven_count
-        row.cells[<int> C_EXPIRED] += <int64_t> channel.expired_count
-        row.cells[<int> C_OVERFLOWS] += <int64_t> channel.overflow_count
+        add_figures(&(<ChannelCells *> row.cells).figures.counts, &channel.counts, sizeof(ChannelCounts))
         if channel.times is not NULL:
             self.channels.add_times(row, channel.times)
         return 0
 
     cdef Row *_row_of(self, Channel channel) except NULL:
-        cdef Row *row
         if self.topic.ephemeral:
             if self.ephemeral_channels is NULL:
-                self.ephemeral_channels = self._begin_fold(
-                    EPHEMERAL, None if self.broker.folds_channels else EPHEMERAL, NULL)
+                self.ephemeral_channels = self._begin_fold(EPHEMERAL, NULL)
             return self.ephemeral_channels
         if channel.ephemeral or self.broker.folds_channels:
             if self.fold is NULL:
-                self.fold = self._begin_fold(self.topic.name, None if self.broker.folds_channels else EPHEMERAL, NULL)
+                self.fold = self._begin_fold(self.topic.name, NULL)
             return self.fold
-        row = self.channels.add(self.topic.name, channel.name)
-        row.cells[<int> C_LOG_LAG] = ABSENT
-        return row
+        return new_channel_row(self.channels, self.topic.name, channel.name)
 
-    cdef Row *_begin_fold(self, bytes topic, bytes channel, Retired *retired) except NULL:
-        """A row for several channels, with what deleted ones have counted."""
-        cdef Row *row = self.channels.add(topic, channel)
-        row.cells[<int> C_LOG_LAG] = ABSENT
+    cdef Row *_begin_fold(self, bytes topic, Retired *retired) except NULL:
+        """A row for several channels, with the counts of deleted ones."""
+        cdef Row *row = new_channel_row(self.channels, topic, None if self.broker.folds_channels else EPHEMERAL)
         if retired is not NULL:
-            row.cells[<int> C_MESSAGES] = <int64_t> retired.messages
-            row.cells[<int> C_REQUEUES] = <int64_t> retired.requeues
-            row.cells[<int> C_TIMEOUTS] = <int64_t> retired.timeouts
-            row.cells[<int> C_DEAD_LETTERS] = <int64_t> retired.dead_letters
-            row.cells[<int> C_REDRIVEN] = <int64_t> retired.redriven
-            row.cells[<int> C_EXPIRED] = <int64_t> retired.expired
-            row.cells[<int> C_OVERFLOWS] = <int64_t> retired.overflows
+            (<ChannelCells *> row.cells).figures.counts = retired.counts
             self.channels.add_times(row, &retired.times)
         return row
 
 
-cdef void leave_out_rest(Row *row) noexcept:
-    """What only topics in a log have, or those that remember ids."""
-    row.cells[<int> T_LOG_FIRST] = row.cells[<int> T_LOG_NEXT] = ABSENT
-    row.cells[<int> T_LOG_SEGMENTS] = row.cells[<int> T_LOG_BYTES] = ABSENT
-    row.cells[<int> T_LOG_DAMAGED] = row.cells[<int> T_LOG_MISSING] = ABSENT
-    row.cells[<int> T_DEDUPLICATED] = row.cells[<int> T_IDS] = row.cells[<int> T_IDS_FORGOTTEN] = ABSENT
+cdef Row *new_topic_row(Table table, bytes name) except NULL:
+    """A row without the numbers that only some topics have."""
+    cdef Row *row = table.add(name, None)
+    cdef TopicCells *cells = <TopicCells *> row.cells
+    cells.dedupe = DedupeFigures(ABSENT, ABSENT, ABSENT)
+    cells.log = LogFigures(ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT)
+    return row
+
+
+cdef Row *new_channel_row(Table table, bytes topic, bytes name) except NULL:
+    cdef Row *row = table.add(topic, name)
+    (<ChannelCells *> row.cells).log_lag = ABSENT
+    return row
 
 
 cdef int64_t backlog_bytes(Backlog backlog) noexcept:

@@ -11,6 +11,7 @@ from nsqc.broker.bounds cimport admits, admits_batch, admits_lines, set_bounded,
 from nsqc.broker.channel cimport Channel
 from nsqc.broker.channelstate cimport unlikely
 from nsqc.broker.channelend cimport delete_channel
+from nsqc.broker.figures cimport TopicLevels
 from nsqc.broker.leftover cimport Leftover
 from nsqc.broker.logged cimport (attach_log, close_log, drop_log, empty_log, follow_rule, give_cursor, hold_log,
                                  log_depth, log_grew, needed_from, ranks_between, retain_log, unhold_log)
@@ -744,16 +745,6 @@ cdef class Topic(TopicState):
         self.clock.refresh()
         return self.ids.expire(self.clock.monotonic, STEPS)
 
-    @property
-    def ids_known(self):
-        """Ids of publishes that it remembers; None: it does not."""
-        return None if self.ids is None else self.ids.count
-
-    @property
-    def ids_forgotten(self) -> int:
-        """Ids that it has forgotten before their time."""
-        return 0 if self.ids is None else self.ids.forgotten
-
     def retain(self) -> bool:
         """Removes segments of the log that its rule does not keep; whether there may be more to do later."""
         return (self.log is not None and retain_log(self)) or (self.ids is not None and self.ids.count > 0)
@@ -859,6 +850,9 @@ cdef class Topic(TopicState):
         if self.log is not None:
             count += max(log_depth(self) - self.backlog.max_memory, <int64_t> 0)
         return count
+
+    cdef TopicLevels levels(self) noexcept:
+        return TopicLevels(self.count_waiting(), self.count_on_disk())
 
     @property
     def depth(self) -> int:

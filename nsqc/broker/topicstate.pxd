@@ -3,6 +3,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from nsqc.broker.channel cimport Channel
+from nsqc.broker.figures cimport DedupeFigures, TopicCounts, TopicLevels
 from nsqc.broker.leftover cimport Leftover
 from nsqc.broker.retired cimport Retired
 from nsqc.broker.seams cimport ChannelOwner, Publisher, TopicOwner
@@ -82,7 +83,7 @@ cdef class TopicState(ChannelOwner):
     cdef int64_t copied_serial          # copies of what was read from disk before this are in the commit under way
     cdef object gone                    # callables for the end of its deletion; None: it is deleted
     cdef PublishIds ids                 # None: it does not remember any
-    cdef readonly uint64_t deduplicated     # publishes that were not stored again
+    cdef uint64_t deduplicated          # publishes that were not stored again
     cdef Leftover leftover
     cdef Retired *retired               # of folded channels that are deleted; owned; NULL: none was
 
@@ -103,9 +104,13 @@ cdef class TopicState(ChannelOwner):
     cdef bint bounded                   # a publish has to be asked for: see bounds.pxd
     cdef readonly str bound_reason      # why the last one was refused
     cdef readonly bint aging            # the owner looks after what waits here
-    cdef readonly uint64_t expired_count, overflow_count    # messages dropped here
+    cdef uint64_t expired_count, overflow_count     # messages dropped here
 
     cdef int64_t allowance              # messages it accepts before publishers are held
     cdef list held                      # Publishers
 
     cdef void refresh(self) noexcept    # after anything that direct depends on has changed
+    cdef TopicLevels levels(self) noexcept
+    cdef TopicCounts counts(self) noexcept
+    cdef TopicCounts metered(self) noexcept     # counts for metrics: they never fall
+    cdef DedupeFigures dedupe(self) noexcept    # if there are ids

@@ -10,6 +10,7 @@ from collections.abc import Awaitable
 from nsqc.broker.channel import Channel
 from nsqc.broker.topic import Topic
 from nsqc.httpd.app import App
+from nsqc.httpd.naming import existing, existing_channel, topic_and_channel
 from nsqc.httpd.publish import named_topic
 from nsqc.httpd.reply import ApiError, Reply
 from nsqc.httpd.request import Request, read_arguments, read_whole
@@ -23,7 +24,7 @@ def create_topic(app: App, request: Request) -> None:
 
 def delete_topic(app: App, request: Request) -> Awaitable[None]:
     """Deletes the topic with its channels and messages; answers once they are off the disk."""
-    topic = _existing(app, _topic_name(app, request))
+    topic = existing(app, _topic_name(app, request))
     app.broker.delete_topic(topic.name)
     gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -36,7 +37,7 @@ def delete_topic(app: App, request: Request) -> Awaitable[None]:
 
 
 async def _deleted(app: App, topic: Topic, ephemeral: bool, gone: asyncio.Future[None] | None = None) -> None:
-    """Waits until no kill can bring back what was deleted. Raises OSError if that cannot be written yet."""
+    """Waits until no kill can undo the deletion. Raises OSError if it cannot be written yet."""
     if gone is not None:
         await gone
     if ephemeral:
@@ -57,7 +58,7 @@ def empty_topic(app: App, request: Request) -> Awaitable[None] | None:
     name = _topic_name(app, request)
     if not is_valid_name(name):
         raise ApiError(400, "INVALID_TOPIC")
-    topic = _existing(app, name)
+    topic = existing(app, name)
     return _emptied(app, topic, topic)
 
 
@@ -67,7 +68,7 @@ def _emptied(app: App, topic: Topic, queue: Topic | Channel) -> Awaitable[None] 
 
 
 async def _until_empty(app: App, topic: Topic, queue: Topic | Channel) -> None:
-    """Waits until no kill can bring back what was dropped."""
+    """Waits until no kill can bring the dropped messages back."""
     if queue.disk is not None:
         await app.broker.emptied(queue)
     await app.broker.recorded(topic)
@@ -75,23 +76,23 @@ async def _until_empty(app: App, topic: Topic, queue: Topic | Channel) -> None:
 
 async def pause_topic(app: App, request: Request) -> None:
     """Keeps the topic's messages from its channels; answers once that is on disk."""
-    topic = _existing(app, _topic_name(app, request))
+    topic = existing(app, _topic_name(app, request))
     topic.pause()
     await app.broker.save_metadata(topic)
 
 
 async def unpause_topic(app: App, request: Request) -> None:
     """Reverses pause_topic; answers once that is on disk."""
-    topic = _existing(app, _topic_name(app, request))
+    topic = existing(app, _topic_name(app, request))
     topic.unpause()
     await app.broker.save_metadata(topic)
 
 
 def create_channel(app: App, request: Request) -> Awaitable[Reply | None] | None:
-    """Creates the channel of an existing topic, unless it exists; `from` says where in a log it begins. With a log, it
-    answers once that is in the journal."""
-    topic, name = _topic_and_channel(app, request)
-    arguments = request.arguments()
+    """Creates the channel of an existing topic, unless it exists; `from` is its first position in a log. With a log, it
+    answers once the channel is in the journal."""
+    arguments = read_whole(app.log, request)
+    topic, name = topic_and_channel(app, arguments)
     if b"from" in arguments:
         from nsqc.httpd.cursors import create_from  # here: many daemons have no logs
 
@@ -104,11 +105,8 @@ def create_channel(app: App, request: Request) -> Awaitable[Reply | None] | None
 
 def delete_channel(app: App, request: Request) -> Awaitable[None]:
     """Deletes the channel with its messages, and closes its consumers; answers once it is off the disk."""
-    topic, name = _topic_and_channel(app, request)
-    channel = topic.channel(name)
-    if channel is None:
-        raise ApiError(404, "CHANNEL_NOT_FOUND")
-    topic.delete_channel(name)
+    topic, channel = _existing_channel(app, request)
+    topic.delete_channel(channel.name)
     return _deleted(app, topic, channel.ephemeral)
 
 
@@ -138,28 +136,6 @@ def _topic_name(app: App, request: Request) -> bytes:
     return name
 
 
-def _existing(app: App, name: bytes) -> Topic:
-    topic = app.broker.topic(name)
-    if topic is None:
-        raise ApiError(404, "TOPIC_NOT_FOUND")
-    return topic
-
-
-def _topic_and_channel(app: App, request: Request) -> tuple[Topic, bytes]:
-    arguments = read_whole(app.log, request)
-    for key in (b"topic", b"channel"):
-        word = key.decode().upper()
-        name = arguments.get(key)
-        if name is None:
-            raise ApiError(400, f"MISSING_ARG_{word}")
-        if not is_valid_name(name):
-            raise ApiError(400, f"INVALID_ARG_{word}")
-    return _existing(app, arguments[b"topic"]), arguments[b"channel"]
-
-
 def _existing_channel(app: App, request: Request) -> tuple[Topic, Channel]:
-    topic, name = _topic_and_channel(app, request)
-    channel = topic.channel(name)
-    if channel is None:
-        raise ApiError(404, "CHANNEL_NOT_FOUND")
-    return topic, channel
+    topic, name = topic_and_channel(app, read_whole(app.log, request))
+    return topic, existing_channel(topic, name)

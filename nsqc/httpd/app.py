@@ -1,4 +1,4 @@
-"""What the HTTP listeners of a daemon share, and handlers work on."""
+"""The state that the HTTP listeners of a daemon share, and that handlers work on."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 Sessions = Callable[[], Iterable[Any]]  # Any: V2 sessions, which are above this room; nsqc.broker.stats reads them
 
 
-MOST_RULES = 64 * 1024      # bytes of the body that says how a topic is kept
-# Pages of messages that are put together at the same time; each holds up to a few MiB.
+MOST_RULES = 64 * 1024      # bytes of the body of a rule
+# Pages of messages that are built at the same time; each holds up to a few MiB.
 _PEEKS = 4
 
 
@@ -49,21 +49,21 @@ class NodeInfo(TypedDict):
     https_port: int
 
 
-class Client(Protocol):
+class V2Client(Protocol):
     """A V2 connection, as metrics see it."""
 
     def held_bytes(self) -> int:
-        """What its buffers take."""
+        """The memory of its buffers, in bytes."""
 
 
 class Watched(NamedTuple):
-    """What metrics say of a daemon beside its topics."""
+    """The parts of a daemon, besides its topics, that metrics report."""
 
     lags: Durations                         # of the loop
     limits: ConnectionLimits
     syncer: Syncer
     space: SpaceWatch
-    tcp_clients: Collection[Client]
+    tcp_clients: Collection[V2Client]
 
 
 class App(Site):
@@ -122,4 +122,5 @@ class App(Site):
 
     def body_limit(self, route: Route) -> int | None:
         """Bytes of body that a route wants, with the current options; None: none."""
-        return None if route.body_limit is None else route.body_limit(self.settings.now)
+        limit = route.body_limit
+        return getattr(self.settings.now, limit) if isinstance(limit, str) else limit

@@ -26,7 +26,7 @@ class Recorder:
         return route._replace(handler=partial(_call, self._audit, need, route.handler))
 
 
-# Any: whatever site it is
+# Any: a site of any program
 def _call(audit: Audit, need: Need, handler: Handler, site: Any, request: Request) -> object:
     if need.changes and audit.is_full:
         raise ApiError(503, "AUDIT_UNAVAILABLE - the audit log cannot be written, so nothing may be changed")

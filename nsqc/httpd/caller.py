@@ -1,4 +1,4 @@
-"""The client of one HTTP connection, by what it is recognised."""
+"""The client of one HTTP connection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Doing(NamedTuple):
-    """A call that was permitted, and what it is about."""
+    """A call that was permitted, with its topic and channel."""
 
     subject: Subject
     need: Need
@@ -22,7 +22,7 @@ class Doing(NamedTuple):
 
 
 class Caller:
-    """What is known of the client."""
+    """The client's address, its account, and its last permitted call."""
 
     __slots__ = ("account", "doing", "is_local", "who")
 

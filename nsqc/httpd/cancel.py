@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 from collections.abc import Awaitable
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -15,13 +15,12 @@ from nsqc.broker.cancel import Search, is_on_disk, take_logged
 from nsqc.broker.channel import Channel
 from nsqc.broker.topic import Topic
 from nsqc.httpd.app import App
-from nsqc.httpd.positions import named
+from nsqc.httpd.naming import existing_channel, invalid, name_in, named
+from nsqc.httpd.records import opened
 from nsqc.httpd.reply import ApiError
 from nsqc.httpd.request import Request, read_whole
 from nsqc.store.log import reading
-from nsqc.store.log.names import segment_path
 from nsqc.store.log.table import Bounds
-from nsqc.wire.names import is_valid_name
 from nsqc.wire.outside import Decoder
 
 _ID = re.compile(rb"[0-9a-f]{16}")
@@ -30,7 +29,7 @@ _TIME_SHIFT, _UNIT_SHIFT, _EPOCH_UNITS = 22, 20, 1288834974288
 _NEAR_NS = 50_000_000       # that a message's time and that of its id are apart, unless ids have run ahead of the clock
 _FAR_NS = 120_000_000_000
 _AT_ONCE = 1 << 20          # bytes of lines
-_MOST = 64 << 20            # bytes of lines that are looked through for one id
+_MOST = 64 << 20            # bytes of lines that are searched for one id
 
 
 class _Line(msgspec.Struct, gc=False):
@@ -52,15 +51,13 @@ def cancel(app: App, request: Request) -> Awaitable[Cancelled]:
     """Finishes a deferred message in one channel, or in all; answers once no restart brings it back."""
     arguments = read_whole(app.log, request)
     topic = named(app, arguments)
-    name = arguments.get(b"channel")
-    if name is not None and not is_valid_name(name):
-        raise ApiError(400, "INVALID_ARG_CHANNEL")
-    if name is not None and topic.channel(name) is None:
-        raise ApiError(404, "CHANNEL_NOT_FOUND")
+    name = name_in(arguments, b"channel") if b"channel" in arguments else None
+    if name is not None:
+        existing_channel(topic, name)
     if b"id" not in arguments:
         raise ApiError(400, "MISSING_ARG_ID")
     if not _ID.fullmatch(arguments[b"id"]):
-        raise ApiError(400, "INVALID_ARG_ID")
+        raise invalid(b"id")
     return _cancel(app, topic, name, arguments[b"id"])
 
 
@@ -121,7 +118,7 @@ async def _offset_of(app: App, topic: Topic, message_id: bytes) -> int | None:
 
 
 class _Found(NamedTuple):
-    """What a segment has. left: bytes of lines that may still be looked through."""
+    """The result of searching a segment. left: bytes of lines that may still be searched."""
 
     offset: int | None
     is_past: bool
@@ -130,11 +127,8 @@ class _Found(NamedTuple):
 
 def _find(folder: str, segment: Bounds, message_id: bytes, first_ns: int, last_ns: int, left: int) -> _Found:
     """Looks for an id among the messages of a time; for a thread. Raises OSError."""
-    try:
-        file = os.open(segment_path(folder, segment[0]), os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return _Found(None, False, left)    # removed meanwhile
-    try:
+    # Retention may have removed it.
+    with suppress(FileNotFoundError), opened(folder, segment) as file:
         at, position = reading.first_at(file, segment, first_ns), 0
         while at < segment[1] and left > 0:
             _, at, position, lines = reading.records(file, segment, at, position, segment[1], _AT_ONCE, True)
@@ -145,8 +139,6 @@ def _find(folder: str, segment: Bounds, message_id: bytes, first_ns: int, last_n
                 return _Found(_line_at(lines, place).offset, True, left)
             if _line_at(lines, len(lines) - 2).timestamp > last_ns:
                 return _Found(None, True, left)
-    finally:
-        os.close(file)
     return _Found(None, False, left)
 
 

@@ -6,26 +6,25 @@ from collections.abc import Awaitable
 
 from nsqc.broker.topic import Topic
 from nsqc.httpd.app import App
-from nsqc.httpd.logs import offset_at
-from nsqc.httpd.positions import beyond, gone, invalid, log_of, named, number_of, time_of, written
+from nsqc.httpd.logread import offset_at
+from nsqc.httpd.naming import existing_channel, invalid, log_of, topic_and_channel
+from nsqc.httpd.positions import beyond, gone, number_of, time_of, written
 from nsqc.httpd.reply import ApiError, Reply
 from nsqc.httpd.request import Request, read_whole
 from nsqc.options.places import BEGINNING, END, Place, parse_place
-from nsqc.wire.names import is_valid_name
 
-# Arguments by which to= and from= may be said in two.
+# to= and from= may have their value in one of these arguments.
 _SPELLED_OUT = (b"offset", b"time")
 
 
 def seek(app: App, request: Request) -> Awaitable[Reply | None]:
     """Moves a channel of a log; answers once the move is in the journal.
 
-    What was in flight or waited before counts no longer: only what lies behind the new place is delivered.
+    Messages that were in flight or waited are forgotten: only messages after the new place are delivered.
     """
     arguments = read_whole(app.log, request)
-    topic, name = _topic_and_channel(app, arguments)
-    if topic.channel(name) is None:
-        raise ApiError(404, "CHANNEL_NOT_FOUND")
+    topic, name = topic_and_channel(app, arguments)
+    existing_channel(topic, name)
     log_of(topic)
     if b"to" not in arguments:
         raise ApiError(400, "MISSING_ARG_TO")
@@ -36,10 +35,7 @@ async def _seek(app: App, topic: Topic, name: bytes, place: Target) -> Reply | N
     offset = await place.resolve(app, topic)
     if isinstance(offset, Reply):
         return offset
-    channel = topic.channel(name)
-    if channel is None:
-        raise ApiError(404, "CHANNEL_NOT_FOUND")
-    channel.seek(offset)
+    existing_channel(topic, name).seek(offset)
     await app.broker.recorded(topic)
     return None
 
@@ -62,16 +58,6 @@ async def _create_from(app: App, request: Request, topic: Topic, name: bytes, pl
     app.broker.get_channel(topic, name, offset)
     await app.broker.recorded(topic)
     return None
-
-
-def _topic_and_channel(app: App, arguments: dict[bytes, bytes]) -> tuple[Topic, bytes]:
-    if b"topic" in arguments:
-        name = arguments.get(b"channel")
-        if name is None:
-            raise ApiError(400, "MISSING_ARG_CHANNEL")
-        if not is_valid_name(name):
-            raise ApiError(400, "INVALID_ARG_CHANNEL")
-    return named(app, arguments), arguments[b"channel"]
 
 
 class Target:

@@ -1,22 +1,22 @@
-"""GET /dead, /dead/list and /dead/show, POST /dead/redrive and /dead/drop: dead letters, and what becomes of them."""
+"""GET /dead, /dead/list and /dead/show, POST /dead/redrive and /dead/drop: lists, redrives and drops dead letters."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from nsqc.broker.settled import waiting
 from nsqc.httpd import moving
 from nsqc.httpd.app import App
-from nsqc.httpd.letters import Filter, Letter, Scan
+from nsqc.httpd.letters import Filter, Letter, Query, Scan, origin_in
+from nsqc.httpd.naming import existing_channel, invalid, log_of, named
 from nsqc.httpd.peeked import FORMS, Bodies
-from nsqc.httpd.positions import invalid, log_of, named, number_of
+from nsqc.httpd.positions import number_of
 from nsqc.httpd.reply import ApiError
 from nsqc.httpd.request import Request, read_arguments, read_whole
 from nsqc.store.slicing import rest
-from nsqc.wire.names import is_valid_name
 
 if TYPE_CHECKING:
     from nsqc.broker.topic import Topic
@@ -28,7 +28,6 @@ _DEFAULT_SHOWN, _MAX_SHOWN = 10, 1000
 _DEFAULT_BYTES, _MAX_BYTES = 64 * 1024, 1024 * 1024
 _SHOWN_BYTES = 256 * 1024       # of bodies in one answer, unless the first is larger
 _MOST_READS = 64                # of the log, for one call
-_FLAGS = {b"true": True, b"false": False}
 
 
 class _DeadTopic(Struct, frozen=True, gc=False):
@@ -59,34 +58,6 @@ class _Shown(Struct, frozen=True, omit_defaults=True):
     body_json: Raw | UnsetType = UNSET
     body_base64: str | UnsetType = UNSET
     truncated: bool = False
-
-
-class Query(NamedTuple):
-    """What a call is about."""
-
-    letters: Filter
-    offset: int         # where it begins
-    limit: int          # messages
-    dry_run: bool
-
-    @staticmethod
-    def of(arguments: dict[bytes, bytes], default: int, most: int) -> Query:
-        """The arguments, checked."""
-        topic, channel = _origin(arguments, b"origin")
-        dry_run = _FLAGS.get(arguments.get(b"dry_run", b"false"))
-        if dry_run is None:
-            raise invalid(b"dry_run")
-        return Query(Filter(topic, channel, arguments.get(b"reason", b"").decode("latin-1"),
-                            arguments.get(b"id", b"").decode("latin-1")),
-                     number_of(arguments, b"from", 0), number_of(arguments, b"limit", default, 1, most), dry_run)
-
-
-def _origin(arguments: dict[bytes, bytes], key: bytes) -> tuple[str, str]:
-    """TOPIC or TOPIC/CHANNEL; empty: nothing was said."""
-    topic, slash, channel = arguments.get(key, b"").partition(b"/")
-    if (topic or slash) and not (is_valid_name(topic) and (not slash or is_valid_name(channel))):
-        raise invalid(key)
-    return topic.decode(), channel.decode()
 
 
 # ---------------------------------------------------------------------- GET /dead
@@ -193,7 +164,7 @@ def redrive(app: App, request: Request) -> Awaitable[Json]:
     """Moves letters back to the channels that they come from, and to no other channel of their topics."""
     arguments = read_whole(app.log, request)
     topic, query = named(app, arguments), Query.of(arguments, _DEFAULT_LIMIT, _MAX_LIMIT)
-    target = _origin(arguments, b"to")
+    target = origin_in(arguments, b"to")
     if target[0] and not target[1]:
         raise invalid(b"to")
     if topic.log is None and not topic.exiting:
@@ -215,10 +186,7 @@ def _redrive_memory(app: App, topic: Topic, query: Query, target: tuple[str, str
     if query.letters != Filter() or query.offset:
         raise ApiError(400, f"NO_LOG - {name} is kept in memory: its messages can be redriven in their order only, "
                        "without origin, reason, id and from")
-    channel = topic.channel(source)
-    if channel is None:
-        raise ApiError(404, "CHANNEL_NOT_FOUND")
-    return moving.redrive_memory(app, topic, channel, query, target)
+    return moving.redrive_memory(app, topic, existing_channel(topic, source), query, target)
 
 
 def drop(app: App, request: Request) -> Awaitable[Json]:

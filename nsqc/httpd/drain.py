@@ -1,4 +1,4 @@
-"""/drain: what broker/drain.py does, asked for over HTTP."""
+"""/drain: shows, starts, changes and undoes a drain (nsqc.broker.drain)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Handlers whose modules are imported when the first request for one comes, since many programs never get one.
 
-An import takes milliseconds, or as long as the disk does. So a thread imports, the loop goes on, and the request is
-answered when the module is there. The thread is one of its own: others may wait for a disk that hangs.
+An import takes milliseconds, or longer on a slow disk. So a thread imports the module while the loop continues, and the
+request is answered afterwards. It is not a thread of the pool: those may be waiting for a disk that hangs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def at_first(module: str, name: str) -> Handler:
     """The handler of this name in a module of this room, or a module with a full name."""
     module = module if "." in module else f"nsqc.httpd.{module}"
 
-    # Any: whatever site it is
+    # Any: a site of any program
     def handler(site: Any, request: Request) -> object:
         there = _loaded.get(module)
         if there is None:

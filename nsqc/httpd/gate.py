@@ -1,5 +1,5 @@
-"""Which requests come to a handler: web pages, names of this server that it does not know, clients of other machines,
-and whom the access file gives no grant are refused here, once for all routes.
+"""Decides which requests reach a handler. Refuses web pages of other origins, unknown names of this server, clients of
+other machines, and clients without a grant in the access file, for all routes.
 
 A browser sends requests for any page that its user opens. So calls that change something are refused for pages of other
 origins. DNS rebinding makes a page's own name resolve to this server: then its requests have that name as their Host.
@@ -92,7 +92,7 @@ def host_name(host: str) -> str:
 
 
 def is_address(name: str) -> bool:
-    """Whether this is an IP address, which nobody can have another server answer to."""
+    """Whether this is an IP address, which DNS rebinding cannot use."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, name)
@@ -107,7 +107,7 @@ def is_address(name: str) -> bool:
 
 def _refusal(reason: str, text: Callable[[Request], str]) -> Route:
     """reason: for the log; text: for the client."""
-    # Any: whatever site it is
+    # Any: a site of any program
     def refuse(site: Any, request: Request) -> NoReturn:
         site.log.warn("refused %s: %s", request, reason, kind=reason)
         raise ApiError(403, text(request))

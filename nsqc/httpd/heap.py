@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from nsqc.broker import counters
 from nsqc.httpd.app import App
-from nsqc.httpd.debug import heap_page, total
+from nsqc.httpd.heappage import heap_page, total
 from nsqc.httpd.reply import Reply
 from nsqc.httpd.request import Request
 
 
 async def heap(app: App, request: Request) -> Reply:
-    """Memory, what the broker holds, live objects."""
+    """Memory, contents of the broker, live objects."""
     memory = app.memory.read()
     lines = [f"{name} {getattr(memory, name)}" for name in memory.__struct_fields__]
     topics = list(app.broker.topics.values())

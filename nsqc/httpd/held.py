@@ -6,11 +6,11 @@ import os
 from collections import deque
 from itertools import islice
 
-_SENT_AT_ONCE = 8 * 1024 * 1024     # by a thread, before others have their turn
+_SENT_AT_ONCE = 8 * 1024 * 1024     # by a thread, before it serves other clients
 _WRITTEN_AT_ONCE = 1024 * 1024      # in one system call
 _PARTS_AT_ONCE = 64
-_KEPT_BYTES = 16 * 1024             # what the transport gets, so it reports when there is room again
-_PIECE_BYTES = 64 * 1024            # the same, where it gets everything
+_KEPT_BYTES = 16 * 1024             # passed to the transport, so it reports when there is room again
+_PIECE_BYTES = 64 * 1024            # the same, if the transport sends everything
 
 
 class Held:
@@ -53,7 +53,7 @@ class Held:
         return taken
 
     def _skip(self, count: int) -> None:
-        """So many bytes are on their way."""
+        """Counts bytes as sent, and frees their parts."""
         self.left -= count
         while count:
             part = self._parts.popleft()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from base64 import b64decode
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,9 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Raw, Struct
 
 from nsqc.broker.settled import unsettled
-from nsqc.httpd.positions import log_of
+from nsqc.httpd.naming import invalid, log_of
+from nsqc.httpd.positions import number_of
 from nsqc.httpd.records import opened
 from nsqc.store.log import reading
+from nsqc.wire.names import is_valid_name
 from nsqc.wire.outside import Decoder
 
 if TYPE_CHECKING:
@@ -20,12 +21,13 @@ if TYPE_CHECKING:
     from nsqc.httpd.app import App
     from nsqc.store.log.table import Bounds
 
-_READ_BYTES = 256 * 1024        # of a log at a time, about
+_READ_BYTES = 256 * 1024        # of a log in one read, about
 _TRIES = 5
+_FLAGS = {b"true": True, b"false": False}
 
 
 class Origin(Struct, frozen=True, gc=False):
-    """Where a dead letter comes from, as far as filters ask; the rest is shown as it is."""
+    """The origin of a dead letter: the fields that filters use."""
 
     topic: str
     channel: str
@@ -64,6 +66,34 @@ class Filter(NamedTuple):
                 and self.reason in ("", origin.reason))
 
 
+class Query(NamedTuple):
+    """The arguments of a call."""
+
+    letters: Filter
+    offset: int         # of the first letter
+    limit: int          # messages
+    dry_run: bool
+
+    @staticmethod
+    def of(arguments: dict[bytes, bytes], default: int, most: int) -> Query:
+        """The arguments, checked."""
+        topic, channel = origin_in(arguments, b"origin")
+        dry_run = _FLAGS.get(arguments.get(b"dry_run", b"false"))
+        if dry_run is None:
+            raise invalid(b"dry_run")
+        return Query(Filter(topic, channel, arguments.get(b"reason", b"").decode("latin-1"),
+                            arguments.get(b"id", b"").decode("latin-1")),
+                     number_of(arguments, b"from", 0), number_of(arguments, b"limit", default, 1, most), dry_run)
+
+
+def origin_in(arguments: dict[bytes, bytes], key: bytes) -> tuple[str, str]:
+    """TOPIC or TOPIC/CHANNEL; empty: nothing was said."""
+    topic, slash, channel = arguments.get(key, b"").partition(b"/")
+    if (topic or slash) and not (is_valid_name(topic) and (not slash or is_valid_name(channel))):
+        raise invalid(key)
+    return topic.decode(), channel.decode()
+
+
 _NO_RAW = Raw(b"")
 
 
@@ -91,13 +121,10 @@ def _letter(text: bytes) -> Letter:
 
 
 def _read(folder: str, segment: Bounds, position: int, offset: int) -> tuple[int, list[Letter]]:
-    """Some letters from an offset on, one at least, and the offset where to go on. Runs on a worker thread. Raises
+    """Some letters from an offset on, at least one, and the offset after them. Runs on a worker thread. Raises
     OSError."""
-    file = opened(folder, segment)
-    try:
+    with opened(folder, segment) as file:
         following, text = reading.records(file, segment, offset, position, segment[1], _READ_BYTES, True)[1:4:2]
-    finally:
-        os.close(file)
     return following, [_letter(line) for line in text.splitlines()]
 
 
@@ -107,19 +134,19 @@ class Scan:
     def __init__(self, app: App, topic: Topic, offset: int) -> None:
         self._app = app
         self._topic = topic
-        self.offset = offset        # where to go on
+        self.offset = offset        # of the next letter to read
 
     @property
     def following(self) -> int | None:
-        """Where the next call begins; None: nothing waits behind."""
+        """The offset at which the next call begins; None: no more letters wait."""
         return self.offset if log_of(self._topic) and unsettled(self._topic, self.offset) else None
 
     def back_to(self, offset: int) -> None:
-        """What follows begins with this letter again."""
+        """Continues with this letter again."""
         self.offset = offset
 
     async def some(self) -> list[Letter] | None:
-        """The next ones, of which there may be none in what was read; None: that was all. Moves on."""
+        """The next letters; [] if one read finds none; None at the end. Advances."""
         for _ in range(_TRIES):
             log = log_of(self._topic)
             span = unsettled(self._topic, self.offset)

@@ -1,9 +1,8 @@
-"""GET /topic/log and /topic/read: what the log of a topic holds, and its records."""
+"""GET and DELETE /topic/log: the contents of a topic's log, and the positions of its channels."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Awaitable
 from functools import partial
@@ -13,8 +12,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from nsqc.httpd import records
 from nsqc.httpd.app import App
-from nsqc.httpd.positions import beyond, gone, invalid, log_of, named, number_of, time_of
-from nsqc.httpd.reply import ApiError, Reply, encoded
+from nsqc.httpd.naming import invalid, log_of, named
+from nsqc.httpd.reply import ApiError, encoded
 from nsqc.httpd.request import Request, read_arguments
 from nsqc.store.log.names import FRAMES_AT
 from nsqc.store.machine import folder_key
@@ -24,15 +23,8 @@ from nsqc.store.slicing import rest
 if TYPE_CHECKING:
     from nsqc.broker.channel import Channel
     from nsqc.broker.topic import Topic
-    from nsqc.store.log.table import Bounds
     from nsqc.store.log.topiclog import TopicLog
 
-_DEFAULT_BYTES = 1024 * 1024
-_MAX_BYTES = 64 * 1024 * 1024
-_MAX_WAIT_MS = 60_000
-_LINES = b"application/x-ndjson"
-_FRAMES = b"application/vnd.nsqc.frames"
-_REFUSED = re.compile(rb";\s*q\s*=\s*0(\.0*)?\s*(;|$)")     # of a media type that the client does not want
 _LISTED_AT_ONCE = 256       # segments, between two looks at the clock
 # A segment that disappears while it is opened has been removed by retention: the next look finds another.
 _TRIES = 5
@@ -69,20 +61,9 @@ class LogState(Struct, frozen=True):
     missing: int
     sync: str
     channels: list[ChannelPosition]
-    # First offset, offset behind the last, bytes of frames, salt of each: only if asked for.
+    # First offset, offset after the last, bytes of frames, salt of each: only if asked for.
     segment_list: Raw | UnsetType = UNSET
 
-
-class _Query(Struct, frozen=True, gc=False):
-    """What a reader asked for; offset is None for the beginning, or if there is a time."""
-
-    offset: int | None
-    time: int | None
-    wanted: records.Wanted
-    wait_ms: int
-
-
-# ---------------------------------------------------------------------- /topic/log
 
 def show(app: App, request: Request) -> Awaitable[LogState]:
     """The log of a topic and the positions of its channels."""
@@ -147,7 +128,7 @@ async def _show(app: App, topic: Topic, log: TopicLog, with_segments: bool) -> L
 
 
 def _recognized(folder: str) -> tuple[str | None, str | None]:
-    """A folder, and by what others recognize it. Runs on a worker thread."""
+    """A folder, and the key by which readers on the same machine recognise it. Runs on a worker thread."""
     try:
         folder.encode()             # bytes that are no text cannot be in JSON
         key = folder_key(folder)
@@ -190,7 +171,7 @@ async def _listed(topic: Topic, slicer: Slicer) -> tuple[Raw, _Known]:
 
 
 def _there(log: TopicLog, offset: int) -> int:
-    """An offset, or the next one that exists; behind the end there is none yet."""
+    """An offset, or the next one that exists; after the end, the offset itself."""
     segment = log.segment_at(offset)
     return offset if segment is None else max(offset, segment[0])
 
@@ -224,132 +205,3 @@ async def _delete(app: App, topic: Topic) -> None:
         await asyncio.sleep(_BUSY_S)
     app.log.info("TOPIC(%s): %d bytes of its log are deleted", name, log.bytes)
     await app.broker.removed()
-
-
-# ---------------------------------------------------------------------- /topic/read
-
-def read(app: App, request: Request) -> Awaitable[Reply]:
-    """Records from an offset or a time on; waits for new ones if asked to."""
-    arguments = read_arguments(app.log, request)
-    topic = named(app, arguments)
-    log_of(topic)
-    if b"offset" in arguments and b"time" in arguments:
-        raise invalid(b"time")
-    query = _Query(
-        offset=number_of(arguments, b"offset", 0) if b"offset" in arguments else None,
-        time=time_of(arguments, b"time"),
-        wanted=records.Wanted(number_of(arguments, b"max_messages", 2**63 - 1, 1),
-                              number_of(arguments, b"max_bytes", _DEFAULT_BYTES, 1, _MAX_BYTES),
-                              _wants_lines(request.accept)),
-        wait_ms=number_of(arguments, b"wait_ms", 0, 0, _MAX_WAIT_MS),
-    )
-    return _read(app, request, topic, query)
-
-
-def _wants_lines(accept: bytes) -> bool:
-    return not any(part.partition(b";")[0].strip().lower() == _FRAMES and not _REFUSED.search(part.lower())
-                   for part in accept.split(b","))
-
-
-async def _read(app: App, request: Request, topic: Topic, query: _Query) -> Reply:
-    log = log_of(topic)
-    if query.time is not None:
-        offset = await offset_at(app, topic, query.time)
-    else:
-        offset = log.first if query.offset is None else query.offset
-    if log.next <= offset <= log.following and query.wait_ms:
-        await _until_readable(request, log, offset, query.wait_ms / 1000)
-    for _ in range(_TRIES):
-        log = log_of(topic)
-        if offset < log.first:
-            if query.time is None:
-                return gone(log)
-            offset = log.first      # it has been removed since it was found
-        if offset > log.following:
-            return beyond(log)
-        segment = log.segment_at(offset)    # the table may be long
-        if offset >= log.next or segment is None:
-            # Nothing lies between here and the next record: it is lost, or numbering has left it out.
-            return _reply(log, log.following, log.following, 0, query.wanted.as_lines)
-        try:
-            found = await app.readers.run(partial(records.find, log.folder, segment, offset, log.position_for(offset),
-                                                      query.wanted))
-            found = await _all(app, request, log.folder, segment, found, query.wanted)
-        except FileNotFoundError:
-            continue
-        run = found.run
-        if run.damaged and log.found_damaged(run.first - run.damaged, run.first):
-            app.log.error("LOG(%s): %d damaged messages before offset %d are left out", log.name, run.damaged,
-                          run.first)
-        return _reply(log, run.first, run.next, run.damaged, query.wanted.as_lines, found, segment)
-    raise ApiError(500, "INTERNAL_ERROR")
-
-
-async def _all(app: App, request: Request, folder: str, segment: Bounds, found: records.Found,
-               wanted: records.Wanted) -> records.Found:
-    """As much of a run as is wanted. If the client sends no more, and may have left, what there is by then."""
-    left = False
-
-    def leave() -> None:
-        nonlocal left
-        left = True
-
-    request.when_dropped(leave)
-    if not records.is_part(segment, found.run, wanted):
-        return found
-    async with app.readers.long:
-        while not left and records.is_part(segment, found.run, wanted):
-            more = await app.readers.run(partial(records.longer, folder, segment, found, wanted))
-            if more is None:
-                break
-            found = more
-    return found
-
-
-async def offset_at(app: App, topic: Topic, time_ns: int) -> int:
-    """The offset of the first record that was published at a time or after it; the end, if there is none."""
-    for _ in range(_TRIES):
-        log = log_of(topic)
-        if not (segments := log.segments_at(time_ns)):
-            return log.next
-        try:
-            return await app.readers.run(partial(records.offset_at, log.folder, segments[0], time_ns))
-        except FileNotFoundError:
-            continue
-    raise ApiError(500, "INTERNAL_ERROR")
-
-
-def _reply(log: TopicLog, first: int, following: int, damaged: int, lines: bool,
-           found: records.Found | None = None, segment: Bounds | None = None) -> Reply:
-    extra = (f"X-NSQ-First-Offset: {first}\r\nX-NSQ-Next-Offset: {following}\r\n"
-             f"X-NSQ-Messages: {following - first}\r\nX-NSQ-Damaged: {damaged}\r\n")
-    if log.id is not None:
-        extra += f"X-NSQ-Log-Id: {log.id}\r\n"
-    if found is not None and segment is not None and not lines:
-        extra += f"X-NSQ-Log-Salt: {segment[3]:016x}\r\nX-NSQ-Log-Position: {found.run.start}\r\n"
-    content_type = (_LINES if lines else _FRAMES).decode()
-    if found is None:
-        return Reply(200, b"", content_type, extra=extra)
-    return Reply(200, found.body, content_type, extra=extra, stream=found.stream)
-
-
-async def _until_readable(request: Request, log: TopicLog, offset: int, seconds: float) -> None:
-    """Returns when there is a record at the offset, after so many seconds, or if nobody wants the answer any more.
-
-    Also when the topic is deleted.
-    """
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[None] = loop.create_future()
-
-    def end() -> None:
-        if not ended.done():
-            ended.set_result(None)
-
-    request.when_dropped(end)
-    readable = log.when_readable(offset, end)
-    timer = loop.call_later(seconds, readable.expire)
-    try:
-        await ended
-    finally:
-        readable.cancel()
-        timer.cancel()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from weakref import WeakSet
 
-from nsqc.broker.survey import Survey
+from nsqc.broker.survey import CHANNEL_COLUMNS, TOPIC_COLUMNS, Survey
 from nsqc.httpd import scrape
 from nsqc.httpd.app import App
 from nsqc.httpd.pieces import Pieces
@@ -23,7 +23,7 @@ from nsqc.store.slab import held_bytes
 from nsqc.store.slicing import rest
 
 MOST_UNDER_WAY = 4      # long pages that are being sent: each holds the numbers of its time
-PATIENCE_S = 30.0       # a scraper that takes nothing for so long is not waited for
+PATIENCE_S = 30.0       # a scraper that takes nothing for this long is disconnected
 _FEW = 256              # rows, whose text takes less than a millisecond
 _PIECE_BYTES = 256 * 1024
 _CONNECTIONS_AT_ONCE = 64
@@ -80,7 +80,7 @@ async def _collected(app: App) -> Survey:
 
 
 async def _connection_bytes(app: App) -> int:
-    """What the buffers of all clients take."""
+    """The memory of all clients' buffers, in bytes."""
     slicer, total = app.broker.slicer, 0
     slicer.start()
     for number, connection in enumerate(list(app.watched.tcp_clients)):
@@ -91,7 +91,7 @@ async def _connection_bytes(app: App) -> int:
 
 
 def _daemon(app: App, survey: Survey, buffers: int, form: Format) -> list[bytes]:
-    """What does not belong to a topic."""
+    """The families that do not belong to a topic."""
     watched, rooms = app.watched, {"slabs": held_bytes(), "queues": survey.queue_bytes, "connections": buffers}
     shaken = watched.limits.shaken
     free, size, limit = watched.space.last()
@@ -121,7 +121,9 @@ def _families(form: Format) -> list[FamilyPlace]:
     if places is None:
         places = _places[form.open_metrics] = [
             (table, column, times, head(metric, form), metric.sample.encode())
-            for table, times, metrics in ((0, False, declared.OF_TOPICS), (1, False, declared.OF_CHANNELS),
-                                          (1, True, declared.CHANNEL_TIMES))
-            for column, metric in enumerate(metrics)]
+            for table, times, metrics in (
+                (0, False, [(TOPIC_COLUMNS.index(name), metric) for name, metric in declared.OF_TOPICS.items()]),
+                (1, False, [(CHANNEL_COLUMNS.index(name), metric) for name, metric in declared.OF_CHANNELS.items()]),
+                (1, True, enumerate(declared.CHANNEL_TIMES)))
+            for column, metric in metrics]
     return places

@@ -10,14 +10,13 @@ from nsqc.httpd.first import imported
 from nsqc.httpd.reply import ApiError, Reply
 from nsqc.httpd.request import Request, Route
 from nsqc.httpd.site import Resolve, Site
-from nsqc.options.declared import Options
 
 _FIRST = Need(GRANTS, NOTHING, own=True, local=True)
 _MOST_BODY = 1024 * 1024
 
 
 class Mount(Protocol):
-    """What serves the paths."""
+    """Serves the paths below the prefix."""
 
     resolve: Resolve
 
@@ -32,7 +31,7 @@ class Mounted:
         self._prefix, self._below = prefix, prefix + b"/"
         self._module, self._others = module, resolve
         self._mount: Mount | None = None
-        self._first = Route(self._answer_first, _FIRST, logged=False, body_limit=_longest, reads_body=True)
+        self._first = Route(self._answer_first, _FIRST, logged=False, body_limit=_MOST_BODY, reads_body=True)
 
     def resolve(self, request: Request) -> Route:
         """The route of a request."""
@@ -46,7 +45,7 @@ class Mounted:
         if self._mount is not None:
             self._mount.close()
 
-    # Any: whatever site it is
+    # Any: a site of any program
     async def _answer_first(self, site: Any, request: Request) -> object:
         module = await imported(self._module)
         if self._mount is None:
@@ -60,7 +59,3 @@ class Mounted:
             return data if isinstance(data, Reply) else route.reply(data)
         except ApiError as error:
             return route.error(error.status, error.text)
-
-
-def _longest(options: Options) -> int:
-    return _MOST_BODY

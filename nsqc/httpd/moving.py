@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from nsqc.broker.redrive import Taken, put_again, synced
 from nsqc.broker.settled import settle
 from nsqc.broker.topic import PENDING
-from nsqc.httpd.letters import Letter, Scan
-from nsqc.httpd.positions import log_of
+from nsqc.httpd.letters import Letter, Query, Scan
+from nsqc.httpd.naming import existing, existing_channel, log_of
 from nsqc.httpd.publish import topic_refusal
 from nsqc.httpd.reply import ApiError
 from nsqc.store.slicing import rest
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from nsqc.broker.channel import Channel
     from nsqc.broker.topic import Topic
     from nsqc.httpd.app import App
-    from nsqc.httpd.dead import Query
 
 Json = dict[str, Any]       # Any: JSON
 _READ_AGAIN_S, _PATIENCE_S = 0.01, 5.0      # for messages that a thread reads from the disk
@@ -31,7 +30,7 @@ NO_CHANNEL = "the channel does not exist; create it, or name another one (to=TOP
 
 
 class _Moved:
-    """What a call has done so far."""
+    """The result of a call so far."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -65,7 +64,7 @@ async def redrive(app: App, topic: Topic, query: Query, target: tuple[str, str],
 
 
 async def _next(scan: Scan, query: Query, done: int) -> list[Letter] | None:
-    """The next letters that are meant, as many as the limit leaves; None: that was all."""
+    """The next letters that match, up to the rest of the limit; None at the end."""
     letters = await scan.some()
     if letters is None:
         return None
@@ -114,17 +113,17 @@ class _Writes:
     """Commits to wait for."""
 
     def __init__(self) -> None:
-        self._topics: dict[bytes, Topic] = {}    # with something that was put in this loop iteration
+        self._topics: dict[bytes, Topic] = {}    # that got messages in this loop iteration
         self._channels: dict[tuple[bytes, bytes], Channel] = {}
         self._under_way: list[asyncio.Future[int]] = []
 
     def add(self, topic: Topic, channel: Channel) -> None:
-        """Something was put into a channel. begin() has to be called in the same iteration."""
+        """Notes that a channel got a message. begin() must follow in the same loop iteration."""
         self._topics[topic.name] = topic
         self._channels[topic.name, channel.name] = channel
 
     def begin(self) -> None:
-        """Waits for the commits of what was put: a commit does not wait for this."""
+        """Begins to wait for the commits of the messages put so far, which do not wait for this."""
         self._under_way += map(_written, self._topics.values())
         self._topics.clear()
 
@@ -144,7 +143,7 @@ async def _settle(app: App, topic: Topic, offsets: list[int]) -> None:
 
 
 def _written(topic: Topic) -> asyncio.Future[int]:
-    """0 or errno, once what was just put is written."""
+    """0 or errno, once the messages just put are written."""
     written: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     topic.when_written(written.set_result)
     return written
@@ -170,10 +169,8 @@ async def drop(app: App, topic: Topic, query: Query, reads: int) -> Json:
 
 async def redrive_memory(app: App, topic: Topic, source: Channel, query: Query, target: tuple[str, str]) -> Json:
     """Moves messages that wait in a channel of a dead-letter topic in memory to one channel."""
-    found = app.broker.topic(target[0].encode())
-    channel = None if found is None else found.channel(target[1].encode())
-    if found is None or channel is None:
-        raise ApiError(404, "TOPIC_NOT_FOUND" if found is None else "CHANNEL_NOT_FOUND")
+    found = existing(app, target[0].encode())
+    channel = existing_channel(found, target[1].encode())
     if channel is source:
         raise ApiError(400, "INVALID_ARG_TO - that is the channel that they wait in")
     moved, idle = min(query.limit, source.depth) if query.dry_run else 0, 0.0

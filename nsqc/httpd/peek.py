@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from nsqc.broker import peek as places
 from nsqc.httpd import peeked
 from nsqc.httpd.app import App
+from nsqc.httpd.naming import invalid, named
 from nsqc.httpd.peeked import Bodies, Shown
-from nsqc.httpd.positions import invalid, named, number_of
+from nsqc.httpd.positions import number_of
 from nsqc.httpd.reply import ApiError, Reply
 from nsqc.httpd.request import Request, read_arguments
 from nsqc.store.disk import peek as disk

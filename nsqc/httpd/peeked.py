@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import codecs
-import os
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -207,13 +207,10 @@ def read_run(folder: str, segment: Bounds | None, position: int, offset: int, mo
     """
     if segment is None:
         return Run(offset, offset, b"")
-    file = opened(folder, segment)
-    try:
+    with opened(folder, segment) as file:
         begin = max(offset, segment[0])
         first, next_, _, data = reading.records(file, segment, begin, position, begin + most, most_bytes, False)
         return Run(first, next_, data)
-    finally:
-        os.close(file)
 
 
 def read_some(folder: str, places: dict[int, tuple[Bounds | None, int]], room: int) -> dict[int, bytes]:
@@ -252,12 +249,7 @@ def read_origins(folder: str, places: dict[int, tuple[Bounds | None, int]]) -> d
         else:
             runs.append((segment, position, offset, offset + 1))
     for segment, position, first, end in runs:
-        try:
-            file = opened(folder, segment)
-        except FileNotFoundError:
-            continue        # retention has removed it
-        try:
+        # Retention may have removed it.
+        with suppress(FileNotFoundError), opened(folder, segment) as file:
             found.update(reading.origins(file, segment, first, position, end))
-        finally:
-            os.close(file)
     return found

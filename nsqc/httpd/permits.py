@@ -1,4 +1,4 @@
-"""What HTTP clients may do by the access file: who a client is, and whether a route's requirements are met.
+"""Applies the access file to HTTP clients: identifies the user, and checks the requirements of routes.
 
 A token that has been checked before costs a look-up; any other one is checked by a thread while its request waits. A
 call is permitted when its handler begins, not when its head arrives: the rules may change in between.
@@ -64,12 +64,12 @@ class Permits:
             return route
         subject = self._known(request.authorization, caller)
         if subject is not None and self._refusal(subject, route.need, request) is not None:
-            # Nobody wants its body.
+            # Its body is not read.
             route = route._replace(body_limit=None, reads_body=False)
         return route._replace(handler=partial(self._call, route, caller))
 
     def has_lost(self, caller: Caller) -> bool:
-        """Whether the client may no longer do what it does, or did last."""
+        """Whether the client has lost the grant for its current or last call."""
         doing = caller.doing
         if doing is None or not doing.need.grants:
             return False
@@ -77,7 +77,7 @@ class Permits:
 
     # ------------------------------------------------------------------ handlers
 
-    # Any: whatever site it is
+    # Any: a site of any program
     def _call(self, route: Route, caller: Caller, site: Any, request: Request) -> object:
         subject = self._known(request.authorization, caller)
         if subject is not None:
@@ -189,13 +189,13 @@ def names_of(request: Request) -> tuple[str, str]:
 
 
 def target_of(need: Need, topic: str, channel: str) -> str:
-    """What a call is about, in words."""
+    """The node, topic or channel of a call, in words."""
     if need.of == NODE or not topic:
         return "the whole node ('*')"
     return f"{topic}/{channel}" if need.of == CHANNEL and channel else f"topic {topic}"
 
 
-# Any: whatever site it is
+# Any: a site of any program
 def _refuse(route: Route, site: Any, request: Request, refusal: Refusal) -> Reply:
     """The answer; a publish is counted with those that are refused for other reasons."""
     request.refusal = refusal.text

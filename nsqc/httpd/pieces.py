@@ -7,12 +7,12 @@ import select
 from collections.abc import Callable
 
 _PIECE_BYTES = 128 * 1024
-_SENT_AT_ONCE = 8 * 1024 * 1024     # by a thread, before others have their turn
-_KEPT_BYTES = 16 * 1024             # what the transport gets, so it reports when there is room again
-_PATIENCE_MS = 2                    # a client that reads takes that much sooner than the loop could say so
+_SENT_AT_ONCE = 8 * 1024 * 1024     # by a thread, before it serves other clients
+_KEPT_BYTES = 16 * 1024             # passed to the transport, so it reports when there is room again
+_PATIENCE_MS = 2                    # a client that reads makes room sooner than the loop could report it
 _LAST_CHUNK = b"0\r\n\r\n"
 
-Make = Callable[[int, bool], bytes]     # a piece of about so many bytes, framed as a chunk or not; b"": that was all
+Make = Callable[[int, bool], bytes]     # (about how many bytes, framed as a chunk); returns a piece; b"" at the end
 
 
 class Pieces:
@@ -21,7 +21,7 @@ class Pieces:
     length = None
 
     def __init__(self, make: Make, first: bytes, last: bytes, patience_s: float) -> None:
-        """first, last: what is sent before and behind the pieces; they are short. make is called on worker threads.
+        """first, last: short texts sent before and after the pieces. make is called on worker threads.
         patience_s: how long a client may take nothing."""
         self.patience_s = patience_s
         self.left = 1           # until everything is sent
@@ -30,7 +30,7 @@ class Pieces:
         self._first = first
         self._last = last
         self._piece = memoryview(b"")
-        self._made = False      # there is nothing behind the piece
+        self._made = False      # the piece is the last one
 
     @property
     def in_memory(self) -> int:

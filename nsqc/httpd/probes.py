@@ -1,4 +1,4 @@
-"""/livez and /readyz, for whatever supervises a daemon or distributes clients. What is not ready is said in words."""
+"""/livez and /readyz, for supervisors and load balancers; /readyz gives the reasons in words."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from nsqc.httpd.site import Site
 
 
 class Readiness(Struct, frozen=True, gc=False):
-    """The answer of /readyz. details: what somebody should look at, and what keeps no clients away; only if there is
-    anything."""
+    """The answer of /readyz. details: problems that an operator should look at, though clients may come; only if there
+    are any."""
 
     ready: bool
     reasons: list[str]

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from nsqc.store.log import reading
@@ -14,17 +16,17 @@ from nsqc.store.log.table import Bounds
 
 # A shorter body is read with the search for it; a longer one is sent in pieces.
 SHORT_BYTES = 64 * 1024
-# What one call of send() passes to a socket at most, and to a transport: there it may stay as long as nobody reads.
+# Limits of one call of send(): for a socket, and for a transport, where bytes stay until the client reads.
 _SENT_AT_ONCE = 4 * 1024 * 1024
 _KEPT_BYTES = 16 * 1024
 _READ_AT_ONCE = 64 * 1024
-# What one call checks, some milliseconds: others have the thread before a longer range goes on.
+# Bytes that one call checks, which takes some milliseconds: a longer range continues after other work of the thread.
 _CHECKED_AT_ONCE = 4 * 1024 * 1024
 _CHECKED_LINES_AT_ONCE = 1024 * 1024
 
 
 class Wanted(NamedTuple):
-    """What a client asked for, from an offset on."""
+    """The limits of a request, from an offset on."""
 
     max_messages: int
     max_bytes: int      # at least one record, or frame, whatever its size
@@ -46,17 +48,14 @@ class Found:
 def find(folder: str, segment: Bounds, offset: int, position: int, wanted: Wanted) -> Found:
     """The first run of valid frames of a segment from an offset on, or its beginning: see longer(). position: see
     find_run(). Runs on a worker thread. Raises OSError."""
-    file = opened(folder, segment)
-    try:
+    with opened(folder, segment) as file:
         run = reading.find_run(file, segment, max(offset, segment[0]), position, wanted.max_messages,
                                min(wanted.max_bytes, _at_once(wanted)), wanted.as_lines)
         return _found(folder, segment, file, run, wanted)
-    finally:
-        os.close(file)
 
 
 def is_part(segment: Bounds, run: Run, wanted: Wanted) -> bool:
-    """Whether longer() may add to what find() has found."""
+    """Whether longer() may extend the run of find()."""
     return (_at_once(wanted) < wanted.max_bytes and run.first < run.next < segment[1]
             and run.next - run.first < wanted.max_messages and run.end - run.start < wanted.max_bytes)
 
@@ -64,8 +63,7 @@ def is_part(segment: Bounds, run: Run, wanted: Wanted) -> bool:
 def longer(folder: str, segment: Bounds, found: Found, wanted: Wanted) -> Found | None:
     """The same run with some more of it; None: there is no more. Runs on a worker thread. Raises OSError."""
     before = found.run
-    file = opened(folder, segment)
-    try:
+    with opened(folder, segment) as file:
         if _place(file) != found.place:
             return None
         more = reading.find_run(file, segment, before.next, before.last if wanted.as_lines else before.end,
@@ -76,8 +74,6 @@ def longer(folder: str, segment: Bounds, found: Found, wanted: Wanted) -> Found 
             return None
         run = before._replace(next=more.next, end=more.end, last=more.last, lines=before.lines + more.lines)
         return _found(folder, segment, file, run, wanted)
-    finally:
-        os.close(file)
 
 
 def _at_once(wanted: Wanted) -> int:
@@ -104,40 +100,37 @@ def timestamps(folder: str, places: dict[int, tuple[Bounds | None, int]]) -> dic
     """For each offset, when the first record from there on was published, in ns since 1970; None: unknown.
 
     places: the segments that have the offsets, or follow them, and positions as of find_run(). Runs on a worker
-    thread. What retention removes meanwhile is unknown.
+    thread. A record that retention removes meanwhile is unknown.
     """
     return {offset: _timestamp(folder, *places[offset], offset) for offset in sorted(places)}
 
 
 def offset_at(folder: str, segment: Bounds, time_ns: int) -> int:
-    """The first offset of a segment whose record was published at a time or after it; the end, if there is none.
+    """The first offset of a segment whose record was published at or after a time; the end, if there is none.
 
     Runs on a worker thread. Raises OSError.
     """
-    file = opened(folder, segment)
-    try:
+    with opened(folder, segment) as file:
         return reading.first_at(file, segment, time_ns)
-    finally:
-        os.close(file)
 
 
 def _timestamp(folder: str, segment: Bounds | None, position: int, offset: int) -> int | None:
     if segment is None:
         return None
-    try:
-        file = opened(folder, segment)
-    except FileNotFoundError:
-        return None
-    try:
+    with suppress(FileNotFoundError), opened(folder, segment) as file:
         return reading.time_of(file, segment, max(offset, segment[0]), position)
+    return None
+
+
+@contextmanager
+def opened(folder: str, segment: Bounds) -> Iterator[int]:
+    """A descriptor of a segment, for a with block. Raises OSError."""
+    # Not blocking: something other than a file may have that name.
+    file = os.open(segment_path(folder, segment[0]), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        yield file
     finally:
         os.close(file)
-
-
-def opened(folder: str, segment: Bounds) -> int:
-    """A descriptor of a segment, the caller's. Raises OSError."""
-    # Not blocking: something other than a file may have that name.
-    return os.open(segment_path(folder, segment[0]), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
 
 class Frames:
@@ -158,13 +151,10 @@ class Frames:
 
     def send(self, socket: int) -> bytes:
         """See Stream."""
-        file = _again(self._path, self._place)
-        try:
+        with _again(self._path, self._place) as file:
             if socket >= 0 and not self._send_file(file, socket):
                 return b""
             data = os.pread(file, min(self.left, _READ_AT_ONCE if socket < 0 else _KEPT_BYTES), self._at)
-        finally:
-            os.close(file)
         if self.left and not data:
             raise OSError(errno.EIO, "it is shorter than it was", self._path)
         self._passed(len(data))
@@ -180,7 +170,7 @@ class Frames:
                 return True
             except OSError as error:
                 if error.errno in (errno.EINVAL, errno.ENOSYS):
-                    return True     # the file system cannot: the transport has to do
+                    return True     # the file system cannot do this: the transport sends
                 raise
             if not sent:
                 raise OSError(errno.EIO, "it is shorter than it was", self._path)
@@ -214,12 +204,9 @@ class Lines:
 
     def send(self, socket: int) -> bytes:
         """See Stream."""
-        file = _again(self._path, self._place)
-        try:
+        with _again(self._path, self._place) as file:
             first, next_, position, data = reading.records(file, self._segment, self._offset, self._position,
                                                            self._run.next, _READ_AT_ONCE, True)
-        finally:
-            os.close(file)
         if first != self._offset or not 0 < len(data) <= self.left:
             raise OSError(errno.EIO, "it is not what it was", self._path)
         self._offset, self._position = next_, position
@@ -227,10 +214,13 @@ class Lines:
         return data
 
 
-def _again(path: str, place: tuple[int, int]) -> int:
-    """Opens a file that was open before; its descriptor. It is not kept open while a client does not read."""
+@contextmanager
+def _again(path: str, place: tuple[int, int]) -> Iterator[int]:
+    """Opens a file that was open before; its descriptor. It is closed while a client does not read."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    if _place(file) != place:
+    try:
+        if _place(file) != place:
+            raise OSError(errno.ESTALE, "it has been replaced", path)
+        yield file
+    finally:
         os.close(file)
-        raise OSError(errno.ESTALE, "it has been replaced", path)
-    return file

@@ -1,4 +1,4 @@
-"""Answers: what a handler may return, and its bytes on the wire, with the headers that nsqd sends."""
+"""Answers of handlers, and their bytes on the wire, with the headers that nsqd sends."""
 
 import errno
 import os
@@ -120,7 +120,7 @@ def redirect(status: int, location: str, with_body: bool) -> Reply:
 
 
 def bad_request(status: int = 400, reason: str = "") -> Reply:
-    """What Go's server itself answers, before any handler."""
+    """The answer of Go's server itself, before any handler."""
     text = f"{status} {HTTPStatus(status).phrase}" + (f": {reason}" if reason else "")
     return Reply(status, text.encode(), TEXT)
 
@@ -133,7 +133,7 @@ def http_date(unix: float) -> str:
 
 
 class Dates:
-    """What changes with the Date header once a second: the header, and the reply to a publish, the most frequent."""
+    """Texts that change once a second: the Date header, and the reply to a publish, the most frequent one."""
 
     __slots__ = ("line", "published", "until")
 

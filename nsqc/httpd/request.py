@@ -12,7 +12,6 @@ from nsqc.access.needs import OPEN, Need
 from nsqc.httpd.reply import ApiError, Reply, v1, v1_error
 from nsqc.log import Log
 from nsqc.log.secrets import mask
-from nsqc.options.declared import Options
 
 if TYPE_CHECKING:
     from nsqc.access.keeper import Subject
@@ -27,7 +26,7 @@ _SHOWN = 200    # bytes of a target
 _AUTHORITY = re.compile(rb"[A-Za-z][A-Za-z0-9+\-.]*://(?:[^/?]*@)?([A-Za-z0-9!$%&'()*+,\-.:;=\[\]_~]*)(?=[/?]|$)")
 
 # Returns data that Route.reply makes a Reply, a Reply, or an awaitable of either; raises ApiError to refuse.
-# Any: the site, with what its own handlers work on
+# Any: the site, of a type that its own handlers know
 Handler = Callable[[Any, "Request"], object]
 
 
@@ -35,11 +34,11 @@ class Route(NamedTuple):
     """One call of the API."""
 
     handler: Handler
-    need: Need                                                      # what it requires of its client
+    need: Need                                                      # the grants that its client needs
     reply: Callable[[object], Reply] = v1                           # makes data a Reply
     error: Callable[[int, str], Reply] = v1_error                   # makes an ApiError a Reply
     logged: bool = True                                             # each request is logged
-    body_limit: Callable[[Options], int] | None = None              # bytes of body to keep; None: 0
+    body_limit: int | str | None = None     # bytes of body to keep, or the option with that number; None: 0
     reads_body: bool = False                                        # answers Expect: 100-continue
 
 
@@ -89,14 +88,14 @@ class Request:
         self._when_dropped: Callable[[], object] | None = None
 
     def when_dropped(self, call: Callable[[], object]) -> None:
-        """Has a function called if the client leaves or the server closes first; at once, if it has come to that
-        before the handler could say so. It replaces an earlier one."""
+        """Sets the function to call if the client leaves or the server closes first; calls it at once if that has
+        already happened. Replaces an earlier one."""
         self._when_dropped = call
         if self._dropped:
             call()
 
     def drop(self) -> None:
-        """Notifies its handler that nobody waits for the answer any more."""
+        """Notifies its handler that the client no longer waits for the answer."""
         self._dropped = True
         if self._when_dropped is not None:
             self._when_dropped()
@@ -111,7 +110,7 @@ class Request:
         return ""
 
     def __str__(self) -> str:
-        """For the log: what was asked for, and by whom."""
+        """For the log: method, target and client."""
         target = mask(self.url.decode("latin-1"))[:_SHOWN]
         return f"{self.method.decode('latin-1')} {target} ({self.remote})"
 
@@ -131,8 +130,8 @@ class Request:
 def is_foreign(host: bytes | None, origin: bytes | None, fetch_site: bytes | None) -> bool:
     """Whether a browser has sent a request for a web page of another origin, by its headers.
 
-    Sec-Fetch-Site says so, where a browser sends it: its Host may have been replaced on the way. Others send an Origin,
-    which has to name the same host and port.
+    Sec-Fetch-Site counts, if a browser sends it: a proxy may have replaced the Host. Other browsers send an Origin,
+    which must name the same host and port.
     """
     if fetch_site:
         return fetch_site not in (b"same-origin", b"none")
@@ -167,7 +166,7 @@ def unescape(text: bytes) -> bytes:
 
 
 def _unquote(text: bytes) -> bytes:
-    """Of text whose escapes are sound. Importing urllib.parse for this would hold the loop up for milliseconds."""
+    """Of text whose escapes are sound. Importing urllib.parse for this would block the loop for milliseconds."""
     first, *parts = text.split(b"%")
     return first + b"".join(unhexlify(part[:2]) + part[2:] for part in parts)
 

@@ -1,4 +1,4 @@
-"""The routes of the daemon's API, and what each requires of its client."""
+"""The routes of the daemon's API, and the grants that each needs."""
 
 from __future__ import annotations
 
@@ -21,29 +21,16 @@ from nsqc.httpd import admin, probes, publish, statistics, views
 from nsqc.httpd.app import MOST_RULES
 from nsqc.httpd.first import at_first
 from nsqc.httpd.request import Handler, Route
-from nsqc.httpd.routing import Router, Table, debug_route, plain_answer, plain_route, probe_route
-from nsqc.options.declared import Options
-
-
-def _max_msg_size(options: Options) -> int:
-    return options.message_limit
-
-
-def _max_body_size(options: Options) -> int:
-    return options.max_body_size
+from nsqc.httpd.routing import Router, Table, plain_answer, plain_route, probe_route
 
 
 def _call(handler: Handler, need: Need) -> Route:
     return Route(handler, need, reads_body=True)
 
 
-def _longest_rules(options: Options) -> int:
-    return MOST_RULES
-
-
-_PUB = Route(publish.counted(publish.pub), need(PUBLISH, TOPIC), logged=False, body_limit=_max_msg_size,
+_PUB = Route(publish.counted(publish.pub), need(PUBLISH, TOPIC), logged=False, body_limit="message_limit",
              reads_body=True)
-_MPUB = Route(publish.counted(publish.mpub), need(PUBLISH, TOPIC), logged=False, body_limit=_max_body_size,
+_MPUB = Route(publish.counted(publish.mpub), need(PUBLISH, TOPIC), logged=False, body_limit="max_body_size",
               reads_body=True)
 
 ROUTES: Table = {
@@ -56,7 +43,7 @@ ROUTES: Table = {
         b"/drain": Route(at_first("drain", "get"), local(STATS)),
         b"/metrics": plain_answer(at_first("metrics", "metrics"), own(STATS)),
         b"/topic/log": Route(at_first("logs", "show"), Need((READ, STATS), TOPIC, own=True, local=True)),
-        b"/topic/read": Route(at_first("logs", "read"), local(READ, TOPIC)),
+        b"/topic/read": Route(at_first("logread", "read"), local(READ, TOPIC)),
         b"/topic/peek": Route(at_first("peek", "topic"), local(READ, TOPIC)),
         b"/channel/peek": Route(at_first("peek", "channel"), local(READ, CHANNEL)),
         b"/dead": Route(at_first("dead", "topics"), local(STATS)),
@@ -65,13 +52,13 @@ ROUTES: Table = {
         b"/topic/rules": _call(at_first("rules", "get_rules"), Need((STATS, READ, ADMIN), TOPIC, own=True, local=True)),
         b"/channel/rules": _call(at_first("rules", "get_channel_rules"),
                                  Need((STATS, READ, ADMIN), CHANNEL, own=True, local=True)),
-        b"/debug/pprof/": debug_route(at_first("debug", "index"), need(ADMIN)),
-        b"/debug/pprof/cmdline": debug_route(at_first("debug", "cmdline"), need(ADMIN)),
-        b"/debug/pprof/profile": debug_route(at_first("debug", "profile"), need(ADMIN)),
-        b"/debug/pprof/heap": debug_route(at_first("heap", "heap"), need(ADMIN)),
-        b"/debug/pprof/goroutine": debug_route(at_first("debug", "stacks"), need(ADMIN)),
-        b"/debug/pprof/threadcreate": debug_route(at_first("debug", "threads"), need(ADMIN)),
-        b"/debug/slow": debug_route(at_first("debug", "slow"), local(ADMIN)),
+        b"/debug/pprof/": plain_answer(at_first("debug", "index"), need(ADMIN)),
+        b"/debug/pprof/cmdline": plain_answer(at_first("debug", "cmdline"), need(ADMIN)),
+        b"/debug/pprof/profile": plain_answer(at_first("debug", "profile"), need(ADMIN)),
+        b"/debug/pprof/heap": plain_answer(at_first("heap", "heap"), need(ADMIN)),
+        b"/debug/pprof/goroutine": plain_answer(at_first("debug", "stacks"), need(ADMIN)),
+        b"/debug/pprof/threadcreate": plain_answer(at_first("debug", "threads"), need(ADMIN)),
+        b"/debug/slow": plain_answer(at_first("debug", "slow"), local(ADMIN)),
     },
     b"POST": {
         b"/pub": _PUB,
@@ -90,7 +77,7 @@ ROUTES: Table = {
         # To channels of any topic: of the whole node.
         b"/dead/redrive": _call(at_first("dead", "redrive"), local(ADMIN)),
         b"/dead/drop": _call(at_first("dead", "drop"), local(ADMIN, TOPIC)),
-        # Who may publish a message may take it back.
+        # A client that may publish a message may take it back.
         b"/message/cancel": _call(at_first("cancel", "cancel"), Need((PUBLISH, ADMIN), TOPIC, own=True)),
         b"/drain": _call(at_first("drain", "post"), local(ADMIN)),
         b"/debug/freememory": plain_route(at_first("debug", "free_memory"), need(ADMIN)),
@@ -100,17 +87,17 @@ ROUTES: Table = {
         b"/drain": _call(at_first("drain", "delete"), local(ADMIN)),
     },
     b"PUT": {
-        b"/topic/rules": Route(at_first("rules", "put_rules"), local(ADMIN, TOPIC), body_limit=_longest_rules,
+        b"/topic/rules": Route(at_first("rules", "put_rules"), local(ADMIN, TOPIC), body_limit=MOST_RULES,
                                reads_body=True),
         b"/channel/rules": Route(at_first("rules", "put_channel_rules"), local(ADMIN, CHANNEL),
-                                 body_limit=_longest_rules, reads_body=True),
+                                 body_limit=MOST_RULES, reads_body=True),
         b"/debug/setblockrate": plain_route(at_first("debug", "set_block_rate"), need(ADMIN)),
     },
 }
 # Routes that end in a wildcard, by the path before it.
 FREE_ROUTES: Table = {
     b"GET": {b"/config/": Route(views.get_config, need(STATS))},
-    b"PUT": {b"/config/": Route(views.put_config, need(ADMIN), body_limit=_max_msg_size, reads_body=True)},
+    b"PUT": {b"/config/": Route(views.put_config, need(ADMIN), body_limit="message_limit", reads_body=True)},
 }
 
 resolve = Router(ROUTES, FREE_ROUTES).resolve

@@ -25,11 +25,6 @@ def plain_route(handler: Handler, need: Need) -> Route:
     return Route(handler, need, reply=_plain_reply, error=_plain_error)
 
 
-def debug_route(handler: Handler, need: Need) -> Route:
-    """A page below /debug."""
-    return plain_answer(handler, need)
-
-
 def plain_answer(handler: Handler, need: Need) -> Route:
     """A page that is not logged; its errors are plain text."""
     return Route(handler, need, error=lambda status, text: plain(text, status), logged=False)
@@ -125,7 +120,7 @@ def _redirect(request: Request, path: bytes) -> Reply:
     return redirect(301 if get else 307, location, with_body=get)
 
 
-# Any: whatever site it is
+# Any: a site of any program
 def _method_not_allowed(app: Any, request: Request) -> NoReturn:
     raise ApiError(405, "METHOD_NOT_ALLOWED")
 

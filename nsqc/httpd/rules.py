@@ -1,4 +1,4 @@
-"""GET and PUT /topic/rules and /channel/rules: how a topic is kept, how a channel delivers. Neither need exist."""
+"""GET and PUT /topic/rules and /channel/rules: the rules of topics and channels, which need not exist."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def get_rules(app: App, request: Request) -> _Answer:
 
 
 async def put_rules(app: App, request: Request) -> _Answer:
-    """Sets some keys of a topic's rule; null takes back what an earlier PUT has set. Answers once it is on disk."""
+    """Sets some keys of a topic's rule; null undoes an earlier PUT. Answers once it is on disk."""
     _check_size(request)
     name = _name(read_whole(app.log, request), "topic")
     if is_ephemeral(name):
@@ -65,7 +65,7 @@ def get_channel_rules(app: App, request: Request) -> Mapping[str, RuleValue]:
 
 
 async def put_channel_rules(app: App, request: Request) -> Mapping[str, RuleValue]:
-    """Sets some keys of a channel's rule; null takes back what an earlier PUT has set. Answers once it is on disk."""
+    """Sets some keys of a channel's rule; null undoes an earlier PUT. Answers once it is on disk."""
     _check_size(request)
     name = _channel(app, request)
     if not CHANNELS.can_have(name):

@@ -1,4 +1,4 @@
-"""What /metrics of the daemon and of the lookup server have in common: the process, its clients, the format."""
+"""The part of /metrics that daemon and lookup server share: the process, its clients, the format."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nsqc.process import usage
 
 
 class Facts(NamedTuple):
-    """What a program knows of itself."""
+    """The facts of a program that every page has."""
 
     program: str        # nsqd or nsqlookupd
     start_time: float   # unix seconds
@@ -57,7 +57,7 @@ async def common(facts: Facts, threads: Executor, form: Format) -> list[bytes]:
 
 
 def known(value: int) -> list[tuple[tuple[str, ...], float]]:
-    """A sample without labels; none if the value is below 0: nobody knows it."""
+    """A sample without labels; none if the value is below 0, which means unknown."""
     return [((), value)] if value >= 0 else []
 
 

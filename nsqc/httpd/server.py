@@ -76,7 +76,7 @@ class Server:
         self._listener.close()
         if self._tls is not None:
             await self._tls.settle(_HANDSHAKES_SECONDS)
-        # Accepted connections get their connection_made() and what they have sent before they are checked for idleness.
+        # Accepted connections get their connection_made() and their first input before they are checked for idleness.
         for _ in range(2):
             await asyncio.sleep(0)
         for connection in list(self.connections):

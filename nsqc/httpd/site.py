@@ -1,4 +1,4 @@
-"""What connections have to know of the server program they belong to, whichever API it has."""
+"""The server program that connections belong to, whichever API it has."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _READERS = 2
 Resolve = Callable[["Request"], "Route"]
 
 
-class Client(Protocol):
+class HttpClient(Protocol):
     """A connection, as options and access rules that change see it."""
 
     def forget_heads(self) -> None:
@@ -48,26 +48,17 @@ class Endpoint(Protocol):
     port: int
 
     @property
-    def connections(self) -> Collection[Client]:
+    def connections(self) -> Collection[HttpClient]:
         """Its clients."""
 
 
-class Received(Protocol):
-    """A request, as the log needs it."""
-
-    method: bytes
-    url: bytes
-    remote: str
-    started: int
-
-
 class Site:
-    """Shared by all HTTP listeners of a program; what handlers work on is added by those who have some."""
+    """Shared by all HTTP listeners of a program. Programs add the objects that their handlers work on."""
 
     pipeline: type[Pipeline] = Pipeline
     max_msg_size = 0            # longest body of a plain publish, bytes
-    https_port = 0              # told to clients that have to use it
-    unread: Unread | None = None    # clients that wait, whom long work gives way to; None: nobody looks for them
+    https_port = 0              # named in the answer to clients that must use it
+    unread: Unread | None = None    # clients that wait, for which long work pauses; None: not observed
 
     def __init__(self, *, log: Log, resolve: Resolve, publishes: KnownPublishes, header_timeout: int,
                  threads: Executor, slow: SlowLoop, gate: Gate) -> None:
@@ -87,7 +78,7 @@ class Site:
 
     def body_limit(self, route: Route) -> int | None:
         """Bytes of body that a route wants; None: none."""
-        return None
+        return route.body_limit if isinstance(route.body_limit, int) else None
 
     def date(self) -> str:
         """The Date header, a whole line."""
@@ -96,7 +87,7 @@ class Site:
             dates.refresh()
         return dates.line
 
-    def log_request(self, request: Received, status: int) -> None:
+    def log_request(self, request: Request, status: int) -> None:
         """NSQ's line for an answered request."""
         elapsed = format_duration(time.perf_counter_ns() - request.started)
         self.log.info("%d %s %s (%s) %s", status, request.method.decode("latin-1"), request.url.decode("latin-1"),
@@ -104,7 +95,7 @@ class Site:
 
 
 class ServerState:
-    """What the connections of one listener have to know of it."""
+    """The state of one listener, for its connections."""
 
     __slots__ = ("closing", "loop", "tls", "tls_required")
 

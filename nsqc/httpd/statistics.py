@@ -1,25 +1,28 @@
-"""/stats, as JSON and as text."""
+"""GET /stats: JSON, or text (nsqc.httpd.statstext)."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
 from datetime import datetime
+from typing import TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
 
 from nsqc import NSQD_VERSION, version_line
-from nsqc.broker.stats import ChannelStats, ClientStats, Latency, TopicStats, producers_of, topics_of
+from nsqc.broker.stats import producers_of, topics_of
 from nsqc.httpd.app import App
 from nsqc.httpd.reply import JSON, TEXT, Reply
 from nsqc.httpd.request import BOOLEANS, Request, read_whole
-from nsqc.log.visible import visible
+from nsqc.httpd.statstext import client_line, topic_lines
 from nsqc.options.durations import format_duration
 from nsqc.store.slicing import completed
+from nsqc.wire.stats import ClientStats
 
 _SECOND_NS = 1_000_000_000
 _encode = msgspec.json.Encoder().encode
+T = TypeVar("T")
 
 
 def stats(app: App, request: Request) -> Reply | Awaitable[Reply]:
@@ -43,19 +46,24 @@ def stats(app: App, request: Request) -> Reply | Awaitable[Reply]:
 
 
 async def _in_slices(app: App, work: Generator[None, None, Reply]) -> Reply:
-    """One survey at a time."""
+    """Like stats(), after any other survey has ended."""
     async with app.surveys:
         await app.untaken.room()
         return await completed(app.broker.slicer, "statistics", work)
 
 
 class _Query(Struct, frozen=True, gc=False):
-    """What a client asked for."""
+    """The arguments of a request."""
 
     topic: str
     channel: str
     clients: bool
     memory: bool
+
+
+def _is_known(app: App, query: _Query) -> bool:
+    """Nothing is reported of a topic that does not exist."""
+    return not query.topic or app.broker.topic(query.topic.encode()) is not None
 
 
 def _json(app: App, query: _Query) -> Generator[None, None, Reply]:
@@ -79,11 +87,6 @@ def _json(app: App, query: _Query) -> Generator[None, None, Reply]:
         parts[start:] = [b"null"]
     parts.append(b"}")
     return Reply(200, content_type=JSON, nsq=True, parts=parts)
-
-
-def _is_known(app: App, query: _Query) -> bool:
-    """Nothing is reported of a topic that does not exist."""
-    return not query.topic or app.broker.topic(query.topic.encode()) is not None
 
 
 def _packed(client: ClientStats) -> Raw:
@@ -112,35 +115,32 @@ def _listed(items: Iterable[Struct | None], parts: list[bytes]) -> Generator[Non
 def _text(app: App, query: _Query) -> Generator[None, None, Reply]:
     parts: list[bytes] = []
     out = [_text_head(app, query)]
-    known = _is_known(app, query)
-    empty = True
-    for topic in topics_of(app.broker, query.topic, query.channel, query.clients):
-        if topic is not None:
+    producers = (producers_of(app.sessions(), query.topic, app.broker.slicer)
+                 if query.clients and _is_known(app, query) else ())
+    texts: tuple[tuple[str, str, Iterable[str | None]], ...] = (
+        ("Topics:", "", _texts(topics_of(app.broker, query.topic, query.channel, query.clients), topic_lines)),
+        ("Producers:", "\n", _texts(producers, lambda client: f"   {client_line(client)}\n")))
+    for title, end, items in texts:
+        empty = True
+        for text in items:
+            if text is None:
+                parts.append("".join(out).encode())
+                out.clear()
+                yield None
+                continue
             if empty:
-                out.append("\nTopics:")
+                out.append(f"\n{title}{end}")
                 empty = False
-            out.append(_topic_lines(topic))
-            continue
-        parts.append("".join(out).encode())
-        out.clear()
-        yield None
-    if empty:
-        out.append("\nTopics: None\n")
-    empty = True
-    for client in producers_of(app.sessions(), query.topic, app.broker.slicer) if query.clients and known else ():
-        if client is not None:
-            if empty:
-                out.append("\nProducers:\n")
-                empty = False
-            out.append(f"   {_client_line(client)}\n")
-            continue
-        parts.append("".join(out).encode())
-        out.clear()
-        yield None
-    if empty:
-        out.append("\nProducers: None\n")
+            out.append(text)
+        if empty:
+            out.append(f"\n{title} None\n")
     parts.append("".join(out).encode())
     return Reply(200, content_type=TEXT, nsq=True, parts=parts)
+
+
+def _texts(items: Iterable[T | None], text_of: Callable[[T], str]) -> Iterator[str | None]:
+    """The text of each item. None: the slice is over."""
+    return (None if item is None else text_of(item) for item in items)
 
 
 def _text_head(app: App, query: _Query) -> str:
@@ -153,51 +153,3 @@ def _text_head(app: App, query: _Query) -> str:
         text += "\nMemory:\n"
         text += "".join(f"   {name:<25}\t{getattr(memory, name)}\n" for name in memory.__struct_fields__)
     return text
-
-
-def _topic_lines(topic: TopicStats) -> str:
-    """Also its channels and their clients."""
-    out = [_topic_line(topic)]
-    for channel in topic.channels:
-        out.append(_channel_line(channel))
-        out += [f"        {_client_line(client)}\n" for client in channel.clients or ()]
-    return "".join(out)
-
-
-def _topic_line(topic: TopicStats) -> str:
-    return (f"\n{'*P ' if topic.paused else '   '}[{topic.topic_name:<15}] depth: {topic.depth:<5} "
-            f"be-depth: {topic.backend_depth:<5} msgs: {topic.message_count:<8} "
-            f"e2e%: {_latency_text(topic.e2e_processing_latency)}\n")
-
-
-def _channel_line(channel: ChannelStats) -> str:
-    return (f"{'   *P ' if channel.paused else '      '}[{channel.channel_name:<25}] depth: {channel.depth:<5} "
-            f"be-depth: {channel.backend_depth:<5} inflt: {channel.in_flight_count:<4} "
-            f"def: {channel.deferred_count:<4} re-q: {channel.requeue_count:<5} timeout: {channel.timeout_count:<5} "
-            f"msgs: {channel.message_count:<8} e2e%: {_latency_text(channel.e2e_processing_latency)}\n")
-
-
-def _latency_text(latency: Latency) -> str:
-    """The percentiles in the unit that suits each, nanoseconds to seconds."""
-    return ", ".join(_human_ns(percentile["value"]) for percentile in latency.percentiles or ())
-
-
-def _human_ns(value: float) -> str:
-    for unit_ns, name in ((1e9, "s"), (1e6, "ms"), (1e3, "us")):
-        if value > unit_ns:
-            return f"{value / unit_ns:.1f}{name}"
-    return f"{value:.1f}ns"
-
-
-def _client_line(client: ClientStats) -> str:
-    port = client.remote_address.rpartition(":")[2] if ":" in client.remote_address else ""
-    # Chosen by clients, and shown on terminals.
-    name = visible(f"{client.hostname}:{port} {client.user_agent}")
-    connected = format_duration(max(0, int(time.time()) - client.connect_ts) * _SECOND_NS)
-    if client.pub_counts:
-        total = sum(pub.count for pub in client.pub_counts)
-        topics = ",".join(f"{pub.topic}={pub.count}" for pub in client.pub_counts)
-        return f"[{client.version} {name:<21}] msgs: {total:<8} topics: {topics} connected: {connected}"
-    return (f"[{client.version} {name:<21}] state: {client.state} inflt: {client.in_flight_count:<4} "
-            f"rdy: {client.ready_count:<4} fin: {client.finish_count:<8} re-q: {client.requeue_count:<8} "
-            f"msgs: {client.message_count:<8} connected: {connected}")

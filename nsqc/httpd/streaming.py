@@ -25,11 +25,11 @@ class Stream(Protocol):
     # Read-only: a stream without a length has no number there.
     @property
     def length(self) -> int | None:
-        """Bytes; None: nobody knows before its end."""
+        """Bytes; None: unknown before its end."""
 
     @property
     def patience_s(self) -> float | None:
-        """How long its client may take nothing; None: as long as it likes."""
+        """How long its client may take nothing; None: no limit."""
 
     @property
     def in_memory(self) -> int:
@@ -38,7 +38,7 @@ class Stream(Protocol):
     left: int       # bytes that have not been sent; of a stream without a length, 0 once everything is
 
     def send(self, socket: int) -> bytes:
-        """Sends what a non-blocking socket takes, for some milliseconds; returns what the transport has to send next.
+        """Sends to a non-blocking socket for some milliseconds; returns the bytes that the transport has to send next.
 
         Runs on a worker thread. socket: a descriptor; -1: everything goes through the transport. Raises OSError if the
         rest cannot be read.
@@ -46,16 +46,16 @@ class Stream(Protocol):
 
 
 class Readers:
-    """Worker threads for whoever reads files for clients: a few of the daemon's, so other work always finds one."""
+    """Worker threads that read files for clients: a few of the daemon's, so other work always finds one."""
 
     def __init__(self, threads: Executor, most: int) -> None:
         self._threads = threads
         self._free = asyncio.Semaphore(most)
-        # Held by whoever goes on with long work, call by call: short work does not wait for all of it.
+        # Held during long work, which calls run() for each part: short work runs in between.
         self.long = asyncio.Lock()
 
     async def run(self, call: Callable[[], _Result]) -> _Result:
-        """Calls it on a thread, in turn."""
+        """Calls it on a thread, in order of arrival."""
         async with self._free:
             return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
@@ -71,7 +71,7 @@ def _duplicate(transport: asyncio.Transport) -> int:
     try:
         return os.dup(transport.get_extra_info("socket").fileno())
     except OSError:
-        return -1       # no descriptor is free: the transport has to do
+        return -1       # no descriptor is free: the transport sends
 
 
 def _send(stream: Stream, socket: int) -> bytes:
@@ -83,7 +83,7 @@ def _send(stream: Stream, socket: int) -> bytes:
 
 
 class Feeder:
-    """Sends one stream behind the head of its answer."""
+    """Sends one stream after the head of its answer."""
 
     def __init__(self, readers: Readers, transport: asyncio.Transport, tls: bool, stream: Stream) -> None:
         self.paused = False             # the transport holds bytes that the client has not taken
@@ -93,7 +93,7 @@ class Feeder:
         self._stream = stream
         self._gone = False
         self._room: asyncio.Future[None] | None = None
-        # What worker threads send has to follow what the transport was given: it may keep nothing unnoticed.
+        # Worker threads send after the transport's bytes: it must not keep any unnoticed.
         transport.set_write_buffer_limits(high=_TLS_BUFFER_BYTES if tls else 0)
 
     async def run(self) -> None:

@@ -1,7 +1,7 @@
-"""Answers that clients have asked for and do not take: all of a program's together may hold so much memory.
+"""Bounds the memory of answers that clients have requested and do not take, for the whole program.
 
-A client may read slowly, page by page for all that anybody knows, as long as there is room. If there is none, those
-that have taken nothing for longest have to go, and long answers for others are made once they are gone.
+A client may read slowly, as a pager does, while there is room. Without room, the clients that have taken nothing for
+longest are disconnected, and further long answers wait until they are gone.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import asyncio
 from time import monotonic
 from typing import Protocol
 
-MOST_BYTES = 64 * 1024 * 1024   # beyond this, clients that take nothing have to go
-_AT_ONCE_BYTES = 2 * MOST_BYTES     # and beyond this also those that have only just stopped to take
+MOST_BYTES = 64 * 1024 * 1024   # above this, clients that take nothing are disconnected
+_AT_ONCE_BYTES = 2 * MOST_BYTES     # and above this, also those that have only just stopped
 GRACE_S = 5.0                   # how long a client may take nothing
-_LOOK_S = 0.25                  # how often whoever waits for room looks again
+_LOOK_S = 0.25                  # between two looks for room
 
 
 class Taker(Protocol):
@@ -27,21 +27,21 @@ class Taker(Protocol):
 
 
 class Untaken:
-    """Who takes too little, those that have taken nothing for longest first."""
+    """The clients that take too little; those that have taken nothing for longest come first."""
 
     def __init__(self) -> None:
         self._takers: dict[Taker, tuple[float, int]] = {}   # since when they take nothing, and how many bytes
         self._bytes = 0
 
     def add(self, taker: Taker) -> None:
-        """It takes nothing, or has just taken something, and others follow if that is too much."""
+        """Notes that a client takes nothing, or has just taken something; makes room if there is too much."""
         self.discard(taker)
         self._note(taker, taker.untaken())
         if self.full:
             self._make_room(taker)
 
     def discard(self, taker: Taker) -> None:
-        """It has taken everything, or is gone."""
+        """Removes a client that has taken everything, or is gone."""
         known = self._takers.pop(taker, None)
         if known is not None:
             self._bytes -= known[1]
@@ -63,7 +63,7 @@ class Untaken:
         self._bytes += size
 
     def _make_room(self, latest: Taker | None) -> None:
-        """Has those go that have taken nothing for too long; latest: the one that needs the room, which stays."""
+        """Disconnects clients that have taken nothing for too long, except latest, which needs the room."""
         now = monotonic()
         while self.full:
             taker, (since, size) = next(iter(self._takers.items()))

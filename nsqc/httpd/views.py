@@ -1,4 +1,4 @@
-"""What the daemon shows of itself: /ping, /info, /config."""
+"""The daemon's own state: /ping, /info, /config."""
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
@@ -33,7 +33,7 @@ class Info(Struct, frozen=True, gc=False):
 
 
 def ping(app: App, request: Request) -> str:
-    """OK, or 500 and what is wrong."""
+    """OK, or 500 and the reason."""
     health = app.broker.health()
     if health != "OK":
         raise ApiError(500, health)

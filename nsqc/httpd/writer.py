@@ -37,7 +37,7 @@ class Writer:
             self.flush()
 
     def flush(self) -> None:
-        """Passes what was collected to the transport."""
+        """Passes the collected answers to the transport."""
         out = self.out
         if out and not self.transport.is_closing():
             self.transport.write(out[0] if len(out) == 1 else b"".join(out))
@@ -49,7 +49,7 @@ class Writer:
         return self.transport.get_write_buffer_size()
 
     def end(self, unread: bool) -> None:
-        """Closes behind the collected answers; unread: the client may still be sending."""
+        """Closes after the collected answers; unread: the client may still be sending."""
         self.flush()
         if self.transport.is_closing():
             return

@@ -24,8 +24,8 @@ CLOSE_SECONDS = 1.0
 class Log:
     """Writes lines of level and above. Thread-safe.
 
-    text is a literal with the places of the arguments, as for the operator %. kind: what lines that repeat each other
-    have in common (see nsqc.log.repeats), where text and the topic, channel or peer among the arguments do not say it.
+    text is a literal with the places of the arguments, as for the operator %. kind: the key that repeated lines share
+    (see nsqc.log.repeats), if it is not the text with the topic, channel or peer among the arguments.
     """
 
     def __init__(self, prefix: str = "[nsqd] ", level: int = INFO, descriptor: int = 2, form: str = AUTO):
@@ -53,13 +53,13 @@ class Log:
             self._add(INFO, text, arguments)
 
     def warn(self, text: str, *arguments: object, kind: Hashable = None, each: bool = False) -> None:
-        """Something is wrong, and the daemon copes. Lines that repeat are counted; each: it answers what the operator
-        did, and is written each time."""
+        """Something is wrong, and the daemon copes. Repeated lines are counted; each: the line answers an action of the
+        operator, and is written every time."""
         if self.level <= WARN:
             self._add_any(WARN, text, arguments, kind, each)
 
     def error(self, text: str, *arguments: object, kind: Hashable = None, each: bool = False) -> None:
-        """Something failed. Lines that repeat are counted; each: as for warn()."""
+        """Something failed. Repeated lines are counted; each: as for warn()."""
         if self.level <= ERROR:
             self._add_any(ERROR, text, arguments, kind, each)
 
@@ -68,7 +68,7 @@ class Log:
         self._add(FATAL, text, arguments)
 
     def audit(self, text: str, fields: dict[str, str]) -> None:
-        """A line of the audit log, whatever the level. text: a JSON object, for forms without fields."""
+        """A line of the audit log, at any level. text: a JSON object, for forms without fields."""
         if self._form.has_fields:
             shown = {name: one_line(mask(value)) for name, value in fields.items()}
             self._put_in(self._form.line(time.time_ns(), AUDIT, shown.get("call", ""), shown))
@@ -76,12 +76,12 @@ class Log:
             self._add(AUDIT, "%s", (text,))
 
     def tally(self, kind: Hashable) -> Kind | None:
-        """Where lines of this kind can be counted without being made; None: they are still written."""
+        """The counter for lines of this kind, which need not be formatted; None: they are still written."""
         with self._changed:
             return self._repeats.full(kind)
 
     def close(self) -> None:
-        """Waits until everything is written, counts included, but only for a moment: perhaps nobody reads."""
+        """Waits until everything is written, counts included, but only for a moment: perhaps stderr is not read."""
         with self._changed:
             self._waiting += self._counts(stopping=True)
             if self._waiting and self._thread is None:
@@ -112,7 +112,7 @@ class Log:
         self._put_in(self._form.line(time.time_ns(), level, written, fields))
 
     def _add(self, level: int, text: str, arguments: tuple[object, ...]) -> None:
-        # This early check saves formatting while nobody reads; the one under the lock decides.
+        # This early check saves formatting while stderr is not read; the one under the lock decides.
         if self._size >= MAX_WAITING:
             self._put_in("")
             return
@@ -140,7 +140,7 @@ class Log:
         try:
             thread.start()
         except RuntimeError:
-            return  # the system has no thread to give; the next line tries again
+            return  # the system refuses a thread; the next line tries again
         self._thread = thread
 
     # ------------------------------------------------------------------ the thread
@@ -150,7 +150,7 @@ class Log:
             self._put("".join(self._take()).encode("utf-8", "backslashreplace"))
 
     def _take(self) -> list[str]:
-        """The waiting lines, one about those dropped after them, and those about what was counted for its time."""
+        """The waiting lines, one about lines dropped after them, and the counts that are due."""
         with self._changed:
             self._writing = False
             self._changed.notify_all()
@@ -171,7 +171,7 @@ class Log:
                 for report in self._repeats.reports(time.monotonic(), stopping) if report.level >= self.level]
 
     def _put_what_fits(self, data: bytes) -> None:
-        """Without a thread: a process that could not start one says so at its end. Never waits for whoever reads."""
+        """Writes at the end of a process that could not start a thread. Never waits for the reader."""
         poll = select.poll()
         poll.register(self._descriptor, select.POLLOUT)
         while data and poll.poll(0):

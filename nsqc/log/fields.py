@@ -1,8 +1,7 @@
-"""What the arguments of a log line are: its topic, channel, client and so on.
+"""Finds the fields among the arguments of a log line: its topic, channel, client and so on.
 
-The format of a line says that by the word in front of each argument: nsqd's lines, and ours, name what they are about
-as `TOPIC(%s)`, `channel(%s)` or `[%s]`. Formats are literals of the source, and only arguments may come from clients:
-nothing that a client sends can make a field of its own.
+The word before an argument names its field: nsqd's lines, and ours, have `TOPIC(%s)`, `channel(%s)` or `[%s]`. Formats
+are literals of the source, and only arguments may come from clients, so no client can forge a field.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Sequence
 from nsqc.log.levels import WARN
 
 ARGUMENT = r"%(?:%|[-+ #0]*\d*(?:\.\d+)?[a-zA-Z])"
-# Field names, and what stands in front of an argument that is one. The longer word first where one ends with another.
+# Field names, with the words before their arguments. If one word ends with another, the longer one comes first.
 WORDS = (
     ("channel", ("CHANNEL(", "channel(", "channel ", "subkey:")),
     ("topic", ("TOPIC(", "topic(", "topic ", " key:")),
@@ -31,11 +30,11 @@ MOST_FORMATS = 1000
 
 Marks = tuple[tuple[str, int], ...]
 
-_marks: dict[str, Marks] = {}  # by format; there are as many as the source has
+_marks: dict[str, Marks] = {}  # by format, of which the source has a bounded number
 
 
 def marks_of(text: str) -> Marks:
-    """The field names of a format's arguments, with their indexes; an error is there whatever the level."""
+    """The field names of a format's arguments, with their indexes; an error is included at any level."""
     marks = _marks.get(text)
     if marks is None:
         if len(_marks) >= MOST_FORMATS:
@@ -74,5 +73,5 @@ def fields_of(level: int, text: str, arguments: Sequence[object]) -> dict[str, s
 
 
 def kind_of(text: str, arguments: Sequence[object]) -> tuple[object, ...]:
-    """What lines that repeat each other have in common: the format, and what it is about; whichever client it was."""
+    """The key that repeated lines share: the format, and its topic, channel or peer, but no client."""
     return (text, *[str(arguments[index])[:LONGEST_PLACE] for name, index in marks_of(text) if name in PLACES])

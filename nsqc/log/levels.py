@@ -3,7 +3,7 @@
 from typing import Final
 
 DEBUG, INFO, WARN, ERROR, FATAL = 1, 2, 3, 4, 5
-AUDIT = 6      # of the audit log; written whatever the level
+AUDIT = 6      # of the audit log; always written
 # As in nsqd's lines.
 WORDS: Final = {DEBUG: "DEBUG", INFO: "INFO", WARN: "WARNING", ERROR: "ERROR", FATAL: "FATAL", AUDIT: "AUDIT"}
 # As in --log-level, the config file and PUT /config/log_level.

@@ -1,4 +1,4 @@
-"""Warnings and errors that repeat: the first are written, then they are counted, and each minute the count is written.
+"""Repeated warnings and errors: the first are written, the others are counted, and the count is written each minute.
 
 Lines of one kind have the same format and concern the same topic, channel or peer; see kind_of() in fields.py.
 """
@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping
 from typing import NamedTuple
 
-EVERY_S = 60.0      # how long lines of a kind are counted before their number is written
-MOST_LINES = 10     # of a kind that differ, in that time
-MOST_LOOKS = 1000   # at lines of a kind, whether they differ
-MOST_KINDS = 512    # at a time; further ones are told apart by their format only
-EXAMPLE = 200       # characters of a line that stand for the others
-OF_ONE_LINE = ("client", "error")  # fields that say nothing of the others
+EVERY_S = 60.0      # time that lines of a kind are counted before their number is written
+MOST_LINES = 10     # of a kind with different texts, in that time
+MOST_LOOKS = 1000   # at lines of a kind, to compare their texts
+MOST_KINDS = 512    # at once; further ones are distinguished by their format only
+EXAMPLE = 200       # characters of the line that represents the others
+OF_ONE_LINE = ("client", "error")  # fields that the others do not share
 
 
 class Kind:
-    """One kind, since its first line. Whoever alone logs a kind may count lines here itself while it is_full."""
+    """One kind, since its first line. The only logger of a kind may count lines here itself while it is_full."""
 
     __slots__ = ("began", "count", "example", "fields", "is_over", "level", "written")
 
@@ -25,14 +25,14 @@ class Kind:
         self.began = began                      # monotonic seconds
         self.level = level
         self.example = ""                       # the last line that was written
-        self.fields: Mapping[str, str] = {}     # that all of them have
+        self.fields: Mapping[str, str] = {}     # that all of them share
         self.written: set[int] = set()          # hashes of the lines that were
         self.count = 0                          # of lines that were not
         self.is_over = False                    # the count is, or is about to be, reported
 
     @property
     def is_full(self) -> bool:
-        """Whether no more lines are written, whatever they say."""
+        """Whether no more lines are written, even with new texts."""
         return len(self.written) >= MOST_LINES or self.count >= MOST_LOOKS
 
 
@@ -58,7 +58,7 @@ class Repeats:
         self._kinds: dict[Hashable, Kind] = {}  # the oldest first
 
     def full(self, key: Hashable, fallback: Hashable = None) -> Kind | None:
-        """The kind, if its lines are counted whatever they say; arguments as of admit()."""
+        """The kind, if all its lines are counted; arguments as of admit()."""
         kind = self._kinds.get(key)
         if kind is None and len(self._kinds) >= MOST_KINDS:
             kind = self._kinds.get(fallback)
@@ -88,7 +88,7 @@ class Repeats:
         return next((kind.began + EVERY_S for kind in self._kinds.values()), None)
 
     def reports(self, now: float, stopping: bool = False) -> Iterator[Report]:
-        """What has been counted for its time, or, when stopping, at all. It begins again."""
+        """The counts whose time is over, or all of them when stopping. They begin again."""
         while self._kinds:
             key, kind = next(iter(self._kinds.items()))
             if not stopping and kind.began + EVERY_S > now:

@@ -10,7 +10,7 @@
   /debug/slow                 iterations of the loop that took longer than --slow-loop: the worst of the last hour
 """
 
-from nsqc.httpd.debug import heap_page
+from nsqc.httpd.heappage import heap_page
 from nsqc.httpd.reply import Reply, plain
 from nsqc.httpd.request import Request
 from nsqc.lookupd.site import LookupSite

@@ -6,7 +6,7 @@ from nsqc.access.needs import ADMIN, CHANNEL, GRANTS, KNOWN, OPEN, OPEN_OWN, PAR
 from nsqc.httpd import debug, probes
 from nsqc.httpd.first import at_first
 from nsqc.httpd.request import Handler, Route
-from nsqc.httpd.routing import Router, Table, debug_route, plain_answer, plain_route, probe_route
+from nsqc.httpd.routing import Router, Table, plain_answer, plain_route, probe_route
 from nsqc.lookupd import admin, pages, views
 
 _FINDING = Need(GRANTS, PART)      # clients with any grant for a topic, or a channel of it, may look up its nodes
@@ -29,13 +29,13 @@ ROUTES: Table = {
         b"/nodes": Route(views.nodes, need(STATS)),
         b"/metrics": plain_answer(at_first("nsqc.lookupd.metrics", "metrics"), own(STATS)),
         b"/debug": Route(views.debug, need(STATS)),
-        b"/debug/pprof": debug_route(pages.index, need(ADMIN)),
-        b"/debug/pprof/cmdline": debug_route(debug.cmdline, need(ADMIN)),
-        b"/debug/pprof/profile": debug_route(debug.profile, need(ADMIN)),
-        b"/debug/pprof/heap": debug_route(pages.heap, need(ADMIN)),
-        b"/debug/pprof/goroutine": debug_route(debug.stacks, need(ADMIN)),
-        b"/debug/pprof/threadcreate": debug_route(debug.threads, need(ADMIN)),
-        b"/debug/slow": debug_route(debug.slow, local(ADMIN)),
+        b"/debug/pprof": plain_answer(pages.index, need(ADMIN)),
+        b"/debug/pprof/cmdline": plain_answer(debug.cmdline, need(ADMIN)),
+        b"/debug/pprof/profile": plain_answer(debug.profile, need(ADMIN)),
+        b"/debug/pprof/heap": plain_answer(pages.heap, need(ADMIN)),
+        b"/debug/pprof/goroutine": plain_answer(debug.stacks, need(ADMIN)),
+        b"/debug/pprof/threadcreate": plain_answer(debug.threads, need(ADMIN)),
+        b"/debug/slow": plain_answer(debug.slow, local(ADMIN)),
     },
     b"POST": {
         b"/topic/create": _call(admin.create_topic, need(ADMIN, TOPIC)),

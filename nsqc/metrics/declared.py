@@ -1,10 +1,14 @@
-"""Declares every metric once: the exposition, docs/metrics.md, and the checks of dashboard and alerts derive from
-this table."""
+"""All metrics, each declared once, here or in nsqc/wire/stats.py: the exposition, docs/metrics.md, and the checks of
+dashboard and alerts derive from them."""
 
 from __future__ import annotations
 
 from enum import Enum
 from typing import NamedTuple
+
+from msgspec import Struct
+
+from nsqc.wire.stats import ChannelStats, TopicStats, figures_of
 
 
 class Type(Enum):
@@ -97,49 +101,31 @@ CHANNEL_COUNT = _gauge(DISK, "channels", "Channels of all topics, ephemeral ones
 DAEMON = (HANDSHAKES, REFUSED, CREATIONS_REFUSED, CREATIONS_DELAYED, DRAINING, PROCESSING, HEALTHY, SYNC, SYNC_FAILURES,
           DISK_FREE, DISK_SIZE, DISK_LIMIT, MEMORY, TOPIC_COUNT, CHANNEL_COUNT)
 
-# Of topics, then of channels, in the order of the columns in nsqc/broker/survey.pxd.
-OF_TOPICS = (
-    _gauge(TOPICS, "topic_depth", "Messages queued in the topic itself.", labels=_TOPIC),
-    _gauge(TOPICS, "topic_backend_depth", "The part of topic_depth on disk.", labels=_TOPIC),
-    _counter(TOPICS, "topic_messages", "Messages published, including any that could not be written afterwards.",
-             labels=_TOPIC),
-    _counter(TOPICS, "topic_message_bytes", "Bytes of their bodies.", BYTES, _TOPIC),
-    _counter(TOPICS, "topic_expired", "Messages that message_ttl has dropped in the topic itself.", labels=_TOPIC),
-    _counter(TOPICS, "topic_overflows", "The same of max_depth and max_bytes.", labels=_TOPIC),
-    _gauge(TOPICS, "topic_channels", "Channels of the topic.", labels=_TOPIC),
-    _gauge(TOPICS, "topic_log_first_offset", "Offset of the first record in the topic's log.", labels=_TOPIC),
-    _gauge(TOPICS, "topic_log_next_offset", "Offset of the next record in the topic's log.", labels=_TOPIC),
-    _gauge(TOPICS, "topic_log_segments", "Segments of the topic's log.", labels=_TOPIC),
-    _gauge(TOPICS, "topic_log_size_bytes", "Bytes of records in the topic's log.", BYTES, _TOPIC),
-    _gauge(TOPICS, "topic_log_damaged", "Damaged messages found in the topic's log since the start.",
-           labels=_TOPIC),
-    _gauge(TOPICS, "topic_log_missing", "Messages lost from the topic's log with files or parts of files.",
-           labels=_TOPIC),
-    _counter(TOPICS, "topic_deduplicated", "Publishes that were not stored again, since their id was known.",
-             labels=_TOPIC),
-    _gauge(TOPICS, "topic_publish_ids", "Ids of publishes that the topic remembers.", labels=_TOPIC),
-    _counter(TOPICS, "topic_publish_ids_forgotten", "Ids that were forgotten before their time: dedupe_ids is too low.",
-             labels=_TOPIC),
-)
-OF_CHANNELS = (
-    _gauge(CHANNELS, "channel_depth", "Queued messages, in memory and on disk.", labels=_CHANNEL),
-    _gauge(CHANNELS, "channel_backend_depth",
-           "The part of channel_depth on disk; for a log, those beyond nsqd's memory queue.", labels=_CHANNEL),
-    _gauge(CHANNELS, "channel_in_flight", "Messages delivered and not finished.", labels=_CHANNEL),
-    _gauge(CHANNELS, "channel_deferred", "Messages waiting for their delay to end.", labels=_CHANNEL),
-    _counter(CHANNELS, "channel_messages", "Messages received by the channel.", labels=_CHANNEL),
-    _counter(CHANNELS, "channel_requeues", "Messages requeued by clients.", labels=_CHANNEL),
-    _counter(CHANNELS, "channel_timeouts", "Deliveries that timed out.", labels=_CHANNEL),
-    _counter(CHANNELS, "channel_dead_letters", "Messages moved to the channel's dead-letter topic.",
-             labels=_CHANNEL),
-    _counter(CHANNELS, "channel_redriven", "Dead letters that were redriven to the channel.", labels=_CHANNEL),
-    _counter(CHANNELS, "channel_expired", "Messages that message_ttl has dropped or moved to the dead-letter topic.",
-             labels=_CHANNEL),
-    _counter(CHANNELS, "channel_overflows", "The same of max_depth and max_bytes.", labels=_CHANNEL),
-    _gauge(CHANNELS, "channel_clients", "Consumers of the channel.", labels=_CHANNEL),
-    _gauge(CHANNELS, "channel_log_lag", "Records of the topic's log not yet passed to the channel.",
-           labels=_CHANNEL),
-)
+def _figures(group: str, prefix: str, shape: type[Struct], labels: tuple[str, ...]) -> dict[str, Metric]:
+    return {name: Metric(f"nsqc_{prefix}{figure.metric}", Type.COUNTER if figure.rises else Type.GAUGE, group,
+                         figure.help, figure.unit, labels) for name, figure in figures_of(shape).items()}
+
+
+# Of topics and of channels, by column (nsqc/broker/figures.pxd): those of /stats and those that only metrics have.
+OF_TOPICS = {
+    **_figures(TOPICS, "topic_", TopicStats, _TOPIC),
+    "channels": _gauge(TOPICS, "topic_channels", "Channels of the topic.", labels=_TOPIC),
+    "log_first_offset": _gauge(TOPICS, "topic_log_first_offset", "Offset of the first record in the topic's log.",
+                               labels=_TOPIC),
+    "log_next_offset": _gauge(TOPICS, "topic_log_next_offset", "Offset of the next record in the topic's log.",
+                              labels=_TOPIC),
+    "log_segments": _gauge(TOPICS, "topic_log_segments", "Segments of the topic's log.", labels=_TOPIC),
+    "log_bytes": _gauge(TOPICS, "topic_log_size_bytes", "Bytes of records in the topic's log.", BYTES, _TOPIC),
+    "log_damaged": _gauge(TOPICS, "topic_log_damaged", "Damaged messages found in the topic's log since the start.",
+                          labels=_TOPIC),
+    "log_missing": _gauge(TOPICS, "topic_log_missing",
+                          "Messages lost from the topic's log with files or parts of files.", labels=_TOPIC),
+}
+OF_CHANNELS = {
+    **_figures(CHANNELS, "channel_", ChannelStats, _CHANNEL),
+    "log_lag": _gauge(CHANNELS, "channel_log_lag", "Records of the topic's log not yet passed to the channel.",
+                      labels=_CHANNEL),
+}
 CHANNEL_DELIVERY = _histogram(CHANNELS, "channel_delivery_latency_seconds",
                               "Time from publishing a message to its first delivery, delays included.", _CHANNEL)
 CHANNEL_PROCESSING = _histogram(CHANNELS, "channel_processing_latency_seconds",
@@ -160,6 +146,6 @@ REQUESTS = _counter(LOOKUPD, "lookupd_requests", "HTTP requests; route is a path
                     labels=("route",))
 OF_LOOKUPD = (PRODUCERS, KNOWN_TOPICS, KNOWN_CHANNELS, TOPICS_WITHOUT, REGISTRATIONS, TOMBSTONES, REQUESTS)
 
-OF_NSQD = (*COMMON, *DAEMON, *OF_TOPICS, *OF_CHANNELS, *CHANNEL_TIMES)
+OF_NSQD = (*COMMON, *DAEMON, *OF_TOPICS.values(), *OF_CHANNELS.values(), *CHANNEL_TIMES)
 OF_NSQLOOKUPD = (*COMMON, *OF_LOOKUPD)
 EVERY = (*OF_NSQD, *OF_LOOKUPD)

@@ -7,8 +7,8 @@ from itertools import accumulate
 
 
 class Rising:
-    """Rises by what its source has risen since it was last read. What a channel counts between the last reading and its
-    deletion is left out."""
+    """Adds the growth of its sources since the last reading. Messages that a channel counts between the last reading
+    and its deletion are left out."""
 
     __slots__ = ("_before", "_counts", "_sum_before", "bounds", "sum_ns")
 
@@ -20,7 +20,7 @@ class Rising:
         self.sum_ns = self._sum_before = 0
 
     def take(self, counts: Sequence[int], sum_ns: int) -> None:
-        """The counts and the sum of all sources that there are now."""
+        """Takes the counts and the sum of all current sources."""
         for place, (now, before) in enumerate(zip(counts, self._before, strict=True)):
             self._counts[place] += max(now - before, 0)
         self.sum_ns += max(sum_ns - self._sum_before, 0)

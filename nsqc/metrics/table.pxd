@@ -1,4 +1,4 @@
-# A snapshot of labelled rows of numbers, and their text. The loop collects rows a few at a time; a worker thread
+# A snapshot of labelled rows of numbers, and their text. The loop collects rows in slices; a worker thread
 # formats them without the GIL.
 
 from libc.stdint cimport int64_t, uint64_t

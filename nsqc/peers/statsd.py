@@ -10,18 +10,35 @@ import asyncio
 import contextlib
 import socket
 from collections import deque
+from operator import attrgetter
+
+from msgspec import Struct
 
 from nsqc.broker.broker import Broker
-from nsqc.broker.stats import ChannelStats, Latency, MemoryStats, MemoryWatch, TopicStats, topics_of
+from nsqc.broker.stats import MemoryStats, MemoryWatch, topics_of
 from nsqc.log import Log
 from nsqc.net.remote import join_address
 from nsqc.options.declared import Options, Settings
 from nsqc.peers.dial import Dialer, Endpoint, SocketAddress
 from nsqc.peers.node import NodeInfo
 from nsqc.wire.names import EPHEMERAL
+from nsqc.wire.stats import ChannelStats, Latency, TopicStats, figures_of, percentiles_of
 
 RESOLVE_S = 1.0
 QUIET_S = 1.0  # at the end of an interval, without datagrams
+
+
+class Figures:
+    """The numbers that nsqd sends of a topic or channel, in its order: published messages come first."""
+
+    def __init__(self, shape: type[Struct]) -> None:
+        sent = sorted(((name, figure) for name, figure in figures_of(shape).items() if figure.statsd),
+                      key=lambda each: not each[0].startswith("message_"))
+        self.values = attrgetter(*(name for name, _ in sent))
+        self.keys = [(f"{figure.statsd}:", figure.rises) for _, figure in sent]
+
+
+OF_TOPICS, OF_CHANNELS = Figures(TopicStats), Figures(ChannelStats)
 
 
 def prefix_of(options: Options, info: NodeInfo) -> str:
@@ -88,27 +105,29 @@ class Report:
     def topic(self, topic: TopicStats) -> None:
         """Adds a topic, without its channels."""
         key = f"topic.{topic.topic_name}."
-        self.count(key + "message_count", topic.message_count)
-        self.count(key + "message_bytes", topic.message_bytes)
-        self.gauge(key + "depth", topic.depth)
-        self.gauge(key + "backend_depth", topic.backend_depth)
+        self._figures(key, topic, OF_TOPICS)
         self._latency(key, topic.e2e_processing_latency)
 
     def channel(self, topic: TopicStats, channel: ChannelStats) -> None:
         """Adds a channel of a topic."""
         key = f"topic.{topic.topic_name}.channel.{channel.channel_name}."
-        self.count(key + "message_count", channel.message_count)
-        self.gauge(key + "depth", channel.depth)
-        self.gauge(key + "backend_depth", channel.backend_depth)
-        self.gauge(key + "in_flight_count", channel.in_flight_count)
-        self.gauge(key + "deferred_count", channel.deferred_count)
-        self.count(key + "requeue_count", channel.requeue_count)
-        self.count(key + "timeout_count", channel.timeout_count)
-        self.gauge(key + "clients", channel.client_count)
+        self._figures(key, channel, OF_CHANNELS)
         self._latency(key, channel.e2e_processing_latency)
 
-    def _latency(self, key: str, latency: Latency) -> None:
-        for percentile in latency.percentiles or ():
+    def _figures(self, key: str, stats: TopicStats | ChannelStats, figures: Figures) -> None:
+        prefix, add = self._prefix, self.lines.append
+        counters, previous = self.counters, self._previous
+        for (name, rises), value in zip(figures.keys, figures.values(stats)):     # noqa: B905
+            if rises:
+                whole = key + name
+                last = previous.get(whole, 0)
+                counters[whole] = value
+                add(f"{prefix}{whole}{value - last if value >= last else value}|c\n")
+            else:
+                add(f"{prefix}{key}{name}{value}|g\n")
+
+    def _latency(self, key: str, latency: Latency | None) -> None:
+        for percentile in percentiles_of(latency):
             self.gauge(f"{key}e2e_processing_latency_{percentile['quantile'] * 100:.0f}", int(percentile["value"]))
 
     def memory(self, memory: MemoryStats) -> None:
@@ -174,7 +193,7 @@ class Statsd:
                 slicer.start()
             elif not (options.statsd_exclude_ephemeral and topic.topic_name.endswith(EPHEMERAL)):
                 report.topic(topic)
-                for channel in topic.channels:
+                for channel in topic.channels or ():
                     if not (options.statsd_exclude_ephemeral and channel.channel_name.endswith(EPHEMERAL)):
                         report.channel(topic, channel)
                 datagrams.add(report.lines)

@@ -1,9 +1,9 @@
 from typing import Never, final
 
 from nsqc.broker.consumer import Consumer
-from nsqc.broker.stats import ClientStats
 from nsqc.options.declared import Options
 from nsqc.tcp.identify import Current
+from nsqc.wire.stats import ClientStats
 
 DEFAULT_BUFFER_BYTES: int
 

@@ -14,13 +14,11 @@ from nsqc.wire.const cimport FRAME_ERROR
 
 import time
 
-import msgspec
-
 from nsqc.broker.refusals import QuotaReached
-from nsqc.broker.stats import ClientStats, PubCount
 from nsqc.options import declared
 from nsqc.tcp import identify
 from nsqc.tcp.identify import Current
+from nsqc.wire.stats import ClientStats, PubCount
 
 cdef int64_t next_id = 0
 
@@ -204,12 +202,11 @@ cdef class Session(Consumer):
     # ------------------------------------------------------------------ statistics
 
     def _auth_stats(self) -> dict:
-        """Fields of ClientStats; nsqd leaves empty ones out."""
+        """Fields of ClientStats."""
         grant = None if self.guard is None else self.guard.grant
         if grant is None:
             return {}
-        return {"authed": bool(grant.rules) or msgspec.UNSET, "auth_identity": grant.identity or msgspec.UNSET,
-                "auth_identity_url": grant.identity_url or msgspec.UNSET}
+        return {"authed": bool(grant.rules), "auth_identity": grant.identity, "auth_identity_url": grant.identity_url}
 
     def _tls_stats(self) -> dict:
         """Fields of ClientStats."""
@@ -227,6 +224,6 @@ cdef class Session(Consumer):
             state=self.state, ready_count=self.ready_count, in_flight_count=self.in_flight,
             message_count=self.message_count, finish_count=self.finish_count, requeue_count=self.requeue_count,
             connect_ts=int(self.connected), sample_rate=self.asked_sample_rate, deflate=self.compression == "deflate",
-            snappy=self.compression == "snappy", user_agent=self.user_agent, pub_counts=counts[:1] or msgspec.UNSET,
+            snappy=self.compression == "snappy", user_agent=self.user_agent, pub_counts=counts[:1] or None,
             **self.topology, **self._auth_stats(), **self._tls_stats(),
         )

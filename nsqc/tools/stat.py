@@ -14,7 +14,7 @@ from nsqc.tools.family import CHANNEL, HTTP_NODES, JSON, TOPIC
 if TYPE_CHECKING:
     from nsqc.tools.cluster import Cluster, Node
     from nsqc.tools.nodehttp import NodeHttp
-    from nsqc.wire.nsqstats import Channel
+    from nsqc.wire.stats import ChannelStats
 
 PLACE = "nsqc stat"
 TITLE = "------rate------+----------------depth----------------+--------------metadata---------------"
@@ -35,7 +35,7 @@ class Sums(NamedTuple):
     message_count: int = 0
     client_count: int = 0
 
-    def plus(self, channel: Channel) -> Sums:
+    def plus(self, channel: ChannelStats) -> Sums:
         """With the channel of one more node."""
         return Sums(*(total + getattr(channel, name) for name, total in zip(self._fields, self, strict=True)))
 
@@ -59,7 +59,7 @@ def rates(now: Sums, before: Sums, seconds: float) -> tuple[int, int]:
     return int(came / seconds), int((came - (now.depth - before.depth)) / seconds)
 
 
-def channel_of(api: NodeHttp, topic: str, channel: str) -> Channel | None:
+def channel_of(api: NodeHttp, topic: str, channel: str) -> ChannelStats | None:
     """A channel as a node has it; None: it does not. Raises Unreachable, BadStatus."""
     from nsqc.tools.nodehttp import Unreachable
     from nsqc.wire import nsqstats
@@ -127,7 +127,7 @@ class Missing:
 
 def sums(cluster: Cluster, topic: str, channel: str, missing: Missing) -> Sums:
     """Over all nodes that answer. Raises NoNode, ToolError."""
-    def ask(api: NodeHttp, node: Node) -> Channel | None:
+    def ask(api: NodeHttp, node: Node) -> ChannelStats | None:
         return channel_of(api, topic, channel)
 
     found = [one for one in cluster.each(cluster.nodes(topic), ask, missing.warn).values() if one is not None]

@@ -403,7 +403,7 @@ import sys, time
 
 class Slow:
     def find_spec(self, name, path=None, target=None):
-        if name == "nsqc.httpd.logs":
+        if name == "nsqc.httpd.logread":
             time.sleep(0.5)
 
 sys.meta_path.insert(0, Slow())

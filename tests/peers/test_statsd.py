@@ -4,11 +4,11 @@ import re
 import socket
 
 import pytest
-from msgspec import UNSET
 
-from nsqc.broker.stats import ChannelStats, Latency, MemoryStats, TopicStats
+from nsqc.broker.stats import MemoryStats
 from nsqc.options.declared import OptionError, Options, check
 from nsqc.peers.statsd import Datagrams, Report, preferred, prefix_of
+from nsqc.wire.stats import ChannelStats, Latency, TopicStats
 from tests.support.daemon import wait_until
 
 OFTEN = "--statsd-interval=200ms"
@@ -185,7 +185,7 @@ def test_prefix_has_the_port_that_others_are_told():
 def report(count: int, runs: int, before: Report | None = None) -> Report:
     made = Report("p.", before)
     latency = Latency(2, [{"quantile": 0.999, "value": 7.9}, {"quantile": 0.5, "value": 3}])
-    channel = ChannelStats("c", 1, 2, 3, 4, count, UNSET, UNSET, UNSET, 6, 7, 8, None, False, latency)
+    channel = ChannelStats("c", 1, 2, 3, 4, count, 0, 0, 0, 6, 7, 8, None, False, latency)
     topic = TopicStats("t", [channel], 10, 11, count, 13 * count, False, Latency())
     made.topic(topic)
     made.channel(topic, channel)

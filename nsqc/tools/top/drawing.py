@@ -6,7 +6,7 @@ import unicodedata
 from typing import NamedTuple
 
 from nsqc.log.visible import visible
-from nsqc.tools.top.model import HISTORY, Row
+from nsqc.tools.top.model import COLUMNS, HISTORY, Row
 
 BARS, PLAIN_BARS = " ▁▂▃▄▅▆▇█", " .:-=+*#@"
 INVERSE, BOLD, DIM, RED, YELLOW = "\x1b[7m", "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[33m"
@@ -33,11 +33,11 @@ VIEWS: dict[str, tuple[Column, ...]] = {
                  Column("IN/S", "in", "rate", 2), Column("OUT/S", "out", "rate"), Column("DEPTH", "depth"),
                  Column("IN FLIGHT", "in flight", drop=1),
                  Column("DEFERRED", "deferred", drop=4), Column("REQ/S", "requeued", "rate", 6),
-                 Column("TMO/S", "timed out", "rate", 5), Column("DEAD", "dead", drop=8),
-                 Column("EXPIRED", "expired", drop=9), Column("OVERFLOW", "overflow", drop=10),
+                 Column("TMO/S", "timed out", "rate", 5),
+                 *(Column(title, field, drop=8 + at) for at, (field, title) in enumerate(COLUMNS.items())),
                  Column("CLIENTS", "clients", drop=3),
                  Column("OLDEST", "oldest", "age", 2), Column("RATE", "in", "spark", 7),
-                 Column("RULES", "rules", "name", 11)),
+                 Column("RULES", "rules", "name", 8 + len(COLUMNS))),
     "clients": (Column("CLIENT", "client", "name"), Column("ADDRESS", "address", "name"),
                 Column("TOPIC", "topic", "name", 4), Column("CHANNEL", "channel", "name", 3),
                 Column("MSGS/S", "in", "rate"), Column("FIN/S", "out", "rate", 1), Column("RDY", "ready", drop=2),

@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 from nsqc.tools.top.sampling import Sampler
 from nsqc.tools.top.stats import STILL, Key, Sample
+from nsqc.wire.stats import ChannelStats, figures_of
 
 HISTORY = 24        # rates per sparkline
+COLUMNS = {field: figure.column for field, figure in figures_of(ChannelStats).items() if figure.column}   # titles
 GONE_S = 3.0        # times the interval: after this long without an answer, a node's numbers no longer count
 
 
@@ -121,8 +123,8 @@ class Model:
                     for name, number in (("in", rates.coming), ("out", rates.going), ("depth", channel.depth),
                                          ("in flight", channel.in_flight_count), ("deferred", channel.deferred_count),
                                          ("requeued", rates.requeued), ("timed out", rates.timed_out),
-                                          ("clients", channel.consumers), ("dead", channel.dead_letter_count),
-                                          ("expired", channel.expired_count), ("overflow", channel.overflow_count)):
+                                          ("clients", channel.consumers),
+                                          *((field, getattr(channel, field)) for field in COLUMNS)):
                         add(row, name, number)
                     row["rules"] = " ".join(f"{rule}={value}" for rule, value in (channel.rules or {}).items())
                     paused[key] = paused.get(key, False) or channel.paused

@@ -1,0 +1,82 @@
+# The numbers of topics and channels: keys of /stats and columns of /metrics. A new one is a field here, a line of the
+# same name in nsqc/wire/stats.py, and its increment. A header only: not compiled on its own.
+
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
+from libc.stdint cimport int64_t, uint64_t
+
+cdef struct ChannelLevels:
+    int64_t depth, backend_depth, in_flight_count, deferred_count, client_count
+
+cdef struct ChannelCounts:      # these only rise
+    uint64_t message_count
+    uint64_t requeue_count
+    uint64_t timeout_count
+    uint64_t dead_letter_count
+    uint64_t redriven_count
+    uint64_t expired_count
+    uint64_t overflow_count
+
+cdef struct ChannelFigures:     # of /stats
+    ChannelLevels levels
+    ChannelCounts counts
+
+cdef struct TopicLevels:
+    int64_t depth, backend_depth
+
+cdef struct TopicCounts:
+    uint64_t message_count, message_bytes, expired_count, overflow_count
+
+cdef struct TopicFigures:       # of /stats
+    TopicLevels levels
+    TopicCounts counts
+
+cdef struct DedupeFigures:      # of a topic that remembers ids of publishes
+    int64_t publish_ids, deduplicated, forgotten_ids
+
+cdef struct LogFigures:         # of a topic with a log
+    int64_t log_first_offset, log_next_offset, log_segments, log_bytes, log_damaged, log_missing
+
+# All numbers of a topic or channel, in the cells of a row for metrics. See nsqc/metrics/table.pxd.
+cdef struct TopicCells:
+    TopicFigures figures
+    int64_t channels
+    DedupeFigures dedupe
+    LogFigures log
+
+cdef struct ChannelCells:
+    ChannelFigures figures
+    int64_t log_lag
+
+
+cdef inline void add_figures(void *c_to, const void *c_from, size_t size) noexcept nogil:
+    # Adds a struct of 64-bit numbers to another one of its kind. size: of the struct.
+    cdef uint64_t *to = <uint64_t *> c_to
+    cdef const uint64_t *figures = <const uint64_t *> c_from
+    cdef size_t at
+    for at in range(size // sizeof(uint64_t)):
+        to[at] += figures[at]
+
+
+cdef inline tuple figures_tuple(const void *c_figures, size_t size):
+    # The numbers of such a struct.
+    cdef const int64_t *figures = <const int64_t *> c_figures
+    cdef Py_ssize_t at, count = <Py_ssize_t> (size // sizeof(int64_t))
+    cdef tuple values = PyTuple_New(count)
+    cdef object value
+    for at in range(count):
+        value = figures[at]
+        Py_INCREF(value)
+        PyTuple_SET_ITEM(values, at, value)
+    return values
+
+
+cdef inline tuple figure_names(dict figures):
+    # The names of such a struct, made an object, in the order of its numbers.
+    cdef list names = []
+    for name, value in figures.items():
+        if isinstance(value, dict):
+            names += figure_names(value)
+        else:
+            names.append(name)
+    return tuple(names)
