@@ -1,6 +1,6 @@
 """SIGHUP: certificates and the config file are read again, and options that can change at run time take effect.
 
-Which options can is declared with them (Flag.live). If another one has changed, the log says that it needs a restart.
+Which options can is declared with them (Option.live). If another one has changed, the log says that it needs a restart.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -72,6 +71,13 @@ class Tools:
             more["input"] = input.encode() if isinstance(input, str) else input
         return subprocess.run([sys.executable, "-m", "nsqc", *words, *(self.nodes if nodes else ())],
                               capture_output=True, timeout=WAIT_SECONDS, **{"env": ENV, "cwd": self.folder, **more})
+
+    def proposed(self, line: str) -> list[str]:
+        """What the shell is told to propose for the last word of a line."""
+        env = {**ENV, "NSQC_CONFIG": "/nowhere", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" ")), "_NSQC_COMPLETE": "complete_bash"}
+        done = self.run(nodes=False, env=env)
+        assert (done.returncode, done.stderr) == (0, b"")
+        return done.stdout.decode().split()
 
     def start(self, *words: str, nodes: bool = True, **more) -> Tool:
         """`nsqc WORDS` in the background; it is killed with the test."""
@@ -188,8 +194,3 @@ def inside(capfd, monkeypatch):
 def unused_address() -> str:
     """Where nobody listens."""
     return "127.0.0.1:1"
-
-
-def pause_until(moment: float) -> None:
-    """Sleeps until time.monotonic() is there."""
-    time.sleep(max(0.0, moment - time.monotonic()))
