@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nsqc.options.durations import S
 from nsqc.options.option import Kind, Option
 from nsqc.tools import output
 from nsqc.tools.declare import Argument, Tool, Values
@@ -51,7 +52,7 @@ TOOL = Tool(
     options=(
         Option("ready", "check whether it accepts clients (/readyz), not only whether it is alive", Kind.BOOL,
                False),
-        CONFIG, TIMEOUT._replace(help="timeout for the answer", default=3.0), *TLS, AUTH),
+        CONFIG, TIMEOUT._replace(help="timeout for the answer", default=3 * S), *TLS, AUTH),
     arguments=(Argument("ADDRESS", "HTTP address or URL of the server; default: the local daemon's",
                         Kind.ADDRESS, required=False),),
     text="""Requests /livez; from a server without it, such as NSQ's own, /ping. The exit code is 0 if the server

@@ -6,6 +6,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from typing import NamedTuple
 
 import typer
@@ -36,7 +37,9 @@ def call(*words: str) -> Called:
         try:
             for descriptor, file in enumerate((nothing, out, err)):
                 os.dup2(file.fileno(), descriptor)
-            code = run_tool(words[0], list(words[1:]))
+            with open(1, "w", closefd=False) as stdout, open(2, "w", closefd=False) as stderr, \
+                    redirect_stdout(stdout), redirect_stderr(stderr):
+                code = run_tool(words[0], list(words[1:]))
         finally:
             for descriptor, copy in enumerate(kept):
                 os.dup2(copy, descriptor)

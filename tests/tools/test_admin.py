@@ -269,7 +269,7 @@ def test_a_bench_that_is_interrupted_leaves_nothing(node):
     (("bench", *DEAD, "--nsqd", "127.0.0.1:99"), 2, "give one --nsqd"),
     (("drain", *DEAD, "--nsqd", "127.0.0.1:99"), 2, "give one --nsqd"),
     (("drain", "--undo", "--keep", *DEAD), 2, "--undo"),
-    (("topic", "lits"), 2, "did you mean 'list'?"),
+    (("topic", "lits"), 2, "Did you mean 'list'?"),
     (("topic", "create"), 2, "TOPIC is missing"),
     (("channel", "seek", "t", "c"), 2, "PLACE is missing"),
     (("peek", "t", "c", "--state", "lost", *DEAD), 2, "not one of queued, in_flight, deferred"),

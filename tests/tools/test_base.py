@@ -194,6 +194,7 @@ def test_same_names_are_the_same_things():
     kinds: dict[str, set] = {}
     for tool in LEAVES:
         for option in tool.options:
+            assert option.kind is not Kind.DURATION or option.default is None or type(option.default) is int, "nanoseconds"
             kinds.setdefault(option.name, set()).add((option.kind, option.many))
     several = {name: found for name, found in kinds.items() if len({kind for kind, _ in found}) > 1}
     assert several == {}
