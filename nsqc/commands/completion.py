@@ -27,4 +27,6 @@ def command(
     bash: source <(nsqc completion bash) in ~/.bashrc; zsh: the same in ~/.zshrc, after compinit; fish: nsqc completion
     fish > ~/.config/fish/completions/nsqc.fish
     """
-    print_text(get_completion_script(prog_name="nsqc", complete_var="_NSQC_COMPLETE", shell=shell.value))
+    script = get_completion_script(prog_name="nsqc", complete_var="_NSQC_COMPLETE", shell=shell.value)
+    # zsh runs the file as a function, _nsqc, for the first completion, if it is in a folder of fpath.
+    print_text(f'{script}\n\n[[ $funcstack[1] != _nsqc ]] || _nsqc_completion "$@"' if shell is Shell.ZSH else script)
