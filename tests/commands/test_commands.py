@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nsqc.commands import COMMANDS, SERVERS
-from nsqc.commands.app import describe, run
+from nsqc.commands.app import describe
 from nsqc.commands.pages.manpage import man_page
 from nsqc.options.declared import FLAGS, KEYS, Options
 from nsqc.options.flags import parse_flags
@@ -23,16 +23,6 @@ from tests.support.secure import openssl, self_signed
 ROOT = Path(__file__).resolve().parent.parent.parent
 ENV = {**os.environ, "PYTHONPATH": str(ROOT)}
 GROUPS = list(dict.fromkeys(one.group for one in COMMANDS))
-
-
-@pytest.fixture
-def nsqc(capsys):
-    """nsqc(*words) -> exit code, stdout, stderr."""
-    def call(*words) -> tuple[int, str, str]:
-        code = run([str(word) for word in words])
-        return code, *capsys.readouterr()
-
-    return call
 
 
 @pytest.fixture

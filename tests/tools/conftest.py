@@ -140,6 +140,14 @@ def node(tmp_path_factory):
     daemon.close()
 
 
+@pytest.fixture(scope="module")
+def other(tmp_path_factory):
+    """A second daemon."""
+    daemon = Daemon(tmp_path_factory.mktemp("other") / "data")
+    yield daemon
+    daemon.close()
+
+
 @pytest.fixture
 def tools(node, tmp_path):
     found = Tools(node, tmp_path)

@@ -13,29 +13,13 @@ from urllib.request import urlopen
 import pytest
 
 from tests.support import nested
-from tests.support.daemon import Daemon, wait_until
+from tests.support.daemon import wait_until
 from tests.support.lookupd import LookupServer
 from tests.support.patience import WAIT_SECONDS
 from tests.support.screens import InTerminal
 from tests.tools.calling import call
 
 DEAD = ("--nsqd", "127.0.0.1:9")
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory):
-    """A daemon, for tests with topics of their own."""
-    daemon = Daemon(tmp_path_factory.mktemp("node") / "data")
-    yield daemon
-    daemon.close()
-
-
-@pytest.fixture(scope="module")
-def other(tmp_path_factory):
-    """A second one."""
-    daemon = Daemon(tmp_path_factory.mktemp("other") / "data")
-    yield daemon
-    daemon.close()
 
 
 def where(*nodes):

@@ -35,14 +35,6 @@ def objects(text: bytes) -> list[dict]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-@pytest.fixture(scope="module")
-def other(tmp_path_factory):
-    """A second node."""
-    daemon = Daemon(tmp_path_factory.mktemp("other") / "data")
-    yield daemon
-    daemon.close()
-
-
 # ---------------------------------------------------------------------- topic log
 
 def test_topic_log(tools, node):
