@@ -7,11 +7,12 @@ import gc
 import os.path
 import signal
 import sys
+from collections.abc import Collection
+from typing import NoReturn
 
 from nsqc import own_version
 
 VERSION_FLAGS = ("--version", "-version")
-SERVERS = ("nsqc", "nsqd", "nsqlookupd", "nsqadmin")
 
 
 def main() -> None:
@@ -34,55 +35,44 @@ def main() -> None:
         sys.exit(f"nsqc: {reason}")
 
 
-def run_called() -> None:
+def run_called() -> NoReturn:
     """Runs the program that is meant; exits with its code."""
-    name, words = called(sys.argv)
-    if name == "nsqd":
-        sys.exit(serve(words))
-    if name == "nsqlookupd":
-        sys.exit(lookupd(words))
-    if name.startswith(("nsq_", "to_nsq")):
-        from nsqc.commands import ORIGINALS
+    from nsqc.commands import ORIGINALS, SERVERS, TOOLS
 
-        if name in ORIGINALS:
-            from nsqc.commands.tools import run_original
+    name, words = called(sys.argv, {"nsqc", *SERVERS.values()})
+    if name in ORIGINALS:
+        from nsqc.commands.tools import run_original
 
-            sys.exit(run_original(name, words))
-    if name == "nsqadmin":
-        sys.exit(admin(words))
-    if words[:1] == ["serve"]:
-        # Without typer, whose import would dominate the daemon's start: these flags have nsqd's grammar anyway.
-        sys.exit(serve(words[1:]))
-    if words[:1] == ["lookupd"]:
-        sys.exit(lookupd(words[1:]))
-    if words[:1] == ["admin"]:
-        sys.exit(admin(words[1:]))
-    if words == ["version"] or (words and words[0] in VERSION_FLAGS):
+        sys.exit(run_original(name, words))
+    words = [*(command for command, original in SERVERS.items() if original == name), *words]
+    if words[:1] == ["--"]:
+        words = words[1:]
+    first = words[0] if words else ""
+    if first in SERVERS:
+        sys.exit(serve(first, words[1:]))
+    if words == ["version"] or first in VERSION_FLAGS:
         # Scripts call this often, and importing typer would take ten times as long.
         from nsqc.commands.output import print_text
 
         print_text(own_version())
         sys.exit(0)
-    from nsqc.commands import NAMES_COMMAND, TOOLS
-
-    if words and (words[0] in TOOLS or words[0] == NAMES_COMMAND):
-        # Also without typer: a tool starts in a third of the time.
-        from nsqc.commands.tools import run_tool
-
-        sys.exit(run_tool(words[0], words[1:]))
     try:
+        if first in TOOLS:
+            from nsqc.commands.tools import run_tool
+
+            sys.exit(run_tool(first, words[1:]))
         from nsqc.commands.app import run
     except ModuleNotFoundError as error:
         sys.exit(lacking(error, words))
     sys.exit(run(words))
 
 
-def called(arguments: list[str]) -> tuple[str, list[str]]:
+def called(arguments: list[str], servers: Collection[str]) -> tuple[str, list[str]]:
     """The program to run, and its arguments. In a container `nsqc` comes before a command such as /nsqd."""
     name, words = os.path.basename(arguments[0]), arguments[1:]
     if words:
         first = os.path.basename(words[0])
-        if first in SERVERS or first.startswith(("nsq_", "to_nsq")):
+        if first in servers or first.startswith(("nsq_", "to_nsq")):
             return first, words[1:]
     return name, words
 
@@ -92,31 +82,19 @@ def lacking(error: ModuleNotFoundError, words: list[str]) -> int:
     if error.name != "typer":
         raise error
     command = " ".join(["nsqc", *words[:1]])
-    print(f"{command}: needs the Python package typer: pip install 'nsqc[tools]' (nsqc serve, nsqc lookupd and tools "
-          "such as nsqc tail do not need it)", file=sys.stderr)
+    print(f"{command}: needs the Python package typer: pip install 'nsqc[tools]' (nsqc serve, nsqc lookupd, nsqc "
+          "admin and NSQ's tools under their own names do not need it)", file=sys.stderr)
     return 1
 
 
-def serve(words: list[str]) -> int:
-    """Runs the daemon."""
-    # Until the daemon enables it: objects created by imports stay, and collections would take a tenth of the start.
+def serve(command: str, words: list[str]) -> int:
+    """Runs a server."""
+    # Until the server enables it: objects created by imports stay, and collections would take a tenth of the start.
     gc.disable()
-    from nsqc.commands.start import serve as run
-
-    return run(words)
-
-
-def lookupd(words: list[str]) -> int:
-    """Runs the lookup server."""
-    gc.disable()
-    from nsqc.commands.start_server import lookupd as run
-
-    return run(words)
-
-
-def admin(words: list[str]) -> int:
-    """Runs the admin server."""
-    gc.disable()
-    from nsqc.commands.start_server import admin as run
-
+    if command == "serve":
+        from nsqc.commands.start import serve as run
+    elif command == "lookupd":
+        from nsqc.commands.start_server import lookupd as run
+    else:
+        from nsqc.commands.start_server import admin as run
     return run(words)

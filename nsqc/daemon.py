@@ -38,10 +38,11 @@ from nsqc.net.address import is_loopback
 from nsqc.net.limits import ConnectionLimits
 from nsqc.net.listener import Listener, Listeners
 from nsqc.options.channel_rules import ChannelRules
-from nsqc.options.declared import TLS_REQUIRED, OptionError, Options, Settings
+from nsqc.options.declared import OptionError, Options, Settings
 from nsqc.options.reload import Reloader, Reread
 from nsqc.options.tls import is_offered, settle
 from nsqc.options.topic_rules import TopicRules
+from nsqc.options.values import TLS_REQUIRED
 from nsqc.peers.peers import Peers
 from nsqc.process import descriptors, later, processors, running
 from nsqc.process.environment import EnvironmentVariableError

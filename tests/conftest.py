@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support.daemon import Daemon
+from tests.support.manager import listening
 
 # Files that share one process, in order: the files of a group share a Spark session, or start Java themselves and would
 # slow each other down; and two scenario players would take each other's ports. Grouped by file, because test
@@ -118,3 +119,12 @@ def daemon(tmp_path):
     for node in running:
         broken = [line for line in node.log.splitlines() if "AssertionError" in line]
         assert not broken, broken[:3]
+
+
+@pytest.fixture
+def sockets():
+    """Two listening ones, as a manager has them; they stay open throughout."""
+    pair = [listening(), listening()]
+    yield pair
+    for sock in pair:
+        sock.close()

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from nsqc.options.channel_keys import CHANNEL_FLAGS, DEFAULT, ChannelRule, json_value
-from nsqc.options.declared import Flag, Kind
+from nsqc.options.option import Kind, Option
 from nsqc.options.rule_scopes import BY_KEY
 
 Json = dict[str, Any]       # Any: JSON
 DEAD_LETTER = "dead-letter"     # value of a rule that sends messages there
 
 
-def key_json(key: str, declared: Flag) -> Json:
+def key_json(key: str, declared: Option) -> Json:
     """A key of a rule, for a form. choices: all values, of a key that has few."""
     words = "true|false" if declared.kind is Kind.BOOL else declared.kind.value
     choices = words.split("|") if "|" in words else []

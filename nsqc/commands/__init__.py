@@ -4,12 +4,16 @@ A new command is a line here and a module with `command`: a function with typer'
 help and which returns the exit code (None: 0), or a typer.Typer with sub-commands. Help, man page and completions then
 include it. Keep the module's imports few, and import heavy modules where they are used.
 
-A tool is a line with the module in nsqc.tools that has its declaration, TOOL; cli.py runs it without typer.
+A tool is a line with the module in nsqc.tools that has its declaration, TOOL (typed.py makes a typer command of it).
+Servers have their flags in Go's grammar; cli.py starts them without typer, whose import would dominate their start.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from nsqc.options.declared import Declaration, OptionSet
 
 DAEMON, MESSAGES, ADMIN = "Daemon", "Messages", "Topics and nodes"
 PIPELINE, SHELL = "Data pipeline", "Documents and shells"
@@ -61,8 +65,24 @@ ORIGINALS = {
     "nsq_to_nsq": "nsqc.tools.original.nsq_to_nsq", "to_nsq": "nsqc.tools.original.to_nsq",
 }
 TOOLS = {command.name: command.tool for command in COMMANDS if command.tool}
-NAMES_COMMAND = "__names"   # prints names of topics and channels, for completions; hidden from help
+# Servers by their names in NSQ.
+SERVERS = {"serve": "nsqd", "lookupd": "nsqlookupd", "admin": "nsqadmin"}
 
-# For typer: the words after the command are serve's flags in nsqd's grammar, and passed on. -h must not be typer's: it
+# For typer: the words after the command are a server's flags in Go's grammar, and passed on. -h must not be typer's: it
 # would match every -flag with an h in it.
 TAKES_FLAGS = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": ["--help"]}
+
+
+def declaration_of(name: str) -> Declaration[OptionSet]:
+    """The options of a server, by its command."""
+    if name == "lookupd":
+        from nsqc.options.lookupd import LOOKUPD
+
+        return LOOKUPD
+    if name == "admin":
+        from nsqc.options.admin import ADMIN
+
+        return ADMIN
+    from nsqc.options.declared import SERVE
+
+    return SERVE

@@ -6,10 +6,9 @@ from enum import StrEnum
 from typing import Annotated
 
 import typer
+from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
 from nsqc.commands.output import print_text
-from nsqc.commands.pages import completion
-from nsqc.commands.pages.tree import tree_of
 
 
 class Shell(StrEnum):
@@ -21,7 +20,6 @@ class Shell(StrEnum):
 
 
 def command(
-    context: typer.Context,
     shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish", metavar="SHELL")],
 ) -> None:
     """Print a completion script for a shell.
@@ -29,4 +27,6 @@ def command(
     bash: source <(nsqc completion bash) in ~/.bashrc; zsh: the same in ~/.zshrc, after compinit; fish: nsqc completion
     fish > ~/.config/fish/completions/nsqc.fish
     """
-    print_text(completion.WRITERS[shell.value](tree_of(context)).rstrip("\n"))
+    script = get_completion_script(prog_name="nsqc", complete_var="_NSQC_COMPLETE", shell=shell.value)
+    # zsh runs the file as a function, _nsqc, for the first completion, if it is in a folder of fpath.
+    print_text(f'{script}\n\n[[ $funcstack[1] != _nsqc ]] || _nsqc_completion "$@"' if shell is Shell.ZSH else script)

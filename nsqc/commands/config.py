@@ -9,20 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nsqc.commands import TAKES_FLAGS
+from nsqc.commands import TAKES_FLAGS, declaration_of
 from nsqc.commands.output import EXIT_REFUSED, EXIT_USAGE, print_text
+from nsqc.commands.typed import takes_flags
 from nsqc.log.secrets import mask
-from nsqc.options.declared import (
-    NO_KEY,
-    SERVE,
-    Chosen,
-    Declaration,
-    OptionError,
-    OptionSet,
-    RuleTable,
-)
+from nsqc.options.declared import FLAGS, NO_KEY, SERVE, Chosen, Declaration, OptionError, OptionSet, RuleTable
 from nsqc.options.environment import from_environment
-from nsqc.options.flags import FlagError, HelpWanted, help_text, parse_flags, plain, show, shown
+from nsqc.options.flags import help_text, parse_flags, plain, show, shown
+from nsqc.options.goflags import FlagError, HelpWanted
 from nsqc.options.resolve import effective
 from nsqc.options.rule_scopes import BY_KEY, scope_of
 
@@ -46,19 +40,11 @@ def refuse(text: str, code: int = EXIT_REFUSED) -> int:
     return code
 
 
-def declaration_of(lookupd: bool, admin: bool) -> Declaration[OptionSet]:
+def server_of(lookupd: bool, admin: bool) -> Declaration[OptionSet]:
     """Whose options are meant. Ends the process with an error for both."""
     if lookupd and admin:
         raise typer.Exit(refuse("--lookupd and --admin exclude each other", EXIT_USAGE))
-    if lookupd:
-        from nsqc.options.lookupd import LOOKUPD
-
-        return LOOKUPD
-    if admin:
-        from nsqc.options.admin import ADMIN
-
-        return ADMIN
-    return SERVE
+    return declaration_of("lookupd" if lookupd else "admin" if admin else "serve")
 
 
 @command.command("check")
@@ -72,7 +58,7 @@ def check_command(
     Reads the file and the files it names, as serve does. Binds, connects to and writes nothing. The exit code is 1 if
     there are errors, and 0 if there are only warnings.
     """
-    declaration_of(lookupd, admin)
+    server_of(lookupd, admin)
     if lookupd:
         from nsqc.options.check_server import examine_lookupd
 
@@ -131,7 +117,7 @@ def conclude(file: str, report: Report[Chosen], more: str = "") -> int:
     return 0
 
 
-@command.command("show", context_settings=TAKES_FLAGS)
+@command.command("show", cls=takes_flags(FLAGS), context_settings=TAKES_FLAGS)
 def show_command(
     context: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="as JSON, values as a config file has them")] = False,
@@ -143,7 +129,7 @@ def show_command(
     Takes the flags of serve, including --config, and reads NSQC_* from the environment. Prints the values that the
     daemon would use.
     """
-    declaration = declaration_of(lookupd, admin)
+    declaration = server_of(lookupd, admin)
     tables: tuple[RuleTable, ...] = ()
     options: OptionSet
     try:
@@ -216,7 +202,7 @@ def init_command(
     """
     from nsqc.commands.pages.template import template
 
-    text = template(declaration_of(lookupd, admin))
+    text = template(server_of(lookupd, admin))
     if not file:
         print_text(text.rstrip("\n"))
         return 0

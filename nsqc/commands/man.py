@@ -6,9 +6,8 @@ import typer
 
 from nsqc.commands.output import print_text
 from nsqc.commands.pages.manpage import man_page
-from nsqc.commands.pages.tree import tree_of
 
 
 def command(context: typer.Context) -> None:
     """Print the man page, as roff source: nsqc man | man -l -"""
-    print_text(man_page(tree_of(context)).rstrip("\n"))
+    print_text(man_page(context.obj()).rstrip("\n"))

@@ -13,9 +13,11 @@ from nsqc import version_line
 from nsqc.commands.output import EXIT_REFUSED, EXIT_USAGE, print_text
 from nsqc.log import Log
 from nsqc.log.secrets import mask
-from nsqc.options.declared import SERVE, Declaration, OptionError, OptionSet, Value
+from nsqc.options.declared import SERVE, Declaration, OptionError, OptionSet
 from nsqc.options.environment import from_environment
-from nsqc.options.flags import FlagError, HelpWanted, help_text, parse_flags
+from nsqc.options.flags import help_text, parse_flags
+from nsqc.options.goflags import FlagError, HelpWanted
+from nsqc.options.option import Value
 from nsqc.options.resolve import resolve, resolve_again
 
 STDERR = 2
@@ -42,7 +44,9 @@ def launch(words: list[str], declaration: Declaration[OptionSet], run: Callable[
         print_text(help_text(declaration))
         return 0
     except FlagError as error:
-        print(f"{declaration.command}: {mask(str(error))} (--help lists all flags)", file=sys.stderr)
+        from nsqc.log.visible import visible  # needed for errors only
+
+        print(f"{declaration.command}: {visible(mask(str(error)))} (--help lists all flags)", file=sys.stderr)
         return EXIT_USAGE
     given = {**{name: declaration.options().value(name) for name in ("log_prefix", "log_format")}, **flags}
     log = Log(str(given["log_prefix"]), form=str(given["log_format"]))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from nsqc.commands.start import hold_signals, ignore_stop_signals, launch
 from nsqc.log import Log
-from nsqc.options.declared import Value
+from nsqc.options.option import Value
 
 if TYPE_CHECKING:
     from nsqc.options.admin import AdminOptions

@@ -1,4 +1,4 @@
-"""The tools of nsqc.tools as commands: each is imported when it is called."""
+"""Runs the tools, under their names in nsqc or in NSQ: each is imported when it is called."""
 
 from __future__ import annotations
 
@@ -6,29 +6,18 @@ import os
 import signal
 from importlib import import_module
 
-from nsqc.commands import NAMES_COMMAND, ORIGINALS, TOOLS
-from nsqc.tools.declare import Group, Tool
+from nsqc.commands import ORIGINALS
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 CLOSES_ON_HANGUP = ("to-file", "nsq_to_file")
 
 
-def declared(name: str) -> Tool | Group:
-    """The declaration of a tool."""
-    tool: Tool | Group = import_module(TOOLS[name]).TOOL
-    return tool
-
-
 def run_tool(name: str, words: list[str]) -> int:
     """Runs a tool; the exit code."""
     die_quietly(name)
-    if name == NAMES_COMMAND:
-        from nsqc.tools.completing import print_names
+    from nsqc.commands.app import run
 
-        return print_names(words)
-    from nsqc.tools.running import run
-
-    return run(declared(name), words)
+    return run([name, *words])
 
 
 def die_quietly(name: str) -> None:

@@ -9,7 +9,8 @@ from nsqc.httpd.reply import ApiError
 from nsqc.httpd.request import Request
 from nsqc.log import LEVELS
 from nsqc.log.secrets import mask_address
-from nsqc.options.declared import OptionError, Value
+from nsqc.options.declared import OptionError
+from nsqc.options.option import Value
 from nsqc.wire.gojson import GoJSONError, decode_strings
 
 _NULL = Raw(b"null")

@@ -16,19 +16,16 @@ from nsqc.options.declared import (
     BASIC,
     LOG_FORMAT_HELP,
     METRICS,
-    MINUTE,
-    MS,
     NETWORK,
     TLS,
     Declaration,
-    Kind,
     OptionError,
     OptionSet,
-    S,
-    Value,
     flag,
     flag_name,
 )
+from nsqc.options.durations import MINUTE, MS, S
+from nsqc.options.option import Kind, Value
 from nsqc.options.server import effective
 
 NODES, GRAPHITE = "Nodes", "Graphite"

@@ -5,9 +5,11 @@
 # No `from __future__ import annotations`: msgspec and the declaration below read the types.
 from typing import Annotated
 
-from nsqc.options.declared import HOUR, LARGEST, Flag, Kind, RuleValue, flag
+from nsqc.options.declared import LARGEST, RuleValue, flag
+from nsqc.options.durations import HOUR
 from nsqc.options.flags import plain, show
 from nsqc.options.limit_keys import GROUP, LIMIT_FLAGS, Limits
+from nsqc.options.option import Kind, declared_in
 from nsqc.wire.names import EPHEMERAL
 
 SOURCE_DEFAULT = "default"
@@ -70,9 +72,7 @@ class ChannelRule(Limits, frozen=True, gc=False, kw_only=True):
         return {key: json_value(CHANNEL_FLAGS[key].kind, value) for key, value in self.set_values().items()}
 
 
-CHANNEL_FLAGS: dict[str, Flag] = {
-    name: item for name, annotation in ChannelRule.__annotations__.items()
-    for item in getattr(annotation, "__metadata__", ()) if isinstance(item, Flag)} | LIMIT_FLAGS
+CHANNEL_FLAGS = declared_in(ChannelRule) | LIMIT_FLAGS
 DEFAULT = ChannelRule()
 WITHOUT_EFFECT = {"expired", "overflow"}    # unless other keys are set
 

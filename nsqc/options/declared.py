@@ -7,13 +7,14 @@ Attribute names are nsqd's flag names with underscores. Durations are nanosecond
 import socket
 import zlib
 from collections.abc import Callable, Iterator
-from enum import Enum
 from typing import Annotated, ClassVar, Generic, Self, TypeAlias, TypeVar
 
 import msgspec
 
-from nsqc.log import INFO, LEVELS
-from nsqc.options.durations import format_duration
+from nsqc.log import INFO
+from nsqc.options.durations import HOUR, MINUTE, MS, S, format_duration
+from nsqc.options.option import Kind, Option, Value, declared_in
+from nsqc.options.values import DEFAULT_TLS_VERSION, TLS_NOT_REQUIRED, TLS_VERSIONS
 
 try:
     # hashlib would use OpenSSL's, whose tables cost 3 MB of memory and 3 ms.
@@ -21,8 +22,6 @@ try:
 except ImportError:  # a Python built without it
     from hashlib import md5
 
-MS, S = 10**6, 10**9
-MINUTE, HOUR = 60 * S, 3600 * S
 MIB = 1024 * 1024
 # A hundred years: the current time plus this still fits 64 bits of nanoseconds.
 LONGEST = 100 * 365 * 24 * HOUR
@@ -32,51 +31,6 @@ LARGEST = 2**63 - 1
 LARGEST_BODY = 2**31 - 1 - 30
 # The protocol has 32 bits of milliseconds for delays.
 LONGEST_DELAY = (2**32 - 1) * MS
-
-Value: TypeAlias = bool | int | float | str | tuple[str, ...] | tuple[float, ...]  # of an option
-
-
-class Kind(Enum):
-    """The type of an option's value, and its text form."""
-
-    BOOL = "bool"
-    INT = "int"
-    TEXT = "string"
-    TOPIC = "topic"
-    FILE = "file"
-    FOLDER = "folder"
-    DURATION = "duration"
-    TEXTS = "string, may be repeated"
-    FLOAT = "float"
-    FLOATS = "float, may be repeated"
-    LEVEL = "|".join(LEVELS)
-    TLS_REQUIRED = "true|false|tcp-https"
-    TLS_VERSION = "tls1.0|tls1.1|tls1.2|tls1.3"
-    FLUSH = "turn|timeout"
-    STORAGE = "memory|log"
-    LOG_SYNC = "write|fsync"
-    OVERFLOW = "refuse|drop-oldest|dead-letter"
-    EXPIRED = "drop|dead-letter"
-    LOG_FORMAT = "auto|text|json|journal|logfmt"
-
-
-class Flag(msgspec.Struct, frozen=True, kw_only=True):
-    """An option's declaration, except its name and default."""
-
-    kind: Kind
-    help: str
-    group: str
-    key: str = ""  # in the config file, if different from the name
-    choices: tuple[str, ...] = ()  # allowed values of a text; checked where the value is used
-    least: int | None = None
-    most: int | None = None
-    own: bool = False  # nsqc's own, unknown to nsqd
-    live: bool = False  # can change at run time, by SIGHUP (nsqc.options.reload); others need a restart
-
-
-TLS_VERSIONS = {"tls1.0": 0x301, "tls1.1": 0x302, "tls1.2": 0x303, "tls1.3": 0x304}
-DEFAULT_TLS_VERSION = "tls1.0"
-TLS_NOT_REQUIRED, TLS_REQUIRED_EXCEPT_HTTP, TLS_REQUIRED = 0, 1, 2
 
 TOPOLOGY_AWARE = "topology-aware-consumption"
 LOG_FORMAT_HELP = (
@@ -88,12 +42,12 @@ BASIC, NETWORK, LOOKUP, ACCESS, DISK, LOGS, MESSAGES, CLIENTS, TOPOLOGY, METRICS
     "Limits for clients", "Topology", "Metrics", "Statsd", "End-to-end latency", "TLS", "Compression")
 
 
-def flag(kind: Kind, group: str, text: str, *, key: str = "", choices: tuple[str, ...] = (), least: int | None = None,
-         most: int | None = None, own: bool = False, live: bool = False) -> Flag:
-    """A Flag; durations are bounded."""
+def flag(kind: Kind, group: str, text: str, *, key: str = "", choices: tuple[str, ...] = (), least: float | None = None,
+         most: float | None = None, own: bool = False, live: bool = False) -> Option:
+    """An option that annotates its field; durations are bounded."""
     if kind is Kind.DURATION and most is None:
         most = LONGEST
-    return Flag(kind=kind, group=group, help=text, key=key, choices=choices, least=least, most=most, own=own, live=live)
+    return Option("", text, kind, group=group, key=key, choices=choices, least=least, most=most, own=own, live=live)
 
 
 def default_node_id() -> int:
@@ -395,11 +349,7 @@ class Declaration(Generic[Chosen]):
         self.command = command          # the command that takes these flags
         self.original = original        # the program of NSQ that has them, too
         self.has_tables = has_tables    # the config file may have tables with rules
-        self.flags: dict[str, Flag] = {
-            name: item
-            for name, annotation in options.__annotations__.items()
-            for item in getattr(annotation, "__metadata__", ()) if isinstance(item, Flag)
-        }
+        self.flags = declared_in(options)
         # Config file keys to attribute names.
         self.keys: dict[str, str] = {declared.key or name: name for name, declared in self.flags.items()
                                      if name not in NO_KEY}
@@ -466,7 +416,7 @@ def unknown_choice(options: OptionSet) -> Iterator[tuple[str, str]]:
         yield "audit_level", f"--audit-level must be off, refused or changes, not {given!r}"
 
 
-def beyond(declared: Flag, value: float) -> str:
+def beyond(declared: Option, value: float) -> str:
     """The bound that a value violates, described; empty: none."""
     if declared.least is not None and value < declared.least:
         return f"must be at least {written(declared, declared.least)}, not {written(declared, value)}"
@@ -475,7 +425,7 @@ def beyond(declared: Flag, value: float) -> str:
     return ""
 
 
-def written(declared: Flag, value: float) -> str:
+def written(declared: Option, value: float) -> str:
     """A bound or a value as written in a config file."""
     return format_duration(int(value)) if declared.kind is Kind.DURATION else str(value)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import re
 
-UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9,
-         "d": 24 * 3600 * 10**9}
+MS, S = 10**6, 10**9
+MINUTE, HOUR = 60 * S, 3600 * S
+UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": MS, "s": S, "m": MINUTE, "h": HOUR, "d": 24 * HOUR}
 PART = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h|d)")
 LARGEST = 2**63 - 1
 LONGEST_TEXT = 256  # characters: more digits than realistic, few enough for exact fractions

@@ -7,8 +7,9 @@ import os
 import re
 from collections.abc import Mapping
 
-from nsqc.options.declared import SERVE, Declaration, OptionSet, Value
-from nsqc.options.flags import FlagError
+from nsqc.options.declared import SERVE, Declaration, OptionSet
+from nsqc.options.goflags import FlagError
+from nsqc.options.option import Value
 from nsqc.options.values import from_text
 
 PREFIX = "NSQC_"

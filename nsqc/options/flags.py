@@ -1,69 +1,50 @@
-"""The flags of `nsqc serve` and `nsqc lookupd`, in the grammar of Go's flag package.
+"""The flags of `nsqc serve`, `nsqc lookupd` and `nsqc admin`, and the text forms of values.
 
--name and --name are the same. A value follows after = or as the next word; for a boolean, after = only. If a flag is
-repeated the last one counts, but lists grow. Words that are not flags are refused, and so is anything after --.
+If a flag is repeated the last one counts, but lists grow. Words that are not flags are refused.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 
 from nsqc.log import LEVELS
 from nsqc.log.secrets import mask_address
-from nsqc.options.declared import SERVE, TLS_VERSIONS, Declaration, Flag, Kind, OptionSet, Value, flag_name
+from nsqc.options.declared import SERVE, Declaration, OptionSet, flag_name
 from nsqc.options.durations import format_duration
-from nsqc.options.values import from_text
+from nsqc.options.goflags import FlagError, UnknownFlag, flags_in
+from nsqc.options.option import Kind, Option, Value
+from nsqc.options.values import TLS_VERSIONS, from_text
 
 NEAR = 0.8  # similarity from which a name is suggested
-IMPLIED = {Kind.BOOL: "true", Kind.TLS_REQUIRED: "true"}
-
-
-class FlagError(ValueError):
-    """Flags that cannot be read; the text is one line for the operator."""
-
-
-class HelpWanted(Exception):
-    """One of the flags is -h, -help or --help."""
 
 
 def parse_flags(words: list[str], declaration: Declaration[OptionSet] = SERVE) -> dict[str, Value]:
     """The values of the flags, by attribute name. Raises FlagError, HelpWanted."""
     values: dict[str, Value] = {}
     rest = deque(words)
-    while rest:
-        word = rest.popleft()
-        if word == "--" and not rest:
-            break
-        if word == "--" or len(word) < 2 or word[0] != "-":
-            raise FlagError(f"unexpected argument: {(rest[0] if word == '--' else word)!r}")
-        name, text = split_flag(word, declaration)
-        kind = declaration.flags[name].kind
-        if text is None:
-            if kind not in IMPLIED and not rest:
-                raise FlagError(f"flag needs an argument: {flag_name(name)}")
-            text = IMPLIED[kind] if kind in IMPLIED else rest.popleft()
-        try:
-            value = from_text(kind, text)
-        except ValueError as error:
-            raise FlagError(f"invalid value for flag {flag_name(name)}: {error}") from None
-        values[name] = joined(kind, values.get(name, ()), value)
+    known = {option.name: option for option in declaration.flags.values()}
+    try:
+        for option, text in flags_in(rest, known):
+            name = option.name.replace("-", "_")
+            try:
+                value = from_text(option.kind, text)
+            except ValueError as error:
+                raise FlagError(f"invalid value for flag --{option.name}: {error}") from None
+            values[name] = joined(option.kind, values.get(name, ()), value)
+    except UnknownFlag as error:
+        raise FlagError(f"unknown flag: {error.word!r}{suggestion(error.name, known)}") from None
+    if rest:
+        raise FlagError(f"unexpected argument: {rest[0]!r}")
     return values
 
 
-def split_flag(word: str, declaration: Declaration[OptionSet]) -> tuple[str, str | None]:
-    """A flag's attribute name, and the text after = if there is one. Raises FlagError, HelpWanted."""
-    flag, equals, text = word.removeprefix("-").removeprefix("-").partition("=")
-    if not flag or flag[0] == "-":
-        raise FlagError(f"bad flag syntax: {word!r}")
-    name = flag.replace("-", "_")
-    if name in declaration.flags and "_" not in flag:
-        return name, text if equals else None
-    if flag in ("h", "help"):
-        raise HelpWanted
+def suggestion(name: str, known: Collection[str]) -> str:
+    """The flag that was probably meant, as the end of an error; empty: none."""
     import difflib  # only after a typo: it would slow every start
 
-    near = difflib.get_close_matches(flag, [known.replace("_", "-") for known in declaration.flags], n=1, cutoff=NEAR)
-    raise FlagError(f"unknown flag: {word.partition('=')[0]!r}" + (f", did you mean --{near[0]}?" if near else ""))
+    near = difflib.get_close_matches(name, known, n=1, cutoff=NEAR)
+    return f", did you mean --{near[0]}?" if near else ""
 
 
 def joined(kind: Kind, previous: Value, value: Value) -> Value:
@@ -141,7 +122,7 @@ def describe(name: str, declaration: Declaration[OptionSet] = SERVE) -> str:
     return flag.help + (f" ({'; '.join(notes)})" if notes else "")
 
 
-def marks(flag: Flag, declaration: Declaration[OptionSet] = SERVE) -> list[str]:
+def marks(flag: Option, declaration: Declaration[OptionSet] = SERVE) -> list[str]:
     """Properties that distinguish an option from most."""
     texts = ((f"not in {declaration.original}", flag.own), ("changes on SIGHUP", flag.live))
     return [text for text, applies in texts if applies]

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import msgspec
 
-from nsqc.options.declared import LARGEST, Flag, Kind, flag
+from nsqc.options.declared import LARGEST, flag
+from nsqc.options.option import Kind, declared_in
 
 GROUP = "Delivery rules"
 
@@ -29,7 +30,5 @@ class Limits(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         "moved to the dead-letter topic")] = "refuse"
 
 
-LIMIT_FLAGS: dict[str, Flag] = {
-    name: item for name, annotation in Limits.__annotations__.items()
-    for item in getattr(annotation, "__metadata__", ()) if isinstance(item, Flag)}
+LIMIT_FLAGS = declared_in(Limits)
 DEFAULT_LIMITS = Limits()

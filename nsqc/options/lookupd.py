@@ -8,20 +8,9 @@ from typing import Annotated
 import msgspec
 
 from nsqc.log import INFO
-from nsqc.options.declared import (
-    ACCESS,
-    BASIC,
-    LOG_FORMAT_HELP,
-    MINUTE,
-    MS,
-    NETWORK,
-    Declaration,
-    Kind,
-    OptionSet,
-    S,
-    Value,
-    flag,
-)
+from nsqc.options.declared import ACCESS, BASIC, LOG_FORMAT_HELP, NETWORK, Declaration, OptionSet, flag
+from nsqc.options.durations import MINUTE, MS, S
+from nsqc.options.option import Kind, Value
 from nsqc.options.server import effective
 
 NODES, LIMITS = "Nodes", "Limits"

@@ -1,6 +1,6 @@
 """SIGHUP: certificates and the config file are read again, and options that can change at run time take effect.
 
-Flag.live declares which options can. If another one has changed, the log reports that it needs a restart.
+Option.live declares which options can. If another one has changed, the log reports that it needs a restart.
 """
 
 from __future__ import annotations

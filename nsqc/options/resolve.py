@@ -6,8 +6,9 @@ import os
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from nsqc.options.declared import KEYS, Field, OptionError, Options, Value, check
+from nsqc.options.declared import KEYS, Field, OptionError, Options, check
 from nsqc.options.file import read_config
+from nsqc.options.option import Value
 
 
 class Effective(NamedTuple):

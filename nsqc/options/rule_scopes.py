@@ -7,8 +7,9 @@ from __future__ import annotations
 import msgspec
 
 from nsqc.options.channel_keys import CHANNEL_FLAGS
-from nsqc.options.declared import FLAGS, RULE_KEYS, ChannelTable, Flag, RuleTable, TopicTable
+from nsqc.options.declared import FLAGS, RULE_KEYS, ChannelTable, RuleTable, TopicTable
 from nsqc.options.limit_keys import LIMIT_FLAGS
+from nsqc.options.option import Option
 from nsqc.options.topic_keys import TOPIC_FLAGS
 from nsqc.wire.names import is_ephemeral, is_valid_name
 
@@ -20,7 +21,7 @@ class Scope(msgspec.Struct, frozen=True):
     noun: str
     file: str                   # in the data path: values set by PUT
     call: str                   # that changes a rule
-    flags: dict[str, Flag]      # the declarations of the keys of a rule
+    flags: dict[str, Option]      # the declarations of the keys of a rule
     table: type[RuleTable]
 
     def can_have(self, name: bytes) -> bool:

@@ -16,8 +16,9 @@ from typing import TypeAlias
 import msgspec
 
 from nsqc.log import Log
-from nsqc.options.declared import Kind, RuleValue
+from nsqc.options.declared import RuleValue
 from nsqc.options.durations import parse_duration
+from nsqc.options.option import Kind
 from nsqc.options.rule_scopes import Scope
 from nsqc.options.rule_tables import in_range, unknown_key
 from nsqc.options.values import parse_topic

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Generic, NamedTuple
 
-from nsqc.options.declared import Chosen, Declaration, Field, OptionError, OptionSet, Value, unknown_choice
+from nsqc.options.declared import Chosen, Declaration, Field, OptionError, OptionSet, unknown_choice
 from nsqc.options.file import read_config
+from nsqc.options.option import Value
 from nsqc.options.resolve import source
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from nsqc.options.declared import FLAGS, TLS_NOT_REQUIRED, TLS_REQUIRED, OptionError, Options
+from nsqc.options.declared import FLAGS, OptionError, Options
+from nsqc.options.values import TLS_NOT_REQUIRED, TLS_REQUIRED
 
 POLICIES = ("", *FLAGS["tls_client_auth_policy"].choices)
 

@@ -7,23 +7,21 @@ import re
 from collections.abc import Callable
 
 from nsqc.log import LEVELS
-from nsqc.options.declared import (
-    DEFAULT_TLS_VERSION,
-    TLS_NOT_REQUIRED,
-    TLS_REQUIRED,
-    TLS_REQUIRED_EXCEPT_HTTP,
-    TLS_VERSIONS,
-    Kind,
-    Value,
-)
 from nsqc.options.durations import LARGEST, parse_duration
+from nsqc.options.option import Kind, Value
 from nsqc.wire.names import is_ephemeral, is_valid_name
+
+TLS_VERSIONS = {"tls1.0": 0x301, "tls1.1": 0x302, "tls1.2": 0x303, "tls1.3": 0x304}
+DEFAULT_TLS_VERSION = "tls1.0"
+TLS_NOT_REQUIRED, TLS_REQUIRED_EXCEPT_HTTP, TLS_REQUIRED = 0, 1, 2
 
 TRUE = ("1", "t", "T", "true", "TRUE", "True")
 FALSE = ("0", "f", "F", "false", "FALSE", "False")
 NS_PER_MS = 10**6
 INTEGER = re.compile(r"[+-]?[0-9][0-9a-zA-Z_]{0,70}")  # before int(), which would allow blanks, too
 OCTAL = re.compile(r"[+-]?0[0-7_]+")
+SIZE = re.compile(r"(\d+)([KMGT]?)(?:i?B)?", re.IGNORECASE | re.ASCII)
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
@@ -71,14 +69,20 @@ def parse_tls_version(text: str) -> int:
 
 def one_of(kind: Kind) -> Callable[[str], str]:
     """A parser of texts that are one of the words of a kind."""
-    words = kind.value.split("|")
-
     def parse(text: str) -> str:
-        if text not in words:
-            raise ValueError(f"{text!r} is not one of {', '.join(words)}")
+        if text not in kind.words:
+            raise ValueError(f"{text!r} is not one of {', '.join(kind.words)}")
         return text
 
     return parse
+
+
+def parse_size(text: str) -> int:
+    """Bytes, or a number of KiB, MiB, GiB or TiB."""
+    size = SIZE.fullmatch(text)
+    if size is None:
+        raise ValueError(f"{text!r} is not a size such as 512, 64K or 1G")
+    return int(size[1]) * UNITS[size[2].upper()]
 
 
 def parse_float(text: str) -> float:
@@ -107,8 +111,8 @@ def parse_topic(text: str) -> str:
 
 
 FROM_TEXT: dict[Kind, Callable[[str], Value]] = {
-    Kind.BOOL: parse_bool, Kind.INT: parse_int, Kind.TEXT: str, Kind.FILE: str, Kind.FOLDER: str,
-    Kind.DURATION: parse_duration, Kind.TOPIC: parse_topic,
+    Kind.BOOL: parse_bool, Kind.INT: parse_int, Kind.TEXT: str, Kind.FILE: str, Kind.FOLDER: str, Kind.ADDRESS: str,
+    Kind.DURATION: parse_duration, Kind.SIZE: parse_size, Kind.TOPIC: parse_topic,
     Kind.TEXTS: parse_texts, Kind.FLOAT: parse_float, Kind.FLOATS: parse_floats, Kind.LEVEL: parse_level,
     Kind.TLS_REQUIRED: parse_tls_required, Kind.TLS_VERSION: parse_tls_version,
     **{kind: one_of(kind) for kind in (Kind.FLUSH, Kind.STORAGE, Kind.LOG_SYNC, Kind.OVERFLOW, Kind.EXPIRED,

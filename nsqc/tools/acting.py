@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nsqc.tools import output
 from nsqc.tools.declare import Values
 from nsqc.tools.errors import EXIT_FAILED, NoName, ToolError, UsageError
 from nsqc.tools.nodehttp import BadStatus, Unreachable
+from nsqc.wire.outside import Json
 
 if TYPE_CHECKING:
     from nsqc.tools.cluster import Cluster, Node
@@ -34,8 +35,7 @@ class Acting:
         self._failed += 1
         output.error(self.tool, text)
 
-    # Any: JSON
-    def topics(self, topic: str = "", clients: bool = False) -> dict[Node, list[Any]]:
+    def topics(self, topic: str = "", clients: bool = False) -> dict[Node, list[Json]]:
         """The topics of each node, or one of them. Raises NoNode, NoName if no node has it."""
         arguments = {"format": "json", "include_clients": "true" if clients else "false", "include_mem": "false"}
         if topic:
@@ -46,8 +46,7 @@ class Acting:
             self._nobody(topic)
         return found
 
-    # Any: JSON
-    def channels(self, topic: str, channel: str) -> dict[Node, Any]:
+    def channels(self, topic: str, channel: str) -> dict[Node, Json]:
         """A channel, by the nodes that have it. Raises NoNode, NoName."""
         found = {node: one for node, topics in self.topics(topic).items()
                  for one in topics[0]["channels"] if one["channel_name"] == channel} if channel else {}
@@ -109,7 +108,7 @@ class Subject:
         topic = values.text("TOPIC")
         self._arguments = {"topic": topic}
         self.name = f"topic {topic}"
-        self.nodes: dict[Node, Any]     # Any: JSON; its part of /stats
+        self.nodes: dict[Node, Json]     # its part of /stats
         if kind == "topic":
             self.nodes = {node: topics[0] for node, topics in self._acting.topics(topic).items() if topics}
             return
@@ -128,8 +127,7 @@ class Subject:
         return self._acting.post(self.nodes, self._path, {**self._arguments, **more}, f"{self.name} {done}")
 
 
-# Any: JSON
-def topics_of(api: NodeHttp, answer: Any) -> list[Any]:
+def topics_of(api: NodeHttp, answer: Json) -> list[Json]:
     """The topics in an answer of /stats. Raises Unreachable if it is another service's."""
     topics = answer.get("topics", 0) if isinstance(answer, dict) else 0
     if topics is None:
@@ -147,8 +145,7 @@ def is_topic(topic: object) -> bool:
                     for channel in channels))
 
 
-# Any: JSON
-def has_numbers(found: dict[str, Any]) -> bool:
+def has_numbers(found: dict[str, Json]) -> bool:
     """Whether the values to sum up are whole numbers or booleans."""
     return all(isinstance(found.get(name, 0), int) for name in NUMBERS)
 

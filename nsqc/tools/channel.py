@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from nsqc.options.channel_keys import CHANNEL_FLAGS
+from nsqc.options.option import Kind
 from nsqc.tools import output
 from nsqc.tools import rules as rule
 from nsqc.tools.acting import Acting, Subject, count
-from nsqc.tools.declare import Argument, Group, Kind, Tool, Values
+from nsqc.tools.declare import Argument, Group, Tool, Values
 from nsqc.tools.errors import UsageError
 from nsqc.tools.family import CHANNEL, FROM, HTTP_NODES, JSON, TOPIC, YES
 from nsqc.tools.topic import state

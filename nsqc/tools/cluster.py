@@ -5,7 +5,7 @@ from __future__ import annotations
 import reprlib
 import ssl
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from nsqc.client.address import checked_address, is_path, split_address
 from nsqc.client.errors import BadAddress
@@ -15,6 +15,7 @@ from nsqc.tools.declare import Values
 from nsqc.tools.errors import NoName, NoNode, UsageError
 from nsqc.tools.security import Security
 from nsqc.wire.answers import DEFAULT_PORTS, Service
+from nsqc.wire.outside import Json
 
 if TYPE_CHECKING:
     from nsqc.tools.nodehttp import NodeHttp
@@ -37,7 +38,7 @@ class Cluster:
 
     def __init__(self, values: Values, tool: str = "nsqc"):
         self._values, self._tool = values, tool
-        self.timeout = values.decimal("timeout")
+        self.timeout = values.seconds("timeout")
         self.nsqd = self._addresses("nsqd", checked_address)
         self.nsqlookupd = self._addresses("nsqlookupd", http_address)
         http = self._addresses("http", lambda text: http_address(text, DEFAULT_PORTS[Service.NSQD_HTTP]))
@@ -98,12 +99,12 @@ class Cluster:
         """The context for nsqlookupd with https URLs; NSQ's nsqlookupd has no TLS, so HOST:PORT means HTTP."""
         return self._security.context if any(http_address(text).tls for text in self.nsqlookupd) else None
 
-    def lookup(self, path: str, **arguments: str) -> list[Any]:    # Any: JSON
+    def lookup(self, path: str, **arguments: str) -> list[Json]:
         """The answer of each responding nsqlookupd; a 404 counts as an answer of None. Raises NoNode if none
         answers."""
         from nsqc.tools.nodehttp import BadStatus, NodeHttp, Unreachable
 
-        answers: list[Any] = []     # Any: JSON
+        answers: list[Json] = []
         failure = ""
         for address in self.nsqlookupd:
             tls = self.lookup_tls if http_address(address).tls else None
@@ -128,13 +129,12 @@ class Cluster:
         Raises NoNode."""
         return list(self.announced(topic))
 
-    # Any: JSON
-    def announced(self, topic: str = "") -> dict[Node, dict[str, Any]]:
+    def announced(self, topic: str = "") -> dict[Node, dict[str, Json]]:
         """The same nodes, each with its entry in nsqlookupd's answer. Raises NoNode."""
         if not self.nsqlookupd:
             return {Node(address, self.http_address(address)): {} for address in self.nsqd}
         answers = self.lookup("/lookup", topic=topic) if topic else self.lookup("/nodes")
-        found: dict[str, tuple[Node, dict[str, Any]]] = {}      # Any: JSON
+        found: dict[str, tuple[Node, dict[str, Json]]] = {}
         for answer in answers:
             producers = answer.get("producers") if isinstance(answer, dict) else None
             if not isinstance(producers, list | None):
@@ -144,7 +144,7 @@ class Cluster:
                 found.setdefault(node.tcp, (node, producer))
         return dict(found.values())
 
-    def _announced(self, producer: Any) -> Node:    # Any: JSON
+    def _announced(self, producer: Json) -> Node:
         try:
             host, tcp, http = producer["broadcast_address"], int(producer["tcp_port"]), int(producer["http_port"])
             # An announcement has no port for HTTPS: by default it is the next one.
@@ -208,8 +208,7 @@ class Cluster:
         return sorted({str(channel.get("channel_name")) for stats in found.values()
                        for channel in stats.get("channels") or ()})
 
-    # Any: JSON
-    def topic_stats(self, topic: str, warn: Callable[[str], None] = lambda _: None) -> dict[Node, Any]:
+    def topic_stats(self, topic: str, warn: Callable[[str], None] = lambda _: None) -> dict[Node, Json]:
         """A topic's part of /stats, by the nodes that have it. Raises NoNode."""
         arguments = {"format": "json", "include_clients": "false", "topic": topic}
         found = self.each(self.nodes(topic), lambda api, _: api.get("/stats", arguments), warn)
@@ -232,8 +231,7 @@ class Cluster:
             raise NoName("channel", channel, names, f" in topic {topic!r}")
 
 
-# Any: JSON
-def topics_of(stats: Any) -> list[dict[str, Any]]:
+def topics_of(stats: Json) -> list[dict[str, Json]]:
     """The topics in an answer to /stats. Raises NoNode for any other answer."""
     topics = stats.get("topics") if isinstance(stats, dict) else stats
     if not isinstance(stats, dict) or not are_objects(topics) or not all(
@@ -247,8 +245,7 @@ def are_objects(found: object) -> bool:
     return found is None or (isinstance(found, list) and all(isinstance(each, dict) for each in found))
 
 
-# Any: JSON
-def names_in(answer: Any, key: str) -> list[str]:
+def names_in(answer: Json, key: str) -> list[str]:
     """The names in an answer of nsqlookupd; invalid names are omitted."""
     names = answer.get(key) if isinstance(answer, dict) else None
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []

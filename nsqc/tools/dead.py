@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from nsqc.options.option import Kind, Option
 from nsqc.tools import output
 from nsqc.tools.acting import Acting, count, nodes_for
-from nsqc.tools.declare import Argument, Group, Kind, Option, Tool, Values
+from nsqc.tools.declare import Argument, Group, Tool, Values
 from nsqc.tools.errors import ToolError
 from nsqc.tools.family import HTTP_NODES, JSON, TOPIC, YES
 

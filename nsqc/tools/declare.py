@@ -3,49 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from enum import Enum
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-Value: TypeAlias = bool | int | float | str | tuple[str, ...] | None
-
-
-class Kind(Enum):
-    """The type of a value, and its name in the help."""
-
-    BOOL = ""
-    TEXT = "TEXT"
-    INT = "NUMBER"
-    FLOAT = "DECIMAL"
-    DURATION = "DURATION"       # such as 250ms, 1h30m or 7d; the value is in seconds
-    SIZE = "SIZE"               # bytes, such as 512, 64K or 1G
-    FILE = "FILE"
-    FOLDER = "FOLDER"
-    ADDRESS = "HOST:PORT"
-    TOPIC = "TOPIC"             # completed from the running node
-    CHANNEL = "CHANNEL"
-    PLACE = "PLACE"             # in a log; the value is the checked text
-
-
-class Option(NamedTuple):
-    """--name. short: a letter, for -n. many: may be repeated, the value is a tuple. least, most: bounds of numbers.
-    choices: all values of a text. metavar: the word for the value, if not the type's."""
-
-    name: str
-    help: str
-    kind: Kind = Kind.TEXT
-    default: Value = None
-    group: str = "Options"
-    many: bool = False
-    short: str = ""
-    choices: tuple[str, ...] = ()
-    least: float | None = None
-    most: float | None = None
-    metavar: str = ""
-
-    @property
-    def takes(self) -> str:
-        """The word for its value; empty for a boolean."""
-        return self.metavar or "|".join(self.choices) or self.kind.value
+from nsqc.options.durations import S
+from nsqc.options.option import Kind, Option, Value
 
 
 class Argument(NamedTuple):
@@ -60,6 +21,11 @@ class Argument(NamedTuple):
     option: str = ""
 
 
+def initial(option: Option) -> Value | None:
+    """The value of an option that is not given."""
+    return () if option.many and option.default is None else option.default
+
+
 def as_option(argument: Argument) -> Option | None:
     """The option that also sets an argument; None if it has none."""
     if argument.kind not in (Kind.TOPIC, Kind.CHANNEL) and not argument.option:
@@ -70,9 +36,10 @@ def as_option(argument: Argument) -> Option | None:
 class Values:
     """The values of a command line, by option or argument; there is a getter per type."""
 
-    def __init__(self, values: Mapping[str, Value], given: frozenset[str]):
+    def __init__(self, values: Mapping[str, Value | None], given: frozenset[str], rest: tuple[str, ...] = ()):
         self._values = values
         self._given = given
+        self.rest = rest        # the words after the flags of one of NSQ's tools
 
     def given(self, name: str) -> bool:
         """Whether the command line sets it."""
@@ -90,15 +57,19 @@ class Values:
     def texts(self, name: str) -> tuple[str, ...]:
         """An option or argument that may be repeated."""
         value = self._values[name]
-        return value if isinstance(value, tuple) else ()
+        return tuple(map(str, value)) if isinstance(value, tuple) else ()
 
     def number(self, name: str) -> int:
-        """INT or SIZE; 0 without a value."""
+        """INT, SIZE, or DURATION in nanoseconds; 0 without a value."""
         return int(self._number(name))
 
     def decimal(self, name: str) -> float:
-        """FLOAT, or DURATION in seconds; 0 without a value."""
+        """FLOAT; 0 without a value."""
         return float(self._number(name))
+
+    def seconds(self, name: str) -> float:
+        """DURATION; 0 without a value."""
+        return self._number(name) / S
 
     def _number(self, name: str) -> float:
         value = self._values[name]

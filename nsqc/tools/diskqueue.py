@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from nsqc.options.option import Kind, Option
 from nsqc.tools import output
-from nsqc.tools.declare import Argument, Group, Kind, Option, Tool, Values
+from nsqc.tools.declare import Argument, Group, Tool, Values
 from nsqc.tools.errors import EXIT_FAILED, NoName, ToolError, UsageError
 from nsqc.tools.family import CHANNEL_OPTION, JSON, TOPIC_OPTION
 

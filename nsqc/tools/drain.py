@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from nsqc.options.option import Kind, Option
 from nsqc.tools import output
-from nsqc.tools.declare import Kind, Option, Tool, Values
+from nsqc.tools.declare import Tool, Values
 from nsqc.tools.errors import EXIT_FAILED, ToolError, UsageError
 from nsqc.tools.family import HTTP_NODES, JSON
+from nsqc.wire.outside import Json
 
 if TYPE_CHECKING:
     from nsqc.tools.nodehttp import NodeHttp
@@ -36,7 +38,7 @@ def run(values: Values) -> int:
         else:
             arguments = {"keep": "true" if values.flag("keep") else "false"}
             if values.given("drain-timeout"):
-                arguments["timeout"] = str(round(values.decimal("drain-timeout") * 1000))
+                arguments["timeout"] = str(round(values.seconds("drain-timeout") * 1000))
             state = asked(api, "POST", arguments)
             if not values.flag("no-wait"):
                 state = wait(api, state)
@@ -49,7 +51,7 @@ def run(values: Values) -> int:
     return EXIT_FAILED if state["state"] in (DRAINED, STOPPED) and state["in_flight"] else 0
 
 
-def asked(api: NodeHttp, method: str, arguments: dict[str, str]) -> dict[str, Any]:     # Any: JSON
+def asked(api: NodeHttp, method: str, arguments: dict[str, str]) -> dict[str, Json]:
     """The state of a node's drain. Raises NoNode, ToolError."""
     from nsqc.tools.nodehttp import BadStatus
 
@@ -64,7 +66,7 @@ def asked(api: NodeHttp, method: str, arguments: dict[str, str]) -> dict[str, An
         raise
 
 
-def wait(api: NodeHttp, state: dict[str, Any]) -> dict[str, Any]:     # Any: JSON
+def wait(api: NodeHttp, state: dict[str, Json]) -> dict[str, Json]:
     """Waits until nothing is in flight, the time is up, or the daemon has stopped. Raises ToolError."""
     from nsqc.tools.nodehttp import BadStatus, Unreachable
 
@@ -88,7 +90,7 @@ def wait(api: NodeHttp, state: dict[str, Any]) -> dict[str, Any]:     # Any: JSO
     return state
 
 
-def described(state: dict[str, Any]) -> str:      # Any: JSON
+def described(state: dict[str, Json]) -> str:
     """Describes a state."""
     if state["state"] == "draining":
         return f"draining, {state['in_flight']} messages in flight to {state['consumers']} consumers"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from nsqc.tools.declare import Argument, Kind, Option
+from nsqc.options.durations import MS, S
+from nsqc.options.option import Kind, Option
+from nsqc.tools.declare import Argument
 
 NODES, SECURITY, OUTPUT = "Nodes", "TLS, authentication, compression", "Output"
 HIGHEST_IN_FLIGHT = 1_000_000
@@ -18,7 +20,7 @@ CONFIG = Option("config", "config file of the local daemon, used without --nsqd 
                           "$NSQC_CONFIG, then /etc/nsqc/nsqc.cfg; without such a file $NSQC_TCP_ADDRESS, or "
                           "127.0.0.1:4150",
                 Kind.FILE, "", NODES)
-TIMEOUT = Option("timeout", "timeout for connecting and for each answer", Kind.DURATION, 5.0, NODES, least=0.001)
+TIMEOUT = Option("timeout", "timeout for connecting and for each answer", Kind.DURATION, 5 * S, NODES, least=MS)
 
 TLS = (
     Option("tls", "use TLS with nsqd, and HTTPS", Kind.BOOL, False, SECURITY),

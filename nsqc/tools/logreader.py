@@ -6,14 +6,14 @@ import base64
 import json
 from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from nsqc.log.visible import visible_bytes, visible_json
 from nsqc.options.places import BEGINNING, MOST, Place
 from nsqc.store.log.block import MEDIA_TYPE, LogBlock
 from nsqc.tools.errors import NoName, ToolError
 from nsqc.tools.nodehttp import BadStatus, NodeHttp, Reply, Unreachable
-from nsqc.wire.outside import decode
+from nsqc.wire.outside import Json, decode
 
 if TYPE_CHECKING:
     from nsqc.tools.cluster import Node
@@ -59,7 +59,7 @@ class LogReader:
         self._api = api
         self.place = f"{api.address}: topic {topic!r}"
 
-    def state(self, with_segments: bool = False) -> dict[str, Any]:     # Any: JSON
+    def state(self, with_segments: bool = False) -> dict[str, Json]:
         """The answer of /topic/log. Raises Unreachable, NoName, ToolError."""
         more = {"segments": "true"} if with_segments else {}
         try:
@@ -137,8 +137,7 @@ class LogReader:
         return Unreachable(f"{self._api.address}: does not answer as nsqc does")
 
 
-# Any: JSON
-def has(found: Any, kinds: dict[str, type]) -> bool:
+def has(found: Json, kinds: dict[str, type]) -> bool:
     """Whether this is a JSON object with these keys and value types."""
     return isinstance(found, dict) and all(isinstance(found.get(name), kind) for name, kind in kinds.items())
 
@@ -176,8 +175,7 @@ def as_json(key: str, address: Callable[[Node], str]) -> Form:
     return text
 
 
-# Any: JSON
-def origin_of(origin: str | None) -> dict[str, Any]:
+def origin_of(origin: str | None) -> dict[str, Json]:
     """The field of where a dead letter comes from; none of another message."""
     return {} if origin is None else {"origin": decode(origin)}
 

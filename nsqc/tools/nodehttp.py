@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import ssl
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
 from nsqc.client.http import answered_by, authorization, connection_to
@@ -13,7 +13,7 @@ from nsqc.client.httpaddress import http_address
 from nsqc.tools.errors import EXIT_FAILED, NoNode, ToolError
 from nsqc.tools.probing import probe
 from nsqc.wire.answers import WANTS_TLS, Answer, Service, of_info, wrong_port
-from nsqc.wire.outside import JSONError, decode
+from nsqc.wire.outside import Json, JSONError, decode
 
 ACCEPT = {"Accept": "application/vnd.nsq; version=1.0", "User-Agent": "nsqc"}
 MOST_BYTES = 1 << 30        # of an answer; a larger one is invalid
@@ -63,13 +63,11 @@ class NodeHttp:
         """Closes the connection; the next call reopens it."""
         self._connection.close()
 
-    # Any: JSON
-    def get(self, path: str, arguments: Mapping[str, object] | None = None) -> Any:
+    def get(self, path: str, arguments: Mapping[str, object] | None = None) -> Json:
         """The JSON answer of a GET. Raises Unreachable, BadStatus."""
         return self.json("GET", path, arguments)
 
-    # Any: JSON
-    def json(self, method: str, path: str, arguments: Mapping[str, object] | None = None, body: bytes = b"") -> Any:
+    def json(self, method: str, path: str, arguments: Mapping[str, object] | None = None, body: bytes = b"") -> Json:
         """The JSON answer of a call; None if it has no body. Raises Unreachable, BadStatus."""
         answer = self.call(method, path, arguments, body)
         if not answer:

@@ -6,12 +6,13 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from nsqc.tools import output
 from nsqc.tools.declare import Tool, Values
 from nsqc.tools.errors import EXIT_FAILED, EXIT_NO_NODE, ToolError
 from nsqc.tools.family import HTTP_NODES, JSON
+from nsqc.wire.outside import Json
 
 if TYPE_CHECKING:
     from nsqc.tools.cluster import Cluster, Node
@@ -75,8 +76,7 @@ def ask_all(cluster: Cluster) -> dict[Node, State]:
     return {node: states.get(node, State(error="not the answer of an nsqd")) for node in announced}
 
 
-# Any: JSON
-def state_of(cluster: Cluster, node: Node, producer: dict[str, Any]) -> State:
+def state_of(cluster: Cluster, node: Node, producer: dict[str, Json]) -> State:
     """Asks a node. producer: its entry in the answer of nsqlookupd."""
     from nsqc.tools.acting import topics_of
 
@@ -98,8 +98,7 @@ def state_of(cluster: Cluster, node: Node, producer: dict[str, Any]) -> State:
                  started if isinstance(started, int) else 0, text(stats, "health"))
 
 
-# Any: JSON
-def text(answer: Any, key: str) -> str:
+def text(answer: Json, key: str) -> str:
     """A text in an answer; empty without one."""
     found = answer.get(key) if isinstance(answer, dict) else None
     return found if isinstance(found, str) else ""

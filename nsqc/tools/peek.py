@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from nsqc.options.option import Kind, Option
 from nsqc.tools import output
-from nsqc.tools.declare import Argument, Kind, Option, Tool, Values
+from nsqc.tools.declare import Argument, Tool, Values
 from nsqc.tools.errors import EXIT_FAILED, NoName, ToolError, UsageError
 from nsqc.tools.family import HTTP_NODES, JSON, TOPIC
+from nsqc.wire.outside import Json
 
 if TYPE_CHECKING:
     from nsqc.tools.cluster import Node
@@ -48,8 +50,7 @@ def run(values: Values) -> int:
     return acting.code
 
 
-# Any: JSON
-def messages(api: NodeHttp, path: str, arguments: dict[str, str], most: int) -> Iterator[dict[str, Any]]:
+def messages(api: NodeHttp, path: str, arguments: dict[str, str], most: int) -> Iterator[dict[str, Json]]:
     """The messages of one node, page by page. Raises Unreachable, ToolError."""
     from nsqc.tools.nodehttp import BadStatus
 
@@ -94,7 +95,7 @@ def refused(api: NodeHttp, error: ToolError, arguments: dict[str, str]) -> ToolE
     return error
 
 
-def show(node: Node, message: dict[str, Any], as_json: bool, with_node: bool) -> None:    # Any: JSON
+def show(node: Node, message: dict[str, Json], as_json: bool, with_node: bool) -> None:
     """Prints a message on one line."""
     if as_json:
         output.as_json({"node": node.http, **message})
@@ -117,7 +118,7 @@ def show(node: Node, message: dict[str, Any], as_json: bool, with_node: bool) ->
     output.line("".join(parts).rstrip())
 
 
-def body(message: dict[str, Any]) -> str:   # Any: JSON
+def body(message: dict[str, Json]) -> str:
     """A body as one line of text."""
     if "body_json" in message:
         import json

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from nsqc.options.durations import S
+from nsqc.options.option import Kind, Option
 from nsqc.tools import output
-from nsqc.tools.declare import Argument, Kind, Option, Tool, Values
+from nsqc.tools.declare import Argument, Tool, Values
 from nsqc.tools.errors import EXIT_FAILED, EXIT_OK, UsageError
 from nsqc.tools.family import AUTH, CONFIG, TIMEOUT, TLS
 
@@ -28,7 +30,7 @@ def run(values: Values) -> int:
         address = given or (local.https if local and is_tls else "") or (local.http if local else "")
         security = Security(values, WORDS, has_urls=bool(http_address(address).tls))
         tls = security.context if is_tls or http_address(address).tls else None
-        api = NodeHttp(address, values.decimal("timeout"), tls, secret=security.secret())
+        api = NodeHttp(address, values.seconds("timeout"), tls, secret=security.secret())
     except BadAddress as error:
         raise UsageError(str(error), WORDS) from None
     try:
@@ -50,7 +52,7 @@ TOOL = Tool(
     options=(
         Option("ready", "check whether it accepts clients (/readyz), not only whether it is alive", Kind.BOOL,
                False),
-        CONFIG, TIMEOUT._replace(help="timeout for the answer", default=3.0), *TLS, AUTH),
+        CONFIG, TIMEOUT._replace(help="timeout for the answer", default=3 * S), *TLS, AUTH),
     arguments=(Argument("ADDRESS", "HTTP address or URL of the server; default: the local daemon's",
                         Kind.ADDRESS, required=False),),
     text="""Requests /livez; from a server without it, such as NSQ's own, /ping. The exit code is 0 if the server

@@ -6,11 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from nsqc.options.declared import Flag
-from nsqc.options.declared import Kind as RuleKind
+from nsqc.options.option import Kind, Option, Value
 from nsqc.tools import output
 from nsqc.tools.acting import Acting, nodes_for
-from nsqc.tools.declare import Kind, Option, Value, Values
+from nsqc.tools.declare import Values
 from nsqc.tools.errors import EXIT_FAILED, UsageError
 
 if TYPE_CHECKING:
@@ -18,24 +17,22 @@ if TYPE_CHECKING:
     from nsqc.tools.nodehttp import NodeHttp
 
 GROUP = "Rule"
-NS = 10**9
 RESET = Option("reset", "remove earlier settings", Kind.BOOL, False, GROUP)
 
 
-def option_of(key: str, declared: Flag) -> Option:
-    """The option that sets a key of a rule."""
-    name = key.replace("_", "-")
-    if declared.kind is RuleKind.DURATION:
-        return Option(name, declared.help, Kind.DURATION, None, GROUP, least=0)
+def option_of(key: str, declared: Option) -> Option:
+    """The option that sets a key of a rule. Nodes check durations and bytes."""
+    option = Option(key.replace("_", "-"), declared.help, declared.kind, group=GROUP, least=declared.least,
+                    most=declared.most)
+    if declared.kind is Kind.DURATION:
+        return option._replace(least=0, most=None)
     if key.endswith("_bytes"):
-        return Option(name, declared.help, Kind.SIZE, None, GROUP, least=declared.least)
-    if declared.kind in (RuleKind.INT, RuleKind.FLOAT):
-        return Option(name, declared.help, Kind.INT if declared.kind is RuleKind.INT else Kind.FLOAT, None, GROUP,
-                      least=declared.least, most=declared.most)
-    if declared.kind is RuleKind.TOPIC:
-        return Option(name, declared.help, Kind.TEXT, "", GROUP, metavar="TOPIC")
-    choices = ("true", "false") if declared.kind is RuleKind.BOOL else tuple(declared.kind.value.split("|"))
-    return Option(name, declared.help, Kind.TEXT, "", GROUP, choices=choices)
+        return option._replace(kind=Kind.SIZE, most=None)
+    if declared.kind is Kind.TOPIC:
+        return option._replace(kind=Kind.TEXT, metavar="TOPIC")
+    if declared.kind is Kind.BOOL:
+        return option._replace(kind=Kind.TEXT, choices=("true", "false"))
+    return option
 
 
 def run(values: Values, call: str, arguments: Mapping[str, str], options: tuple[Option, ...]) -> int:
@@ -75,7 +72,7 @@ def text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def wanted(values: Values, options: tuple[Option, ...], tool: str) -> dict[str, Value]:
+def wanted(values: Values, options: tuple[Option, ...], tool: str) -> dict[str, Value | None]:
     """The changes requested by the command line, in the form of the call. Raises UsageError."""
     given = [option for option in options if values.given(option.name)]
     if values.flag("reset"):
@@ -92,10 +89,8 @@ def key_of(option: Option) -> str:
 
 def value_of(option: Option, values: Values) -> Value:
     """Its value for JSON."""
-    if option.kind in (Kind.SIZE, Kind.INT):
+    if option.kind in (Kind.SIZE, Kind.INT, Kind.DURATION):
         return values.number(option.name)
-    if option.kind is Kind.DURATION:
-        return round(values.decimal(option.name) * NS)
     if option.kind is Kind.FLOAT:
         return values.decimal(option.name)
     word = values.text(option.name)

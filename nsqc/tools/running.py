@@ -1,4 +1,4 @@
-"""Runs a tool: its command line, signals, errors, exit code."""
+"""Runs a tool: its signals, errors, exit code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import NoReturn
 
 from nsqc.client.errors import AuthError, BadAddress, BadName, ClientError, ConnectError, LookupFailed
 from nsqc.tools import output
-from nsqc.tools.declare import Group, Tool
 from nsqc.tools.errors import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -19,11 +18,8 @@ from nsqc.tools.errors import (
     EXIT_USAGE,
     ToolError,
     UsageError,
-    suggestion,
 )
-from nsqc.tools.helptext import help_text
 from nsqc.tools.output import PipeClosed
-from nsqc.tools.parse import HelpWanted, parse
 
 
 class Stopped(BaseException):
@@ -37,42 +33,6 @@ class Stopped(BaseException):
     def code(self) -> int:
         """The exit code, unless the tool sets another."""
         return EXIT_INTERRUPTED if self.number == signal.SIGINT else EXIT_TERMINATED
-
-
-def run(tool: Tool | Group, words: list[str]) -> int:
-    """Runs a tool with the words after its name; the exit code."""
-    if isinstance(tool, Group):
-        return run_group(tool, words)
-    return guarded(tool.words, lambda: called(tool, words))
-
-
-def run_group(group: Group, words: list[str]) -> int:
-    """Runs the sub-command named by the first word."""
-    name = words[0] if words else "--help"
-    for tool in group.tools:
-        if tool.path[-1] == name:
-            return run(tool, words[1:])
-    if name in ("-h", "--help"):
-        return guarded(group.words, lambda: printed_help(group))
-    near = suggestion(name, [tool.path[-1] for tool in group.tools])
-    what = "option" if name.startswith("-") else "command"
-    output.error(group.words, f"unknown {what} {name!r}{near} (see {group.words} --help)")
-    return EXIT_USAGE
-
-
-def called(tool: Tool, words: list[str]) -> int:
-    """Parses and runs. Raises the tool's exceptions."""
-    try:
-        values = parse(tool, words)
-    except HelpWanted:
-        return printed_help(tool)
-    return tool.run(values)
-
-
-def printed_help(tool: Tool | Group) -> int:
-    """Prints the help."""
-    output.write(f"{help_text(tool)}\n")
-    return 0
 
 
 def guarded(place: str, work: Callable[[], int]) -> int:

@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from nsqc.options.durations import MS, S
+from nsqc.options.option import Kind, Option
 from nsqc.tools import output
-from nsqc.tools.declare import Kind, Option, Tool, Values
+from nsqc.tools.declare import Tool, Values
 from nsqc.tools.errors import ToolError
 from nsqc.tools.family import CHANNEL, HTTP_NODES, JSON, TOPIC
 
@@ -98,7 +100,7 @@ def run(values: Values) -> int:
     def sample() -> Sums:
         return sums(cluster, topic, channel, missing)
 
-    for titles_due, now, before, seconds in rows(sample, values.decimal("interval"), values.number("count")):
+    for titles_due, now, before, seconds in rows(sample, values.seconds("interval"), values.number("count")):
         if as_json:
             ingress, egress = rates(now, before, seconds)
             output.as_json({"topic": topic, "channel": channel, "ingress": ingress, "egress": egress, **now._asdict()})
@@ -143,7 +145,7 @@ def sums(cluster: Cluster, topic: str, channel: str, missing: Missing) -> Sums:
 TOOL = Tool(
     ("stat",), "Print rates and depths of a channel at intervals.", run,
     options=(
-        Option("interval", "time between rows", Kind.DURATION, 2.0, least=0.001),
+        Option("interval", "time between rows", Kind.DURATION, 2 * S, least=MS),
         Option("count", "stop after this many rows; 0: never", Kind.INT, 0, least=0, short="n"),
         JSON, *HTTP_NODES),
     arguments=(TOPIC, CHANNEL),

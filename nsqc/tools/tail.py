@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from nsqc.log.visible import visible_bytes, visible_json
+from nsqc.options.option import Kind, Option
 from nsqc.tools import output
-from nsqc.tools.declare import Kind, Option, Tool, Values
+from nsqc.tools.declare import Tool, Values
 from nsqc.tools.errors import UsageError
 from nsqc.tools.family import CHANNEL_OPTION, FROM, OUTPUT, TCP_NODES, TOPICS, in_flight
 

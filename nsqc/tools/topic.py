@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nsqc.options.limit_keys import LIMIT_FLAGS
+from nsqc.options.option import Kind, Option
 from nsqc.options.topic_keys import TOPIC_FLAGS
 from nsqc.tools import output, topiclog
 from nsqc.tools import rules as rule
 from nsqc.tools.acting import Acting, Subject, count, nodes_for
-from nsqc.tools.declare import Group, Kind, Option, Tool, Values
+from nsqc.tools.declare import Group, Tool, Values
 from nsqc.tools.family import HTTP_NODES, JSON, TOPIC, YES
+from nsqc.wire.outside import Json
 
 if TYPE_CHECKING:
     from nsqc.tools.cluster import Node
@@ -66,7 +68,7 @@ def state(paused: int, nodes: int) -> str:
     return "" if not paused else "paused" if paused == nodes else f"paused on {paused}"
 
 
-def summary(topic: Any) -> dict[str, object]:   # Any: JSON
+def summary(topic: Json) -> dict[str, object]:
     """A topic for --json."""
     return {"topic": topic["topic_name"], "depth": topic["depth"], "backend_depth": topic.get("backend_depth", 0),
             "message_count": topic["message_count"], "paused": bool(topic.get("paused")),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from nsqc.options.option import Kind, Option
 from nsqc.tools import output
 from nsqc.tools.acting import Acting, count
-from nsqc.tools.declare import Kind, Option, Tool, Values
+from nsqc.tools.declare import Tool, Values
 from nsqc.tools.errors import EXIT_FAILED, UsageError
 from nsqc.tools.family import FROM, HTTP_NODES, JSON, TOPIC, YES
+from nsqc.wire.outside import Json
 
 if TYPE_CHECKING:
     from nsqc.tools.cluster import Node
@@ -27,7 +29,7 @@ def show(values: Values) -> int:
     acting, topic = Acting(values, LOG_WORDS), values.text("TOPIC")
     nodes = [node for node, topics in acting.topics(topic).items() if topics]
 
-    def look(api: NodeHttp, _: Node) -> dict[str, Any]:     # Any: JSON
+    def look(api: NodeHttp, _: Node) -> dict[str, Json]:
         from nsqc.tools.logreader import LogReader
 
         return LogReader(api, topic).state(values.flag("segments"))
@@ -50,8 +52,7 @@ def show(values: Values) -> int:
     return acting.code
 
 
-# Any: JSON
-def channel_rows(found: dict[Node, dict[str, Any]]) -> list[list[str]]:
+def channel_rows(found: dict[Node, dict[str, Json]]) -> list[list[str]]:
     """Progress of channels, by node."""
     from nsqc.tools.top.drawing import age
 
@@ -66,8 +67,7 @@ def channel_rows(found: dict[Node, dict[str, Any]]) -> list[list[str]]:
     return rows
 
 
-# Any: JSON
-def segment_rows(found: dict[Node, dict[str, Any]]) -> list[list[str]]:
+def segment_rows(found: dict[Node, dict[str, Json]]) -> list[list[str]]:
     """Segments, if requested."""
     rows = [["SEGMENT", "NODE", "FIRST", "NEXT", "BYTES"]]
     for node, state in found.items():

@@ -8,7 +8,9 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from nsqc.tools.declare import Argument, Kind, Option, Tool, Values
+from nsqc.options.durations import S
+from nsqc.options.option import Kind, Option
+from nsqc.tools.declare import Argument, Tool, Values
 from nsqc.tools.errors import EXIT_OK, ToolError, UsageError, suggestion
 from nsqc.tools.family import HIGHEST_IN_FLIGHT, OUTPUT, TCP_NODES
 
@@ -144,9 +146,9 @@ def options(values: Values, cluster: Cluster, on_give_up: GivenUp | None) -> All
         **cluster.connection_options(), "timeout": cluster.timeout, "nsqlookupd": cluster.nsqlookupd,
         "on_give_up": on_give_up, "concurrency": values.number("concurrency"),
         "max_in_flight": values.number("max-in-flight") or None, "max_attempts": values.number("max-attempts"),
-        "requeue_delay": values.decimal("requeue-delay"), "max_requeue_delay": values.decimal("max-requeue-delay"),
-        "max_slowdown": values.decimal("max-slowdown"), "touch_limit": values.decimal("touch-limit"),
-        "stop_timeout": values.decimal("stop-timeout")}
+        "requeue_delay": values.seconds("requeue-delay"), "max_requeue_delay": values.seconds("max-requeue-delay"),
+        "max_slowdown": values.seconds("max-slowdown"), "touch_limit": values.seconds("touch-limit"),
+        "stop_timeout": values.seconds("stop-timeout")}
     merged: AllOptions = found
     return merged
 
@@ -160,13 +162,13 @@ OPTIONS = (
            HANDLING, least=0),
     Option("dead-letters", "publish given-up messages to this topic", Kind.TOPIC, "", HANDLING),
     Option("requeue-delay", "delay before a failed message is redelivered; doubles with each attempt", Kind.DURATION,
-           1.0, HANDLING, least=0),
-    Option("max-requeue-delay", "maximum of that delay", Kind.DURATION, 900.0, HANDLING, least=0),
+           S, HANDLING, least=0),
+    Option("max-requeue-delay", "maximum of that delay", Kind.DURATION, 900 * S, HANDLING, least=0),
     Option("max-slowdown", "maximum pause of the whole channel while messages fail; 0s: no pauses", Kind.DURATION,
-           120.0, HANDLING, least=0),
-    Option("touch-limit", "how long a message is touched while being handled", Kind.DURATION, 900.0,
+           120 * S, HANDLING, least=0),
+    Option("touch-limit", "how long a message is touched while being handled", Kind.DURATION, 900 * S,
            HANDLING, least=0),
-    Option("stop-timeout", "how long a shutdown waits for handlers", Kind.DURATION, 30.0, HANDLING, least=0),
+    Option("stop-timeout", "how long a shutdown waits for handlers", Kind.DURATION, 30 * S, HANDLING, least=0),
     Option("log-format", "format of log lines on stderr", Kind.TEXT, "text", OUTPUT, choices=("text", "json")),
     Option("verbose", "also log finished messages", Kind.BOOL, False, OUTPUT),
     *TCP_NODES)

@@ -6,7 +6,6 @@ import shutil
 
 import pytest
 
-from nsqc.commands.app import run
 from nsqc.process.lock import lock
 from nsqc.store.log import export as export_module
 from nsqc.store.log.export import Export
@@ -19,13 +18,9 @@ DUE = 4_000_000_000_000_000_000
 
 
 @pytest.fixture
-def nsqc(capsys):
-    """nsqc(*words) -> exit code, stdout, stderr."""
-    def call(*words) -> tuple[int, str, str]:
-        code = run(["log", *(str(word) for word in words)])
-        return code, *capsys.readouterr()
-
-    return call
+def nsqc(nsqc):
+    """nsqc(*words): `nsqc log` with these words."""
+    return lambda *words: nsqc("log", *words)
 
 
 FAR = 2**32     # as after a power failure

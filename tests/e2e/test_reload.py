@@ -6,8 +6,9 @@ import signal
 
 import pytest
 
-from nsqc.options.declared import FLAGS, KEYS, Kind, Options
+from nsqc.options.declared import FLAGS, KEYS, Options
 from nsqc.options.flags import plain
+from nsqc.options.option import Kind
 from tests.support.daemon import wait_until
 from tests.support.secure import identify
 

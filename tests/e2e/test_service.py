@@ -26,15 +26,6 @@ def manager(request, tmp_path):
         yield one
 
 
-@pytest.fixture
-def sockets():
-    """Two listening sockets, as a manager has them; they stay open throughout."""
-    pair = [listening(), listening()]
-    yield pair
-    for sock in pair:
-        sock.close()
-
-
 def env(manager, **more) -> dict:
     return {"env": {**os.environ, "NOTIFY_SOCKET": manager.address, **more}}
 

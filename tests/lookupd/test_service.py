@@ -7,17 +7,8 @@ import subprocess
 import pytest
 
 from tests.support.lookupd import COMMAND, LookupServer, Node
-from tests.support.manager import handed, listening
+from tests.support.manager import handed
 from tests.support.patience import WAIT_SECONDS
-
-
-@pytest.fixture
-def sockets():
-    """Two listening sockets, as a manager has them; they stay open throughout."""
-    pair = [listening(), listening()]
-    yield pair
-    for sock in pair:
-        sock.close()
 
 
 def test_inherited_sockets_stand_for_the_addresses(tmp_path, sockets):

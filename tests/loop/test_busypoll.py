@@ -8,18 +8,9 @@ import pytest
 import uvloop
 
 from nsqc.loop.busypoll import BusyPoll
+from tests.support.echo import Echo
 
 SECOND_NS = 1_000_000_000
-
-
-class Echo(asyncio.Protocol):
-    """Sends back its input."""
-
-    def connection_made(self, transport):
-        self.transport = transport
-
-    def data_received(self, data):
-        self.transport.write(data)
 
 
 def ping_pong(sock, count) -> None:

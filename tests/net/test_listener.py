@@ -14,17 +14,8 @@ from nsqc.net.address import bind
 from nsqc.net.limits import ConnectionLimits
 from nsqc.net.listener import Listener, Listeners
 from nsqc.options.declared import Options
+from tests.support.echo import Echo
 from tests.support.patience import WAIT_SECONDS
-
-
-class Echo(asyncio.Protocol):
-    """Sends back its input."""
-
-    def connection_made(self, transport):
-        self.transport = transport
-
-    def data_received(self, data):
-        self.transport.write(data)
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ import pytest
 
 from nsqc.options.declared import SERVE
 from nsqc.options.environment import from_environment, variable
-from nsqc.options.flags import FlagError, show
+from nsqc.options.flags import show
+from nsqc.options.goflags import FlagError
 from nsqc.options.lookupd import LOOKUPD
 from tests.support.lookupd import COMMAND as LOOKUPD_COMMAND
 from tests.support.lookupd import LookupServer

@@ -12,17 +12,6 @@ from nsqc.options.resolve import resolve
 from tests.support import nested
 
 
-@pytest.fixture
-def config(tmp_path):
-    """Writes a config file: config(text) -> its path."""
-    def write(text: str) -> str:
-        path = tmp_path / "nsqd.cfg"
-        path.write_text(text)
-        return str(path)
-
-    return write
-
-
 def test_flags_win_over_the_file_and_the_file_over_defaults(config):
     path = config('max_rdy_count = 77\nmax_msg_size = 5000\nnsqlookupd_tcp_addresses = ["a:1"]\n')
     options, unknown = resolve(parse_flags([f"--config={path}", "--max-msg-size=6000", "--lookupd-tcp-address=b:2"]))

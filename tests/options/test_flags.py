@@ -3,7 +3,8 @@
 import pytest
 
 from nsqc.options.declared import FLAGS, flag_name
-from nsqc.options.flags import FlagError, HelpWanted, describe, help_text, parse_flags
+from nsqc.options.flags import describe, help_text, parse_flags
+from nsqc.options.goflags import FlagError, HelpWanted
 
 ORIGINAL = [
     "version", "config", "log-level", "log-prefix", "verbose", "node-id", "worker-id", "https-address",
@@ -82,13 +83,13 @@ def test_forms(words, found):
     (["--e2e-processing-latency-percentile=half"], "'half' is not a number"),
     (["--e2e-processing-latency-percentile=nan"], "'nan' is not a number"),
     (["--e2e-processing-latency-percentile=0.5,"], "'' is not a number"),
-    (["--node-id"], "flag needs an argument: --node-id"),
+    (["--node-id"], "flag needs an argument: -node-id"),
     (["serve"], "unexpected argument: 'serve'"),
     ([""], "unexpected argument: ''"),
     (["-"], "unexpected argument: '-'"),
     (["--deflate", "false"], "unexpected argument: 'false'"),
     (["--", "x"], "unexpected argument: 'x'"),
-    (["---x"], "bad flag syntax: '---x'"),
+    (["---x"], "bad flag syntax: ---x"),
     (["--=x"], "bad flag syntax"),
     (["-=x"], "bad flag syntax"),
     (["--two\nlines"], r"'--two\\nlines'"),

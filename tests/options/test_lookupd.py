@@ -6,7 +6,8 @@ from nsqc.commands.pages.template import template
 from nsqc.log import INFO, WARN
 from nsqc.options.declared import OptionError
 from nsqc.options.file import read_config
-from nsqc.options.flags import FlagError, parse_flags
+from nsqc.options.flags import parse_flags
+from nsqc.options.goflags import FlagError
 from nsqc.options.lookupd import LOOKUPD, LookupdOptions, resolve
 
 

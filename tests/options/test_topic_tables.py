@@ -13,17 +13,6 @@ from nsqc.options.rule_globs import can_match, covers
 from nsqc.wire.names import EPHEMERAL, is_valid_name
 
 
-@pytest.fixture
-def config(tmp_path):
-    """Writes a config file: config(text) -> its path."""
-    def write(text: str) -> str:
-        path = tmp_path / "nsqc.cfg"
-        path.write_text(text)
-        return str(path)
-
-    return write
-
-
 def test_tables_in_the_order_of_the_file(config):
     values, unknown = read_config(config(
         '[topics."b.*"]\nstorage = "log"\nsync = "fsync"\nretain_time = "1h"\nretain_bytes = "0x10"\n'

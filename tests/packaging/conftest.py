@@ -10,16 +10,37 @@ from pathlib import Path
 import pytest
 
 from tests.packaging import container
+from tests.support.patience import WAIT_SECONDS
 
 ROOT = Path(__file__).parent.parent.parent
 DIST = ROOT / "dist"
 NOBODY = 65534
+RELEASER = "releaser@nsqc.invalid"
 
 
 def built(path: Path) -> Path:
     """A result of the build, which must exist."""
     assert path.exists(), f"{path.relative_to(ROOT)} is missing: these tests are run by `make package-test`"
     return path
+
+
+def run(*words, **more) -> str:
+    """What a command prints, which must succeed."""
+    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=WAIT_SECONDS, **more)
+    assert done.returncode == 0, (words, done.stdout, done.stderr)
+    return done.stdout
+
+
+@pytest.fixture(scope="session")
+def keyring(tmp_path_factory):
+    """The environment for gpg, with a keyring that has the releaser's key."""
+    folder = tmp_path_factory.mktemp("gnupg")
+    folder.chmod(0o700)
+    environment = {**os.environ, "GNUPGHOME": str(folder)}
+    subprocess.run(["gpg", "--quiet", "--batch", "--passphrase", "", "--quick-generate-key", RELEASER, "ed25519", "sign"], check=True,
+                   env=environment)
+    yield environment
+    subprocess.run(["gpgconf", "--kill", "all"], env=environment)
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@ repository, and from a file. `make old-test` runs these."""
 
 import functools
 import http.server
-import os
 import re
 import shutil
 import subprocess
@@ -15,29 +14,16 @@ import pytest
 
 from nsqc import __version__
 from tests.packaging import old_system
-from tests.packaging.conftest import DIST, ROOT, built
+from tests.packaging.conftest import DIST, RELEASER, ROOT, built
 from tests.packaging.old_system import ROOT as OLD
 from tests.packaging.old_system import inside
 from tests.support.pages import blocks
 
 PAGE, TITLE = "docs/operations.md", "apt repository"
 SERVER = "https://apt.example/nsqc"
-KEY = "releaser@nsqc.invalid"
 NEXT = "99.0"
 NSQ = "Package: nsq\nVersion: 1.3.0\nArchitecture: all\nMaintainer: x <x@x.invalid>\nDescription: x\n"
 pytestmark = old_system.needed
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    """A keyring of gpg's with the releaser's key."""
-    folder = tmp_path_factory.mktemp("gnupg")
-    folder.chmod(0o700)
-    environment = {**os.environ, "GNUPGHOME": str(folder)}
-    subprocess.run(["gpg", "--quiet", "--batch", "--passphrase", "", "--quick-generate-key", KEY, "ed25519", "sign"], check=True,
-                   env=environment)
-    yield environment
-    subprocess.run(["gpgconf", "--kill", "all"], env=environment)
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -46,7 +32,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 @pytest.fixture
-def repository(home, tmp_path):
+def repository(keyring, tmp_path):
     """A repository on a web server: its address, and a function that publishes packages in it."""
     folder = tmp_path / "apt"
     folder.mkdir()
@@ -54,7 +40,7 @@ def repository(home, tmp_path):
     threading.Thread(target=server.serve_forever).start()
 
     def publish(*packages):
-        subprocess.run([sys.executable, ROOT / "packaging/repository.py", "--key", KEY, folder, *packages], check=True, env=home)
+        subprocess.run([sys.executable, ROOT / "packaging/repository.py", "--key", RELEASER, folder, *packages], check=True, env=keyring)
 
     publish(*debs())
     yield f"http://127.0.0.1:{server.server_port}", folder, publish

@@ -13,9 +13,8 @@ import pytest
 
 from nsqc import __version__, version_line
 from nsqc.commands import ORIGINALS
-from tests.packaging.conftest import DIST, ROOT, built
+from tests.packaging.conftest import DIST, ROOT, built, run
 from tests.support.lookupd import LookupServer, Node
-from tests.support.patience import WAIT_SECONDS
 from tests.test_docs import CODE, LINK
 
 TOPIC = "t"
@@ -29,12 +28,6 @@ ENABLED = "etc/systemd/system/multi-user.target.wants/nsqc.service"
 
 needs_lintian = pytest.mark.skipif(shutil.which("lintian") is None,
                                    reason="lintian is not here (apt-get install lintian); a release needs it")
-
-
-def run(*words, **more) -> str:
-    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=WAIT_SECONDS, **more)
-    assert done.returncode == 0, (words, done.stdout, done.stderr)
-    return done.stdout
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """The checks that prevent a release, and the contents of one."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -10,11 +9,10 @@ import sys
 import pytest
 
 from nsqc import __version__
-from tests.packaging.conftest import DIST, ROOT, built
+from tests.packaging.conftest import DIST, RELEASER, ROOT, built
 from tests.support.pages import blocks
 
 RELEASE = (sys.executable, str(ROOT / "packaging" / "release.py"))
-RELEASER = "releaser@nsqc.invalid"
 DATED = f"## [{__version__}] - 2026-01-31\n"
 
 
@@ -66,18 +64,6 @@ def test_this_version_has_an_entry():
 
 MADE = ("nsqc_{0}_amd64.deb", "nsqc-nsq-compat_{0}_all.deb", "nsqc-{0}-1.x86_64.rpm", "nsqc-nsq-compat-{0}-1.noarch.rpm",
         "nsqc-{0}-image-amd64.tar", "nsqc-{0}.cdx.json", "nsqc-{0}.tgz")
-
-
-@pytest.fixture(scope="module")
-def keyring(tmp_path_factory):
-    """The environment for gpg, with a keyring that has the releaser's key."""
-    folder = tmp_path_factory.mktemp("gnupg")
-    folder.chmod(0o700)
-    environment = {**os.environ, "GNUPGHOME": str(folder)}
-    subprocess.run(["gpg", "--quiet", "--batch", "--passphrase", "", "--quick-generate-key", RELEASER, "ed25519", "sign"], check=True,
-                   env=environment)
-    yield environment
-    subprocess.run(["gpgconf", "--kill", "all"], env=environment)
 
 
 @pytest.fixture(scope="module")

@@ -8,20 +8,13 @@ import sys
 import pytest
 
 from nsqc import __version__
-from tests.packaging.conftest import DIST, ROOT, built
-from tests.support.patience import WAIT_SECONDS
+from tests.packaging.conftest import DIST, ROOT, built, run
 
 NEXT = "99.0"
 pytestmark = [pytest.mark.skipif(shutil.which("rpmbuild") is None, reason="rpmbuild is not here (apt-get install rpm)"),
               pytest.mark.skipif(os.getuid() != 0, reason="RPM changes owners, which takes root")]
 # Records its arguments.
 SYSTEMCTL = '#!/bin/sh\necho "$*" >>/systemctl.log\n'
-
-
-def run(*words, **more) -> str:
-    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=WAIT_SECONDS, **more)
-    assert done.returncode == 0, (words, done.stdout, done.stderr)
-    return done.stdout
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,8 @@ import subprocess
 import pytest
 
 from nsqc.net.systemd import ADMIN_NAMES, LOOKUPD_NAMES, NAMES
-from nsqc.options.declared import MINUTE, Options
+from nsqc.options.declared import Options
+from nsqc.options.durations import MINUTE
 from tests.packaging.conftest import ROOT
 
 PACKAGING = ROOT / "packaging"

@@ -12,52 +12,7 @@ import time
 import urllib.parse
 
 from tests.support.daemon import wait_until
-
-HOST = "127.0.0.1"
-
-
-class TcpServer:
-    """Accepts on a free port, with a thread for each connection; subclasses handle connections."""
-
-    def __init__(self, port: int = 0):
-        self.door = socket.create_server((HOST, port))
-        self.port = self.door.getsockname()[1]
-        self.address = f"{HOST}:{self.port}"
-        self.guests: list[socket.socket] = []
-        self._porter = threading.Thread(target=self._accept, daemon=True)
-        self._porter.start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                guest, _ = self.door.accept()
-            except OSError:
-                return
-            self.guests.append(guest)
-            threading.Thread(target=self._serve, args=(guest,), daemon=True).start()
-
-    def _serve(self, guest: socket.socket) -> None:
-        with contextlib.suppress(OSError, ValueError, struct.error):
-            self.serve(guest)
-        with contextlib.suppress(OSError):
-            guest.close()
-
-    def serve(self, guest: socket.socket) -> None:
-        raise NotImplementedError
-
-    def drop(self) -> None:
-        """Ends all connections."""
-        guests, self.guests = self.guests, []
-        for guest in guests:
-            with contextlib.suppress(OSError):
-                guest.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self.door.shutdown(socket.SHUT_RDWR)
-        self._porter.join()  # or it might accept on the next file with that descriptor
-        self.door.close()
-        self.drop()
+from tests.support.tcpserver import HOST, TcpServer
 
 
 class Web(TcpServer):

@@ -14,6 +14,17 @@ def set_rule(node: Daemon, topic: str, channel: str, **changes: object) -> dict:
     return json.loads(answer)
 
 
+def make(node: Daemon, topic: str = "t", channel: str = "c") -> None:
+    """Creates a topic and a channel."""
+    node.post(f"/topic/create?topic={topic}")
+    node.post(f"/channel/create?topic={topic}&channel={channel}")
+
+
+def numbered(count: int, start: int = 0) -> tuple[bytes, ...]:
+    """Bodies that are numbers."""
+    return tuple(b"%d" % number for number in range(start, start + count))
+
+
 def publish(node: Daemon, topic: str, *bodies: bytes) -> None:
     """PUB or MPUB on a separate connection, so that consumers read only messages."""
     client = node.connect()
@@ -52,3 +63,14 @@ def until_topic(node: Daemon, topic: str, **wanted: int) -> dict:
         return found if all(found.get(key, 0) == value for key, value in wanted.items()) else None
 
     return wait_until(there, f"{wanted} of {topic}")
+
+
+def dead(node: Daemon, topic: str, count: int) -> list[bytes]:
+    """The bodies in a dead-letter topic, which has no channel yet; they are finished."""
+    wait_until(lambda: any(found["topic_name"] == topic and found["depth"] == count for found in node.stats()["topics"]),
+               f"{count} messages in {topic}")
+    reader = subscribe(node, topic, "reader", rdy=1000)
+    bodies = [message.body for message in reader.messages(count, finish=True)]
+    assert reader.quiet(0.1)
+    reader.close()
+    return bodies

@@ -4,23 +4,18 @@ import json
 
 import pytest
 
-from tests.rules.support import publish, set_rule, set_topic_rule, subscribe, until_channel, until_topic
-from tests.rules.test_dead_letters import dead
+from tests.rules.support import (
+    dead,
+    make,
+    numbered,
+    publish,
+    set_rule,
+    set_topic_rule,
+    subscribe,
+    until_channel,
+    until_topic,
+)
 from tests.support.daemon import batch
-
-
-@pytest.fixture(params=["memory", "log"])
-def node(request, daemon):
-    return daemon(f"--topic-storage={request.param}")
-
-
-def numbered(count: int, start: int = 0) -> tuple[bytes, ...]:
-    return tuple(b"%d" % number for number in range(start, start + count))
-
-
-def make(node, topic: str = "t", channel: str = "c") -> None:
-    node.post(f"/topic/create?topic={topic}")
-    node.post(f"/channel/create?topic={topic}&channel={channel}")
 
 
 def refused(node, line: str, body: bytes) -> str:

@@ -6,30 +6,14 @@ import signal
 
 import pytest
 
-from tests.rules.support import publish, set_rule, subscribe, until_channel
+from tests.rules.support import dead, publish, set_rule, subscribe, until_channel
 from tests.support.daemon import wait_until
-
-
-@pytest.fixture(params=["memory", "log"])
-def node(request, daemon):
-    return daemon(f"--topic-storage={request.param}")
 
 
 def fail(client, count: int, attempts: int) -> None:
     """Requeues `count` messages with 0 until each has failed this often."""
     for _ in range(count * attempts):
         client.command(f"REQ {client.message().id.decode()} 0")
-
-
-def dead(node, topic: str, count: int) -> list[bytes]:
-    """The bodies in a dead-letter topic without channels, which are then finished."""
-    wait_until(lambda: any(found["topic_name"] == topic and found["depth"] == count for found in node.stats()["topics"]),
-               f"{count} messages in {topic}")
-    reader = subscribe(node, topic, "reader", rdy=1000)
-    bodies = [message.body for message in reader.messages(count, finish=True)]
-    assert reader.quiet(0.1)
-    reader.close()
-    return bodies
 
 
 def test_a_message_that_always_fails_is_moved(node):

@@ -6,25 +6,20 @@ import time
 
 import pytest
 
-from tests.rules.support import publish, set_rule, set_topic_rule, subscribe, until_channel, until_topic
-from tests.rules.test_dead_letters import dead
+from tests.rules.support import (
+    dead,
+    make,
+    numbered,
+    publish,
+    set_rule,
+    set_topic_rule,
+    subscribe,
+    until_channel,
+    until_topic,
+)
 from tests.support.daemon import wait_until
 
 LONG = "20m"
-
-
-@pytest.fixture(params=["memory", "log"])
-def node(request, daemon):
-    return daemon(f"--topic-storage={request.param}")
-
-
-def numbered(count: int) -> tuple[bytes, ...]:
-    return tuple(b"%d" % number for number in range(count))
-
-
-def make(node, topic: str = "t", channel: str = "c") -> None:
-    node.post(f"/topic/create?topic={topic}")
-    node.post(f"/channel/create?topic={topic}&channel={channel}")
 
 
 def test_messages_expire_without_a_consumer(node):

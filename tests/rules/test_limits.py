@@ -4,22 +4,13 @@ import time
 
 import pytest
 
-from tests.rules.support import publish, set_rule, subscribe, until_channel
-
-
-@pytest.fixture(params=["memory", "log"])
-def node(request, daemon):
-    return daemon(f"--topic-storage={request.param}")
-
-
-def bodies(count: int) -> tuple[bytes, ...]:
-    return tuple(b"%d" % number for number in range(count))
+from tests.rules.support import numbered, publish, set_rule, subscribe, until_channel
 
 
 def test_the_limit_is_over_all_consumers(node):
     set_rule(node, "t", "c", max_in_flight=5)
     clients = [subscribe(node, "t", rdy=100) for _ in range(3)]
-    publish(node, "t", *bodies(20))
+    publish(node, "t", *numbered(20))
     until_channel(node, "t", in_flight_count=5, depth=15)
     finished = set()
     while len(finished) < 20:
@@ -70,17 +61,17 @@ def test_a_time_out_makes_room(node):
 def test_a_lost_connection_makes_room_with_both_rules(node):
     set_rule(node, "t", "c", max_in_flight=3, requeue_on_disconnect=True)
     lost = subscribe(node, "t", rdy=10)
-    publish(node, "t", *bodies(6))
+    publish(node, "t", *numbered(6))
     lost.messages(3)
     other = subscribe(node, "t", rdy=10)
     lost.close()
-    assert {message.body for message in other.messages(6, finish=True)} == set(bodies(6))
+    assert {message.body for message in other.messages(6, finish=True)} == set(numbered(6))
 
 
 def test_a_changed_limit_holds_at_once(node):
     set_rule(node, "t", "c", max_in_flight=1)
     client = subscribe(node, "t", rdy=100)
-    publish(node, "t", *bodies(10))
+    publish(node, "t", *numbered(10))
     until_channel(node, "t", in_flight_count=1)
     set_rule(node, "t", "c", max_in_flight=4)
     until_channel(node, "t", in_flight_count=4)
@@ -96,7 +87,7 @@ def test_a_changed_limit_holds_at_once(node):
 def test_emptying_and_pausing_with_a_limit(node):
     set_rule(node, "t", "c", max_in_flight=2)
     client = subscribe(node, "t", rdy=100)
-    publish(node, "t", *bodies(10))
+    publish(node, "t", *numbered(10))
     client.messages(2)
     node.post("/channel/empty?topic=t&channel=c")
     publish(node, "t", b"x", b"y", b"z")
@@ -111,7 +102,7 @@ def test_the_rate_is_an_upper_bound(node):
     """Between the first and the last of 41 messages at 20 a second and bursts of one pass 2 s at least."""
     set_rule(node, "t", "c", rate=20)
     client = subscribe(node, "t", rdy=100)
-    publish(node, "t", *bodies(41))
+    publish(node, "t", *numbered(41))
     client.fin(client.message())
     began = time.monotonic()
     client.messages(40, finish=True)
@@ -121,7 +112,7 @@ def test_the_rate_is_an_upper_bound(node):
 def test_a_burst_goes_at_once_and_the_next_waits(node):
     set_rule(node, "t", "c", rate=0.01, rate_burst=10)
     client = subscribe(node, "t", rdy=100)
-    publish(node, "t", *bodies(15))
+    publish(node, "t", *numbered(15))
     client.messages(10, finish=True)
     until_channel(node, "t", in_flight_count=0, depth=5)
     assert client.quiet(0.3)
@@ -132,7 +123,7 @@ def test_a_burst_goes_at_once_and_the_next_waits(node):
 def test_a_fast_rate_delivers_everything(node):
     set_rule(node, "t", "c", rate=100_000)
     client = subscribe(node, "t", rdy=2000)
-    publish(node, "t", *bodies(5000))
+    publish(node, "t", *numbered(5000))
     assert len({message.body for message in client.messages(5000, finish=True)}) == 5000
     until_channel(node, "t", in_flight_count=0, depth=0)
 
@@ -141,5 +132,5 @@ def test_a_fast_rate_delivers_everything(node):
 def test_extreme_rates(node, rate):
     set_rule(node, "t", "c", rate=rate, rate_burst=10**6)
     client = subscribe(node, "t", rdy=10)
-    publish(node, "t", *bodies(10))
+    publish(node, "t", *numbered(10))
     client.messages(10, finish=True)

@@ -7,11 +7,6 @@ import pytest
 from tests.rules.support import publish, set_rule, subscribe, until_channel
 
 
-@pytest.fixture(params=["memory", "log"])
-def node(request, daemon):
-    return daemon(f"--topic-storage={request.param}")
-
-
 def bodies(count: int, start: int = 0) -> list[bytes]:
     return [b"%d" % number for number in range(start, start + count)]
 

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -73,6 +72,13 @@ class Tools:
         return subprocess.run([sys.executable, "-m", "nsqc", *words, *(self.nodes if nodes else ())],
                               capture_output=True, timeout=WAIT_SECONDS, **{"env": ENV, "cwd": self.folder, **more})
 
+    def proposed(self, line: str) -> list[str]:
+        """What the shell is told to propose for the last word of a line."""
+        env = {**ENV, "NSQC_CONFIG": "/nowhere", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" ")), "_NSQC_COMPLETE": "complete_bash"}
+        done = self.run(nodes=False, env=env)
+        assert (done.returncode, done.stderr) == (0, b"")
+        return done.stdout.decode().split()
+
     def start(self, *words: str, nodes: bool = True, **more) -> Tool:
         """`nsqc WORDS` in the background; it is killed with the test."""
         command = [sys.executable, "-m", "nsqc", *words, *(self.nodes if nodes else ())]
@@ -134,6 +140,14 @@ def node(tmp_path_factory):
     daemon.close()
 
 
+@pytest.fixture(scope="module")
+def other(tmp_path_factory):
+    """A second daemon."""
+    daemon = Daemon(tmp_path_factory.mktemp("other") / "data")
+    yield daemon
+    daemon.close()
+
+
 @pytest.fixture
 def tools(node, tmp_path):
     found = Tools(node, tmp_path)
@@ -188,8 +202,3 @@ def inside(capfd, monkeypatch):
 def unused_address() -> str:
     """An address without a listener."""
     return "127.0.0.1:1"
-
-
-def pause_until(moment: float) -> None:
-    """Sleeps until that time.monotonic()."""
-    time.sleep(max(0.0, moment - time.monotonic()))

@@ -13,29 +13,13 @@ from urllib.request import urlopen
 import pytest
 
 from tests.support import nested
-from tests.support.daemon import Daemon, wait_until
+from tests.support.daemon import wait_until
 from tests.support.lookupd import LookupServer
 from tests.support.patience import WAIT_SECONDS
 from tests.support.screens import InTerminal
 from tests.tools.calling import call
 
 DEAD = ("--nsqd", "127.0.0.1:9")
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory):
-    """A daemon, for tests that use their own topics."""
-    daemon = Daemon(tmp_path_factory.mktemp("node") / "data")
-    yield daemon
-    daemon.close()
-
-
-@pytest.fixture(scope="module")
-def other(tmp_path_factory):
-    """A second one."""
-    daemon = Daemon(tmp_path_factory.mktemp("other") / "data")
-    yield daemon
-    daemon.close()
 
 
 def where(*nodes):
@@ -269,7 +253,7 @@ def test_a_bench_that_is_interrupted_leaves_nothing(node):
     (("bench", *DEAD, "--nsqd", "127.0.0.1:99"), 2, "give one --nsqd"),
     (("drain", *DEAD, "--nsqd", "127.0.0.1:99"), 2, "give one --nsqd"),
     (("drain", "--undo", "--keep", *DEAD), 2, "--undo"),
-    (("topic", "lits"), 2, "did you mean 'list'?"),
+    (("topic", "lits"), 2, "Did you mean 'list'?"),
     (("topic", "create"), 2, "TOPIC is missing"),
     (("channel", "seek", "t", "c"), 2, "PLACE is missing"),
     (("peek", "t", "c", "--state", "lost", *DEAD), 2, "not one of queued, in_flight, deferred"),

@@ -230,8 +230,8 @@ def test_a_daemon_is_not_disturbed(daemon, tmp_path):
     (["inspect", "/nowhere"], 2, "/nowhere is not a folder"),
     (["inspect", "--topic", "s", "DATA"], 4, "did you mean 't'"),
     (["inspect", "--channel", "c", "DATA"], 2, "--channel needs --topic"),
-    (["mend", "DATA"], 2, "unknown command 'mend'"),
-    (["repiar", "DATA"], 2, "did you mean 'repair'"),
+    (["mend", "DATA"], 2, "No such command 'mend'"),
+    (["repiar", "DATA"], 2, "Did you mean 'repair'"),
 ])
 def test_errors(queue, words, code, text):
     out, err = nsqc(*[str(queue) if word == "DATA" else word for word in words], code=code)

@@ -11,7 +11,9 @@ import pytest
 
 from nsqc.commands.output import print_text
 from nsqc.log.visible import visible, visible_bytes, visible_json, visible_lines
+from nsqc.options.option import Kind
 from nsqc.spark.jobs.progress import Progress
+from nsqc.tools.completing import names
 from tests.support.screens import InTerminal
 from tests.tools.conftest import ENV, Tools
 
@@ -203,11 +205,10 @@ def test_nodes_that_lie(inside, liar, words, form):
             json.loads(line)
 
 
-def test_what_a_shell_completes_are_names(inside, liar, monkeypatch):
-    """bash expands its input: `$(...)` as the name of a topic would run a command."""
-    monkeypatch.setenv("NSQC_CONFIG", "/nowhere")
-    for kind in ("topic", "channel"):
-        assert inside("__names", kind, f"nsqc tail --nsqd 127.0.0.1:1 --http {liar} --topic x ") == (0, "", "")
+def test_what_a_shell_completes_are_names(liar):
+    """bash expands what it is given: `$(...)` as the name of a topic would run a command."""
+    for kind in (Kind.TOPIC, Kind.CHANNEL):
+        assert names(kind, {"nsqd": ["127.0.0.1:1"], "http": [liar]}, ["x"]) == []
 
 
 def test_an_nsqd_that_refuses_with_escapes(inside):

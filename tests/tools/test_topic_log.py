@@ -35,14 +35,6 @@ def objects(text: bytes) -> list[dict]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-@pytest.fixture(scope="module")
-def other(tmp_path_factory):
-    """A second node."""
-    daemon = Daemon(tmp_path_factory.mktemp("other") / "data")
-    yield daemon
-    daemon.close()
-
-
 # ---------------------------------------------------------------------- topic log
 
 def test_topic_log(tools, node):
@@ -106,7 +98,7 @@ def test_topic_read(tools, node):
 @pytest.mark.parametrize("words, code, text", [
     (("--from", "soon"), 2, "'soon' is not beginning, end, an offset"), (("--from", "1w"), 2, "'1w' is not"), (("--from", ""), 2, "'' is not"),
     (("--from", "5", "--until", "4"), 2, "--until 4 is before --from 5"),
-    (("--from", "9"), 1, "there is no offset 9: the next message gets offset 3"), (("-n", "x"), 2, "not a whole number")])
+    (("--from", "9"), 1, "there is no offset 9: the next message gets offset 3"), (("-n", "x"), 2, "not an integer")])
 def test_places_that_are_not_there(tools, node, words, code, text):
     topic = logged(node)
     node.publish(topic, b"a", b"b", b"c")

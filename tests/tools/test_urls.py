@@ -100,14 +100,11 @@ KINDS = ("address", "scheme", "slash", "path", "path without scheme", "login", "
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("words, text", [("topic list", "t "), ("channel list t", "c "), ("nodes", "127.0.0.1:"),
-                                         ("stat t c -n 1 --interval 1ms", "ingress"), ("__names topic", "t\n")])
+                                         ("stat t c -n 1 --interval 1ms", "ingress")])
 def test_lookup_servers(inside, monkeypatch, scene, kind, words, text):
     monkeypatch.setenv("NSQC_CONFIG", "/nowhere")
     url, *more = urls(scene)[kind]
-    if words.startswith("__names"):
-        done = inside(*words.split(), f"nsqc tail --nsqlookupd {url} {' '.join(more)} --topic ")
-    else:
-        done = inside(*words.split(), "--nsqlookupd", url, *more)
+    done = inside(*words.split(), "--nsqlookupd", url, *more)
     assert (done.returncode, done.stderr) == (0, "") and text in done.stdout
 
 

@@ -7,19 +7,12 @@ import pytest
 
 from nsqc.wire.codec import CodecError
 from nsqc.wire.deflate import Deflate
+from tests.wire.draining import drain
 
 
 def raw(data: bytes, level: int = 6, flush: int = zlib.Z_SYNC_FLUSH) -> bytes:
     packer = zlib.compressobj(level, zlib.DEFLATED, -15)
     return packer.compress(data) + packer.flush(flush)
-
-
-def drain(codec: Deflate) -> bytes:
-    found = b""
-    while piece := codec.get():
-        assert len(piece) <= 65536
-        found += piece
-    return found
 
 
 @pytest.mark.parametrize("level", range(1, 10))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from nsqc.wire.codec import CodecError
 from nsqc.wire.snappy import Snappy
 from tests.compiled.checksums import checksum, checksum_by_tables
+from tests.wire.draining import drain
 
 IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
 
@@ -30,14 +31,6 @@ def plain(data: bytes) -> bytes:
 
 def packed(data: bytes) -> bytes:
     return chunk(0, masked(data) + bytes(cramjam.snappy.compress_raw(data)))
-
-
-def drain(codec: Snappy) -> bytes:
-    found = b""
-    while piece := codec.get():
-        assert len(piece) <= 65536
-        found += piece
-    return found
 
 
 def read(data: bytes) -> bytes:

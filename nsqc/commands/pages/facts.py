@@ -5,8 +5,9 @@ from __future__ import annotations
 from msgspec import NODEFAULT
 from msgspec.structs import fields
 
-from nsqc.options.declared import LARGEST, LONGEST, NO_KEY, SERVE, Declaration, Kind, OptionSet, written
+from nsqc.options.declared import LARGEST, LONGEST, NO_KEY, SERVE, Declaration, OptionSet, written
 from nsqc.options.flags import show
+from nsqc.options.option import Kind
 
 
 def config_key(name: str, declaration: Declaration[OptionSet] = SERVE) -> str:
@@ -21,15 +22,10 @@ def fixed_default(name: str, declaration: Declaration[OptionSet] = SERVE) -> str
     return f'"{text}"' if text != text.strip() else text
 
 
-def choices(name: str, declaration: Declaration[OptionSet] = SERVE) -> tuple[str, ...]:
-    """All values, if there are few; a boolean's are not listed."""
-    declared = declaration.flags[name]
-    return declared.choices or (tuple(declared.kind.value.split("|")) if "|" in declared.kind.value else ())
-
-
 def takes(name: str, declaration: Declaration[OptionSet] = SERVE) -> str:
     """The value's type, or its choices."""
-    return "|".join(choices(name, declaration)) or declaration.flags[name].kind.value
+    option = declaration.flags[name]
+    return "|".join(option.values) or option.kind.value
 
 
 def value_range(name: str, declaration: Declaration[OptionSet] = SERVE) -> str:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+from typer.core import TyperGroup, TyperOption
+
 from nsqc import NSQD_VERSION, __version__
-from nsqc.commands import TOOLS
 from nsqc.commands.pages.facts import config_key, fixed_default, takes, value_range
-from nsqc.commands.pages.tree import Node
 from nsqc.options.admin import ADMIN
 from nsqc.options.declared import SERVE, Declaration, OptionSet, flag_name
 from nsqc.options.flags import marks
@@ -15,8 +19,9 @@ SITE = "https://nsq.io"
 ITALIC, BOLD, ROMAN = "\\fI", "\\fB", "\\fR"
 
 
-def man_page(root: Node) -> str:
-    """The whole page; root: nsqc with its commands."""
+# Any: typer's Command has no public name
+def man_page(root: Any) -> str:
+    """The whole page; root: typer's command of nsqc."""
     head = f'.TH NSQC 1 "" "nsqc {__version__}" "User Commands"'
     return "\n".join([head, *introduction(), *commands_and_options(root), *running(), *examples()]) + "\n"
 
@@ -45,7 +50,8 @@ def introduction() -> list[str]:
     ]
 
 
-def commands_and_options(root: Node) -> list[str]:
+# Any: as above
+def commands_and_options(root: Any) -> list[str]:
     options = [escape(
         "These are the flags of nsqc serve. -name and --name are the same; a value follows = or is the next "
         "word. A boolean alone is true, and takes a value only after =. If a flag is repeated the last one counts, but "
@@ -55,7 +61,7 @@ def commands_and_options(root: Node) -> list[str]:
     options += described(SERVE)
     lookupd = [escape("These are the flags of nsqc lookupd, written in the same way."), *described(LOOKUPD)]
     admin = [escape("These are the flags of nsqc admin, written in the same way."), *described(ADMIN)]
-    return [section("COMMANDS", *(line for node in root.all() if not node.nodes for line in command(node))),
+    return [section("COMMANDS", *commands(("nsqc",), root)),
             section("OPTIONS", *options), section("OPTIONS OF LOOKUPD", *lookupd), section("OPTIONS OF ADMIN", *admin)]
 
 
@@ -117,19 +123,24 @@ def example(text: str, *lines: str) -> list[str]:
     return [".PP", escape(text), ".PP", ".RS 4", ".nf", *map(escape, lines), ".fi", ".RE"]
 
 
-def command(node: Node) -> list[str]:
-    """A command and its options, except those of servers, which have sections."""
-    is_tool = len(node.path) > 1 and node.path[1] in TOOLS
-    shared = {flag_name(name) for name in (*SERVE.flags, *LOOKUPD.flags, *ADMIN.flags) if not is_tool} | {"--help"}
-    own = [option for option in node.options if option.name not in shared]
-    head = bold(" ".join(node.path)) + "".join(f" [{bold(option.name)}]" for option in own)
-    head += f" [{italic('FLAGS')}]" if len(node.options) > len(own) + 1 else ""
-    for name, _, _ in node.arguments:
-        head += f" [{italic(name.strip('[]'))}]" if name.startswith("[") else f" {italic(name)}"
-    lines = term(head, node.help)
-    for option in own:
-        lines += [".RS", *term(bold(option.name), sentence(option.help)), ".RE"]
-    return lines
+# Any: as above
+def commands(path: tuple[str, ...], application: Any) -> Iterator[str]:
+    """A command, or those of a group: options, except those of servers, which have sections, and arguments."""
+    if isinstance(application, TyperGroup):
+        for name in application.list_commands(typer.Context(application)):
+            yield from commands((*path, name), application.commands[name])
+        return
+    head = bold(" ".join(path))
+    options = [(next(name for name in each.opts if name.startswith("--")), each.help or "")
+               for each in application.params if isinstance(each, TyperOption)]
+    head += "".join(f" [{bold(name)}]" for name, _ in options)
+    head += f" [{italic('FLAGS')}]" if application.context_settings.get("ignore_unknown_options") else ""
+    for piece in application.collect_usage_pieces(typer.Context(application))[1:]:
+        name = italic(piece.strip("[]{}").removesuffix("..."))
+        head += f" [{name}]" if piece.startswith("[") else f" {name}"
+    yield from term(head, " ".join((application.help or "").split("\n\n")[0].split()))
+    for name, text in options:
+        yield from (".RS", *term(bold(name), sentence(text)), ".RE")
 
 
 def option(name: str, declaration: Declaration[OptionSet]) -> list[str]:

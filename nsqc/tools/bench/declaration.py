@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from nsqc.tools.declare import Argument, Kind, Option, Tool, Values
+from nsqc.options.durations import HOUR, MS, S
+from nsqc.options.option import Kind, Option
+from nsqc.tools.declare import Argument, Tool, Values
 from nsqc.tools.family import JSON, TCP_NODES
 
 LOAD = "Load"
@@ -25,7 +27,7 @@ TOOL = Tool(
         Option("max-in-flight", "RDY of each consuming connection", Kind.INT, 2500, LOAD, least=1, most=1_000_000),
         Option("window", "unanswered commands per connection", Kind.INT, 4, LOAD, least=1,
                most=1000),
-        Option("seconds", "how long each part runs", Kind.DURATION, 3.0, LOAD, least=0.1, most=3600.0),
+        Option("seconds", "how long each part runs", Kind.DURATION, 3 * S, LOAD, least=100 * MS, most=HOUR),
         Option("rate", "messages a second while latency is measured", Kind.FLOAT, 1000.0, LOAD, least=0.1,
                most=100_000),
         Option("svg", "write a chart there", Kind.FILE, ""),

@@ -33,7 +33,7 @@ def bench(values: Values) -> int:
     topic = f"nsqc_bench_{os.getpid()}_{os.urandom(3).hex()}"
     load = Load(nodes[0].tcp, cluster.connection_options(), cluster.timeout, topic, CHANNEL,
                 values.number("size"), values.number("batch"), values.number("connections"),
-                values.number("max-in-flight"), values.number("window"), values.decimal("seconds"))
+                values.number("max-in-flight"), values.number("window"), values.seconds("seconds"))
     api = cluster.http(nodes[0])
     path = values.text("svg")
     if path:

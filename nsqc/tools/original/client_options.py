@@ -4,48 +4,57 @@ go-nsq are accepted with a warning; those that would change a tool's behaviour a
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from nsqc.client.backoff import Backoff
 from nsqc.client.options import ConnectionOptions
 from nsqc.options.durations import parse_duration
-from nsqc.tools.original.goflags import TRUE, Flag, truth, whole
+from nsqc.options.option import Kind, Option
+from nsqc.options.values import TRUE, from_text, parse_bool, parse_int
 from nsqc.tools.original.program import warn_line
 
 MS, S = 10**6, 10**9
 MINUTE = 60 * S
 MOST = 2**62
-NUMBERS: dict[str, Callable[[str], float]] = {"duration": parse_duration, "int": whole, "bool": truth, "float": float}
-GO_PARSERS = {"bool": "ParseBool", "int": "ParseInt", "float": "ParseFloat"}
-# Kind, lowest and highest value; durations in nanoseconds.
-KNOWN: dict[str, tuple[str, float, float]] = {
-    "dial_timeout": ("duration", 1, MOST), "write_timeout": ("duration", 100 * MS, 5 * MINUTE),
-    "lookupd_poll_interval": ("duration", 10 * MS, 5 * MINUTE), "max_requeue_delay": ("duration", 0, 60 * MINUTE),
-    "default_requeue_delay": ("duration", 0, 60 * MINUTE), "max_attempts": ("int", 0, 65535),
-    "client_id": ("string", 0, 0), "hostname": ("string", 0, 0), "user_agent": ("string", 0, 0),
-    "heartbeat_interval": ("duration", 1 * S, MOST), "sample_rate": ("int", 0, 99),
-    "tls_v1": ("bool", 0, 0), "tls_root_ca_file": ("string", 0, 0), "tls_cert": ("string", 0, 0),
-    "tls_key": ("string", 0, 0), "tls_insecure_skip_verify": ("bool", 0, 0), "deflate": ("bool", 0, 0),
-    "deflate_level": ("int", 1, 9), "snappy": ("bool", 0, 0), "output_buffer_size": ("int", 0, MOST),
-    "output_buffer_timeout": ("duration", 0, MOST), "max_in_flight": ("int", 0, MOST),
-    "msg_timeout": ("duration", 0, MOST), "auth_secret": ("string", 0, 0), "tls_min_version": ("version", 0, 0),
-    "lookupd_poll_timeout": ("duration", 1, MOST), "lookupd_poll_jitter": ("float", 0, 1),
-    "backoff_strategy": ("strategy", 0, 0), "max_backoff_duration": ("duration", 0, 60 * MINUTE),
-    "backoff_multiplier": ("duration", 0, 60 * MINUTE), "read_timeout": ("duration", 100 * MS, 5 * MINUTE),
-    "low_rdy_idle_timeout": ("duration", 1 * S, 5 * MINUTE), "low_rdy_timeout": ("duration", 1 * S, 5 * MINUTE),
-    "rdy_redistribute_interval": ("duration", 1 * MS, 5 * S), "skip_lookupd_authorization": ("bool", 0, 0),
-}
+GO_PARSERS = {Kind.BOOL: "ParseBool", Kind.INT: "ParseInt", Kind.FLOAT: "ParseFloat"}
+VERSIONS = {"ssl3.0": ssl.TLSVersion.MINIMUM_SUPPORTED, "tls1.0": ssl.TLSVersion.TLSv1,
+            "tls1.1": ssl.TLSVersion.TLSv1_1, "tls1.2": ssl.TLSVersion.TLSv1_2}
+STRATEGIES = {"": False, "exponential": False, "full_jitter": True}
+# Bounds of durations are nanoseconds.
+KNOWN = {option.name: option for option in (
+    Option("dial_timeout", "", Kind.DURATION, least=1, most=MOST),
+    Option("write_timeout", "", Kind.DURATION, least=100 * MS, most=5 * MINUTE),
+    Option("lookupd_poll_interval", "", Kind.DURATION, least=10 * MS, most=5 * MINUTE),
+    Option("max_requeue_delay", "", Kind.DURATION, least=0, most=60 * MINUTE),
+    Option("default_requeue_delay", "", Kind.DURATION, least=0, most=60 * MINUTE),
+    Option("max_attempts", "", Kind.INT, least=0, most=65535), Option("client_id", ""), Option("hostname", ""),
+    Option("user_agent", ""), Option("heartbeat_interval", "", Kind.DURATION, least=1 * S, most=MOST),
+    Option("sample_rate", "", Kind.INT, least=0, most=99), Option("tls_v1", "", Kind.BOOL),
+    Option("tls_root_ca_file", ""), Option("tls_cert", ""), Option("tls_key", ""),
+    Option("tls_insecure_skip_verify", "", Kind.BOOL), Option("deflate", "", Kind.BOOL),
+    Option("deflate_level", "", Kind.INT, least=1, most=9), Option("snappy", "", Kind.BOOL),
+    Option("output_buffer_size", "", Kind.INT, least=0, most=MOST),
+    Option("output_buffer_timeout", "", Kind.DURATION, least=0, most=MOST),
+    Option("max_in_flight", "", Kind.INT, least=0, most=MOST),
+    Option("msg_timeout", "", Kind.DURATION, least=0, most=MOST), Option("auth_secret", ""),
+    Option("tls_min_version", "", choices=tuple(VERSIONS)),
+    Option("lookupd_poll_timeout", "", Kind.DURATION, least=1, most=MOST),
+    Option("lookupd_poll_jitter", "", Kind.FLOAT, least=0, most=1),
+    Option("backoff_strategy", "", choices=tuple(STRATEGIES)),
+    Option("max_backoff_duration", "", Kind.DURATION, least=0, most=60 * MINUTE),
+    Option("backoff_multiplier", "", Kind.DURATION, least=0, most=60 * MINUTE),
+    Option("read_timeout", "", Kind.DURATION, least=100 * MS, most=5 * MINUTE),
+    Option("low_rdy_idle_timeout", "", Kind.DURATION, least=1 * S, most=5 * MINUTE),
+    Option("low_rdy_timeout", "", Kind.DURATION, least=1 * S, most=5 * MINUTE),
+    Option("rdy_redistribute_interval", "", Kind.DURATION, least=1 * MS, most=5 * S),
+    Option("skip_lookupd_authorization", "", Kind.BOOL))}
 # Used by some tools only.
 LOOKUP = ("lookupd_poll_interval", "lookupd_poll_timeout")
 AGAIN = ("default_requeue_delay", "max_requeue_delay", "max_attempts")
 PAUSES = ("backoff_strategy", "max_backoff_duration", "backoff_multiplier")
 # Used by no tool: they tune mechanisms that nsqc does not have.
 TUNING = ("read_timeout", "lookupd_poll_jitter", "low_rdy_idle_timeout", "low_rdy_timeout", "rdy_redistribute_interval")
-WORDS: dict[str, Mapping[str, object]] = {
-    "version": {"ssl3.0": ssl.TLSVersion.MINIMUM_SUPPORTED, "tls1.0": ssl.TLSVersion.TLSv1,
-                "tls1.1": ssl.TLSVersion.TLSv1_1, "tls1.2": ssl.TLSVersion.TLSv1_2},
-    "strategy": {"": False, "exponential": False, "full_jitter": True}}
 
 
 def split(text: str) -> tuple[str, str]:
@@ -61,41 +70,42 @@ def check(text: str) -> None:
         raise ValueError(f"option {key} is not supported by nsqc")
     if key not in KNOWN:
         raise ValueError(f"invalid option {key}")
-    kind, least, most = KNOWN[key]
-    if not value or kind == "string":
+    option = KNOWN[key]
+    if not value:
         return
-    if kind in WORDS:
-        if value not in WORDS[kind]:
-            raise ValueError(f"invalid {key} {value}, it is one of {', '.join(filter(None, WORDS[kind]))}")
+    if option.choices:
+        if value not in option.choices:
+            raise ValueError(f"invalid {key} {value}, it is one of {', '.join(filter(None, option.choices))}")
         return
     try:
-        number = NUMBERS[kind](value)
+        number = from_text(option.kind, value)
     except ValueError:
-        raise ValueError(f"failed to coerce option {key} ({value}) - {why(kind, value)}") from None
-    if kind != "bool" and number < least:
-        raise ValueError(f"invalid {key} ! {value} < {plain(kind, least)}")
-    if kind != "bool" and number > most:
-        raise ValueError(f"invalid {key} ! {value} > {plain(kind, most)}")
+        raise ValueError(f"failed to coerce option {key} ({value}) - {why(option.kind, value)}") from None
+    if isinstance(number, (int, float)):
+        if option.least is not None and number < option.least:
+            raise ValueError(f"invalid {key} ! {value} < {plain(option.kind, option.least)}")
+        if option.most is not None and number > option.most:
+            raise ValueError(f"invalid {key} ! {value} > {plain(option.kind, option.most)}")
 
 
-def why(kind: str, value: str) -> str:
+def why(kind: Kind, value: str) -> str:
     """The fault of a value, in Go's words."""
-    if kind == "duration":
+    if kind is Kind.DURATION:
         missing = value.lstrip("+-").replace(".", "", 1).isdecimal()
         return f'time: missing unit in duration "{value}"' if missing else f'time: invalid duration "{value}"'
     return f'strconv.{GO_PARSERS[kind]}: parsing "{value}": invalid syntax'
 
 
-def plain(kind: str, value: float) -> str:
+def plain(kind: Kind, value: float) -> str:
     """A bound in written form."""
     from nsqc.options.durations import format_duration
 
-    return format_duration(int(value)) if kind == "duration" else f"{value:g}"
+    return format_duration(int(value)) if kind is Kind.DURATION else f"{value:g}"
 
 
-def flag(name: str) -> Flag:
+def flag(name: str) -> Option:
     """--consumer-opt or --producer-opt."""
-    return Flag(name, "value", (), "an option of the client, KEY,VALUE (may be repeated)", check)
+    return Option(name, "an option of the client, KEY,VALUE (may be repeated)", many=True, check=check)
 
 
 class Given(NamedTuple):
@@ -105,7 +115,7 @@ class Given(NamedTuple):
 
     def on(self, name: str) -> bool:
         """A bool."""
-        return truth(self.values[name]) if name in self.values else False
+        return parse_bool(self.values[name]) if name in self.values else False
 
     def text(self, name: str) -> str:
         """A string."""
@@ -113,7 +123,7 @@ class Given(NamedTuple):
 
     def number(self, name: str, default: int) -> int:
         """An int."""
-        return whole(self.values[name]) if name in self.values else default
+        return parse_int(self.values[name]) if name in self.values else default
 
     def seconds(self, name: str, default: float) -> float:
         """A duration."""
@@ -137,13 +147,12 @@ class Given(NamedTuple):
     @property
     def has_jitter(self) -> bool:
         """Whether pauses are random, up to the backoff."""
-        return WORDS["strategy"][self.text("backoff_strategy")] is True
+        return STRATEGIES[self.text("backoff_strategy")]
 
     @property
     def least_tls(self) -> ssl.TLSVersion | None:
         """The lowest version of TLS, if given."""
-        version = WORDS["version"].get(self.text("tls_min_version"))
-        return version if isinstance(version, ssl.TLSVersion) else None
+        return VERSIONS.get(self.text("tls_min_version"))
 
     def connection(self, user_agent: str) -> ConnectionOptions:
         """Options of the connection itself."""

@@ -6,20 +6,21 @@ from nsqc import NSQD_VERSION
 from nsqc.client.address import checked_address
 from nsqc.client.errors import BadAddress
 from nsqc.client.httpaddress import http_address
+from nsqc.options.durations import S
+from nsqc.options.option import Kind, Option, Value
 from nsqc.tools.cluster import Cluster
-from nsqc.tools.declare import Value, Values
+from nsqc.tools.declare import Values
 from nsqc.tools.original.client_options import Given
-from nsqc.tools.original.goflags import Flag, Flags
 from nsqc.tools.original.program import Fatal
 from nsqc.tools.security import user_agent
 
 DIAL_SECONDS = 5.0
-NSQD = Flag("nsqd-tcp-address", "value", (), "TCP address of an nsqd (may be repeated)")
-LOOKUPD = Flag("lookupd-http-address", "value", (), "HTTP address of an nsqlookupd (may be repeated)")
-MAX_IN_FLIGHT = Flag("max-in-flight", "int", 200, "maximum number of messages in flight")
+NSQD = Option("nsqd-tcp-address", "TCP address of an nsqd (may be repeated)", many=True)
+LOOKUPD = Option("lookupd-http-address", "HTTP address of an nsqlookupd (may be repeated)", many=True)
+MAX_IN_FLIGHT = Option("max-in-flight", "maximum number of messages in flight", Kind.INT, 200)
 
 
-def check_sources(flags: Flags, stop: str = "") -> None:
+def check_sources(flags: Values, stop: str = "") -> None:
     """Exactly one kind of address. Raises Fatal."""
     nsqd, lookupd = flags.texts("nsqd-tcp-address"), flags.texts("lookupd-http-address")
     if not nsqd and not lookupd:
@@ -40,7 +41,7 @@ def cluster_of(name: str, nsqd: tuple[str, ...], lookupd: tuple[str, ...], given
         raise Fatal(f"ERROR: {error}") from None
     values: dict[str, Value] = {
         "nsqd": nsqd, "nsqlookupd": lookupd, "http": (), "config": "", "auth-secret": given.text("auth_secret"),
-        "timeout": given.timeout or timeout, "tls": given.on("tls_v1"),
+        "timeout": round((given.timeout or timeout) * S), "tls": given.on("tls_v1"),
         "tls-ca": given.text("tls_root_ca_file"), "tls-cert": given.text("tls_cert"),
         "tls-key": given.text("tls_key"), "tls-insecure": given.on("tls_insecure_skip_verify"),
         "deflate": 0, "snappy": False}

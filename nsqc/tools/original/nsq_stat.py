@@ -5,10 +5,12 @@ from __future__ import annotations
 import signal
 import time
 
+from nsqc.options.durations import S
+from nsqc.options.option import Kind, Option
 from nsqc.tools import output
+from nsqc.tools.declare import Values
 from nsqc.tools.errors import ToolError
 from nsqc.tools.nodehttp import NodeHttp
-from nsqc.tools.original.goflags import Flag, Flags
 from nsqc.tools.original.program import Fatal, Program
 from nsqc.tools.running import stop
 from nsqc.tools.stat import ROWS_A_TITLE, Sums, channel_of, row, titles
@@ -25,13 +27,13 @@ def whole_rows(text: str) -> None:
         raise ValueError(f'strconv.ParseInt: parsing "{text}": value out of range')
 
 
-def run(flags: Flags) -> int:
+def run(flags: Values) -> int:
     """The exit code."""
     topic, channel = flags.text("topic"), flags.text("channel")
     nsqd, lookupd = flags.texts("nsqd-http-address"), flags.texts("lookupd-http-address")
     check(flags)
-    timeout = max(flags.decimal("http-client-request-timeout"), flags.decimal("http-client-connect-timeout"))
-    interval = flags.decimal("interval")
+    timeout = max(flags.seconds("http-client-request-timeout"), flags.seconds("http-client-connect-timeout"))
+    interval = flags.seconds("interval")
     count = int(flags.text("count")) if flags.given("count") else 0
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, stop)
@@ -48,12 +50,12 @@ def run(flags: Flags) -> int:
         before, number = now, number + 1
 
 
-def check(flags: Flags) -> None:
+def check(flags: Values) -> None:
     """Raises Fatal."""
     if not flags.text("topic") or not flags.text("channel"):
         raise Fatal("--topic and --channel are required")
     for name in ("interval", "http-client-connect-timeout", "http-client-request-timeout"):
-        if flags.decimal(name) <= 0:
+        if flags.number(name) <= 0:
             raise Fatal(f"--{name} should be positive")
     if flags.given("count") and int(flags.text("count")) <= 0:
         raise Fatal("--count should be positive")
@@ -97,11 +99,11 @@ def found_by(lookupd: tuple[str, ...], topic: str, timeout: float) -> list[str]:
 
 
 PROGRAM = Program("nsq_stat", (
-    Flag("topic", "string", "", "the topic"),
-    Flag("channel", "string", "", "the channel"),
-    Flag("nsqd-http-address", "value", (), "HTTP address of an nsqd (may be repeated)"),
-    Flag("lookupd-http-address", "value", (), "HTTP address of an nsqlookupd (may be repeated)"),
-    Flag("interval", "duration", 2.0, "time between rows"),
-    Flag("count", "value", "", "rows to print", whole_rows),
-    Flag("http-client-connect-timeout", "duration", 2.0, "timeout for connecting"),
-    Flag("http-client-request-timeout", "duration", 5.0, "timeout for a whole request")), run)
+    Option("topic", "the topic"),
+    Option("channel", "the channel"),
+    Option("nsqd-http-address", "HTTP address of an nsqd (may be repeated)", many=True),
+    Option("lookupd-http-address", "HTTP address of an nsqlookupd (may be repeated)", many=True),
+    Option("interval", "time between rows", Kind.DURATION, 2 * S),
+    Option("count", "rows to print", default="", check=whole_rows),
+    Option("http-client-connect-timeout", "timeout for connecting", Kind.DURATION, 2 * S),
+    Option("http-client-request-timeout", "timeout for a whole request", Kind.DURATION, 5 * S)), run)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from nsqc.client.options import Options
+from nsqc.options.option import Kind, Option
+from nsqc.tools.declare import Values
 from nsqc.tools.feed import Feed
 from nsqc.tools.original import client_options
 from nsqc.tools.original.cluster import LOOKUPD, MAX_IN_FLIGHT, NSQD, check_names, check_sources, cluster_of
-from nsqc.tools.original.goflags import Flag, Flags
 from nsqc.tools.original.program import Fatal, Program, log_line, warn_line
 from nsqc.tools.output import PipeClosed, is_terminal
 from nsqc.tools.stdout import Stdout
@@ -14,7 +15,7 @@ from nsqc.tools.stopping import Stop
 from nsqc.tools.tail import Tail, as_lines, ephemeral_channel
 
 
-def run(flags: Flags) -> int:
+def run(flags: Values) -> int:
     """The exit code."""
     topics = tuple(dict.fromkeys(flags.texts("topic")))
     check_sources(flags)
@@ -35,7 +36,7 @@ def run(flags: Flags) -> int:
                               warn_line, insists=False) as feed:
         feed.start()
         try:
-            Tail(feed, Stdout(), stop, as_lines(flags.on("print-topic"), is_terminal()), count).run()
+            Tail(feed, Stdout(), stop, as_lines(flags.flag("print-topic"), is_terminal()), count).run()
         except PipeClosed:
             raise
         except OSError as error:
@@ -45,9 +46,9 @@ def run(flags: Flags) -> int:
 
 
 PROGRAM = Program("nsq_tail", (
-    Flag("topic", "value", (), "topic to print (may be repeated)"),
-    Flag("channel", "string", "", "channel to consume; default: an ephemeral one"),
+    Option("topic", "topic to print (may be repeated)", many=True),
+    Option("channel", "channel to consume; default: an ephemeral one"),
     NSQD, LOOKUPD, MAX_IN_FLIGHT,
-    Flag("n", "int", 0, "exit after this many messages; 0: never"),
-    Flag("print-topic", "bool", False, "print the topic before each message"),
+    Option("n", "exit after this many messages; 0: never", Kind.INT, 0),
+    Option("print-topic", "print the topic before each message", Kind.BOOL, False),
     client_options.flag("consumer-opt")), run)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from nsqc import NSQD_VERSION
 from nsqc.client.tls import tls
+from nsqc.options.durations import S
+from nsqc.options.option import Kind, Option
+from nsqc.tools.declare import Values
 from nsqc.tools.errors import UsageError
 from nsqc.tools.original import client_options
 from nsqc.tools.original.cluster import LOOKUPD, MAX_IN_FLIGHT, NSQD, check_names, check_sources, cluster_of
-from nsqc.tools.original.goflags import Flag, Flags
 from nsqc.tools.original.program import Fatal, Program, log_line, warn_line
 from nsqc.tools.original.status import Status
 from nsqc.tools.tohttp.declaration import LONGEST_DELAY, read_header
@@ -18,7 +20,7 @@ OCTETS = "application/octet-stream"
 MODES = {"hostpool": "round-robin", "round-robin": "round-robin", "epsilon-greedy": "least-busy"}
 
 
-def run(flags: Flags) -> int:
+def run(flags: Values) -> int:
     """The exit code."""
     headers = []
     for text in flags.texts("header"):
@@ -42,15 +44,15 @@ def run(flags: Flags) -> int:
     send(cluster, Settings(
         (topic,), channel, post or get, bool(get), headers, flags.text("content-type"),
         f"nsq_to_http v{NSQD_VERSION}", MODES.get(flags.text("mode"), "all"), flags.number("n"), max(most, 1),
-        flags.decimal("sample"), flags.decimal("http-client-connect-timeout"),
-        flags.decimal("http-client-request-timeout"), given.requeue_delay,
+        flags.decimal("sample"), flags.seconds("http-client-connect-timeout"),
+        flags.seconds("http-client-request-timeout"), given.requeue_delay,
         given.seconds("max_requeue_delay", LONGEST_DELAY), given.number("max_attempts", 0), given.pause,
         given.has_jitter, tls(), True),
         warn_line, status.add, insists=False)
     return 0
 
 
-def check(flags: Flags, topic: str, channel: str, post: tuple[str, ...], get: tuple[str, ...]) -> None:
+def check(flags: Values, topic: str, channel: str, post: tuple[str, ...], get: tuple[str, ...]) -> None:
     """Raises Fatal."""
     if not topic or not channel:
         raise Fatal("--topic and --channel are required")
@@ -73,18 +75,18 @@ def check(flags: Flags, topic: str, channel: str, post: tuple[str, ...], get: tu
 
 
 PROGRAM = Program("nsq_to_http", (
-    Flag("topic", "string", "", "the topic"),
-    Flag("channel", "string", "nsq_to_http", "channel to consume"),
-    Flag("post", "value", (), "URL to POST messages to (may be repeated)"),
-    Flag("get", "value", (), "URL with %s for the message (may be repeated)"),
-    Flag("header", "value", (), "additional header, NAME: VALUE (may be repeated)"),
-    Flag("content-type", "string", OCTETS, "content type of --post"),
-    Flag("mode", "string", "hostpool", "how to choose a URL: hostpool, round-robin, epsilon-greedy; any other "
-                                       "word: send to all"),
-    Flag("sample", "float", 1.0, "fraction of messages to send, 0 to 1"),
-    Flag("n", "int", 100, "concurrent requests"),
+    Option("topic", "the topic"),
+    Option("channel", "channel to consume", default="nsq_to_http"),
+    Option("post", "URL to POST messages to (may be repeated)", many=True),
+    Option("get", "URL with %s for the message (may be repeated)", many=True),
+    Option("header", "additional header, NAME: VALUE (may be repeated)", many=True),
+    Option("content-type", "content type of --post", default=OCTETS),
+    Option("mode", "how to choose a URL: hostpool, round-robin, epsilon-greedy; any other "
+                                       "word: send to all", default="hostpool"),
+    Option("sample", "fraction of messages to send, 0 to 1", Kind.FLOAT, 1.0),
+    Option("n", "concurrent requests", Kind.INT, 100),
     MAX_IN_FLIGHT,
-    Flag("status-every", "int", 250, "messages per status line; 0: none"),
-    Flag("http-client-connect-timeout", "duration", 2.0, "timeout for connecting"),
-    Flag("http-client-request-timeout", "duration", 20.0, "timeout for a whole request"),
+    Option("status-every", "messages per status line; 0: none", Kind.INT, 250),
+    Option("http-client-connect-timeout", "timeout for connecting", Kind.DURATION, 2 * S),
+    Option("http-client-request-timeout", "timeout for a whole request", Kind.DURATION, 20 * S),
     NSQD, LOOKUPD, client_options.flag("consumer-opt")), run)

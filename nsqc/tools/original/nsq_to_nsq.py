@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from nsqc.client.options import Options
+from nsqc.options.option import Kind, Option
+from nsqc.tools.declare import Values
 from nsqc.tools.feed import Feed
 from nsqc.tools.original import client_options
 from nsqc.tools.original.cluster import LOOKUPD, MAX_IN_FLIGHT, NSQD, check_sources, cluster_of
-from nsqc.tools.original.goflags import Flag, Flags
 from nsqc.tools.original.program import Fatal, Program, log_line, warn_line
 from nsqc.tools.original.status import Status
 from nsqc.tools.relay.engine import Engine, Plan
@@ -15,7 +16,7 @@ from nsqc.tools.stopping import Stop
 from nsqc.wire.names import is_valid_name
 
 
-def run(flags: Flags) -> int:
+def run(flags: Values) -> int:
     """The exit code."""
     topics = tuple(dict.fromkeys(flags.texts("topic")))
     channel, target = flags.text("channel"), flags.text("destination-topic")
@@ -49,15 +50,15 @@ def run(flags: Flags) -> int:
 
 
 PROGRAM = Program("nsq_to_nsq", (
-    Flag("topic", "value", (), "topic to relay (may be repeated)"),
-    Flag("channel", "string", "nsq_to_nsq", "channel to consume"),
-    Flag("destination-topic", "string", "", "topic to publish to; default: the same"),
-    Flag("destination-nsqd-tcp-address", "value", (), "TCP address of an nsqd to publish to (may be repeated)"),
-    Flag("mode", "string", "hostpool", "how to choose an nsqd: hostpool, round-robin or epsilon-greedy"),
-    Flag("require-json-field", "string", "", "relay only JSON objects with this field"),
-    Flag("require-json-value", "string", "", "and this value in it"),
-    Flag("whitelist-json-field", "value", (), "relay only this field of each object (may be repeated)"),
+    Option("topic", "topic to relay (may be repeated)", many=True),
+    Option("channel", "channel to consume", default="nsq_to_nsq"),
+    Option("destination-topic", "topic to publish to; default: the same"),
+    Option("destination-nsqd-tcp-address", "TCP address of an nsqd to publish to (may be repeated)", many=True),
+    Option("mode", "how to choose an nsqd: hostpool, round-robin or epsilon-greedy", default="hostpool"),
+    Option("require-json-field", "relay only JSON objects with this field"),
+    Option("require-json-value", "and this value in it"),
+    Option("whitelist-json-field", "relay only this field of each object (may be repeated)", many=True),
     MAX_IN_FLIGHT,
-    Flag("status-every", "int", 250, "messages per status line; 0: none"),
+    Option("status-every", "messages per status line; 0: none", Kind.INT, 250),
     NSQD, LOOKUPD, client_options.flag("consumer-opt"),
     client_options.flag("producer-opt")), run)

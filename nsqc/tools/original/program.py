@@ -9,9 +9,12 @@ from typing import NamedTuple
 
 from nsqc import NSQD_VERSION
 from nsqc.client.errors import ClientError
+from nsqc.options.goflags import FlagError, HelpWanted
+from nsqc.options.option import Kind, Option
 from nsqc.tools import output
+from nsqc.tools.declare import Values
 from nsqc.tools.errors import ToolError
-from nsqc.tools.original.goflags import Flag, FlagError, Flags, HelpWanted, parse, usage
+from nsqc.tools.original.flags import parse, usage
 from nsqc.tools.output import PipeClosed
 from nsqc.tools.running import Stopped
 
@@ -24,8 +27,8 @@ class Program(NamedTuple):
     """run returns the exit code and may raise Fatal, ToolError, ClientError, OSError."""
 
     name: str
-    flags: tuple[Flag, ...]
-    run: Callable[[Flags], int]
+    flags: tuple[Option, ...]
+    run: Callable[[Values], int]
     has_version: bool = True
 
 
@@ -33,7 +36,7 @@ class Fatal(Exception):
     """The tool ends with this line and exit code 1."""
 
 
-VERSION = Flag("version", "bool", False, "print the version and exit")
+VERSION = Option("version", "print the version and exit", Kind.BOOL, False)
 
 
 def run(program: Program, words: list[str]) -> int:
@@ -47,7 +50,7 @@ def run(program: Program, words: list[str]) -> int:
     except FlagError as error:
         output.note_lines(f"{error}\n{usage(program.name, flags)}")
         return EXIT_FLAGS
-    return guarded(lambda: printed_version(program) if program.has_version and values.on("version")
+    return guarded(lambda: printed_version(program) if program.has_version and values.flag("version")
                    else program.run(values))
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from nsqc.options.option import Kind, Option
+from nsqc.tools.declare import Values
 from nsqc.tools.original import client_options
 from nsqc.tools.original.cluster import NSQD, check_names, cluster_of
-from nsqc.tools.original.goflags import Flag, Flags
 from nsqc.tools.original.program import Fatal, Program, as_go, log_line
 from nsqc.tools.pub.publishing import Plan, publish
 
 
-def run(flags: Flags) -> int:
+def run(flags: Values) -> int:
     """The exit code."""
     if not flags.text("topic"):
         raise Fatal("--topic required")
@@ -36,8 +37,8 @@ def say(text: str) -> None:
 
 
 PROGRAM = Program("to_nsq", (
-    Flag("topic", "string", "", "topic to publish to"),
+    Option("topic", "topic to publish to"),
     NSQD._replace(help="TCP address of an nsqd to send every message to (may be repeated)"),
-    Flag("delimiter", "string", "\n", "the byte that ends a message"),
-    Flag("rate", "int", 0, "messages per second; 0: no limit"),
+    Option("delimiter", "the byte that ends a message", default="\n"),
+    Option("rate", "messages per second; 0: no limit", Kind.INT, 0),
     client_options.flag("producer-opt")), run, has_version=False)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 
+from nsqc.options.durations import MS
+from nsqc.options.option import Kind, Option
 from nsqc.tools import output
-from nsqc.tools.declare import Argument, Kind, Option, Tool, Values
+from nsqc.tools.declare import Argument, Tool, Values
 from nsqc.tools.errors import UsageError
 from nsqc.tools.family import JSON, OUTPUT, TCP_NODES, TOPIC
 
 PLACE = "nsqc pub"
 ESCAPES = {"\\n": "\n", "\\t": "\t", "\\0": "\0", "\\r": "\r"}
-LONGEST_DELAY = 2**32 / 1000     # in seconds, the protocol's limit
+LONGEST_DELAY = 2**32 * MS      # the protocol's limit
 
 
 def run(values: Values) -> int:
@@ -27,7 +29,7 @@ def run(values: Values) -> int:
         raise UsageError("--delimiter must be one byte, or \\n, \\t, \\r, \\0", PLACE)
     return publish(Cluster(values, PLACE), Plan(
         place=PLACE, topic=topic, files=files, delimiter=delimiter[0],
-        whole=values.flag("whole"), delay_ms=round(values.decimal("defer") * 1000), rate=values.decimal("rate"),
+        whole=values.flag("whole"), delay_ms=round(values.seconds("defer") * 1000), rate=values.decimal("rate"),
         to_all=values.flag("all"), max_message=values.number("max-msg-size"),
         retries=values.number("retries"), say=say), shows=not values.flag("quiet"), as_json=values.flag("json"))
 
@@ -45,7 +47,7 @@ TOOL = Tool(
         Option("delimiter", "byte that ends a message: one character, or \\n, \\t, \\r, \\0", default="\\n",
                metavar="BYTE", short="d"),
         Option("whole", "one message per file, or one of all standard input", Kind.BOOL, False),
-        Option("defer", "deliver each message after this time", Kind.DURATION, 0.0, least=0, most=LONGEST_DELAY),
+        Option("defer", "deliver each message after this time", Kind.DURATION, 0, least=0, most=LONGEST_DELAY),
         Option("rate", "maximum messages per second; 0: no limit", Kind.FLOAT, 0.0, least=0),
         Option("all", "send every message to every nsqd; otherwise to the first that answers", Kind.BOOL, False),
         Option("max-msg-size", "refuse larger messages; set it like nsqd's", Kind.SIZE, 1 << 20, least=1,

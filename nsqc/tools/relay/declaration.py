@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from nsqc.options.option import Kind, Option
 from nsqc.tools import output
-from nsqc.tools.declare import Kind, Option, Tool, Values
+from nsqc.tools.declare import Tool, Values
 from nsqc.tools.errors import UsageError
 from nsqc.tools.family import CHANNEL_OPTION, TCP_NODES, TOPICS, in_flight, other_side
 

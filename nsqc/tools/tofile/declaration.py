@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 
+from nsqc.options.durations import MS, S
+from nsqc.options.option import Kind, Option
 from nsqc.tools import output
-from nsqc.tools.declare import Kind, Option, Tool, Values
+from nsqc.tools.declare import Tool, Values
 from nsqc.tools.errors import UsageError
 from nsqc.tools.family import CHANNEL_OPTION, TCP_NODES, TOPICS, in_flight
 
@@ -38,7 +40,7 @@ def run(values: Values) -> int:
     from nsqc.tools.tofile.running import Plan, archive
 
     output_dir, work_dir = values.text("output-dir"), values.text("work-dir") or values.text("output-dir")
-    numbered = (kind != "none" or values.number("rotate-size") > 0 or values.decimal("rotate-interval") > 0
+    numbered = (kind != "none" or values.number("rotate-size") > 0 or values.seconds("rotate-interval") > 0
                 or work_dir != output_dir)
     if numbered and REV not in values.text("filename-format"):
         raise UsageError("--filename-format needs a <REV> with compression, rotation or --work-dir", PLACE)
@@ -51,10 +53,10 @@ def run(values: Values) -> int:
         output_dir, work_dir,
         Naming(values.text("filename-format"), values.text("datetime-format"),
                host_identifier(values.text("host-identifier")), SUFFIXES[kind], numbered),
-        kind if kind != "none" else "", level, values.number("rotate-size"), values.decimal("rotate-interval"), True)
+        kind if kind != "none" else "", level, values.number("rotate-size"), values.seconds("rotate-interval"), True)
     return archive(Cluster(values, PLACE), Plan(
-        PLACE, topics, pattern, values.decimal("topic-refresh"), values.text("channel"), rules,
-        values.decimal("sync-interval"), values.number("max-in-flight"), values.number("connections"),
+        PLACE, topics, pattern, values.seconds("topic-refresh"), values.text("channel"), rules,
+        values.seconds("sync-interval"), values.number("max-in-flight"), values.number("connections"),
         values.flag("wait")), CommandNotes(values.flag("verbose")))
 
 
@@ -83,7 +85,7 @@ TOOL = Tool(
     options=(
         Option("topic-pattern", "all topics of nsqlookupd that match this regular expression, including future ones",
                metavar="REGEX"),
-        Option("topic-refresh", "interval for finding such topics", Kind.DURATION, 60.0, least=0.1),
+        Option("topic-refresh", "interval for finding such topics", Kind.DURATION, 60 * S, least=100 * MS),
         CHANNEL_OPTION._replace(default="nsq_to_file"),
         in_flight(20_000),
         Option("connections", "connections to each nsqd per topic; default: 8, fewer with more nsqd or topics",
@@ -101,9 +103,9 @@ TOOL = Tool(
         Option("level", "compression level: gzip 1 to 9 (6), zstd 1 to 19 (3)", Kind.INT, None, FILES),
         Option("rotate-size", "start the next file above this size, before compression; 0: never",
                Kind.SIZE, 0, FILES),
-        Option("rotate-interval", "start the next file after this time; 0: never", Kind.DURATION, 0.0, FILES, least=0),
-        Option("sync-interval", "maximum time before a message is synced and finished", Kind.DURATION, 5.0, FILES,
-               least=0.001),
+        Option("rotate-interval", "start the next file after this time; 0: never", Kind.DURATION, 0, FILES, least=0),
+        Option("sync-interval", "maximum time before a message is synced and finished", Kind.DURATION, 5 * S, FILES,
+               least=MS),
         Option("verbose", "report files opened, synced and moved", Kind.BOOL, False, "Output", short="v"),
         *TCP_NODES),
     arguments=(TOPICS._replace(required=False),),

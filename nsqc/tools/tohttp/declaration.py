@@ -6,8 +6,10 @@ import re
 import ssl
 
 from nsqc import __version__
+from nsqc.options.durations import MS, S
+from nsqc.options.option import Kind, Option
 from nsqc.tools import output
-from nsqc.tools.declare import Kind, Option, Tool, Values
+from nsqc.tools.declare import Tool, Values
 from nsqc.tools.errors import UsageError
 from nsqc.tools.family import CHANNEL_OPTION, TCP_NODES, TOPICS, in_flight
 
@@ -37,7 +39,7 @@ def run(values: Values) -> int:
         topics, values.text("channel"), post or get, bool(get), headers,
         values.text("content-type") or "application/octet-stream", f"nsqc-to-http/{__version__}", values.text("mode"),
         values.number("at-once"), values.number("max-in-flight"), values.decimal("sample"),
-        values.decimal("connect-timeout"), values.decimal("request-timeout"), values.decimal("requeue-delay"),
+        values.seconds("connect-timeout"), values.seconds("request-timeout"), values.seconds("requeue-delay"),
         LONGEST_DELAY, values.number("max-attempts"), PAUSE, False, tls_of(values), values.flag("wait")), say)
 
 
@@ -83,12 +85,12 @@ TOOL = Tool(
         Option("mode", "URL for a message: round-robin, the one with the fewest requests, or all of them",
                default="round-robin", group=SERVERS, choices=("round-robin", "least-busy", "all")),
         Option("at-once", "concurrent requests", Kind.INT, 100, SERVERS, least=1, most=10_000),
-        Option("connect-timeout", "timeout for connecting", Kind.DURATION, 2.0, SERVERS, least=0.001),
-        Option("request-timeout", "timeout for a whole request", Kind.DURATION, 20.0, SERVERS, least=0.001),
+        Option("connect-timeout", "timeout for connecting", Kind.DURATION, 2 * S, SERVERS, least=MS),
+        Option("request-timeout", "timeout for a whole request", Kind.DURATION, 20 * S, SERVERS, least=MS),
         Option("server-ca", "authorities to trust for HTTPS, PEM; default: the system's", Kind.FILE, "", SERVERS),
         Option("server-insecure", "accept any certificate of a server", Kind.BOOL, False, SERVERS),
         Option("requeue-delay", "delay before a failed message is redelivered, times its attempts, at most 15m",
-               Kind.DURATION, 10.0, FAILURES, least=0, most=900),
+               Kind.DURATION, 10 * S, FAILURES, least=0, most=900 * S),
         Option("max-attempts", "drop a message after this many attempts; 0: never", Kind.INT, 0, FAILURES, least=0,
                most=65535),
         *TCP_NODES),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from nsqc.tools.declare import Kind, Option, Tool, Values
+from nsqc.options.durations import HOUR, MS, S
+from nsqc.options.option import Kind, Option
+from nsqc.tools.declare import Tool, Values
 from nsqc.tools.family import HTTP_NODES
 
 VIEWS = ("topics", "channels", "clients", "nodes")
@@ -19,7 +21,7 @@ TOOL = Tool(
     ("top",), "Show nodes, topics, channels and clients as they change.", run,
     options=(
         Option("view", "the initial view", Kind.TEXT, "topics", choices=VIEWS),
-        Option("interval", "polling interval", Kind.DURATION, 2.0, least=0.2, most=3600.0),
+        Option("interval", "polling interval", Kind.DURATION, 2 * S, least=200 * MS, most=HOUR),
         Option("filter", "show only names containing this", Kind.TEXT, ""),
         *HTTP_NODES),
     text="""Keys: 1 to 4 or Tab choose topics, channels, clients or nodes; Enter shows the channels of a topic, or the

@@ -35,7 +35,7 @@ def top(values: Values) -> int:
     nodes = cluster.nodes()
     if not nodes:
         raise NoNode("no nsqd is registered")
-    sampler = Sampler(cluster, values.decimal("interval"))
+    sampler = Sampler(cluster, values.seconds("interval"))
     sampler.with_clients = values.text("view") == "clients"
     # Before the screen is taken over: if no node answers, that is a line on stderr.
     cluster.each(nodes, lambda api, node: sampler.arrived.append(first_look(api, node)), lambda _: None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.server
 import json
 import queue
@@ -17,6 +16,8 @@ from typing import Any
 from kit.base import CLOSED, HOST, BadScenario
 from kit.data import shown
 from kit.normal import Normaliser
+
+from tests.support.tcpserver import TcpServer
 
 
 class Fake:
@@ -87,20 +88,17 @@ class FakeAuth(WebFake):
         return self.status, self.body
 
 
-class FakeLookupd(WebFake):
+class FakeLookupd(TcpServer, WebFake):
     """Speaks the lookup protocol, and answers /channels over HTTP."""
 
     def __init__(self, spec: dict[str, Any], normalise: Normaliser):
-        super().__init__()
+        WebFake.__init__(self)
         self.normalise = normalise
         self.channels: dict[str, list[str]] = spec.get("channels", {})
         self.identify_reply = spec.get("identify_reply")
-        self.door = socket.create_server((HOST, 0))
-        self.guests: list[socket.socket] = []
-        self.port = self.door.getsockname()[1]
-        self.place = f"{HOST}:{self.port}"
         self.sides = {".http": Fake()}
-        threading.Thread(target=self._accept, daemon=True).start()
+        TcpServer.__init__(self)
+        self.place = self.address
 
     def respond(self, path: str, headers: Any) -> tuple[int, bytes]:
         self.sides[".http"].events.put(f"GET {path}")
@@ -109,18 +107,9 @@ class FakeLookupd(WebFake):
             return 404, b'{"message":"TOPIC_NOT_FOUND"}'
         return 200, json.dumps({"channels": self.channels[topic]}).encode()
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                guest, _ = self.door.accept()
-            except OSError:
-                return
-            self.guests.append(guest)
-            threading.Thread(target=self._serve, args=(guest,), daemon=True).start()
-
-    def _serve(self, guest: socket.socket) -> None:
+    def serve(self, guest: socket.socket) -> None:
         stream = guest.makefile("rb")
-        with contextlib.suppress(OSError, ValueError):
+        try:
             self.events.put({"magic": shown(stream.read(4))})
             while line := stream.readline():
                 words = line.decode().rstrip("\n")
@@ -133,7 +122,8 @@ class FakeLookupd(WebFake):
                 else:
                     self.events.put(words)
                 guest.sendall(struct.pack(">i", len(reply)) + reply)
-        self.events.put(CLOSED)
+        finally:
+            self.events.put(CLOSED)
 
     def _introduction(self) -> bytes:
         if self.identify_reply is not None:
@@ -141,18 +131,8 @@ class FakeLookupd(WebFake):
         return json.dumps({"tcp_port": self.port, "http_port": self.web_port, "version": "1.3.0",
                            "hostname": "lookup", "broadcast_address": HOST}).encode()
 
-    def drop(self) -> None:
-        for guest in self.guests:
-            with contextlib.suppress(OSError):
-                guest.shutdown(socket.SHUT_RDWR)
-            guest.close()
-        self.guests.clear()
-
     def stop(self) -> None:
-        with contextlib.suppress(OSError):
-            self.door.shutdown(socket.SHUT_RDWR)
-        self.door.close()
-        self.drop()
+        self.close()
         super().stop()
 
 
