@@ -80,7 +80,7 @@ class Log(Struct, gc=False):
 
 
 class Topic(Struct, gc=False):
-    """A topic with its channels."""
+    """A topic with its channels. publish_ids: None: it remembers none."""
 
     topic_name: str
     channels: list[Channel] | None = None
@@ -91,6 +91,9 @@ class Topic(Struct, gc=False):
     paused: bool = False
     e2e_processing_latency: Latency | None = None
     log: Log | None = None
+    publish_ids: int | None = None
+    deduplicated: int = 0
+    forgotten_ids: int = 0
 
 
 class Stats(Struct, gc=False):
