@@ -133,6 +133,7 @@ class TopicStats(Struct, frozen=True, gc=False):
     forgotten_ids: int | UnsetType = UNSET
     expired_count: int | UnsetType = UNSET          # messages that message_ttl has dropped in the topic itself
     overflow_count: int | UnsetType = UNSET         # the same of max_depth and max_bytes
+    waiting_publishes: int | UnsetType = UNSET      # that --publish-wait has wait for room
 
 
 class MemoryStats(Struct, frozen=True, gc=False):
@@ -197,7 +198,7 @@ def _topic_stats(topic: Topic, channels: list[ChannelStats]) -> TopicStats:
                       topic.message_bytes, topic.paused, _latency(list(topic.channels.values())), _log_stats(topic),
                       UNSET if known is None else known, UNSET if known is None else topic.deduplicated,
                       UNSET if known is None else topic.ids_forgotten,
-                      topic.expired_count or UNSET, topic.overflow_count or UNSET)
+                      topic.expired_count or UNSET, topic.overflow_count or UNSET, len(topic.crowd) or UNSET)
 
 
 def _log_stats(topic: Topic) -> LogStats | UnsetType:
