@@ -11,6 +11,7 @@ import msgspec
 from nsqc.access.needs import ADMIN
 from nsqc.admin.changes import Result, places, send, subject
 from nsqc.admin.fleet import NSQD
+from nsqc.admin.letters import DONE, Letters, move, preview
 from nsqc.admin.messages import LINES
 from nsqc.admin.model import Moment
 from nsqc.admin.rights import rights_of
@@ -24,15 +25,17 @@ from nsqc.wire.outside import Decoder, JSONError
 
 Json = dict[str, Any]       # Any: JSON
 PLAIN = ("pause", "unpause", "empty")
-NAMED = ("empty", "delete", "tombstone", "seek", "drain")     # these ask for the name
+OF_LETTERS = tuple(DONE)
+NAMED = ("empty", "delete", "tombstone", "seek", "drain", "drop")     # these ask for the name
 MOST_SHOWN = 400    # characters of a change in logs
 OF_NODES = ("drain", "undrain")
-EXTENDED = ("seek", "drain", "undrain", "rules")
+EXTENDED = ("seek", "drain", "undrain", "rules", *OF_LETTERS)
 ACTIONS = ("create", "delete", *PLAIN, "tombstone", *EXTENDED)
 
 
 class Asked(msgspec.Struct):
-    """The body of an action. nodes: addresses; empty: all that have it. confirm: the name, for actions that destroy."""
+    """The body of an action. nodes: addresses; empty: all nodes that have it. confirm: the name, for actions that destroy.
+    origin, id and offset select dead letters: see nsqc.admin.letters."""
 
     action: str = ""
     topic: str = ""
@@ -42,6 +45,9 @@ class Asked(msgspec.Struct):
     timeout: str = ""
     keep: bool = False
     rules: dict[str, Any] = {}      # Any: JSON
+    origin: str = ""
+    id: str = ""
+    offset: int = 0
     confirm: str = ""
     preview: bool = False
 
@@ -92,6 +98,8 @@ class Actions:
         rights_of(request).require(ADMIN, *about(asked))
         if asked.action == "seek" and not (asked.channel and asked.to):
             raise ApiError(400, "INVALID_SEEK - channel and to are required")
+        if asked.action in OF_LETTERS and (asked.channel or asked.offset < 0):
+            raise ApiError(400, f"INVALID_CHANNEL - {asked.action} is about a topic of dead letters")
         if asked.action in (*OF_NODES, "tombstone") and len(asked.nodes) != 1:
             raise ApiError(400, "INVALID_NODES - one node")
         if asked.action in NAMED and not asked.preview and asked.confirm != name_of(asked):
@@ -122,6 +130,8 @@ class Actions:
         having = asked.nodes or await self._having(asked, nodes)
         if action == "delete":
             return await changes.delete(topic, channel, having)
+        if action in OF_LETTERS:
+            return await move(self._view.fleet, having, action, letters_of(asked))
         if action == "seek":
             return await self._send(having, Ask("POST", target("/channel/seek", topic=topic, channel=channel,
                                                                to=asked.to)))
@@ -157,15 +167,18 @@ class Actions:
         kind = "channel" if asked.channel else "topic"
         if asked.action == "tombstone":
             self._view.notify("tombstone_topic_producer", request, topic=asked.topic, node=asked.nodes[0])
-        elif asked.action in ("create", "delete", *PLAIN, "seek", "rules"):
+        elif asked.action in ("create", "delete", *PLAIN, "seek", "rules", *OF_LETTERS):
             self._view.notify(f"{asked.action}_{kind}", request, topic=asked.topic, channel=asked.channel)
 
     # ------------------------------------------------------------------ previews
 
     async def _preview(self, asked: Asked, nodes: Sequence[str]) -> list[Json]:
-        """The effect of a seek, for each node that has the channel."""
+        """The effect of a change, for each node that has the topic or channel."""
+        if asked.action in OF_LETTERS:
+            having = asked.nodes or await self._having(asked, nodes)
+            return await preview(self._view.fleet, having, asked.action, letters_of(asked))
         if asked.action != "seek":
-            raise ApiError(400, "INVALID_PREVIEW - of seek only")
+            raise ApiError(400, f"INVALID_PREVIEW - one of seek, {', '.join(OF_LETTERS)}")
         parts = await asyncio.gather(*(self._preview_one(asked, node) for node in await self._having(asked, nodes)))
         return [*parts]
 
@@ -209,8 +222,16 @@ def whole(answer: Json, key: str) -> int:
     return value
 
 
+def letters_of(asked: Asked) -> Letters:
+    """The dead letters that are meant."""
+    return Letters(asked.topic, asked.origin, asked.id, asked.offset)
+
+
 def about(asked: Asked) -> tuple[str, str]:
-    """The topic and the channel that a grant has to cover. Creating a channel creates its topic where it is missing."""
+    """The topic and the channel that a grant has to cover. Creating a channel creates its topic where it is missing;
+    redriven letters go to any topic."""
+    if asked.action == "redrive":
+        return "", ""
     return asked.topic, "" if asked.action in ("create", "tombstone") else asked.channel
 
 
@@ -225,5 +246,6 @@ def subject_of(asked: Asked) -> str:
     """The object of an action, for the audit log."""
     name = f"{asked.topic}/{asked.channel}" if asked.channel else asked.topic
     where = f" on {', '.join(asked.nodes)}" if asked.nodes else ""
-    more = f" to {asked.to}" if asked.to else ""
+    more = f" to {asked.to}" if asked.to else f" of {asked.origin}" if asked.origin else ""
+    more += f" id {asked.id}" if asked.id else ""
     return f"{name}{more}{where}".strip()

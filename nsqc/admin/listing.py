@@ -67,7 +67,8 @@ def topic_row(row: TopicRow, history: History | None = None) -> Json:
             "waiting": row.depth, "backend": row.backend, "in_flight": row.in_flight, "deferred": row.deferred,
             "messages": row.messages, "bytes": row.bytes, "channels": len(row.channels), "clients": row.clients,
             "nodes": row.nodes, "paused": row.paused, "damaged": row.damaged, "oldest": since(row.oldest),
-            **latency(row.latency_ns)}
+            "publish_ids": known(row.publish_ids), "deduplicated": row.deduplicated,
+            "forgotten_ids": row.forgotten_ids, **latency(row.latency_ns)}
     if history is not None:
         data["spark"] = history.spark((row.name,))
     return data

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from nsqc.access.needs import PUBLISH, READ
+from nsqc.access.needs import ADMIN, PUBLISH, READ
 from nsqc.admin.changes import places, send
 from nsqc.admin.fleet import NSQD
 from nsqc.admin.rights import rights_of
@@ -71,9 +71,10 @@ class Messages:
         source = _History(view, node, topic, arguments) if state == "history" else _Queue(
             view, node, topic, channel, state, arguments)
         text = arguments.text("search")
-        if text:
-            return await _search(source, text, arguments.number("limit", 50, MOST_MESSAGES, 1))
-        return {"node": node, "state": state, **await source.page(arguments.number("limit", 50, MOST_MESSAGES, 1))}
+        limit = arguments.number("limit", 50, MOST_MESSAGES, 1)
+        page = await (_search(source, text, limit) if text else source.page(limit))
+        may_change = view.people.may_change(request) and rights_of(request).may(ADMIN, topic)
+        return {"node": node, "state": state, "may_change": may_change, **page}
 
     async def publish(self, request: Request) -> Json:
         """Publishes a message to a topic of a node."""

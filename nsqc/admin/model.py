@@ -58,6 +58,9 @@ class TopicRow(Struct):
     nodes: int = 0
     paused: int = 0
     damaged: int = 0
+    publish_ids: int = -1       # ids of publishes that are remembered; below 0: no rule says so
+    deduplicated: int = 0       # publishes that were not stored again
+    forgotten_ids: int = 0      # ids that were forgotten before their time
     latency_ns: float = -1.0
     came: float = -1.0
     channels: dict[str, ChannelRow] = {}
@@ -157,6 +160,10 @@ class Moment:
         row.latency_ns = max(row.latency_ns, p99_of(topic.e2e_processing_latency))
         if topic.log is not None:
             row.damaged += topic.log.damaged
+        if topic.publish_ids is not None:
+            row.publish_ids = max(row.publish_ids, 0) + topic.publish_ids
+            row.deduplicated += topic.deduplicated or 0
+            row.forgotten_ids += topic.forgotten_ids or 0
         node.topics += 1
         node.depth += topic.depth
         node.messages += topic.message_count

@@ -109,6 +109,7 @@ class View:
                     "may_change": people.may_change(request) and rights.has(ADMIN),
                     "may_publish": people.may_change(request) and rights.has(PUBLISH),
                     "may_extend": people.may_extend(request) and rights.has(ADMIN, PUBLISH, READ),
+                    "may_redrive": people.may_change(request) and people.may_extend(request) and rights.may(ADMIN),
                     "sees_all": rights.sees_all, "csrf": token, "mode": self.mode, "version": __version__,
                     "interval": round(self.poller.interval_s, 1), "time": round(time.time(), 3)})
         reply.extra += cookie_of(token, self.base, request.header("X-Forwarded-Proto") == "https")

@@ -13,6 +13,7 @@ from nsqc.store.heap cimport Heap
 cdef struct AgainSlot:
     Delivery *delivery      # NULL: it has expired
     int64_t after           # ChannelState.taken when its turn comes
+    int64_t number          # how many came before it
 
 
 cdef struct Again:
@@ -20,6 +21,7 @@ cdef struct Again:
     AgainSlot *slots        # owned; a ring, its room a power of two
     int64_t room
     int64_t first, end      # positions; slots are numbered
+    int64_t came            # deliveries so far
 
 
 cdef bint again_reserve(Again *again) noexcept nogil        # room for one more; False: no memory

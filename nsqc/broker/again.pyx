@@ -42,6 +42,8 @@ cdef void again_add(Again *again, Delivery *delivery, int64_t after) noexcept no
     cdef AgainSlot *slot = &again.slots[again.end & (again.room - 1)]
     slot.delivery = delivery
     slot.after = after
+    slot.number = again.came
+    again.came += 1
     delivery.owner = 0
     delivery.delivered_ns = again.end
     delivery.deadline_ns = delivery.message.timestamp_ns

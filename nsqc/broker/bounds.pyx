@@ -1,6 +1,8 @@
 """Limits for what waits. See the .pxd."""
 
+from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
+from libc.stdlib cimport free, malloc
 from libc.string cimport memchr
 
 from nsqc.broker.channel cimport Channel
@@ -33,25 +35,31 @@ cdef bint topic_exceeds(TopicState topic, int64_t count, int64_t body_bytes) noe
 # ---------------------------------------------------------------------- publishing
 
 
-cdef bint admits(TopicState topic, int64_t count, int64_t body_bytes) noexcept:
+cdef bint has_room(TopicState topic, int64_t count, int64_t body_bytes, bint tells) noexcept:
     cdef Channel channel
     if topic.limits.refuses and not topic.direct and topic_exceeds(topic, count, body_bytes):
-        topic.bound_reason = reason(topic, None, topic_depth(topic), topic.backlog.bytes(), count)
+        if tells:
+            tell(topic, None, topic_depth(topic), topic.backlog.bytes(), count, body_bytes)
         return False
     for channel in topic.fan:
-        if channel.rules is NULL or not (channel.rules.max_depth or channel.rules.max_bytes):
-            continue
-        if (channel.rules.overflow == OVERFLOW_DROP or surely_fits(channel, count)
-                or not channel_exceeds(channel, count, body_bytes)):
+        if not refuses(channel) or surely_fits(channel, count) or not channel_exceeds(channel, count, body_bytes):
             continue
         if channel.rules.overflow == OVERFLOW_REFUSE or not dead_has_room(channel):
-            topic.bound_reason = reason(topic, channel, channel.count_waiting(), channel_bytes(channel), count)
+            if tells:
+                tell(topic, channel, channel.count_waiting(), channel_bytes(channel), count, body_bytes)
             return False
     return True
 
 
-cdef str reason(TopicState topic, Channel channel, int64_t depth, int64_t waiting, int64_t count):
-    """Why a publish is refused: the rule, its value, and where it comes from."""
+cdef inline bint refuses(ChannelState channel) noexcept:
+    """Whether publishes may be refused because of its limits."""
+    return (channel.rules is not NULL and channel.rules.overflow != OVERFLOW_DROP
+            and (channel.rules.max_depth > 0 or channel.rules.max_bytes > 0))
+
+
+cdef int tell(TopicState topic, Channel channel, int64_t depth, int64_t waiting, int64_t count,
+              int64_t body_bytes) except -1:
+    """Sets why a publish is refused: the rule, its value, and where it comes from."""
     cdef object what, source = topic.rule_source
     cdef int64_t max_depth = topic.limits.max_depth, max_bytes = topic.limits.max_bytes
     if channel is None:
@@ -61,13 +69,18 @@ cdef str reason(TopicState topic, Channel channel, int64_t depth, int64_t waitin
         source = channel.rule.source
         max_depth = channel.rules.max_depth
         max_bytes = channel.rules.max_bytes
+    topic.bound_count, topic.bound_bytes = count, body_bytes
+    topic.bound_lasts = exceeds(0, 0, count, body_bytes, max_depth, max_bytes)
     if 0 < max_depth < depth + count:
         text = f"{what} has {depth} messages, its max_depth is {max_depth} ({source})"
     else:
         text = f"{what} has {waiting} bytes, its max_bytes is {max_bytes} ({source})"
     if channel is not None and channel.rules.overflow == OVERFLOW_DIE:
-        return f"{text}, and its dead-letter topic {channel.dead_letter.decode()} accepts nothing"
-    return text if count == 1 else f"{text}: a batch of {count} messages does not fit"
+        text = f"{text}, and its dead-letter topic {channel.dead_letter.decode()} accepts nothing"
+    elif count != 1:
+        text = f"{text}: a batch of {count} messages does not fit"
+    topic.bound_reason = text
+    return 0
 
 
 cdef bint admits_batch(TopicState topic, const char *c_at, Fifo *gathered, int64_t count) noexcept:
@@ -100,10 +113,17 @@ cdef bint admits_lines(TopicState topic, const char *c_at, const char *c_end) no
 
 cdef void set_bounded(TopicState topic) noexcept:
     cdef Channel channel
-    topic.bounded = topic.limits.refuses
-    for channel in topic.fan:
-        if channel.rules is not NULL and channel.rules.overflow != OVERFLOW_DROP:
-            topic.bounded |= channel.rules.max_depth > 0 or channel.rules.max_bytes > 0
+    cdef list limited = [channel for channel in topic.fan if refuses(channel)]
+    topic.bounded = topic.limits.refuses or len(limited) > 0
+    topic.limited_count = 0
+    free(topic.limited)
+    topic.limited = <PyObject **> malloc(len(limited) * sizeof(PyObject *)) if limited else NULL
+    if limited and topic.limited is NULL:
+        topic.limited_count = -1        # without memory, has_room() is asked each time
+        return
+    for channel in limited:
+        topic.limited[topic.limited_count] = <PyObject *> channel
+        topic.limited_count += 1
 
 
 cdef int set_limits(TopicState topic, object rule) except -1:

@@ -333,9 +333,9 @@ cdef class Broker(TopicOwner):
             self.watched[topic.name] = topic
 
     def _set_rule(self, Topic topic, Channel channel):
+        """topic.rules_changed() is to follow."""
         rule = self.channel_rules.of(topic.name + b"/" + channel.name)
         channel.set_rule(rule, rule.dead_topic(topic.name))
-        topic.rules_changed()
 
     cdef void on_dead(self, BacklogOwner channel) noexcept:
         cdef Channel origin = <Channel> channel
@@ -368,6 +368,7 @@ cdef class Broker(TopicOwner):
                 if channel is not None and not channel.exiting:
                     self._set_rule(topic, channel)
                 yield
+            topic.rules_changed()
 
     def retain(self):
         """Has logs and topics remove what their rules do not keep; a generator that yields after each part of that."""

@@ -4,6 +4,7 @@ from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 
 from nsqc.broker.again cimport AgainSlot, again_add, again_first, again_remove, again_reserve
 from nsqc.broker.channelrules cimport OVERFLOW_DIE
+from nsqc.broker.channelstate cimport unlikely
 from nsqc.broker.dead cimport dead_add, dead_has_room, dead_take
 from nsqc.store.delivery cimport delivery_free, delivery_reserve, delivery_take
 from nsqc.store.heap cimport heap_first, heap_remove, heap_reserve
@@ -75,10 +76,17 @@ cdef bint pop_again(ChannelState channel, Entry *entry) noexcept:
     return True
 
 
+cdef inline void took(ChannelState channel) noexcept:
+    """A message has left the queues."""
+    channel.taken += 1
+    if unlikely(channel.owner.crowded):
+        channel.owner.on_room()
+
+
 cdef bint withheld(ChannelState channel, Entry *entry) noexcept:
     cdef Taken taken
     cdef LeaveReason reason = reason_to_leave(channel, entry.message, entry.attempts)
-    channel.taken += 1
+    took(channel)
     if reason == STAYS:
         return False
     taken.message, taken.attempts = entry.message, entry.attempts
@@ -128,7 +136,7 @@ cdef bint take_oldest(ChannelState channel, int64_t before_ns, Taken *taken, int
         taken.offset = channel.cursor.offset
     taken.message = entry.message
     taken.attempts = entry.attempts
-    channel.taken += 1
+    took(channel)
     return True
 
 

@@ -10,7 +10,7 @@ cdef bint exceeds(int64_t depth, int64_t waiting, int64_t count, int64_t body_by
 cdef int64_t channel_bytes(ChannelState channel) noexcept       # of what waits, about
 # With rules: whether it is certain that so many more fit, at a glance: each publish asks this.
 cdef inline bint surely_fits(ChannelState channel, int64_t count) noexcept:
-    if channel.rules.max_bytes or channel.cursor is not None:
+    if channel.rules is NULL or channel.rules.max_bytes or channel.cursor is not None:
         return False
     count += channel.backlog.memory.count + channel.front.count + channel.again.heap.count
     if channel.backlog.disk is not None:

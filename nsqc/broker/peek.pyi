@@ -16,6 +16,13 @@ def add_leftover(topic: Topic, page: Page) -> None:
 def in_memory(queue: Topic | Channel, at: int) -> FifoPeek:
     """Goes through what waits in memory, from a number on."""
 
+def add_front(channel: Channel, page: Page, at: int) -> tuple[list[int], int]:
+    """Adds what an ordered channel delivers before all else, from the at-th on: their offsets (below 0: not in a log),
+    and where to continue; below 0: that is all."""
+
+def add_again(channel: Channel, page: Page, number: int) -> tuple[list[int], int]:
+    """Adds what came back to a channel with message_ttl and waits, likewise: each has a number, in order."""
+
 def held(channel: Channel, in_flight: bool, after_ns: int, after_tie: bytes, most: int) -> HeapPeek:
     """Looks for messages in flight, or deferred, behind a place in the order of their due times."""
 

@@ -2,12 +2,14 @@
 
 from collections import namedtuple
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint32_t
 
+from nsqc.broker.again cimport AgainSlot
 from nsqc.broker.channel cimport Channel
 from nsqc.broker.topicstate cimport TopicState
 from nsqc.store.backlog cimport Backlog
 from nsqc.store.clock cimport monotonic_ns, wall_ns
+from nsqc.store.delivery cimport Delivery
 from nsqc.store.log.offsets cimport offsets_have
 from nsqc.store.log.waiting cimport RequeuedBlock
 from nsqc.store.peek cimport FifoPeek, HeapPeek, Page
@@ -36,11 +38,48 @@ def in_memory(queue, int64_t at):
     return FifoPeek.new(backlog, &backlog.memory, at)
 
 
+def add_front(Channel channel not None, Page page not None, Py_ssize_t at):
+    """See the .pyi."""
+    cdef Delivery *delivery
+    cdef uint32_t index
+    cdef list waiting = [], offsets = []
+    channel.clock.refresh()
+    for index in range(channel.front.count):
+        delivery = channel.front.items[index].delivery
+        if delivery.deadline_ns <= channel.clock.monotonic:
+            waiting.append((delivery.deadline_ns, delivery.message.id[:16], index))
+    waiting.sort()
+    for _, _, index in waiting[at:]:
+        delivery = channel.front.items[index].delivery
+        if page.is_full(delivery.message.size):
+            return offsets, at
+        page.add(delivery.message, delivery.attempts, 0)
+        offsets.append(delivery.offset)
+        at += 1
+    return offsets, -1
+
+
+def add_again(Channel channel not None, Page page not None, int64_t number):
+    """See the .pyi."""
+    cdef AgainSlot *slot
+    cdef int64_t at
+    cdef list offsets = []
+    for at in range(channel.again.first, channel.again.end):
+        slot = &channel.again.slots[at & (channel.again.room - 1)]
+        if slot.delivery is NULL or slot.number < number:
+            continue
+        if page.is_full(slot.delivery.message.size):
+            return offsets, slot.number
+        page.add(slot.delivery.message, slot.delivery.attempts, 0)
+        offsets.append(slot.delivery.offset)
+    return offsets, -1
+
+
 def held(Channel channel not None, bint in_flight, int64_t after_ns, bytes after_tie not None, int64_t most):
     """See the .pyi."""
     if in_flight:
-        return HeapPeek.new(channel, &channel.timeouts, None, after_ns, after_tie, most)
-    return HeapPeek.new(channel, &channel.delayed, channel.cursor, after_ns, after_tie, most)
+        return HeapPeek.new(channel, &channel.timeouts, NULL, None, after_ns, after_tie, most)
+    return HeapPeek.new(channel, &channel.delayed, &channel.front, channel.cursor, after_ns, after_tie, most)
 
 
 def delays(queue):

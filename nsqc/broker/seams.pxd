@@ -13,10 +13,12 @@ cdef class Publisher(CommitWaiter):
 
 cdef class ChannelOwner(CommitOwner):
     # The topic of a channel. first: the channel was not stuck before this write failed.
+    cdef bint crowded                       # publishers wait for room: see room.pxd
     cdef void on_channel_stuck(self, BacklogOwner channel, int error, bint first) noexcept
     cdef void on_channel_healed(self, BacklogOwner channel) noexcept    # it has written, or has nothing left to write
     cdef bint is_behind(self) noexcept      # messages wait that go to its channels before those of the log
     cdef void on_dead(self, BacklogOwner channel) noexcept      # messages are to be moved to its dead-letter topic
+    cdef void on_room(self) noexcept        # while crowded: a message has left the queues of a channel
     cdef int on_clients_gone(self, BacklogOwner channel) except -1      # an ephemeral one has no clients any more
 
 

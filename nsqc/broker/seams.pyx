@@ -25,6 +25,9 @@ cdef class ChannelOwner(CommitOwner):
     cdef void on_dead(self, BacklogOwner channel) noexcept:
         pass
 
+    cdef void on_room(self) noexcept:
+        pass
+
     cdef int on_clients_gone(self, BacklogOwner channel) except -1:
         raise NotImplementedError
 

@@ -42,7 +42,7 @@ def _arranged(shape: type[Struct], *names: str) -> itemgetter[object]:
 
 
 _as_topic = _arranged(TopicStats, "topic_name", "channels", "paused", "e2e_processing_latency", "log",
-                      *topicstate.FIGURES)
+                      "waiting_publishes", *topicstate.FIGURES)
 _as_channel = _arranged(ChannelStats, "channel_name", "zone_local_msg_count", "region_local_msg_count",
                         "global_msg_count", "clients", "paused", "e2e_processing_latency", "rules",
                         *channelstate.FIGURES)
@@ -106,7 +106,7 @@ def _channels_of(topic: Topic, name: str) -> list[Channel] | None:
 
 def _topic_stats(topic: Topic, channels: list[ChannelStats]) -> TopicStats:
     return TopicStats(*_as_topic((topic.name.decode(), channels, topic.paused, _latency(topic.channels.values()),
-                                  _log_stats(topic), *topic.figures())))
+                                  _log_stats(topic), len(topic.crowd), *topic.figures())))
 
 
 def _log_stats(topic: Topic) -> LogStats | None:

@@ -15,6 +15,7 @@ from nsqc.broker.figures cimport TopicLevels
 from nsqc.broker.leftover cimport Leftover
 from nsqc.broker.logged cimport (attach_log, close_log, drop_log, empty_log, follow_rule, give_cursor, hold_log,
                                  log_depth, log_grew, needed_from, ranks_between, retain_log, unhold_log)
+from nsqc.broker.room cimport room_end, room_made
 from nsqc.broker.seams cimport Publisher, TopicOwner
 from nsqc.broker.publishonce cimport GO, follow_dedupe, once_begins, once_dropped, once_ended, once_new, once_wrote
 from nsqc.broker.topicstate cimport Batch, Once, OpenBatch, TopicState
@@ -69,12 +70,14 @@ cdef class Topic(TopicState):
         self.held = []
         self.gone = []
         self.bound_reason = ""
+        self.crowd = []
 
     def __str__(self):
         return f"topic {self.name.decode()}"
 
     def __dealloc__(self):
         free(self.retired)
+        free(self.limited)
 
     # ------------------------------------------------------------------ publishing
 
@@ -135,7 +138,6 @@ cdef class Topic(TopicState):
                 return True
         if bounded and not batch.admitted and not admits_batch(self, batch.c_at, batch.gathered, batch.left):
             batch.result = PUT_FULL
-            batch.left = 0
             once_ended(self, &batch.once, PUT_FULL)
             return True
         # A batch that has begun is published as a whole, even if others fill the queue meanwhile.
@@ -625,6 +627,9 @@ cdef class Topic(TopicState):
     cdef void on_dead(self, BacklogOwner channel) noexcept:
         self.owner.on_dead(channel)
 
+    cdef void on_room(self) noexcept:
+        room_made(self)
+
     cdef int on_clients_gone(self, BacklogOwner channel) except -1:
         self.delete_channel((<Channel> channel).name)
         return 0
@@ -662,6 +667,8 @@ cdef class Topic(TopicState):
         self._let_publish(INT64_MAX)
         self.fan = []
         self.fan_count = 0
+        set_bounded(self)
+        room_end(self)
         self.clock.refresh()
         self.slicer.begin(self.clock.monotonic)
         if self._delete_slice():

@@ -2,6 +2,7 @@
 # functions on this for a topic with a log.
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from cpython.object cimport PyObject
 from nsqc.broker.channel cimport Channel
 from nsqc.broker.figures cimport DedupeFigures, TopicCounts, TopicLevels
 from nsqc.broker.leftover cimport Leftover
@@ -102,7 +103,13 @@ cdef class TopicState(ChannelOwner):
     cdef TopicLimits limits
     cdef object rule_source             # where they come from
     cdef bint bounded                   # a publish has to be asked for: see bounds.pxd
+    cdef PyObject **limited             # borrowed Channels whose limits may refuse one; the array is owned
+    cdef int limited_count
     cdef readonly str bound_reason      # why the last one was refused
+    cdef int64_t bound_count, bound_bytes   # its messages
+    cdef bint bound_lasts               # it would be refused though nothing waited
+    cdef readonly list crowd                     # publishers that wait for room: see room.pyx
+    cdef bint looking                   # a timer for that runs
     cdef readonly bint aging            # the owner looks after what waits here
     cdef uint64_t expired_count, overflow_count     # messages dropped here
 

@@ -1,7 +1,8 @@
 """GET /topic/peek and /channel/peek: messages where they are, a page at a time. Delivery does not know of it.
 
-A page goes through the parts of a queue in the order of delivery: `m`, in memory; `d`, on disk and on the way there;
-`r`, of a log, requeued; `o`, of a log, not delivered yet. What is in flight or deferred is listed by time, `t`. A
+A page goes through the parts of a queue in the order of delivery: `f`, at the front of an ordered channel; `a`, back in
+a channel with message_ttl; `m`, in memory; `d`, on disk and on the way there; `r`, of a log, requeued; `o`, of a log,
+not delivered yet. What is in flight or deferred is listed by time, `t`. A
 cursor is the letter of a part and a place in it.
 """
 
@@ -42,6 +43,8 @@ _READ_AGAIN = 64                # requeued messages of a log at a time; each is 
 
 _QUEUED, _IN_FLIGHT, _DEFERRED = "queued", "in_flight", "deferred"
 _FORMS = {
+    "f": re.compile(r"f([0-9]{1,9})"),
+    "a": re.compile(r"a([0-9]{1,18})"),
     "m": re.compile(r"m([0-9]{1,18})"),
     "d": re.compile(r"d([0-9]{1,17})\.([0-9]{1,17})\.([0-9]{1,17})\.([0-9]{1,18})"),
     "r": re.compile(r"r([0-9]{1,18})"),
@@ -72,7 +75,7 @@ class _Query:
         """The letter and the fields of the place where the page begins; empty: at the beginning."""
         if not text:
             return "", ()
-        parts = "mdro" if self.state == _QUEUED else "t"
+        parts = "famdro" if self.state == _QUEUED else "t"
         form = _FORMS[text[0]].fullmatch(text) if text[0] in parts else None
         if form is None:
             raise invalid(b"from")
@@ -153,8 +156,9 @@ class _Looking:
 
     async def queued(self) -> str | None:
         """Fills the page; the cursor of the next one, None: that was all."""
-        parts = "romd" if self.channel is not None and places.log_first(self.channel) else "mdro"
+        parts = "faromd" if self.channel is not None and places.log_first(self.channel) else "famdro"
         steps: dict[str, Callable[..., Awaitable[str | None]]] = {
+            "f": partial(self._back, places.add_front), "a": partial(self._back, places.add_again),
             "m": self._memory, "d": self._disk, "r": self._requeued, "o": self._unread}
         place: tuple[int, ...] = tuple(map(int, self.query.place))
         for part in parts[parts.index(self.query.part or parts[0]):]:
@@ -164,14 +168,26 @@ class _Looking:
             place = ()
         return None
 
+    async def _back(self, add: Callable[[Channel, Page, int], tuple[list[int], int]], at: int = 0) -> str | None:
+        """What came back to a channel and is in none of its queues."""
+        if self.channel is None:
+            return None
+        before = len(self.page.messages)
+        offsets, following = add(self.channel, self.page, at)
+        self._take(before)
+        for shown, offset in zip(self.shown[before:], offsets, strict=True):
+            shown.offset = offset
+        return None if following < 0 else str(following)
+
     async def _memory(self, at: int = 0) -> str | None:
+        before = len(self.page.messages)
         if self.channel is None and not self.query.part:
             places.add_leftover(self.topic, self.page)
         peek = places.in_memory(self.queue, at)
         while not peek.run(self.page):
             await asyncio.sleep(0)
             self.still_there()
-        self._take(0)
+        self._take(before)
         return None if peek.ended else str(peek.at)
 
     async def _disk(self, number: int = 0, at: int = 0, skip: int = 0, count: int = 0) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,6 +17,7 @@ from nsqc.broker import refusals
 from nsqc.broker.refusals import INVALID, QuotaReached, of_exception
 from nsqc.broker.topic import DRAINING, FULL, NO_SPACE, PENDING, RUNNING, TAKEN, Topic
 from nsqc.broker.topicstate import OpenBatch
+from nsqc.httpd.publishwait import NO_WAIT, Wait
 from nsqc.httpd.reply import ApiError, refusal
 from nsqc.httpd.request import BOOLEANS, Handler, Request, read_arguments
 from nsqc.options.declared import Options
@@ -24,6 +26,7 @@ from nsqc.wire.names import is_valid_name
 
 if TYPE_CHECKING:
     from nsqc.httpd.app import App
+    from nsqc.store.slices import Slicer
 
 _INTEGER = re.compile(rb"([+-]?)0*([0-9]{1,19})")
 _REFUSED_BY_TOPIC = 503
@@ -130,10 +133,21 @@ def pub(app: App, request: Request) -> str | Awaitable[str | Named]:
     topic = _open_topic(app, request, arguments)
     defer_ms = _defer_ms(arguments, options.max_req_timeout)
     body, publish_id = request.body, _publish_id(request)
+    wait = _wait_of(request, topic, options)
     if b"id" in arguments and _boolean(arguments[b"id"], "ID"):
-        return _named(app, topic, body, defer_ms, publish_id)
+        return _named(app, topic, wait, body, defer_ms, publish_id)
     failure = topic.publish(body, defer_ms, publish_id)
-    return _once_free(app, topic, body, defer_ms, publish_id) if failure == TAKEN else accepted(topic, failure)
+    if failure == TAKEN or wait.helps(failure):
+        return _later(app, topic, wait, partial(topic.publish, body, defer_ms, publish_id))
+    return accepted(topic, failure)
+
+
+def _wait_of(request: Request, topic: Topic, options: Options) -> Wait:
+    if options.publish_wait == 0:
+        return NO_WAIT
+    wait = Wait(topic, options.publish_wait)
+    request.when_dropped(wait.give_up)
+    return wait
 
 
 class Named(msgspec.Struct, frozen=True, gc=False):
@@ -149,12 +163,16 @@ def _boolean(value: bytes, name: str) -> bool:
     return chosen
 
 
-async def _named(app: App, topic: Topic, body: bytes, defer_ms: int, publish_id: bytes | None) -> Named:
+async def _named(app: App, topic: Topic, wait: Wait, body: bytes, defer_ms: int, publish_id: bytes | None) -> Named:
     """Publishes a message; its id."""
     before = topic.message_count
     failure = topic.publish(body, defer_ms, publish_id)
+    while wait.helps(failure):
+        await wait.room()
+        before = topic.message_count
+        failure = topic.publish(body, defer_ms, publish_id)
     if failure == TAKEN:
-        await _once_free(app, topic, body, defer_ms, publish_id)
+        await _later(app, topic, wait, partial(topic.publish, body, defer_ms, publish_id))
         return Named(None)
     names: list[bytes | None] = [None]
     written = None
@@ -183,26 +201,23 @@ def _named_when_written(topic: Topic, index: int, names: list[bytes | None]) -> 
     return future
 
 
-async def _once_free(app: App, topic: Topic, body: bytes, defer_ms: int, publish_id: bytes | None) -> str:
-    """The answer to a publish whose id another client is publishing: when that has come to an end, one way or the
-    other."""
-    done: asyncio.Future[str | Awaitable[str]] = asyncio.get_running_loop().create_future()
+async def _later(app: App, topic: Topic, wait: Wait, publish: Callable[[], int]) -> str:
+    return _settled(topic, await outcome(app.broker.slicer, topic, wait, publish))
 
-    def try_again() -> bool:
-        if done.done():
-            return False
-        try:
-            failure = topic.publish(body, defer_ms, publish_id)
-            if failure == TAKEN:
-                return True
-            done.set_result(accepted(topic, failure))
-        except Exception as error:
-            done.set_exception(error)
-        return False
 
-    app.broker.slicer.call(try_again)
-    answer = await done
-    return answer if isinstance(answer, str) else await answer
+async def outcome(slicer: Slicer, topic: Topic, wait: Wait, publish: Callable[[], int]) -> int:
+    """0 or the failure of a publish that waits for room, or for another client that is publishing the same id."""
+    failure = publish()
+    while failure == TAKEN or wait.helps(failure):
+        await (_next_slice(slicer) if failure == TAKEN else wait.room())
+        failure = publish()
+    return await _written(topic, failure) if failure in WRITING else failure
+
+
+async def _next_slice(slicer: Slicer) -> None:
+    begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    slicer.call(lambda: begun.done() or begun.set_result(None))
+    await begun
 
 
 def _publish_id(request: Request) -> bytes | None:
@@ -233,14 +248,15 @@ def mpub(app: App, request: Request) -> str | Awaitable[str]:
     topic = _open_topic(app, request, arguments)
     defer_ms = _defer_ms(arguments, options.max_req_timeout)
     publish_id = _publish_id(request)
-    whole = OpenBatch()
+    whole, wait = OpenBatch(), _wait_of(request, topic, options)
     if publish_id is not None:
         topic.set_id(whole, publish_id)
     if _is_binary(app, arguments):
         batch = _checked_batch(request, options)
-        return _in_slices(app, topic, whole, lambda at, left: topic.publish_batch(batch, at, left, whole, defer_ms))
+        return _in_slices(app, topic, whole, wait,
+                          lambda at, left: topic.publish_batch(batch, at, left, whole, defer_ms))
     lines = _checked_lines(request, options)
-    return _in_slices(app, topic, whole, lambda at, left: topic.publish_lines(lines, at, whole, defer_ms))
+    return _in_slices(app, topic, whole, wait, lambda at, left: topic.publish_lines(lines, at, whole, defer_ms))
 
 
 def _is_binary(app: App, arguments: dict[bytes, bytes]) -> bool:
@@ -282,9 +298,25 @@ def _checked_lines(request: Request, options: Options) -> bytes:
     return body
 
 
-def _in_slices(app: App, topic: Topic, whole: OpenBatch, publish: _PublishSlice) -> str | Awaitable[str]:
+def _in_slices(app: App, topic: Topic, whole: OpenBatch, wait: Wait, publish: _PublishSlice) -> str | Awaitable[str]:
     """Publishes many messages: as many as fit into a slice at once, the rest in later slices."""
     failure, at, left = publish(0, -1)
+    if wait.helps(failure):
+        return _once_it_fits(app, topic, whole, wait, publish)
+    return _with_rest(app, topic, whole, publish, failure, at, left)
+
+
+async def _once_it_fits(app: App, topic: Topic, whole: OpenBatch, wait: Wait, publish: _PublishSlice) -> str:
+    failure, at, left = publish(0, -1)
+    while wait.helps(failure):
+        await wait.room()
+        failure, at, left = publish(0, -1)
+    answer = _with_rest(app, topic, whole, publish, failure, at, left)
+    return answer if isinstance(answer, str) else await answer
+
+
+def _with_rest(app: App, topic: Topic, whole: OpenBatch, publish: _PublishSlice, failure: int, at: int,
+               left: int) -> str | Awaitable[str]:
     if left == 0 or failure > 0:
         return accepted(topic, failure)
     return _rest(app, topic, whole, publish, [_written(topic)] if failure == PENDING else [], at, left)

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 from nsqc.broker.refusals import DRAINING, LimitReached, of_exception
 from nsqc.httpd.pipeline import Pipeline, Source
-from nsqc.httpd.publish import REFUSED, topic_refusal
+from nsqc.httpd.publish import REFUSED, outcome, topic_refusal
+from nsqc.httpd.publishwait import Wait
 from nsqc.httpd.reply import ApiError, Reply, v1_error
 from nsqc.httpd.writer import Writer
 from nsqc.net.pace import Pace
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
 
     from nsqc.broker.topic import Topic
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 class PublishPipeline(Pipeline):
     """A pipeline that publishes, too."""
 
-    __slots__ = ("_broker", "_dates", "_pace", "_settings")
+    __slots__ = ("_broker", "_dates", "_pace", "_settings", "_wait")
 
     def __init__(self, app: App, state: ServerState, writer: Writer, source: Source) -> None:
         super().__init__(app, state, writer, source)
@@ -33,6 +35,7 @@ class PublishPipeline(Pipeline):
         self._dates = app.dates
         self._settings = app.settings
         self._pace: Pace | None = None      # None: nothing was created yet
+        self._wait: Wait | None = None      # a plain publish waits for room
 
     def publish(self, name: bytes, body: bytes) -> None:
         """Publishes one message and answers: all of a plain publish, however it was recognised."""
@@ -45,6 +48,8 @@ class PublishPipeline(Pipeline):
             return
         if failure < 0:
             self._await_commit(topic)
+        elif failure and self._settings.now.publish_wait and self._await_room(topic, body, failure):
+            return
         else:
             self._answer_publish(topic, failure)
 
@@ -87,7 +92,27 @@ class PublishPipeline(Pipeline):
         self.blocked = True
         topic.when_written(partial(self._committed, topic))
 
+    def _await_room(self, topic: Topic, body: bytes, failure: int) -> bool:
+        """Whether a plain publish that was refused is tried again, and answered, later."""
+        wait = Wait(topic, self._settings.now.publish_wait)
+        if not wait.helps(failure):
+            return False
+        self.writer.flush()
+        self._wait, self._commit, self.blocked = wait, True, True
+        work = outcome(self._broker.slicer, topic, wait, partial(topic.publish, body))
+        self._state.loop.create_task(work).add_done_callback(partial(self._room_awaited, topic))
+        return True
+
+    def _room_awaited(self, topic: Topic, task: asyncio.Task[int]) -> None:
+        self._committed(topic, task.result())
+
+    def drop(self) -> None:
+        super().drop()
+        if self._wait is not None:
+            self._wait.give_up()
+
     def _committed(self, topic: Topic, failure: int) -> None:
+        self._wait = None
         if not self._commit:
             return  # the client has left
         self._commit = False

@@ -239,6 +239,9 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
         Kind.DURATION, MESSAGES, "longest delay of REQ and DPUB", least=0, most=LONGEST_DELAY, live=True)] = HOUR
     max_body_size: Annotated[int, flag(
         Kind.INT, MESSAGES, "largest body of a command, bytes", least=1, most=LARGEST, live=True)] = 5 * MIB
+    publish_wait: Annotated[int, flag(
+        Kind.DURATION, MESSAGES, "how long a publish that a limit of its topic or of a channel refuses waits for room "
+        "before it fails; 0: it fails at once", least=0, own=True, live=True)] = 0
     # Twice the heartbeat interval of clients that request none. Not a flag, as in nsqd.
     client_timeout: int = MINUTE
 

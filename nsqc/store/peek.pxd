@@ -43,17 +43,19 @@ cdef struct Candidate:
 cdef class HeapPeek:
     cdef object owner               # keeps the heap alive
     cdef Heap *heap                 # borrowed
+    cdef Heap *front                # borrowed: its later entries are listed, too; NULL: there is none
     cdef Cursor cursor              # also lists its deferred messages; None: not listed, or no cursor
     cdef Candidate after            # the page starts after this one
     cdef Candidate *found           # owned: the first ones after it, a heap with the last of them at the top
     cdef int64_t count, most
-    cdef int part                   # 0: heap; 1: the cursor's deferred messages; 2: those ahead of it; 3: done
+    cdef int part                   # heap, front, the cursor's deferred messages, those ahead of it, done
     cdef int64_t at                 # within the part: an index, or for the last part an offset
     cdef readonly bint beyond       # more than `most` match
 
     @staticmethod
-    cdef HeapPeek new(object owner, Heap *heap, Cursor cursor, int64_t after_ns, bytes after_tie, int64_t most)
+    cdef HeapPeek new(object owner, Heap *heap, Heap *front, Cursor cursor, int64_t after_ns, bytes after_tie,
+                      int64_t most)
     cdef int _offer(self, Candidate *candidate) except -1
-    cdef bint _look_at_heap(self, int64_t until_ns) except -1       # False: the slice is over
+    cdef bint _look_at_heap(self, Heap *heap, int64_t after_ns, int64_t until_ns) except -1    # False: the slice is over
     cdef bint _look_at_deferred(self, int64_t until_ns) except -1
     cdef bint _look_ahead(self, int64_t until_ns) except -1

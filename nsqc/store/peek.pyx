@@ -30,6 +30,7 @@ cdef enum:
 
 cdef enum Part:             # of a HeapPeek's work
     HEAP
+    FRONT
     DEFERRED
     AHEAD
     DONE
@@ -159,12 +160,14 @@ cdef class HeapPeek:
         raise TypeError("HeapPeek objects are made by HeapPeek.new()")
 
     @staticmethod
-    cdef HeapPeek new(object owner, Heap *heap, Cursor cursor, int64_t after_ns, bytes after_tie, int64_t most):
+    cdef HeapPeek new(object owner, Heap *heap, Heap *front, Cursor cursor, int64_t after_ns, bytes after_tie,
+                      int64_t most):
         cdef HeapPeek self = HeapPeek.__new__(HeapPeek)
         if most <= 0 or len(after_tie) != TIE_BYTES:
             raise ValueError("a page needs a positive size, and a position 16 bytes")
         self.owner = owner
         self.heap = heap
+        self.front = front
         self.cursor = cursor
         self.most = most
         self.after.due_ns = after_ns
@@ -184,7 +187,10 @@ cdef class HeapPeek:
     def run(self):
         """See the .pyi."""
         cdef int64_t until = monotonic_ns() + FIND_NS
-        if self.part == HEAP and self._look_at_heap(until):
+        if self.part == HEAP and self._look_at_heap(self.heap, 0, until):
+            self.part = FRONT
+            self.at = 0
+        if self.part == FRONT and (self.front is NULL or self._look_at_heap(self.front, monotonic_ns(), until)):
             self.part = DEFERRED if self.cursor is not None else DONE
             self.at = 0
         if self.part == DEFERRED and self._look_at_deferred(until):
@@ -194,16 +200,19 @@ cdef class HeapPeek:
             self.part = DONE
         return self.part == DONE
 
-    cdef bint _look_at_heap(self, int64_t until_ns) except -1:
+    cdef bint _look_at_heap(self, Heap *heap, int64_t after_ns, int64_t until_ns) except -1:
+        """after_ns: those that are due later."""
         cdef Candidate candidate
         cdef Delivery *delivery
         cdef int64_t due_ns
         cdef int steps = STEPS
-        while self.at < self.heap.count:
-            due_ns = self.heap.items[self.at].deadline_ns
+        while self.at < heap.count:
+            due_ns = heap.items[self.at].deadline_ns
             # Most are ruled out by their time alone, without touching the delivery.
-            if due_ns >= self.after.due_ns and (self.count < self.most or due_ns <= self.found[0].due_ns):
-                delivery = self.heap.items[self.at].delivery
+            if due_ns <= after_ns:
+                pass
+            elif due_ns >= self.after.due_ns and (self.count < self.most or due_ns <= self.found[0].due_ns):
+                delivery = heap.items[self.at].delivery
                 candidate.due_ns = due_ns
                 memcpy(candidate.tie, delivery.message.id, TIE_BYTES)
                 candidate.message = delivery.message

@@ -21,6 +21,7 @@ from nsqc.tcp.identity cimport (begin_auth, begin_identify, charge, do_auth, do_
                                 permit_still)
 from nsqc.tcp.largebody cimport SIZE_BYTES, LargeBody
 from nsqc.tcp.outcome cimport DONE, ERROR, FATAL, OK, OK_ON_COMMIT, OK_ON_RUNNING, REPLY, SLICE_OVER, WANTS_BODY
+from nsqc.tcp.publishwait cimport begin_wait
 from nsqc.tcp.refusals cimport arg, bad_topic, draining, name_of, no_memory, quoted, raised, too_few, wrong_state
 from nsqc.tcp.session cimport STATE_CLOSING, STATE_INIT, STATE_SUBSCRIBED, Session
 from nsqc.wire.const cimport MESSAGE_ID_BYTES
@@ -290,7 +291,7 @@ cdef int do_pub(Session session, Command *command) except -1:
     topic = session.topic if known else session.publish_topic(command.args[1], command.arg_bytes[1])
     if has_id(session, command) and topic.ids is not None:
         return publish_once(session, topic, command, 0)
-    return published(session, topic.publish_bytes(command.body, <uint32_t> command.size, 0), 1, b"PUB")
+    return published_one(session, topic, command, topic.publish_bytes(command.body, <uint32_t> command.size, 0))
 
 
 cdef int publish_once(Session session, Topic topic, Command *command, uint32_t defer_ms) except -1:
@@ -300,17 +301,24 @@ cdef int publish_once(Session session, Topic topic, Command *command, uint32_t d
     once_new(topic, &once, command.args[at], command.arg_bytes[at])
     result = topic.publish_once(&once, command.body, <uint32_t> command.size, defer_ms)
     if result != PUT_TAKEN:
-        return published(session, result, 1, b"PUB" if command.kind == CMD_PUB else b"DPUB")
-    # The body has its size in front, like a message of a batch: it waits as one that has nothing else.
-    begin_batch(session, topic, defer_ms)
+        return published_one(session, topic, command, result)
+    begin_batch_of_one(session, topic, command)
+    return SLICE_OVER
+
+
+cdef void begin_batch_of_one(Session session, Topic topic, Command *command) noexcept:
+    """A message that is published later: its body has its size in front, like one of a batch."""
+    cdef int at = command_id_at(command.kind)
+    begin_batch(session, topic, delay_of(command) if command.kind == CMD_DPUB else 0)
     session.batch.c_at = command.body - SIZE_BYTES
     session.batch.left = 1
-    session.batch.once = once
-    return SLICE_OVER
+    if has_id(session, command):
+        once_new(topic, &session.batch.once, command.args[at], command.arg_bytes[at])
 
 
 cdef void begin_batch(Session session, Topic topic, uint32_t defer_ms) noexcept:
     session.batch_topic = topic
+    session.room_until_ns = 0
     memset(&session.batch, 0, sizeof(Batch))
     session.batch.result = PUT_MEMORY
     session.batch.staged = &session.staged
@@ -385,7 +393,7 @@ cdef int gathered(Session session, Command *command, LargeBody body) except -1:
     begin_batch(session, topic, <uint32_t> (as_ns(body.defer_ms) // NS_PER_MS))
     if session.publish_ids and body.id_bytes:
         once_new(topic, &session.batch.once, body.id, body.id_bytes)
-    if command.kind == CMD_PUB and not session.batch.once.asked:
+    if command.kind == CMD_PUB and not session.batch.once.asked and session.limits.publish_wait_ns == 0:
         fifo_pop(&body.whole, &entry)
         return published(session, topic.publish_gathered(entry.message, 0), 1, b"PUB")
     session.batch.gathered = &body.whole
@@ -394,13 +402,20 @@ cdef int gathered(Session session, Command *command, LargeBody body) except -1:
 
 
 cdef int publish_batch(Session session, Command *command) except -1:
+    cdef int64_t count = command.mpub.count if command_is_batch(command.kind) else 1
+    cdef bint untouched = session.batch.left == count
+    if session.awaits_room and session.broker.draining:
+        session.awaits_room = False
+        return draining(session, name_of(command.kind))
+    session.awaits_room = False
     if not session.batch_topic.publish_slice(&session.batch):
+        return SLICE_OVER
+    if untouched and session.batch.result >= PUT_FULL and begin_wait(session, count):
         return SLICE_OVER
     if session.topic is not session.batch_topic:
         # Permissions were looked up again meanwhile, which forgets the topic.
         session.publish_topic(PyBytes_AS_STRING(session.batch_topic.name), PyBytes_GET_SIZE(session.batch_topic.name))
-    return published(session, session.batch.result, command.mpub.count if command_is_batch(command.kind) else 1,
-                     name_of(command.kind))
+    return published(session, session.batch.result, count, name_of(command.kind))
 
 
 cdef int begin_dpub(Session session, Parser parser) except -1:
@@ -452,7 +467,15 @@ cdef int do_dpub(Session session, Command *command) except -1:
     topic = session.topic if known else session.publish_topic(command.args[1], command.arg_bytes[1])
     if has_id(session, command) and topic.ids is not None:
         return publish_once(session, topic, command, delay_of(command))
-    return published(session, topic.publish_bytes(command.body, <uint32_t> command.size, delay_of(command)), 1, b"DPUB")
+    return published_one(session, topic, command,
+                         topic.publish_bytes(command.body, <uint32_t> command.size, delay_of(command)))
+
+
+cdef inline int published_one(Session session, Topic topic, Command *command, int result) except -1:
+    if result >= PUT_FULL and session.limits.publish_wait_ns:
+        begin_batch_of_one(session, topic, command)
+        return publish_batch(session, command)
+    return published(session, result, 1, b"DPUB" if command.kind == CMD_DPUB else b"PUB")
 
 
 cdef int published(Session session, int result, int64_t count, bytes name) except -1:

@@ -26,6 +26,7 @@ from nsqc.tcp.marks cimport Mark, Marks
 from nsqc.tcp.outbox cimport Outbox
 from nsqc.tcp.outcome cimport (DONE, ERROR, OK, OK_ON_COMMIT, OK_ON_RUNNING, REPLY, SLICE_OVER, UPGRADE, WAITS,
                                WANTS_BODY)
+from nsqc.tcp.publishwait cimport end_wait, wait_for_room
 from nsqc.tcp.refusals cimport cut_short, refusal_of, refuse, write_failed
 from nsqc.tcp.session cimport Session
 from nsqc.tcp.upgrade cimport Upgrade
@@ -348,6 +349,10 @@ cdef class Connection(Link):
             # An error of what was published so far takes the place of the answer.
             self.marks.add(self.session.batch_topic.commit, self.intake.parser.command.kind, self)
             self.session.batch.result = PUT_MEMORY
+        if self.session.awaits_room:
+            self.intake.hold(HELD_BEHIND)
+            wait_for_room(self.session, self)
+            return 0
         self.intake.hold(HELD_SLICE)
         if self._batch_is_open() and self.session.batch_topic.commit.is_full():
             self.session.batch_topic.commit.block(self)
@@ -366,7 +371,7 @@ cdef class Connection(Link):
         return False
 
     cdef void publish_on(self) noexcept:
-        """The topic that was published to has caught up, or made some progress."""
+        """The topic that was published to has caught up, or made some progress, or may have room."""
         if self.intake.held & HELD_BEHIND:
             self.intake.held &= ~HELD_BEHIND
             self.intake.held |= HELD_SLICE
@@ -439,10 +444,13 @@ cdef class Connection(Link):
         """The end comes amid a multi-publish: none is left published in part. Its outcome; SLICE_OVER: it has not
         begun, since another client is publishing its id."""
         cdef int outcome = SLICE_OVER
+        cdef bint goes_on = self.session.awaits_room or not self._batch_waits()
+        end_wait(self.session, self)
         if not self.gathered:
             self.session.batch.c_at = self.intake.inbuf.data + self.batch_at
-        while outcome == SLICE_OVER and not self._batch_waits():
+        while outcome == SLICE_OVER and goes_on:
             outcome = continue_mpub(self.session, self.intake.parser)
+            goes_on = not self._batch_waits()
         self.batch_at = 0
         self.gathered = False
         return outcome
@@ -627,6 +635,8 @@ cdef class Connection(Link):
         self.intake.close()
         if self.host is None:
             return
+        if self.session is not None:
+            end_wait(self.session, self)
         if self._batch_is_open() and self.session.batch.once.claim:
             self._publish_rest()    # a retry is told that it is stored, or publishes all of it
         self.hub.connection_limits.leave(self.host)

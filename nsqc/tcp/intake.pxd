@@ -20,7 +20,7 @@ cdef enum Held:             # why nothing is read for now
     HELD_UPGRADE = 4        # IDENTIFY has asked for TLS or compression, and that is not in place
     HELD_WAITING = 8        # a command waits for resume(); it and all behind it are kept in inbuf
     HELD_SLICE = 16         # what is in inbuf is run in the next slice
-    HELD_BEHIND = 32        # the topic that was published to has to catch up first; publish_on() follows
+    HELD_BEHIND = 32        # the topic that was published to has to catch up first, or have room; publish_on() follows
     HELD_PACE = 64          # it creates topics or channels too fast; create_on() follows
     HELD_INPUT = 120        # any of the last four: commands in inbuf are not run
 

@@ -24,6 +24,7 @@ cdef class Limits:
     cdef int64_t max_rdy_count
     cdef int64_t max_req_timeout_ns
     cdef int64_t stall_ns               # a command must be complete within this
+    cdef int64_t publish_wait_ns        # a publish that a rule refuses waits so long for room; 0: not at all
     cdef Py_ssize_t max_buffered_bytes  # of unread output; above that, input is left unread, too
 
 
@@ -63,6 +64,8 @@ cdef class Session(Consumer):
     cdef Batch batch                    # the rest of a multi-publish
     cdef Topic batch_topic              # to this topic
     cdef Buffer staged                  # of batch, if the topic is a log; owned
+    cdef bint awaits_room               # batch, of which nothing is published, is tried again: see publishwait.pxd
+    cdef int64_t room_until_ns          # monotonic: until then; 0: it has not waited yet
     cdef int created                    # topics and channels since the connection last looked, see Connection.pace
     cdef double delay_s                 # that the client has to wait after what it has published
     cdef object audit                   # nsqc.tcp.protocols.Audit; None: nothing is recorded

@@ -35,6 +35,7 @@ cdef class Limits:
         self.max_rdy_count = options.max_rdy_count
         self.max_req_timeout_ns = options.max_req_timeout
         self.stall_ns = options.handshake_timeout
+        self.publish_wait_ns = options.publish_wait
         self.max_buffered_bytes = options.max_buffered_bytes
 
 

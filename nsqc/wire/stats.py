@@ -177,6 +177,7 @@ class TopicStats(Struct, frozen=True, gc=False, omit_defaults=True):
     expired_count: Annotated[int, counter(
         "expired", "Messages that message_ttl has dropped in the topic itself.")] = 0
     overflow_count: Annotated[int, counter("overflows", "The same of max_depth and max_bytes.")] = 0
+    waiting_publishes: int = 0          # that wait for room, with --publish-wait
 
     @property
     def memory_depth(self) -> int:

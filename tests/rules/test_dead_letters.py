@@ -174,7 +174,8 @@ def test_what_waits_survives_a_stop(daemon, storage):
 
 @pytest.mark.parametrize("sync", ["write", "fsync"])
 def test_a_kill_at_any_moment_loses_nothing(daemon, sync):
-    """kill -9 while messages are moved, several times: each message ends in the dead-letter topic, at most twice."""
+    """kill -9 while messages are moved, several times: each message ends in the dead-letter topic. A kill that comes
+    between the write there and the one in the channel's journal has it moved once more."""
     node = daemon("--topic-storage=log", f"--log-sync={sync}")
     set_rule(node, "t", "c", max_attempts=1)
     count, rounds = 400, 4
@@ -204,4 +205,6 @@ def test_a_kill_at_any_moment_loses_nothing(daemon, sync):
     for body in dead(node, "t.dead", total):
         moved[int(body)] = moved.get(int(body), 0) + 1
     assert set(moved) == set(range(count * rounds))
-    assert max(moved.values()) <= 2
+    for number, copies in moved.items():
+        kills = rounds - number // count        # since it was published
+        assert copies <= 1 + kills, (number, copies)

@@ -82,6 +82,21 @@ function effect(node) {
   return `${parts.join(", ") || "nothing changes"} (offset ${count(node.from)} → ${count(node.target)})`;
 }
 
+/** Redrives or drops dead letters: those of a topic, of one channel (origin), or one message of a node. */
+export async function letters(action, topic, {origin = "", message = null, node = ""}) {
+  const redrive = action === "redrive", verb = redrive ? "Redrive" : "Drop";
+  const what = `${verb} ${message ? `dead letter ${message.id}` : origin ? `dead letters of ${origin}` : `all dead letters in ${topic}`}`;
+  const body = {action, topic, origin, id: message?.id ?? "", offset: message?.offset ?? 0, nodes: node ? [node] : []};
+  const given = await ask({title: `${what}?`, danger: !redrive, verb, name: redrive ? "" : topic,
+    lines: [redrive ? "They go back to the channels that they come from, as new messages. Those whose channel is gone stay."
+      : "They cannot be redriven any more. This cannot be undone."],
+    preview: message ? null : async () => {
+      const found = (await post("actions", {...body, preview: true})).preview;
+      return [h("ul", {}, found.map(each => h("li", {class: each.error ? "bad" : null}, h("span", {class: "mono"}, each.node), " ", each.error ?? each.text)))];
+    }});
+  return given && act(what, {...body, confirm: given.confirm ?? ""});
+}
+
 /** Asks for the rules of a topic or of a channel. rows: node_rules of the API. */
 export async function rules(topic, channel, rows) {
   const known = rows.filter(row => row.rules), what = `Rules of ${label(topic, channel)}`;

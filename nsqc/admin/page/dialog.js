@@ -72,7 +72,7 @@ export function toast(title, results = [], failed = results.some(result => !resu
   const box = h("div", {class: `toast${failed ? " bad" : ""}`},
     h("div", {}, h("strong", {}, title), h("button", {type: "button", "aria-label": "Dismiss", click: close}, "×")),
     results.length ? h("ul", {}, shown.map(result => h("li", {}, h("span", {class: result.ok ? "dim" : "bad", "aria-hidden": "true"}, result.ok ? "✓" : "✕"),
-      h("span", {}, h("span", {class: "mono"}, result.target), result.kind === "nsqlookupd" ? " (lookup)" : "", ` – ${result.ok ? "done" : result.message || "failed"}`)))) : null);
+      h("span", {}, h("span", {class: "mono"}, result.target), result.kind === "nsqlookupd" ? " (lookup)" : "", ` – ${result.message || (result.ok ? "done" : "failed")}`)))) : null);
   holder.append(box);
   while (holder.children.length > MOST) holder.firstChild.remove();
   let timer = setTimeout(close, failed ? LONG_MS : SHORT_MS);

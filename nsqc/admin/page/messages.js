@@ -1,6 +1,6 @@
 import {h, set, text} from "./dom.js";
 import {get, session} from "./api.js";
-import {republish} from "./actions.js";
+import {letters, republish} from "./actions.js";
 import {toast} from "./dialog.js";
 import {bytes, count, date, plural} from "./format.js";
 import {button, head} from "./parts.js";
@@ -16,7 +16,7 @@ function origin(from) {
 }
 
 export function messages(root, args, {remember}) {
-  let next = null, tail = null, nodes = [], loaded = false;
+  let next = null, tail = null, nodes = [], loaded = false, mayDrop = false;
   const topic = field("Topic", {value: args.topic ?? "", list: "topic-names", required: true, autocomplete: "off", spellcheck: "false"});
   const channel = field("Channel", {value: args.channel ?? "", list: "channel-names", placeholder: "the topic itself", autocomplete: "off", spellcheck: "false"});
   const node = h("select"), state = h("select", {}, STATES.map(([value, label]) => h("option", {value, selected: value === args.state}, label)));
@@ -95,6 +95,7 @@ export function messages(root, args, {remember}) {
     return words[error.word] ?? error.message;
   }
   function take(data, front = false) {
+    mayDrop = data.may_change;
     next = data.next === null || data.next === undefined ? null : String(data.next);
     const rows = data.messages.map(message => h("li", {}, entry(message)));
     if (front) { list.prepend(...rows.reverse()); while (list.children.length > 500) list.lastChild.remove(); } else list.append(...rows);
@@ -136,7 +137,9 @@ export function messages(root, args, {remember}) {
     return h("div", {class: "message"}, h("dl", {}, facts.filter(([, value]) => value !== undefined && value !== null).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {class: "mono"}, String(value))))),
       h("pre", {class: kind, tabindex: 0, role: "region", "aria-label": kind === "hex" ? "Body in hexadecimal" : "Body"}, body || "(empty)"), message.truncated ? h("p", {class: "warn"}, `Only the first ${bytes(raw.length)} are shown.`) : null,
       h("div", {class: "actions"}, button("Copy", () => put(message.body ?? message.body_base64 ?? "")), message.truncated ? null : copy, file,
-        session.may_publish && !message.truncated ? button("Publish again…", () => republish(message, topic.input.value, node.value, nodes)) : null));
+        session.may_publish && !message.truncated ? button("Publish again…", () => republish(message, topic.input.value, node.value, nodes)) : null,
+        ...message.origin ? [session.may_redrive ? button("Redrive…", () => letters("redrive", topic.input.value, {message, node: node.value})) : null,
+          mayDrop && session.may_extend ? button("Drop…", () => letters("drop", topic.input.value, {message, node: node.value}), "danger") : null] : []));
   }
   function curl(message) {
     const target = quoted(`http://${node.value}/pub?topic=${encodeURIComponent(topic.input.value)}`);

@@ -1,6 +1,6 @@
-import {h, show} from "./dom.js";
+import {h, show, text} from "./dom.js";
 import {get, session, url} from "./api.js";
-import {create, empty, pause, remove, rules, tombstone} from "./actions.js";
+import {create, empty, letters, pause, remove, rules, tombstone} from "./actions.js";
 import {chart} from "./chart.js";
 import {age, bytes, count, date, plural, rate, span} from "./format.js";
 import {button, card, columns, head, p99, problems, tiles, toggle, unmeasured} from "./parts.js";
@@ -54,8 +54,11 @@ export function topic(root, {topic: name}, {refresh}) {
   const nodes = table({caption: `Nodes of ${name}`, id: row => row.node, empty: "No node has it.", columns: [columns.node, {key: "waiting", label: "In the topic itself", num: true, text: row => count(row.waiting)}, columns.depth, columns.backend, columns.in_flight, columns.messages, columns.bytes, columns.channels, columns.paused,
     {key: "mark", label: "", sort: false, version: row => String(row.hidden), node: row => row.hidden ? h("span", {class: "badge warn"}, "tombstoned") : ""},
     ...session.mode === "lookupd" && session.may_change ? [{key: "actions", label: "", sort: false, num: true, version: row => String(row.may_change), node: (row, current) => row.may_change ? button("Remove…", () => tombstone(name, current().node), "plain danger") : ""}] : []]});
-  const feeders = table({caption: `Channels whose dead letters come to ${name}`, id: row => `${row.topic} ${row.channel}`, empty: "", columns: [{key: "topic", label: "Topic", text: row => row.topic, link: row => url.topic(row.topic)},
-    {key: "channel", label: "Channel", text: row => row.channel, link: row => url.channel(row.topic, row.channel)}, {key: "dead_letters", label: "Dead letters", num: true, text: row => count(row.dead_letters)}]});
+  const feeders = table({caption: `Channels whose dead letters come to ${name}`, id: row => `${row.topic} ${row.channel}`, empty: "No rule names it now.", columns: [{key: "topic", label: "Topic", text: row => row.topic, link: row => url.topic(row.topic)},
+    {key: "channel", label: "Channel", text: row => row.channel, link: row => url.channel(row.topic, row.channel)}, {key: "dead_letters", label: "Dead letters", num: true, text: row => count(row.dead_letters)},
+    {key: "actions", label: "", sort: false, num: true, version: row => `${row.may_redrive} ${row.may_drop}`, node: (row, current) => [
+      row.may_redrive ? button("Redrive…", () => letters("redrive", name, {origin: `${current().topic}/${current().channel}`}), "plain") : "",
+      row.may_drop ? button("Drop…", () => letters("drop", name, {origin: `${current().topic}/${current().channel}`}), "plain danger") : ""]}]});
   const logs = table({caption: `Log of ${name}`, id: row => row.node, empty: "", columns: [columns.node,
     {key: "first", label: "First offset", num: true, text: row => count(row.log?.first_offset)}, {key: "next", label: "Next offset", num: true, text: row => count(row.log?.next_offset)},
     {key: "span", label: "Since", text: row => row.log?.first_time ? date(row.log.first_time / 1e9) : "–", opt: true}, {key: "bytes", label: "Size", num: true, text: row => bytes(row.log?.bytes)},
@@ -64,8 +67,10 @@ export function topic(root, {topic: name}, {refresh}) {
   const lags = table({caption: `Positions in the log of ${name}`, id: row => `${row.node} ${row.channel_name}`, empty: "", columns: [{key: "channel_name", label: "Channel", text: row => row.channel_name, link: row => url.channel(name, row.channel_name)}, columns.node,
     {key: "position", label: "Position", num: true, text: row => count(row.position)}, {key: "oldest_unfinished", label: "Oldest unfinished", num: true, opt: true, text: row => count(row.oldest_unfinished)},
     {key: "lag_messages", label: "Lag", num: true, text: row => count(row.lag_messages)}, {key: "lag_seconds", label: "Lag, time", num: true, text: row => span(row.lag_seconds)}]});
-  const faults = problems(), hint = unmeasured(), feedCard = card("Dead letters of", feeders.element), logCard = card("Log", logs.element), lagCard = card("Positions in the log", lags.element);
-  root.append(title.element, faults.element, numbers.element, hint.element, feedCard.element, h("div", {class: "two"}, rates.element, depths.element), card("Channels", channels.element).element,
+  const faults = problems(), hint = unmeasured(), ids = h("p", {class: "hint", hidden: true}), feedCard = card("Dead letters of", feeders.element), logCard = card("Log", logs.element), lagCard = card("Positions in the log", lags.element);
+  const redriveAll = button("Redrive all…", () => letters("redrive", name, {})), dropAll = button("Drop all…", () => letters("drop", name, {}), "danger");
+  feedCard.tools.append(redriveAll, dropAll);
+  root.append(title.element, faults.element, numbers.element, hint.element, ids, feedCard.element, h("div", {class: "two"}, rates.element, depths.element), card("Channels", channels.element).element,
     card("Nodes", nodes.element).element, logCard.element, lagCard.element);
   return {async refresh(signal) {
     const data = latest = await get(`topics/${encodeURIComponent(name)}`, {}, signal);
@@ -76,14 +81,18 @@ export function topic(root, {topic: name}, {refresh}) {
       change.hidden ||= !session.may_extend || !data.node_rules.length;
       show(look, data.may_read);
       hint.update(data);
-      feeders.update(data.dead_letters_of);
-      feedCard.element.hidden = !data.dead_letters_of.length;
+      show(ids, data.publish_ids !== null);
+      text(ids, `Publish ids: ${count(data.publish_ids)} remembered, ${count(data.deduplicated)} repeats not stored, ${count(data.forgotten_ids)} forgotten early.`);
       numbers.update(data);
       rates.update(data.series);
       depths.update(data.series);
       channels.update(data.channel_rows);
       nodes.update(data.node_rows.map(row => ({...row, hidden: data.tombstones.includes(row.node), may_change: data.may_change})));
-      const told = data.logs.filter(log => log.log);
+      const told = data.logs.filter(log => log.log), may_drop = data.may_change && session.may_extend && told.length > 0, may_redrive = session.may_redrive && told.length > 0;
+      feeders.update(data.dead_letters_of.map(row => ({...row, may_redrive, may_drop})));
+      feedCard.element.hidden = !data.dead_letters_of.length && !(name.endsWith(".dead") && told.length);
+      show(redriveAll, may_redrive);
+      show(dropAll, may_drop);
       logs.update(data.logs);
       logCard.element.hidden = !told.length;
       lags.update(told.flatMap(log => (log.log.channels ?? []).map(channel => ({...channel, node: log.node}))));

@@ -2,7 +2,8 @@
 #
 # A commit writes its ids first, as one block, then its records. So after a kill the end of the log decides: an id
 # counts if its offset lies before that. A block takes back all earlier ids from its own offset on: their records were
-# refused, and others have these offsets now.
+# refused, and others have these offsets now. After a power failure offsets continue beyond a gap; then a block without
+# ids comes first, with the offset where the gap begins.
 #
 #   ids.NNNNNN, numbers big-endian:
 #   offset  bytes  field
@@ -53,6 +54,7 @@ cdef class IdJournal:
     cdef int64_t window_ns
     cdef Buffer out             # the block that is being collected
     cdef bint takes_back        # ids in the files are of records that do not count: the next block says so
+    cdef int64_t lost_from      # those from this offset on; below 0: from that of the next block
     cdef int64_t number         # of the file that is written to; 0: none is yet
     cdef int64_t position       # where it ends
     cdef int64_t begun_ns       # since 1970: when it was begun
@@ -71,6 +73,7 @@ cdef class IdJournal:
     cdef void begin_anew(self, PublishIds ids) noexcept             # for other ids than before
     cdef void close_file(self) noexcept
     cdef void _set_block(self, IdWrite *job, int64_t offset, int64_t wall_ns) noexcept
+    cdef void _put_end_before(self, IdWrite *job, int64_t wall_ns) noexcept
     cdef int _next_file(self, int64_t wall_ns) except -1
 
 

@@ -4,7 +4,7 @@ cimport cython
 from libc.errno cimport ENOENT
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 from libc.stdio cimport snprintf
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy, memmove, memset
 from posix.fcntl cimport O_CREAT, O_DIRECTORY, O_RDONLY, O_RDWR, O_TRUNC
 from posix.unistd cimport close, unlink
 
@@ -77,6 +77,16 @@ cdef void set_head(const IdWrite *job, char *c_head) noexcept nogil:
     store_i32(c_head + CRC_AT, <int> crc32c(<const unsigned char *> c_head + 8, FILE_HEAD - 8))
 
 
+cdef void set_block_head(char *c_block, int64_t length, int64_t offset, int64_t wall_ns) noexcept nogil:
+    """length: of the block, whose ids are there."""
+    memset(c_block, 0, BLOCK_HEAD)
+    store_i32(c_block, BLOCK_MAGIC)
+    store_i32(c_block + 8, <int> ((length - BLOCK_HEAD) // ID_BYTES))
+    store_i64(c_block + 16, offset)
+    store_i64(c_block + 24, wall_ns)
+    store_i32(c_block + CRC_AT, <int> crc32c(<const unsigned char *> c_block + 8, length - 8))
+
+
 cdef void ids_free(IdWrite *job) noexcept nogil:
     buffer_free(&job.out)
     if job.fd >= 0:
@@ -93,6 +103,7 @@ cdef class IdJournal:
 
     def __cinit__(self):
         self.fd = -1
+        self.lost_from = -1
         self.ended = []
 
     def __init__(self, str folder not None, log):
@@ -147,15 +158,18 @@ cdef class IdJournal:
             self.log.error("LOG: failed to begin a file of publish ids in %s - %r", self.folder, error)
         job.log_id = log_id
         self._set_block(job, offset, wall_ns)
+        if 0 <= self.lost_from < offset:
+            self._put_end_before(job, wall_ns)
+
+    cdef void _put_end_before(self, IdWrite *job, int64_t wall_ns) noexcept:
+        """Without memory for it, the ids that are lost count again after the next start."""
+        if buffer_room(&job.out, BLOCK_HEAD) == 0:
+            memmove(job.out.c_data + BLOCK_HEAD, job.out.c_data, <size_t> job.out.length)
+            set_block_head(job.out.c_data, BLOCK_HEAD, self.lost_from, wall_ns)
+            job.out.length += BLOCK_HEAD
 
     cdef void _set_block(self, IdWrite *job, int64_t offset, int64_t wall_ns) noexcept:
-        cdef char *c_block = self.out.c_data
-        memset(c_block, 0, BLOCK_HEAD)
-        store_i32(c_block, BLOCK_MAGIC)
-        store_i32(c_block + 8, <int> ((self.out.length - BLOCK_HEAD) // ID_BYTES))
-        store_i64(c_block + 16, offset)
-        store_i64(c_block + 24, wall_ns)
-        store_i32(c_block + CRC_AT, <int> crc32c(<const unsigned char *> c_block + 8, self.out.length - 8))
+        set_block_head(self.out.c_data, self.out.length, offset, wall_ns)
         self.last_ns = max(self.last_ns, wall_ns)
         job.out = self.out
         memset(&self.out, 0, sizeof(Buffer))
@@ -191,6 +205,7 @@ cdef class IdJournal:
         self.takes_back = error != 0
         self.oldest = job.oldest
         if error == 0:
+            self.lost_from = -1
             self.position = job.position + job.out.length
             if job.fd >= 0 and stays_open(1):
                 self.fd = job.fd
@@ -216,6 +231,8 @@ def load(str folder not None, uint64_t log_id, int64_t end, int64_t window_ns, i
         if data is not None and data[KEY_AT:KEY_AT + 16] == key:
             blocks += blocks_in(data)
     journal.takes_back = restore(ids, blocks, end, wall_ns, monotonic_ns)
+    if journal.takes_back:
+        journal.lost_from = end
     adopt(journal, ids, files, wall_ns)
     return ids, journal
 

@@ -99,6 +99,10 @@ class Model:
                 add(row, "in", sample.rates.get((name,), STILL).coming)
                 add(row, "depth", topic.depth)
                 add(row, "messages", topic.message_count)
+                if topic.publish_ids is not None:
+                    add(row, "ids", topic.publish_ids)
+                    add(row, "repeats", topic.deduplicated or 0)
+                    add(row, "forgotten", topic.forgotten_ids or 0)
                 for channel in topic.channels or ():
                     channels[name].add(channel.channel_name)
                     add(row, "held", channel.held)

@@ -1,0 +1,108 @@
+"""Publishers that wait for room. See the .pxd."""
+
+cimport cython
+from libc.stdint cimport int64_t
+
+from nsqc.broker.bounds cimport has_room
+from nsqc.store.backlog cimport PUT_FULL, PUT_NO_SPACE
+from nsqc.store.clock cimport monotonic_ns
+
+from bisect import insort
+
+# Room that no delivery makes is found by a look: retention, an expiry, a rule that has changed, a drain.
+cdef int64_t LOOK_NS = 50000000
+cdef int64_t ROUND_NS = 500000      # timers of the loop have steps of a millisecond
+cdef int64_t waited = 0
+
+
+cdef bint room_helps(TopicState topic, int result) noexcept:
+    if topic.exiting:
+        return False
+    if result == PUT_NO_SPACE:
+        topic.bound_count = topic.bound_bytes = 0       # a log that is full has room for nothing
+        return topic.log_full
+    return result == PUT_FULL and not topic.bound_lasts
+
+
+cdef void room_wait(TopicState topic, Publisher publisher, int64_t until_ns) noexcept:
+    global waited
+    waited += 1
+    # The number keeps publishers from being compared.
+    insort(topic.crowd, (until_ns, waited, publisher, topic.bound_count, topic.bound_bytes))
+    topic.crowded = True
+    if not topic.looking:
+        look_later(topic)
+
+
+cdef void room_leave(TopicState topic, Publisher publisher) noexcept:
+    topic.crowd = [waiting for waiting in topic.crowd if waiting[2] is not publisher]
+    topic.crowded = len(topic.crowd) > 0
+
+
+cdef void room_made(TopicState topic) noexcept:
+    """Has as many try again as there is room for."""
+    cdef int64_t count = 0, body_bytes = 0
+    cdef Publisher publisher
+    while topic.crowd and not topic.log_full:
+        _, _, publisher, its_count, its_bytes = topic.crowd[0]
+        count += <int64_t> its_count
+        body_bytes += <int64_t> its_bytes
+        if topic.bounded and not has_room(topic, count, body_bytes, False):
+            break
+        del topic.crowd[0]
+        publisher.publish_on()
+    topic.crowded = len(topic.crowd) > 0
+
+
+cdef void room_end(TopicState topic) noexcept:
+    cdef Publisher publisher
+    crowd, topic.crowd = topic.crowd, []
+    topic.crowded = False
+    for _, _, publisher, _, _ in crowd:
+        publisher.publish_on()
+
+
+cdef int look_later(TopicState topic) except -1:
+    cdef int64_t left_ns
+    loop = topic.slicer.loop
+    topic.looking = loop is not None and topic.crowded
+    if topic.looking:
+        left_ns = min(LOOK_NS, <int64_t> topic.crowd[0][0] - monotonic_ns())
+        loop.call_later((max(left_ns, <int64_t> 0) + ROUND_NS) / 1e9, look, topic)
+    return 0
+
+
+def look(TopicState topic not None):
+    """Has those try again whose time is over, and those that there is room for."""
+    cdef Publisher publisher
+    cdef int64_t now = monotonic_ns()
+    if topic.exiting or topic.owner.draining:
+        room_end(topic)
+    while topic.crowd and topic.crowd[0][0] <= now:
+        publisher = topic.crowd[0][2]
+        del topic.crowd[0]
+        publisher.publish_on()
+    room_made(topic)
+    look_later(topic)
+
+
+@cython.final
+cdef class Room(Publisher):
+    """A publish over HTTP that waits. See the .pyi."""
+
+    def __init__(self, TopicState topic not None, int64_t until_ns, call):
+        self.topic = topic
+        self.call = call
+        room_wait(topic, self, until_ns)
+
+    cdef void publish_on(self) noexcept:
+        self.call()
+
+    def leave(self):
+        """See the .pyi."""
+        room_leave(self.topic, self)
+
+
+def helps(TopicState topic not None, bint full) -> bool:
+    """See the .pyi."""
+    return room_helps(topic, PUT_FULL if full else PUT_NO_SPACE)
