@@ -20,7 +20,7 @@ from nsqc.httpd.records import opened
 from nsqc.httpd.reply import ApiError
 from nsqc.httpd.request import Request, read_whole
 from nsqc.store.log import reading
-from nsqc.store.log.table import Bounds
+from nsqc.store.log.names import Bounds
 from nsqc.wire.outside import Decoder
 
 _ID = re.compile(rb"[0-9a-f]{16}")

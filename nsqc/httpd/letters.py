@@ -19,7 +19,7 @@ from nsqc.wire.outside import Decoder
 if TYPE_CHECKING:
     from nsqc.broker.topic import Topic
     from nsqc.httpd.app import App
-    from nsqc.store.log.table import Bounds
+    from nsqc.store.log.names import Bounds
 
 _READ_BYTES = 256 * 1024        # of a log in one read, about
 _TRIES = 5

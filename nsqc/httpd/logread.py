@@ -19,7 +19,7 @@ from nsqc.httpd.request import Request, read_arguments
 
 if TYPE_CHECKING:
     from nsqc.broker.topic import Topic
-    from nsqc.store.log.table import Bounds
+    from nsqc.store.log.names import Bounds
     from nsqc.store.log.topiclog import TopicLog
 
 _DEFAULT_BYTES = 1024 * 1024

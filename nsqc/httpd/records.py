@@ -10,9 +10,8 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from nsqc.store.log import reading
-from nsqc.store.log.names import segment_path
+from nsqc.store.log.names import Bounds, segment_path
 from nsqc.store.log.reading import Run
-from nsqc.store.log.table import Bounds
 
 # A shorter body is read with the search for it; a longer one is sent in pieces.
 SHORT_BYTES = 64 * 1024

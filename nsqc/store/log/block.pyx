@@ -8,10 +8,11 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.ref cimport Py_REFCNT
 from libc.stdint cimport UINT32_MAX, int32_t, int64_t, uint32_t, uint64_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
 from nsqc.store.guid cimport guid_after, guid_write, guid_write_range
+from nsqc.store.log.array cimport array_room
 from nsqc.store.log.frame cimport (DELAY_BYTES, FRAME_ALIGN, FRAME_FULL, FRAME_HEAD, FRAME_SHORT, FRAME_SOUND,
                                    MOST_ORIGIN, RECORD_SIZE, Frame, FrameCheck, frame_check, frame_load, frame_origin,
                                    record_length)
@@ -54,17 +55,22 @@ cdef class LogBlock:
         free(self.parts)
         free(self.ends)
 
-    def __init__(self, data not None, int64_t length, uint64_t salt, int64_t position, int64_t first, int64_t end):
-        set_up(self, data, salt, position, first, end)
-        self.more(length)
-        self.complete(length)
-
-    @staticmethod
-    def begin(data not None, uint64_t salt, int64_t position, int64_t first, int64_t end):
-        """See the .pyi."""
-        cdef LogBlock block = LogBlock.__new__(LogBlock)
-        set_up(block, data, salt, position, first, end)
-        return block
+    def __init__(self, const unsigned char[::1] data not None, length, uint64_t salt, int64_t position, int64_t first,
+                 int64_t end):
+        if self.owner is not None:
+            raise ValueError("this block has its records")
+        if data.shape[0] > <Py_ssize_t> UINT32_MAX:
+            raise ValueError(f"{data.shape[0]} bytes")
+        if not 0 <= first <= end <= most_offset or position < 0:
+            raise ValueError(f"offsets {first} to {end} at position {position}")
+        self.owner = data
+        self.size = data.shape[0]
+        self.c_data = <const char *> &data[0] if self.size else NULL
+        self.salt, self.position = salt, position
+        self.first, self.next = first, end
+        if length is not None:
+            self.more(length)
+            self.complete(length)
 
     def more(self, int64_t length):
         """See the .pyi."""
@@ -116,7 +122,8 @@ cdef class LogBlock:
         c_origin = frame_origin(self.c_data + at, frame, skipped)
         if frame.first + skipped != self.first + self.rows:
             return NO_RECORD
-        if self.reserve(count) < 0:
+        if (array_room(<void **> &self.parts, &self.part_room, self.part_count + 1, sizeof(FramePart), FIRST_PARTS) < 0
+                or array_room(<void **> &self.ends, &self.room, self.rows + count, sizeof(uint32_t), FIRST_ROWS) < 0):
             return NO_MEMORY
         for _ in range(skipped):
             c_record += record_length(c_record)
@@ -137,27 +144,6 @@ cdef class LogBlock:
             c_record += RECORD_SIZE + size
         self.rows += count
         return NO_ERROR if self.largest <= FULL else NO_RECORD
-
-    cdef int reserve(self, int64_t count) noexcept nogil:
-        """Room for the rows of one more frame; -1: no memory."""
-        cdef FramePart *parts
-        cdef uint32_t *ends
-        cdef int64_t room
-        if self.part_count == self.part_room:
-            room = max(2 * self.part_room, <int64_t> FIRST_PARTS)
-            parts = <FramePart *> realloc(self.parts, <size_t> room * sizeof(FramePart))
-            if parts is NULL:
-                return -1
-            self.parts = parts
-            self.part_room = room
-        if self.rows + count > self.room:
-            room = max(2 * self.room, self.rows + count, <int64_t> FIRST_ROWS)
-            ends = <uint32_t *> realloc(self.ends, <size_t> room * sizeof(uint32_t))
-            if ends is NULL:
-                return -1
-            self.ends = ends
-            self.room = room
-        return 0
 
     # ------------------------------------------------------------------ rows
 
@@ -302,23 +288,6 @@ cdef object origin_text(const char *c_origin):
     return c_origin[RECORD_SIZE:record_length(c_origin)].decode("utf-8", "replace")
 
 
-cdef int set_up(LogBlock block, const unsigned char[::1] data, uint64_t salt, int64_t position, int64_t first,
-                int64_t end) except -1:
-    """Raises ValueError."""
-    if block.owner is not None:
-        raise ValueError("this block has its records")
-    if data.shape[0] > <Py_ssize_t> UINT32_MAX:
-        raise ValueError(f"{data.shape[0]} bytes")
-    if not 0 <= first <= end <= most_offset or position < 0:
-        raise ValueError(f"offsets {first} to {end} at position {position}")
-    block.owner = data
-    block.size = data.shape[0]
-    block.c_data = <const char *> &data[0] if block.size else NULL
-    block.salt, block.position = salt, position
-    block.first, block.next = first, end
-    return 0
-
-
 cdef bytes column(bint wanted, int64_t length):
     """Memory for a column; none for one that is not wanted."""
     return PyBytes_FromStringAndSize(NULL, length if wanted else 0)
@@ -384,7 +353,7 @@ cdef class SegmentBlocks:
             return None
         self.known, self.behind = job.next, job.behind
         block.owner = self.memory
-        block.c_data = job.c_data + job.at
+        block.c_data = job.memory.c_data + job.at
         block.first, block.next = offset, min(end, job.next)
         with nogil:
             error = take_frames(block, job.length)
