@@ -54,10 +54,7 @@ class LocalNodes:
             route = self._site.gate.admit(route, request, asking.caller)
         request.route = route
         try:
-            data = route.handler(self._site, request)
-            if hasattr(data, "__await__"):
-                data = await cast("Awaitable[object]", data)
-            reply = data if isinstance(data, Reply) else route.reply(data)
+            reply = await route.call(self._site, request)
         except ApiError as error:
             reply = route.error(error.status, error.text)
         except OSError as error:

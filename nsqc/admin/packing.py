@@ -23,15 +23,14 @@ def packed(route: Route) -> Route:
         data = route.handler(site, request)
         if hasattr(data, "__await__"):
             return _awaited(route, request, cast("Awaitable[object]", data))
-        return _pack(request, data if isinstance(data, Reply) else route.reply(data))
+        return _pack(request, route.reply_for(data))
 
     wrapped: Handler = handler
     return route._replace(handler=wrapped)
 
 
 async def _awaited(route: Route, request: Request, work: Awaitable[object]) -> Reply:
-    data = await work
-    reply = data if isinstance(data, Reply) else route.reply(data)
+    reply = route.reply_for(await work)
     if len(reply.body) > ON_A_THREAD and coding_of(request):
         return await asyncio.to_thread(_pack, request, reply)
     return _pack(request, reply)

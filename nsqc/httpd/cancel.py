@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Generator
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
@@ -21,6 +20,7 @@ from nsqc.httpd.reply import ApiError
 from nsqc.httpd.request import Request, read_whole
 from nsqc.store.log import reading
 from nsqc.store.log.names import Bounds
+from nsqc.store.slicing import completed
 from nsqc.wire.outside import Decoder
 
 _ID = re.compile(rb"[0-9a-f]{16}")
@@ -80,20 +80,14 @@ async def _cancel(app: App, topic: Topic, name: bytes | None, message_id: bytes)
 async def _take(app: App, channel: Channel, message_id: bytes, offset: int | None) -> bool:
     if offset is not None and take_logged(channel, offset):
         return True
+    return await completed(app.broker.slicer, "the search for a message", _found_in(channel, message_id))
+
+
+def _found_in(channel: Channel, message_id: bytes) -> Generator[None, None, bool]:
     search = Search(channel, message_id)
-    there = search.step()
-    if there is not None:
-        return there
-    done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-
-    def more() -> bool:
-        there = search.step()
-        if there is not None and not done.done():
-            done.set_result(there)
-        return there is None and not done.done()
-
-    app.broker.slicer.call(more)
-    return await done
+    while (there := search.step()) is None:
+        yield
+    return there
 
 
 # ---------------------------------------------------------------------- logs

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, cast
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from nsqc.access.needs import GRANTS, NOTHING, Need
 from nsqc.httpd.first import imported
-from nsqc.httpd.reply import ApiError, Reply
+from nsqc.httpd.reply import ApiError
 from nsqc.httpd.request import Request, Route
 from nsqc.httpd.site import Resolve, Site
 
@@ -53,9 +53,6 @@ class Mounted:
             self._mount = make(site, self._others)
         route = request.route = site.gate.admit(self._mount.resolve(request), request, request.caller)
         try:
-            data = route.handler(site, request)
-            if hasattr(data, "__await__"):
-                data = await cast("Awaitable[object]", data)
-            return data if isinstance(data, Reply) else route.reply(data)
+            return await route.call(site, request)
         except ApiError as error:
             return route.error(error.status, error.text)

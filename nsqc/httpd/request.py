@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import time
 from binascii import unhexlify
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from nsqc.access.needs import OPEN, Need
 from nsqc.httpd.reply import ApiError, Reply, v1, v1_error
@@ -40,6 +40,16 @@ class Route(NamedTuple):
     logged: bool = True                                             # each request is logged
     body_limit: int | str | None = None     # bytes of body to keep, or the option with that number; None: 0
     reads_body: bool = False                                        # answers Expect: 100-continue
+
+    def reply_for(self, data: object) -> Reply:
+        """The answer for a result of the handler."""
+        return data if isinstance(data, Reply) else self.reply(data)
+
+    # Any: a site of any program
+    async def call(self, site: Any, request: Request) -> Reply:
+        """Calls the handler, and waits for its answer. Raises its errors."""
+        data = self.handler(site, request)
+        return self.reply_for(await cast("Awaitable[object]", data) if hasattr(data, "__await__") else data)
 
 
 def fixed(reply: Reply) -> Route:

@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
-from nsqc.broker.survey import Survey
+from nsqc.broker.survey import CHANNEL_COLUMNS, TOPIC_COLUMNS, Survey
 from nsqc.httpd.metrics import _families
+from nsqc.metrics import declared
 from nsqc.metrics.encoding import TEXT
 from nsqc.metrics.table import Text
 from tests.broker.harness import publish, run, until
@@ -30,6 +31,10 @@ async def collected(broker, meanwhile=lambda: None) -> Samples:
     while piece := text.piece(1 << 20, False):
         page += piece
     return samples_of(families(page.decode()))
+
+
+def test_every_column_is_a_metric():
+    assert set(TOPIC_COLUMNS) == set(declared.OF_TOPICS) and set(CHANNEL_COLUMNS) == set(declared.OF_CHANNELS)
 
 
 @pytest.mark.parametrize("folds", [False, True])
