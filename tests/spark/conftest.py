@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from nsqc.commands.app import run
 from nsqc.spark import home
+from tests.spark.logs import FLAGS
 from tests.support.daemon import Daemon
 from tests.support.patience import WAIT_SECONDS
 
@@ -66,6 +68,36 @@ def log_node(tmp_path_factory):
     one.close()
 
 
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory):
+    """Two nodes whose topics have logs."""
+    made = [Daemon(tmp_path_factory.mktemp("log") / "data", *FLAGS) for _ in range(2)]
+    yield made
+    for node in made:
+        node.close()
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory):
+    """A node whose topics have logs."""
+    one = Daemon(tmp_path_factory.mktemp("log") / "data", *FLAGS)
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def job(capfd):
+    """job(*words) -> stdout of a job that has done what it should; with code, stderr of one that has not. A test that
+    needs Spark asks for the fixture spark, too."""
+    def call(*words, code: int = 0) -> str:
+        got = run(["spark", *map(str, words)])
+        told, errors = capfd.readouterr()
+        assert got == code, (words, told, errors[-2000:])
+        return errors if code else told
+
+    return call
+
+
 @pytest.fixture
 def topic():
     """A name that no other test uses."""
@@ -75,6 +107,15 @@ def topic():
 def address(*daemons: Daemon) -> str:
     """For the option nsqd."""
     return ",".join(f"127.0.0.1:{one.tcp_port}" for one in daemons)
+
+
+def received(daemon, topic: str, count: int) -> list[bytes]:
+    """The bodies of so many messages of a channel c, finished; nothing else is there."""
+    reader = daemon.connect().sub(topic, "c", 2500)
+    found = [message.body for message in reader.messages(count, finish=True)]
+    assert reader.quiet(0.05)
+    reader.close()
+    return found
 
 
 def depth(daemon: Daemon, name: str) -> int:

@@ -22,7 +22,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from nsqc.client import Connection
-from nsqc.commands.app import run
 from nsqc.spark.jobs import archive as archive_job
 from nsqc.spark.jobs.ledger import Ledger
 from tests.spark import accesslog
@@ -34,18 +33,6 @@ LINES = 100_000
 ROOT = Path(__file__).parent.parent.parent
 ENV = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1",
        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-
-
-@pytest.fixture
-def job(spark, capfd):
-    """job(*words) -> stdout of a successful job; with code, stderr of a failed one."""
-    def call(*words, code: int = 0) -> str:
-        got = run(["spark", *map(str, words)])
-        told, errors = capfd.readouterr()
-        assert got == code, (words, errors[-2000:])
-        return errors if code else told
-
-    return call
 
 
 def consume(daemon: Daemon, topic: str, channel: str = "all") -> list[bytes]:

@@ -24,19 +24,6 @@ from tests.support.patience import WAIT_SECONDS
 from tests.support.secure import make_certificates
 
 
-@pytest.fixture
-def job(capfd):
-    """job(*words) -> stdout of a successful job; with code, stderr of a failed one. A test that needs Spark uses the
-    fixture spark, too."""
-    def call(*words, code: int = 0) -> str:
-        got = run(["spark", *map(str, words)])
-        told, errors = capfd.readouterr()
-        assert got == code, (words, told, errors[-2000:])
-        return errors if code else told
-
-    return call
-
-
 @pytest.fixture(scope="module")
 def second(tmp_path_factory):
     """Another node with topics in logs."""

@@ -3,7 +3,6 @@
 Slow: each query or job starts Python workers, and plans and commits batches; the first one waits for Java.
 """
 
-import http.client
 import json
 import subprocess
 import time
@@ -14,45 +13,8 @@ import pytest
 from nsqc.spark import columns, metrics, reason
 from tests.rules.letters import die
 from tests.spark.conftest import bodies
-from tests.support.daemon import Daemon, batch, wait_until
-from tests.support.patience import WAIT_SECONDS
-
-FLAGS = ("--topic-storage=log", "--max-bytes-per-file=20000")
-
-
-@pytest.fixture(scope="module")
-def nodes(tmp_path_factory):
-    """Two daemons that store topics in logs."""
-    made = [Daemon(tmp_path_factory.mktemp("log") / "data", *FLAGS) for _ in range(2)]
-    yield made
-    for node in made:
-        node.close()
-
-
-def name_of(node: Daemon) -> str:
-    return f"127.0.0.1:{node.tcp_port}"
-
-
-def where(*nodes: Daemon, **more: str) -> dict[str, str]:
-    return {"nsqd": ",".join(map(name_of, nodes)), "http": ",".join(f"127.0.0.1:{node.http_port}" for node in nodes),
-            **more}
-
-
-def publish(node: Daemon, topic: str, numbers: range) -> None:
-    client = node.connect()
-    for at in range(numbers.start, numbers.stop, 100):
-        client.ok(f"MPUB {topic}", batch(*(b"%d" % one for one in range(at, min(at + 100, numbers.stop)))))
-    client.close()
-
-
-def got(node: Daemon, path: str, **headers: str) -> tuple[int, bytes, dict[str, str]]:
-    """Status, body and headers of a GET."""
-    connection = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=WAIT_SECONDS)
-    connection.request("GET", path, headers=headers)
-    answer = connection.getresponse()
-    body = answer.read()
-    connection.close()
-    return answer.status, body, dict(answer.getheaders())
+from tests.spark.logs import FLAGS, got, name_of, publish, where
+from tests.support.daemon import Daemon, wait_until
 
 
 def table(spark, *nodes: Daemon, **options: str):

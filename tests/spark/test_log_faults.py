@@ -24,7 +24,7 @@ from nsqc.spark.log.ranges import LogSegment, Place, Range, divide, pieces
 from nsqc.spark.log.stream import LogStreamReader
 from nsqc.spark.reader import DataLoss as StageLoss
 from nsqc.spark.reader import NsqStreamReader
-from tests.spark.test_log import FLAGS, name_of, publish, where
+from tests.spark.logs import FLAGS, name_of, publish, where
 from tests.support.daemon import Daemon, wait_until
 from tests.support.patience import WAIT_SECONDS
 from tests.support.ports import kept
@@ -33,13 +33,6 @@ from tests.support.power.disk import other_boot
 WANTED = ["value", "offset", "nsqd", "topic"]
 # Over HTTP: most tests here are about a node's answers.
 QUICK = {"failWhenUnreachable": "0.2", "backoff": "10ms", "timeout": "5", "localFiles": "false"}
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory):
-    one = Daemon(tmp_path_factory.mktemp("log") / "data", *FLAGS)
-    yield one
-    one.close()
 
 
 def again(node: Daemon) -> None:

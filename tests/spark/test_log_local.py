@@ -15,18 +15,11 @@ from nsqc.spark.log.local import LocalLog
 from nsqc.spark.log.narrow import Times
 from nsqc.spark.log.ranges import Place, Range
 from nsqc.store.machine import boot_of, folder_key
-from tests.spark.test_log import FLAGS, name_of, publish, where
+from tests.spark.logs import FLAGS, name_of, publish, where
 from tests.support.crc32c import crc32c
 from tests.support.daemon import Daemon, batch, wait_until
 
 COLUMNS = ["value", "topic", "id", "timestamp", "attempts", "nsqd", "offset"]
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory):
-    one = Daemon(tmp_path_factory.mktemp("log") / "data", *FLAGS)
-    yield one
-    one.close()
 
 
 def state_of(node: Daemon, topic: str) -> State:

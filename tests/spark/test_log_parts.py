@@ -1,6 +1,5 @@
 """The parts that read log-backed topics, without Spark: ranges, pieces, and nodes with wrong answers."""
 
-import http.client
 import itertools
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,8 +17,8 @@ from nsqc.spark.log.errors import LogError
 from nsqc.spark.log.narrow import Times
 from nsqc.spark.log.ranges import LogSegment, Place, Range, advance, bundle, count, divide, pieces, shares
 from nsqc.spark.log.stream import LogStreamReader
+from tests.spark.logs import got
 from tests.support.daemon import Daemon, batch
-from tests.support.patience import WAIT_SECONDS
 from tests.support.ports import free_port, is_free, kept
 
 PLACE = Place("t", "a:1")
@@ -151,16 +150,6 @@ def test_a_range(node):
     with pytest.raises(LogError, match="ends at offset 300, but 310 was requested"):
         read(address, 290, 310)
     assert read(address, 290, 310, failOnDataLoss="false") == list(range(290, 300))
-
-
-def got(node: Daemon, path: str, **headers: str) -> tuple[int, bytes, dict[str, str]]:
-    """Status, body and headers of a GET."""
-    connection = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=WAIT_SECONDS)
-    connection.request("GET", path, headers=headers)
-    answer = connection.getresponse()
-    body = answer.read()
-    connection.close()
-    return answer.status, body, dict(answer.getheaders())
 
 
 class Garbage(BaseHTTPRequestHandler):

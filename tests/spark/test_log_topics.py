@@ -9,17 +9,9 @@ import time
 import pytest
 
 from nsqc.spark import metrics
-from tests.spark.test_log import FLAGS, Stream, name_of, publish, table, values, where, why
-from tests.support.daemon import Daemon, wait_until
-
-
-@pytest.fixture(scope="module")
-def nodes(tmp_path_factory):
-    """Two daemons that store topics in logs."""
-    made = [Daemon(tmp_path_factory.mktemp("log") / "data", *FLAGS) for _ in range(2)]
-    yield made
-    for node in made:
-        node.close()
+from tests.spark.logs import name_of, publish, where
+from tests.spark.test_log import Stream, table, values, why
+from tests.support.daemon import wait_until
 
 
 def start(spark, folder, options: dict[str, str]):

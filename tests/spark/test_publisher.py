@@ -8,7 +8,7 @@ import pytest
 
 from nsqc.client import PublishFailed, Refused
 from nsqc.spark import options, sink
-from tests.spark.conftest import address, depth
+from tests.spark.conftest import address, depth, received
 from tests.support.daemon import wait_until
 from tests.support.ports import kept
 
@@ -33,14 +33,6 @@ def published(one: sink.Publisher, *batches: pa.RecordBatch) -> sink.Totals:
     finally:
         one.close()
     return one.totals
-
-
-def received(daemon, topic: str, count: int) -> list[bytes]:
-    reader = daemon.connect().sub(topic, "c", 2500)
-    found = [message.body for message in reader.messages(count, finish=True)]
-    assert reader.quiet(0.05)
-    reader.close()
-    return found
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.string(), pa.large_binary(), pa.large_string(), pa.binary_view(),

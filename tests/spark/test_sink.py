@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from tests.spark.conftest import address, depth
+from tests.spark.conftest import address, depth, received
 from tests.support.daemon import wait_until
 
 
@@ -20,13 +20,6 @@ def write(frame, nsqd, mode="append", **more):
 
 def rows(spark, count: int, partitions: int = 2):
     return spark.range(0, count, 1, partitions).selectExpr("concat('row ', id) as value")
-
-
-def received(daemon, topic: str, count: int) -> list[bytes]:
-    reader = daemon.connect().sub(topic, "c", 2500)
-    found = [message.body for message in reader.messages(count, finish=True)]
-    reader.close()
-    return found
 
 
 @pytest.mark.parametrize("large", ["false", "true"])
