@@ -307,7 +307,7 @@ cdef int publish_once(Session session, Topic topic, Command *command, uint32_t d
     if result >= PUT_FULL:
         return full(session, topic, command, result)
     if result != PUT_TAKEN:
-        return published(session, result, 1, name_of(command.kind))
+        return published(session, result, 1, b"PUB" if command.kind == CMD_PUB else b"DPUB")
     begin_batch_of_one(session, topic, command)
     return SLICE_OVER
 
