@@ -37,7 +37,7 @@ class Letters(NamedTuple):
 class Moved(NamedTuple):
     """What one node has done, or would do."""
 
-    count: int
+    done: int
     skipped: Counter[tuple[str, str]]       # letters that stay, by origin and reason
 
 
@@ -51,7 +51,7 @@ async def _move(fleet: Fleet, node: str, action: str, letters: Letters) -> Resul
     ok, status = True, 200
     try:
         moved = await _all(fleet, node, action, letters, False)
-        text = told(moved, DONE[action]) if moved.count or moved.skipped or not letters.id else GONE
+        text = told(moved, DONE[action]) if moved.done or moved.skipped or not letters.id else GONE
     except UpstreamError as error:
         ok, status = False, error.status
         text = error.word or (str(error) if status else f"{error} ({UNCERTAIN})")
@@ -60,7 +60,7 @@ async def _move(fleet: Fleet, node: str, action: str, letters: Letters) -> Resul
 
 def told(moved: Moved, word: str) -> str:
     """What came of it, for people."""
-    parts = [f"{moved.count:,} {word}"]
+    parts = [f"{moved.done:,} {word}"]
     parts += [f"{count:,} of {origin or 'unknown origin'} left: {reason}"
               for (origin, reason), count in moved.skipped.items()]
     return "; ".join(parts)
@@ -76,7 +76,7 @@ async def _preview(fleet: Fleet, node: str, action: str, letters: Letters) -> Js
         moved = await _all(fleet, node, action, letters, True)
     except UpstreamError as error:
         return {"node": node, "error": error.word or str(error)}
-    return {"node": node, "count": moved.count, "text": told(moved, f"will be {DONE[action]}")}
+    return {"node": node, "count": moved.done, "text": told(moved, f"will be {DONE[action]}")}
 
 
 async def _all(fleet: Fleet, node: str, action: str, letters: Letters, dry_run: bool) -> Moved:
@@ -91,6 +91,6 @@ async def _all(fleet: Fleet, node: str, action: str, letters: Letters, dry_run: 
         for one in listed(page.get("skipped")):
             skipped[str(one.get("origin") or ""), str(one.get("reason"))] += int(one.get("count") or 0)
         # A place that does not move would be asked for without end.
-        if letters.id or not isinstance(following, int) or following <= begin and not moved:
+        if letters.id or not isinstance(following, int) or (following <= begin and not moved):
             return Moved(count, skipped)
         begin = following

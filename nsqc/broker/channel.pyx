@@ -71,7 +71,7 @@ cdef class Channel:
     cdef int put(self, Message *message, uint32_t attempts) noexcept:
         cdef int result = 0
         check_alive(self)
-        if unlikely(self.rules is not NULL):
+        if unlikely(self.rules is not NULL) and (self.rules.watches or self._goes_out()):
             result = self._put_by_rules(message, attempts)
         elif self._goes_out():
             self._deliver(message, attempts, NULL, NO_OFFSET)

@@ -27,6 +27,7 @@ cdef struct ChannelRules:
     bint paces                      # max_in_flight or rate is set
     bint dies                       # messages may go to the dead-letter topic
     bint trims                      # there is such a limit, and the oldest messages leave at it
+    bint watches                    # messages that wait may have to leave
 
 
 # What the key `overflow` of a rule stands for. can_die: there is a dead-letter topic.

@@ -37,6 +37,7 @@ cdef ChannelRules *rules_new(object rule, bint can_die) except? NULL:
     rules.paces = rules.max_in_flight > 0 or rules.interval_ns > 0
     rules.dies = rules.max_attempts > 0 or rules.expired_die or rules.overflow == OVERFLOW_DIE
     rules.trims = (rules.max_depth > 0 or rules.max_bytes > 0) and rules.overflow != OVERFLOW_REFUSE
+    rules.watches = rules.trims or rules.message_ttl_ns > 0
     return rules
 
 

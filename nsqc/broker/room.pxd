@@ -1,5 +1,5 @@
-# Publishers that wait for room (--publish-wait): a rule refuses what they publish, and they try again once messages have
-# left. The one that has waited longest goes first, so a batch is not starved by smaller publishes.
+# Publishers that wait for room (--publish-wait): a rule refuses what they publish, and they try again when messages
+# have left. The one that has waited longest goes first, so a batch is not starved by smaller publishes.
 
 from libc.stdint cimport int64_t
 from nsqc.broker.seams cimport Publisher

@@ -5,7 +5,8 @@ from nsqc.broker.topicstate import TopicState
 
 @final
 class Room:
-    """A publish that was refused last and waits for room. Calls call() when there is some, or at until_ns (monotonic)."""
+    """A publish that was refused last and waits for room. Calls call() when there is some, or at until_ns (monotonic).
+    """
 
     def __init__(self, topic: TopicState, until_ns: int, call: Callable[[], object]) -> None: ...
     def leave(self) -> None:

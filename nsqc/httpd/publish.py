@@ -216,7 +216,12 @@ async def outcome(slicer: Slicer, topic: Topic, wait: Wait, publish: Callable[[]
 
 async def _next_slice(slicer: Slicer) -> None:
     begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    slicer.call(lambda: begun.done() or begun.set_result(None))
+
+    def begin() -> None:
+        if not begun.done():
+            begun.set_result(None)
+
+    slicer.call(begin)
     await begun
 
 

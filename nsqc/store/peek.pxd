@@ -56,6 +56,7 @@ cdef class HeapPeek:
     cdef HeapPeek new(object owner, Heap *heap, Heap *front, Cursor cursor, int64_t after_ns, bytes after_tie,
                       int64_t most)
     cdef int _offer(self, Candidate *candidate) except -1
-    cdef bint _look_at_heap(self, Heap *heap, int64_t after_ns, int64_t until_ns) except -1    # False: the slice is over
+    # False: the slice is over.
+    cdef bint _look_at_heap(self, Heap *heap, int64_t after_ns, int64_t until_ns) except -1
     cdef bint _look_at_deferred(self, int64_t until_ns) except -1
     cdef bint _look_ahead(self, int64_t until_ns) except -1

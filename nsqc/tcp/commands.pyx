@@ -10,6 +10,7 @@ from libc.string cimport memset
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
 from nsqc.broker.channel cimport CLAIMED, NOT_OWNER, Channel
+from nsqc.broker.channelstate cimport unlikely
 from nsqc.broker.publishonce cimport once_dropped, once_new
 from nsqc.broker.topic cimport Topic
 from nsqc.broker.topicstate cimport Batch, Once
@@ -279,7 +280,7 @@ cdef int begin_pub(Session session, Parser parser) except -1:
 
 cdef int do_pub(Session session, Command *command) except -1:
     cdef Topic topic
-    cdef int permitted
+    cdef int permitted, result
     cdef bint known
     if session.broker.draining:
         return draining(session, b"PUB")
@@ -291,7 +292,10 @@ cdef int do_pub(Session session, Command *command) except -1:
     topic = session.topic if known else session.publish_topic(command.args[1], command.arg_bytes[1])
     if has_id(session, command) and topic.ids is not None:
         return publish_once(session, topic, command, 0)
-    return published_one(session, topic, command, topic.publish_bytes(command.body, <uint32_t> command.size, 0))
+    result = topic.publish_bytes(command.body, <uint32_t> command.size, 0)
+    if unlikely(result >= PUT_FULL):
+        return full(session, topic, command, result)
+    return published(session, result, 1, b"PUB")
 
 
 cdef int publish_once(Session session, Topic topic, Command *command, uint32_t defer_ms) except -1:
@@ -300,8 +304,10 @@ cdef int publish_once(Session session, Topic topic, Command *command, uint32_t d
     cdef Once once
     once_new(topic, &once, command.args[at], command.arg_bytes[at])
     result = topic.publish_once(&once, command.body, <uint32_t> command.size, defer_ms)
+    if result >= PUT_FULL:
+        return full(session, topic, command, result)
     if result != PUT_TAKEN:
-        return published_one(session, topic, command, result)
+        return published(session, result, 1, b"PUB" if command.kind == CMD_PUB else b"DPUB")
     begin_batch_of_one(session, topic, command)
     return SLICE_OVER
 
@@ -455,7 +461,7 @@ cdef uint32_t delay_of(Command *command) noexcept:
 
 cdef int do_dpub(Session session, Command *command) except -1:
     cdef Topic topic
-    cdef int permitted
+    cdef int permitted, result
     cdef bint known
     if session.broker.draining:
         return draining(session, b"DPUB")
@@ -467,15 +473,16 @@ cdef int do_dpub(Session session, Command *command) except -1:
     topic = session.topic if known else session.publish_topic(command.args[1], command.arg_bytes[1])
     if has_id(session, command) and topic.ids is not None:
         return publish_once(session, topic, command, delay_of(command))
-    return published_one(session, topic, command,
-                         topic.publish_bytes(command.body, <uint32_t> command.size, delay_of(command)))
+    result = topic.publish_bytes(command.body, <uint32_t> command.size, delay_of(command))
+    return full(session, topic, command, result) if result >= PUT_FULL else published(session, result, 1, b"DPUB")
 
 
-cdef inline int published_one(Session session, Topic topic, Command *command, int result) except -1:
-    if result >= PUT_FULL and session.limits.publish_wait_ns:
-        begin_batch_of_one(session, topic, command)
-        return publish_batch(session, command)
-    return published(session, result, 1, b"DPUB" if command.kind == CMD_DPUB else b"PUB")
+cdef int full(Session session, Topic topic, Command *command, int result) except -1:
+    """There was no room for a single message: it may wait for some."""
+    if session.limits.publish_wait_ns == 0:
+        return not_published(session, result, name_of(command.kind))
+    begin_batch_of_one(session, topic, command)
+    return publish_batch(session, command)
 
 
 cdef int published(Session session, int result, int64_t count, bytes name) except -1:

@@ -11,4 +11,5 @@ cdef enum Outcome:
     FATAL           # session.reply is the error; the connection closes behind it
     WANTS_BODY      # the line is fine: parser.expect_body has been called
     WAITS           # for an auth server: nothing has been done yet; run the command again from its line after resume()
-    SLICE_OVER      # a publish is unfinished: continue_mpub(), with session.batch.c_at set again; session.awaits_room: later
+    # A publish is unfinished: continue_mpub(), with session.batch.c_at set again, or later if session.awaits_room.
+    SLICE_OVER

@@ -98,12 +98,14 @@ def test_buttons_are_those_of_the_grants(cluster, letters, visit, tmp_path, gran
     browser = visit(admin.url, http_credentials={"username": "team", "password": token})
     page = browser.open(f"topics/{DEAD}")
     page.get_by_role("row", name=re.compile("^orders billing")).wait_for()
-    assert (browser.button("Redrive all").is_visible(), browser.button("Drop all").is_visible()) == buttons
+    wait_until(lambda: (browser.button("Redrive all").is_visible(), browser.button("Drop all").is_visible()) == buttons)
     row = page.get_by_role("row", name=re.compile("^orders billing"))
-    assert (row.get_by_role("button", name="Redrive").count(), row.get_by_role("button", name="Drop").count()) == buttons
+    wait_until(lambda: (row.get_by_role("button", name="Redrive").count(), row.get_by_role("button", name="Drop").count())
+               == buttons)
     page = browser.open(f"messages?topic={DEAD}&state=history")
     page.locator(".messages summary").first.click()
     box = page.locator(".message").first
+    box.wait_for()
     assert (box.get_by_role("button", name="Redrive").count(), box.get_by_role("button", name="Drop").count()) == buttons
     body = {"topic": DEAD, "confirm": DEAD}
     for action, permitted in zip(("redrive", "drop"), buttons, strict=True):
