@@ -6,7 +6,7 @@ from nsqc.broker.topicstate cimport Batch, OpenBatch, TopicState
 
 # Adds a message; PutResult.
 cdef int append(TopicState topic, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept
-# Adds a dead letter with its origin: see TopicLog.append_dead(). PutResult.
+# Adds a dead letter with its origin: see frames_add(). PutResult.
 cdef int append_dead(TopicState topic, const char *c_body, uint32_t size, const char *c_origin,
                      uint32_t origin_size) noexcept
 # Topic.publish_slice() for a log.

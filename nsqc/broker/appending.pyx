@@ -39,7 +39,7 @@ cdef int append(TopicState topic, const char *c_body, uint32_t size, uint32_t de
     cdef int result = refusal(topic)
     if result != PUT_DISK:
         return result
-    if topic.log.append(topic.clock.wall, c_body, size, defer_ms) < 0:
+    if topic.log.append(topic.clock.wall, c_body, size, defer_ms, NULL, 0) < 0:
         return PUT_NO_MEMORY
     topic.message_count += 1
     topic.message_bytes += size
@@ -51,7 +51,7 @@ cdef int append_dead(TopicState topic, const char *c_body, uint32_t size, const 
     cdef int result = refusal(topic)
     if result != PUT_DISK:
         return result
-    if topic.log.append_dead(topic.clock.wall, c_body, size, c_origin, origin_size) < 0:
+    if topic.log.append(topic.clock.wall, c_body, size, 0, c_origin, origin_size) < 0:
         return PUT_NO_MEMORY
     topic.message_count += 1
     topic.message_bytes += size

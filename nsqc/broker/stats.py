@@ -204,7 +204,8 @@ def _log_stats(topic: Topic) -> LogStats | UnsetType:
     log = topic.log
     if log is None or not (log.damaged or log.missing):
         return UNSET  # a topic like any other
-    return LogStats(log.first, log.following, log.bytes, len(log.table), log.damaged, log.missing)
+    begin, end = log.segment_numbers
+    return LogStats(log.first, log.following, log.bytes, end - begin, log.damaged, log.missing)
 
 
 def _channel_stats(channel: Channel, topic: str, include_clients: bool,

@@ -19,8 +19,7 @@ from nsqc.httpd.positions import named
 from nsqc.httpd.reply import ApiError
 from nsqc.httpd.request import Request, read_whole
 from nsqc.store.log import reading
-from nsqc.store.log.names import segment_path
-from nsqc.store.log.table import Bounds
+from nsqc.store.log.names import Bounds, segment_path
 from nsqc.wire.names import is_valid_name
 from nsqc.wire.outside import Decoder
 

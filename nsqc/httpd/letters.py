@@ -18,7 +18,7 @@ from nsqc.wire.outside import Decoder
 if TYPE_CHECKING:
     from nsqc.broker.topic import Topic
     from nsqc.httpd.app import App
-    from nsqc.store.log.table import Bounds
+    from nsqc.store.log.names import Bounds
 
 _READ_BYTES = 256 * 1024        # of a log at a time, about
 _TRIES = 5

@@ -24,7 +24,7 @@ from nsqc.store.slicing import rest
 if TYPE_CHECKING:
     from nsqc.broker.channel import Channel
     from nsqc.broker.topic import Topic
-    from nsqc.store.log.table import Bounds
+    from nsqc.store.log.names import Bounds
     from nsqc.store.log.topiclog import TopicLog
 
 _DEFAULT_BYTES = 1024 * 1024
@@ -168,23 +168,25 @@ class _Known(NamedTuple):
 
 
 def _known(log: TopicLog) -> _Known:
-    return _Known(log.first, log.next, log.following, log.bytes, len(log.table), log.missing)
+    begin, end = log.segment_numbers
+    return _Known(log.first, log.next, log.following, log.bytes, end - begin, log.missing)
 
 
 async def _listed(topic: Topic, slicer: Slicer) -> tuple[Raw, _Known]:
     """The segments as JSON, in slices, and the log at the moment that they are of."""
     for _ in range(_TRIES):
         log = log_of(topic)
-        known, segments = _known(log), log.table
+        known, (begin, after) = _known(log), log.segment_numbers
+        newest = log.numbered(after - 1, 1)
         pieces: list[bytes] = []
-        try:
-            for at in range(0, len(segments), _LISTED_AT_ONCE):
-                pieces.append(encoded([(first, end, position - FRAMES_AT, f"{salt:016x}") for first, end, position, salt
-                                       in segments.some(at, _LISTED_AT_ONCE)])[1:-1])
-                await rest(slicer)
-        except FileNotFoundError:
-            continue
-        if log_of(topic).first == known.first:
+        for at in range(begin, after, _LISTED_AT_ONCE):
+            found = log.numbered(at, min(_LISTED_AT_ONCE, after - at))
+            if at + _LISTED_AT_ONCE >= after:
+                found[-1:] = newest     # it may have grown
+            pieces.append(encoded([(first, end, position - FRAMES_AT, f"{salt:016x}")
+                                   for first, end, position, salt in found])[1:-1])
+            await rest(slicer)
+        if log_of(topic).first == known.first:      # retention has removed none meanwhile
             return Raw(b"[" + b",".join(pieces) + b"]"), known
     raise ApiError(500, "INTERNAL_ERROR")
 

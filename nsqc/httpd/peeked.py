@@ -15,7 +15,7 @@ from nsqc.httpd.held import Held
 from nsqc.httpd.records import opened
 from nsqc.httpd.reply import JSON, Reply, encoded
 from nsqc.store.log import reading
-from nsqc.store.log.table import Bounds
+from nsqc.store.log.names import Bounds
 from nsqc.store.slicing import rest
 from nsqc.wire.outside import Decoder, JSONError
 

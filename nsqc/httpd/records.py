@@ -8,9 +8,8 @@ import os
 from typing import NamedTuple
 
 from nsqc.store.log import reading
-from nsqc.store.log.names import segment_path
+from nsqc.store.log.names import Bounds, segment_path
 from nsqc.store.log.reading import Run
-from nsqc.store.log.table import Bounds
 
 # A shorter body is read with the search for it; a longer one is sent in pieces.
 SHORT_BYTES = 64 * 1024

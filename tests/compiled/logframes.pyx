@@ -8,7 +8,7 @@ from libc.string cimport memset
 from nsqc.store.guid cimport GuidFactory
 from nsqc.store.log.frame cimport (DELAY_BYTES, FRAME_HEAD, RECORD_SIZE, Frame, frame_check, frames_seal,
                                    record_length)
-from nsqc.store.log.frames cimport Frames, frames_add, frames_add_batch, frames_add_dead, frames_close, frames_free
+from nsqc.store.log.frames cimport Frames, frames_add, frames_add_batch, frames_close, frames_free
 from nsqc.store.log.walk cimport Walk, walk_data, walk_free, walk_next, walk_open
 from nsqc.wire.hton cimport load_i32, load_i64
 
@@ -26,11 +26,12 @@ cdef class Collector:
         frames_free(&self.frames)
 
     def add(self, bytes body not None, int64_t wall_ns, int defer_ms=0):
-        assert frames_add(&self.frames, self.guids, wall_ns, body, <unsigned> len(body), <unsigned> defer_ms) == 0
+        assert frames_add(&self.frames, self.guids, wall_ns, body, <unsigned> len(body), <unsigned> defer_ms, NULL,
+                          0) == 0
 
     def add_dead(self, bytes body not None, bytes origin not None, int64_t wall_ns):
-        assert frames_add_dead(&self.frames, self.guids, wall_ns, body, <unsigned> len(body), origin,
-                               <unsigned> len(origin)) == 0
+        assert frames_add(&self.frames, self.guids, wall_ns, body, <unsigned> len(body), 0, origin,
+                          <unsigned> len(origin)) == 0
 
     def add_batch(self, bytes payload not None, int64_t records, int64_t wall_ns):
         assert frames_add_batch(&self.frames, self.guids, wall_ns, payload, len(payload), records, 0) == 0

@@ -3,13 +3,13 @@ moment in question, with nothing beside them that happens to sync anything. Its 
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
-from nsqc.store.log.recovery import Looks, Opened
+from nsqc.store.log.looks import Looks
+from nsqc.store.log.recovery import Opened
 from tests.store.log.segments import read_bodies
 from tests.support.patience import WAIT_SECONDS
 from tests.support.power.disk import Chance, Disk
@@ -53,7 +53,7 @@ async def recorded(topic):
     written = asyncio.get_running_loop().create_future()
     topic.log.recorder.when_written(lambda: written.set_result(None))
     await written
-    await until(lambda: topic.log.recorder.at > 0 and not topic.log.busy)
+    await until(lambda: topic.log.recorder.paths and not topic.log.busy)
 
 async def synced(topic):
     Disks.syncer.start(topic.log)
@@ -88,7 +88,7 @@ class Machine:
 
     def start(self) -> Opened:
         """What a start finds behind a power failure."""
-        folder = os.fsencode(self.disk())
+        folder = str(self.disk())
         return Looks([folder], True).take(folder)
 
     def offsets(self) -> list[int]:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqc.store.log.recovery import Looks
+from nsqc.store.log.looks import Looks
 from tests.store.log.segments import body_of, read_bodies, write_log
 from tests.support.counting import consume, consume_all
 from tests.support.daemon import Daemon
@@ -252,7 +252,7 @@ def test_batches_are_whole_with_fsync_whatever_the_disk_has_made_of_them(traced,
         disk.write(path, Some(number))
         folder = str(path / "t.log")
         if os.path.isdir(folder):
-            there = set(read_bodies(folder, Looks([os.fsencode(folder)], True).take(os.fsencode(folder))).values())
+            there = set(read_bodies(folder, Looks([folder], True).take(folder)).values())
             assert {body for batch in books.until(position) for body in batch.bodies} <= there
             books.check(there)
         shutil.rmtree(path)

@@ -36,7 +36,6 @@ cdef class LogBlock:
     # Checks the whole frames in the first bytes and takes their records; NO_ERROR or another BlockError.
     cdef int check(self, int64_t length) noexcept nogil
     cdef int add(self, const Frame *frame, int64_t at) noexcept nogil       # the records of a sound frame
-    cdef int reserve(self, int64_t count) noexcept nogil
     cdef int64_t fitting(self, int64_t max_rows, int64_t max_bytes) noexcept nogil
     cdef int64_t size_of(self, int64_t count) noexcept nogil        # bytes of the next bodies
     cdef int64_t in_part(self, int64_t count) noexcept nogil        # how many of the next rows its part has

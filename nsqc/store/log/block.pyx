@@ -8,10 +8,11 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.ref cimport Py_REFCNT
 from libc.stdint cimport UINT32_MAX, int32_t, int64_t, uint32_t, uint64_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
 from nsqc.store.guid cimport guid_after, guid_write, guid_write_range
+from nsqc.store.log.array cimport array_room
 from nsqc.store.log.frame cimport (DELAY_BYTES, FRAME_ALIGN, FRAME_FULL, FRAME_HEAD, FRAME_SHORT, FRAME_SOUND,
                                    MOST_ORIGIN, RECORD_SIZE, Frame, FrameCheck, frame_check, frame_load, frame_origin,
                                    record_length)
@@ -116,7 +117,8 @@ cdef class LogBlock:
         c_origin = frame_origin(self.c_data + at, frame, skipped)
         if frame.first + skipped != self.first + self.rows:
             return NO_RECORD
-        if self.reserve(count) < 0:
+        if (array_room(<void **> &self.parts, &self.part_room, self.part_count + 1, sizeof(FramePart), FIRST_PARTS) < 0
+                or array_room(<void **> &self.ends, &self.room, self.rows + count, sizeof(uint32_t), FIRST_ROWS) < 0):
             return NO_MEMORY
         for _ in range(skipped):
             c_record += record_length(c_record)
@@ -137,27 +139,6 @@ cdef class LogBlock:
             c_record += RECORD_SIZE + size
         self.rows += count
         return NO_ERROR if self.largest <= FULL else NO_RECORD
-
-    cdef int reserve(self, int64_t count) noexcept nogil:
-        """Room for the rows of one more frame; -1: no memory."""
-        cdef FramePart *parts
-        cdef uint32_t *ends
-        cdef int64_t room
-        if self.part_count == self.part_room:
-            room = max(2 * self.part_room, <int64_t> FIRST_PARTS)
-            parts = <FramePart *> realloc(self.parts, <size_t> room * sizeof(FramePart))
-            if parts is NULL:
-                return -1
-            self.parts = parts
-            self.part_room = room
-        if self.rows + count > self.room:
-            room = max(2 * self.room, self.rows + count, <int64_t> FIRST_ROWS)
-            ends = <uint32_t *> realloc(self.ends, <size_t> room * sizeof(uint32_t))
-            if ends is NULL:
-                return -1
-            self.ends = ends
-            self.room = room
-        return 0
 
     # ------------------------------------------------------------------ rows
 

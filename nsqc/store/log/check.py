@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from nsqc.store.log.names import MOST_OFFSET, OTHER, TEMPORARY, first_of, segment_path
 from nsqc.store.log.offline import has_index, read_frames, read_head
-from nsqc.store.log.progress import TopicProgress, read_progress
+from nsqc.store.log.progress import TopicProgress, progress_of
 from nsqc.store.log.recovery import LogError, Opened, SegmentState, read_folder
 
 
@@ -16,7 +16,7 @@ class Finding(NamedTuple):
 
     path: str
     text: str
-    is_fault: bool = True  # not so: what a kill leaves behind, and a start deals with
+    is_fault: bool = True  # False: a kill leaves this, and a start deals with it
 
 
 class Verdict(NamedTuple):
@@ -40,7 +40,7 @@ def check_folder(folder: str) -> Verdict:
     except LogError as error:
         return Verdict(records, [Finding(error.filename, error.strerror or "")])
     findings += check_missing(folder, opened, segments)
-    return Verdict(records, findings + check_progress(folder, read_progress(folder)))
+    return Verdict(records, findings + check_progress(folder, progress_of(opened.earlier)))
 
 
 def check_manifest(folder: str, opened: Opened, segments: list[SegmentState]) -> list[Finding]:
@@ -108,11 +108,11 @@ def lost_between(first: int, end: int) -> str:
 
 def check_missing(folder: str, opened: Opened, segments: list[SegmentState]) -> list[Finding]:
     """Segments that are gone."""
-    findings = [Finding(folder, f"{messages(segment.lost)} before offset {segment.first} are gone, with their segments")
-                for segment in segments if segment.lost]
+    findings = [Finding(folder, f"{plural(segment.lost, 'message')} before offset {segment.first} are gone, with their "
+                                "segments") for segment in segments if segment.lost]
     if opened.lost:
-        text = f"the newest segment is gone, with at least {messages(opened.lost)} from offset {opened.next} on"
-        findings.append(Finding(folder, text))
+        findings.append(Finding(folder, f"the newest segment is gone, with at least {plural(opened.lost, 'message')} "
+                                        f"from offset {opened.next} on"))
     elif segments and opened.resume_at == opened.earlier.reached > opened.next:
         text = f"messages from offset {opened.next} on are gone: a channel is at offset {opened.resume_at}"
         findings.append(Finding(folder, text))
@@ -134,11 +134,6 @@ def check_progress(folder: str, progress: TopicProgress) -> list[Finding]:
     return findings
 
 
-def plural(number: int, one: str, many: str) -> str:
-    """1 entry, 2 entries."""
-    return f"{number} {one if number == 1 else many}"
-
-
-def messages(number: int) -> str:
-    """Likewise."""
-    return plural(number, "message", "messages")
+def plural(number: int, word: str) -> str:
+    """1 message, 2 messages."""
+    return f"{number} {word}{'' if number == 1 else 's'}"

@@ -8,8 +8,7 @@ from libc.stdint cimport int64_t, uint32_t
 from nsqc.store.backlog cimport BacklogOwner
 from nsqc.store.fifo cimport Entry
 from nsqc.store.log.offsets cimport OffsetSet
-from nsqc.store.log.read cimport Spot
-from nsqc.store.log.reader cimport Reader
+from nsqc.store.log.read cimport Reader, Spot
 from nsqc.store.log.recorder cimport Journaled
 from nsqc.store.log.topiclog cimport TopicLog
 from nsqc.store.log.uses cimport Uses
@@ -43,13 +42,12 @@ cdef class Cursor(Journaled):
     # as far as that is known now, else NEVER.
     cdef bint pop_before(self, Entry *entry, int64_t before_ns, int64_t *oldest_ns) noexcept
     cdef void done(self, int64_t offset) noexcept               # a message handed out is finished
-    # A message handed out waits again: behind what waits now, or until a monotonic time. -1: no memory.
+    # A message handed out waits again: after those that wait now, or until a monotonic time. -1: no memory.
     cdef int put_back(self, int64_t offset, uint32_t attempts) noexcept
     cdef int defer(self, int64_t offset, uint32_t attempts, int64_t due_ns) noexcept
     cdef void came_back(self, int64_t offset, uint32_t attempts) noexcept   # and goes out again at once
-    cdef void record_req(self, int64_t offset, uint32_t attempts, int64_t due_wall_ns) noexcept
     cdef bint expire(self, int64_t now_ns, int most) noexcept   # requeues what is due; False: more than most are
-    # Requeued and deferred messages that retention has removed count no longer, some at a time. True: maybe more do.
+    # Drops some of the requeued and deferred messages that retention has removed. True: there may be more.
     cdef bint forget_removed(self) noexcept
     cdef int64_t next_due(self) noexcept                        # monotonic; 0: nothing is deferred
     cdef void reset(self, int64_t next) noexcept                # nothing is unfinished; it continues there

@@ -14,9 +14,9 @@ from nsqc.store.log.offsets cimport (Range, RangeWalk, offsets_add, offsets_free
                                      offsets_remove)
 from nsqc.store.log.ops cimport OP_ADVANCE, OP_DROP, OP_REQ, OP_RESET, OP_SKIP
 from nsqc.store.log.frame cimport frame_message
-from nsqc.store.log.losses cimport damage_found
-from nsqc.store.log.read cimport Spot, run_read, spot_find
-from nsqc.store.log.reader cimport has_offset, known_damaged, reader_forget, reader_release
+from nsqc.store.log.logstate cimport damage_found
+from nsqc.store.log.read cimport (Reader, Spot, has_offset, known_damaged, reader_forget, reader_release, run_read,
+                                  spot_find)
 from nsqc.store.log.segments cimport Segment, segments_find, segments_rank
 from nsqc.store.log.uses cimport drop_before, drop_unused, use_add, use_end
 from nsqc.store.log.waiting cimport (Deferred, Requeued, deferred_first, deferred_free, deferred_least, deferred_pop,
@@ -152,7 +152,7 @@ cdef class Cursor(Journaled):
                 return found
 
     cdef void _advance(self, int64_t next) noexcept:
-        """Steps to the record behind the present one, or further on."""
+        """Steps to the next record, or further."""
         self.next = next
         if not self.dirty:
             self.mark_dirty()
@@ -342,11 +342,11 @@ cdef class Cursor(Journaled):
         item.attempts = attempts
         if requeued_push(&self.requeued, &item) < 0:
             return -1
-        self.record_req(offset, attempts, 0)
+        self.add(OP_REQ, offset, 0, attempts)
         return 0
 
     cdef void came_back(self, int64_t offset, uint32_t attempts) noexcept:
-        self.record_req(offset, attempts, 0)
+        self.add(OP_REQ, offset, 0, attempts)
 
     cdef int defer(self, int64_t offset, uint32_t attempts, int64_t due_ns) noexcept:
         cdef Deferred item
@@ -357,11 +357,8 @@ cdef class Cursor(Journaled):
         item.attempts = attempts
         if deferred_push(&self.deferred, &item) < 0:
             return -1
-        self.record_req(offset, attempts, due_ns - self.log.clock.monotonic + self.log.clock.wall)
+        self.add(OP_REQ, offset, due_ns - self.log.clock.monotonic + self.log.clock.wall, attempts)
         return 0
-
-    cdef void record_req(self, int64_t offset, uint32_t attempts, int64_t due_wall_ns) noexcept:
-        self.add(OP_REQ, offset, due_wall_ns, attempts)
 
     cdef bint expire(self, int64_t now_ns, int most) noexcept:
         cdef Deferred *first

@@ -13,7 +13,9 @@ cdef class Earlier:
     cdef JournalState state         # owned
     cdef dict numbers               # name of a channel: its number
     cdef readonly tuple journal     # for a Recorder
-    cdef readonly int64_t damaged   # places where the journal could not be read
+    cdef readonly list files        # number, and whether part of it could not be read
+    cdef readonly int64_t damaged   # places where that is so
+    cdef readonly int64_t torn_bytes    # of an incomplete frame at the end of a file: a kill leaves one
 
     # The cursor of a channel as it was; None: the journal does not have it.
     cdef Cursor cursor(self, TopicLog log, bytes name, BacklogOwner owner)

@@ -13,9 +13,18 @@ class TopicPlace:
 @final
 class Earlier:
     @property
-    def journal(self) -> tuple[list[int], int, int, int, int, int, int, int, bool]: ...
+    def journal(self) -> tuple[list[int], int, int, int, int, int, int, bool]: ...
+    @property
+    def files(self) -> list[tuple[int, bool]]: ...
     @property
     def damaged(self) -> int: ...
+    @property
+    def torn_bytes(self) -> int: ...
+    def states(self) -> list[tuple[int, str, int, list[tuple[int, int]], list[tuple[int, int]],
+                                   list[tuple[int, int, int]]]]:
+        """Number, name ("": lost), cursor, unfinished ranges, finished ranges ahead, waiting (offset, attempts, due) of
+        each channel, ephemeral ones excluded."""
+
     @property
     def channels(self) -> list[bytes]: ...
     @property

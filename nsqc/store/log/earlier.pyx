@@ -7,8 +7,8 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 
 from nsqc.store.log.journal cimport ChannelState, state_channel, state_free
 from nsqc.store.log.journalfile cimport FoundFiles
-from nsqc.store.log.offsets cimport Range, RangeWalk, offsets_next
-from nsqc.store.log.ops cimport OP_RESET, TOPIC_NUMBER
+from nsqc.store.log.offsets cimport NO_ATTEMPTS, Range, RangeWalk, offsets_next
+from nsqc.store.log.ops cimport OP_REQ, OP_RESET, TOPIC_NUMBER
 from nsqc.store.log.segments cimport segments_find
 from nsqc.store.log.uses cimport use_add
 from nsqc.store.log.waiting cimport Deferred, Requeued, deferred_push, requeued_push
@@ -16,6 +16,9 @@ from nsqc.store.log.waiting cimport Deferred, Requeued, deferred_push, requeued_
 from nsqc.store.log.names import SETTLED
 
 NO_NUMBER = -1
+
+cdef enum:
+    KEPT_FILES = 2              # of a journal: one with the state, one for what follows
 
 
 @cython.final
@@ -60,6 +63,12 @@ cdef class Earlier:
                 highest = max(highest, self.state.channels[index].cursor)
         return highest
 
+    def states(self) -> list:
+        """See the .pyi."""
+        cdef int64_t index
+        return [channel_tuple(self.state.channels[index]) for index in range(self.state.count)
+                if self.state.channels[index].number != TOPIC_NUMBER]
+
     cdef Cursor cursor(self, TopicLog log, bytes name, BacklogOwner owner):
         cdef ChannelState *state
         cdef Cursor cursor
@@ -80,17 +89,41 @@ cdef Earlier make_earlier(JournalState *state, const FoundFiles *files):
     earlier.state = state[0]
     memset(state, 0, sizeof(JournalState))
     earlier.damaged = earlier.state.damaged
+    earlier.torn_bytes = files.torn_bytes
+    earlier.files = [(files.items[index].number, files.items[index].damaged) for index in range(files.count)]
     earlier.numbers = {}
     for index in range(earlier.state.count):
         channel = earlier.state.channels[index]
         if channel.name_bytes:
             earlier.numbers[PyBytes_FromStringAndSize(channel.name, channel.name_bytes)] = channel.number
     index = earlier.state.count
-    earlier.journal = ([files.items[at].number for at in range(files.count)], files.last.number, files.last.begins,
-                       files.last.position, files.last.frames, earlier.state.at + 1, files.state_bytes,
+    earlier.journal = ([number for number, _ in earlier.files], files.last.number, files.last.begins,
+                       files.last.position, earlier.state.at + 1, files.state_bytes,
                        earlier.state.channels[index - 1].number + 1 if index else 1,
-                       earlier.damaged > 0 or files.count > (files.last.frames > 0))
+                       earlier.damaged > 0 or files.count > KEPT_FILES)
     return earlier
+
+
+cdef tuple channel_tuple(const ChannelState *channel):
+    cdef RangeWalk walk
+    cdef const Range *found
+    cdef int64_t offset
+    out, waiting, skips = [], [], []
+    memset(&walk, 0, sizeof(walk))
+    found = offsets_next(&channel.out, &walk)
+    while found is not NULL:
+        if found.attempts == NO_ATTEMPTS:
+            out.append((found.first, found.end))
+        else:
+            waiting += [(offset, found.attempts, found.due_ns) for offset in range(found.first, found.end)]
+        found = offsets_next(&channel.out, &walk)
+    memset(&walk, 0, sizeof(walk))
+    found = offsets_next(&channel.skips, &walk)
+    while found is not NULL:
+        skips.append((found.first, found.end))
+        found = offsets_next(&channel.skips, &walk)
+    return (channel.number, channel.name[:channel.name_bytes].decode("ascii", "replace"), channel.cursor, out, skips,
+            waiting)
 
 
 # ---------------------------------------------------------------------- what is unfinished
@@ -122,7 +155,7 @@ cdef int64_t due_again(Cursor cursor, int64_t offset, const Range *out) noexcept
         if asked_ns:
             due_ns = min(due_ns, asked_ns)
     if due_ns - log.clock.monotonic < out.due_ns - log.clock.wall:
-        cursor.record_req(offset, <uint32_t> out.attempts, due_ns - log.clock.monotonic + log.clock.wall)
+        cursor.add(OP_REQ, offset, due_ns - log.clock.monotonic + log.clock.wall, <uint32_t> out.attempts)
     return due_ns
 
 

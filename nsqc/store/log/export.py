@@ -23,6 +23,7 @@ from nsqc.store.disk.names import META, file_name
 from nsqc.store.disk.recovery import open_queue
 from nsqc.store.files import replace_file, sync_folder
 from nsqc.store.log import reading
+from nsqc.store.log.check import plural
 from nsqc.store.log.exportplan import Chunk, QueuePlan, Sources, plan_queue
 from nsqc.store.log.names import segment_path, topic_of
 from nsqc.store.log.progress import Progress
@@ -30,9 +31,9 @@ from nsqc.store.log.recovery import SegmentState
 from nsqc.store.log.summary import Backlog, Log, backlog, existing, read_log
 from nsqc.store.log.topicfile import FILE_NAME, SavedChannel, SavedTopic, merge_topic, read_topic, saved_topic
 
-STAGING = "export"  # in the topic's folder, or behind the topic's name in another one
-UNDECIDED = ".tmp"  # behind that, while it is being made
-EXPORTED = ".exported"  # behind the folder's name, when it is done
+STAGING = "export"  # in the topic's folder, or after the topic's name in another one
+UNDECIDED = ".tmp"  # after that, while it is being made
+EXPORTED = ".exported"  # after the folder's name, when it is done
 FILE_BYTES = 100 << 20  # after which a queue gets another file
 LARGEST_FILE = 2**31 - 1
 READ_BYTES = WRITE_BYTES = 1 << 20
@@ -179,7 +180,7 @@ class Export:
 
 
 def copied(folder: str, segments: list[SegmentState], chunks: list[Chunk]) -> Iterator[bytes]:
-    """The records of chunks, some at a time. Raises OSError or ExportError."""
+    """The records of chunks, in pieces. Raises OSError or ExportError."""
     firsts = [segment.first for segment in segments]
     for at, its in groupby(chunks, lambda chunk: bisect_right(firsts, chunk.first) - 1):
         bounds = segments[at].bounds
@@ -202,13 +203,8 @@ def with_attempts(records: bytes, attempts: int) -> bytes:
     return bytes(data)
 
 
-def plural(number: int, word: str) -> str:
-    """1 message, 2 messages."""
-    return f"{number} {word}{'' if number == 1 else 's'}"
-
-
 def free_name(path: str) -> str:
-    """The path, or with a number behind it."""
+    """The path, with a number appended if it exists."""
     name, number = path, 0
     while os.path.lexists(name):
         number += 1

@@ -42,7 +42,7 @@ class Sources:
             self._bytes += size
 
     def bytes_of(self, messages: int) -> int:
-        """That so many of them take in files of disk queues, about."""
+        """Estimates the bytes that this number of them takes in files of disk queues."""
         return self._bytes * messages // max(count(self.sound), 1)
 
 

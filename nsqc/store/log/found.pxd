@@ -2,7 +2,7 @@
 # of it is C and may run on any thread.
 #
 # A segment ends where the header of its successor says. The end of the newest one is in the manifest, if nothing was
-# written since; otherwise it is looked for (scan.pxd). A segment that the manifest does not know yet was never
+# written since; otherwise segment_scan() looks for it. A segment that the manifest does not know yet was never
 # acknowledged.
 
 from libc.stdint cimport int64_t, uint64_t
@@ -14,27 +14,23 @@ from nsqc.store.log.journalfile cimport FoundFiles
 from nsqc.store.log.manifest cimport Manifest
 from nsqc.store.log.segmenthead cimport SegmentHead
 
-cdef enum FoundReason:          # why a folder cannot be used; its files stay as they are
-    FOUND_USABLE
-    FOUND_ERROR                 # an errno
-    FOUND_OLD_FORMAT
-    FOUND_UNKNOWN               # a later version
+cdef enum:
+    OLD_FORMAT = -1             # Found.error: it has files that no release has written
 
 cdef struct FoundSegment:
     SegmentHead head
     int64_t size                # of its file
-    int64_t last_ns             # when that was changed last
     int64_t position, end       # where its frames end; the offset after its last record
     int64_t due_ns              # the latest due time of its delayed records; 0: it has none
     int64_t time_ns             # the latest publish time in it and all segments before it
-    int64_t damaged             # records that a scan has found lost
+    int64_t synced              # up to where it is durable, as a scan has found
+    int64_t damaged             # records before its end that a scan has found lost
     bint lost                   # its header is, and nothing replaces it
     bint unused                 # it does not count
     bint scanned
 
 cdef struct Found:
-    FoundReason reason
-    int error
+    int error                   # why it cannot be used: an errno; EOPNOTSUPP: a later version has written it; 0: it can
     int64_t bad_first           # the segment that is the reason; -1: none is
     Manifest manifest
     bint has_manifest
@@ -43,8 +39,7 @@ cdef struct Found:
     bint clean                  # the newest ends where the manifest says
     bint lost_newest            # the manifest knows a newer one
     Index index                 # owned: of the newest, if it was scanned
-    int64_t synced              # of the newest: as its frames say
-    Buffer delays               # owned: see scan.pxd
+    Buffer delays               # owned: Deferral of each delayed record that is due later
     FoundFiles cursors          # owned
     bint has_ids                # files of idjournal.pxd
     JournalState state          # owned: of the channels

@@ -1,42 +1,32 @@
 """What a folder has. See the .pxd."""
 
 from libc.errno cimport ENOENT, ENOMEM, EOPNOTSUPP, errno
-from libc.stdint cimport int64_t
-from libc.stdlib cimport free, qsort, realloc, strtoll
-from libc.string cimport memcpy, memset, strcmp, strlen, strncmp, strrchr
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t
+from libc.stdlib cimport free, qsort, strtoll
+from libc.string cimport memset, strcmp, strlen, strncmp, strrchr
 from posix.fcntl cimport O_NONBLOCK, O_RDONLY
 from posix.unistd cimport close
 
+from nsqc.store.clock cimport wall_ns
 from nsqc.store.disk.names cimport PATH_BYTES
-from nsqc.store.disk.syscalls cimport io_open
+from nsqc.store.disk.syscalls cimport io_open, io_size
 from nsqc.store.log.append cimport RESERVE
-from nsqc.store.log.buffer cimport buffer_free, buffer_room
-from nsqc.store.log.index cimport index_free
+from nsqc.store.log.array cimport array_room
+from nsqc.store.log.buffer cimport Buffer, buffer_free, buffer_room
+from nsqc.store.log.delays cimport Deferral, deferral_at
+from nsqc.store.log.frame cimport MORE, Frame
+from nsqc.store.log.index cimport Index, index_free, index_note
 from nsqc.store.log.journal cimport state_free
 from nsqc.store.log.journalfile cimport files_add, files_free, files_load, journal_number
 from nsqc.store.log.manifest cimport manifest_read, manifest_write
-from nsqc.store.log.scan cimport Scanned, segment_delays, segment_scan
-from nsqc.store.log.segmenthead cimport HEAD_DAMAGED, HEAD_SOUND, HEAD_UNKNOWN, head_read, segment_path
+from nsqc.store.log.segmenthead cimport FRAMES_AT, HEAD_DAMAGED, HEAD_SOUND, HEAD_UNKNOWN, head_read, segment_path
+from nsqc.store.log.walk cimport Walk, walk_data, walk_free, walk_next, walk_open
 
 cdef extern from *:
     """
     #include <dirent.h>
     #include <errno.h>
     #include <sys/stat.h>
-    #include <time.h>
-    /* Size and time of the last change of an open file; 0 or errno. */
-    static int nsqc_file_state(int fd, long long *size, long long *changed_ns) {
-        struct stat state;
-        if (fstat(fd, &state) < 0) return errno;
-        *size = state.st_size;
-        *changed_ns = state.st_mtim.tv_sec * 1000000000LL + state.st_mtim.tv_nsec;
-        return 0;
-    }
-    static long long nsqc_wall_ns(void) {
-        struct timespec now;
-        clock_gettime(CLOCK_REALTIME, &now);
-        return now.tv_sec * 1000000000LL + now.tv_nsec;
-    }
     /* The next entry; NULL at the end, or with an errno. */
     static struct dirent *nsqc_next_entry(DIR *folder, int *error) {
         struct dirent *entry;
@@ -60,12 +50,11 @@ cdef extern from *:
     dirent_t *nsqc_next_entry(DIR *folder, int *error) nogil
     bint nsqc_leads_to_file(DIR *folder, dirent_t *entry) nogil
     int closedir(DIR *folder) nogil
-    int nsqc_file_state(int fd, long long *size, long long *changed_ns) nogil
-    int64_t nsqc_wall_ns() nogil
 
 cdef enum:
     FIRST_ROOM = 8
     DIGITS = 20
+    SCAN_BYTES = 1048576        # of a read
     UNKNOWN_SALT = 1            # in a header that is lost: there was a segment before it
 
 
@@ -77,15 +66,12 @@ cdef void folder_find(Found *found, const char *c_folder, bint power_failed, bin
         return
     answer = manifest_read(c_folder, &found.manifest)
     found.has_manifest = answer == HEAD_SOUND
-    if answer == HEAD_UNKNOWN:
-        found.reason = FOUND_UNKNOWN
-        return
-    if answer < 0 and answer != -ENOENT:
-        fail(found, -answer, -1)
+    if answer == HEAD_UNKNOWN or answer < 0 and answer != -ENOENT:
+        fail(found, -answer if answer < 0 else EOPNOTSUPP, -1)
         return
     qsort(found.items, <size_t> found.count, sizeof(FoundSegment), by_first)
     if read_heads(found, c_folder) and drop_unused(found) and find_ends(found, c_folder, power_failed):
-        answer = files_load(&found.cursors, &found.state, c_folder, 0, 0)
+        answer = files_load(&found.cursors, &found.state, c_folder)
         if answer:
             fail(found, answer, -1)
         elif power_failed and not found.clean:
@@ -102,7 +88,6 @@ cdef void found_free(Found *found) noexcept nogil:
 
 
 cdef bint fail(Found *found, int error, int64_t first) noexcept nogil:
-    found.reason = FOUND_UNKNOWN if error == EOPNOTSUPP else FOUND_ERROR    # of a frame
     found.error = error
     found.bad_first = first
     return False
@@ -129,7 +114,7 @@ cdef bint list_names(Found *found, const char *c_folder) noexcept nogil:
             if strcmp(c_end, b".log") == 0:
                 error = add_segment(found, first)
             elif strcmp(c_end, b".dat") == 0 or strcmp(c_end, b".idx") == 0:
-                found.reason = FOUND_OLD_FORMAT
+                error = OLD_FORMAT
         elif strncmp(entry.d_name, b"ids.", 4) == 0:
             found.has_ids = True
         elif strncmp(entry.d_name, b"cursors.", 8) == 0:
@@ -138,21 +123,14 @@ cdef bint list_names(Found *found, const char *c_folder) noexcept nogil:
             if number:
                 error = files_add(&found.cursors, number)
             elif strcmp(c_end, b".journal") == 0 or strcmp(c_end, b".snapshot") == 0:
-                found.reason = FOUND_OLD_FORMAT
+                error = OLD_FORMAT
     closedir(folder)
-    return fail(found, error, -1) if error else found.reason == FOUND_USABLE
+    return fail(found, error, -1) if error else True
 
 
 cdef int add_segment(Found *found, int64_t first) noexcept nogil:
-    cdef FoundSegment *grown
-    cdef int64_t room
-    if found.count == found.room:
-        room = max(2 * found.room, <int64_t> FIRST_ROOM)
-        grown = <FoundSegment *> realloc(found.items, <size_t> room * sizeof(FoundSegment))
-        if grown is NULL:
-            return ENOMEM
-        found.items = grown
-        found.room = room
+    if array_room(<void **> &found.items, &found.room, found.count + 1, sizeof(FoundSegment), FIRST_ROOM) < 0:
+        return ENOMEM
     memset(&found.items[found.count], 0, sizeof(FoundSegment))
     found.items[found.count].head.first = first
     found.count += 1
@@ -180,24 +158,18 @@ cdef bint read_heads(Found *found, const char *c_folder) noexcept nogil:
 cdef bint read_one(Found *found, const char *c_folder, FoundSegment *segment) noexcept nogil:
     cdef char c_path[PATH_BYTES]
     cdef int64_t first = segment.head.first
-    cdef long long size = 0, changed_ns = 0
-    cdef int answer, error
-    cdef int fd
+    cdef int answer, fd
     segment_path(c_path, c_folder, first)
     fd = io_open(c_path, O_RDONLY | O_NONBLOCK)
     if fd < 0:
         return fail(found, -fd, first)
     answer = head_read(fd, &segment.head)
-    error = nsqc_file_state(fd, &size, &changed_ns)
+    segment.size = io_size(fd)
     close(fd)
-    segment.size = size
-    segment.last_ns = changed_ns
-    if answer < 0 or error:
-        return fail(found, -answer if answer < 0 else error, first)
+    if answer < 0 or segment.size < 0:
+        return fail(found, -answer if answer < 0 else <int> -segment.size, first)
     if answer == HEAD_UNKNOWN:
-        found.reason = FOUND_UNKNOWN
-        found.bad_first = first
-        return False
+        return fail(found, EOPNOTSUPP, first)
     segment.lost = answer == HEAD_DAMAGED
     # A file that was renamed or copied here is not of this log.
     segment.unused = not segment.lost and (segment.head.first != first or (
@@ -249,7 +221,7 @@ cdef bint drop_unused(Found *found) noexcept nogil:
 cdef bint find_ends(Found *found, const char *c_folder, bint power_failed) noexcept nogil:
     cdef FoundSegment *segment
     cdef FoundSegment *next_
-    cdef int64_t at, now_ns = nsqc_wall_ns()
+    cdef int64_t at, now_ns = wall_ns()
     for at in range(found.count):
         segment = &found.items[at]
         next_ = segment + 1
@@ -279,33 +251,82 @@ cdef bint find_ends(Found *found, const char *c_folder, bint power_failed) noexc
 cdef bint look_into(Found *found, const char *c_folder, FoundSegment *segment, bint power_failed,
                     int64_t now_ns) noexcept nogil:
     cdef char c_path[PATH_BYTES]
-    cdef Scanned scanned
+    cdef FoundSegment seen = segment[0]
     cdef bint is_last = segment == &found.items[found.count - 1]
+    cdef Index index
     cdef int error, fd
     segment_path(c_path, c_folder, segment.head.first)
     fd = io_open(c_path, O_RDONLY)
     if fd < 0:
         return fail(found, -fd, segment.head.first)
-    if not segment.scanned:
-        error = segment_delays(fd, &segment.head, segment.position, now_ns, &found.delays)
-    else:
-        error = segment_scan(fd, &segment.head, segment.size, power_failed and is_last, now_ns, &scanned)
-        segment.position = scanned.position
-        segment.end = scanned.end
-        segment.due_ns = scanned.due_ns
-        segment.time_ns = max(scanned.index.time_ns, segment.head.before_time_ns)
-        segment.damaged = scanned.damaged
-        if is_last:
-            found.index = scanned.index
-            found.synced = scanned.synced
-        else:
-            index_free(&scanned.index)
-        if buffer_room(&found.delays, scanned.delays.length) == 0 and scanned.delays.length:
-            memcpy(found.delays.c_data + found.delays.length, scanned.delays.c_data, <size_t> scanned.delays.length)
-            found.delays.length += scanned.delays.length
-        buffer_free(&scanned.delays)
+    memset(&index, 0, sizeof(index))
+    error = segment_scan(fd, segment.size if segment.scanned else segment.position,
+                         power_failed and is_last and segment.scanned, now_ns, &seen, &index, &found.delays)
     close(fd)
+    if segment.scanned:
+        segment[0] = seen
+    if segment.scanned and is_last:
+        found.index = index
+    else:
+        index_free(&index)
     return fail(found, error, segment.head.first) if error else True
+
+
+cdef int segment_scan(int fd, int64_t limit, bint power_failed, int64_t now_ns, FoundSegment *segment, Index *index,
+                      Buffer *delays) noexcept nogil:
+    """What counts of a segment, of whose file the bytes up to a limit are looked at. 0 or errno.
+
+    Valid frames count. Anything between them was damaged later. The last batch counts if all its parts are
+    there. Only a power failure may leave a hole where bytes were never durable: then what follows the first hole after
+    the highest `synced` does not count, as it never was acknowledged as durable.
+    """
+    cdef int error = walk_over(fd, limit, INT64_MAX, now_ns, segment, NULL, NULL) if power_failed else 0
+    return error or walk_over(fd, limit, segment.synced if power_failed else INT64_MAX, now_ns, segment, index, delays)
+
+
+cdef int walk_over(int fd, int64_t limit, int64_t durable, int64_t now_ns, FoundSegment *segment, Index *index,
+                   Buffer *delays) noexcept nogil:
+    """Walks up to the first hole at or after `durable`; without delays, only finds `synced`. 0 or errno."""
+    cdef Walk walk
+    cdef int64_t records = 0, counted = 0
+    cdef int answer
+    walk_open(&walk, fd, segment.head.salt, FRAMES_AT, limit, segment.head.first)
+    walk.step = SCAN_BYTES
+    segment.position, segment.end, segment.time_ns = FRAMES_AT, segment.head.first, segment.head.before_time_ns
+    while True:
+        answer = walk_next(&walk)
+        if answer <= 0 or (walk.hole >= durable and delays is not NULL):
+            break
+        if walk.frame.synced <= walk.position:      # another value is that of a writer that is not ours
+            segment.synced = max(segment.synced, walk.frame.synced)
+        if delays is NULL:
+            continue
+        records += walk.frame.records
+        index_note(index, &walk.frame, walk.position)
+        segment.time_ns = max(segment.time_ns, walk.frame.time_ns)
+        if walk.frame.delays:
+            segment.due_ns = max(segment.due_ns, keep_delays(walk_data(&walk), &walk.frame, now_ns, delays))
+        if not walk.frame.flags & MORE:
+            segment.position = walk.next
+            segment.end = walk.frame.first + walk.frame.records
+            counted = records
+    segment.damaged = segment.end - segment.head.first - counted
+    walk_free(&walk)
+    return -min(answer, 0)
+
+
+cdef int64_t keep_delays(const char *c_frame, const Frame *frame, int64_t now_ns, Buffer *delays) noexcept nogil:
+    """Keeps those that are ahead; the latest due time. Without memory they are delivered too early."""
+    cdef int64_t latest = 0
+    cdef Deferral deferral
+    cdef uint32_t index
+    for index in range(frame.delays):
+        deferral = deferral_at(c_frame, frame, index)
+        latest = max(latest, deferral.due_ns)
+        if deferral.due_ns > now_ns and buffer_room(delays, sizeof(Deferral)) == 0:
+            (<Deferral *> (delays.c_data + delays.length))[0] = deferral
+            delays.length += sizeof(Deferral)
+    return latest
 
 
 cdef void keep_known_end(Found *found) noexcept nogil:
@@ -335,8 +356,8 @@ cdef void settle_counts(Found *found) noexcept nogil:
 
 
 cdef void keep_place(Found *found, const char *c_folder, bint keeps) noexcept nogil:
-    """Offsets continue behind all that may have been used, and all later starts find the same end, whatever they know
-    of the power failure. A start that cannot write this finds it again."""
+    """Notes the end that was found, so later starts find the same, and has offsets continue after all that may have
+    been used. A start that cannot write this finds it again."""
     cdef FoundSegment *last = &found.items[found.count - 1]
     found.manifest.resume = max(found.manifest.resume, found.manifest.reserved, last.end)
     found.manifest.reserved = found.manifest.resume + RESERVE

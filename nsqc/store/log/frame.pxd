@@ -1,23 +1,4 @@
-# A frame: the unit in which a log is written, checked and lost. See docs/ondisk.md.
-#
-#   offset  bytes  field            all numbers big-endian
-#        0      4  magic
-#        4      4  CRC-32C of the segment's salt, the frame's position, and bytes 8 to 63
-#        8      4  payload, bytes
-#       12      4  CRC-32C of the payload
-#       16      2  flags that a reader must know
-#       18      2  flags that a reader may ignore
-#       20      4  records
-#       24      4  delayed records
-#       28      4  origins, bytes
-#       32      8  offset of the first record
-#       40      8  publish time, nanoseconds since 1970
-#       48      8  id of the first record
-#       56      8  position up to which the segment was durable when the frame was written
-#       64      n  the payload: the records, each a size and a body as in an MPUB; then the delays: each a record's
-#                  index (4), its due time (8, nanoseconds since 1970) and the delay asked for (4, milliseconds);
-#                  then the origins of dead letters: one for each record, each a size (4) and a JSON object
-#                  zeros up to a multiple of 8
+# A frame: the unit in which a log is written, checked and lost. docs/ondisk.md has the format.
 #
 # The salt and the position make a frame valid in one place only: a copy inside a body, or one that an earlier file left
 # on the disk, never counts.

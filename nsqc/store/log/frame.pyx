@@ -104,7 +104,7 @@ cdef bint is_walkable(const char *c_at, const Frame *frame) noexcept nogil:
 
 
 cdef inline bint fills(const char *c_item, int64_t left, uint32_t count) noexcept nogil:
-    """Whether `count` items, each behind its size, have exactly so many bytes."""
+    """Whether `count` items, each after its size, fill exactly `left` bytes."""
     cdef uint32_t _index
     for _index in range(count):
         if left < RECORD_SIZE or record_length(c_item) > left:

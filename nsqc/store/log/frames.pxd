@@ -16,12 +16,10 @@ cdef struct Frames:
     Frame open              # its head; 0 records: there is none
     int64_t records         # of all
 
-# Adds a message; -1: no memory. defer_ms: it is delayed by so much; 0: it is not.
+# Adds a message; -1: no memory. defer_ms: its delay; 0: none. A dead letter has an origin, a JSON object of up to
+# MOST_ORIGIN bytes; other messages have NULL.
 cdef int frames_add(Frames *frames, GuidFactory guids, int64_t wall_ns, const char *c_body, uint32_t size,
-                    uint32_t defer_ms) noexcept
-# Adds a dead letter with its origin, a JSON object of up to MOST_ORIGIN bytes; -1: no memory.
-cdef int frames_add_dead(Frames *frames, GuidFactory guids, int64_t wall_ns, const char *c_body, uint32_t size,
-                         const char *c_origin, uint32_t origin_size) noexcept
+                    uint32_t defer_ms, const char *c_origin, uint32_t origin_size) noexcept
 # Adds a batch: the payload of an MPUB, checked; all of it, or with -1 (no memory) nothing. defer_ms: of each message.
 cdef int frames_add_batch(Frames *frames, GuidFactory guids, int64_t wall_ns, const char *c_payload, int64_t length,
                           int64_t records, uint32_t defer_ms) noexcept

@@ -15,7 +15,7 @@ cdef enum:
 
 
 cdef inline bint fits(const Frames *frames, int64_t wall_ns, int64_t length, int64_t origin) noexcept:
-    """Whether the open frame takes so many bytes more, of records and of origins."""
+    """Whether the open frame has room for this many more bytes of records and of origins."""
     return (frames.open.records > 0 and (frames.origins.length > 0) == (origin > 0)
             and frames.open.payload + frames.origins.length + length + origin <= FRAME_FULL
             and 0 <= wall_ns - frames.open.time_ns < SAME_TIME_NS)
@@ -43,35 +43,26 @@ cdef int add_records(Frames *frames, GuidFactory guids, int64_t wall_ns, int64_t
 
 
 cdef int frames_add(Frames *frames, GuidFactory guids, int64_t wall_ns, const char *c_body, uint32_t size,
-                    uint32_t defer_ms) noexcept:
+                    uint32_t defer_ms, const char *c_origin, uint32_t origin_size) noexcept:
     cdef char *c_to = NULL
+    cdef int64_t origin = 0
     if defer_ms and buffer_room(&frames.delays, DELAY_BYTES) < 0:
         return -1
-    if add_records(frames, guids, wall_ns, RECORD_SIZE + <int64_t> size, 0, &c_to) < 0:
+    if c_origin is not NULL:
+        origin = RECORD_SIZE + <int64_t> origin_size
+        if buffer_room(&frames.origins, origin) < 0:
+            return -1
+    if add_records(frames, guids, wall_ns, RECORD_SIZE + <int64_t> size, origin, &c_to) < 0:
         return -1
     store_i32(c_to, <int> size)
     memcpy(c_to + RECORD_SIZE, c_body, size)
     if defer_ms:
         delay(frames, wall_ns, 1, defer_ms)
-    frames.open.records += 1
-    frames.records += 1
-    return 0
-
-
-cdef int frames_add_dead(Frames *frames, GuidFactory guids, int64_t wall_ns, const char *c_body, uint32_t size,
-                         const char *c_origin, uint32_t origin_size) noexcept:
-    cdef char *c_to = NULL
-    cdef int64_t origin = RECORD_SIZE + <int64_t> origin_size
-    if buffer_room(&frames.origins, origin) < 0:
-        return -1
-    if add_records(frames, guids, wall_ns, RECORD_SIZE + <int64_t> size, origin, &c_to) < 0:
-        return -1
-    store_i32(c_to, <int> size)
-    memcpy(c_to + RECORD_SIZE, c_body, size)
-    c_to = frames.origins.c_data + frames.origins.length
-    store_i32(c_to, <int> origin_size)
-    memcpy(c_to + RECORD_SIZE, c_origin, origin_size)
-    frames.origins.length += origin
+    if origin:
+        c_to = frames.origins.c_data + frames.origins.length
+        store_i32(c_to, <int> origin_size)
+        memcpy(c_to + RECORD_SIZE, c_origin, origin_size)
+        frames.origins.length += origin
     frames.open.records += 1
     frames.records += 1
     return 0

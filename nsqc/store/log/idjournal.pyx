@@ -9,23 +9,20 @@ from posix.fcntl cimport O_CREAT, O_DIRECTORY, O_RDONLY, O_RDWR, O_TRUNC
 from posix.unistd cimport close, unlink
 
 from nsqc.store.disk.names cimport PATH_BYTES
-from nsqc.store.disk.syscalls cimport io_open, io_sync_data, io_sync_path, io_write
+from nsqc.store.disk.syscalls cimport io_open, io_sync_data, io_sync_path
 from nsqc.store.log.buffer cimport buffer_free, buffer_room
+from nsqc.store.log.frame cimport FRAME_ALIGN, RECORD_SIZE
+from nsqc.store.log.journalfile cimport OPS_AT, JournalFile, journal_append
 from nsqc.store.log.openfiles cimport stays_open, was_closed
-from nsqc.wire.crc32c cimport crc32c
+from nsqc.store.log.walk cimport Walk, walk_data, walk_free, walk_next, walk_open
 from nsqc.wire.hton cimport load_i32, load_i64, store_i32, store_i64
 
 import os
 import re
 
 cdef enum:
-    FILE_MAGIC = 0x6E714964
-    BLOCK_MAGIC = 0x6E714962
-    VERSION = 1
-    FILE_HEAD = 40
-    BLOCK_HEAD = 32
-    KEY_AT = 16
-    CRC_AT = 4                  # in both heads; it covers what follows
+    KEY_BYTES = 16
+    HEAD_BYTES = 24             # in the first frame of a file: the key, and the id of the log
     PARTS = 4                   # files that the ids of one window are divided into
 
 cdef int64_t LEAST_NS = 1_000_000_000    # that a file is used for
@@ -36,23 +33,25 @@ cdef object NAME = re.compile(r"ids\.([0-9]{6,13})")
 
 cdef int ids_write(IdWrite *job, bint syncs) noexcept nogil:
     cdef char c_path[PATH_BYTES]
-    cdef char c_head[FILE_HEAD]
-    cdef int64_t written
+    cdef char c_head[OPS_AT + HEAD_BYTES + FRAME_ALIGN]
+    cdef JournalFile file
     cdef int error = 0
     cdef bint begins = job.position == 0
+    file.number, file.position, file.begins = job.number, job.position, job.time_ns
     if job.fd < 0:
         path_of(c_path, job.c_folder, job.number)
-        job.fd = io_open(c_path, O_RDWR | O_CREAT | (O_TRUNC if job.position == 0 else 0))
+        job.fd = io_open(c_path, O_RDWR | O_CREAT | (O_TRUNC if begins else 0))
         if job.fd < 0:
             error = -job.fd
             job.fd = -1
             return error
-    if job.position == 0:
-        set_head(job, c_head)
-        error = io_write(job.fd, c_head, FILE_HEAD, 0, &written)
-        job.position = FILE_HEAD
-    if error == 0:
-        error = io_write(job.fd, job.out.c_data, job.out.length, job.position, &written)
+    file.fd = job.fd
+    if begins:
+        memcpy(c_head + OPS_AT, job.key, KEY_BYTES)
+        store_i64(c_head + OPS_AT + KEY_BYTES, <int64_t> job.log_id)
+        error = journal_append(&file, c_head, OPS_AT + HEAD_BYTES, 0, 0)
+    error = error or journal_append(&file, job.out.c_data, job.out.length, job.offset, 0)
+    job.position = file.position
     if error == 0 and syncs:
         error = io_sync_data(job.fd)
     if error == 0 and syncs and begins:
@@ -66,15 +65,6 @@ cdef int ids_write(IdWrite *job, bint syncs) noexcept nogil:
 
 cdef void path_of(char *c_path, const char *c_folder, int64_t number) noexcept nogil:
     snprintf(c_path, PATH_BYTES, "%s/ids.%06lld", c_folder, <long long> number)
-
-
-cdef void set_head(const IdWrite *job, char *c_head) noexcept nogil:
-    memset(c_head, 0, FILE_HEAD)
-    store_i32(c_head, FILE_MAGIC)
-    store_i32(c_head + 8, VERSION)
-    memcpy(c_head + KEY_AT, job.key, 16)
-    store_i64(c_head + 32, <int64_t> job.log_id)
-    store_i32(c_head + CRC_AT, <int> crc32c(<const unsigned char *> c_head + 8, FILE_HEAD - 8))
 
 
 cdef void ids_free(IdWrite *job) noexcept nogil:
@@ -111,14 +101,14 @@ cdef class IdJournal:
         self.fd = -1
 
     cdef int reserve(self, int64_t ids) noexcept:
-        return buffer_room(&self.out, BLOCK_HEAD + ids * ID_BYTES)
+        return buffer_room(&self.out, OPS_AT + ids * ID_BYTES + FRAME_ALIGN)
 
     cdef void add(self, const PublishId *id, int64_t index) noexcept:
         cdef char *c_to
         if self.reserve(1) < 0:
             return      # it was reserved before
         if self.out.length == 0:
-            self.out.length = BLOCK_HEAD
+            self.out.length = OPS_AT
         c_to = self.out.c_data + self.out.length
         memcpy(c_to, id, 16)
         store_i32(c_to + 16, <int> index)
@@ -138,24 +128,14 @@ cdef class IdJournal:
         if self.out.length == 0:
             if self.reserve(0) < 0:
                 return      # the next append takes back what this one cannot
-            self.out.length = BLOCK_HEAD
+            self.out.length = OPS_AT
         try:
             if (self.number == 0 or wall_ns < self.begun_ns
                     or wall_ns - self.begun_ns > max(self.window_ns // PARTS, LEAST_NS)):
                 self._next_file(wall_ns)
         except Exception as error:
             self.log.error("LOG: failed to begin a file of publish ids in %s - %r", self.folder, error)
-        job.log_id = log_id
-        self._set_block(job, offset, wall_ns)
-
-    cdef void _set_block(self, IdWrite *job, int64_t offset, int64_t wall_ns) noexcept:
-        cdef char *c_block = self.out.c_data
-        memset(c_block, 0, BLOCK_HEAD)
-        store_i32(c_block, BLOCK_MAGIC)
-        store_i32(c_block + 8, <int> ((self.out.length - BLOCK_HEAD) // ID_BYTES))
-        store_i64(c_block + 16, offset)
-        store_i64(c_block + 24, wall_ns)
-        store_i32(c_block + CRC_AT, <int> crc32c(<const unsigned char *> c_block + 8, self.out.length - 8))
+        job.log_id, job.offset, job.time_ns = log_id, offset, wall_ns
         self.last_ns = max(self.last_ns, wall_ns)
         job.out = self.out
         memset(&self.out, 0, sizeof(Buffer))
@@ -187,11 +167,11 @@ cdef class IdJournal:
     cdef void ended_with(self, IdWrite *job, int error) noexcept:
         if job.out.length == 0:
             return
-        # A block that is not followed by its records counts until another one takes its place.
+        # A frame that is not followed by its records counts until another one takes its place.
         self.takes_back = error != 0
         self.oldest = job.oldest
         if error == 0:
-            self.position = job.position + job.out.length
+            self.position = job.position
             if job.fd >= 0 and stays_open(1):
                 self.fd = job.fd
                 job.fd = -1
@@ -205,103 +185,96 @@ def load(str folder not None, uint64_t log_id, int64_t end, int64_t window_ns, i
     """What the files of a log have: (PublishIds, IdJournal). end: the offset after the last record that there is."""
     cdef IdJournal journal = IdJournal(folder, log)
     cdef PublishIds ids
-    cdef list files = [(number, read_file(path, log_id, log)) for number, path in files_in(folder)]
+    cdef list numbers = numbers_in(folder), blocks = []
+    cdef list files = [read_file(folder, number, log_id, log) for number in numbers]
     cdef bytes key = None
-    cdef list blocks = []
-    for _, data in files:
-        if data is not None:
-            key = data[KEY_AT:KEY_AT + 16]      # of the newest
+    for head, _ in files:
+        key = head or key       # of the newest
+    for head, its in files:
+        if head == key:
+            blocks += its
     ids = PublishIds(window_ns, limit, key)
-    for _, data in files:
-        if data is not None and data[KEY_AT:KEY_AT + 16] == key:
-            blocks += blocks_in(data)
     journal.takes_back = restore(ids, blocks, end, wall_ns, monotonic_ns)
-    adopt(journal, ids, files, wall_ns)
+    adopt(journal, ids, numbers, wall_ns)
     return ids, journal
 
 
-cdef int adopt(IdJournal journal, PublishIds ids, list files, int64_t wall_ns) except -1:
-    """A run begins a file of its own: the end of the last one may be torn. That of an earlier run has at most what is
-    remembered now."""
+cdef int adopt(IdJournal journal, PublishIds ids, list numbers, int64_t wall_ns) except -1:
+    """A run begins its own file: the end of the last one may be torn. The ids in files of earlier runs are at most the
+    ones that are remembered now."""
     journal.begin_anew(ids)
-    if files:
-        journal.oldest = files[0][0]
-        journal.ended = [(number, wall_ns) for number, _ in files]
-        journal.number = files[len(files) - 1][0]
-        journal.ended.pop()
+    if numbers:
+        journal.oldest, journal.number = numbers[0], numbers[len(numbers) - 1]
+        journal.ended = [(number, wall_ns) for number in numbers[:len(numbers) - 1]]
         journal.last_ns = wall_ns
     return 0
 
 
-cdef list files_in(str folder):
-    """(number, path) of the files, oldest first."""
+cdef list numbers_in(str folder):
+    """Of the files, the oldest first."""
     try:
         names = os.listdir(folder)
     except FileNotFoundError:
         return []
-    return sorted((int(match[1]), os.path.join(folder, match[0])) for match in map(NAME.fullmatch, names) if match)
+    return sorted(int(match[1]) for match in map(NAME.fullmatch, names) if match)
 
 
-cdef object read_file(str path, uint64_t log_id, log):
-    """Its bytes; None: it is of no use."""
-    cdef const char *c_head
+cdef tuple read_file(str folder, int64_t number, uint64_t log_id, log):
+    """(key, (offset, time, ids) of each frame up to the first that is not whole). None for the key: it is of no use."""
+    cdef str path = f"{folder}/ids.{number:06}"
+    cdef bytes head = b"", data
+    cdef list blocks = []
+    cdef int64_t size
+    cdef Walk walk
+    cdef int answer, fd = -1
     try:
-        with open(path, "rb") as file:
-            data = file.read()
+        fd = os.open(path, O_RDONLY | os.O_CLOEXEC)
+        size = os.fstat(fd).st_size
+        walk_open(&walk, fd, number, 0, size, 0)
+        answer = walk_next(&walk)
+        while answer == 1 and walk.hole < 0:
+            data = (walk_data(&walk) + OPS_AT)[:walk.frame.payload - RECORD_SIZE]
+            if walk.position == 0:
+                head = data
+            else:
+                blocks.append((walk.frame.id, walk.frame.time_ns, data))
+            answer = walk_next(&walk)
+        walk_free(&walk)
+        if answer < 0:
+            raise OSError(-answer, os.strerror(-answer), path)
     except OSError as error:
         log.error("LOG: failed to read publish ids: publishes that are retried now may be stored again - %s", error)
-        return None
-    if len(data) < FILE_HEAD:
-        return None
-    c_head = data
-    if (load_i32(c_head) != FILE_MAGIC or load_i32(c_head + 8) != VERSION
-            or <uint32_t> load_i32(c_head + CRC_AT) != crc32c(<const unsigned char *> c_head + 8, FILE_HEAD - 8)
-            or <uint64_t> load_i64(c_head + 32) != log_id):
+        return None, []
+    finally:
+        if fd >= 0:
+            close(fd)
+    if len(head) == HEAD_BYTES and <uint64_t> load_i64(<const char *> head + KEY_BYTES) == log_id:
+        return head[:KEY_BYTES], blocks
+    if size > OPS_AT + HEAD_BYTES:
         log.warn("LOG: %s has no publish ids of this log and is left out", path)
-        return None
-    return data
-
-
-cdef list blocks_in(bytes data):
-    """The blocks of a file, up to the first that is not whole."""
-    cdef const char *c_data = data
-    cdef int64_t at = FILE_HEAD, length, left
-    cdef list found = []
-    while True:
-        left = len(data) - at
-        if left < BLOCK_HEAD or load_i32(c_data + at) != BLOCK_MAGIC:
-            return found
-        length = BLOCK_HEAD + <int64_t> <uint32_t> load_i32(c_data + at + 8) * ID_BYTES
-        if length > left or (<uint32_t> load_i32(c_data + at + CRC_AT)
-                             != crc32c(<const unsigned char *> c_data + at + 8, length - 8)):
-            return found
-        found.append((data, at))
-        at += length
+    return None, []
 
 
 cdef int restore(PublishIds ids, list blocks, int64_t end, int64_t wall_ns, int64_t monotonic_ns) except -1:
     """Enters what counts; whether some does not."""
-    cdef const char *c_block
     cdef const char *c_id
-    cdef int64_t count, index, first, age_ns, at
+    cdef int64_t first, time_ns, age_ns, at
     cdef PublishId id
+    cdef bytes data
+    cdef list ends = []         # offsets from which on the ids of a frame do not count, in reverse order
     cdef bint left_out = False
-    cdef list ends = [end] * len(blocks)        # offsets from which on the ids of a block do not count
-    for index in range(len(blocks) - 2, -1, -1):
-        c_block = (<const char *> <bytes> blocks[index + 1][0]) + <int64_t> blocks[index + 1][1]
-        ends[index] = min(<int64_t> ends[index + 1], load_i64(c_block + 16))
-    for index in range(len(blocks)):
-        c_block = (<const char *> <bytes> blocks[index][0]) + <int64_t> blocks[index][1]
-        count = <int64_t> <uint32_t> load_i32(c_block + 8)
-        first = load_i64(c_block + 16)
-        end = ends[index]
-        age_ns = max(wall_ns - load_i64(c_block + 24), <int64_t> 0)
-        for at in range(count):
-            c_id = c_block + BLOCK_HEAD + at * ID_BYTES
-            if first + <int64_t> <uint32_t> load_i32(c_id + 16) >= end:
+    for first, _, _ in reversed(blocks):
+        ends.append(end)
+        end = min(end, first)
+    for first, time_ns, data in blocks:
+        end = ends.pop()
+        age_ns = max(wall_ns - time_ns, <int64_t> 0)
+        for at in range(0, len(data) - ID_BYTES + 1, ID_BYTES):
+            c_id = <const char *> data + at
+            if first + <int64_t> <uint32_t> load_i32(c_id + KEY_BYTES) >= end:
                 left_out = True
             elif age_ns <= ids.window_ns:
-                memcpy(&id, c_id, 16)
+                memcpy(&id, c_id, KEY_BYTES)
                 if ids.restore(&id, monotonic_ns, age_ns) < 0:
                     raise MemoryError
     return left_out
@@ -309,9 +282,9 @@ cdef int restore(PublishIds ids, list blocks, int64_t end, int64_t wall_ns, int6
 
 def remove(str folder not None):
     """Removes the files: ids are not remembered any more."""
-    for _, path in files_in(folder):
+    for number in numbers_in(folder):
         try:
-            os.unlink(path)
+            os.unlink(f"{folder}/ids.{number:06}")
         except OSError as error:
             if error.errno != ENOENT:
                 raise

@@ -1,5 +1,5 @@
 # The sparse index of a segment: where a walk to an offset or a time begins. In memory for the segment that is written
-# to; behind the frames of a sealed one. Nothing relies on it: a frame that it points at proves itself, and without it a
+# to; after the frames of a sealed one. Nothing relies on it: a frame that it points at proves itself, and without it a
 # walk begins at the first frame.
 
 from libc.stdint cimport int64_t, uint64_t
@@ -30,3 +30,5 @@ cdef const IndexEntry *index_before(const Index *index, int64_t time_ns) noexcep
 # ENODATA: there is none, or not of this segment.
 cdef int index_write(const Index *index, int fd, int64_t position, uint64_t salt) noexcept nogil
 cdef int index_read(Index *index, int fd, uint64_t salt) noexcept nogil
+# Where a walk to an offset, or to a publish time (offset below 0), begins in a sealed segment.
+cdef int64_t index_position(int fd, uint64_t salt, int64_t offset, int64_t time_ns) noexcept nogil

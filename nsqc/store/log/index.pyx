@@ -2,10 +2,12 @@
 
 from libc.errno cimport ENODATA, ENOMEM
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from nsqc.store.disk.syscalls cimport io_read, io_size, io_truncate, io_write
+from nsqc.store.log.array cimport array_below, array_room
+from nsqc.store.log.segmenthead cimport FRAMES_AT
 from nsqc.wire.crc32c cimport crc32c
 from nsqc.wire.hton cimport load_i32, load_i64, store_i32, store_i64
 
@@ -18,18 +20,10 @@ cdef enum:
 
 cdef void index_note(Index *index, const Frame *frame, int64_t position) noexcept nogil:
     """Without memory the index is only coarser."""
-    cdef IndexEntry *grown
-    cdef int64_t room
     index.time_ns = max(index.time_ns, frame.time_ns)
-    if position < index.next_at:
+    if position < index.next_at or array_room(<void **> &index.items, &index.room, index.count + 1, sizeof(IndexEntry),
+                                              FIRST_ROOM) < 0:
         return
-    if index.count == index.room:
-        room = max(2 * index.room, <int64_t> FIRST_ROOM)
-        grown = <IndexEntry *> realloc(index.items, <size_t> room * sizeof(IndexEntry))
-        if grown is NULL:
-            return
-        index.items = grown
-        index.room = room
     index.items[index.count].first = frame.first
     index.items[index.count].position = position
     index.items[index.count].time_ns = index.time_ns
@@ -43,25 +37,13 @@ cdef void index_free(Index *index) noexcept nogil:
 
 
 cdef const IndexEntry *index_find(const Index *index, int64_t offset) noexcept nogil:
-    cdef int64_t low = 0, high = index.count, middle
-    while low < high:
-        middle = (low + high) // 2
-        if index.items[middle].first <= offset:
-            low = middle + 1
-        else:
-            high = middle
-    return &index.items[low - 1] if low else NULL
+    cdef int64_t count = array_below(&index.items[0].first, sizeof(IndexEntry), index.count, offset + 1)
+    return &index.items[count - 1] if count else NULL
 
 
 cdef const IndexEntry *index_before(const Index *index, int64_t time_ns) noexcept nogil:
-    cdef int64_t low = 0, high = index.count, middle
-    while low < high:
-        middle = (low + high) // 2
-        if index.items[middle].time_ns < time_ns:
-            low = middle + 1
-        else:
-            high = middle
-    return &index.items[low - 1] if low else NULL
+    cdef int64_t count = array_below(&index.items[0].time_ns, sizeof(IndexEntry), index.count, time_ns)
+    return &index.items[count - 1] if count else NULL
 
 
 cdef int index_write(const Index *index, int fd, int64_t position, uint64_t salt) noexcept nogil:
@@ -123,3 +105,15 @@ cdef void load_entries(Index *index, const char *c_from, int64_t count) noexcept
         index.items[at].position = load_i64(c_from + at * ENTRY_BYTES + 8)
         index.items[at].time_ns = load_i64(c_from + at * ENTRY_BYTES + 16)
     index.count = index.room = count
+
+
+cdef int64_t index_position(int fd, uint64_t salt, int64_t offset, int64_t time_ns) noexcept nogil:
+    cdef const IndexEntry *entry
+    cdef int64_t position = FRAMES_AT
+    cdef Index index
+    if index_read(&index, fd, salt) == 0:
+        entry = index_find(&index, offset) if offset >= 0 else index_before(&index, time_ns)
+        if entry is not NULL:
+            position = entry.position
+        index_free(&index)
+    return position

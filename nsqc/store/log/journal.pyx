@@ -2,9 +2,10 @@
 
 from libc.errno cimport ENOMEM
 from libc.stdint cimport int64_t, uint32_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memmove, memset
 
+from nsqc.store.log.array cimport array_room
 from nsqc.store.log.offsets cimport (Range, RangeWalk, offsets_add, offsets_free, offsets_from, offsets_next,
                                      offsets_put, offsets_remove)
 from nsqc.store.log.ops cimport (OP_ADVANCE, OP_DROP, OP_FIN, OP_NAME, OP_REQ, OP_RESET, OP_SKIP, Op, op_length,
@@ -49,15 +50,10 @@ cdef ChannelState *state_channel(const JournalState *state, uint32_t number) noe
 
 cdef ChannelState *add_channel(JournalState *state, uint32_t number) noexcept nogil:
     """A channel that begins with the first offset there is; NULL: no memory."""
-    cdef int64_t at = place_of(state, number), room = max(2 * state.room, <int64_t> FIRST_ROOM)
-    cdef ChannelState **grown
+    cdef int64_t at = place_of(state, number)
     cdef ChannelState *channel
-    if state.count == state.room:
-        grown = <ChannelState **> realloc(state.channels, <size_t> room * sizeof(void *))
-        if grown is NULL:
-            return NULL
-        state.channels = grown
-        state.room = room
+    if array_room(<void **> &state.channels, &state.room, state.count + 1, sizeof(void *), FIRST_ROOM) < 0:
+        return NULL
     channel = <ChannelState *> calloc(1, sizeof(ChannelState))
     if channel is not NULL:
         channel.number = number
@@ -127,7 +123,7 @@ cdef int apply_one(JournalState *state, ChannelState *channel, const Op *op) noe
         reset(channel, op.offset)
     elif op.kind == OP_ADVANCE:
         if op.offset < channel.cursor:
-            # Between the two, the channel has been set back, nobody knows how far.
+            # Between the two, the channel was set back; how far is unknown.
             state.damaged += 1
             reset(channel, 0)
         return advance(channel, op.offset)

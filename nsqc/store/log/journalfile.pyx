@@ -1,21 +1,20 @@
 """Files of a journal. See the .pxd."""
 
-import os
-
 from libc.errno cimport ENOMEM
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdio cimport snprintf
-from libc.stdlib cimport free, qsort, realloc, strtoll
+from libc.stdlib cimport free, qsort, strtoll
 from libc.string cimport memset, strcmp, strncmp
 from posix.fcntl cimport O_NONBLOCK, O_RDONLY
 from posix.unistd cimport close
 
 from nsqc.store.disk.names cimport PATH_BYTES
 from nsqc.store.disk.syscalls cimport io_open, io_read, io_size, io_truncate, io_write
+from nsqc.store.log.array cimport array_room
 from nsqc.store.log.buffer cimport buffer_free, buffer_room
 from nsqc.store.log.frame cimport (FRAME_ALIGN, FRAME_FULL, FRAME_SHORT, MORE, Frame, frame_check, frame_length,
                                    frame_store, frames_seal)
-from nsqc.store.log.journal cimport ChannelState, state_apply, state_channel, state_free
+from nsqc.store.log.journal cimport ChannelState, state_apply, state_free
 from nsqc.store.log.offsets cimport NO_ATTEMPTS, Range, RangeWalk, offsets_next
 from nsqc.store.log.ops cimport (NAME_ROOM, OP_ADVANCE, OP_BYTES, OP_NAME, OP_REQ, OP_RESET, OP_SKIP, TOPIC_NUMBER, Op,
                                  op_length, op_store)
@@ -62,14 +61,8 @@ cdef int64_t journal_number(const char *c_name) noexcept nogil:
 
 
 cdef int files_add(FoundFiles *files, int64_t number) noexcept nogil:
-    cdef FoundFile *grown
-    cdef int64_t room = max(2 * files.room, <int64_t> FIRST_ROOM)
-    if files.count == files.room:
-        grown = <FoundFile *> realloc(files.items, <size_t> room * sizeof(FoundFile))
-        if grown is NULL:
-            return ENOMEM
-        files.items = grown
-        files.room = room
+    if array_room(<void **> &files.items, &files.room, files.count + 1, sizeof(FoundFile), FIRST_ROOM) < 0:
+        return ENOMEM
     files.items[files.count].number = number
     files.items[files.count].damaged = False
     files.count += 1
@@ -89,8 +82,7 @@ cdef int by_number(const void *c_left, const void *c_right) noexcept nogil:
 
 # ---------------------------------------------------------------------- loading
 
-cdef int files_load(FoundFiles *files, JournalState *state, const char *c_folder, int64_t number,
-                    int64_t limit) noexcept nogil:
+cdef int files_load(FoundFiles *files, JournalState *state, const char *c_folder) noexcept nogil:
     cdef int64_t index, damaged
     cdef int error = 0
     memset(&files.last, 0, sizeof(JournalFile))
@@ -100,12 +92,10 @@ cdef int files_load(FoundFiles *files, JournalState *state, const char *c_folder
     for index in range(files.count):
         damaged = state.damaged
         if error == 0:
-            error = load_file(files, state, c_folder, files.items[index].number,
-                              limit if files.items[index].number == number else -1)
+            error = load_file(files, state, c_folder, files.items[index].number)
         files.items[index].damaged = state.damaged > damaged
-    if files.last.frames == 0:
+    if files.last.number == 0:
         files.last.number = files_free_number(files, 1)
-        files.last.begins = 1
     files.last.fd = -1
     return error
 
@@ -117,10 +107,10 @@ cdef int64_t files_free_number(const FoundFiles *files, int64_t number) noexcept
     return number
 
 
-cdef int load_file(FoundFiles *files, JournalState *state, const char *c_folder, int64_t number,
-                   int64_t limit) noexcept nogil:
+cdef int load_file(FoundFiles *files, JournalState *state, const char *c_folder, int64_t number) noexcept nogil:
     """0 or errno."""
     cdef char c_path[PATH_BYTES]
+    cdef int64_t limit
     cdef Walk walk
     cdef int error
     cdef int fd
@@ -131,8 +121,7 @@ cdef int load_file(FoundFiles *files, JournalState *state, const char *c_folder,
     fd = io_open(c_path, O_RDONLY | O_NONBLOCK)
     if fd < 0:
         return -fd
-    if limit < 0:
-        limit = io_size(fd)
+    limit = io_size(fd)
     if limit < 0:
         error = <int> -limit
     else:
@@ -152,7 +141,7 @@ cdef int load_frames(FoundFiles *files, JournalState *state, Walk *walk, int64_t
     cdef JournalState fresh         # what the file begins with
     cdef bint pending = True, whole = True
     cdef const char *c_ops
-    cdef int64_t length, frames = 0
+    cdef int64_t length
     cdef int answer, error = 0
     memset(&fresh, 0, sizeof(fresh))
     while error == 0:
@@ -162,10 +151,11 @@ cdef int load_frames(FoundFiles *files, JournalState *state, Walk *walk, int64_t
             break
         c_ops = walk_data(walk) + OPS_AT
         length = walk.frame.payload - RECORD_SIZE
+        pending = pending and walk.frame.time_ns > 0
         if pending:
             fresh.at = walk.frame.time_ns
             if walk.frame.id == fresh.at:
-                whole = whole and walk.frame.first == frames
+                whole = whole and walk.hole < 0
                 error = state_apply(&fresh, c_ops, length)
                 files.state_bytes = walk.next
                 pending = walk.frame.flags & MORE
@@ -177,9 +167,8 @@ cdef int load_frames(FoundFiles *files, JournalState *state, Walk *walk, int64_t
             state.damaged += walk.frame.id > state.at + 1
             state.at = walk.frame.id
             error = error or state_apply(state, c_ops, length)
-        frames = walk.frame.first + 1
-        files.last.number, files.last.begins, files.last.frames = number, walk.frame.time_ns, frames
-    if pending and frames:
+        files.last.number, files.last.begins = number, walk.frame.time_ns
+    if pending and files.last.number == number:
         choose(state, &fresh, False)
     state_free(&fresh)
     return error
@@ -230,37 +219,13 @@ cdef int journal_append(JournalFile *file, char *c_frame, int64_t ops_end, int64
     store_i32(c_frame + FRAME_HEAD, <int> (ops_end - OPS_AT))
     length = frame_length(frame.payload)
     memset(c_frame + ops_end, 0, <size_t> (length - ops_end))
-    frames_seal(c_frame, length, <uint64_t> file.number, file.position, file.frames, 0)
+    frames_seal(c_frame, length, <uint64_t> file.number, file.position, file.position, 0)
     error = io_write(file.fd, c_frame, length, file.position, &written)
     if error:
         io_truncate(file.fd, file.position)
         return error
     file.position += length
-    file.frames += 1
     return 0
-
-
-cdef int journal_copy(JournalFile *file, const char *c_folder, int64_t number, int64_t *at,
-                      int64_t limit) noexcept nogil:
-    cdef char c_path[PATH_BYTES]
-    cdef Walk walk
-    cdef int answer = 1
-    cdef int fd
-    journal_path(c_path, c_folder, number)
-    fd = io_open(c_path, O_RDONLY)
-    if fd < 0:
-        return -fd
-    walk_open(&walk, fd, <uint64_t> number, at[0], limit, 0)
-    while answer == 1:
-        answer = walk_next(&walk)
-        if answer == 1:
-            # The frame is in memory of the walk, which has done with it.
-            answer = -journal_append(file, <char *> walk_data(&walk), FRAME_HEAD + walk.frame.payload, walk.frame.id, 0)
-            answer = answer or 1
-            at[0] = walk.next
-    walk_free(&walk)
-    close(fd)
-    return -answer
 
 
 cdef struct StateWriter:
@@ -345,63 +310,3 @@ cdef int journal_write_state(JournalFile *file, const JournalState *state) noexc
         writer.error = journal_append(file, writer.frame.c_data, writer.frame.length, writer.id, 0)
     buffer_free(&writer.frame)
     return writer.error
-
-
-# ---------------------------------------------------------------------- for Python
-
-def read_journal(str folder not None):
-    """What the journal of a folder says: see the .pyi. Raises OSError."""
-    cdef JournalState state
-    cdef FoundFiles files
-    cdef ChannelState *topic
-    cdef bytes c_folder = os.fsencode(folder)
-    cdef const char *c_name = c_folder
-    cdef int64_t number
-    cdef int error = 0
-    memset(&state, 0, sizeof(state))
-    memset(&files, 0, sizeof(files))
-    try:
-        for name in os.listdir(folder):
-            number = journal_number(os.fsencode(name))
-            if number:
-                error = error or files_add(&files, number)
-        with nogil:
-            error = error or files_load(&files, &state, c_name, 0, 0)
-        if error:
-            raise OSError(error, os.strerror(error), folder)
-        topic = state_channel(&state, TOPIC_NUMBER)
-        channels = [channel_tuple(state.channels[index]) for index in range(state.count)
-                    if state.channels[index].number != TOPIC_NUMBER]
-        return (channels, topic.cursor if topic is not NULL else None, found_names(&files), state.damaged,
-                files.torn_bytes)
-    finally:
-        state_free(&state)
-        files_free(&files)
-
-
-cdef list found_names(const FoundFiles *files):
-    """(name, whether it is damaged) of each file."""
-    return [(f"{PREFIX.decode()}{files.items[index].number:06}", bool(files.items[index].damaged))
-            for index in range(files.count)]
-
-
-cdef tuple channel_tuple(const ChannelState *channel):
-    cdef RangeWalk walk
-    cdef const Range *found
-    cdef int64_t offset
-    out, waiting, skips = [], [], []
-    memset(&walk, 0, sizeof(walk))
-    found = offsets_next(&channel.out, &walk)
-    while found is not NULL:
-        if found.attempts == NO_ATTEMPTS:
-            out.append((found.first, found.end))
-        else:
-            waiting += [(offset, found.attempts, found.due_ns) for offset in range(found.first, found.end)]
-        found = offsets_next(&channel.out, &walk)
-    memset(&walk, 0, sizeof(walk))
-    found = offsets_next(&channel.skips, &walk)
-    while found is not NULL:
-        skips.append((found.first, found.end))
-        found = offsets_next(&channel.skips, &walk)
-    return (channel.number, channel.name[:channel.name_bytes].decode("ascii", "replace"), channel.cursor, out, skips,
-            waiting)

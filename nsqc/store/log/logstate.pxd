@@ -1,5 +1,5 @@
-# Where the log of a topic stands: what is being written, what can be read, how much of it is durable. writing.pxd,
-# retention.pxd and syncing.pxd are functions on this; TopicLog (topiclog.pxd) is what others see of it all.
+# Where the log of a topic stands: what is being written, what can be read, how much of it is durable. writing.pxd
+# has functions on this; TopicLog (topiclog.pxd) is what others see of it all.
 
 from libc.stdint cimport int64_t
 
@@ -14,7 +14,7 @@ from nsqc.store.log.frames cimport Frames
 from nsqc.store.log.idjournal cimport IdJournal
 from nsqc.store.log.index cimport Index
 from nsqc.store.log.manifest cimport Manifest
-from nsqc.store.log.reader cimport OpenFile
+from nsqc.store.log.read cimport OpenFile
 from nsqc.store.log.readers cimport Readers
 from nsqc.store.log.recorder cimport Recorder
 from nsqc.store.log.segments cimport Segments
@@ -45,7 +45,7 @@ cdef class LogState(CommitLog):
     cdef IdJournal ids                  # of publishes; None: none was remembered since the start
     cdef AppendJob *writing             # under way; NULL: none
     cdef readonly int write_error       # errno of the last write; 0: it succeeded
-    cdef readonly int64_t next          # offset behind the last record that can be read
+    cdef readonly int64_t next          # offset after the last record that can be read
     cdef int64_t wrote_ns               # monotonic: when the last write ended
     cdef int fd                         # of the last segment; -1: closed
     cdef Index index                    # of the last segment
@@ -65,10 +65,10 @@ cdef class LogState(CommitLog):
     cdef bint held                      # what is appended does not become visible: the topic is paused
     cdef Delays delays
     cdef public int64_t longest_delay_ns    # what an earlier run has left waits no longer
-    cdef Readers readers                # None: nobody has waited yet
+    cdef Readers readers                # None until a reader waits
     cdef readonly int64_t damaged       # records that were found damaged
-    cdef list damage                    # (first, end) of offsets that they are among; see losses.pxd
-    cdef public dict losers             # of the manager: logs that have lost messages, by topic; None: nobody asks
+    cdef list damage                    # (first, end) of offsets that they are among
+    cdef public dict losers             # of the manager: logs that have lost messages, by topic; None: no manager
 
     # Syncs, as nsqc.store.disk.syncer.SyncedQueue sees them.
     cdef Unsynced unsynced_files
@@ -85,3 +85,9 @@ cdef inline int64_t next_appended(LogState log) noexcept:
 
 cdef void wake_readers(LogState log) noexcept       # those that wait for records
 cdef str file_path(LogState log, int64_t first)     # of a segment
+
+# Messages that a log has lost: damaged ones, and those of files that are gone. Each counts once, however many channels
+# and readers come upon it.
+cdef int64_t damage_found(LogState log, int64_t first, int64_t end)     # how many of them were not known
+cdef void losses_found(LogState log)        # enters it into LogState.losers
+cdef void losses_forgotten(LogState log)    # it is deleted

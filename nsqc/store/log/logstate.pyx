@@ -9,8 +9,12 @@ from nsqc.store.log.delays cimport delays_free
 from nsqc.store.log.frames cimport frames_free
 from nsqc.store.log.index cimport index_free
 from nsqc.store.log.openfiles cimport was_closed
-from nsqc.store.log.reader cimport file_close
+from nsqc.store.log.read cimport file_close
 from nsqc.store.log.segments cimport segments_free
+
+
+cdef enum:
+    MOST_RANGES = 1024          # of damage; what is found beyond them may count again
 
 
 @cython.no_gc_clear     # __dealloc__ closes files
@@ -41,3 +45,32 @@ cdef void wake_readers(LogState log) noexcept:
 
 cdef str file_path(LogState log, int64_t first):
     return f"{log.folder}/{first:020d}.log"
+
+
+# ---------------------------------------------------------------------- losses
+
+cdef int64_t damage_found(LogState log, int64_t first, int64_t end):
+    cdef int64_t fresh = end - first, begin, after
+    cdef list kept = []
+    for begin, after in log.damage:
+        if after < first or begin > end:
+            kept.append((begin, after))
+            continue
+        fresh -= max(min(after, end) - max(begin, first), <int64_t> 0)
+        first, end = min(begin, first), max(after, end)
+    if len(kept) < MOST_RANGES:
+        kept.append((first, end))
+    log.damage = kept
+    log.damaged += max(fresh, <int64_t> 0)
+    losses_found(log)
+    return max(fresh, <int64_t> 0)
+
+
+cdef void losses_found(LogState log):
+    if log.losers is not None:
+        log.losers[log.name] = log
+
+
+cdef void losses_forgotten(LogState log):
+    if log.losers is not None and log.losers.get(log.name) is log:
+        del log.losers[log.name]

@@ -12,8 +12,9 @@ from nsqc.log import Log
 from nsqc.store.backlog import CommitSchedule
 from nsqc.store.disk.manager import DiskQueues
 from nsqc.store.files import sync_folder
+from nsqc.store.log.looks import Looks
 from nsqc.store.log.names import GONE, left_of, left_path, split_folder
-from nsqc.store.log.recovery import Looks, Opened, enter
+from nsqc.store.log.recovery import Opened, enter
 from nsqc.store.log.topiclog import TopicLog
 
 if TYPE_CHECKING:
@@ -79,8 +80,7 @@ class Logs:
 
     def _look(self) -> Looks:
         """Has threads look at the folders that an earlier run has left."""
-        folders = [os.fsencode(self.folder_of(topic, self._names[topic])) for topic in self.names()]
-        looks = Looks(folders, self._power_failed)
+        looks = Looks([self.folder_of(topic, self._names[topic]) for topic in self.names()], self._power_failed)
         with suppress(RuntimeError):  # no thread can be started: each is looked at when it is opened
             for _ in range(min(LOOKING, len(self._found) // LEAST_EACH)):
                 self._workers.submit(looks.run)
@@ -107,7 +107,7 @@ class Logs:
         if is_known or (topic not in self._names and os.path.isdir(self.folder_of(topic))):
             self._found.discard(topic)
             self._names.setdefault(topic, 0)
-            folder = os.fsencode(self.folder_of(topic, self._names[topic]))
+            folder = self.folder_of(topic, self._names[topic])
             looks = self._looks if is_known else Looks([folder], self._power_failed)
             with suppress(FileNotFoundError):
                 opened = looks.take(folder)
@@ -163,7 +163,7 @@ class Logs:
         """A topic leaves its log, which is deleted: removes it, with its files. If the topic gets one again, that
         continues its numbering. See removed()."""
         self._begin_anew(log)
-        # The last mark goes once the new one is there; it is the same if nothing was published in between.
+        # The old mark is removed once the new one is there; it is the same if nothing was published in between.
         offsets = [log.following]
         if self._left.get(log.name, log.following) != log.following:
             offsets.append(self._left[log.name])

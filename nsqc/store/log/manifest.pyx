@@ -5,11 +5,11 @@ from libc.stdint cimport int64_t
 from libc.stdio cimport snprintf
 from libc.string cimport memset
 from posix.fcntl cimport O_NONBLOCK, O_RDONLY
-from posix.unistd cimport close, unlink
+from posix.unistd cimport close
 
 from nsqc.store.disk.names cimport PATH_BYTES
-from nsqc.store.disk.syscalls cimport io_open, io_read, io_sync_data, io_write
-from nsqc.store.log.newfile cimport newfile_open, newfile_place
+from nsqc.store.disk.syscalls cimport io_open, io_read
+from nsqc.store.log.newfile cimport newfile_make
 from nsqc.store.log.segmenthead cimport HEAD_DAMAGED, HEAD_ROOM, HeadCheck, numbers_load, numbers_store
 
 cdef const char *MANIFEST_MAGIC = b"NSQCMAN\n"
@@ -44,20 +44,12 @@ cdef int manifest_write(const char *c_folder, const Manifest *manifest) noexcept
     cdef char c_path[PATH_BYTES]
     cdef char c_temporary[PATH_BYTES]
     cdef char c_data[HEAD_ROOM]
-    cdef int64_t written
-    cdef int error, fd
+    cdef int fd
     numbers_store(c_data, MANIFEST_MAGIC, manifest, sizeof(Manifest))
     snprintf(c_path, PATH_BYTES, "%s/manifest", c_folder)
     snprintf(c_temporary, PATH_BYTES, "%s/manifest.tmp", c_folder)
-    fd = newfile_open(c_temporary)
+    fd = newfile_make(c_temporary, c_path, c_data, HEAD_ROOM, True)
     if fd < 0:
         return -fd
-    error = io_write(fd, c_data, HEAD_ROOM, 0, &written)
-    if error == 0:
-        error = io_sync_data(fd)
     close(fd)
-    if error == 0:
-        error = newfile_place(c_temporary, c_path)
-    if error:
-        unlink(c_temporary)
-    return error
+    return 0

@@ -20,6 +20,7 @@ FRAMES_AT = 4096  # where the frames of a segment begin: see segmenthead.pxd
 SETTLED = b"(settled)"
 # Of an offset that a segment may begin with. Publishes are refused before offsets come to it.
 MOST_OFFSET = 2**62
+Bounds = tuple[int, int, int, int]  # of a segment: its first offset, the one after its last, where its frames end, salt
 
 
 def split_folder(name: str) -> tuple[str, int]:

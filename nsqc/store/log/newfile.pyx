@@ -1,12 +1,13 @@
 """Files that appear whole or not at all. See the .pxd."""
 
 from libc.errno cimport EEXIST, EISDIR, ENOTDIR, ENOTEMPTY, errno
+from libc.stdint cimport int64_t
 from libc.stdio cimport rename, snprintf
 from posix.fcntl cimport O_CREAT, O_EXCL, O_RDWR
-from posix.unistd cimport unlink
+from posix.unistd cimport close, unlink
 
 from nsqc.store.disk.names cimport PATH_BYTES
-from nsqc.store.disk.syscalls cimport io_open, io_rename
+from nsqc.store.disk.syscalls cimport io_open, io_rename, io_sync_data, io_write
 
 cdef enum:
     MOST_ASIDE = 100            # folders that are kept of one name
@@ -42,3 +43,21 @@ cdef int set_aside(const char *c_path) noexcept nogil:
             break
         snprintf(c_bad, PATH_BYTES, "%s.bad.%d", c_path, number)
     return errno
+
+
+cdef int newfile_make(const char *c_temporary, const char *c_path, const char *c_data, int64_t length,
+                      bint syncs) noexcept nogil:
+    cdef int64_t written
+    cdef int error, fd = newfile_open(c_temporary)
+    if fd < 0:
+        return fd
+    error = io_write(fd, c_data, length, 0, &written)
+    if error == 0 and syncs:
+        error = io_sync_data(fd)
+    if error == 0:
+        error = newfile_place(c_temporary, c_path)
+    if error:
+        close(fd)
+        unlink(c_temporary)
+        return -error
+    return fd

@@ -14,7 +14,8 @@ cdef struct Range:
 
 cdef struct RangeBlock:
     Range *ranges           # owned
-    uint32_t count, room
+    uint32_t count
+    int64_t room
 
 cdef struct OffsetSet:      # disjoint ranges, in order; adjacent ones differ in due_ns or attempts
     RangeBlock *blocks      # owned; none of them is empty
@@ -26,7 +27,7 @@ cdef struct RangeWalk:      # a place in a set, all zeros: the first; a change o
     uint32_t at
 
 
-# 0, or -1: no memory. put: these offsets are in the set, as this range says, whatever it had there.
+# 0, or -1: no memory. put: sets these offsets to this range, and replaces what the set has of them.
 cdef int offsets_put(OffsetSet *offsets, const Range *added) noexcept nogil
 cdef int offsets_add(OffsetSet *offsets, int64_t first, int64_t end) noexcept nogil     # without attempts
 cdef int offsets_remove(OffsetSet *offsets, int64_t first, int64_t end) noexcept nogil

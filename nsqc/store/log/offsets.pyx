@@ -1,8 +1,10 @@
 """Sets of offsets. See the .pxd."""
 
 from libc.stdint cimport int64_t, uint32_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 from libc.string cimport memcpy, memmove, memset
+
+from nsqc.store.log.array cimport array_below, array_room
 
 cdef enum:
     FIRST_RANGES = 4        # of a new block; most sets are small
@@ -12,7 +14,6 @@ cdef enum:
 cdef RangeWalk offsets_from(const OffsetSet *offsets, int64_t offset) noexcept nogil:
     cdef RangeWalk found
     cdef int64_t low = 0, high = offsets.block_count, middle
-    cdef uint32_t left = 0, right, half
     cdef const RangeBlock *block
     while low < high:               # the first block that ends after the offset
         middle = (low + high) // 2
@@ -22,16 +23,10 @@ cdef RangeWalk offsets_from(const OffsetSet *offsets, int64_t offset) noexcept n
         else:
             high = middle
     found.block = low
+    found.at = 0
     if low < offsets.block_count:
         block = &offsets.blocks[low]
-        right = block.count
-        while left < right:
-            half = (left + right) // 2
-            if block.ranges[half].end <= offset:
-                left = half + 1
-            else:
-                right = half
-    found.at = left
+        found.at = <uint32_t> array_below(&block.ranges[0].end, sizeof(Range), block.count, offset + 1)
     return found
 
 
@@ -61,28 +56,16 @@ cdef inline bint step_back(const OffsetSet *offsets, RangeWalk *walk) noexcept n
     return True
 
 
-cdef int grow_block(RangeBlock *block, uint32_t room) noexcept nogil:
-    cdef Range *grown = <Range *> realloc(block.ranges, room * sizeof(Range))
-    if grown is NULL:
-        return -1
-    block.ranges = grown
-    block.room = room
-    return 0
+cdef inline int grow_block(RangeBlock *block, int64_t room) noexcept nogil:
+    return array_room(<void **> &block.ranges, &block.room, room, sizeof(Range), FIRST_RANGES)
 
 
-cdef int new_block(OffsetSet *offsets, int64_t at, uint32_t room) noexcept nogil:
+cdef int new_block(OffsetSet *offsets, int64_t at, int64_t room) noexcept nogil:
     """Makes an empty block at this index."""
     cdef RangeBlock block
-    cdef RangeBlock *grown
-    cdef int64_t more = max(2 * offsets.block_room, <int64_t> 1)
-    if offsets.block_count == offsets.block_room:
-        grown = <RangeBlock *> realloc(offsets.blocks, <size_t> more * sizeof(RangeBlock))
-        if grown is NULL:
-            return -1
-        offsets.blocks = grown
-        offsets.block_room = more
     memset(&block, 0, sizeof(block))
-    if grow_block(&block, room) < 0:
+    if (array_room(<void **> &offsets.blocks, &offsets.block_room, offsets.block_count + 1, sizeof(RangeBlock), 1) < 0
+            or grow_block(&block, room) < 0):
         return -1
     memmove(&offsets.blocks[at + 1], &offsets.blocks[at],
             <size_t> (offsets.block_count - at) * sizeof(RangeBlock))

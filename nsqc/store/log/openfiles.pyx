@@ -48,6 +48,6 @@ cdef void taken_back(int count) noexcept nogil:
 
 
 def limit_to(int64_t count):
-    """Logs keep at most so many files open, and never more than MOST_OPEN."""
+    """Limits the files that logs keep open; MOST_OPEN is the upper bound."""
     global most_open
     most_open = min(count, <int64_t> MOST_OPEN)

@@ -1,13 +1,4 @@
 # Operations of channels, as journals have them: see docs/ondisk.md. A header only: there is no module to it.
-#
-#   offset  bytes  field            all numbers big-endian
-#        0      1  kind
-#        1      1  bytes of the name
-#        2      2  attempts
-#        4      4  number of the channel; 0: the topic itself
-#        8      8  offset
-#       16      8  the offset after the last one, or a due time
-#       24     72  after OP_NAME only: the name, and zeros
 
 from libc.stdint cimport INT64_MAX, int64_t, uint16_t, uint32_t
 from libc.string cimport memcpy, memset

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from nsqc.store.log.journalfile import read_journal
+from nsqc.store.log.earlier import Earlier
 from nsqc.store.log.names import SETTLED
+from nsqc.store.log.recovery import read_folder
 
 Ranges = list[tuple[int, int]]  # first, end; in order
 
@@ -38,11 +39,6 @@ class Progress(NamedTuple):
             firsts.append(self.waiting[0].offset)
         return min(firsts)
 
-    @property
-    def unfinished(self) -> int:
-        """Messages that were delivered or wait, and are not finished."""
-        return sum(end - first for first, end in self.out) + len(self.waiting)
-
 
 class TopicProgress(NamedTuple):
     """Of all channels of a topic, and what of their files could not be read."""
@@ -61,7 +57,12 @@ class TopicProgress(NamedTuple):
 
 def read_progress(folder: str) -> TopicProgress:
     """What the files in a topic's folder say. Raises OSError."""
-    channels, topic_cursor, files, damaged, torn_bytes = read_journal(folder)
+    return progress_of(read_folder(folder).earlier)
+
+
+def progress_of(earlier: Earlier) -> TopicProgress:
+    """What was read of the journal."""
     return TopicProgress(
         [Progress(number, name, cursor, out, skips, [Waiting(*entry) for entry in waiting])
-         for number, name, cursor, out, skips, waiting in channels], topic_cursor, files, damaged, torn_bytes)
+         for number, name, cursor, out, skips, waiting in earlier.states()], earlier.topic_cursor,
+        [(f"cursors.{number:06}", damaged) for number, damaged in earlier.files], earlier.damaged, earlier.torn_bytes)

@@ -1,4 +1,6 @@
 # What the threads of an IoPool read of a log: blocks of valid frames. What the page cache has may be read on the loop.
+# One file stays open between the reads of all cursors of a log: opening and closing it costs as much as a tenth of
+# reading a block.
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -35,11 +37,35 @@ cdef struct Spot:           # a record in frames that are in memory
     int64_t index           # of the record in it
     int64_t record_at       # of the record
 
+cdef struct Reader:
+    ReadFrames block        # its data is owned
+    Spot spot
+    bint running            # the block is being read by a thread
+    bint stale              # what is being read is not wanted any more
+
+cdef struct OpenFile:       # on the loop only
+    int64_t first           # of the segment
+    int fd                  # -1: closed
+
 
 cdef void run_read(Job *c_job) noexcept nogil       # of a ReadFrames
 cdef void read_free(ReadFrames *job) noexcept nogil     # its block
 cdef void read_close(ReadFrames *job) noexcept nogil    # a file that was left open
 # Finds a record that is in frames from c_data on; forward of the last one it costs a step for each record.
 cdef const char *spot_find(Spot *spot, const char *c_data, int64_t offset) noexcept nogil
-# Where the walk to an offset begins in a sealed segment, as far as its index says; 0 or -errno.
-cdef int64_t position_of(int fd, uint64_t salt, int64_t offset) noexcept nogil
+
+cdef inline bint has_offset(const Reader *reader, int64_t offset) noexcept:
+    return reader.block.begin <= offset < reader.block.next
+
+# Whether the last read has found that this record is lost.
+cdef inline bint known_damaged(const Reader *reader, int64_t offset) noexcept:
+    return reader.block.offset <= offset < reader.block.begin
+
+cdef void reader_release(Reader *reader) noexcept       # its memory, unless a thread reads
+cdef void reader_forget(Reader *reader) noexcept        # it has nothing
+
+cdef void file_lend(OpenFile *file, ReadFrames *job) noexcept       # to a read that is run now
+# Takes the file back, or the one that the read has opened; True: it stays open.
+cdef bint file_return(OpenFile *file, ReadFrames *job, bint closed) noexcept
+cdef void file_close(OpenFile *file) noexcept
+cdef void file_removed(OpenFile *file, int64_t first) noexcept      # segments before this offset are

@@ -1,24 +1,25 @@
-"""Reads blocks of frames, without the GIL. See the .pxd."""
+"""Reads blocks of frames. See the .pxd."""
 
 from libc.errno cimport EAGAIN
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport INT64_MIN, int64_t
 from libc.stdlib cimport free
+from libc.string cimport memset
 from posix.fcntl cimport O_RDONLY
 from posix.unistd cimport close
 
 from nsqc.store.disk.names cimport PATH_BYTES
 from nsqc.store.disk.syscalls cimport io_open
 from nsqc.store.log.frame cimport FRAME_HEAD, FRAME_SOUND, Frame, frame_check, frame_load, record_length
-from nsqc.store.log.index cimport Index, IndexEntry, index_find, index_free, index_read
-from nsqc.store.log.segmenthead cimport FRAMES_AT, segment_path
-from nsqc.store.log.walk cimport Walk, walk_next, walk_open
+from nsqc.store.log.index cimport index_position
+from nsqc.store.log.openfiles cimport stays_open, was_closed
+from nsqc.store.log.segmenthead cimport segment_path
+from nsqc.store.log.walk cimport Walk, walk_open, walk_to
 
 cdef extern from "<fcntl.h>" nogil:
     int posix_fadvise(int fd, long long offset, long long length, int advice)
     int POSIX_FADV_WILLNEED
 
 cdef enum:
-    HOP_BYTES = 4096            # of a read that wants a head
     AHEAD_BYTES = 4194304       # that the kernel is asked to read ahead after a read that had to wait
 
 cdef long allocated = 0         # blocks that exist now
@@ -69,63 +70,26 @@ cdef int read_block(ReadFrames *job) noexcept nogil:
     walk.cached = job.cached
     walk.c_data = job.c_data        # its memory is used again
     walk.room = job.room
-    answer = 0 if job.position else find_start(job, &walk)
-    if answer == 0:
-        answer = hop_to(job, &walk)
-    if answer == 0:
-        walk.step = max(job.want, <int64_t> FRAME_HEAD)
-        answer = walk_next(&walk)
-        if answer == 1:
-            take_block(job, &walk)
-        elif answer == 0:
-            job.damaged = job.end - job.offset      # nothing follows
-            job.begin = job.next = job.end
+    walk.step = max(job.want, <int64_t> FRAME_HEAD)
+    if job.position == 0 and job.cached:
+        answer = -EAGAIN        # the index has to be read: a thread does that
+    else:
+        if job.position == 0:
+            walk.next = index_position(job.fd, job.salt, job.offset, 0)
+        answer = walk_to(&walk, job.offset, INT64_MIN)
+    if answer == 1:
+        take_block(job, &walk)
+    elif answer == 0:
+        job.damaged = job.end - job.offset      # nothing follows
+        job.begin = job.next = job.end
     NSQC_ADD(allocated, (walk.c_data is not NULL) - (job.c_data is not NULL))
     job.c_data = walk.c_data
     job.room = walk.room
     return min(answer, 0)
 
 
-cdef int find_start(ReadFrames *job, Walk *walk) noexcept nogil:
-    """0 or -errno."""
-    if job.cached:
-        return -EAGAIN      # looking for it may be long: a thread does that
-    walk.next = position_of(job.fd, job.salt, job.offset)
-    return 0 if walk.next > 0 else <int> walk.next
-
-
-cdef int64_t position_of(int fd, uint64_t salt, int64_t offset) noexcept nogil:
-    cdef Index index
-    cdef const IndexEntry *entry
-    cdef int64_t position = FRAMES_AT
-    if index_read(&index, fd, salt) == 0:
-        entry = index_find(&index, offset)
-        if entry is not NULL:
-            position = entry.position
-        index_free(&index)
-    return position
-
-
-cdef int hop_to(ReadFrames *job, Walk *walk) noexcept nogil:
-    """Goes to the frame that has the offset, or the first one behind it; 0 or -errno."""
-    cdef int answer
-    walk.heads = True
-    walk.step = HOP_BYTES
-    while True:
-        answer = walk_next(walk)
-        if answer <= 0:
-            break
-        if walk.frame.first + walk.frame.records > job.offset:
-            walk.next = walk.position
-            walk.least = 0
-            walk.length = 0         # read again, with all that is wanted behind it
-            break
-    walk.heads = False
-    return min(answer, 0)
-
-
 cdef void take_block(ReadFrames *job, Walk *walk) noexcept nogil:
-    """The frame, and those behind it that have been read with it."""
+    """The frame, and those after it that were read with it."""
     cdef Frame frame
     cdef int64_t have, next_ = walk.frame.first + walk.frame.records
     job.at = walk.position - walk.start
@@ -167,6 +131,60 @@ cdef inline void enter(Spot *spot, const char *c_data) noexcept nogil:
     frame_load(c_data + spot.at, &spot.frame)
     spot.index = 0
     spot.record_at = spot.at + FRAME_HEAD
+
+
+# ---------------------------------------------------------------------- on the loop
+
+cdef void reader_release(Reader *reader) noexcept:
+    if not reader.running:
+        read_free(&reader.block)
+        reader.block.want = 0
+        memset(&reader.spot, 0, sizeof(Spot))
+
+
+cdef void reader_forget(Reader *reader) noexcept:
+    if reader.running:
+        reader.stale = True
+    else:
+        reader.block.begin = reader.block.next = -1
+        memset(&reader.spot, 0, sizeof(Spot))
+
+
+cdef void file_lend(OpenFile *file, ReadFrames *job) noexcept:
+    job.keeps_open = True
+    job.fd = file.fd if file.first == job.first else -1
+
+
+cdef bint file_return(OpenFile *file, ReadFrames *job, bint closed) noexcept:
+    cdef bint sound = job.error == 0 or job.error == EAGAIN
+    cdef int fd = job.fd
+    job.keeps_open = False
+    job.fd = -1
+    if fd < 0:
+        return False
+    if fd == file.fd:
+        if not sound:
+            file_close(file)        # the next read opens what is there then
+        return False
+    file_close(file)
+    if closed or not sound or not stays_open(1):
+        close(fd)
+        return False
+    file.first = job.first
+    file.fd = fd
+    return True
+
+
+cdef void file_close(OpenFile *file) noexcept:
+    if file.fd >= 0:
+        close(file.fd)
+        was_closed(1)
+    file.fd = -1
+
+
+cdef void file_removed(OpenFile *file, int64_t first) noexcept:
+    if file.first < first:
+        file_close(file)
 
 
 def alive() -> int:

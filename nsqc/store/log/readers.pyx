@@ -57,7 +57,7 @@ cdef class WaitsForRecords:
     """Calls a function once a log has a record at an offset, unless it is cancelled."""
 
     def expire(self):
-        """The function is called in one of the next loop iterations: many may have waited long enough at a time."""
+        """Has the function called in one of the next loop iterations: many may expire at once."""
         cdef Readers readers = self.readers
         if readers is None or self not in readers.waiting:
             return

@@ -1,6 +1,6 @@
 from typing import NamedTuple
 
-from nsqc.store.log.table import Bounds
+from nsqc.store.log.names import Bounds
 
 class Run(NamedTuple):
     """Valid frames that lie one after the other, and which of their records are wanted."""

@@ -1,4 +1,4 @@
-"""Records of a segment for those who read logs by offset or time. For Python: see the .pyi.
+"""Records of a segment, read by offset or time. For Python: see the .pyi.
 
 What takes time runs without the GIL.
 """
@@ -7,26 +7,22 @@ import os
 from collections import namedtuple
 
 from libc.errno cimport ENOMEM
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport INT64_MIN, int64_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from nsqc.store.disk.segment cimport HEAD_BYTES, RECORD_ATTEMPTS_AT, RECORD_ID_AT, RECORD_TIMESTAMP_AT
 from nsqc.store.guid cimport guid_after, guid_write
 from nsqc.store.log.buffer cimport Buffer, buffer_free, buffer_room
 from nsqc.store.log.frame cimport RECORD_SIZE, Frame, frame_origin, record_length
-from nsqc.store.log.index cimport Index, IndexEntry, index_before, index_free, index_read
+from nsqc.store.log.index cimport index_position
 from nsqc.store.log.jsonlines cimport line_bytes, put_line
-from nsqc.store.log.read cimport Spot, position_of, spot_find
+from nsqc.store.log.read cimport Spot, spot_find
 from nsqc.store.log.segmenthead cimport FRAMES_AT
-from nsqc.store.log.walk cimport Walk, walk_data, walk_free, walk_next, walk_open
+from nsqc.store.log.walk cimport Walk, walk_data, walk_free, walk_next, walk_open, walk_to
 from nsqc.wire.const cimport SIZE_BYTES
 from nsqc.wire.hton cimport store_i32, store_i64, store_u16
 
 Run = namedtuple("Run", "first next start end last damaged lines")
-
-cdef enum:
-    HOP_BYTES = 4096            # of a read that wants a head
-    READ_BYTES = 262144
 
 ctypedef int (*PutRecord)(Buffer *text, const char *c_frame, const Frame *frame, const char *c_record,
                           int64_t index) noexcept nogil
@@ -73,24 +69,11 @@ def find_run(int fd, segment, int64_t offset, int64_t position, int64_t max_mess
 
 
 cdef int go_to(Walk *walk, int fd, const Bounds *bounds, int64_t offset, int64_t position) noexcept nogil:
-    """Walks to the first frame that has an offset or a later one: 1. 0: there is none. -errno."""
-    cdef int answer
+    """Walks to the first frame that has an offset or a later one, as walk_to()."""
     if position == 0:
-        position = FRAMES_AT if offset <= bounds.first else position_of(fd, bounds.salt, offset)
+        position = FRAMES_AT if offset <= bounds.first else index_position(fd, bounds.salt, offset, 0)
     walk_open(walk, fd, bounds.salt, position, bounds.position, bounds.first)
-    walk.heads = True
-    walk.step = HOP_BYTES
-    while True:
-        answer = walk_next(walk)
-        if answer <= 0:
-            return answer
-        if walk.frame.first + walk.frame.records > offset:
-            break
-    walk.heads = False
-    walk.step = READ_BYTES
-    walk.next = walk.position
-    walk.least = 0
-    return walk_next(walk)
+    return walk_to(walk, offset, INT64_MIN)
 
 
 cdef int take_run(Walk *walk, const Bounds *bounds, int64_t offset, int64_t max_messages, int64_t max_bytes,
@@ -235,31 +218,15 @@ cdef int put_record(Buffer *text, const char *c_frame, const Frame *frame, const
 def first_at(int fd, segment, int64_t time_ns):
     """See the .pyi."""
     cdef Bounds bounds = bounds_of(segment)
-    cdef const IndexEntry *entry
-    cdef int64_t position = FRAMES_AT, found = bounds.end
-    cdef Index index
     cdef Walk walk
     cdef int answer
     with nogil:
-        if index_read(&index, fd, bounds.salt) == 0:
-            entry = index_before(&index, time_ns)
-            if entry is not NULL:
-                position = entry.position
-            index_free(&index)
-        walk_open(&walk, fd, bounds.salt, position, bounds.position, bounds.first)
-        walk.heads = True
-        walk.step = HOP_BYTES
-        while True:
-            answer = walk_next(&walk)
-            if answer <= 0:
-                break
-            if walk.frame.time_ns >= time_ns:
-                found = walk.frame.first
-                break
+        walk_open(&walk, fd, bounds.salt, index_position(fd, bounds.salt, -1, time_ns), bounds.position, bounds.first)
+        answer = walk_to(&walk, 0, time_ns)
         walk_free(&walk)
     if answer < 0:
         raise_error(-answer)
-    return found
+    return walk.frame.first if answer else bounds.end
 
 
 def time_of(int fd, segment, int64_t offset, int64_t position):

@@ -42,10 +42,11 @@ cdef class Recorder(Scheduled):
     cdef object synced                  # the SyncedQueue that the journal is synced with
     cdef JournalFile file               # that is appended to
     cdef int64_t id                     # of the next frame
-    cdef list numbers                   # of the files there are, the last one is written to
-    cdef int64_t base                   # bytes of its state
-    cdef bint renews                    # a new file replaces them, however small they are
-    cdef bint told                      # the syncer knows that something waits for a sync
+    cdef list numbers                   # of the files there are
+    cdef list replaced                  # those of them that a compaction replaces
+    cdef int64_t base                   # bytes of the state that they begin with
+    cdef bint renews                    # a file with their state replaces them, however small they are
+    cdef bint told                      # the syncer was notified that something waits for a sync
     cdef int64_t next_number            # of the next channel
     cdef bint stays_open                # the file does, from one write to the next
     cdef readonly bint exists           # the folder does
@@ -61,7 +62,6 @@ cdef class Recorder(Scheduled):
     cdef JournalJob job
     cdef bint running                   # job is under way
     cdef Compaction *compaction         # owned; NULL: none
-    cdef bint compacted                 # its file can take the place of this one
     cdef bint active                    # written since the log was last looked at
     cdef list dirty                     # Journaled
     cdef readonly int error             # errno of the last write; 0: it succeeded
@@ -77,9 +77,8 @@ cdef class Recorder(Scheduled):
     cdef void _failed(self) noexcept
     cdef void _wrote(self) noexcept
     cdef void _compact(self) noexcept
-    cdef void _placed(self) noexcept
-    cdef void _compaction_ended(self, bint succeeded) noexcept
-    cdef void names_synced(self, int64_t names) noexcept    # so many, and the folder's own
+    cdef void _compacted(self) noexcept
+    cdef void names_synced(self, int64_t names) noexcept    # the first ones, and the folder's own
     cdef void wrote(self) noexcept                  # something waits for a sync from now on
     cdef void _call_waiting(self) noexcept
     cdef void _call_all(self) noexcept

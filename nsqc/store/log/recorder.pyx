@@ -13,8 +13,8 @@ from nsqc.store.disk.pool cimport SHORT_BYTES, Job
 from nsqc.store.disk.syscalls cimport io_write_ready
 from nsqc.store.log.buffer cimport buffer_free, buffer_room
 from nsqc.store.log.frame cimport FRAME_ALIGN
-from nsqc.store.log.journalfile cimport OPS_AT, files_add
-from nsqc.store.log.journaljobs cimport (compaction_free, compaction_undo, run_clean, run_compact, run_journal)
+from nsqc.store.log.journalfile cimport OPS_AT, files_add, files_free_number
+from nsqc.store.log.journaljobs cimport compaction_free, run_compact, run_journal
 from nsqc.store.log.openfiles cimport stays_open, taken_back, was_closed
 from nsqc.store.log.ops cimport OP_END_AT, OP_FIN, OP_NAME, OP_RESET, Op, op_length, op_store
 from nsqc.wire.hton cimport store_i64
@@ -45,16 +45,9 @@ cdef class Journaled(JobOwner):
             self.recorder.schedule.add(self.recorder)
 
     cdef bint add(self, int kind, int64_t offset, int64_t value, uint32_t attempts) noexcept:
-        cdef char *c_to = self.recorder.room(op_length(kind)) if self.number >= 0 else NULL
         cdef Op op
-        if c_to is NULL:
-            return False
-        op.kind, op.number, op.attempts = kind, <uint32_t> self.number, attempts
-        op.offset, op.value, op.name_bytes = offset, value, 0
-        op_store(c_to, &op)
-        self.recorder.twice |= kind == OP_RESET
-        self.fin_frame = -1
-        return True
+        op.kind, op.offset, op.value, op.attempts, op.name_bytes = kind, offset, value, attempts, 0
+        return put(self, &op)
 
     cdef void add_fin(self, int64_t first, int64_t end) noexcept:
         if self.fin_frame == self.recorder.frame and first == self.fin_end:
@@ -65,13 +58,21 @@ cdef class Journaled(JobOwner):
         self.fin_end = end
 
     cdef void add_name(self, bytes name) noexcept:
-        cdef char *c_to = self.recorder.room(op_length(OP_NAME))
         cdef Op op
-        if c_to is not NULL:
-            op.kind, op.number, op.attempts, op.offset, op.value = OP_NAME, <uint32_t> self.number, 0, 0, 0
-            op.name_bytes, op.c_name = <int> len(name), PyBytes_AS_STRING(name)
-            op_store(c_to, &op)
-            self.recorder.twice = True
+        op.kind, op.offset, op.value, op.attempts = OP_NAME, 0, 0, 0
+        op.name_bytes, op.c_name = <int> len(name), PyBytes_AS_STRING(name)
+        put(self, &op)
+
+
+cdef inline bint put(Journaled source, Op *op) noexcept:
+    cdef char *c_to = source.recorder.room(op_length(op.kind)) if source.number >= 0 else NULL
+    if c_to is NULL:
+        return False
+    op.number = <uint32_t> source.number
+    op_store(c_to, op)
+    source.recorder.twice |= op.kind == OP_RESET or op.kind == OP_NAME
+    source.fin_frame = -1
+    return True
 
 
 @cython.final
@@ -94,10 +95,10 @@ cdef class Recorder(Scheduled):
         self.file.fd = -1
         if earlier is None:
             self.numbers = []
-            self.file.number = self.file.begins = self.id = self.next_number = 1
+            self.file.number = self.id = self.next_number = 1
         else:
-            (self.numbers, self.file.number, self.file.begins, self.file.position, self.file.frames, self.id, self.base,
-             self.next_number, self.renews) = earlier
+            (self.numbers, self.file.number, self.file.begins, self.file.position, self.id, self.base, self.next_number,
+             self.renews) = earlier
         self.dirty = []
         self.waiting = []
         self.under_way = []
@@ -122,11 +123,6 @@ cdef class Recorder(Scheduled):
         self.stays_open = False
 
     @property
-    def at(self) -> int:
-        """Where the next frame goes; 0: there is no file."""
-        return self.file.position
-
-    @property
     def paths(self) -> list:
         """All files that are needed."""
         return [f"{self.folder}/cursors.{number:06d}" for number in self.numbers]
@@ -134,7 +130,7 @@ cdef class Recorder(Scheduled):
     @property
     def compacting(self) -> bool:
         """Whether a thread works on a new file."""
-        return self.compaction is not NULL and not self.compacted
+        return self.compaction is not NULL
 
     # ------------------------------------------------------------------ writing
 
@@ -163,28 +159,23 @@ cdef class Recorder(Scheduled):
         for source in dirty:
             source.dirty = False
             source.complete()
-        if self.ops.length or self.compacted:
+        if self.ops.length:
             self._submit()
 
     cdef void _submit(self) noexcept:
         self.under_way, self.waiting = self.under_way + self.waiting, []
-        if self.compacted:
-            self.close_file()
         memset(&self.job, 0, sizeof(self.job))
         self.job.job.run = run_journal
         self.job.job.bytes = self.ops.length
         # A kill must cost no more than what was done in the loop iteration under way.
         self.job.job.is_short = (
-            not self.compacted and self.ops.length <= SHORT_BYTES
+            self.ops.length <= SHORT_BYTES
             and (self.file.fd < 0 or io_write_ready(self.file.fd, self.file.position)))
         self.job.c_folder = PyBytes_AS_STRING(self.c_folder)
         self.job.makes_folder = not self.exists
         self.job.file = self.file
-        self.job.compaction = self.compaction if self.compacted else NULL
-        self.job.c_data = self.ops.c_data
-        self.job.ops_end = self.ops.length
-        self.job.room = self.ops.room
-        self.job.copies = 0 if self.ops.length == 0 else 1 + self.twice
+        self.job.out = self.ops
+        self.job.copies = 1 + self.twice
         self.job.id = self.id
         memset(&self.ops, 0, sizeof(Buffer))
         self.twice = False
@@ -194,18 +185,12 @@ cdef class Recorder(Scheduled):
 
     cdef void job_done(self, Job *job) noexcept:
         if job.run != run_journal:
-            self.compacted = job.run == run_compact and (<Compaction *> job).error == 0 and not self.closed
-            if self.compacted:
-                self.schedule.add(self)
-            else:
-                self._compaction_ended(job.run == run_clean and (<Compaction *> job).error == 0)
+            self._compacted()
             return
         self.running = False
         self.file = self.job.file
         if self.job.waits:
             taken_back(1)
-        if self.job.compaction is not NULL:
-            self._placed()
         if self.job.error:
             self._failed()
             return
@@ -213,26 +198,25 @@ cdef class Recorder(Scheduled):
         if self.file.number not in self.numbers:
             self.numbers.append(self.file.number)
             self.names += 1
-        self.id += self.job.copies > 0
-        if self.spare.c_data is NULL and self.job.room <= KEPT_OPS:
-            self.spare.c_data, self.spare.room = self.job.c_data, self.job.room
-            self.job.c_data = NULL
-        free_frame(&self.job)
+        self.id += 1
+        if self.spare.c_data is NULL and self.job.out.room <= KEPT_OPS:
+            self.spare = self.job.out
+            self.spare.length = 0
+        else:
+            buffer_free(&self.job.out)
         if self.file.fd >= 0:
             if not self.stays_open:
                 self.stays_open = stays_open(1)
             if self.closed or not self.stays_open:
                 self._close_now()
-        if not self.closed:
+        if self.closed:
+            self._call_all()
+        else:
             self._wrote()
-            return
-        if self.compacted:
-            self._compaction_ended(False)
-        self._call_all()
 
     cdef void _failed(self) noexcept:
         """Keeps the frame, with what has been added meanwhile; it is tried again in a moment."""
-        cdef Buffer both
+        cdef Buffer both = self.job.out
         if self.job.error != self.error:
             self.log.error("LOG(%s): failed to write the journal - %s", self.folder, os.strerror(self.job.error))
         self.error = self.job.error
@@ -241,26 +225,21 @@ cdef class Recorder(Scheduled):
                 f"failed to write the journal of {self.folder} - {os.strerror(self.error)}")
         if self.file.fd >= 0:
             self._close_now()
-        if self.job.ops_end:
-            memset(&both, 0, sizeof(both))
-            both.c_data, both.length, both.room = self.job.c_data, self.job.ops_end, self.job.room
-            if self.ops.length and buffer_room(&both, self.ops.length + FRAME_ALIGN) == 0:
-                memcpy(both.c_data + both.length, self.ops.c_data + OPS_AT, <size_t> (self.ops.length - OPS_AT))
-                both.length += self.ops.length - OPS_AT
-            buffer_free(&self.ops)
-            self.ops = both
-            self.twice |= self.job.copies > 1
-            self.frame += 1
+        if self.ops.length and buffer_room(&both, self.ops.length + FRAME_ALIGN) == 0:
+            memcpy(both.c_data + both.length, self.ops.c_data + OPS_AT, <size_t> (self.ops.length - OPS_AT))
+            both.length += self.ops.length - OPS_AT
+        buffer_free(&self.ops)
+        self.ops = both
+        self.twice |= self.job.copies > 1
+        self.frame += 1
         self._call_waiting()
         if self.closed:
-            if self.compacted:
-                self._compaction_ended(False)
             self._call_all()
         elif self.schedule.loop is not None:
             self.schedule.loop.call_later(RETRY_S, self.retry)
 
     cdef void _wrote(self) noexcept:
-        cdef bint again = self.error or self.job.ops_end >= MOST_KEPT
+        cdef bint again = self.error or self.job.job.bytes >= MOST_KEPT
         self.active = True
         if self.error:
             self.error = 0
@@ -273,7 +252,7 @@ cdef class Recorder(Scheduled):
         if self.dirty or self.ops.length:
             self.schedule.add(self)
         elif self.compaction is NULL and not self.closed and (
-                self.renews or self.file.position > max(<int64_t> LEAST_COMPACTED, 2 * self.base)):
+                self.renews or self.file.position > max(<int64_t> LEAST_COMPACTED, self.base)):
             self._compact()
 
     cdef void wrote(self) noexcept:
@@ -288,7 +267,7 @@ cdef class Recorder(Scheduled):
     # ------------------------------------------------------------------ compaction
 
     cdef void _compact(self) noexcept:
-        """Has a thread write the state to a new file."""
+        """Has a thread replace the files by one with their state. Later frames go to a file after that."""
         cdef Compaction *job = <Compaction *> calloc(1, sizeof(Compaction))
         cdef int error = job is NULL
         self.renews = False
@@ -300,34 +279,26 @@ cdef class Recorder(Scheduled):
             return
         job.job.run = run_compact
         job.c_folder = PyBytes_AS_STRING(self.c_folder)
-        job.number, job.copied = self.file.number, self.file.position
+        job.file.number = files_free_number(&job.files, self.file.number + 1)
+        self.close_file()
+        memset(&self.file, 0, sizeof(self.file))
+        self.file.fd = -1
+        self.file.number = files_free_number(&job.files, job.file.number + 1)
+        self.replaced = list(self.numbers)
         self.compaction = job
         self.io.submit(&job.job, self)
 
-    cdef void _placed(self) noexcept:
-        """The new file has taken the place of the others, or it could not."""
-        cdef Compaction *job = self.compaction
-        self.compacted = False
-        if job.error:
-            self._compaction_ended(False)
-            return
-        self.numbers.append(self.file.number)
-        self.names += 1
-        self.base = job.state_bytes
-        job.job.run = run_clean
-        self.io.submit(&job.job, self)
-
-    cdef void _compaction_ended(self, bint succeeded) noexcept:
+    cdef void _compacted(self) noexcept:
         cdef Compaction *job = self.compaction
         self.compaction = NULL
-        self.compacted = False
-        if succeeded:
-            self.numbers = [self.file.number]
+        if job.placed:
+            self.numbers = [job.file.number, *self.numbers]
+            self.names += 1
+            self.base = job.file.position
+        if job.error:
+            self.log.error("LOG(%s): failed to compact the journal - %s", self.folder, os.strerror(job.error))
         else:
-            compaction_undo(job)
-            self.base = self.file.position      # not before there is as much again
-            if job.error:
-                self.log.error("LOG(%s): failed to compact the journal - %s", self.folder, os.strerror(job.error))
+            self.numbers = [number for number in self.numbers if number not in self.replaced]
         compaction_free(job)
 
     # ------------------------------------------------------------------ waiting
@@ -340,7 +311,7 @@ cdef class Recorder(Scheduled):
                 call()
 
     cdef void _call_all(self) noexcept:
-        """Nothing more is written: whoever waits for that has waited long enough."""
+        """Nothing more is written: calls everything that waits for it."""
         self.under_way, self.waiting = self.under_way + self.waiting, []
         self._call_waiting()
 
@@ -367,29 +338,17 @@ cdef class Recorder(Scheduled):
     # ------------------------------------------------------------------ the end
 
     cdef void forget(self) noexcept:
-        """The log is deleted: what is left is not written."""
+        """The log is deleted: drops the operations that are not written."""
         self.closed = self.forgotten = True
         self.dirty = []         # they know this, like the log: neither would ever be freed
         self.synced = None
         self.syncer.failing.pop(self.folder, None)
         if not self.running:
-            if self.compacted:
-                self._compaction_ended(False)
             self._call_all()
 
     def close(self):
-        """For a stop: writes what is left, if it can be written."""
+        """For a stop: writes the remaining operations, if the disk accepts them."""
         self.closed = True
         self.synced = None
-        if not self.running:
-            if self.compacted:
-                self._compaction_ended(False)
-            self.begin()
+        self.begin()
         self.close_file()
-
-
-cdef void free_frame(JournalJob *job) noexcept:
-    cdef Buffer frame
-    memset(&frame, 0, sizeof(frame))
-    frame.c_data = job.c_data
-    buffer_free(&frame)

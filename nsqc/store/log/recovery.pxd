@@ -14,13 +14,3 @@ cdef class Opened:
     cdef public int64_t resume_at   # where the next record has to go at the least
     cdef readonly int64_t lost      # messages that are gone with the newest segment; at least that many
     cdef readonly int64_t had       # messages after its last record that a channel has had, and that are gone
-
-
-cdef class Looks:
-    # Folders in order; threads look at one after the other, and whoever needs one that is not begun looks himself.
-    cdef list folders       # bytes
-    cdef bint power_failed
-    cdef Found *found       # owned: one for each folder
-    cdef int *steps         # owned: how far each is
-    cdef int64_t count, next
-    cdef dict index         # folder to its index

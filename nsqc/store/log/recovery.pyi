@@ -1,7 +1,7 @@
 from typing import NamedTuple, final
 
 from nsqc.store.log.earlier import Earlier
-from nsqc.store.log.table import Bounds
+from nsqc.store.log.names import Bounds
 from nsqc.store.log.topiclog import TopicLog
 
 class SegmentState(NamedTuple):
@@ -13,8 +13,6 @@ class SegmentState(NamedTuple):
     salt: int
     sequence: int
     size: int           # of the file
-    made_ns: int        # since 1970
-    last_ns: int        # when the file was changed last
     lost: int           # records of missing segments before it
     damaged: int        # records of it that a scan has found lost
 
@@ -50,11 +48,9 @@ class Opened:
     @property
     def delays(self) -> list[tuple[int, int]]: ...
 
-@final
-class Looks:
-    def __init__(self, folders: list[bytes], power_failed: bool) -> None: ...
-    def run(self) -> None: ...
-    def take(self, folder: bytes) -> Opened: ...
-
 def enter(log: TopicLog, opened: Opened) -> None: ...
-def read_folder(folder: str) -> Opened: ...
+def read_folder(folder: str, power_failed: bool = False, keeps: bool = False) -> Opened:
+    """Reads a folder: all headers and journals, and the frames of a segment whose end is unknown. Raises OSError.
+
+    power_failed: since the last run. keeps: then writes the end it has found to the manifest.
+    """

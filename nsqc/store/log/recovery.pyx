@@ -1,53 +1,29 @@
 """Logs at a start. See the .pxd."""
 
 cimport cython
+from libc.errno cimport EOPNOTSUPP
 from libc.stdint cimport int64_t
-from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 from cpython.bytes cimport PyBytes_AS_STRING
 
 import os
 from collections import namedtuple
 
-from nsqc.store.log.delays cimport delay_left
+from nsqc.store.log.delays cimport Deferral, delay_add
 from nsqc.store.log.earlier cimport make_earlier
-from nsqc.store.log.found cimport (FOUND_ERROR, FOUND_OLD_FORMAT, FOUND_UNKNOWN, FoundSegment, folder_find,
-                                   found_free)
+from nsqc.store.log.found cimport OLD_FORMAT, FoundSegment, folder_find, found_free
 from nsqc.store.log.index cimport Index
-from nsqc.store.log.logstate cimport LogState
-from nsqc.store.log.losses cimport losses_found
-from nsqc.store.log.scan cimport LEFT_BYTES
+from nsqc.store.log.logstate cimport LogState, losses_found
 from nsqc.store.log.segmenthead cimport FRAMES_AT, lost_before
 from nsqc.store.log.segments cimport Segment, segments_add, segments_reserve
 from nsqc.store.log import names
-from nsqc.wire.hton cimport load_i64
-
-cdef extern from *:
-    """
-    #define NSQC_TAKE(place, from, to) __sync_bool_compare_and_swap(&(place), (from), (to))
-    #define NSQC_LOAD(place) __atomic_load_n(&(place), __ATOMIC_ACQUIRE)
-    #define NSQC_STORE(place, value) __atomic_store_n(&(place), (value), __ATOMIC_RELEASE)
-    #define NSQC_NEXT(place) __atomic_fetch_add(&(place), 1, __ATOMIC_RELAXED)
-    """
-    bint NSQC_TAKE(int place, int before, int after) nogil
-    int NSQC_LOAD(int place) nogil
-    void NSQC_STORE(int place, int value) nogil
-    int64_t NSQC_NEXT(int64_t place) nogil
-
-cdef extern from "<sched.h>" nogil:
-    int sched_yield()
-
-cdef enum:
-    WAITS = 0                   # steps of a look
-    RUNS = 1
-    DONE = 2
 
 
 class LogError(OSError):
     """A folder that cannot be used; its files stay as they are."""
 
 
-class SegmentState(namedtuple("SegmentState", "first end position salt sequence size made_ns last_ns lost damaged")):
+class SegmentState(namedtuple("SegmentState", "first end position salt sequence size lost damaged")):
     """See the .pyi."""
 
     __slots__ = ()
@@ -103,16 +79,16 @@ cdef class Opened:
             lost = max(segment.head.before_records - before, 0) if at else lost_before(&segment.head)
             before = segment.head.before_records + segment.end - segment.head.first
             found.append(SegmentState(segment.head.first, segment.end, segment.position, segment.head.salt,
-                                      segment.head.sequence, segment.size, segment.head.made_ns, segment.last_ns, lost,
-                                      segment.damaged))
+                                      segment.head.sequence, segment.size, lost, segment.damaged))
         return found
 
     @property
     def delays(self) -> list:
         """(offset, due time in nanoseconds since 1970) of delayed messages whose time has not come."""
+        cdef const Deferral *items = <const Deferral *> self.found.delays.c_data
         cdef int64_t at
-        return [(load_i64(self.found.delays.c_data + at), load_i64(self.found.delays.c_data + at + 8))
-                for at in range(0, self.found.delays.length, LEFT_BYTES)]
+        return [(items[at].offset, items[at].due_ns)
+                for at in range(self.found.delays.length // <int64_t> sizeof(Deferral))]
 
 
 cdef Opened make_opened(Found *found, str folder):
@@ -143,23 +119,23 @@ cdef Opened make_opened(Found *found, str folder):
 
 cdef int raise_refusal(Found *found, str folder) except -1:
     where = f"{folder}/{found.bad_first:020d}.log" if found.bad_first >= 0 else folder
-    if found.reason == FOUND_OLD_FORMAT:
+    if found.error == OLD_FORMAT:
         raise LogError(0, "it has a log in a format that no release has written: move the folder away, or read it with "
                           "the version that made it", folder)
-    if found.reason == FOUND_UNKNOWN:
+    if found.error == EOPNOTSUPP:
         raise LogError(0, "a later version has written it: use that, or move the folder away", where)
-    if found.reason == FOUND_ERROR:
+    if found.error:
         raise OSError(found.error, os.strerror(found.error), where)
     return 0
 
 
-def read_folder(str folder not None):
-    """What a folder has, for tools: nothing is written. Raises OSError."""
+def read_folder(str folder not None, bint power_failed=False, bint keeps=False):
+    """See the .pyi."""
     cdef Found found
     cdef bytes name = os.fsencode(folder)
     cdef const char *c_folder = PyBytes_AS_STRING(name)
     with nogil:
-        folder_find(&found, c_folder, False, False)
+        folder_find(&found, c_folder, power_failed, keeps)
     try:
         return make_opened(&found, folder)
     finally:
@@ -181,8 +157,7 @@ def enter(LogState log not None, Opened opened not None):
         segment.before = seen.head.before_records
         segment.lost = 0 if at else lost_before(&seen.head)
         segment.sequence, segment.salt = seen.head.sequence, seen.head.salt
-        segment.last_ns, segment.due_ns = seen.last_ns, seen.due_ns
-        segment.time_ns = seen.time_ns
+        segment.due_ns, segment.time_ns = seen.due_ns, seen.time_ns
         segments_add(&log.segments, &segment)
         if seen.damaged:
             log.damaged += seen.damaged
@@ -198,12 +173,12 @@ def enter(LogState log not None, Opened opened not None):
     log.ends = not found.clean or found.count == 0 or log.resume_at > log.next
     if found.count:
         log.unsynced_files.synced = first_unsynced(found)
-        log.durable_to = found.synced
+        log.durable_to = found.items[found.count - 1].synced
     if log.damaged or log.lost or log.segments.missing:
         losses_found(log)
     log.clock.refresh()
-    for at in range(0, found.delays.length, LEFT_BYTES):
-        delay_left(&log.delays, found.delays.c_data + at, log.longest_delay_ns, log.clock)
+    for at in range(found.delays.length // <int64_t> sizeof(Deferral)):
+        delay_add(&log.delays, &(<const Deferral *> found.delays.c_data)[at], log.longest_delay_ns, log.clock)
 
 
 cdef int64_t first_unsynced(Found *found) noexcept:
@@ -214,57 +189,3 @@ cdef int64_t first_unsynced(Found *found) noexcept:
         if found.items[at].head.sequence >= last.head.durable_from:
             return found.items[at].head.first
     return last.head.first
-
-
-@cython.final
-cdef class Looks:
-    """Looks at folders."""
-
-    def __init__(self, list folders not None, bint power_failed):
-        """folders: as os.fsencode() has them. power_failed: since they were used last."""
-        self.folders = folders
-        self.power_failed = power_failed
-        self.count = len(folders)
-        self.index = {folder: index for index, folder in enumerate(folders)}
-        self.found = <Found *> calloc(<size_t> max(self.count, <int64_t> 1), sizeof(Found))
-        self.steps = <int *> calloc(<size_t> max(self.count, <int64_t> 1), sizeof(int))
-        if self.found is NULL or self.steps is NULL:
-            raise MemoryError
-
-    def __dealloc__(self):
-        cdef int64_t index
-        if self.found is not NULL:
-            for index in range(self.count):
-                found_free(&self.found[index])
-        free(self.found)
-        free(self.steps)
-
-    def run(self):
-        """For a thread: looks at folders that nobody has begun to look at, until there are none."""
-        cdef const char *c_folder
-        cdef int64_t index
-        while True:
-            index = NSQC_NEXT(self.next)
-            if index >= self.count:
-                return
-            if NSQC_TAKE(self.steps[index], WAITS, RUNS):
-                c_folder = PyBytes_AS_STRING(self.folders[index])
-                with nogil:
-                    folder_find(&self.found[index], c_folder, self.power_failed, True)
-                    NSQC_STORE(self.steps[index], DONE)
-
-    def take(self, bytes folder not None):
-        """What a folder has, once. Raises OSError."""
-        cdef int64_t index = self.index.pop(folder)
-        cdef const char *c_folder = PyBytes_AS_STRING(folder)
-        cdef Found *found = &self.found[index]
-        with nogil:
-            if NSQC_TAKE(self.steps[index], WAITS, RUNS):
-                folder_find(found, c_folder, self.power_failed, True)
-            else:
-                while NSQC_LOAD(self.steps[index]) != DONE:
-                    sched_yield()
-        try:
-            return make_opened(found, os.fsdecode(folder))
-        finally:
-            found_free(found)

@@ -1,23 +1,5 @@
 # The header of a segment, and its file. Twice in the first block of the file, in sectors of their own: a segment whose
-# header is lost has lost its salt, and with that all its frames.
-#
-#   offset  bytes  field            all numbers big-endian
-#        0      8  magic
-#        8      4  version
-#       12      4  flags, none of which is known
-#       16      8  id of the log
-#       24      8  sequence: number of the segment, from 1
-#       32      8  offset of its first record, also its file name
-#       40      8  salt, random
-#       48      8  when it was made, nanoseconds since 1970
-#       56      8  the segment before it: salt,
-#       64      8  where its frames end,
-#       72      8  and the offset after its last record
-#       80      8  records in all segments before it
-#       88      8  the latest due time of delayed records in the segment before it; 0: it has none
-#       96      8  the latest publish time in all segments before it
-#      104      8  sequence before which all segments were durable
-#      124      4  CRC-32C of the bytes before
+# header is lost has lost its salt, and with that all its frames. docs/ondisk.md has the format.
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 

@@ -3,11 +3,10 @@
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdio cimport snprintf
 from libc.string cimport memcmp, memcpy, memset
-from posix.unistd cimport close, unlink
 
 from nsqc.store.disk.names cimport PATH_BYTES
-from nsqc.store.disk.syscalls cimport io_read, io_sync_data, io_write
-from nsqc.store.log.newfile cimport newfile_open, newfile_place
+from nsqc.store.disk.syscalls cimport io_read
+from nsqc.store.log.newfile cimport newfile_make
 from nsqc.wire.crc32c cimport crc32c
 from nsqc.wire.hton cimport load_i32, load_i64, store_i32, store_i64
 
@@ -62,26 +61,12 @@ cdef int segment_make(const char *c_folder, const SegmentHead *head, bint syncs)
     cdef char c_path[PATH_BYTES]
     cdef char c_temporary[PATH_BYTES]
     cdef char c_block[FRAMES_AT]
-    cdef int64_t written
-    cdef int error, fd
     snprintf(c_temporary, PATH_BYTES, "%s/next.tmp", c_folder)
-    fd = newfile_open(c_temporary)
-    if fd < 0:
-        return fd
+    segment_path(c_path, c_folder, head.first)
     memset(c_block, 0, FRAMES_AT)
     numbers_store(c_block, SEGMENT_MAGIC, head, sizeof(SegmentHead))
     memcpy(c_block + COPY_AT, c_block, HEAD_ROOM)
-    error = io_write(fd, c_block, FRAMES_AT, 0, &written)
-    if error == 0 and syncs:
-        error = io_sync_data(fd)
-    if error == 0:
-        segment_path(c_path, c_folder, head.first)
-        error = newfile_place(c_temporary, c_path)
-    if error:
-        close(fd)
-        unlink(c_temporary)
-        return -error
-    return fd
+    return newfile_make(c_temporary, c_path, c_block, FRAMES_AT, syncs)
 
 
 cdef void segment_path(char *c_path, const char *c_folder, int64_t first) noexcept nogil:

@@ -1,4 +1,4 @@
-# The segments of a log, oldest first, in memory: a few words for each, whatever they hold.
+# The segments of a log, oldest first, in memory: a few words for each.
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -11,7 +11,6 @@ cdef struct Segment:
     int64_t lost            # of these, records of segments that are missing right before it; 0 once those were removed
     int64_t sequence
     uint64_t salt
-    int64_t last_ns         # wall clock: when its last record was written, or later
     int64_t due_ns          # the latest due time of its delayed records; 0: it has none
     int64_t time_ns         # the latest publish time in it and all segments before it
 
@@ -21,13 +20,13 @@ cdef struct Segments:
     int64_t count, room
     int64_t bytes           # of all frames
     int64_t missing         # records of segments that are gone without having been removed
-    int64_t dropped         # segments that were removed: the first one there is has this number, whatever goes later
+    int64_t dropped         # segments that were removed; also the number of the first one there is, which it keeps
 
-cdef int segments_reserve(Segments *segments, int64_t count) noexcept nogil     # room for so many more; -1: no memory
+cdef int segments_reserve(Segments *segments, int64_t count) noexcept nogil     # room for this many more; -1: no memory
 # Adds one at the end, with its `before`, and the first one with its `lost`; there has to be room.
 cdef void segments_add(Segments *segments, const Segment *segment) noexcept nogil
 cdef void segments_drop(Segments *segments, int64_t count) noexcept nogil       # the oldest ones
-# How many of the oldest nobody needs any more; see TopicLog.retain(). The last one stays: it is appended to.
+# How many of the oldest are not needed any more; see TopicLog.retain(). The last one stays: it is appended to.
 cdef int64_t segments_surplus(Segments *segments, int64_t needed, int64_t retain_ns, int64_t retain_bytes, bint drops,
                               int64_t now_ns) noexcept nogil
 cdef void segments_free(Segments *segments) noexcept nogil

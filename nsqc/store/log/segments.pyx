@@ -1,26 +1,18 @@
 """The table of segments. See the .pxd."""
 
 from libc.stdint cimport int64_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 from libc.string cimport memmove, memset
 
+from nsqc.store.log.array cimport array_below, array_room
 from nsqc.store.log.segmenthead cimport FRAMES_AT
 
 cdef enum:
     FIRST_ROOM = 4
 
+
 cdef int segments_reserve(Segments *segments, int64_t count) noexcept nogil:
-    cdef Segment *grown
-    cdef int64_t room = segments.count + count
-    if room <= segments.room:
-        return 0
-    room = max(room, 2 * segments.room, <int64_t> FIRST_ROOM)
-    grown = <Segment *> realloc(segments.items, <size_t> room * sizeof(Segment))
-    if grown is NULL:
-        return -1
-    segments.items = grown
-    segments.room = room
-    return 0
+    return array_room(<void **> &segments.items, &segments.room, segments.count + count, sizeof(Segment), FIRST_ROOM)
 
 
 cdef void segments_add(Segments *segments, const Segment *segment) noexcept nogil:
@@ -54,7 +46,7 @@ cdef int64_t segments_surplus(Segments *segments, int64_t needed, int64_t retain
     cdef bint old, surplus
     while gone < segments.count - 1:
         segment = &segments.items[gone]
-        old = now_ns - segment.last_ns > retain_ns
+        old = now_ns - segment.time_ns > retain_ns
         size = left - (segment.position - FRAMES_AT)
         surplus = size >= retain_bytes
         if segment.end <= needed:
@@ -73,27 +65,13 @@ cdef void segments_free(Segments *segments) noexcept nogil:
 
 
 cdef int64_t segments_find(Segments *segments, int64_t offset) noexcept nogil:
-    cdef int64_t low = 0, high = segments.count, middle
-    if high and segments.items[high - 1].first <= offset:
-        return high - 1
-    while low < high:
-        middle = (low + high) // 2
-        if segments.items[middle].first <= offset:
-            low = middle + 1
-        else:
-            high = middle
-    return low - 1
+    if segments.count and segments.items[segments.count - 1].first <= offset:
+        return segments.count - 1
+    return array_below(&segments.items[0].first, sizeof(Segment), segments.count, offset + 1) - 1
 
 
 cdef int64_t segments_at_time(Segments *segments, int64_t time_ns) noexcept nogil:
-    cdef int64_t low = 0, high = segments.count, middle
-    while low < high:
-        middle = (low + high) // 2
-        if segments.items[middle].time_ns < time_ns:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+    return array_below(&segments.items[0].time_ns, sizeof(Segment), segments.count, time_ns)
 
 
 cdef int64_t segments_rank(Segments *segments, int64_t offset) noexcept nogil:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from nsqc.store.log import reading
 from nsqc.store.log.names import segment_path, topic_of
-from nsqc.store.log.progress import Progress, Ranges, TopicProgress, Waiting, read_progress
+from nsqc.store.log.progress import Progress, Ranges, TopicProgress, Waiting, progress_of
 from nsqc.store.log.recovery import Opened, SegmentState, read_folder
 
 
@@ -49,7 +49,7 @@ class Log(NamedTuple):
 def read_log(folder: str) -> Log:
     """Raises OSError."""
     opened = read_folder(folder)
-    return Log(topic_of(folder), os.path.abspath(folder), opened, opened.segments, read_progress(folder),
+    return Log(topic_of(folder), os.path.abspath(folder), opened, opened.segments, progress_of(opened.earlier),
                dict(opened.delays))
 
 

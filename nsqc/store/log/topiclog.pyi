@@ -8,10 +8,10 @@ from nsqc.store.clock import Clock
 from nsqc.store.disk.pool import IoPool
 from nsqc.store.disk.syncer import Data, Done, Syncer
 from nsqc.store.guid import GuidFactory
+from nsqc.store.log.names import Bounds
 from nsqc.store.log.readers import WaitsForRecords
 from nsqc.store.log.recorder import Recorder
 from nsqc.store.log.recovery import Opened
-from nsqc.store.log.table import Bounds, SegmentTable
 
 @final
 class TopicLog(CommitLog):
@@ -49,8 +49,6 @@ class TopicLog(CommitLog):
     @property
     def segment_numbers(self) -> tuple[int, int]: ...
     def numbered(self, number: int, most: int) -> list[Bounds]: ...
-    @property
-    def table(self) -> SegmentTable: ...
     def segment_at(self, offset: int) -> Bounds | None: ...
     def segments_at(self, time_ns: int) -> list[Bounds]: ...
     def position_for(self, offset: int) -> int: ...

@@ -5,6 +5,7 @@ from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 from libc.string cimport memset
 
 import os
+import time
 
 from nsqc.store.backlog cimport CommitSchedule
 from nsqc.store.clock cimport Clock
@@ -12,26 +13,25 @@ from nsqc.store.disk.pool cimport IoPool, Job
 from nsqc.store.guid cimport GuidFactory, guid_after, guid_write
 from nsqc.store.log.append cimport AppendJob
 from nsqc.store.log.buffer cimport Buffer, buffer_free
-from nsqc.store.log.delays cimport delays_drop_due, delays_from, delays_of
+from nsqc.store.log.delays cimport delays_drop_before, delays_drop_due, delays_from, delays_of
 from nsqc.store.log.frame cimport Frame, frame_load
-from nsqc.store.log.frames cimport frames_add, frames_add_batch, frames_add_dead, frames_free
+from nsqc.store.log.frames cimport frames_add, frames_add_batch, frames_free
 from nsqc.store.log.index cimport index_find
-from nsqc.store.log.logstate cimport file_path, next_appended, wake_readers
-from nsqc.store.log.losses cimport damage_found, losses_forgotten
+from nsqc.store.log.logstate cimport damage_found, file_path, losses_forgotten, next_appended, wake_readers
 from nsqc.store.log.manifest cimport manifest_write
 from nsqc.store.log.names import new_id
-from nsqc.store.log.read cimport ReadFrames, run_read
-from nsqc.store.log.reader cimport file_close, file_lend, file_return
+from nsqc.store.log.read cimport ReadFrames, file_close, file_lend, file_removed, file_return, run_read
 from nsqc.store.log.readers cimport Readers, WaitsForRecords
 from nsqc.store.log.recorder cimport Recorder
-from nsqc.store.log.retention cimport retain_segments
 from nsqc.store.log.seal cimport segment_trim
 from nsqc.store.log.segmenthead cimport FRAMES_AT
-from nsqc.store.log.segments cimport Segment, segments_at_time, segments_find, segments_last, segments_rank
-from nsqc.store.log.syncing cimport sync_work
-from nsqc.store.log.table import SegmentTable
-from nsqc.store.log.unsynced cimport unsynced_ended
+from nsqc.store.log.segments cimport (Segment, segments_at_time, segments_drop, segments_find, segments_last,
+                                      segments_rank, segments_surplus)
+from nsqc.store.log.unsynced cimport unsynced_began, unsynced_ended
 from nsqc.store.log.writing cimport close_written, finish_write, write_next
+
+cdef enum:
+    MOST_GONE = 256             # segments that one call removes: each has names to be made
 
 
 @cython.final
@@ -58,43 +58,17 @@ cdef class TopicLog(LogState):
 
     # ------------------------------------------------------------------ appending
 
-    cdef int append(self, int64_t wall_ns, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept:
-        cdef int64_t before
-        self._use_spare()
-        before = self.frames.out.length
-        if frames_add(&self.frames, self.guids, wall_ns, c_body, size, defer_ms) < 0:
-            return -1
-        self._collected(before)
-        return 0
-
-    cdef int append_dead(self, int64_t wall_ns, const char *c_body, uint32_t size, const char *c_origin,
-                         uint32_t origin_size) noexcept:
-        cdef int64_t before
-        self._use_spare()
-        before = self.frames.out.length
-        if frames_add_dead(&self.frames, self.guids, wall_ns, c_body, size, c_origin, origin_size) < 0:
-            return -1
-        self._collected(before)
-        return 0
+    cdef int append(self, int64_t wall_ns, const char *c_body, uint32_t size, uint32_t defer_ms, const char *c_origin,
+                    uint32_t origin_size) noexcept:
+        cdef int64_t before = collecting(self)
+        return collected(self, before, frames_add(&self.frames, self.guids, wall_ns, c_body, size, defer_ms, c_origin,
+                                                  origin_size))
 
     cdef int append_batch(self, int64_t wall_ns, const char *c_payload, int64_t length, int64_t records,
                           uint32_t defer_ms) noexcept:
-        cdef int64_t before
-        self._use_spare()
-        before = self.frames.out.length
-        if frames_add_batch(&self.frames, self.guids, wall_ns, c_payload, length, records, defer_ms) < 0:
-            return -1
-        self._collected(before)
-        return 0
-
-    cdef void _use_spare(self) noexcept:
-        if self.frames.out.c_data is NULL and self.spare.c_data is not NULL:
-            self.frames.out = self.spare
-            memset(&self.spare, 0, sizeof(Buffer))
-
-    cdef void _collected(self, int64_t before) noexcept:
-        self.commit.unwritten += self.frames.out.length - before
-        self.commit.schedule.add(self.commit)
+        cdef int64_t before = collecting(self)
+        return collected(self, before, frames_add_batch(&self.frames, self.guids, wall_ns, c_payload, length, records,
+                                                        defer_ms))
 
     cdef int64_t appended(self) noexcept:
         """The offset of the next record that is added to the buffer."""
@@ -158,7 +132,7 @@ cdef class TopicLog(LogState):
         run_read(&job.job)
         self.active = True
         if file_return(&self.reading, job, self.closed):
-            self.syncer.uses(self)      # it says when nobody reads any more
+            self.syncer.uses(self)      # it reports when reads have ceased
 
     cdef int64_t position_before(self, int64_t index, int64_t offset) noexcept:
         if offset <= self.segments.items[index].first:
@@ -197,22 +171,17 @@ cdef class TopicLog(LogState):
 
     @property
     def segment_numbers(self) -> tuple:
-        """The number of the oldest segment, and the one behind the newest. A segment keeps its number."""
+        """The number of the oldest segment, and the one after the newest. A segment keeps its number."""
         return self.segments.dropped, self.segments.dropped + self.segments.count
 
     def numbered(self, int64_t number, int64_t most) -> list:
-        """The segment of a number and those behind it, at most so many of them, as Bounds of files.pxd. None, if the
-        first is gone."""
+        """The segment of a number and the ones after it, up to `most`, as Bounds of names.py; none if the first is
+        gone."""
         cdef int64_t index, begin = number - self.segments.dropped
         if begin < 0:
             return []
         return [bounds_of(&self.segments.items[index])
                 for index in range(begin, min(begin + most, self.segments.count))]
-
-    @property
-    def table(self):
-        """The segments, oldest first, as numbered() has them; see SegmentTable. Costs the same with any number."""
-        return SegmentTable(self)
 
     def segments_at(self, int64_t time_ns) -> list:
         """As numbered(), the segment that has the first record with this publish time or a later one; empty: there is
@@ -226,7 +195,7 @@ cdef class TopicLog(LogState):
         return self.position_before(index, offset) if index >= 0 else 0
 
     def segment_at(self, int64_t offset):
-        """As numbered(), of the segment with an offset, or of the first one behind it; None: there is none yet."""
+        """The Bounds of the segment with an offset, or of the first one after it; None: there is none yet."""
         cdef int64_t index
         cdef Segment *segment
         for index in range(max(segments_find(&self.segments, offset), 0), self.segments.count):
@@ -248,12 +217,22 @@ cdef class TopicLog(LogState):
     # ------------------------------------------------------------------ retention
 
     def retain(self, int64_t needed, int64_t retain_ns, int64_t retain_bytes, bint drops) -> int:
-        """Removes segments that nobody needs: how many. If they are many, the others are left to the next call.
+        """Removes segments that are not needed any more, at most MOST_GONE; returns how many.
 
         needed: the first offset that a channel needs. Segments before that go if their last record is older than
         retain_ns and the others have retain_bytes. drops: those that are too many or too old go, needed or not.
         """
-        return retain_segments(self, needed, retain_ns, retain_bytes, drops)
+        cdef int64_t first, index, gone = min(<int64_t> MOST_GONE, segments_surplus(
+            &self.segments, needed, retain_ns, retain_bytes, drops, time.time_ns()))
+        if gone:
+            paths = [(file_path(self, self.segments.items[index].first), "") for index in range(gone)]
+            segments_drop(&self.segments, gone)
+            first = self.segments.items[0].first
+            delays_drop_before(&self.delays, first)
+            file_removed(&self.reading, first)
+            self.unsynced_files.synced = max(self.unsynced_files.synced, first)
+            self.syncer.remove(paths)
+        return gone
 
     # ------------------------------------------------------------------ for the syncer
 
@@ -275,7 +254,7 @@ cdef class TopicLog(LogState):
     @property
     def needs_sync(self) -> bool:
         """Whether anything was written that may not be on disk."""
-        return self.unsynced_files.behind or self.recorder.at > 0
+        return self.unsynced_files.behind or len(self.recorder.numbers) > 0
 
     def continue_at(self, int64_t offset):
         """The log is new, and an earlier one of its topic has used all offsets before this one."""
@@ -291,7 +270,26 @@ cdef class TopicLog(LogState):
 
     def sync_began(self) -> tuple:
         """What a sync that begins now has to do; see nsqc.store.disk.syncer.Work."""
-        return sync_work(self)
+        cdef int64_t index, again = 0 if self.unsynced_files.rewrite else -1
+        cdef Segment *segment
+        cdef list data = []
+        self.recorder.told = False
+        for index in range(self.segments.count):
+            segment = &self.segments.items[index]
+            if self.unsynced_files.behind and segment.first >= self.unsynced_files.synced:
+                data.append((file_path(self, segment.first), again))
+        if self.manifest.newest:
+            data.append((f"{self.folder}/manifest", -1))
+        data += [(path, again) for path in self.recorder.paths]
+        if not self.recorder.rooted:
+            data.append((os.path.dirname(self.folder) or "/", -1))
+        self.recorder.syncing_names = self.recorder.names
+        unsynced_began(&self.unsynced_files, &self.segments)
+        segment = segments_last(&self.segments)
+        if segment is not NULL:
+            self.syncing_first, self.syncing_to = segment.first, segment.position
+        self.unsynced_records = 0
+        return data, self.unsynced_files.rewrite or self.recorder.synced_names < self.recorder.names, b"", []
 
     def sync_succeeded(self):
         """The data there was when the sync began is durable."""
@@ -410,3 +408,19 @@ cdef class TopicLog(LogState):
 
 cdef tuple bounds_of(const Segment *segment):
     return segment.first, segment.end, segment.position, segment.salt
+
+
+cdef inline int64_t collecting(TopicLog log) noexcept:
+    """The bytes collected so far, in memory that was used before if there is some."""
+    if log.frames.out.c_data is NULL and log.spare.c_data is not NULL:
+        log.frames.out = log.spare
+        memset(&log.spare, 0, sizeof(Buffer))
+    return log.frames.out.length
+
+
+cdef inline int collected(TopicLog log, int64_t before, int answer) noexcept:
+    """Has what was added written; returns the answer."""
+    if answer == 0:
+        log.commit.unwritten += log.frames.out.length - before
+        log.commit.schedule.add(log.commit)
+    return answer

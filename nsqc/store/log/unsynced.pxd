@@ -14,7 +14,7 @@ cdef struct Unsynced:
     bint runs               # one is under way
     bint failed             # an append has found meanwhile that what it covers cannot be synced
 
-# Tells an append what it has to sync first, or to leave behind; -1: no memory. ends: it begins a segment.
+# Gives an append what it has to sync first; -1: no memory. ends: it begins a segment.
 cdef int unsynced_take(Unsynced *unsynced, Segments *segments, AppendJob *job, bint ends) noexcept
 cdef void unsynced_appended(Unsynced *unsynced, bint syncs, int64_t last) noexcept  # last: offset of the last segment
 cdef void unsynced_failed(Unsynced *unsynced) noexcept                              # what an append had to sync first

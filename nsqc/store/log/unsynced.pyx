@@ -24,7 +24,7 @@ cdef int unsynced_take(Unsynced *unsynced, Segments *segments, AppendJob *job, b
         job.behind_count = count
         for index in range(count):
             job.behind[index] = items[segments.count - count + index].first
-        # A sync that is under way may be about to fail, and whoever looks behind it sees clean files.
+        # A sync that is under way may be about to fail, and after it the files look clean.
         job.rewrites = unsynced.rewrite or unsynced.runs
     return 0
 
@@ -48,7 +48,7 @@ cdef void unsynced_began(Unsynced *unsynced, Segments *segments) noexcept:
 
 
 cdef void unsynced_ended(Unsynced *unsynced, bint succeeded) noexcept:
-    # Of two that sync a file at a time, one may be told about what both have lost.
+    # Of two that sync a file at once, only one may get the error that concerns both.
     succeeded = succeeded and not unsynced.failed
     unsynced.runs = False
     unsynced.rewrite = not succeeded

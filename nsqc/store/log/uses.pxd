@@ -6,7 +6,7 @@ from nsqc.store.log.segments cimport Segments
 
 cdef struct Use:            # of a segment
     int64_t first           # offset of its first record
-    int64_t limit           # offset behind its last, as far as it was known
+    int64_t limit           # offset after its last, as far as it was known
     int64_t count           # unfinished messages before next that lie in it
 
 cdef struct Uses:           # in order: items[first : first + count]

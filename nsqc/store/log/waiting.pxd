@@ -21,10 +21,10 @@ cdef struct RequeuedBlock:
 
 
 cdef struct RequeuedFifo:   # a chain of blocks: nothing is moved when it grows
-    RequeuedBlock *head     # owned, with all blocks behind it; NULL while empty
+    RequeuedBlock *head     # owned, with all blocks after it; NULL while empty
     RequeuedBlock *tail
     int first          # index of the oldest item in head
-    int end            # index behind the newest item in tail
+    int end            # index after the newest item in tail
     int64_t count
     int64_t passed     # position of the first item of head: items are numbered, and no number is used twice
 

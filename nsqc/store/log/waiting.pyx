@@ -1,8 +1,10 @@
 """Requeued and deferred messages of a channel. See the .pxd."""
 
 from libc.stdint cimport int64_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport free, malloc
 from libc.string cimport memset
+
+from nsqc.store.log.array cimport array_room
 
 cdef enum:
     BLOCK_ITEMS = 170
@@ -76,16 +78,10 @@ cdef int64_t requeued_least(RequeuedFifo *fifo, int64_t least) noexcept nogil:
 
 cdef int deferred_push(DeferredHeap *heap, Deferred *item) noexcept nogil:
     global held
-    cdef Deferred *grown
-    cdef int64_t room
-    if heap.count == heap.room:
-        room = max(heap.room + heap.room // 2, <int64_t> FIRST_ROOM)
-        grown = <Deferred *> realloc(heap.items, <size_t> room * sizeof(Deferred))
-        if grown is NULL:
-            return -1
-        held += heap.items is NULL
-        heap.items = grown
-        heap.room = room
+    cdef bint begins = heap.items is NULL
+    if array_room(<void **> &heap.items, &heap.room, heap.count + 1, sizeof(Deferred), FIRST_ROOM) < 0:
+        return -1
+    held += begins
     heap.count += 1
     rise(heap, heap.count - 1, item[0])
     return 0

@@ -29,6 +29,8 @@ cdef void walk_open(Walk *walk, int fd, uint64_t salt, int64_t position, int64_t
 # -errno: of a read, ENOMEM, or EOPNOTSUPP for a frame that only a later version knows.
 cdef int walk_next(Walk *walk) noexcept nogil
 cdef void walk_free(Walk *walk) noexcept nogil
-
+# Hops over heads to the first frame that ends after an offset and is no older than a time, and then reads that frame
+# whole, with the frames that follow it up to walk.step bytes. Returns what walk_next() does.
+cdef int walk_to(Walk *walk, int64_t offset, int64_t time_ns) noexcept nogil
 cdef inline const char *walk_data(const Walk *walk) noexcept nogil:
     return walk.c_data + (walk.position - walk.start)

@@ -11,6 +11,7 @@ from nsqc.store.log.frame cimport (FRAME_ALIGN, FRAME_DAMAGED, FRAME_HEAD, FRAME
 
 cdef enum:
     STEP_BYTES = 262144
+    HOP_BYTES = 4096            # of a read that wants a head
 
 
 cdef void walk_open(Walk *walk, int fd, uint64_t salt, int64_t position, int64_t limit, int64_t least) noexcept nogil:
@@ -94,3 +95,22 @@ cdef int walk_next(Walk *walk) noexcept nogil:
         else:
             walk.next = min(walk.next + walk.frame.length, walk.limit)
     return 0
+
+
+cdef int walk_to(Walk *walk, int64_t offset, int64_t time_ns) noexcept nogil:
+    cdef int64_t step = walk.step
+    cdef int answer = 1
+    walk.heads = True
+    walk.step = HOP_BYTES
+    walk.frame.records = 0
+    walk.frame.first = offset
+    while answer == 1 and (walk.frame.first + walk.frame.records <= offset or walk.frame.time_ns < time_ns):
+        answer = walk_next(walk)
+    walk.heads = False
+    walk.step = step
+    if answer != 1:
+        return answer
+    walk.next = walk.position
+    walk.least = 0
+    walk.length = 0         # read again, with the bytes after it
+    return walk_next(walk)

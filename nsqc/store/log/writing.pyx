@@ -190,7 +190,6 @@ cdef int enter(LogState log, AppendJob *job) except -1:
         last.end = job.pieces[index].end
         last.due_ns = job.pieces[index].due_ns
         last.time_ns = job.pieces[index].time_ns
-        last.last_ns = log.clock.wall
     unsynced_appended(&log.unsynced_files, job.syncs, last.first)
     log.durable_to = job.synced
     log.ready_to = job.ready

@@ -37,10 +37,10 @@ def operations(frame: Frame) -> bytes:
     return b"".join(encode(number, op) for number, ops in frame for op in ops)
 
 
-def framed(ops: bytes, file: int, position: int, place: int, number: int, begins: int, flags: int = 0) -> bytes:
-    """A frame at a position of a file; place: in the file; begins: number of the state that the file begins with."""
+def framed(ops: bytes, file: int, position: int, number: int, begins: int, flags: int = 0) -> bytes:
+    """A frame at a position of a file; begins: number of the state that the file begins with, or 0."""
     payload = struct.pack(">I", len(ops)) + ops
-    fields = struct.pack(">IIHHIIIqqqq", len(payload), crc32c(payload), flags, 0, 1, 0, 0, place, begins, number, 0)
+    fields = struct.pack(">IIHHIIIqqqq", len(payload), crc32c(payload), flags, 0, 1, 0, 0, position, begins, number, 0)
     head = struct.pack(">I", 0x6E714652) + struct.pack(">I", crc32c(struct.pack(">qq", file, position) + fields)) + fields
     data = head + payload
     return data + bytes(-len(data) % 8)
@@ -52,23 +52,20 @@ def journal_path(folder: Path, file: int = 1) -> Path:
 
 
 def write_journal(folder: Path, *frames: Frame, file: int = 1, first: int = 1, twice: tuple[int, ...] = ()) -> list[int]:
-    """Writes a file with these frames, or adds them to it; returns where each ends. first: number of the first one;
-    twice: indexes of those that are there twice."""
+    """Writes a file with these frames and no state, or adds them to one; returns where each ends. first: number of the
+    first one; twice: indexes of those that are there twice."""
     path = journal_path(folder, file)
     data = path.read_bytes() if path.exists() else b""
-    place, ends = 0, []
+    begins, ends = 0, []
     if data:
-        begins, at = first, 0
+        at = 0
         while at < len(data):
-            place, begins, number = struct.unpack_from(">qqq", data, at + 32)
+            begins, number = struct.unpack_from(">qq", data, at + 40)
             at += -(-(HEAD_BYTES + struct.unpack_from(">I", data, at + 8)[0]) // 8) * 8
-            place, first = place + 1, number + 1
-    else:
-        begins = first
+            first = number + 1
     for index, frame in enumerate(frames):
         for _ in range(1 + (index in twice)):
-            data += framed(operations(frame), file, len(data), place, first + index, begins)
-            place += 1
+            data += framed(operations(frame), file, len(data), first + index, begins)
         ends.append(len(data))
     path.write_bytes(data)
     return ends

@@ -10,10 +10,11 @@ import pytest
 
 from nsqc.store.log.check import check_folder
 from nsqc.store.log.exportplan import Sources
+from nsqc.store.log.looks import Looks
 from nsqc.store.log.names import MOST_OFFSET, segment_path
 from nsqc.store.log.offline import read_frames
 from nsqc.store.log.progress import read_progress
-from nsqc.store.log.recovery import LogError, Looks, Opened, read_folder
+from nsqc.store.log.recovery import LogError, Opened, read_folder
 from nsqc.store.log.summary import read_log
 from tests.compiled.compaction import compact_folder
 from tests.store.log import segments
@@ -25,7 +26,7 @@ RESERVED = 1 << 40
 
 def start(folder, power_failed: bool = False) -> Opened:
     """As a daemon looks at it: the manifest is written after a power failure."""
-    return Looks([os.fsencode(folder)], power_failed).take(os.fsencode(folder))
+    return Looks([str(folder)], power_failed).take(str(folder))
 
 
 class Shown(NamedTuple):
@@ -243,7 +244,7 @@ def test_threads_and_the_one_who_waits_share_the_folders(folder, tmp_path):
     for number in range(300):
         copy = tmp_path / f"t{number}.log"
         shutil.copytree(folder, copy)
-        folders.append(os.fsencode(copy))
+        folders.append(str(copy))
     looks = Looks(folders, False)
     threads = [threading.Thread(target=looks.run) for _ in range(3)]
     for thread in threads:

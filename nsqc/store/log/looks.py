@@ -1,0 +1,37 @@
+"""Reads the folders of logs at a start, on threads, before topics ask for them."""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Future
+
+from nsqc.store.log.recovery import Opened, read_folder
+
+
+class Looks:
+    """Folders that are read ahead. take() reads a folder itself unless a thread has begun it."""
+
+    def __init__(self, folders: list[str], power_failed: bool):
+        """power_failed: since the last run."""
+        self._power_failed = power_failed
+        self._answers: dict[str, Future[Opened]] = {folder: Future() for folder in folders}
+        self._waiting = deque(self._answers.items())
+
+    def run(self) -> None:
+        """For a thread: reads folders until none is left."""
+        while self._waiting:
+            try:
+                folder, answer = self._waiting.popleft()
+            except IndexError:
+                return  # another thread was faster
+            if not answer.set_running_or_notify_cancel():
+                continue
+            try:
+                answer.set_result(read_folder(folder, self._power_failed, True))
+            except Exception as error:
+                answer.set_exception(error)
+
+    def take(self, folder: str) -> Opened:
+        """The contents of a folder, once. Raises OSError."""
+        answer = self._answers.pop(folder)
+        return read_folder(folder, self._power_failed, True) if answer.cancel() else answer.result()
