@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nsqc.store import delivery, message
 from nsqc.store.disk import segment, unacked, writebuf
-from nsqc.store.log import buffer, read
+from nsqc.store.log import buffer
 from nsqc.wire import framer, inbuf
 
 
@@ -21,7 +21,6 @@ def counts() -> dict[str, int]:
         "write_buffers": writebuf.alive(),
         "read_blocks": segment.alive(),
         "log_buffers": buffer.alive(),
-        "log_blocks": read.alive(),
         "input_buffers": inbuf.alive(),
         "output_buffers": framer.alive(),
     }

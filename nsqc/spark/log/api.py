@@ -183,7 +183,7 @@ class LogApi(Calls):
                   ) -> LogBlock:
         """The records of an answer whose body is still unread."""
         try:
-            block = LogBlock.begin(into, *_place(answer), first, end)
+            block = LogBlock(into, None, *_place(answer), first, end)
             self._fill(answer, memoryview(into)[:length], block.more)
             block.complete(length)
         except (ValueError, OverflowError) as error:

@@ -18,15 +18,12 @@ class LogBlock:
     letter is a JSON object; others have None.
 
     salt and position: of the segment, and of the first byte of data in it. Data must not change while the block is
-    used. Raises ValueError unless these are sound frames, one after the other, which have these records.
+    used. Raises ValueError unless these are sound frames, one after the other, which have these records. Without a
+    length, data is still arriving: more() and complete() check it.
     """
 
-    def __init__(self, data: bytes | bytearray, length: int, salt: int, position: int, first: int,
+    def __init__(self, data: bytes | bytearray, length: int | None, salt: int, position: int, first: int,
                  end: int) -> None: ...
-    @staticmethod
-    def begin(data: bytes | bytearray, salt: int, position: int, first: int, end: int) -> LogBlock:
-        """For data that is arriving: nothing is checked yet."""
-
     def more(self, length: int) -> None:
         """So many bytes have arrived, of which whole frames are checked while caches have them. Raises ValueError."""
 

@@ -55,17 +55,22 @@ cdef class LogBlock:
         free(self.parts)
         free(self.ends)
 
-    def __init__(self, data not None, int64_t length, uint64_t salt, int64_t position, int64_t first, int64_t end):
-        set_up(self, data, salt, position, first, end)
-        self.more(length)
-        self.complete(length)
-
-    @staticmethod
-    def begin(data not None, uint64_t salt, int64_t position, int64_t first, int64_t end):
-        """See the .pyi."""
-        cdef LogBlock block = LogBlock.__new__(LogBlock)
-        set_up(block, data, salt, position, first, end)
-        return block
+    def __init__(self, const unsigned char[::1] data not None, length, uint64_t salt, int64_t position, int64_t first,
+                 int64_t end):
+        if self.owner is not None:
+            raise ValueError("this block has its records")
+        if data.shape[0] > <Py_ssize_t> UINT32_MAX:
+            raise ValueError(f"{data.shape[0]} bytes")
+        if not 0 <= first <= end <= most_offset or position < 0:
+            raise ValueError(f"offsets {first} to {end} at position {position}")
+        self.owner = data
+        self.size = data.shape[0]
+        self.c_data = <const char *> &data[0] if self.size else NULL
+        self.salt, self.position = salt, position
+        self.first, self.next = first, end
+        if length is not None:
+            self.more(length)
+            self.complete(length)
 
     def more(self, int64_t length):
         """See the .pyi."""
@@ -283,23 +288,6 @@ cdef object origin_text(const char *c_origin):
     return c_origin[RECORD_SIZE:record_length(c_origin)].decode("utf-8", "replace")
 
 
-cdef int set_up(LogBlock block, const unsigned char[::1] data, uint64_t salt, int64_t position, int64_t first,
-                int64_t end) except -1:
-    """Raises ValueError."""
-    if block.owner is not None:
-        raise ValueError("this block has its records")
-    if data.shape[0] > <Py_ssize_t> UINT32_MAX:
-        raise ValueError(f"{data.shape[0]} bytes")
-    if not 0 <= first <= end <= most_offset or position < 0:
-        raise ValueError(f"offsets {first} to {end} at position {position}")
-    block.owner = data
-    block.size = data.shape[0]
-    block.c_data = <const char *> &data[0] if block.size else NULL
-    block.salt, block.position = salt, position
-    block.first, block.next = first, end
-    return 0
-
-
 cdef bytes column(bint wanted, int64_t length):
     """Memory for a column; none for one that is not wanted."""
     return PyBytes_FromStringAndSize(NULL, length if wanted else 0)
@@ -365,7 +353,7 @@ cdef class SegmentBlocks:
             return None
         self.known, self.behind = job.next, job.behind
         block.owner = self.memory
-        block.c_data = job.c_data + job.at
+        block.c_data = job.memory.c_data + job.at
         block.first, block.next = offset, min(end, job.next)
         with nogil:
             error = take_frames(block, job.length)

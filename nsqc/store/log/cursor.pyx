@@ -171,7 +171,7 @@ cdef class Cursor(Journaled):
                 self._lost(item.offset, 1)
             self.done(item.offset)
             return True
-        c_record = spot_find(&self.again.spot, self.again.block.c_data + self.again.block.at, item.offset)
+        c_record = spot_find(&self.again.spot, self.again.block.memory.c_data + self.again.block.at, item.offset)
         entry.message = frame_message(&self.again.spot.frame, c_record, self.again.spot.index)
         if entry.message is NULL:
             self.read_error = ENOMEM
@@ -194,7 +194,7 @@ cdef class Cursor(Journaled):
                 return LATER
             if not has_offset(&self.again, offset):
                 return DAMAGED
-        spot_find(&self.again.spot, self.again.block.c_data + self.again.block.at, offset)
+        spot_find(&self.again.spot, self.again.block.memory.c_data + self.again.block.at, offset)
         return FOUND
 
     cdef const char *_next_record(self, Spot **spot) noexcept:
@@ -222,7 +222,7 @@ cdef class Cursor(Journaled):
                 return self._tail_record()
             if has_offset(&self.ahead, self.next) and not self.ahead.running:
                 spot[0] = &self.ahead.spot
-                return spot_find(spot[0], self.ahead.block.c_data + self.ahead.block.at, self.next)
+                return spot_find(spot[0], self.ahead.block.memory.c_data + self.ahead.block.at, self.next)
             if not self._read(&self.ahead, self.next, min(max(4 * self.ahead.block.want, <int64_t> FIRST_WANT),
                                                           <int64_t> MOST_WANT)):
                 return NULL
@@ -231,7 +231,7 @@ cdef class Cursor(Journaled):
         if self.tail_serial != self.log.tail_serial:
             self.tail_serial = self.log.tail_serial
             memset(&self.tail, 0, sizeof(Spot))
-            if self.ahead.block.room:
+            if self.ahead.block.memory.room:
                 reader_release(&self.ahead)     # it has caught up
         return spot_find(&self.tail, self.log.tail.c_data, self.next)
 

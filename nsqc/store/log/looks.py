@@ -32,6 +32,6 @@ class Looks:
                 answer.set_exception(error)
 
     def take(self, folder: str) -> Opened:
-        """The contents of a folder, once. Raises OSError."""
-        answer = self._answers.pop(folder)
-        return read_folder(folder, self._power_failed, True) if answer.cancel() else answer.result()
+        """The contents of a folder; those that were read ahead, once. Raises OSError."""
+        answer = self._answers.pop(folder, None)
+        return answer.result() if answer and not answer.cancel() else read_folder(folder, self._power_failed, True)

@@ -107,10 +107,8 @@ class Logs:
         if is_known or (topic not in self._names and os.path.isdir(self.folder_of(topic))):
             self._found.discard(topic)
             self._names.setdefault(topic, 0)
-            folder = self.folder_of(topic, self._names[topic])
-            looks = self._looks if is_known else Looks([folder], self._power_failed)
             with suppress(FileNotFoundError):
-                opened = looks.take(folder)
+                opened = self._looks.take(self.folder_of(topic, self._names[topic]))
         number = self._names.setdefault(topic, 0)
         log = TopicLog(topic, self.folder_of(topic, number), self._disks.pool, self._disks.syncer, self._log, clock,
                        schedule, guids, opened)

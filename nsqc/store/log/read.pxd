@@ -5,6 +5,7 @@
 from libc.stdint cimport int64_t, uint64_t
 
 from nsqc.store.disk.pool cimport Job
+from nsqc.store.log.buffer cimport Buffer
 from nsqc.store.log.frame cimport Frame
 
 
@@ -23,9 +24,8 @@ cdef struct ReadFrames:
     int fd                  # its descriptor; -1: closed
     # The result.
     int error               # EAGAIN: not in the page cache
-    char *c_data            # owned
-    int64_t room
-    int64_t at, length      # the frames in c_data: the first has `begin`, or begins with it
+    Buffer memory           # owned
+    int64_t at, length      # the frames in it: the first has `begin`, or begins with it
     int64_t begin, next     # offsets: of the first record to use, after the last; next == begin: there are none
     int64_t behind          # where the frame after them lies
     int64_t damaged         # records from offset on that are lost: begin is offset + damaged

@@ -2,13 +2,13 @@
 
 from libc.errno cimport EAGAIN
 from libc.stdint cimport INT64_MIN, int64_t
-from libc.stdlib cimport free
 from libc.string cimport memset
 from posix.fcntl cimport O_RDONLY
 from posix.unistd cimport close
 
 from nsqc.store.disk.names cimport PATH_BYTES
 from nsqc.store.disk.syscalls cimport io_open
+from nsqc.store.log.buffer cimport buffer_free
 from nsqc.store.log.frame cimport FRAME_HEAD, FRAME_SOUND, Frame, frame_check, frame_load, record_length
 from nsqc.store.log.index cimport index_position
 from nsqc.store.log.openfiles cimport stays_open, was_closed
@@ -22,20 +22,10 @@ cdef extern from "<fcntl.h>" nogil:
 cdef enum:
     AHEAD_BYTES = 4194304       # that the kernel is asked to read ahead after a read that had to wait
 
-cdef long allocated = 0         # blocks that exist now
-
-cdef extern from *:
-    """
-    #define NSQC_ADD(counter, n) __atomic_fetch_add(&(counter), (n), __ATOMIC_RELAXED)
-    """
-    void NSQC_ADD(long counter, long n) nogil
-
 
 cdef void read_free(ReadFrames *job) noexcept nogil:
-    NSQC_ADD(allocated, -(job.c_data is not NULL))
-    free(job.c_data)
-    job.c_data = NULL
-    job.room = job.length = 0
+    buffer_free(&job.memory)
+    job.length = 0
     job.begin = job.next = -1
 
 
@@ -68,8 +58,8 @@ cdef int read_block(ReadFrames *job) noexcept nogil:
     cdef int answer
     walk_open(&walk, job.fd, job.salt, job.position, job.limit, job.first)
     walk.cached = job.cached
-    walk.c_data = job.c_data        # its memory is used again
-    walk.room = job.room
+    walk.memory = job.memory        # is used again
+    walk.memory.length = 0
     walk.step = max(job.want, <int64_t> FRAME_HEAD)
     if job.position == 0 and job.cached:
         answer = -EAGAIN        # the index has to be read: a thread does that
@@ -82,9 +72,7 @@ cdef int read_block(ReadFrames *job) noexcept nogil:
     elif answer == 0:
         job.damaged = job.end - job.offset      # nothing follows
         job.begin = job.next = job.end
-    NSQC_ADD(allocated, (walk.c_data is not NULL) - (job.c_data is not NULL))
-    job.c_data = walk.c_data
-    job.room = walk.room
+    job.memory = walk.memory
     return min(answer, 0)
 
 
@@ -97,8 +85,8 @@ cdef void take_block(ReadFrames *job, Walk *walk) noexcept nogil:
     job.damaged = job.begin - job.offset
     job.behind = walk.next
     while next_ < job.end:
-        have = walk.start + walk.length - job.behind
-        if (frame_check(walk.c_data + (job.behind - walk.start), have, job.salt, job.behind, &frame) != FRAME_SOUND
+        have = walk.start + walk.memory.length - job.behind
+        if (frame_check(walk.memory.c_data + (job.behind - walk.start), have, job.salt, job.behind, &frame) != FRAME_SOUND
                 or frame.first != next_ or job.behind + frame.length > job.limit):
             break
         job.behind += frame.length
@@ -185,8 +173,3 @@ cdef void file_close(OpenFile *file) noexcept:
 cdef void file_removed(OpenFile *file, int64_t first) noexcept:
     if file.first < first:
         file_close(file)
-
-
-def alive() -> int:
-    """Blocks of frames that exist now."""
-    return allocated

@@ -10,17 +10,13 @@ cdef enum:
     BLOCK_ITEMS = 170
     FIRST_ROOM = 64
 
-cdef int64_t held = 0       # blocks and heaps that exist now
-
 
 cdef int requeued_push(RequeuedFifo *fifo, Requeued *item) noexcept nogil:
-    global held
     cdef RequeuedBlock *block
     if fifo.tail is NULL or fifo.end == BLOCK_ITEMS:
         block = <RequeuedBlock *> malloc(sizeof(RequeuedBlock))
         if block is NULL:
             return -1
-        held += 1
         block.next = NULL
         if fifo.tail is NULL:
             fifo.head = block
@@ -36,7 +32,6 @@ cdef int requeued_push(RequeuedFifo *fifo, Requeued *item) noexcept nogil:
 
 
 cdef void requeued_pop(RequeuedFifo *fifo) noexcept nogil:
-    global held
     cdef RequeuedBlock *block = fifo.head
     fifo.first += 1
     fifo.count -= 1
@@ -47,18 +42,15 @@ cdef void requeued_pop(RequeuedFifo *fifo) noexcept nogil:
         if fifo.head is NULL:
             fifo.tail = NULL
         free(block)
-        held -= 1
 
 
 cdef void requeued_free(RequeuedFifo *fifo) noexcept nogil:
-    global held
     cdef RequeuedBlock *block
     cdef int64_t end = fifo.passed + fifo.first + fifo.count
     while fifo.head is not NULL:
         block = fifo.head
         fifo.head = block.next
         free(block)
-        held -= 1
     memset(fifo, 0, sizeof(fifo[0]))
     fifo.passed = end
 
@@ -77,11 +69,8 @@ cdef int64_t requeued_least(RequeuedFifo *fifo, int64_t least) noexcept nogil:
 
 
 cdef int deferred_push(DeferredHeap *heap, Deferred *item) noexcept nogil:
-    global held
-    cdef bint begins = heap.items is NULL
     if array_room(<void **> &heap.items, &heap.room, heap.count + 1, sizeof(Deferred), FIRST_ROOM) < 0:
         return -1
-    held += begins
     heap.count += 1
     rise(heap, heap.count - 1, item[0])
     return 0
@@ -130,8 +119,6 @@ cdef void rise(DeferredHeap *heap, int64_t at, Deferred item) noexcept nogil:
 
 
 cdef void deferred_free(DeferredHeap *heap) noexcept nogil:
-    global held
-    held -= heap.items is not NULL
     free(heap.items)
     memset(heap, 0, sizeof(heap[0]))
 
@@ -141,8 +128,3 @@ cdef int64_t deferred_least(DeferredHeap *heap, int64_t least) noexcept nogil:
     for at in range(heap.count):
         least = min(least, heap.items[at].offset)
     return least
-
-
-def alive() -> int:
-    """Blocks of requeued messages and heaps of deferred ones that exist now."""
-    return held

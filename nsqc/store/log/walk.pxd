@@ -3,6 +3,7 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
+from nsqc.store.log.buffer cimport Buffer
 from nsqc.store.log.frame cimport Frame
 
 
@@ -16,8 +17,8 @@ cdef struct Walk:
     bint cached             # reads only what the page cache has; otherwise the answer is -EAGAIN
     bint heads              # payloads are neither read nor checked
     # What is in memory.
-    char *c_data            # owned
-    int64_t room, start, length
+    Buffer memory           # owned
+    int64_t start           # position of its first byte
     # The result.
     Frame frame
     int64_t position        # of the frame
@@ -33,4 +34,4 @@ cdef void walk_free(Walk *walk) noexcept nogil
 # whole, with the frames that follow it up to walk.step bytes. Returns what walk_next() does.
 cdef int walk_to(Walk *walk, int64_t offset, int64_t time_ns) noexcept nogil
 cdef inline const char *walk_data(const Walk *walk) noexcept nogil:
-    return walk.c_data + (walk.position - walk.start)
+    return walk.memory.c_data + (walk.position - walk.start)

@@ -2,10 +2,10 @@
 
 from libc.errno cimport ENOMEM, EOPNOTSUPP
 from libc.stdint cimport int64_t, uint64_t
-from libc.stdlib cimport free, realloc
 from libc.string cimport memmove, memset
 
 from nsqc.store.disk.syscalls cimport io_read, io_read_cached
+from nsqc.store.log.buffer cimport Buffer, buffer_free, buffer_room
 from nsqc.store.log.frame cimport (FRAME_ALIGN, FRAME_DAMAGED, FRAME_HEAD, FRAME_NONE, FRAME_SHORT, FRAME_SOUND,
                                    FRAME_UNKNOWN, FrameCheck, frame_check)
 
@@ -26,40 +26,35 @@ cdef void walk_open(Walk *walk, int fd, uint64_t salt, int64_t position, int64_t
 
 
 cdef void walk_free(Walk *walk) noexcept nogil:
-    free(walk.c_data)
-    walk.c_data = NULL
-    walk.room = walk.length = 0
+    buffer_free(&walk.memory)
 
 
 cdef int64_t fill(Walk *walk, int64_t at, int64_t need) noexcept nogil:
     """Bytes in memory from a position on, `need` unless the segment ends before; -errno."""
-    cdef int64_t kept = 0, wanted, got
-    cdef char *c_grown
+    cdef Buffer *memory = &walk.memory
+    cdef int64_t kept = max(walk.start + memory.length - at, <int64_t> 0), wanted, got
     need = min(need, walk.limit - at)
-    if walk.start <= at and at + need <= walk.start + walk.length:
-        return walk.start + walk.length - at
-    if walk.start <= at < walk.start + walk.length:
-        kept = walk.start + walk.length - at
-        memmove(walk.c_data, walk.c_data + (at - walk.start), <size_t> kept)
+    if at < walk.start:
+        kept = 0
+    elif kept >= need:
+        return kept
+    if kept:
+        memmove(memory.c_data, memory.c_data + (at - walk.start), <size_t> kept)
     walk.start = at
-    walk.length = kept
-    wanted = min(max(need, walk.step), walk.limit - at)
-    if wanted > walk.room:
-        c_grown = <char *> realloc(walk.c_data, <size_t> wanted)
-        if c_grown is NULL:
-            return -ENOMEM
-        walk.c_data = c_grown
-        walk.room = wanted
+    memory.length = kept
+    wanted = min(max(need, walk.step), walk.limit - at) - kept
+    if buffer_room(memory, wanted) < 0:
+        return -ENOMEM
     if walk.cached:
-        got = io_read_cached(walk.fd, walk.c_data + kept, wanted - kept, at + kept)
+        got = io_read_cached(walk.fd, memory.c_data + kept, wanted, at + kept)
     else:
-        got = io_read(walk.fd, walk.c_data + kept, wanted - kept, at + kept)
+        got = io_read(walk.fd, memory.c_data + kept, wanted, at + kept)
     if got < 0:
         return got
-    walk.length += got
-    if got < wanted - kept and not walk.cached:
-        walk.limit = at + walk.length       # the file has been cut
-    return walk.length
+    memory.length += got
+    if got < wanted and not walk.cached:
+        walk.limit = at + memory.length     # the file has been cut
+    return memory.length
 
 
 cdef int walk_next(Walk *walk) noexcept nogil:
@@ -70,13 +65,13 @@ cdef int walk_next(Walk *walk) noexcept nogil:
         have = fill(walk, walk.next, FRAME_HEAD)
         if have < 0:
             return <int> have
-        answer = frame_check(walk.c_data + (walk.next - walk.start), have, walk.salt, walk.next, &walk.frame)
+        answer = frame_check(walk.memory.c_data + (walk.next - walk.start), have, walk.salt, walk.next, &walk.frame)
         if answer == FRAME_SHORT and not (walk.heads and have >= FRAME_HEAD):
             if have >= FRAME_HEAD and walk.next + walk.frame.length <= walk.limit:
                 have = fill(walk, walk.next, walk.frame.length)
                 if have < 0:
                     return <int> have
-                answer = frame_check(walk.c_data + (walk.next - walk.start), have, walk.salt, walk.next, &walk.frame)
+                answer = frame_check(walk.memory.c_data + (walk.next - walk.start), have, walk.salt, walk.next, &walk.frame)
             if answer == FRAME_SHORT:
                 answer = FRAME_DAMAGED      # the file ends within it
         elif answer == FRAME_SHORT:
@@ -112,5 +107,5 @@ cdef int walk_to(Walk *walk, int64_t offset, int64_t time_ns) noexcept nogil:
         return answer
     walk.next = walk.position
     walk.least = 0
-    walk.length = 0         # read again, with the bytes after it
+    walk.memory.length = 0  # read again, with the bytes after it
     return walk_next(walk)

@@ -218,7 +218,7 @@ def test_frames_that_are_cut(cut: int) -> None:
 def test_data_that_arrives_in_parts(sizes: list[int], chosen: st.DataObject) -> None:
     data, records = frames(sizes)
     into, at, end = bytearray(len(data) + 5), 0, FIRST + len(records)
-    block = LogBlock.begin(into, SALT, FRAMES_AT, FIRST, end)
+    block = LogBlock(into, None, SALT, FRAMES_AT, FIRST, end)
     while at < len(data):
         if chosen.draw(st.booleans()):
             with pytest.raises(ValueError, match=r"no frame of the log at byte \d+"):
