@@ -86,8 +86,8 @@ cdef void take_block(ReadFrames *job, Walk *walk) noexcept nogil:
     job.behind = walk.next
     while next_ < job.end:
         have = walk.start + walk.memory.length - job.behind
-        if (frame_check(walk.memory.c_data + (job.behind - walk.start), have, job.salt, job.behind, &frame) != FRAME_SOUND
-                or frame.first != next_ or job.behind + frame.length > job.limit):
+        if (frame_check(walk.memory.c_data + (job.behind - walk.start), have, job.salt, job.behind,
+                        &frame) != FRAME_SOUND or frame.first != next_ or job.behind + frame.length > job.limit):
             break
         job.behind += frame.length
         next_ += frame.records
