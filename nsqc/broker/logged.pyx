@@ -130,7 +130,7 @@ cdef bint retain_log(TopicState topic) except -1:
              and topic.log.segments.items[0].end > needed)
     if not topic.logs and not (topic.rule.keeps_log and topic.log.first_offset() < topic.log.next):
         return not drop_log(topic)
-    return topic.log_full or topic.log.needs_attention
+    return topic.log_full or topic.log.segments.count > 1
 
 
 cdef bint drop_log(TopicState topic) except -1:

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from nsqc.broker import settled
 from nsqc.store.log import openfiles
 from tests.broker.harness import publish, run, until
 from tests.compiled.taker import Taker
@@ -30,6 +31,22 @@ def test_a_channel_steps_over_deferred_messages_in_slices(tmp_path):
         assert 0 < channel.position < MANY, "the first slice has an end"
         await until(lambda: taker.message_count == 1)
         assert (channel.depth, channel.deferred_count, channel.in_flight_count) == (0, MANY, 1)
+
+    run(tmp_path, scenario, topic_storage="log")
+
+
+def test_deliveries_wait_for_a_full_journal_and_continue(tmp_path):
+    async def scenario(broker):
+        topic = broker.get_topic(b"t")
+        channel = topic.get_channel(b"c")
+        assert await publish(topic, b"x") == 0
+        settled.settle(topic, list(range(1, 720_000, 2)))      # more than 8 MiB of operations
+        taker = Taker(1)
+        taker.subscribe(channel)
+        channel.pause()
+        channel.unpause()
+        assert taker.message_count == 0
+        await until(lambda: taker.message_count == 1)
 
     run(tmp_path, scenario, topic_storage="log")
 

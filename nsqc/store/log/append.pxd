@@ -45,8 +45,6 @@ cdef struct AppendJob:
     int64_t behind_count
     bint rewrites               # a sync of them may have failed: they are copied before
     int fd                      # of the last segment; -1: closed
-    bint opens                  # the job opens it: it may have to close it, too
-    bint waits                  # it counts as waits_open()
     # The result.
     int error                   # then nothing was added
     bint behind_failed          # because of a sync of what is behind

@@ -16,7 +16,7 @@ from nsqc.store.log.frame cimport MORE, Frame, frame_load, frames_latest, frames
 from nsqc.store.log.idjournal cimport ids_free, ids_write
 from nsqc.store.log.manifest cimport manifest_write
 from nsqc.store.log.newfile cimport newfile_open, newfile_place
-from nsqc.store.log.openfiles cimport waits_open
+from nsqc.store.log.openfiles cimport close_counted, count_open, too_many_open
 from nsqc.store.log.segmenthead cimport FRAMES_AT, segment_make, segment_path
 
 cdef extern from *:
@@ -66,10 +66,8 @@ cdef void run_append(Job *c_job) noexcept nogil:
         job.error = complete(job)
     if job.error:
         undo(job)
-    elif job.opens:
-        job.waits = waits_open(1)
-        if not job.waits:
-            append_close(job)
+    elif too_many_open():
+        append_close(job)
 
 
 cdef int make_folder(AppendJob *job) noexcept nogil:
@@ -137,6 +135,7 @@ cdef Piece *begin_segment(AppendJob *job, Piece *last, int64_t offset) noexcept 
         job.error = -job.fd
         job.fd = -1
         return NULL
+    count_open(1)
     job.synced = job.ready = FRAMES_AT
     last = add_piece(job, &fresh)
     if last is NULL:
@@ -156,6 +155,7 @@ cdef int write_span(AppendJob *job, Piece *piece, int64_t at, int64_t length, in
             error = -job.fd
             job.fd = -1
             return error
+        count_open(1)
     frames_seal(job.out.c_data + at, length, piece.head.salt, piece.position, offset, job.synced)
     error = io_write(job.fd, job.out.c_data + at, length, piece.position, &written)
     if error == 0 and job.syncs:
@@ -241,9 +241,7 @@ cdef void undo(AppendJob *job) noexcept nogil:
 
 
 cdef void append_close(AppendJob *job) noexcept nogil:
-    if job.fd >= 0:
-        close(job.fd)
-    job.fd = -1
+    close_counted(&job.fd)
 
 
 cdef void append_free(AppendJob *job) noexcept nogil:
@@ -268,7 +266,6 @@ cdef int sync_behind(AppendJob *job) noexcept nogil:
             return error
     if job.behind_count and job.rewrites:
         append_close(job)       # the copies have taken the names
-        job.opens = True
         return io_sync_path(job.c_folder, O_RDONLY | O_DIRECTORY)
     return 0
 

@@ -13,7 +13,7 @@ from nsqc.store.disk.syscalls cimport io_open, io_sync_data, io_sync_path
 from nsqc.store.log.buffer cimport buffer_free, buffer_room
 from nsqc.store.log.frame cimport FRAME_ALIGN, RECORD_SIZE
 from nsqc.store.log.journalfile cimport OPS_AT, JournalFile, journal_append
-from nsqc.store.log.openfiles cimport stays_open, was_closed
+from nsqc.store.log.openfiles cimport close_counted, count_open, too_many_open
 from nsqc.store.log.walk cimport Walk, walk_data, walk_free, walk_next, walk_open
 from nsqc.wire.hton cimport load_i32, load_i64, store_i32, store_i64
 
@@ -45,6 +45,7 @@ cdef int ids_write(IdWrite *job, bint syncs) noexcept nogil:
             error = -job.fd
             job.fd = -1
             return error
+        count_open(1)
     file.fd = job.fd
     if begins:
         memcpy(c_head + OPS_AT, job.key, KEY_BYTES)
@@ -71,9 +72,7 @@ cdef void path_of(char *c_path, const char *c_folder, int64_t number) noexcept n
 
 cdef void ids_free(IdWrite *job) noexcept nogil:
     buffer_free(&job.out)
-    if job.fd >= 0:
-        close(job.fd)
-    job.fd = -1
+    close_counted(&job.fd)
 
 
 # ---------------------------------------------------------------------- on the loop
@@ -98,10 +97,7 @@ cdef class IdJournal:
         buffer_free(&self.out)
 
     cdef void close_file(self) noexcept:
-        if self.fd >= 0:
-            close(self.fd)
-            was_closed(1)
-        self.fd = -1
+        close_counted(&self.fd)
 
     cdef int reserve(self, int64_t ids) noexcept:
         return buffer_room(&self.out, OPS_AT + ids * ID_BYTES + FRAME_ALIGN)
@@ -150,10 +146,7 @@ cdef class IdJournal:
         job.position = self.position
         job.oldest = self.oldest
         job.keeps = (<int64_t> self.ended[0][0]) if self.ended else self.number
-        job.fd = self.fd
-        if self.fd >= 0:
-            was_closed(1)
-        self.fd = -1
+        job.fd, self.fd = self.fd, -1
 
     cdef int _next_file(self, int64_t wall_ns) except -1:
         self.close_file()
@@ -177,9 +170,8 @@ cdef class IdJournal:
         if error == 0:
             self.lost_from = -1
             self.position = job.position
-            if job.fd >= 0 and stays_open(1):
-                self.fd = job.fd
-                job.fd = -1
+            if not too_many_open():
+                self.fd, job.fd = job.fd, -1
         ids_free(job)
 
 

@@ -20,7 +20,6 @@ cdef struct JournalJob:
     Buffer out                  # owned: a frame of operations
     int64_t id                  # its number
     int copies                  # of it
-    bint waits                  # the file was opened and counts as waits_open()
     bint makes_folder
     int error
 

@@ -14,7 +14,7 @@ from nsqc.store.disk.syscalls cimport io_open, io_rename, io_sync_data, io_sync_
 from nsqc.store.log.journal cimport JournalState, state_free
 from nsqc.store.log.journalfile cimport (files_free, files_load, journal_append, journal_new_path, journal_path,
                                          journal_write_state)
-from nsqc.store.log.openfiles cimport waits_open
+from nsqc.store.log.openfiles cimport close_counted, count_open, too_many_open
 
 
 # ---------------------------------------------------------------------- appending
@@ -22,15 +22,15 @@ from nsqc.store.log.openfiles cimport waits_open
 cdef void run_journal(Job *c_job) noexcept nogil:
     cdef JournalJob *job = <JournalJob *> c_job
     cdef JournalFile before
-    cdef bint opens = job.file.fd < 0
     cdef char c_path[PATH_BYTES]
     job.error = 0
     if job.makes_folder and mkdir(job.c_folder, 0o700) < 0 and errno != EEXIST:
         job.error = errno
         return
-    if opens:
+    if job.file.fd < 0:
         journal_path(c_path, job.c_folder, job.file.number)
         job.error = open_file(&job.file, c_path, O_TRUNC if job.file.position == 0 else 0)
+        count_open(job.error == 0)
     before = job.file
     for _ in range(job.copies):
         if job.error == 0:
@@ -39,11 +39,8 @@ cdef void run_journal(Job *c_job) noexcept nogil:
         if job.file.position > before.position:
             io_truncate(job.file.fd, before.position)
         job.file = before
-    elif opens:
-        job.waits = waits_open(1)
-        if not job.waits:
-            close(job.file.fd)
-            job.file.fd = -1
+    elif too_many_open():
+        close_counted(&job.file.fd)
 
 
 cdef int open_file(JournalFile *file, const char *c_path, int flags) noexcept nogil:

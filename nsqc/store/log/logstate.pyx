@@ -2,13 +2,12 @@
 
 cimport cython
 from libc.stdint cimport int64_t
-from posix.unistd cimport close
 
 from nsqc.store.log.buffer cimport buffer_free
 from nsqc.store.log.delays cimport delays_free
 from nsqc.store.log.frames cimport frames_free
 from nsqc.store.log.index cimport index_free
-from nsqc.store.log.openfiles cimport was_closed
+from nsqc.store.log.openfiles cimport close_counted
 from nsqc.store.log.read cimport file_close
 from nsqc.store.log.segments cimport segments_free
 
@@ -26,9 +25,7 @@ cdef class LogState(CommitLog):
         self.damage = []
 
     def __dealloc__(self):
-        if self.fd >= 0:
-            close(self.fd)
-            was_closed(1)
+        close_counted(&self.fd)
         file_close(&self.reading)
         segments_free(&self.segments)
         frames_free(&self.frames)

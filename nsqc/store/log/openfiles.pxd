@@ -1,10 +1,8 @@
-# Descriptors of segments and journals that logs keep open from one write to the next. Those that are too many are
-# closed after each write.
+# Descriptors of segments and journals that logs keep open from one use to the next. They are counted on all threads;
+# while there are too many, each is closed after its use.
 
-cdef bint stays_open(int count) noexcept    # whether this many more may stay open; if so, was_closed() follows
-cdef void was_closed(int count) noexcept
+from libc.stdint cimport int64_t
 
-# The same for what a job has opened, on a thread perhaps, until the loop has taken the job back: thousands may have
-# ended by then. If this many may stay open, taken_back() follows.
-cdef bint waits_open(int count) noexcept nogil
-cdef void taken_back(int count) noexcept nogil
+cdef void count_open(int64_t count) noexcept nogil
+cdef bint too_many_open() noexcept nogil
+cdef void close_counted(int *fd) noexcept nogil     # unless it is closed; it is -1 then

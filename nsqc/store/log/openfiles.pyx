@@ -1,50 +1,34 @@
 """How many files logs keep open. See the .pxd."""
 
 from libc.stdint cimport int64_t
+from posix.unistd cimport close
 
 cdef enum:
     MOST_OPEN = 1024
-    MOST_WAITING = 64           # of jobs: what is closed too soon is opened again by the next write
 
 cdef extern from *:
     """
-    static int64_t nsqc_waiting_open = 0;   /* on all threads */
-    static inline int nsqc_waits_open(int count, int64_t most) {
-        if (__atomic_add_fetch(&nsqc_waiting_open, count, __ATOMIC_RELAXED) <= most)
-            return 1;
-        __atomic_sub_fetch(&nsqc_waiting_open, count, __ATOMIC_RELAXED);
-        return 0;
-    }
-    static inline void nsqc_taken_back(int count) {
-        __atomic_sub_fetch(&nsqc_waiting_open, count, __ATOMIC_RELAXED);
-    }
+    #define NSQC_COUNT(counter, n) __atomic_add_fetch(&(counter), (n), __ATOMIC_RELAXED)
     """
-    bint nsqc_waits_open(int count, int64_t most) nogil
-    void nsqc_taken_back(int count) nogil
+    int64_t NSQC_COUNT(int64_t counter, int64_t n) nogil
 
 cdef int64_t open_files = 0
 cdef int64_t most_open = MOST_OPEN
 
 
-cdef bint stays_open(int count) noexcept:
-    global open_files
-    if open_files + count > most_open:
-        return False
-    open_files += count
-    return True
+cdef void count_open(int64_t count) noexcept nogil:
+    NSQC_COUNT(open_files, count)
 
 
-cdef void was_closed(int count) noexcept:
-    global open_files
-    open_files -= count
+cdef bint too_many_open() noexcept nogil:
+    return open_files > most_open
 
 
-cdef bint waits_open(int count) noexcept nogil:
-    return nsqc_waits_open(count, min(most_open, <int64_t> MOST_WAITING))
-
-
-cdef void taken_back(int count) noexcept nogil:
-    nsqc_taken_back(count)
+cdef void close_counted(int *fd) noexcept nogil:
+    if fd[0] >= 0:
+        close(fd[0])
+        count_open(-1)
+    fd[0] = -1
 
 
 def limit_to(int64_t count):

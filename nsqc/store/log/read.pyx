@@ -11,7 +11,7 @@ from nsqc.store.disk.syscalls cimport io_open
 from nsqc.store.log.buffer cimport buffer_free
 from nsqc.store.log.frame cimport FRAME_HEAD, FRAME_SOUND, Frame, frame_check, frame_load, record_length
 from nsqc.store.log.index cimport index_position
-from nsqc.store.log.openfiles cimport stays_open, was_closed
+from nsqc.store.log.openfiles cimport close_counted, count_open, too_many_open
 from nsqc.store.log.segmenthead cimport segment_path
 from nsqc.store.log.walk cimport Walk, walk_open, walk_to
 
@@ -47,6 +47,7 @@ cdef void run_read(Job *c_job) noexcept nogil:
             job.error = -job.fd
             job.fd = -1
             return
+        count_open(job.keeps_open)
     job.error = -read_block(job)
     if not job.keeps_open:
         read_close(job)
@@ -86,8 +87,8 @@ cdef void take_block(ReadFrames *job, Walk *walk) noexcept nogil:
     job.behind = walk.next
     while next_ < job.end:
         have = walk.start + walk.memory.length - job.behind
-        if (frame_check(walk.memory.c_data + (job.behind - walk.start), have, job.salt, job.behind, &frame) != FRAME_SOUND
-                or frame.first != next_ or job.behind + frame.length > job.limit):
+        if (frame_check(walk.memory.c_data + (job.behind - walk.start), have, job.salt, job.behind,
+                        &frame) != FRAME_SOUND or frame.first != next_ or job.behind + frame.length > job.limit):
             break
         job.behind += frame.length
         next_ += frame.records
@@ -155,8 +156,8 @@ cdef bint file_return(OpenFile *file, ReadFrames *job, bint closed) noexcept:
             file_close(file)        # the next read opens what is there then
         return False
     file_close(file)
-    if closed or not sound or not stays_open(1):
-        close(fd)
+    if closed or not sound or too_many_open():
+        close_counted(&fd)
         return False
     file.first = job.first
     file.fd = fd
@@ -164,10 +165,7 @@ cdef bint file_return(OpenFile *file, ReadFrames *job, bint closed) noexcept:
 
 
 cdef void file_close(OpenFile *file) noexcept:
-    if file.fd >= 0:
-        close(file.fd)
-        was_closed(1)
-    file.fd = -1
+    close_counted(&file.fd)
 
 
 cdef void file_removed(OpenFile *file, int64_t first) noexcept:

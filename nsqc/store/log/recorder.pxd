@@ -48,7 +48,6 @@ cdef class Recorder(Scheduled):
     cdef bint renews                    # a file with their state replaces them, however small they are
     cdef bint told                      # the syncer was notified that something waits for a sync
     cdef int64_t next_number            # of the next channel
-    cdef bint stays_open                # the file does, from one write to the next
     cdef readonly bint exists           # the folder does
     # Names that were made in the folder so far, and how many of the first of them are on disk. What an earlier run has
     # made counts as one: a kill may have ended it before it synced.
@@ -84,4 +83,3 @@ cdef class Recorder(Scheduled):
     cdef void _call_all(self) noexcept
     cdef void forget(self) noexcept
     cdef void close_file(self) noexcept
-    cdef void _close_now(self) noexcept

@@ -4,7 +4,6 @@ cimport cython
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc
 from libc.string cimport memcpy, memset
-from posix.unistd cimport close
 from cpython.bytes cimport PyBytes_AS_STRING
 
 import os
@@ -15,7 +14,7 @@ from nsqc.store.log.buffer cimport buffer_free, buffer_room
 from nsqc.store.log.frame cimport FRAME_ALIGN
 from nsqc.store.log.journalfile cimport OPS_AT, files_add, files_free_number
 from nsqc.store.log.journaljobs cimport compaction_free, run_compact, run_journal
-from nsqc.store.log.openfiles cimport stays_open, taken_back, was_closed
+from nsqc.store.log.openfiles cimport close_counted
 from nsqc.store.log.ops cimport OP_END_AT, OP_FIN, OP_NAME, OP_RESET, Op, op_length, op_store
 from nsqc.wire.hton cimport store_i64
 
@@ -113,14 +112,8 @@ cdef class Recorder(Scheduled):
     # ------------------------------------------------------------------ the file
 
     cdef void close_file(self) noexcept:
-        if self.file.fd >= 0 and not self.running:
-            self._close_now()
-
-    cdef void _close_now(self) noexcept:
-        close(self.file.fd)
-        self.file.fd = -1
-        was_closed(self.stays_open)
-        self.stays_open = False
+        if not self.running:
+            close_counted(&self.file.fd)
 
     @property
     def paths(self) -> list:
@@ -189,8 +182,6 @@ cdef class Recorder(Scheduled):
             return
         self.running = False
         self.file = self.job.file
-        if self.job.waits:
-            taken_back(1)
         if self.job.error:
             self._failed()
             return
@@ -204,12 +195,8 @@ cdef class Recorder(Scheduled):
             self.spare.length = 0
         else:
             buffer_free(&self.job.out)
-        if self.file.fd >= 0:
-            if not self.stays_open:
-                self.stays_open = stays_open(1)
-            if self.closed or not self.stays_open:
-                self._close_now()
         if self.closed:
+            self.close_file()
             self._call_all()
         else:
             self._wrote()
@@ -223,8 +210,7 @@ cdef class Recorder(Scheduled):
         if not self.forgotten:
             self.syncer.failing[self.folder] = (
                 f"failed to write the journal of {self.folder} - {os.strerror(self.error)}")
-        if self.file.fd >= 0:
-            self._close_now()
+        self.close_file()
         if self.ops.length and buffer_room(&both, self.ops.length + FRAME_ALIGN) == 0:
             memcpy(both.c_data + both.length, self.ops.c_data + OPS_AT, <size_t> (self.ops.length - OPS_AT))
             both.length += self.ops.length - OPS_AT
@@ -239,7 +225,7 @@ cdef class Recorder(Scheduled):
             self.schedule.loop.call_later(RETRY_S, self.retry)
 
     cdef void _wrote(self) noexcept:
-        cdef bint again = self.error or self.job.out.length >= MOST_KEPT
+        cdef bint again = self.error or self.job.job.bytes >= MOST_KEPT
         self.active = True
         if self.error:
             self.error = 0
@@ -284,7 +270,7 @@ cdef class Recorder(Scheduled):
         memset(&self.file, 0, sizeof(self.file))
         self.file.fd = -1
         self.file.number = files_free_number(&job.files, job.file.number + 1)
-        self.replaced = self.numbers
+        self.replaced = list(self.numbers)
         self.compaction = job
         self.io.submit(&job.job, self)
 

@@ -27,5 +27,5 @@ cdef class TopicLog(LogState):
     cdef void let_go(self) noexcept                             # of its topic
     cdef int64_t appended(self) noexcept                        # the offset of the next record
 
-    cdef void _forget_tail(self) noexcept
+    cdef void _rest(self) noexcept
     cdef void _keep_end(self) noexcept

@@ -311,21 +311,21 @@ cdef class TopicLog(LogState):
 
     def release(self):
         """Closes files and frees memory that an idle log does not need."""
-        if self.writing is NULL:
-            close_written(self)
-        file_close(&self.reading)
+        self._rest()
         self.recorder.close_file()
-        if self.ids is not None:
-            self.ids.close_file()
         if self.frames.out.length == 0:
             frames_free(&self.frames)
-        buffer_free(&self.spare)
-        self._forget_tail()
         delays_drop_due(&self.delays, self.clock.monotonic)
         if self.owner is not None:
             self.owner.on_idle()
 
-    cdef void _forget_tail(self) noexcept:
+    cdef void _rest(self) noexcept:
+        """Closes files and frees memory, except for what was not written yet."""
+        close_written(self)
+        file_close(&self.reading)
+        if self.ids is not None:
+            self.ids.close_file()
+        buffer_free(&self.spare)
         buffer_free(&self.tail)
         self.tail_first = self.next
 
@@ -343,10 +343,7 @@ cdef class TopicLog(LogState):
         self.recorder.close()
         if not self.ends and segments_last(&self.segments) is not NULL:
             self._keep_end()
-        close_written(self)
-        if self.ids is not None:
-            self.ids.close_file()
-        file_close(&self.reading)
+        self._rest()
         wake_readers(self)
         self.syncer.finish(self)
 
@@ -374,16 +371,7 @@ cdef class TopicLog(LogState):
         self.syncer.forget(self)
         if self.readers is not None:
             self.readers.wake(INT64_MAX, False)
-        buffer_free(&self.spare)
-        self._forget_tail()
-        if self.writing is NULL:
-            close_written(self)
-        file_close(&self.reading)
-
-    @property
-    def needs_attention(self) -> bool:
-        """Whether retain() may have something to do later."""
-        return self.segments.count > 1
+        self._rest()
 
     @property
     def write_path(self) -> str:

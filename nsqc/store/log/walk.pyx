@@ -57,6 +57,10 @@ cdef int64_t fill(Walk *walk, int64_t at, int64_t need) noexcept nogil:
     return memory.length
 
 
+cdef inline FrameCheck check_next(Walk *walk, int64_t have) noexcept nogil:
+    return frame_check(walk.memory.c_data + (walk.next - walk.start), have, walk.salt, walk.next, &walk.frame)
+
+
 cdef int walk_next(Walk *walk) noexcept nogil:
     cdef FrameCheck answer
     cdef int64_t have
@@ -65,13 +69,13 @@ cdef int walk_next(Walk *walk) noexcept nogil:
         have = fill(walk, walk.next, FRAME_HEAD)
         if have < 0:
             return <int> have
-        answer = frame_check(walk.memory.c_data + (walk.next - walk.start), have, walk.salt, walk.next, &walk.frame)
+        answer = check_next(walk, have)
         if answer == FRAME_SHORT and not (walk.heads and have >= FRAME_HEAD):
             if have >= FRAME_HEAD and walk.next + walk.frame.length <= walk.limit:
                 have = fill(walk, walk.next, walk.frame.length)
                 if have < 0:
                     return <int> have
-                answer = frame_check(walk.memory.c_data + (walk.next - walk.start), have, walk.salt, walk.next, &walk.frame)
+                answer = check_next(walk, have)
             if answer == FRAME_SHORT:
                 answer = FRAME_DAMAGED      # the file ends within it
         elif answer == FRAME_SHORT:

@@ -4,7 +4,6 @@ from libc.errno cimport ENOMEM
 from libc.stdint cimport INT64_MAX, int64_t
 from libc.stdlib cimport calloc
 from libc.string cimport memset
-from posix.unistd cimport close
 from cpython.bytes cimport PyBytes_AS_STRING
 
 from nsqc.store.disk.pool cimport QUIET_NS, SHORT_BYTES
@@ -16,7 +15,7 @@ from nsqc.store.log.frame cimport RECORD_SIZE, Frame, frame_load, frame_records
 from nsqc.store.log.frames cimport frames_close, frames_free
 from nsqc.store.log.index cimport index_note
 from nsqc.store.log.logstate cimport next_appended, wake_readers
-from nsqc.store.log.openfiles cimport stays_open, taken_back, was_closed
+from nsqc.store.log.openfiles cimport close_counted
 from nsqc.store.log.seal cimport seal_begin
 from nsqc.store.log.segmenthead cimport FRAMES_AT, lost_before
 from nsqc.store.log.segments cimport Segment, segments_add, segments_last, segments_reserve
@@ -69,7 +68,6 @@ cdef AppendJob *new_job(LogState log) noexcept:
     if last is not NULL:
         take_last(log, job, last)
     job.last.head.before_records += log.lost
-    job.opens = job.fd < 0
     job.job.bytes = job.out.length
     if log.ids is not None and log.ids.is_due():
         log.ids.take(&job.ids, log.manifest.log_id, job.offset, log.clock.wall)
@@ -98,15 +96,11 @@ cdef void take_last(LogState log, AppendJob *job, const Segment *last) noexcept:
     job.synced = log.durable_to
     job.ready = log.ready_to
     job.fd = log.fd
-    was_closed(log.fd >= 0)
     log.fd = -1
 
 
 cdef void close_written(LogState log) noexcept:
-    if log.fd >= 0:
-        close(log.fd)
-        was_closed(1)
-    log.fd = -1
+    close_counted(&log.fd)
 
 
 cdef inline int64_t most_pieces(int64_t length, int64_t max_file) noexcept:
@@ -142,8 +136,6 @@ cdef void finish_write(LogState log, AppendJob *job) noexcept:
     log.writing = NULL
     log.wrote_ns = log.clock.monotonic
     log.write_error = error
-    if job.waits:
-        taken_back(1)
     if log.ids is not None:
         log.ids.ended_with(&job.ids, error)
     if error == 0:
@@ -170,7 +162,7 @@ cdef void finish_write(LogState log, AppendJob *job) noexcept:
 
 
 cdef void keep_file(LogState log, AppendJob *job) noexcept:
-    if job.fd >= 0 and (log.closed or not stays_open(1)):
+    if log.closed:
         append_close(job)
     log.fd = job.fd
 
