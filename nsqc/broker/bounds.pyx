@@ -1,32 +1,25 @@
 """Limits for what waits. See the .pxd."""
 
 from libc.stdint cimport int64_t
-from libc.string cimport memchr
 
 from nsqc.broker.channel cimport Channel
 from nsqc.broker.channelrules cimport OVERFLOW_DIE, OVERFLOW_DROP, OVERFLOW_REFUSE, overflow_of
 from nsqc.broker.dead cimport dead_has_room
-from nsqc.broker.logged cimport log_depth
+from nsqc.broker.flow cimport flow_refresh
 from nsqc.broker.overflow cimport channel_bytes, channel_exceeds, exceeds, surely_fits
 from nsqc.store.fifo cimport Entry
 from nsqc.store.message cimport message_unref
 from nsqc.store.slices cimport STEPS
-from nsqc.wire.hton cimport load_i32
 
 cdef enum:
-    SIZE_BYTES = 4          # before each message of a batch
     AT_ONCE = 4096          # expired messages of a topic, between two looks at the clock
 
 
 # ---------------------------------------------------------------------- how much waits
 
 
-cdef int64_t topic_depth(TopicState topic) noexcept:
-    return topic.backlog.depth() + topic.leftover.waits() + (log_depth(topic) if topic.log is not None else 0)
-
-
 cdef bint topic_exceeds(TopicState topic, int64_t count, int64_t body_bytes) noexcept:
-    return exceeds(topic_depth(topic), topic.backlog.bytes(), count, body_bytes, topic.limits.max_depth,
+    return exceeds(topic.count_waiting(), topic.backlog.bytes(), count, body_bytes, topic.limits.max_depth,
                    topic.limits.max_bytes)
 
 
@@ -36,7 +29,7 @@ cdef bint topic_exceeds(TopicState topic, int64_t count, int64_t body_bytes) noe
 cdef bint admits(TopicState topic, int64_t count, int64_t body_bytes) noexcept:
     cdef Channel channel
     if topic.limits.refuses and not topic.direct and topic_exceeds(topic, count, body_bytes):
-        topic.bound_reason = reason(topic, None, topic_depth(topic), topic.backlog.bytes(), count)
+        topic.bound_reason = reason(topic, None, topic.count_waiting(), topic.backlog.bytes(), count)
         return False
     for channel in topic.fan:
         if channel.rules is NULL or not (channel.rules.max_depth or channel.rules.max_bytes):
@@ -70,28 +63,9 @@ cdef str reason(TopicState topic, Channel channel, int64_t depth, int64_t waitin
     return text if count == 1 else f"{text}: a batch of {count} messages does not fit"
 
 
-cdef bint admits_batch(TopicState topic, const char *c_at, Fifo *gathered, int64_t count) noexcept:
-    cdef int64_t body_bytes = 0, size, _index
-    if gathered is not NULL:
-        body_bytes = gathered.bytes
-    else:
-        for _index in range(count):
-            size = load_i32(c_at)
-            body_bytes += size
-            c_at += SIZE_BYTES + size
-    return admits(topic, count, body_bytes)
-
-
-cdef bint admits_lines(TopicState topic, const char *c_at, const char *c_end) noexcept:
-    cdef int64_t count = 0, body_bytes = 0
-    cdef const char *c_feed
-    while c_at < c_end:
-        c_feed = <const char *> memchr(c_at, c"\n", c_end - c_at)
-        if c_feed is NULL:
-            c_feed = c_end
-        count += c_feed > c_at
-        body_bytes += c_feed - c_at
-        c_at = c_feed + 1
+cdef bint admits_batch(TopicState topic, OpenBatch batch) noexcept:
+    cdef int64_t count, body_bytes
+    batch.measure(&count, &body_bytes)
     return admits(topic, count, body_bytes)
 
 
@@ -154,7 +128,7 @@ cdef bint topic_expire(TopicState topic) noexcept:
         left -= 1
     topic.aging = topic.backlog.depth() > 0
     if not topic.aging:
-        topic.refresh()
+        flow_refresh(topic)
     return left == 0
 
 

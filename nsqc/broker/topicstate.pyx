@@ -1,20 +1,107 @@
-"""What a topic consists of. See the .pxd."""
-
-cimport cython
-
-from nsqc.store.log.buffer cimport buffer_free
+"""What a topic consists of, and what is counted of it. See the .pxd."""
 
 
-@cython.final
-cdef class OpenBatch:
-    """What a multi-publish has published so far, if that is to be appended to a log as a whole."""
+cdef class Storage:
+    """Where messages of a topic are."""
 
-    def __dealloc__(self):
-        buffer_free(&self.staged)
+    cdef int put(self, TopicState topic, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept:
+        return 0
+
+    cdef bint put_batch(self, TopicState topic, OpenBatch batch) noexcept:
+        return True
+
+    cdef bint lags(self, TopicState topic) noexcept:
+        return False
+
+    cdef object write_path(self, TopicState topic):
+        raise NotImplementedError
+
+    cdef int64_t depth(self, TopicState topic) noexcept:
+        return 0
+
+    cdef int64_t disk_depth(self, TopicState topic) noexcept:
+        return 0
+
+    cdef void empty(self, TopicState topic) noexcept:
+        pass
+
+    cdef int add_channel(self, TopicState topic, Channel channel, start) except -1:
+        return 0
+
+    cdef void channel_gone(self, TopicState topic) noexcept:
+        pass
+
+    cdef void pause(self, TopicState topic) noexcept:
+        pass
+
+    cdef void unpause(self, TopicState topic) noexcept:
+        pass
+
+    cdef int delete(self, TopicState topic) except -1:
+        return 0
+
+    cdef int64_t close(self, TopicState topic, bint written) except -1:
+        return 0
 
 
 cdef class TopicState(ChannelOwner):
     """What the parts of a topic share."""
 
-    cdef void refresh(self) noexcept:
+    cdef void storage_changed(self) noexcept:
         pass
+
+    # ------------------------------------------------------------------ metrics
+
+    cdef int64_t count_waiting(self) noexcept:
+        cdef Storage storage
+        cdef int64_t count = 0
+        for storage in self.storages:
+            count += storage.depth(self)
+        return count
+
+    cdef int64_t count_on_disk(self) noexcept:
+        cdef Storage storage
+        cdef int64_t count = 0
+        for storage in self.storages:
+            count += storage.disk_depth(self)
+        return count
+
+    @property
+    def depth(self) -> int:
+        """Messages that wait in the topic itself."""
+        return self.count_waiting()
+
+    @property
+    def backend_depth(self) -> int:
+        """Those of them on disk."""
+        return self.count_on_disk()
+
+    @property
+    def in_log(self) -> bool:
+        """Whether it publishes to a log."""
+        return self.logs
+
+    @property
+    def full(self) -> bool:
+        """Whether so much waits for a commit that large publishes should wait for it, too."""
+        return self.commit.is_full()
+
+    @property
+    def disk(self):
+        """The DiskQueue of the backlog; None: nothing goes to disk."""
+        return self.backlog.disk
+
+    @property
+    def probe_path(self) -> str:
+        """The file that messages are written to."""
+        return self.storage.write_path(self)
+
+    @property
+    def ids_known(self):
+        """Number of publish ids it remembers; None: it remembers none."""
+        return None if self.ids is None else self.ids.count
+
+    @property
+    def ids_forgotten(self) -> int:
+        """Number of ids forgotten before their time."""
+        return 0 if self.ids is None else self.ids.forgotten

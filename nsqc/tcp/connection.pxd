@@ -32,8 +32,6 @@ cdef class Connection(Link):
     cdef object pace                    # nsqc.net.pace.Pace; None until the client creates something
     cdef object pace_timer              # ends a wait for --max-create-rate
     cdef bint ending                    # closes once all marks have settled
-    cdef Py_ssize_t batch_at            # where an unfinished multi-publish continues, from its line; 0: there is none
-    cdef bint gathered                  # intake.large continues in the next slice: an unfinished multi-publish
 
     cdef Py_ssize_t _greet(self, const char *c_from, Py_ssize_t length) except -1
     cdef bint _act(self, int outcome) except -1     # False: what follows is not run now

@@ -7,6 +7,7 @@ cimport cython
 from libc.stdint cimport int64_t
 from libc.string cimport memcmp
 
+from nsqc.broker.openbatch cimport GATHERED, OpenBatch
 from nsqc.broker.topic cimport Topic
 from nsqc.loop.unread cimport QUICK_NS
 from nsqc.loop.watch cimport span_over
@@ -101,22 +102,18 @@ cdef class Connection(Link):
 
     def buffer_updated(self, Py_ssize_t length):
         """Bytes have arrived there."""
-        cdef int64_t took_ns, heard_ns = self.intake.heard_ns
-        self.intake.heard_ns = 0
+        cdef int64_t took_ns
         try:
             self.intake.updated(length)
         except BaseException as error:
             self.fail(error)
-        # The beginning, unless nothing was run.
-        if self.intake.heard_ns:
+        if self.intake.ran:
             took_ns = monotonic_ns() - self.intake.heard_ns
             span_over(took_ns, b"commands of", self)
             if self.hub.slicer.unread is not None:
                 # While it is held, nobody reads it.
                 self.hub.slicer.unread.was_read(self.fd, QUICK_NS + 1 if self.intake.held else took_ns,
                                                 self.session is not None and self.session.channel is None)
-        else:
-            self.intake.heard_ns = heard_ns
 
     def eof_received(self):
         """The client sends no more; what it has sent is answered, then the connection closes."""
@@ -166,13 +163,14 @@ cdef class Connection(Link):
     # ------------------------------------------------------------------ commands
 
     cdef Py_ssize_t consume(self, const char *c_from, Py_ssize_t length) except -1:
-        """Runs the commands in these bytes until the slice is over; how many bytes are done with."""
+        """Runs the commands in these bytes until the slice is over; returns the bytes used."""
         cdef Intake intake = self.intake
         cdef Parser parser = intake.parser
         cdef const char *c_at = c_from
         cdef const char *c_end = c_from + length
         cdef int event, outcome, steps = STEPS
         cdef Py_ssize_t used
+        cdef bint gathered
         cdef Topic topic
         if self._batch_is_open():
             c_at += self._continue_batch(c_at)
@@ -183,15 +181,15 @@ cdef class Connection(Link):
             if self.session is None:
                 return c_at - c_from
         while (c_at < c_end or intake.arrived) and not intake.closed:
-            if intake.gathering:
-                event = intake.large.gather(parser, c_at, c_end - c_at, &used)
+            gathered = intake.gathering
+            if gathered:
+                event = intake.gather(c_at, c_end - c_at, &used)
                 c_at += used
-                intake.arrived = False
             else:
                 event = parser.next(c_at, c_end)
                 if (event == PARSE_MORE and LargeBody.wants(parser, c_end - c_at)
                         and (self.session.guard is None or self._may_gather())):
-                    used = intake.begin_gathering(c_at, c_end - c_at)
+                    used = intake.begin_gathering(c_at, c_end - c_at, self.session.batch)
                     c_at += used
                     if used:
                         continue
@@ -206,14 +204,8 @@ cdef class Connection(Link):
                     continue
             elif event == PARSE_BODY:
                 topic = self.session.topic
-                if intake.gathering:
-                    intake.gathering = False
-                    outcome = run_gathered(self.session, parser, intake.large)
-                    self.gathered = outcome == SLICE_OVER
-                else:
-                    outcome = run_body(self.session, parser)
-                    if outcome == SLICE_OVER:
-                        self.batch_at = self.session.batch.c_at - c_at
+                outcome = (run_gathered(self.session, parser, intake.large) if gathered
+                           else run_body(self.session, parser))
                 if outcome == SLICE_OVER:
                     self._hold_slice()
                     break
@@ -343,14 +335,16 @@ cdef class Connection(Link):
     # ------------------------------------------------------------------ commands that are run later
 
     cdef int _hold_slice(self) except -1:
-        """The slice is over: what is left of the input is run in the next one."""
-        if self._batch_is_open() and self.session.batch.result == PUT_DISK:
-            # An error of what was published so far takes the place of the answer.
-            self.marks.add(self.session.batch_topic.commit, self.intake.parser.command.kind, self)
-            self.session.batch.result = PUT_MEMORY
+        """The slice is over: the rest of the input is run in the next one."""
+        cdef OpenBatch batch = self.session.batch
+        cdef Commit commit = (<Topic> batch.topic).commit if batch.open else None
+        if commit is not None and batch.result == PUT_DISK:
+            # If messages published so far cannot be written, that error takes the place of the answer.
+            self.marks.add(commit, self.intake.parser.command.kind, self)
+            batch.result = PUT_MEMORY
         self.intake.hold(HELD_SLICE)
-        if self._batch_is_open() and self.session.batch_topic.commit.is_full():
-            self.session.batch_topic.commit.block(self)
+        if commit is not None and commit.is_full():
+            commit.block(self)
         else:
             self.hub.slicer.add(self)
         return 0
@@ -358,7 +352,7 @@ cdef class Connection(Link):
     cdef bint run_slice(self) noexcept:
         if self.intake.closed or self.intake.held & (HELD_WAITING | HELD_BEHIND | HELD_PACE):
             return False
-        self.intake.held &= ~HELD_SLICE
+        self.intake.run_now(HELD_SLICE)
         try:
             self.intake.run_kept()
         except BaseException as error:
@@ -368,8 +362,7 @@ cdef class Connection(Link):
     cdef void publish_on(self) noexcept:
         """The topic that was published to has caught up, or made some progress."""
         if self.intake.held & HELD_BEHIND:
-            self.intake.held &= ~HELD_BEHIND
-            self.intake.held |= HELD_SLICE
+            self.intake.run_later(HELD_BEHIND)
             self.hub.slicer.add(self)
 
     cdef bint _must_wait(self) except -1:
@@ -394,15 +387,14 @@ cdef class Connection(Link):
     def create_on(self):
         """The client has waited long enough for what it has created or published."""
         self.pace_timer = None
-        self.intake.held &= ~HELD_PACE
-        self.intake.held |= HELD_SLICE
+        self.intake.run_later(HELD_PACE)
         self.hub.slicer.add(self)
 
     cdef void resume(self) noexcept:
-        """The command that waits for an answer is run again, and those behind it."""
+        """Runs the command that waits for an answer again, and the following ones."""
         if self.intake.closed or not self.intake.held & HELD_WAITING:
             return
-        self.intake.held &= ~HELD_WAITING
+        self.intake.run_now(HELD_WAITING)
         self.hub.slicer.begin(monotonic_ns())
         try:
             if not self.intake.held & HELD_INPUT:
@@ -412,39 +404,32 @@ cdef class Connection(Link):
 
     cdef bint _batch_is_open(self) noexcept:
         """Whether a multi-publish is published in part."""
-        return self.batch_at != 0 or self.gathered
+        return self.session is not None and self.session.batch.open
 
     cdef Py_ssize_t _continue_batch(self, const char *c_from) except -1:
-        """Publishes more of a multi-publish that begins there, or is gathered; how many bytes are done with."""
+        """Publishes more of a multi-publish, which begins there unless it is gathered; returns the bytes used."""
         cdef int outcome
-        cdef bint gathered = self.gathered
-        if not gathered:
-            self.session.batch.c_at = c_from + self.batch_at
+        cdef bint gathered = self.session.batch.source == GATHERED
+        self.session.batch.c_data = c_from
         outcome = continue_mpub(self.session, self.intake.parser)
         if outcome == SLICE_OVER:
-            if not gathered:
-                self.batch_at = self.session.batch.c_at - c_from
             self._hold_slice()
             return 0
-        self.batch_at = 0
-        self.gathered = False
         self.began_ns = 0
         self._act(outcome)
         if not self.intake.closed and self.session.topic.holds(self):
             self.intake.hold(HELD_BEHIND)
-            self._hold_slice()      # what follows is run once both are over
+            self._hold_slice()      # the following commands are run once both waits are over
         return 0 if gathered else self.intake.parser.used
 
     cdef int _publish_rest(self) noexcept:
-        """The end comes amid a multi-publish: none is left published in part. Its outcome; SLICE_OVER: it has not
-        begun, since another client is publishing its id."""
+        """The connection ends within a multi-publish: none is left published in part. Returns its outcome; SLICE_OVER:
+        it has not begun, since another client is publishing its id."""
         cdef int outcome = SLICE_OVER
-        if not self.gathered:
-            self.session.batch.c_at = self.intake.inbuf.data + self.batch_at
+        self.session.batch.c_data = self.intake.inbuf.data
         while outcome == SLICE_OVER and not self._batch_waits():
             outcome = continue_mpub(self.session, self.intake.parser)
-        self.batch_at = 0
-        self.gathered = False
+        self.session.batch.end_with(PUT_MEMORY, self.hub.slicer)
         return outcome
 
     cdef bint _batch_waits(self) noexcept:

@@ -4,9 +4,8 @@ from libc.stdint cimport int32_t, int64_t, uint16_t, uint64_t
 from nsqc.broker.broker cimport Broker
 from nsqc.broker.channel cimport Channel
 from nsqc.broker.consumer cimport Consumer
+from nsqc.broker.openbatch cimport OpenBatch
 from nsqc.broker.topic cimport Topic
-from nsqc.broker.topicstate cimport Batch
-from nsqc.store.log.buffer cimport Buffer
 from nsqc.tcp.guard cimport Guard
 from nsqc.tcp.link cimport Link
 from nsqc.tcp.outbox cimport Outbox
@@ -60,9 +59,7 @@ cdef class Session(Consumer):
     # The topic published to last, so that a publish looks nothing up; counts are folded into published when it changes.
     cdef Topic topic
     cdef uint64_t topic_count
-    cdef Batch batch                    # the rest of a multi-publish
-    cdef Topic batch_topic              # to this topic
-    cdef Buffer staged                  # of batch, if the topic is a log; owned
+    cdef OpenBatch batch                # the multi-publish that arrives or is published; reused
     cdef int created                    # topics and channels since the connection last looked, see Connection.pace
     cdef double delay_s                 # that the client has to wait after what it has published
     cdef object audit                   # nsqc.tcp.protocols.Audit; None: nothing is recorded

@@ -6,8 +6,8 @@ from libc.string cimport memcmp
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
 from nsqc.broker.consumer cimport wants_more
+from nsqc.broker.openbatch cimport OpenBatch
 from nsqc.store.message cimport Message
-from nsqc.store.log.buffer cimport buffer_free
 from nsqc.tcp.link cimport Link
 from nsqc.tcp.outcome cimport FATAL
 from nsqc.wire.const cimport FRAME_ERROR
@@ -44,9 +44,6 @@ cdef class Limits:
 cdef class Session(Consumer):
     """One client's state. The Connection owns it; a channel knows it as a Consumer."""
 
-    def __dealloc__(self):
-        buffer_free(&self.staged)
-
     def __init__(self, Broker broker not None, Limits limits not None, Link link not None, options, log,
                  Outbox outbox not None, address):
         global next_id
@@ -67,6 +64,7 @@ cdef class Session(Consumer):
         self.output_buffer_timeout_ms = options.output_buffer_timeout // 1_000_000
         self.msg_timeout_ns = self.touch_timeout_ns = options.msg_timeout
         self.published = {}
+        self.batch = OpenBatch.__new__(OpenBatch)
         self.topology = {}
         self.distance = identify.ELSEWHERE if options.is_topology_aware else identify.SAME_ZONE
         self.compression = ""
