@@ -1,4 +1,4 @@
-"""The loop's protocol for a V2 client. It acts on what commands return, and knows topics only through them.
+"""The loop's protocol for a V2 client: runs its commands and acts on their outcomes.
 
 The object is the loop's BufferedProtocol; its intake is the buffer that the loop reads into.
 """
@@ -16,27 +16,23 @@ from nsqc.store.clock cimport monotonic_ns
 from nsqc.store.inflight cimport inflight_expect
 from nsqc.store.slices cimport STEPS
 from nsqc.tcp.commands cimport continue_mpub, run_body, run_gathered, run_line
-from nsqc.tcp.gather cimport Body
+from nsqc.tcp.connectionstate cimport ConnectionState
 from nsqc.tcp.guard cimport Guard
 from nsqc.tcp.heartbeat cimport Heartbeat
 from nsqc.tcp.hub cimport Hub
 from nsqc.tcp.intake cimport HELD_BEHIND, HELD_INPUT, HELD_PACE, HELD_SLICE, HELD_UNREAD, HELD_WAITING, Intake
 from nsqc.tcp.largebody cimport LargeBody
-from nsqc.tcp.link cimport Link
-from nsqc.tcp.marks cimport Mark, Marks
+from nsqc.tcp.marks cimport Marks
 from nsqc.tcp.outbox cimport Outbox
 from nsqc.tcp.outcome cimport (DONE, ERROR, OK, OK_ON_COMMIT, OK_ON_RUNNING, REPLY, SLICE_OVER, UPGRADE, WAITS,
                                WANTS_BODY)
-from nsqc.tcp.refusals cimport cut_short, refusal_of, refuse, write_failed
+from nsqc.tcp.refusals cimport refusal_of, refuse
 from nsqc.tcp.session cimport Session
 from nsqc.tcp.upgrade cimport Upgrade
 from nsqc.wire.const cimport FRAME_ERROR, FRAME_RESPONSE, MAGIC_BYTES
 from nsqc.wire.parser cimport (AT_LINE, CMD_FIN, CMD_PUB, PARSE_BODY, PARSE_LINE, PARSE_LINE_TOO_LONG, PARSE_MORE,
                                Parser, command_publishes)
 
-import traceback
-
-from nsqc.broker import refusals
 from nsqc.net.address import peer_text
 from nsqc.net.limits import host_of
 from nsqc.net.pace import Pace
@@ -48,13 +44,9 @@ cdef enum:
     # Until IDENTIFY says otherwise; nsqd's default.
     OUTPUT_BUFFER_BYTES = 16384
 
-# A client that closes properly takes what is left within moments, and a network that has lost packets sends them again
-# within one or two seconds. Longer silence only costs a descriptor.
-GIVE_UP_S = 5.0
-
 
 @cython.final
-cdef class Connection(Link):
+cdef class Connection(ConnectionState):
     """One client connection, from accept to close."""
 
     def __init__(self, Hub hub not None):
@@ -116,7 +108,7 @@ cdef class Connection(Link):
                                                 self.session is not None and self.session.channel is None)
 
     def eof_received(self):
-        """The client sends no more; what it has sent is answered, then the connection closes."""
+        """The client sends no more: answers its commands, then closes the connection."""
         self.input_ended()
         return True
 
@@ -134,14 +126,14 @@ cdef class Connection(Link):
         self._show_channel(True)
 
     def resume_writing(self):
-        """Everything that was kept for the socket is gone."""
+        """The socket has taken all output."""
         if self._is_shaking_hands():
             return
         if self.heartbeat is not None:
             self.heartbeat.blocked_ns = 0
         self.outbox.unblock()
         if self.outbox.blocked:
-            return      # by what was left; nothing is added to it
+            return      # by the rest of its output; nothing is added to that
         if self.upgrade is not None:
             self.upgrade.proceed()
         if self.intake.codec is not None and self.intake.held & HELD_UNREAD:
@@ -214,7 +206,7 @@ cdef class Connection(Link):
                         c_at += parser.used
                     break
                 if self.session.topic is not topic:
-                    steps = 0       # it was looked up, or even made
+                    steps = 0       # it was looked up, or even created
                     topic = self.session.topic
                 if topic is not None and (not topic.direct or topic.commit.is_full()) and topic.holds(self):
                     c_at += parser.used
@@ -242,8 +234,8 @@ cdef class Connection(Link):
         return c_at - c_from
 
     cdef bint _may_gather(self) noexcept:
-        """Whether the body that has begun can go into messages. Not if a quota counts it, nor if the permission for a
-        PUB may have to be asked for: then it has to be whole, with its line."""
+        """Whether the body that has begun can go into messages. Not if a quota counts it, or if the permission for a
+        PUB may have to be asked for: that needs the whole command, with its line."""
         cdef Session session = self.session
         if self.intake.parser.command.kind != CMD_PUB:
             return not session.guard.metered
@@ -289,6 +281,9 @@ cdef class Connection(Link):
         self.began_ns = 0
         return MAGIC_BYTES
 
+    cdef bint act_on(self, int outcome) except -1:
+        return self._act(outcome)
+
     cdef bint _act(self, int outcome) except -1:
         if outcome == DONE or outcome == WANTS_BODY:
             return True
@@ -329,9 +324,6 @@ cdef class Connection(Link):
             if reason is not None:
                 self.hub.broker.refused(reason)
 
-    cdef void _say(self, int frame_type, bytes text) noexcept:
-        self.outbox.reply(frame_type, text, len(text))
-
     # ------------------------------------------------------------------ commands that are run later
 
     cdef int _hold_slice(self) except -1:
@@ -360,13 +352,13 @@ cdef class Connection(Link):
         return False
 
     cdef void publish_on(self) noexcept:
-        """The topic that was published to has caught up, or made some progress."""
+        """The topic published to has caught up, or made some progress."""
         if self.intake.held & HELD_BEHIND:
             self.intake.run_later(HELD_BEHIND)
             self.hub.slicer.add(self)
 
     cdef bint _must_wait(self) except -1:
-        """Accounts for what the client has created and published; whether nothing of its input is run for a while."""
+        """Accounts for topics, channels and messages of the client; whether its input has to wait."""
         cdef int created = self.session.created
         cdef double wait_s = 0
         self.session.created = 0
@@ -385,7 +377,7 @@ cdef class Connection(Link):
         return True
 
     def create_on(self):
-        """The client has waited long enough for what it has created or published."""
+        """The client has waited long enough after creating or publishing."""
         self.pace_timer = None
         self.intake.run_later(HELD_PACE)
         self.hub.slicer.add(self)
@@ -401,10 +393,6 @@ cdef class Connection(Link):
                 self.intake.run_kept()
         except BaseException as error:
             self.fail(error)
-
-    cdef bint _batch_is_open(self) noexcept:
-        """Whether a multi-publish is published in part."""
-        return self.session is not None and self.session.batch.open
 
     cdef Py_ssize_t _continue_batch(self, const char *c_from) except -1:
         """Publishes more of a multi-publish, which begins there unless it is gathered; returns the bytes used."""
@@ -422,43 +410,6 @@ cdef class Connection(Link):
             self._hold_slice()      # the following commands are run once both waits are over
         return 0 if gathered else self.intake.parser.used
 
-    cdef int _publish_rest(self) noexcept:
-        """The connection ends within a multi-publish: none is left published in part. Returns its outcome; SLICE_OVER:
-        it has not begun, since another client is publishing its id."""
-        cdef int outcome = SLICE_OVER
-        self.session.batch.c_data = self.intake.inbuf.data
-        while outcome == SLICE_OVER and not self._batch_waits():
-            outcome = continue_mpub(self.session, self.intake.parser)
-        self.session.batch.end_with(PUT_MEMORY, self.hub.slicer)
-        return outcome
-
-    cdef bint _batch_waits(self) noexcept:
-        """Whether a multi-publish with an id has published nothing yet."""
-        return self.session.batch.once.asked and self.session.batch.once.claim == 0
-
-    # ------------------------------------------------------------------ replies that depend on the disk
-
-    cdef void commit_ended(self, Commit commit, int error) noexcept:
-        self.marks.commit_ended(commit, error)
-        if self.marks.waits():
-            self._settle_marks()
-
-    cdef void _settle_marks(self) noexcept:
-        """Replies whose commits have ended leave, or give way to an error."""
-        cdef Mark failed = self.marks.settle()
-        if failed is not None:
-            text = write_failed(failed.kind, failed.error)
-            self.hub.broker.refused(refusals.WRITE_FAILED)
-            self.hub.complain(self.address, text)
-            self._say(FRAME_ERROR, text)
-            self.end()
-        elif self.marks.waits():
-            return
-        elif self.ending:
-            self._finish()
-        elif self.upgrade is not None:
-            self.upgrade.retry_later()
-
     # ------------------------------------------------------------------ for the session and the upgrade
 
     cdef int heartbeats_agreed(self, bint first) except -1:
@@ -473,169 +424,3 @@ cdef class Connection(Link):
     cdef int refuse_stream(self, bytes error) except -1:
         self._act(self.session.fail(error))
         return 0
-
-    cdef bint _is_shaking_hands(self) noexcept:
-        return self.upgrade is not None and self.upgrade.shaking_hands
-
-    # ------------------------------------------------------------------ incomplete commands
-
-    cdef void _watch_stall(self) noexcept:
-        """An incomplete command, or the magic, must be complete before its deadline. At most one timer runs."""
-        if self.began_ns == 0:
-            self.began_ns = self.intake.heard_ns
-        if self.stall_timer is None and not self.intake.closed:
-            self.stall_timer = self.hub.loop.call_later(self.hub.limits.stall_ns / 1e9, self.check_stall)
-
-    def check_stall(self):
-        """Closes the connection if its command is still incomplete."""
-        cdef int64_t left_ns
-        self.stall_timer = None
-        if (self.intake.closed or self.intake.held & HELD_INPUT
-                or (self.session is not None and self.intake.inbuf.length == 0 and not self.intake.gathering)):
-            return
-        left_ns = self.began_ns + self.hub.limits.stall_ns - monotonic_ns()
-        if left_ns > NS_PER_MS:
-            self.stall_timer = self.hub.loop.call_later(left_ns / 1e9, self.check_stall)
-            return
-        if self.spoke:
-            self.hub.log.error("client(%s) - stalled within a command", self.address)
-        try:
-            if self.session is not None:
-                self._cut_short()
-        finally:
-            self.end()
-
-    cdef int _cut_short(self) except -1:
-        """The client has left, or stalled, amid a command or between two."""
-        self._act(cut_short(self.session, self.intake.parser, self.intake.incomplete()))
-        return 0
-
-    cdef void input_ended(self) noexcept:
-        cdef Intake intake = self.intake
-        try:
-            if not intake.closed and self.session is not None and not intake.held & HELD_INPUT:
-                if intake.codec is not None and intake.codec.cut_short():
-                    self._act(self.session.fail(b"E_INVALID %b stream is cut short" % intake.codec.name.encode()))
-                else:
-                    self._cut_short()
-        except BaseException as error:
-            self.fail(error)
-        self.end()
-
-    # ------------------------------------------------------------------ the end
-
-    cdef void end(self) noexcept:
-        self.close()
-
-    def close(self):
-        """Sends what was collected, once the commits it depends on have ended, then closes. Nothing more is read."""
-        if not self.intake.closed and self._batch_is_open():
-            self._answer_rest()
-        if self.intake.closed and not self.ending:
-            return
-        if not self.intake.closed:
-            self.intake.close()
-            self._leave()
-        self.ending = True
-        if not self.marks.waits():
-            self._finish()
-
-    cdef void _answer_rest(self) noexcept:
-        cdef int outcome = self._publish_rest()
-        try:
-            if outcome != SLICE_OVER:
-                self._act(outcome)
-        except BaseException as error:
-            self.fail(error)
-
-    def _finish(self):
-        self.ending = False
-        self.outbox.flush()
-        if self._is_shaking_hands():
-            self.outbox.closed = True   # nothing in the clear amid a handshake
-        self.outbox.close()
-        self.outbox.transport.close()
-        if self.unsent() or (self.session is not None and self.session.tls is not None):
-            # Under TLS the client has to answer the end, too.
-            if self.stall_timer is not None:
-                self.stall_timer.cancel()
-            self.stall_timer = self.hub.loop.call_later(GIVE_UP_S, self.give_up, self.unsent())
-
-    def arrives(self, double seconds) -> bool:
-        """Whether the client connected within the last seconds and consumes nothing: it may be about to publish."""
-        return (not self.intake.closed and monotonic_ns() - self.made_ns < <int64_t> (seconds * 1e9)
-                and (self.session is None or self.session.channel is None))
-
-    def unsent(self) -> int:
-        """Bytes that wait for the client's socket, or for the commit that they depend on."""
-        return self.outbox.transport.get_write_buffer_size() + (0 if self.outbox.closed else self.outbox.bytes())
-
-    def held_bytes(self) -> int:
-        """What its buffers take, those of the transport included."""
-        cdef Outbox outbox = self.outbox
-        return (self.intake.inbuf.room + outbox.gather.buf.room + outbox.gather.room * <Py_ssize_t> sizeof(Body)
-                + (0 if outbox.transport is None else outbox.transport.get_write_buffer_size()))
-
-    def give_up(self, Py_ssize_t before):
-        """Ends a closing connection whose client has taken none of the bytes that were left before."""
-        cdef Py_ssize_t left = self.unsent()
-        if left < before:
-            self.stall_timer = self.hub.loop.call_later(GIVE_UP_S, self.give_up, left)
-            return
-        self.stall_timer = None
-        self.hub.log.warn("client(%s) - takes nothing while it is closed, %d bytes are dropped", self.address, left)
-        self.outbox.transport.abort()
-
-    cdef void fail(self, error) noexcept:
-        self._log_raised(error)
-        if self.outbox.transport is not None:
-            self.outbox.transport.abort()
-
-    def _log_raised(self, error):
-        self.hub.log.error("[%s] - connection failed: %s", self.address, "".join(traceback.format_exception(error)))
-
-    def _leave(self):
-        """The channel forgets this client; what is in flight to it waits for its time-out."""
-        if self.session is None:
-            return
-        self.session.closed = True
-        try:
-            if self.session.guard is not None:
-                self.session.guard.close()
-            if self.session.channel is not None:
-                self.session.channel.remove_client(self.session)
-        except BaseException as error:
-            # The connection ends all the same.
-            self._log_raised(error)
-
-    cdef void lost(self, error) noexcept:
-        self.intake.close()
-        if self.host is None:
-            return
-        if self._batch_is_open() and self.session.batch.once.claim:
-            self._publish_rest()    # a retry is told that it is stored, or publishes all of it
-        self.hub.connection_limits.leave(self.host)
-        self.host = None
-        self.hub.connections.pop(self, None)
-        self.outbox.closed = True
-        self.outbox.close()
-        self.marks.clear()
-        self.ending = False
-        if self.heartbeat is not None:
-            self.heartbeat.stop()
-        if self.stall_timer is not None:
-            self.stall_timer.cancel()
-            self.stall_timer = None
-        if self.pace_timer is not None:
-            self.pace_timer.cancel()
-        self._leave()
-        if self.spoke:
-            self.hub.log.info("PROTOCOL(V2): [%s] connection closed", self.address)
-        else:
-            self.hub.log.debug("TCP: client(%s) has left without a word", self.address)
-        # These refer to each other; uncut, they would wait for the garbage collector.
-        self.intake.free()
-        self.upgrade = None
-        self.outbox.transport = None
-        if self.session is not None:
-            self.session.forget()
