@@ -5,11 +5,8 @@ on that; the broker knows neither.
 """
 
 cimport cython
-from libc.stdint cimport uint32_t
-from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.object cimport PyObject
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free
 
 from nsqc.broker.channel cimport Channel
 from nsqc.broker.channelend cimport close_channel
@@ -17,6 +14,7 @@ from nsqc.broker.consumer cimport Consumer
 from nsqc.broker.deadletter cimport dead_publish
 from nsqc.broker.latency cimport LatencyWindow
 from nsqc.broker.retired cimport retire
+from nsqc.broker.topicindex cimport TopicIndex
 from nsqc.loop.unread cimport Unread
 from nsqc.store.backlog cimport BacklogOwner, CommitLog, CommitOwner, CommitSchedule
 from nsqc.store.disk.queue cimport DiskQueue
@@ -34,17 +32,8 @@ CHANNEL_CREATED = "channel created"
 CHANNEL_DELETED = "channel deleted"
 
 
-cdef inline uint32_t hash_name(const char *c_name, Py_ssize_t length) noexcept nogil:
-    """FNV-1a; names are short."""
-    cdef uint32_t value = 2166136261
-    cdef Py_ssize_t at
-    for at in range(length):
-        value = (value ^ <unsigned char> c_name[at]) * 16777619
-    return value
-
-
 @cython.final
-cdef class Broker(TopicOwner):
+cdef class Broker(TopicIndex):
     """The topics of a daemon.
 
     timers call channels at their deadlines; disks open disk queues; write_health is notified of writes that fail and
@@ -69,77 +58,16 @@ cdef class Broker(TopicOwner):
         self.space = DiskSpace() if space is None else space
         self.commits = CommitSchedule(loop, self.slicer, write_health, self.space)
         self.logs = logs
-        self.topics = {}
         self.ephemeral = {}
         self.watched = {}
         self.listeners = []
         self.refusals = dict.fromkeys(refusals.REASONS, 0)
         self.creations_refused = dict.fromkeys(refusals.LIMITS, 0)
-        self._index()
 
     def __dealloc__(self):
-        free(self.slots)
         free(self.ephemeral_retired)
 
     # ------------------------------------------------------------------ topics
-
-    cdef Topic find(self, const char *c_name, Py_ssize_t length):
-        cdef uint32_t value = hash_name(c_name, length)
-        cdef uint32_t at = value & self.mask
-        cdef Topic topic
-        while self.slots[at].topic is not NULL:
-            if self.slots[at].hash == value:
-                topic = <Topic> self.slots[at].topic
-                if (PyBytes_GET_SIZE(topic.name) == length
-                        and memcmp(PyBytes_AS_STRING(topic.name), c_name, <size_t> length) == 0):
-                    return topic
-            at = (at + 1) & self.mask
-        return None
-
-    cdef int _index(self) except -1:
-        """Builds the name table again, with room for twice as many names."""
-        cdef uint32_t slots = 64
-        cdef NameSlot *c_slots
-        while slots < 4 * <uint32_t> len(self.topics):
-            slots *= 2
-        c_slots = <NameSlot *> calloc(slots, sizeof(NameSlot))
-        if c_slots is NULL:
-            raise MemoryError
-        free(self.slots)
-        self.slots = c_slots
-        self.mask = slots - 1
-        for topic in self.topics.values():
-            self._enter(<Topic> topic)
-        return 0
-
-    cdef void _enter(self, Topic topic) noexcept:
-        cdef uint32_t value = hash_name(PyBytes_AS_STRING(topic.name), PyBytes_GET_SIZE(topic.name))
-        cdef uint32_t at = value & self.mask
-        while self.slots[at].topic is not NULL:
-            at = (at + 1) & self.mask
-        self.slots[at].hash = value
-        self.slots[at].topic = <PyObject *> topic
-
-    cdef void _leave(self, Topic topic) noexcept:
-        """Takes a name out of the table; names behind it that could no longer be found move up."""
-        cdef uint32_t hole = hash_name(PyBytes_AS_STRING(topic.name), PyBytes_GET_SIZE(topic.name)) & self.mask
-        cdef uint32_t at
-        while self.slots[hole].topic != <PyObject *> topic:
-            hole = (hole + 1) & self.mask
-        at = hole
-        while True:
-            at = (at + 1) & self.mask
-            if self.slots[at].topic is NULL:
-                break
-            # It may fill the hole if that is between its preferred slot and its present one.
-            if ((at - self.slots[at].hash) & self.mask) >= ((at - hole) & self.mask):
-                self.slots[hole] = self.slots[at]
-                hole = at
-        self.slots[hole].topic = NULL
-
-    def topic(self, bytes name not None):
-        """The topic of that name, or None."""
-        return self.topics.get(name)
 
     def get_topic(self, bytes name not None, bint loading=False):
         """The topic of that name, created for a client if it does not exist. Raises LimitReached.
@@ -164,13 +92,9 @@ cdef class Broker(TopicOwner):
             topic.set_dedupe(rule.dedupe, rule.dedupe_ids)
         if rule is not None:
             topic.set_limits(rule)
-        self.topics[name] = topic
+        self.add(topic)
         if ephemeral:
             self.ephemeral[name] = topic
-        if 2 * <uint32_t> len(self.topics) <= self.mask:
-            self._enter(topic)
-        else:
-            self._index()
         self.log.info("TOPIC(%s): created", topic.name.decode())
         self._notify(TOPIC_CREATED, topic, None)
         if not loading:
@@ -200,10 +124,10 @@ cdef class Broker(TopicOwner):
 
     def delete_topic(self, bytes name not None) -> bool:
         """Deletes a topic with its channels and all they hold; False if it does not exist."""
-        cdef Topic topic = self.topics.pop(name, None)
+        cdef Topic topic = self.topics.get(name)
         if topic is None:
             return False
-        self._leave(topic)
+        self.remove(topic)
         if topic.ephemeral:
             del self.ephemeral[name]
             self._retire_topic(topic)
