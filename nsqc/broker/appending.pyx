@@ -54,19 +54,20 @@ cdef int stage(OpenBatch batch) noexcept:
     cdef Part part
     cdef Buffer *staged = &batch.staged
     cdef char *c_to
-    cdef int64_t steps = STEPS
+    cdef int64_t length, steps = STEPS
     cdef int result = PUT_DISK
     while batch.more() and steps > 0 and result == PUT_DISK:
         batch_next(batch, &part)
         steps -= 1 + <int64_t> (part.size >> SIZE_SHIFT)
-        if buffer_room(staged, SIZE_BYTES + <int64_t> part.size) == 0:
+        length = SIZE_BYTES + <int64_t> part.size
+        if length > staged.room - staged.length and buffer_room(staged, length) < 0:
+            result = PUT_NO_MEMORY
+        else:
             c_to = staged.c_data + staged.length
             store_i32(c_to, <int> part.size)
             memcpy(c_to + SIZE_BYTES, part.c_body, part.size)
-            staged.length += SIZE_BYTES + <int64_t> part.size
+            staged.length += length
             staged.records += 1
-        else:
-            result = PUT_NO_MEMORY
         if part.message is not NULL:
             message_unref(part.message)
     return result

@@ -1,4 +1,4 @@
-"""Limits for what waits. See the .pxd."""
+"""Limits of waiting messages. See the .pxd."""
 
 from libc.stdint cimport int64_t
 
@@ -15,7 +15,7 @@ cdef enum:
     AT_ONCE = 4096          # expired messages of a topic, between two looks at the clock
 
 
-# ---------------------------------------------------------------------- how much waits
+# ---------------------------------------------------------------------- depth
 
 
 cdef bint topic_exceeds(TopicState topic, int64_t count, int64_t body_bytes) noexcept:
@@ -85,7 +85,7 @@ cdef int set_limits(TopicState topic, object rule) except -1:
     topic.rule_source = rule.source
     topic.limits.max_depth = rule.max_depth
     topic.limits.max_bytes = rule.max_bytes
-    # Dead letters come from channels: what should become one waits here until there is a channel, or is refused.
+    # Dead letters come from channels: a message that should become one waits here for a channel, or is refused.
     topic.limits.message_ttl_ns = rule.message_ttl if rule.expired == "drop" else 0
     limited = topic.limits.max_depth > 0 or topic.limits.max_bytes > 0
     topic.limits.trims = limited and overflow_of(rule, True) == OVERFLOW_DROP
@@ -97,7 +97,7 @@ cdef int set_limits(TopicState topic, object rule) except -1:
     return 0
 
 
-# ---------------------------------------------------------------------- what is too much, or too old
+# ---------------------------------------------------------------------- too many messages, or too old
 
 
 cdef void topic_waits(TopicState topic) noexcept:

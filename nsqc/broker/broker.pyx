@@ -132,8 +132,7 @@ cdef class Broker(TopicIndex):
             del self.ephemeral[name]
             self._retire_topic(topic)
         self.log.info("TOPIC(%s): deleting", name.decode())
-        # Now: a topic of that name that is created while this one goes begins with the rules of everybody, in a folder
-        # of its own.
+        # Now: a topic of that name created during the deletion begins with the default rules, in its own folder.
         if self.rules is not None:
             self.rules.forget(name)
         if self.channel_rules is not None:
@@ -174,7 +173,7 @@ cdef class Broker(TopicIndex):
         cdef bint ephemeral = name_is_ephemeral(name, len(name))
         cdef object options = self.settings.now
         cdef object text = name.decode()
-        # A topic that is kept in a log needs files for its channels only as long as something waits elsewhere.
+        # A log-backed topic needs files for its channels only while its queues have messages.
         cdef bint needed = not topic.logs or topic.backlog.depth() > 0
         cdef list quantiles = list(options.e2e_processing_latency_percentile)
         latency = LatencyWindow(quantiles, options.e2e_processing_latency_window_time) if quantiles else None
@@ -251,7 +250,7 @@ cdef class Broker(TopicIndex):
         self._settle_segments(topic)
         if switches:
             self._warn_of_log(topic)
-        # Now, not at the next look: whoever has changed it finds that it holds.
+        # Now, not at the next look: the client that changed the rule sees its effect.
         if topic.retain():
             self.watched[topic.name] = topic
 
@@ -293,7 +292,7 @@ cdef class Broker(TopicIndex):
                 yield
 
     def retain(self):
-        """Has logs and topics remove what their rules do not keep; a generator that yields after each part of that."""
+        """Removes old segments and messages, by the rules; a generator that yields after each step."""
         for name, topic in list(self.watched.items()):
             while topic.forget_ids():
                 yield

@@ -31,7 +31,7 @@ cdef class Channel(ChannelControl):
     cdef int requeue(self, Consumer consumer, const char *c_id, int64_t delay_ns) noexcept
     cdef int touch(self, Consumer consumer, const char *c_id) noexcept
     cdef void update(self, Consumer consumer) noexcept      # after anything that wants_more() looks at has changed
-    cdef bint pump(self) noexcept       # delivers what waits to ready consumers; False: the slice ended first
+    cdef bint pump(self) noexcept       # delivers waiting messages to ready consumers; False: the slice ended first
 
     # From the topic: its log has grown, or more of it is visible.
     cdef void on_grown(self, int64_t records) noexcept

@@ -1,7 +1,4 @@
-"""A channel: distributes messages over its consumers and keeps each until it is finished.
-
-nsqd scans random channels every 100 ms for overdue messages. A channel here has an alarm for its next deadline.
-"""
+"""A channel: distributes messages over its consumers and keeps each until it is finished."""
 
 cimport cython
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
@@ -44,7 +41,7 @@ cdef inline uint32_t sample_roll() noexcept:
 
 
 cdef void relist(Channel channel, Consumer consumer) noexcept:
-    """Whether it wants more has changed."""
+    """After wants_more() has changed: enters or leaves the ring."""
     if consumer.listed:
         ready_remove(&channel.ready, consumer)
     elif not channel.exiting:
@@ -194,7 +191,7 @@ cdef class Channel:
             if not (unlikely(self.again.heap.count) and pop_again(self, &entry)
                     or (self._pop_logged(&entry) if from_log else self._pop(&entry))):
                 break
-            # To send a large one takes as long as many small ones.
+            # Sending a large message takes as long as many small ones.
             steps -= 1 + <int> (entry.message.size >> SIZE_SHIFT)
             if entry.defer_ms:
                 self._defer(entry.message, entry.attempts, <int64_t> entry.defer_ms * 1000000, self.place)
@@ -207,7 +204,7 @@ cdef class Channel:
                 steps = STEPS
                 from_log = self._reads_log()
         if self.cursor is not None and self.cursor.deferred.count:
-            self._arm()         # it has come upon deferred messages
+            self._arm()         # it has read deferred messages
         return True
 
     cdef bint _reads_log(self) noexcept:
@@ -257,7 +254,7 @@ cdef class Channel:
         cdef Delivery *delivery
         self.ready.c_next = consumer.c_next
         if consumer.sample_rate and sample_roll() > <uint32_t> consumer.sample_rate:
-            message_unref(message)      # as with nsqd, what the sample leaves out is gone
+            message_unref(message)      # as with nsqd, messages outside the sample are dropped
             if offset >= 0:
                 self.cursor.done(offset)
             else:
@@ -328,7 +325,7 @@ cdef class Channel:
         return True
 
     cdef bint _put_back(self, Delivery *delivery, Heap *heap) noexcept:
-        """Puts a message behind those that wait. It was accepted before, so it is never dropped."""
+        """Puts a message after the waiting ones. It was accepted before, so it is never dropped."""
         cdef uint16_t attempts = delivery.attempts
         cdef Place *place = delivery.place
         cdef int64_t offset = delivery.offset

@@ -104,6 +104,7 @@ cdef class ChannelControl(ChannelState):
     # ------------------------------------------------------------------ time
 
     cdef void _arm(self) noexcept:
+        """Sets the alarm for the next deadline; nsqd scans random channels every 100 ms."""
         cdef int64_t first = next_deadline(self)
         if first < self.alarm_ns:
             self.alarm_ns = first

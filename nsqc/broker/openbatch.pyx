@@ -20,9 +20,9 @@ cdef class OpenBatch:
 
     @staticmethod
     def sized(bytes body not None, int64_t end, uint32_t defer_ms=0):
-        """The messages in the binary body of a multi-publish; end: where they end, as nsqc.wire.mpub.check() returns it.
+        """The messages in the binary body of a multi-publish.
 
-        defer_ms: the delay of each message.
+        end: where they end, from nsqc.wire.mpub.check(); defer_ms: the delay of each message.
         """
         cdef OpenBatch self = OpenBatch.__new__(OpenBatch)
         self.begin(None, defer_ms)

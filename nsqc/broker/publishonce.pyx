@@ -67,7 +67,7 @@ cdef int follow_dedupe(TopicState topic, int64_t window_ns, int64_t limit, objec
     if window_ns <= 0:
         if opened is not None and opened.has_ids:
             idjournal.remove(topic.log.folder)
-        topic.ids = None        # the journal stays: what it may have to take back, it does
+        topic.ids = None        # the journal stays: a failed write may have to take ids back
         return 0
     topic.clock.refresh()
     if topic.ids is not None:

@@ -2,8 +2,8 @@ from collections.abc import Callable
 from typing import Never, final
 
 from nsqc.broker.channel import Channel
-from nsqc.broker.protocols import TopicRule
 from nsqc.broker.openbatch import OpenBatch
+from nsqc.broker.protocols import TopicRule
 from nsqc.broker.topicstate import TopicState
 from nsqc.store.log.earlier import Earlier
 from nsqc.store.log.recovery import Opened

@@ -146,7 +146,7 @@ cdef class Topic(TopicState):
         once_new(self, &batch.once, id, len(id))
 
     def publish_batch(self, OpenBatch batch not None) -> int:
-        """Publishes messages until the slice is over; batch.open: some are left. As publish(), for these messages."""
+        """Publishes messages until the slice is over; batch.open: more are left. Returns what publish() does."""
         batch.result = PUT_MEMORY
         self.clock.refresh()
         self.slicer.begin(self.clock.monotonic)
@@ -178,7 +178,7 @@ cdef class Topic(TopicState):
         self.commit.wait(CallWaiter(call))
 
     def when_running_written(self, call):
-        """The same for what the write under way has; only right after RUNNING."""
+        """The same for the write in progress; only right after RUNNING."""
         self.commit.wait_running(CallWaiter(call))
 
     # ------------------------------------------------------------------ flow from the backlog to the channels
@@ -386,12 +386,11 @@ cdef class Topic(TopicState):
         attach_log(self, log, earlier, rule)
 
     def set_rule(self, rule):
-        """The topic has a log: how that is kept."""
+        """Follows a changed rule; the topic has a log."""
         follow_rule(self, rule)
 
     def set_dedupe(self, int64_t window_ns, int64_t limit, opened=None):
-        """How long the ids of publishes are remembered, and how many of them; 0: none are. opened: see publishonce.pxd.
-        """
+        """Remembers ids of publishes for window_ns, up to limit ids; 0: none. opened: see publishonce.pxd."""
         follow_dedupe(self, window_ns, limit, opened)
 
     def forget_ids(self) -> bool:
@@ -402,7 +401,7 @@ cdef class Topic(TopicState):
         return self.ids.expire(self.clock.monotonic, STEPS)
 
     def retain(self) -> bool:
-        """Removes segments of the log that its rule does not keep; whether there may be more to do later."""
+        """Removes old segments of the log, by its rule; whether to call it again later."""
         return (self.log is not None and retain_log(self)) or (self.ids is not None and self.ids.count > 0)
 
     def drop_log(self) -> bool:
@@ -415,7 +414,7 @@ cdef class Topic(TopicState):
         return ranks_between(self.log, needed_from(self), self.log.next)
 
     def refused(self, int failure):
-        """Counts a publish that it has refused, with an errno, NO_SPACE, FULL or DRAINING."""
+        """Counts a refused publish; failure: an errno, NO_SPACE, FULL or DRAINING."""
         if failure == DRAINING:
             self.owner.on_refused(refusals.DRAINING)
         elif failure == FULL:
@@ -452,7 +451,7 @@ cdef class Topic(TopicState):
         self.message_bytes -= <uint64_t> body_bytes
         self.taken_count += <uint64_t> records
         self.taken_bytes += <uint64_t> body_bytes
-        self.waiting = False        # it may have waited for what was taken back
+        self.waiting = False        # it may have waited for these messages
         flow_refresh(self)
         self.owner.on_write_failed(self, None, error)
 
@@ -476,7 +475,7 @@ cdef class Topic(TopicState):
         self.owner.on_write_healed(self, channel)
 
     def _none_out(self) -> bool:
-        """Whether no channel has anything in flight or deferred, which may be in no file but this topic's."""
+        """Whether no channel has messages in flight or deferred, which may be in no file but this topic's."""
         cdef Channel channel
         for channel in self.fan:
             if (channel.timeouts.count or channel.delayed.count or channel.front.count or channel.dead.count

@@ -1,5 +1,5 @@
-# What a topic consists of, and what is counted of it. topic.pxd is what it does, the storages are where its messages
-# are: queued.pxd (memory and disk queues) and appending.pxd (a log).
+# The state of a topic, and its metrics. topic.pxd has its behaviour. Its messages are in storages: queued.pxd (memory
+# and disk queues) and appending.pxd (a log).
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from nsqc.broker.channel cimport Channel
@@ -18,7 +18,7 @@ from nsqc.store.slices cimport Slicer
 from nsqc.store.space cimport DiskSpace
 
 
-cdef struct TopicLimits:    # for what waits in the topic itself
+cdef struct TopicLimits:    # of messages waiting in the topic itself
     int64_t max_depth, max_bytes    # 0: none
     int64_t message_ttl_ns          # then they are dropped; 0: never
     bint trims                      # at the limit, the oldest messages are dropped,
@@ -27,11 +27,11 @@ cdef struct TopicLimits:    # for what waits in the topic itself
 
 
 cdef class Storage:
-    # Where messages of a topic are. One object serves all topics: it has no state of its own. A topic has queues, and a
-    # log as well if its rule says so or said so before; it publishes to one of them.
+    # Stores the messages of a topic. One object serves all topics: its state is that of the topic. A topic always has
+    # queues, and a log as well if its rule says or said so; it publishes to one of them.
     # Adds a message; PutResult.
     cdef int put(self, TopicState topic, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept
-    # Adds messages of a batch until the slice is over; whether none are left.
+    # Adds messages of a batch until the slice is over; True: the batch is done, or refused (batch.result).
     cdef bint put_batch(self, TopicState topic, OpenBatch batch) noexcept
     cdef bint lags(self, TopicState topic) noexcept             # so publishers have to wait
     cdef object write_path(self, TopicState topic)              # the file that messages are written to
@@ -45,7 +45,7 @@ cdef class Storage:
     cdef void pause(self, TopicState topic) noexcept
     cdef void unpause(self, TopicState topic) noexcept
     cdef int delete(self, TopicState topic) except -1
-    # For a stop: writes out what waits; how many messages of memory. written: channels have written everything.
+    # For a stop: writes waiting messages to disk; returns how many were in memory. written: channels have written all.
     cdef int64_t close(self, TopicState topic, bint written) except -1
 
 
@@ -60,8 +60,8 @@ cdef class TopicState(ChannelOwner):
     cdef readonly uint64_t message_bytes
     # Taken back from these, because it could not be written: metrics include it, their counters never fall.
     cdef uint64_t taken_count, taken_bytes
-    cdef Storage storage                # of what is published
-    cdef tuple storages                 # of what is published now, or was before its rule changed
+    cdef Storage storage                # gets published messages
+    cdef tuple storages                 # that one, and the other one if it has messages
     cdef Backlog backlog
     cdef Clock clock
     cdef Commit commit
@@ -75,7 +75,7 @@ cdef class TopicState(ChannelOwner):
     cdef bint retrying                  # memory or the disk could not be used; resume() will follow
     cdef bint waiting                   # for the disk; on_readable() will follow
     cdef int stuck                      # channels that cannot write
-    cdef int64_t copied_serial          # copies of what was read from disk before this are in the commit under way
+    cdef int64_t copied_serial          # copies of messages read from disk before this are in the commit in progress
     cdef object gone                    # callables for the end of its deletion; None: it is deleted
     cdef PublishIds ids                 # None: it does not remember any
     cdef readonly uint64_t deduplicated     # publishes that were not stored again
@@ -85,8 +85,8 @@ cdef class TopicState(ChannelOwner):
     # In a log; see docs/design.md.
     cdef readonly object rule           # nsqc.broker.protocols.TopicRule; None: in memory
     cdef readonly TopicLog log          # None: it has none
-    cdef bint logs                      # its rule says log; otherwise, what is left there is delivered first
-    cdef TopicPlace place               # what no channel may read yet begins there
+    cdef bint logs                      # its rule says log; otherwise, the rest of a log is delivered first
+    cdef TopicPlace place               # messages that no channel may read yet begin there
     cdef Earlier earlier                # channels of an earlier run, until the topic is started
     cdef Cursor settled                 # dead letters that were redriven or dropped; None: none was. See settled.pxd
     cdef int64_t segment_count          # of the log, when the owner was last notified
@@ -98,7 +98,7 @@ cdef class TopicState(ChannelOwner):
     cdef object rule_source             # where they come from
     cdef bint bounded                   # a publish has to be asked for: see bounds.pxd
     cdef readonly str bound_reason      # why the last one was refused
-    cdef readonly bint aging            # the owner looks after what waits here
+    cdef readonly bint aging            # the owner drops messages that expire here
     cdef readonly uint64_t expired_count, overflow_count    # messages dropped here
 
     cdef int64_t allowance              # messages it accepts before publishers are held

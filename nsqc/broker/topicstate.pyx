@@ -1,8 +1,8 @@
-"""What a topic consists of, and what is counted of it. See the .pxd."""
+"""The state of a topic, and its metrics. See the .pxd."""
 
 
 cdef class Storage:
-    """Where messages of a topic are."""
+    """Stores the messages of a topic."""
 
     cdef int put(self, TopicState topic, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept:
         return 0
@@ -45,7 +45,7 @@ cdef class Storage:
 
 
 cdef class TopicState(ChannelOwner):
-    """What the parts of a topic share."""
+    """The fields of a topic."""
 
     cdef void storage_changed(self) noexcept:
         pass
@@ -83,7 +83,7 @@ cdef class TopicState(ChannelOwner):
 
     @property
     def full(self) -> bool:
-        """Whether so much waits for a commit that large publishes should wait for it, too."""
+        """Whether large publishes should wait: the next commit is large enough."""
         return self.commit.is_full()
 
     @property

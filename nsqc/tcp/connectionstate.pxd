@@ -1,5 +1,5 @@
-# What a connection consists of, its deadlines, its replies that wait for the disk, and its end. connection.pyx is what it
-# does with input.
+# What a connection consists of, its deadlines, its replies that wait for the disk, and its end. connection.pyx is what
+# it does with input.
 
 from libc.stdint cimport int64_t
 from nsqc.tcp.heartbeat cimport Heartbeat

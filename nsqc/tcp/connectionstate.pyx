@@ -21,8 +21,8 @@ from nsqc.broker import refusals
 cdef enum:
     NS_PER_MS = 1000000
 
-# A client that closes properly takes the last bytes within moments, and a network that has lost packets sends them again
-# within one or two seconds. Longer silence only costs a descriptor.
+# A client that closes properly takes the last bytes within moments, and a network that has lost packets sends them
+# again within one or two seconds. Longer silence only costs a descriptor.
 GIVE_UP_S = 5.0
 
 

@@ -6,8 +6,8 @@
 #   MPUB t\n | size | count | size | body | ...   one after the other; they are published when all have arrived
 #
 # The messages of a batch often have the same size. So after a large one, another of the same size is guessed, and the
-# next read goes into that: first the four bytes of its size, right before the body, where its id will be, then the body.
-# If the guess was wrong, the bytes read there are gathered again.
+# next read goes into that: first the four bytes of its size, right before the body, where its id will be, then the
+# body. If the guess was wrong, the bytes read there are gathered again.
 #
 # Gathering drops the line, so the words that the command needs are kept here.
 

@@ -1,4 +1,4 @@
-# A V2 client: what it has negotiated, what it may do, what it has done.
+# A V2 client: negotiated settings, permissions, counters.
 
 from libc.stdint cimport int32_t, int64_t, uint16_t, uint64_t
 from nsqc.broker.broker cimport Broker
@@ -61,7 +61,7 @@ cdef class Session(Consumer):
     cdef uint64_t topic_count
     cdef OpenBatch batch                # the multi-publish that arrives or is published; reused
     cdef int created                    # topics and channels since the connection last looked, see Connection.pace
-    cdef double delay_s                 # that the client has to wait after what it has published
+    cdef double delay_s                 # that the client has to wait after a publish
     cdef object audit                   # nsqc.tcp.protocols.Audit; None: nothing is recorded
     cdef dict published                 # topic name to messages published, in order of the first
     cdef Guard guard                    # None: everything is permitted; otherwise topic has passed it

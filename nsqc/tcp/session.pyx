@@ -1,4 +1,4 @@
-"""A V2 client: identity, limits, counters, and what its channel delivers to it."""
+"""A V2 client: identity, limits, counters, deliveries."""
 
 cimport cython
 from libc.stdint cimport uint16_t
@@ -29,7 +29,7 @@ DEFAULT_BUFFER_BYTES = 16 * 1024
 
 @cython.final
 cdef class Limits:
-    """The limits of what clients may ask for."""
+    """Limits of requests."""
 
     def __init__(self, options):
         self.max_msg_size = options.message_limit
@@ -139,14 +139,14 @@ cdef class Session(Consumer):
 
     def permissions_changed(self, bint waited):
         """An auth server has answered, well or not; waited: a command waits for it."""
-        # The next publish looks its topic up and has its permission checked, whatever topic it is for.
+        # The next publish, to any topic, looks the topic up and has its permission checked.
         self.fold_counts()
         self.topic = None
         if waited:
             self.link.resume()
 
     def rules_changed(self):
-        """The access file has changed: the client loses what it may no longer do."""
+        """The access file has changed: ends what the client may no longer do."""
         if self.guard is None or self.closed or self.link is None:
             return
         may_stay = self.guard.renew()
