@@ -8,11 +8,14 @@ cimport cython
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free
 
+from nsqc.broker.bounds cimport set_bounded, set_limits, topic_expire
 from nsqc.broker.channel cimport Channel
 from nsqc.broker.channelend cimport close_channel
 from nsqc.broker.consumer cimport Consumer
 from nsqc.broker.deadletter cimport dead_publish
 from nsqc.broker.latency cimport LatencyWindow
+from nsqc.broker.logged cimport attach_log
+from nsqc.broker.publishonce cimport follow_dedupe
 from nsqc.broker.retired cimport retire
 from nsqc.broker.topicindex cimport TopicIndex
 from nsqc.loop.unread cimport Unread
@@ -89,9 +92,9 @@ cdef class Broker(TopicIndex):
         if logs or (self.logs is not None and self.logs.has(name.decode())):
             self._give_log(topic, rule)
         elif rule is not None:
-            topic.set_dedupe(rule.dedupe, rule.dedupe_ids)
+            follow_dedupe(topic, rule.dedupe, rule.dedupe_ids, None)
         if rule is not None:
-            topic.set_limits(rule)
+            set_limits(topic, rule)
         self.add(topic)
         if ephemeral:
             self.ephemeral[name] = topic
@@ -195,8 +198,8 @@ cdef class Broker(TopicIndex):
 
     def _give_log(self, Topic topic, rule):
         log, opened = self.logs.open(topic.name.decode(), self.clock, self.commits, self.guids)
-        topic.set_log(log, None if opened is None else opened.earlier, rule)
-        topic.set_dedupe(rule.dedupe, rule.dedupe_ids, opened)
+        attach_log(topic, log, None if opened is None else opened.earlier, rule)
+        follow_dedupe(topic, rule.dedupe, rule.dedupe_ids, opened)
         self._settle_segments(topic)
         self._warn_of_log(topic)
         self.watched[topic.name] = topic
@@ -227,16 +230,16 @@ cdef class Broker(TopicIndex):
     def _apply_rule(self, Topic topic):
         cdef Channel channel
         rule = self.rules.of(topic.name)
-        topic.set_limits(rule)
+        set_limits(topic, rule)
         if topic.log is None:
             if rule.storage == "log":
                 self._give_log(topic, rule)
             else:
-                topic.set_dedupe(rule.dedupe, rule.dedupe_ids)
+                follow_dedupe(topic, rule.dedupe, rule.dedupe_ids, None)
             return
         if topic.rule == rule:
             return
-        topic.set_dedupe(rule.dedupe, rule.dedupe_ids)
+        follow_dedupe(topic, rule.dedupe, rule.dedupe_ids, None)
         if topic.logs and rule.storage != "log":
             # What is published now goes where it would without a log: that needs its files.
             if topic.backlog.disk is None:
@@ -244,7 +247,7 @@ cdef class Broker(TopicIndex):
             for channel in topic.fan:
                 if channel.backlog.disk is None and not channel.ephemeral:
                     channel.backlog.attach(self.disks.open(f"{topic.name.decode()}:{channel.name.decode()}"))
-            topic.set_disks()
+            topic.set_fan()
         switches = topic.logs and rule.storage != "log"
         topic.set_rule(rule)
         self._settle_segments(topic)
@@ -257,7 +260,7 @@ cdef class Broker(TopicIndex):
     def _set_rule(self, Topic topic, Channel channel):
         rule = self.channel_rules.of(topic.name + b"/" + channel.name)
         channel.set_rule(rule, rule.dead_topic(topic.name))
-        topic.rules_changed()
+        set_bounded(topic)
 
     cdef void on_dead(self, BacklogOwner channel) noexcept:
         cdef Channel origin = <Channel> channel
@@ -293,12 +296,13 @@ cdef class Broker(TopicIndex):
 
     def retain(self):
         """Removes old segments and messages, by the rules; a generator that yields after each step."""
+        cdef Topic topic
         for name, topic in list(self.watched.items()):
             while topic.forget_ids():
                 yield
             keeps = not topic.exiting and topic.retain()
             yield
-            while topic.expire():
+            while topic_expire(topic):
                 yield
             if not keeps and not topic.aging:
                 self.watched.pop(name, None)

@@ -17,6 +17,5 @@ cdef class Topic(TopicState):
     cdef bint publish_slice(self, OpenBatch batch) noexcept
     # Whether a publisher has to wait before it continues; if so, publish_on() follows.
     cdef bint holds(self, Publisher publisher) noexcept
-    cdef void rules_changed(self) noexcept              # of its channels
     cdef object _settle(self, int result)
     cdef bint _delete_slice(self) noexcept

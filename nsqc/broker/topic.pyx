@@ -6,16 +6,16 @@ from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 
 from nsqc.broker.appending cimport Logged
-from nsqc.broker.bounds cimport admits, admits_batch, set_bounded, set_limits, topic_expire
+from nsqc.broker.bounds cimport admits, admits_batch, set_bounded
 from nsqc.broker.channel cimport Channel
 from nsqc.broker.channelstate cimport unlikely
 from nsqc.broker.channelend cimport delete_channel
 from nsqc.broker.flow cimport (flow_begin, flow_commit_began, flow_commit_ended, flow_copies_done, flow_let_publish,
                                flow_readable, flow_refresh, flow_slice, flow_unreadable)
 from nsqc.broker.leftover cimport Leftover
-from nsqc.broker.logged cimport attach_log, drop_log, follow_rule, log_grew, needed_from, ranks_between, retain_log
+from nsqc.broker.logged cimport drop_log, follow_rule, log_grew, needed_from, ranks_between, retain_log
 from nsqc.broker.openbatch cimport Once, OpenBatch
-from nsqc.broker.publishonce cimport GO, follow_dedupe, once_begins, once_dropped, once_ended, once_new
+from nsqc.broker.publishonce cimport GO, once_begins, once_dropped, once_ended, once_new
 from nsqc.broker.queued cimport Queued
 from nsqc.broker.seams cimport Publisher, TopicOwner
 from nsqc.broker.topicstate cimport Storage, TopicState
@@ -24,8 +24,6 @@ from nsqc.store.backlog cimport (PUT_DISK, PUT_EXITING, PUT_FULL, PUT_MEMORY, PU
 from nsqc.store.clock cimport Clock
 from nsqc.store.disk.queue cimport DiskQueue
 from nsqc.store.guid cimport GuidFactory
-from nsqc.store.log.earlier cimport Earlier
-from nsqc.store.log.topiclog cimport TopicLog
 from nsqc.store.slices cimport STEPS
 
 from nsqc.broker import refusals
@@ -242,16 +240,13 @@ cdef class Topic(TopicState):
             for storage in self.storages:
                 storage.add_channel(self, channel, start)
             self.channels[name] = channel
-            self._set_fan()
+            self.set_fan()
             self.owner.on_channel_created(self, channel)
             flow_begin(self)
         return channel
 
-    def set_disks(self):
-        """After the disk queues of its channels have changed."""
-        self._set_fan()
-
-    def _set_fan(self):
+    def set_fan(self):
+        """After its channels, or their disk queues, have changed."""
         cdef Channel channel
         self.fan = list(self.channels.values())
         self.fan_count = len(self.fan)
@@ -259,17 +254,6 @@ cdef class Topic(TopicState):
             disks = [channel.backlog.disk for channel in self.fan]
             self.backlog.disk.copies = [disk for disk in disks if disk is not None]
         set_bounded(self)
-
-    cdef void rules_changed(self) noexcept:
-        set_bounded(self)
-
-    def set_limits(self, rule):
-        """Limits the number, bytes and age of waiting messages: nsqc.broker.protocols.TopicRule."""
-        set_limits(self, rule)
-
-    def expire(self) -> bool:
-        """Drops some of the expired messages in the topic itself; whether there are more."""
-        return topic_expire(self)
 
     def delete_channel(self, bytes name not None) -> bool:
         """Deletes a channel with its messages; False if it does not exist."""
@@ -280,7 +264,7 @@ cdef class Topic(TopicState):
         if channel.stuck:
             self.stuck -= 1
         if not self.exiting:
-            self._set_fan()
+            self.set_fan()
             flow_refresh(self)
             for storage in self.storages:
                 storage.channel_gone(self)
@@ -381,17 +365,9 @@ cdef class Topic(TopicState):
 
     # ------------------------------------------------------------------ the log
 
-    def set_log(self, TopicLog log not None, Earlier earlier, rule):
-        """Gives the topic a log; see logged.pxd."""
-        attach_log(self, log, earlier, rule)
-
     def set_rule(self, rule):
         """Follows a changed rule; the topic has a log."""
         follow_rule(self, rule)
-
-    def set_dedupe(self, int64_t window_ns, int64_t limit, opened=None):
-        """Remembers ids of publishes for window_ns, up to limit ids; 0: none. opened: see publishonce.pxd."""
-        follow_dedupe(self, window_ns, limit, opened)
 
     def forget_ids(self) -> bool:
         """Forgets ids whose time is over; whether there are more of them."""
