@@ -1,31 +1,21 @@
 """Publishing to a log. See the .pxd."""
 
+cimport cython
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.string cimport memchr, memcpy
+from libc.string cimport memcpy
 
-from nsqc.broker.topicstate cimport Batch, OpenBatch, TopicState
+from nsqc.broker.channel cimport Channel
+from nsqc.broker.logged cimport close_log, empty_log, give_cursor, hold_log, log_depth, unhold_log
+from nsqc.broker.openbatch cimport GATHERED, SIZE_BYTES, SIZED, OpenBatch, Part, batch_next
+from nsqc.broker.topicstate cimport Storage, TopicState
 from nsqc.store.backlog cimport PUT_DISK, PUT_EXITING, PUT_MEMORY, PUT_NO_MEMORY, PUT_NO_SPACE
-from nsqc.store.fifo cimport Entry, fifo_pop
-from nsqc.store.log.buffer cimport Buffer, buffer_free, buffer_room
+from nsqc.store.log.buffer cimport Buffer, buffer_room
 from nsqc.store.message cimport message_unref
 from nsqc.store.slices cimport SIZE_SHIFT, STEPS
-from nsqc.wire.hton cimport load_i32, store_i32
+from nsqc.wire.hton cimport store_i32
 
 cdef enum:
-    SIZE_BYTES = 4              # before each message of a batch
     AT_ONCE = 1048576           # bytes of a batch that are appended in one step
-
-
-cdef inline const char *next_line(const char *c_at, const char *c_end) noexcept:
-    """The next line that is not empty, or the end."""
-    while c_at < c_end and c_at[0] == c"\n":
-        c_at += 1
-    return c_at
-
-
-cdef inline const char *line_end(const char *c_at, const char *c_end) noexcept:
-    cdef const char *c_feed = <const char *> memchr(c_at, c"\n", c_end - c_at)
-    return c_feed if c_feed is not NULL else c_end
 
 
 cdef inline int refusal(TopicState topic) noexcept:
@@ -35,15 +25,20 @@ cdef inline int refusal(TopicState topic) noexcept:
     return PUT_EXITING if topic.exiting else PUT_DISK
 
 
-cdef int append(TopicState topic, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept:
-    cdef int result = refusal(topic)
-    if result != PUT_DISK:
-        return result
-    if topic.log.append(topic.clock.wall, c_body, size, defer_ms, NULL, 0) < 0:
+cdef inline int appended(TopicState topic, int failed, int64_t records, int64_t body_bytes) noexcept:
+    """Counts messages, if they could be added to what is written next; PutResult."""
+    if failed < 0:
         return PUT_NO_MEMORY
-    topic.message_count += 1
-    topic.message_bytes += size
+    topic.message_count += <uint64_t> records
+    topic.message_bytes += <uint64_t> body_bytes
     return PUT_DISK
+
+
+cdef inline int append_whole(TopicState topic, const char *c_payload, int64_t length, int64_t records,
+                             uint32_t defer_ms) noexcept:
+    """Adds messages that follow their sizes."""
+    return appended(topic, topic.log.append_batch(topic.clock.wall, c_payload, length, records, defer_ms), records,
+                    length - records * SIZE_BYTES)
 
 
 cdef int append_dead(TopicState topic, const char *c_body, uint32_t size, const char *c_origin,
@@ -51,117 +46,97 @@ cdef int append_dead(TopicState topic, const char *c_body, uint32_t size, const 
     cdef int result = refusal(topic)
     if result != PUT_DISK:
         return result
-    if topic.log.append(topic.clock.wall, c_body, size, 0, c_origin, origin_size) < 0:
-        return PUT_NO_MEMORY
-    topic.message_count += 1
-    topic.message_bytes += size
-    return PUT_DISK
+    return appended(topic, topic.log.append(topic.clock.wall, c_body, size, 0, c_origin, origin_size), 1, size)
 
 
-cdef int append_whole(TopicState topic, const char *c_payload, int64_t length, int64_t records,
-                      uint32_t defer_ms) noexcept:
-    """All messages of a batch; PutResult."""
-    cdef int result = refusal(topic)
-    if result != PUT_DISK:
-        return result
-    if topic.log.append_batch(topic.clock.wall, c_payload, length, records, defer_ms) < 0:
-        return PUT_NO_MEMORY
-    topic.message_count += <uint64_t> records
-    topic.message_bytes += <uint64_t> (length - records * SIZE_BYTES)
-    return PUT_DISK
-
-
-cdef bint append_slice(TopicState topic, Batch *batch) noexcept:
-    cdef const char *c_at = batch.c_at
-    cdef int64_t count
-    batch.result = refusal(topic)
-    if batch.result == PUT_DISK and batch.gathered is NULL:
-        count = step(&c_at, batch.left)
-        if count == batch.left and batch.staged.records == 0:
-            batch.result = append_whole(topic, batch.c_at, c_at - batch.c_at, count, batch.defer_ms)
-            batch.c_at = c_at
-            batch.left = 0
-            return True
-    while batch.left > 0 and batch.result == PUT_DISK:
-        if batch.gathered is NULL:
-            batch.result = stage_some(batch)
+cdef int stage(OpenBatch batch) noexcept:
+    """Copies a step of messages; PUT_DISK, or PUT_NO_MEMORY."""
+    cdef Part part
+    cdef Buffer *staged = &batch.staged
+    cdef char *c_to
+    cdef int64_t length, steps = STEPS
+    cdef int result = PUT_DISK
+    while batch.more() and steps > 0 and result == PUT_DISK:
+        batch_next(batch, &part)
+        steps -= 1 + <int64_t> (part.size >> SIZE_SHIFT)
+        length = SIZE_BYTES + <int64_t> part.size
+        if length > staged.room - staged.length and buffer_room(staged, length) < 0:
+            result = PUT_NO_MEMORY
         else:
-            batch.result = stage_gathered(batch)
-        if batch.left > 0 and batch.result == PUT_DISK and topic.slicer.over():
-            return False
-    if batch.result == PUT_DISK:
-        batch.result = append_whole(topic, batch.staged.c_data, batch.staged.length, batch.staged.records,
-                                    batch.defer_ms)
-    buffer_free(batch.staged)
-    batch.left = 0
-    return True
-
-
-cdef int64_t step(const char **c_at, int64_t most) noexcept:
-    """Passes the messages of one step: how many."""
-    cdef const char *c_from = c_at[0]
-    cdef int64_t count = 0
-    while count < most and c_at[0] - c_from < AT_ONCE:
-        c_at[0] += SIZE_BYTES + <int64_t> load_i32(c_at[0])
-        count += 1
-    return count
-
-
-cdef int stage_some(Batch *batch) noexcept:
-    cdef const char *c_from = batch.c_at
-    cdef int64_t count = step(&batch.c_at, batch.left), length = batch.c_at - c_from
-    if buffer_room(batch.staged, length) < 0:
-        return PUT_NO_MEMORY
-    memcpy(batch.staged.c_data + batch.staged.length, c_from, <size_t> length)
-    batch.staged.length += length
-    batch.staged.records += count
-    batch.left -= <int> count
-    return PUT_DISK
-
-
-cdef int stage_gathered(Batch *batch) noexcept:
-    cdef Entry entry
-    cdef int steps = STEPS, result = PUT_DISK
-    while batch.left > 0 and steps > 0 and result == PUT_DISK:
-        fifo_pop(batch.gathered, &entry)
-        result = stage(batch.staged, entry.message.body, entry.message.size)
-        steps -= 1 + <int> (entry.message.size >> SIZE_SHIFT)
-        message_unref(entry.message)
-        batch.left -= 1
+            c_to = staged.c_data + staged.length
+            store_i32(c_to, <int> part.size)
+            memcpy(c_to + SIZE_BYTES, part.c_body, part.size)
+            staged.length += length
+            staged.records += 1
+        if part.message is not NULL:
+            message_unref(part.message)
     return result
 
 
-cdef inline int stage(Buffer *staged, const char *c_body, uint32_t size) noexcept:
-    cdef char *c_to
-    if buffer_room(staged, SIZE_BYTES + <int64_t> size) < 0:
-        return PUT_NO_MEMORY
-    c_to = staged.c_data + staged.length
-    store_i32(c_to, <int> size)
-    memcpy(c_to + SIZE_BYTES, c_body, size)
-    staged.length += SIZE_BYTES + <int64_t> size
-    staged.records += 1
-    return PUT_DISK
+@cython.final
+cdef class Logged(Storage):
+    """The log of a topic."""
 
+    cdef int put(self, TopicState topic, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept:
+        cdef int result = refusal(topic)
+        if result != PUT_DISK:
+            return result
+        return appended(topic, topic.log.append(topic.clock.wall, c_body, size, defer_ms, NULL, 0), 1,
+                        size)
 
-cdef const char *append_lines(TopicState topic, const char *c_at, const char *c_end, OpenBatch batch,
-                              uint32_t defer_ms, int *result) noexcept:
-    cdef int steps = STEPS
-    cdef const char *c_feed
-    cdef const char *c_next = next_line(c_at, c_end)
-    result[0] = refusal(topic)
-    while c_next < c_end and result[0] == PUT_DISK:
-        c_at = c_next
-        c_feed = line_end(c_at, c_end)
-        c_next = next_line(c_feed, c_end)
-        result[0] = stage(&batch.staged, c_at, <uint32_t> (c_feed - c_at))
-        steps -= 1 + <int> ((c_feed - c_at) >> SIZE_SHIFT)
-        if steps <= 0 and result[0] == PUT_DISK:
-            steps = STEPS
-            if c_next < c_end and topic.slicer.over():
-                result[0] = PUT_MEMORY
-                return c_next
-    if result[0] == PUT_DISK:
-        result[0] = (append_whole(topic, batch.staged.c_data, batch.staged.length, batch.staged.records, defer_ms)
-                     if batch.staged.records else PUT_MEMORY)
-    buffer_free(&batch.staged)
-    return c_end
+    cdef bint put_batch(self, TopicState topic, OpenBatch batch) noexcept:
+        cdef Part part
+        cdef int result = refusal(topic)
+        if result != PUT_DISK:
+            return batch.refuse(result)
+        if batch.staged.records == 0:
+            if batch.source == SIZED and batch.end - batch.at <= AT_ONCE:
+                result = append_whole(topic, batch.c_data + batch.at, batch.end - batch.at, batch.count,
+                                      batch.defer_ms)
+                return batch.end_with(result, topic.slicer)
+            if batch.source == GATHERED and batch.end - batch.at == 1:
+                batch_next(batch, &part)
+                result = self.put(topic, part.c_body, part.size, batch.defer_ms)
+                message_unref(part.message)
+                return batch.end_with(result, topic.slicer)
+        while batch.more() and result == PUT_DISK:
+            result = stage(batch)
+            if batch.more() and result == PUT_DISK and topic.slicer.over():
+                return False
+        if result == PUT_DISK:
+            result = PUT_MEMORY if batch.staged.records == 0 else append_whole(
+                topic, batch.staged.c_data, batch.staged.length, batch.staged.records, batch.defer_ms)
+        return batch.end_with(result, topic.slicer)
+
+    cdef object write_path(self, TopicState topic):
+        return topic.log.write_path
+
+    cdef int64_t depth(self, TopicState topic) noexcept:
+        return log_depth(topic)
+
+    cdef int64_t disk_depth(self, TopicState topic) noexcept:
+        return max(log_depth(topic) - topic.backlog.max_memory, <int64_t> 0)
+
+    cdef void empty(self, TopicState topic) noexcept:
+        empty_log(topic)
+
+    cdef int add_channel(self, TopicState topic, Channel channel, start) except -1:
+        return give_cursor(topic, channel, start)
+
+    cdef void channel_gone(self, TopicState topic) noexcept:
+        if not topic.channels and not topic.log.held:
+            topic.place.move(topic.log.visible)
+
+    cdef void pause(self, TopicState topic) noexcept:
+        hold_log(topic)
+
+    cdef void unpause(self, TopicState topic) noexcept:
+        unhold_log(topic)
+
+    cdef int delete(self, TopicState topic) except -1:
+        topic.log.delete()
+        return 0
+
+    cdef int64_t close(self, TopicState topic, bint written) except -1:
+        close_log(topic)
+        return 0

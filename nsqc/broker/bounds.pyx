@@ -1,34 +1,28 @@
-"""Limits for what waits. See the .pxd."""
+"""Limits of waiting messages. See the .pxd."""
 
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memchr
 
 from nsqc.broker.channel cimport Channel
 from nsqc.broker.channelrules cimport OVERFLOW_DIE, OVERFLOW_DROP, OVERFLOW_REFUSE, overflow_of
+from nsqc.broker.channelstate cimport ChannelState
 from nsqc.broker.dead cimport dead_has_room
-from nsqc.broker.logged cimport log_depth
+from nsqc.broker.flow cimport flow_refresh
 from nsqc.broker.overflow cimport channel_bytes, channel_exceeds, exceeds, surely_fits
 from nsqc.store.fifo cimport Entry
 from nsqc.store.message cimport message_unref
 from nsqc.store.slices cimport STEPS
-from nsqc.wire.hton cimport load_i32
 
 cdef enum:
-    SIZE_BYTES = 4          # before each message of a batch
     AT_ONCE = 4096          # expired messages of a topic, between two looks at the clock
 
 
-# ---------------------------------------------------------------------- how much waits
-
-
-cdef int64_t topic_depth(TopicState topic) noexcept:
-    return topic.backlog.depth() + topic.leftover.waits() + (log_depth(topic) if topic.log is not None else 0)
+# ---------------------------------------------------------------------- depth
 
 
 cdef bint topic_exceeds(TopicState topic, int64_t count, int64_t body_bytes) noexcept:
-    return exceeds(topic_depth(topic), topic.backlog.bytes(), count, body_bytes, topic.limits.max_depth,
+    return exceeds(topic.count_waiting(), topic.backlog.bytes(), count, body_bytes, topic.limits.max_depth,
                    topic.limits.max_bytes)
 
 
@@ -39,7 +33,7 @@ cdef bint has_room(TopicState topic, int64_t count, int64_t body_bytes, bint tel
     cdef Channel channel
     if topic.limits.refuses and not topic.direct and topic_exceeds(topic, count, body_bytes):
         if tells:
-            tell(topic, None, topic_depth(topic), topic.backlog.bytes(), count, body_bytes)
+            tell(topic, None, topic.count_waiting(), topic.backlog.bytes(), count, body_bytes)
         return False
     for channel in topic.fan:
         if not refuses(channel) or surely_fits(channel, count) or not channel_exceeds(channel, count, body_bytes):
@@ -83,28 +77,9 @@ cdef int tell(TopicState topic, Channel channel, int64_t depth, int64_t waiting,
     return 0
 
 
-cdef bint admits_batch(TopicState topic, const char *c_at, Fifo *gathered, int64_t count) noexcept:
-    cdef int64_t body_bytes = 0, size, _index
-    if gathered is not NULL:
-        body_bytes = gathered.bytes
-    else:
-        for _index in range(count):
-            size = load_i32(c_at)
-            body_bytes += size
-            c_at += SIZE_BYTES + size
-    return admits(topic, count, body_bytes)
-
-
-cdef bint admits_lines(TopicState topic, const char *c_at, const char *c_end) noexcept:
-    cdef int64_t count = 0, body_bytes = 0
-    cdef const char *c_feed
-    while c_at < c_end:
-        c_feed = <const char *> memchr(c_at, c"\n", c_end - c_at)
-        if c_feed is NULL:
-            c_feed = c_end
-        count += c_feed > c_at
-        body_bytes += c_feed - c_at
-        c_at = c_feed + 1
+cdef bint admits_batch(TopicState topic, OpenBatch batch) noexcept:
+    cdef int64_t count, body_bytes
+    batch.measure(&count, &body_bytes)
     return admits(topic, count, body_bytes)
 
 
@@ -131,7 +106,7 @@ cdef int set_limits(TopicState topic, object rule) except -1:
     topic.rule_source = rule.source
     topic.limits.max_depth = rule.max_depth
     topic.limits.max_bytes = rule.max_bytes
-    # Dead letters come from channels: what should become one waits here until there is a channel, or is refused.
+    # Dead letters come from channels: a message that should become one waits here for a channel, or is refused.
     topic.limits.message_ttl_ns = rule.message_ttl if rule.expired == "drop" else 0
     limited = topic.limits.max_depth > 0 or topic.limits.max_bytes > 0
     topic.limits.trims = limited and overflow_of(rule, True) == OVERFLOW_DROP
@@ -143,7 +118,7 @@ cdef int set_limits(TopicState topic, object rule) except -1:
     return 0
 
 
-# ---------------------------------------------------------------------- what is too much, or too old
+# ---------------------------------------------------------------------- too many messages, or too old
 
 
 cdef void topic_waits(TopicState topic) noexcept:
@@ -174,7 +149,7 @@ cdef bint topic_expire(TopicState topic) noexcept:
         left -= 1
     topic.aging = topic.backlog.depth() > 0
     if not topic.aging:
-        topic.refresh()
+        flow_refresh(topic)
     return left == 0
 
 

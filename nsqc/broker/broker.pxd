@@ -1,11 +1,10 @@
-# All topics of one daemon, by name: created, found and deleted here.
+# All topics of one daemon: created and deleted here.
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
-from cpython.object cimport PyObject
+from libc.stdint cimport int64_t, uint64_t
 from nsqc.broker.figures cimport TopicCounts
 from nsqc.broker.retired cimport Retired
-from nsqc.broker.seams cimport TopicOwner
 from nsqc.broker.topic cimport Topic
+from nsqc.broker.topicindex cimport TopicIndex
 from nsqc.store.backlog cimport CommitSchedule
 from nsqc.store.clock cimport Clock
 from nsqc.store.disk.queue cimport DiskQueue
@@ -13,13 +12,8 @@ from nsqc.store.guid cimport GuidFactory
 from nsqc.store.slices cimport Slicer
 from nsqc.store.space cimport DiskSpace
 
-cdef struct NameSlot:
-    uint32_t hash
-    PyObject *topic         # borrowed from Broker.topics; NULL: free
 
-
-cdef class Broker(TopicOwner):
-    cdef readonly dict topics           # by name; owns them
+cdef class Broker(TopicIndex):
     cdef Clock clock
     cdef readonly CommitSchedule commits
     cdef readonly Slicer slicer         # of long work
@@ -48,13 +42,7 @@ cdef class Broker(TopicOwner):
     cdef dict ephemeral                 # ephemeral topics by name
     cdef Retired *ephemeral_retired     # channels of ephemeral topics that are deleted; owned; NULL: none was
     cdef TopicCounts ephemeral_counts   # of ephemeral topics that are deleted
-    cdef NameSlot *slots                # owned; finds a topic without a Python object for its name
-    cdef uint32_t mask
 
-    cdef Topic find(self, const char *c_name, Py_ssize_t length)        # None: there is no such topic
-    cdef int _index(self) except -1
-    cdef void _enter(self, Topic topic) noexcept
-    cdef void _leave(self, Topic topic) noexcept
     cdef int _notify(self, event, topic, channel) except -1
     cdef int _need_room(self, option, int64_t limit, Py_ssize_t count, bytes topic) except -1
     cdef DiskQueue _open(self, name, bint ephemeral, bint needed)

@@ -5,19 +5,20 @@ on that; the broker knows neither.
 """
 
 cimport cython
-from libc.stdint cimport uint32_t
-from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.object cimport PyObject
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free
 
+from nsqc.broker.bounds cimport set_bounded, set_limits, topic_expire
 from nsqc.broker.channel cimport Channel
 from nsqc.broker.channelend cimport close_channel
 from nsqc.broker.consumer cimport Consumer
 from nsqc.broker.deadletter cimport dead_publish
 from nsqc.broker.figures cimport TopicCounts, add_figures
 from nsqc.broker.latency cimport LatencyWindow
+from nsqc.broker.logged cimport attach_log
+from nsqc.broker.publishonce cimport follow_dedupe
 from nsqc.broker.retired cimport retire
+from nsqc.broker.topicindex cimport TopicIndex
 from nsqc.loop.unread cimport Unread
 from nsqc.store.backlog cimport BacklogOwner, CommitLog, CommitOwner, CommitSchedule
 from nsqc.store.disk.queue cimport DiskQueue
@@ -35,17 +36,8 @@ CHANNEL_CREATED = "channel created"
 CHANNEL_DELETED = "channel deleted"
 
 
-cdef inline uint32_t hash_name(const char *c_name, Py_ssize_t length) noexcept nogil:
-    """FNV-1a; names are short."""
-    cdef uint32_t value = 2166136261
-    cdef Py_ssize_t at
-    for at in range(length):
-        value = (value ^ <unsigned char> c_name[at]) * 16777619
-    return value
-
-
 @cython.final
-cdef class Broker(TopicOwner):
+cdef class Broker(TopicIndex):
     """The topics of a daemon.
 
     timers call channels at their deadlines; disks open disk queues; write_health is notified of writes that fail and
@@ -70,77 +62,16 @@ cdef class Broker(TopicOwner):
         self.space = DiskSpace() if space is None else space
         self.commits = CommitSchedule(loop, self.slicer, write_health, self.space)
         self.logs = logs
-        self.topics = {}
         self.ephemeral = {}
         self.watched = {}
         self.listeners = []
         self.refusals = dict.fromkeys(refusals.REASONS, 0)
         self.creations_refused = dict.fromkeys(refusals.LIMITS, 0)
-        self._index()
 
     def __dealloc__(self):
-        free(self.slots)
         free(self.ephemeral_retired)
 
     # ------------------------------------------------------------------ topics
-
-    cdef Topic find(self, const char *c_name, Py_ssize_t length):
-        cdef uint32_t value = hash_name(c_name, length)
-        cdef uint32_t at = value & self.mask
-        cdef Topic topic
-        while self.slots[at].topic is not NULL:
-            if self.slots[at].hash == value:
-                topic = <Topic> self.slots[at].topic
-                if (PyBytes_GET_SIZE(topic.name) == length
-                        and memcmp(PyBytes_AS_STRING(topic.name), c_name, <size_t> length) == 0):
-                    return topic
-            at = (at + 1) & self.mask
-        return None
-
-    cdef int _index(self) except -1:
-        """Builds the name table again, with room for twice as many names."""
-        cdef uint32_t slots = 64
-        cdef NameSlot *c_slots
-        while slots < 4 * <uint32_t> len(self.topics):
-            slots *= 2
-        c_slots = <NameSlot *> calloc(slots, sizeof(NameSlot))
-        if c_slots is NULL:
-            raise MemoryError
-        free(self.slots)
-        self.slots = c_slots
-        self.mask = slots - 1
-        for topic in self.topics.values():
-            self._enter(<Topic> topic)
-        return 0
-
-    cdef void _enter(self, Topic topic) noexcept:
-        cdef uint32_t value = hash_name(PyBytes_AS_STRING(topic.name), PyBytes_GET_SIZE(topic.name))
-        cdef uint32_t at = value & self.mask
-        while self.slots[at].topic is not NULL:
-            at = (at + 1) & self.mask
-        self.slots[at].hash = value
-        self.slots[at].topic = <PyObject *> topic
-
-    cdef void _leave(self, Topic topic) noexcept:
-        """Takes a name out of the table; names behind it that could no longer be found move up."""
-        cdef uint32_t hole = hash_name(PyBytes_AS_STRING(topic.name), PyBytes_GET_SIZE(topic.name)) & self.mask
-        cdef uint32_t at
-        while self.slots[hole].topic != <PyObject *> topic:
-            hole = (hole + 1) & self.mask
-        at = hole
-        while True:
-            at = (at + 1) & self.mask
-            if self.slots[at].topic is NULL:
-                break
-            # It may fill the hole if that is between its preferred slot and its present one.
-            if ((at - self.slots[at].hash) & self.mask) >= ((at - hole) & self.mask):
-                self.slots[hole] = self.slots[at]
-                hole = at
-        self.slots[hole].topic = NULL
-
-    def topic(self, bytes name not None):
-        """The topic of that name, or None."""
-        return self.topics.get(name)
 
     def get_topic(self, bytes name not None, bint loading=False):
         """The topic of that name, created for a client if it does not exist. Raises LimitReached.
@@ -162,16 +93,12 @@ cdef class Broker(TopicOwner):
         if logs or (self.logs is not None and self.logs.has(name.decode())):
             self._give_log(topic, rule)
         elif rule is not None:
-            topic.set_dedupe(rule.dedupe, rule.dedupe_ids)
+            follow_dedupe(topic, rule.dedupe, rule.dedupe_ids, None)
         if rule is not None:
-            topic.set_limits(rule)
-        self.topics[name] = topic
+            set_limits(topic, rule)
+        self.add(topic)
         if ephemeral:
             self.ephemeral[name] = topic
-        if 2 * <uint32_t> len(self.topics) <= self.mask:
-            self._enter(topic)
-        else:
-            self._index()
         self.log.info("TOPIC(%s): created", topic.name.decode())
         self._notify(TOPIC_CREATED, topic, None)
         if not loading:
@@ -201,16 +128,15 @@ cdef class Broker(TopicOwner):
 
     def delete_topic(self, bytes name not None) -> bool:
         """Deletes a topic with its channels and all they hold; False if it does not exist."""
-        cdef Topic topic = self.topics.pop(name, None)
+        cdef Topic topic = self.topics.get(name)
         if topic is None:
             return False
-        self._leave(topic)
+        self.remove(topic)
         if topic.ephemeral:
             del self.ephemeral[name]
             self._retire_topic(topic)
         self.log.info("TOPIC(%s): deleting", name.decode())
-        # Now: a topic of that name that is created while this one goes begins with the rules of everybody, in a folder
-        # of its own.
+        # Now: a topic of that name created during the deletion begins with the default rules, in its own folder.
         if self.rules is not None:
             self.rules.forget(name)
         if self.channel_rules is not None:
@@ -251,7 +177,7 @@ cdef class Broker(TopicOwner):
         cdef bint ephemeral = name_is_ephemeral(name, len(name))
         cdef object options = self.settings.now
         cdef object text = name.decode()
-        # A topic that is kept in a log needs files for its channels only as long as something waits elsewhere.
+        # A log-backed topic needs files for its channels only while its queues have messages.
         cdef bint needed = not topic.logs or topic.backlog.depth() > 0
         cdef list quantiles = list(options.e2e_processing_latency_percentile)
         latency = LatencyWindow(quantiles, options.e2e_processing_latency_window_time) if quantiles else None
@@ -273,8 +199,8 @@ cdef class Broker(TopicOwner):
 
     def _give_log(self, Topic topic, rule):
         log, opened = self.logs.open(topic.name.decode(), self.clock, self.commits, self.guids)
-        topic.set_log(log, None if opened is None else opened.earlier, rule)
-        topic.set_dedupe(rule.dedupe, rule.dedupe_ids, opened)
+        attach_log(topic, log, None if opened is None else opened.earlier, rule)
+        follow_dedupe(topic, rule.dedupe, rule.dedupe_ids, opened)
         self._settle_segments(topic)
         self._warn_of_log(topic)
         self.watched[topic.name] = topic
@@ -305,16 +231,16 @@ cdef class Broker(TopicOwner):
     def _apply_rule(self, Topic topic):
         cdef Channel channel
         rule = self.rules.of(topic.name)
-        topic.set_limits(rule)
+        set_limits(topic, rule)
         if topic.log is None:
             if rule.storage == "log":
                 self._give_log(topic, rule)
             else:
-                topic.set_dedupe(rule.dedupe, rule.dedupe_ids)
+                follow_dedupe(topic, rule.dedupe, rule.dedupe_ids, None)
             return
         if topic.rule == rule:
             return
-        topic.set_dedupe(rule.dedupe, rule.dedupe_ids)
+        follow_dedupe(topic, rule.dedupe, rule.dedupe_ids, None)
         if topic.logs and rule.storage != "log":
             # What is published now goes where it would without a log: that needs its files.
             if topic.backlog.disk is None:
@@ -322,18 +248,18 @@ cdef class Broker(TopicOwner):
             for channel in topic.fan:
                 if channel.backlog.disk is None and not channel.ephemeral:
                     channel.backlog.attach(self.disks.open(f"{topic.name.decode()}:{channel.name.decode()}"))
-            topic.set_disks()
+            topic.set_fan()
         switches = topic.logs and rule.storage != "log"
         topic.set_rule(rule)
         self._settle_segments(topic)
         if switches:
             self._warn_of_log(topic)
-        # Now, not at the next look: whoever has changed it finds that it holds.
+        # Now, not at the next look: the client that changed the rule sees its effect.
         if topic.retain():
             self.watched[topic.name] = topic
 
     def _set_rule(self, Topic topic, Channel channel):
-        """topic.rules_changed() is to follow."""
+        """set_bounded() follows."""
         rule = self.channel_rules.of(topic.name + b"/" + channel.name)
         channel.set_rule(rule, rule.dead_topic(topic.name))
 
@@ -368,16 +294,17 @@ cdef class Broker(TopicOwner):
                 if channel is not None and not channel.exiting:
                     self._set_rule(topic, channel)
                 yield
-            topic.rules_changed()
+            set_bounded(topic)
 
     def retain(self):
-        """Has logs and topics remove what their rules do not keep; a generator that yields after each part of that."""
+        """Removes old segments and messages, by the rules; a generator that yields after each step."""
+        cdef Topic topic
         for name, topic in list(self.watched.items()):
             while topic.forget_ids():
                 yield
             keeps = not topic.exiting and topic.retain()
             yield
-            while topic.expire():
+            while topic_expire(topic):
                 yield
             if not keeps and not topic.aging:
                 self.watched.pop(name, None)

@@ -1,8 +1,8 @@
-# A channel: what waits (backlog), what is out to consumers (in flight), what waits for its time (deferred). Its fields
-# are in channelstate.pxd.
+# A channel: what happens to each message. A message waits (backlog), is out to a consumer (in flight), or waits for its
+# time (deferred). The fields are in channelstate.pxd; channelcontrol.pxd decides whether and when it delivers.
 
 from libc.stdint cimport int64_t, uint16_t, uint32_t
-from nsqc.broker.channelstate cimport ChannelState
+from nsqc.broker.channelcontrol cimport ChannelControl
 from nsqc.broker.consumer cimport Consumer
 from nsqc.store.delivery cimport Delivery
 from nsqc.store.disk.unacked cimport Place
@@ -17,7 +17,7 @@ cdef enum ClaimResult:
     NOT_OWNER               # it is in flight to another client
 
 
-cdef class Channel(ChannelState):
+cdef class Channel(ChannelControl):
     # From the topic. fits: whether put() or put_deferred() would not write a new message to disk.
     cdef bint fits(self, uint32_t defer_ms) noexcept
     # They take the reference unless the result is PUT_NO_MEMORY. attempts: earlier ones, of a queue
@@ -31,10 +31,7 @@ cdef class Channel(ChannelState):
     cdef int requeue(self, Consumer consumer, const char *c_id, int64_t delay_ns) noexcept
     cdef int touch(self, Consumer consumer, const char *c_id) noexcept
     cdef void update(self, Consumer consumer) noexcept      # after anything that wants_more() looks at has changed
-    cdef bint pump(self) noexcept       # delivers what waits to ready consumers; False: the slice ended first
-
-    # From the broker. The daemon drains, or not any more.
-    cdef void set_draining(self, bint draining) noexcept
+    cdef bint pump(self) noexcept       # delivers waiting messages to ready consumers; False: the slice ended first
 
     # From the topic: its log has grown, or more of it is visible.
     cdef void on_grown(self, int64_t records) noexcept
@@ -45,8 +42,6 @@ cdef class Channel(ChannelState):
     cdef bint _pop_logged(self, Entry *entry) noexcept
     cdef bint _reads_log(self) noexcept
     cdef bint _nothing_waits(self) noexcept
-    # Reserves memory for one more delivery; False: there is none, and the message has to stay where it is.
-    cdef bint _has_room(self) noexcept
     # Whether a message would go straight to a consumer; if so, there is room.
     cdef bint _goes_out(self) noexcept
     # With room: to the next ready consumer, who must exist. Takes the reference and the place.
@@ -60,16 +55,5 @@ cdef class Channel(ChannelState):
     # Ends a delivery of this heap; its message is delivered again or waits. False: no memory; it stays for a while.
     cdef bint _put_back(self, Delivery *delivery, Heap *heap) noexcept
     cdef bint _wait_again(self, Delivery *delivery) noexcept    # False: no memory
-    cdef bint _stay(self, Delivery *delivery, Heap *heap) noexcept      # for a while, for want of memory; False
-    cdef void _watch(self, int64_t timestamp_ns) noexcept       # with rules: a message published then waits
-    # Has a delivery in flight be the next one, after delay_ns. False: no memory; it stays in flight for a while.
-    cdef bint _to_front(self, Delivery *delivery, int64_t delay_ns) noexcept
-    cdef bint _deliver_front(self) noexcept     # False: some of front waits
-    cdef void _throttle(self) noexcept  # after anything that max_in_flight and rate depend on has changed
-    cdef void _set_halted(self) noexcept    # after paused, draining or throttled has changed
     cdef bint _expire(self) noexcept    # False: the slice ended before all was done
-    cdef void _try_again(self) noexcept
-    cdef void _drop_all(self) noexcept
     cdef Delivery *_claim(self, Consumer consumer, const char *c_id, int *result) noexcept
-    cdef void _release(self, Delivery *delivery) noexcept
-    cdef void _arm(self) noexcept

@@ -1,37 +1,29 @@
-"""A channel: distributes messages over its consumers and keeps each until it is finished.
-
-nsqd scans random channels every 100 ms for messages whose time has come. A channel here knows its next deadline and has
-the timers call expire() then.
-"""
+"""A channel: distributes messages over its consumers and keeps each until it is finished."""
 
 cimport cython
-from libc.stdint cimport INT64_MAX, int64_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport free
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 
-from nsqc.broker.again cimport again_drop_logged, again_forget
-from nsqc.broker.channelrules cimport ChannelRules, rules_delay, rules_new
+from nsqc.broker.again cimport again_drop_logged
+from nsqc.broker.channelcontrol cimport has_room, stay, take_out
+from nsqc.broker.channelrules cimport rules_delay
 from nsqc.broker.channelstate cimport TO_DELIVERY, TO_FINISH, check_alive, count_time, drop_logged, unlikely
 from nsqc.broker.consumer cimport wants_more
-from nsqc.broker.dead cimport EXPIRED, STAYS, LeaveReason, dead_has_room, dead_recall
-from nsqc.broker.expiry cimport (due_or_expired, expire_waiting, expiry_watch, leave_delivery, pop_again,
-                                 reason_to_leave, wait_to_expire, withheld)
-from nsqc.broker.lost cimport RETURNED, lost_add, lost_clear, lost_has, lost_step
-from nsqc.broker.origin cimport DEAD_DISCONNECTED, DEAD_REQUEUED, DEAD_TIMED_OUT, origin_client
+from nsqc.broker.dead cimport STAYS, LeaveReason, dead_has_room, dead_recall
+from nsqc.broker.expiry cimport (due_or_expired, expire_waiting, leave_delivery, pop_again, reason_to_leave,
+                                 wait_to_expire, withheld)
+from nsqc.broker.lost cimport RETURNED, lost_clear, lost_has, lost_step
+from nsqc.broker.origin cimport DEAD_DISCONNECTED, DEAD_REQUEUED, DEAD_TIMED_OUT
 from nsqc.broker.overflow cimport surely_fits, trim_channel
 from nsqc.broker.ring cimport ready_add, ready_remove
-from nsqc.loop.watch cimport span_over
 from nsqc.store.backlog cimport PUT_NO_MEMORY
-from nsqc.store.clock cimport monotonic_ns
-from nsqc.store.delivery cimport delivery_free, delivery_new, delivery_reserve, delivery_take
+from nsqc.store.delivery cimport delivery_free, delivery_new, delivery_take
 from nsqc.store.fifo cimport Entry
 from nsqc.store.heap cimport heap_first, heap_moved, heap_push, heap_remove, heap_reserve
-from nsqc.store.inflight cimport inflight_add, inflight_find, inflight_free, inflight_remove, inflight_reserve
+from nsqc.store.inflight cimport inflight_add, inflight_find, inflight_remove
 from nsqc.store.message cimport message_ref, message_unref
-from nsqc.store.slices cimport SIZE_SHIFT, STEPS, Trash
+from nsqc.store.slices cimport SIZE_SHIFT, STEPS
 
-cdef int64_t NEVER = INT64_MAX
 cdef int64_t NO_OFFSET = -1
-cdef int64_t NO_MEMORY_NS = 1000000000      # a delivery that cannot be ended for want of memory is extended by this
 
 cdef enum:
     DUE_AT_ONCE = 1024          # deferred messages of a log, between two looks at the clock
@@ -49,7 +41,7 @@ cdef inline uint32_t sample_roll() noexcept:
 
 
 cdef void relist(Channel channel, Consumer consumer) noexcept:
-    """Whether it wants more has changed."""
+    """After wants_more() has changed: enters or leaves the ring."""
     if consumer.listed:
         ready_remove(&channel.ready, consumer)
     elif not channel.exiting:
@@ -66,7 +58,7 @@ cdef class Channel:
         return defer_ms != 0 or self._goes_out() or self.backlog.fits(0)
 
     cdef bint _goes_out(self) noexcept:
-        return self.ready.c_next is not NULL and not self.halted and self._nothing_waits() and self._has_room()
+        return self.ready.c_next is not NULL and not self.halted and self._nothing_waits() and has_room(self)
 
     cdef int put(self, Message *message, uint32_t attempts) noexcept:
         cdef int result = 0
@@ -93,7 +85,7 @@ cdef class Channel:
         return result
 
     cdef int put_deferred(self, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept:
-        if not self._has_room():
+        if not has_room(self):
             return PUT_NO_MEMORY
         self.counts.message_count += 1
         self._defer(message, attempts, <int64_t> defer_ms * 1000000, NULL)
@@ -117,7 +109,7 @@ cdef class Channel:
         cdef Delivery *delivery = self._claim(consumer, c_id, &result)
         if delivery is NULL:
             return result
-        self._release(delivery)
+        take_out(self, delivery)
         consumer.in_flight -= 1
         consumer.finish_count += 1
         if self.latency is not None:
@@ -176,11 +168,6 @@ cdef class Channel:
             return NULL
         return delivery
 
-    cdef void _release(self, Delivery *delivery) noexcept:
-        """Takes it out of flight; the delivery belongs to the caller."""
-        inflight_remove(&self.in_flight, delivery)
-        heap_remove(&self.timeouts, delivery)
-
     # ------------------------------------------------------------------ delivery
 
     cdef bint pump(self) noexcept:
@@ -194,7 +181,7 @@ cdef class Channel:
             return True
         from_log = self._reads_log()
         while self.ready.c_next is not NULL and not self.halted:
-            if not self._has_room():
+            if not has_room(self):
                 self._try_again()
                 return True
             if unlikely(self.rules is not NULL) and self.rules.dies and not dead_has_room(self):
@@ -204,7 +191,7 @@ cdef class Channel:
             if not (unlikely(self.again.heap.count) and pop_again(self, &entry)
                     or (self._pop_logged(&entry) if from_log else self._pop(&entry))):
                 break
-            # To send a large one takes as long as many small ones.
+            # Sending a large message takes as long as many small ones.
             steps -= 1 + <int> (entry.message.size >> SIZE_SHIFT)
             if entry.defer_ms:
                 self._defer(entry.message, entry.attempts, <int64_t> entry.defer_ms * 1000000, self.place)
@@ -217,11 +204,11 @@ cdef class Channel:
                 steps = STEPS
                 from_log = self._reads_log()
         if self.cursor is not None and self.cursor.deferred.count:
-            self._arm()         # it has come upon deferred messages
+            self._arm()         # it has read deferred messages
         return True
 
     cdef bint _reads_log(self) noexcept:
-        """Whether messages come from the log alone: what else is to go out first is not there before pump() ends."""
+        """Whether messages come from the log alone: no others come to wait before pump() ends."""
         return (self.cursor is not None and self.backlog.depth() == 0
                 and (self.log_first or not self.owner.is_behind()))
 
@@ -245,13 +232,6 @@ cdef class Channel:
         return (self.backlog.depth() == 0 and self.again.heap.count == 0
                 and (self.cursor is None or self.cursor.is_drained()))
 
-    cdef void _watch(self, int64_t timestamp_ns) noexcept:
-        expiry_watch(self, timestamp_ns)
-        if self.look_ns < self.alarm_ns:
-            self._arm()
-        if self.rules.trims and self.cursor is not None:
-            self.slicer.add(self)
-
     cdef void on_grown(self, int64_t records) noexcept:
         self.counts.message_count += <uint64_t> records
         if unlikely(self.rules is not NULL):
@@ -266,16 +246,15 @@ cdef class Channel:
         self.cursor = cursor
         self.log_first = log_first
 
-    cdef bint _has_room(self) noexcept:
-        return (delivery_reserve() and inflight_reserve(&self.in_flight) and heap_reserve(&self.timeouts)
-                and heap_reserve(&self.delayed))
+    cdef void send(self, Message *message, uint32_t attempts, Place *place, int64_t offset) noexcept:
+        self._deliver(message, attempts, place, offset)
 
     cdef void _deliver(self, Message *message, uint32_t attempts, Place *place, int64_t offset) noexcept:
         cdef Consumer consumer = <Consumer> self.ready.c_next
         cdef Delivery *delivery
         self.ready.c_next = consumer.c_next
         if consumer.sample_rate and sample_roll() > <uint32_t> consumer.sample_rate:
-            message_unref(message)      # as with nsqd, what the sample leaves out is gone
+            message_unref(message)      # as with nsqd, messages outside the sample are dropped
             if offset >= 0:
                 self.cursor.done(offset)
             else:
@@ -302,91 +281,22 @@ cdef class Channel:
             self.paced_ns = max(self.paced_ns, self.clock.monotonic) + self.rules.interval_ns
             self._throttle()
 
-    cdef bint _stay(self, Delivery *delivery, Heap *heap) noexcept:
-        delivery.deadline_ns = self.clock.monotonic + NO_MEMORY_NS
-        heap_moved(heap, delivery)
-        return False
-
-    cdef bint _to_front(self, Delivery *delivery, int64_t delay_ns) noexcept:
-        if not heap_reserve(&self.front):
-            return self._stay(delivery, &self.timeouts)
-        self._release(delivery)
-        delivery.owner = 0
-        delivery.deadline_ns = self.clock.monotonic + delay_ns
-        heap_push(&self.front, delivery)
-        if delivery.offset >= 0:
-            self.cursor.came_back(delivery.offset, delivery.attempts)
-        self._watch(delivery.message.timestamp_ns)
-        self._throttle()
-        return True
-
-    cdef bint _deliver_front(self) noexcept:
-        cdef Delivery *delivery
-        cdef Place *place
-        cdef int64_t offset
-        cdef uint32_t attempts
-        while self.front.count:
-            self._throttle()
-            if (self.ready.c_next is NULL or self.paused or self.draining or self.resume_ns != NEVER
-                    or self.rules is not NULL and 0 < self.rules.max_in_flight <= self.timeouts.count):
-                return False
-            if not self._has_room():
-                self._try_again()
-                return False
-            delivery = heap_first(&self.front)
-            if self.rules is not NULL and reason_to_leave(self, delivery.message, delivery.attempts) == EXPIRED:
-                if not leave_delivery(self, delivery, &self.front, EXPIRED):
-                    self._try_again()
-                    return False
-                continue
-            heap_remove(&self.front, delivery)
-            place, offset, attempts = delivery.place, delivery.offset, delivery.attempts
-            self._deliver(delivery_take(delivery), attempts, place, offset)
-        self._throttle()
-        return True
-
-    cdef void _throttle(self) noexcept:
-        """While something is in front, nothing else goes out: pump() delivers that first."""
-        cdef ChannelRules *rules = self.rules
-        cdef bint throttled = self.front.count > 0
-        cdef int64_t resume_ns = self.clock.monotonic
-        if rules is not NULL:
-            throttled |= 0 < rules.max_in_flight <= self.timeouts.count
-            if rules.interval_ns:
-                resume_ns = max(resume_ns, self.paced_ns - rules.burst_ns)
-            if rules.ordered and self.front.count:
-                resume_ns = max(resume_ns, heap_first(&self.front).deadline_ns)
-        self.resume_ns = NEVER
-        if resume_ns > self.clock.monotonic:
-            throttled = True
-            self.resume_ns = resume_ns
-            if resume_ns < self.alarm_ns:
-                self._arm()
-        if throttled != self.throttled:
-            self.throttled = throttled
-            self._set_halted()
-
-    cdef void _set_halted(self) noexcept:
-        self.halted = self.paused or self.draining or self.throttled
-        if (not self.halted or self.front.count) and self.ready.c_next is not NULL and not self.exiting:
-            self.slicer.add(self)
-
     cdef bint _come_back(self, Delivery *delivery, int64_t delay_ns) noexcept:
         cdef LeaveReason reason = STAYS
         if unlikely(self.rules is not NULL):
             reason = reason_to_leave(self, delivery.message, delivery.attempts)
             if reason != STAYS:
-                return leave_delivery(self, delivery, &self.timeouts, reason) or self._stay(delivery, &self.timeouts)
+                return leave_delivery(self, delivery, &self.timeouts, reason) or stay(self, delivery, &self.timeouts)
         if unlikely(self.rules is not NULL) and self.rules.ordered:
             return self._to_front(delivery, delay_ns)
         if delay_ns > 0 and delivery.offset >= 0:
             if self.cursor.defer(delivery.offset, delivery.attempts, self.clock.monotonic + delay_ns) < 0:
-                return self._stay(delivery, &self.timeouts)
-            self._release(delivery)
+                return stay(self, delivery, &self.timeouts)
+            take_out(self, delivery)
             delivery_free(delivery)
             self._arm()
         elif delay_ns > 0 and heap_reserve(&self.delayed):
-            self._release(delivery)
+            take_out(self, delivery)
             delivery.owner = 0
             self._delay(delivery, delay_ns)
         else:
@@ -394,7 +304,7 @@ cdef class Channel:
         return True
 
     cdef void _delay(self, Delivery *delivery, int64_t delay_ns) noexcept:
-        """With room: has a delivery that is in no heap wait for its time, or until it expires before that."""
+        """With room: defers a delivery that is in no heap until its time, or until it expires before that."""
         delivery.deadline_ns = delivery.delivered_ns = self.clock.monotonic + delay_ns
         if unlikely(self.rules is not NULL):
             delivery.deadline_ns = due_or_expired(self, delivery.message, delivery.delivered_ns)
@@ -402,12 +312,12 @@ cdef class Channel:
         self._arm()
 
     cdef bint _came_due(self, Delivery *delivery) noexcept:
-        """With rules, or before its time: a deferred delivery has to be looked at."""
+        """Ends a deferred delivery that has rules, or whose alarm came before its time."""
         cdef LeaveReason reason = STAYS
         if self.rules is not NULL:
             reason = reason_to_leave(self, delivery.message, delivery.attempts)
         if reason != STAYS:
-            return leave_delivery(self, delivery, &self.delayed, reason) or self._stay(delivery, &self.delayed)
+            return leave_delivery(self, delivery, &self.delayed, reason) or stay(self, delivery, &self.delayed)
         if delivery.delivered_ns <= self.clock.monotonic:
             return self._put_back(delivery, &self.delayed)
         delivery.deadline_ns = delivery.delivered_ns        # the rule it would have expired by has changed
@@ -415,7 +325,7 @@ cdef class Channel:
         return True
 
     cdef bint _put_back(self, Delivery *delivery, Heap *heap) noexcept:
-        """Puts a message behind those that wait. It was accepted before, so it is never dropped."""
+        """Puts a message after the waiting ones. It was accepted before, so it is never dropped."""
         cdef uint16_t attempts = delivery.attempts
         cdef Place *place = delivery.place
         cdef int64_t offset = delivery.offset
@@ -427,7 +337,7 @@ cdef class Channel:
             self._watch(delivery.message.timestamp_ns)
             return True
         elif not self._wait_again(delivery):
-            return self._stay(delivery, heap)
+            return stay(self, delivery, heap)
         if delivery.owner:
             inflight_remove(&self.in_flight, delivery)
         heap_remove(heap, delivery)
@@ -440,7 +350,7 @@ cdef class Channel:
         return True
 
     cdef bint _wait_again(self, Delivery *delivery) noexcept:
-        """Has its message wait, in the log or in the backlog."""
+        """Returns its message to the log or the backlog."""
         if delivery.offset >= 0:
             return self.cursor.put_back(delivery.offset, delivery.attempts) == 0
         message_ref(delivery.message)
@@ -450,7 +360,7 @@ cdef class Channel:
         return True
 
     cdef void _defer(self, Message *message, uint32_t attempts, int64_t delay_ns, Place *place) noexcept:
-        """With room: holds a message for delay_ns."""
+        """With room: defers a message by delay_ns."""
         cdef Delivery *delivery = delivery_new(message, <uint16_t> attempts)
         delivery.place = place
         self._delay(delivery, delay_ns)
@@ -466,22 +376,6 @@ cdef class Channel:
             relist(self, consumer)
 
     # ------------------------------------------------------------------ time
-
-    cdef void _arm(self) noexcept:
-        cdef int64_t first = next_deadline(self)
-        if first < self.alarm_ns:
-            self.alarm_ns = first
-            self.timers.arm(self, first)
-
-    def expire(self):
-        """Called by the timers at the time it was armed for: puts back what has timed out or come due."""
-        cdef int64_t began_ns = monotonic_ns()
-        self.clock.refresh()
-        self.slicer.begin(self.clock.monotonic)
-        self.alarm_ns = NEVER
-        if self.run_slice():
-            self.slicer.add(self)
-        span_over(monotonic_ns() - began_ns, b"deadlines of", self)
 
     cdef bint run_slice(self) noexcept:
         if self.deserted:
@@ -558,69 +452,7 @@ cdef class Channel:
                     return False
                 steps = STEPS
 
-    def resume(self):
-        """Continues deliveries that memory or the disk had interrupted."""
-        self.retrying = False
-        self.slicer.add(self)
-
-    cdef void _try_again(self) noexcept:
-        if not self.retrying and not self.exiting:
-            self.retrying = True
-            self.timers.resume_later(self)
-
-    # ------------------------------------------------------------------ clients
-
-    def add_client(self, Consumer consumer not None) -> bool:
-        """Adds a consumer; False if the channel has as many as it may."""
-        if self.max_consumers and len(self.clients) >= self.max_consumers:
-            return False
-        self.clients[consumer.id] = consumer
-        return True
-
-    def remove_client(self, Consumer consumer not None):
-        """Removes a consumer. Messages in flight to it stay in flight until they time out, unless the channel has
-        requeue_on_disconnect.
-
-        An ephemeral channel goes with its last consumer, but in a slice of its own: the consumer may be in the middle
-        of its commands, and what called it in the middle of this channel's messages.
-        """
-        ready_remove(&self.ready, consumer)
-        if self.clients.pop(consumer.id, None) is None:
-            return
-        self.left[consumer.distance] += consumer.message_count
-        if self.rules is not NULL and self.rules.max_attempts and consumer.in_flight > 0:
-            origin_client(self, consumer, consumer.id)
-        if self.rules is not NULL and self.rules.requeue_on_disconnect and not self.exiting:
-            lost_add(&self.lost, consumer.id, consumer.in_flight)
-            self.slicer.add(self)
-        if self.ephemeral and not self.clients and not self.exiting:
-            self.deserted = True
-            self.slicer.add(self)
-
     # ------------------------------------------------------------------ administration
-
-    cdef void set_draining(self, bint draining) noexcept:
-        self.draining = draining
-        self._set_halted()
-
-    def set_rule(self, rule, bytes dead_letter=b""):
-        """Its delivery rules: nsqc.broker.protocols.ChannelRule; None: none. dead_letter: the dead-letter topic."""
-        cdef ChannelRules *rules = rules_new(rule, len(dead_letter) > 0)
-        free(self.rules)
-        self.rules = rules
-        self.rule = rule if rules is not NULL else None
-        if dead_letter:
-            self.dead_letter = dead_letter      # what is on its way still goes to one that a rule has named
-        self.clock.refresh()
-        self.paced_ns = 0
-        self._throttle()
-        if self.front.count or rules is not NULL:
-            self.slicer.add(self)
-
-    def pause(self):
-        """Stops deliveries."""
-        self.paused = True
-        self._set_halted()
 
     def unpause(self):
         """Starts deliveries again."""
@@ -643,7 +475,7 @@ cdef class Channel:
         self._throttle()
 
     def seek(self, int64_t offset):
-        """Continues at an offset of the log. Of the log, nothing is in flight, requeued or deferred any more."""
+        """Continues at an offset of the log. No message of the log is in flight, requeued or deferred then."""
         cdef Consumer consumer
         cdef Delivery *delivery
         lost_clear(&self.lost)
@@ -651,7 +483,7 @@ cdef class Channel:
             delivery = heap_first(&self.timeouts)
             if delivery.offset < 0 and not self._wait_again(delivery):
                 raise MemoryError
-            self._release(delivery)
+            take_out(self, delivery)
             delivery_free(delivery)
         if not dead_recall(self):
             raise MemoryError
@@ -664,59 +496,3 @@ cdef class Channel:
             self.update(consumer)
         self._throttle()
         self.slicer.add(self)
-
-    cdef void _drop_all(self) noexcept:
-        """Drops what is in flight or deferred, once the backlog counts no places; the memory is freed in slices."""
-        cdef Trash trash = Trash.new(self.slicer)
-        lost_clear(&self.lost)
-        if self.backlog.disk is not None:
-            self.backlog.disk.drop_out()
-        trash.take_heap(0, &self.timeouts)
-        trash.take_heap(1, &self.delayed)
-        inflight_free(&self.in_flight)
-        trash.start()
-        trash = Trash.new(self.slicer)
-        self.sender = None
-        trash.take_heap(0, &self.dead)
-        trash.take_heap(1, &self.sent)
-        trash.start()
-        trash = Trash.new(self.slicer)
-        trash.take_heap(0, &self.front)
-        trash.take_heap(1, &self.again.heap)
-        again_forget(&self.again)
-        trash.start()
-
-    # ------------------------------------------------------------------ failed writes
-
-    cdef void on_write_failed(self, int error, int64_t records, int64_t body_bytes) noexcept:
-        """The backlog could not be written: it keeps its messages, and the topic holds back."""
-        cdef bint first = not self.stuck
-        self.stuck = True
-        if self.owner is not None:
-            self.owner.on_channel_stuck(self, error, first)
-        self.slicer.add(self)       # what could not be written can still be delivered
-
-    cdef void on_write_healed(self) noexcept:
-        if self.stuck:
-            self.stuck = False
-            if self.owner is not None:
-                self.owner.on_channel_healed(self)
-
-    cdef void on_readable(self) noexcept:
-        if (self.ready.c_next is not NULL or self.rules is not NULL) and not self.exiting:
-            self.slicer.add(self)
-
-    cdef void on_unreadable(self) noexcept:
-        """Nothing is lost: it is read again later."""
-        self._try_again()
-
-
-cdef int64_t next_deadline(Channel channel) noexcept:
-    cdef Delivery *delivery = heap_first(&channel.timeouts)
-    cdef int64_t first = NEVER if delivery is NULL else delivery.deadline_ns
-    delivery = heap_first(&channel.delayed)
-    if delivery is not NULL and delivery.deadline_ns < first:
-        first = delivery.deadline_ns
-    if channel.cursor is not None and 0 < channel.cursor.next_due() < first:
-        first = channel.cursor.next_due()
-    return min(first, channel.resume_ns, channel.look_ns)

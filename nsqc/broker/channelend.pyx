@@ -4,6 +4,7 @@ from libc.errno cimport ENOMEM
 from libc.stdint cimport int64_t
 
 from nsqc.broker.again cimport again_drop_logged, again_forget
+from nsqc.broker.channelcontrol cimport take_out
 from nsqc.broker.channelstate cimport drop_logged
 from nsqc.broker.consumer cimport Consumer
 from nsqc.broker.dead cimport dead_recall
@@ -47,7 +48,7 @@ cdef tuple close_channel(Channel channel):
     while channel.timeouts.count:
         delivery = heap_first(&channel.timeouts)
         write_back(channel, delivery)
-        channel._release(delivery)
+        take_out(channel, delivery)
         delivery_free(delivery)
     while channel.delayed.count:
         delivery = heap_first(&channel.delayed)
@@ -74,7 +75,7 @@ cdef int64_t record_out(Channel channel) except -1:
             continue
         if delivery.attempts > 1:
             channel.cursor.came_back(delivery.offset, delivery.attempts)
-        channel._release(delivery)
+        take_out(channel, delivery)
         delivery_free(delivery)
         count += 1
         index = 0 if index else index

@@ -1,5 +1,5 @@
-# What a channel consists of, and what is counted of it. channel.pyx has what it does for each message, channelend.pyx
-# its end.
+# The state of a channel, and its metrics. channel.pyx has what runs for each message, channelcontrol.pyx the rest, and
+# channelend.pyx its end.
 #
 # Invariants: every Delivery of in_flight is in timeouts, and vice versa; deferred ones are only in
 # delayed. A consumer is in a ring of ready ones exactly while wants_more(consumer) holds.
@@ -25,7 +25,7 @@ from nsqc.store.rules cimport CHECKS, broken
 from nsqc.store.slices cimport Slicer
 
 cdef extern from *:
-    bint unlikely(bint condition) noexcept nogil    # Cython's: keeps what is rare out of the way of what is not
+    bint unlikely(bint condition) noexcept nogil    # Cython's: moves rare code out of the way
 
 cdef enum Timed:            # of Channel.times
     TO_DELIVERY
@@ -55,13 +55,13 @@ cdef class ChannelState(BacklogOwner):
     cdef ChannelRules *rules            # owned; NULL: none
     cdef readonly object rule           # nsqc.broker.protocols.ChannelRule; None: no rule
     cdef Heap front                     # failed deliveries of an ordered channel, which come before all others
-    cdef Again again                    # with message_ttl: what came back and waits
+    cdef Again again                    # with message_ttl: messages that came back and wait
     cdef int64_t taken                  # messages taken from the queues to go out; counted while there are rules
     cdef int64_t look_ns                # monotonic: when to look for expired messages again; NEVER: when some come
     cdef Lost lost
     cdef Heap dead, sent                # deliveries that go to the dead-letter topic: see dead.pxd
     cdef int64_t dead_serial            # messages that have gone to dead since it was empty
-    cdef object sender                  # of the batch in sent; None: none is under way
+    cdef object sender                  # of the batch in sent; None: none is in progress
     cdef dict last_clients              # id of a consumer to its part of an origin; None: none is known. See origin.pxd
     cdef readonly bytes dead_letter     # the name of that topic; empty: none
     cdef int64_t paced_ns               # monotonic: when the deliveries so far would be over at the rule's rate
@@ -75,7 +75,7 @@ cdef class ChannelState(BacklogOwner):
     cdef bint retrying                  # memory or the disk could not be used; resume() will follow
     cdef int64_t alarm_ns               # monotonic time the timers will call expire() at; NEVER: none
     cdef object timers                  # nsqc.broker.protocols.ChannelTimers
-    cdef Slicer slicer                  # for what takes long
+    cdef Slicer slicer                  # of long work
     cdef ChannelOwner owner             # the topic; None once this is deleted
     cdef Place *place                   # of the message that was taken from the backlog last, or
     cdef int64_t offset                 # its offset in the log

@@ -1,4 +1,4 @@
-"""What a channel consists of, and what is counted of it. See the .pxd."""
+"""The state of a channel, and its metrics. See the .pxd."""
 
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 from libc.stdlib cimport calloc, free
@@ -125,7 +125,7 @@ cdef class ChannelState(BacklogOwner):
 
     @property
     def backend_depth(self) -> int:
-        """Messages that wait on disk; of those in a log, as many as nsqd would not keep in memory."""
+        """Messages that wait on disk; of those in a log, the count that nsqd would not keep in memory."""
         self.clock.refresh()
         return self.count_on_disk()
 
@@ -173,7 +173,7 @@ cdef class ChannelState(BacklogOwner):
         return self.cursor is not None and self.cursor.forget_removed()
 
     def restore_delays(self, dict delays not None):
-        """Due times, in wall-clock nanoseconds, of messages that an earlier run left on disk."""
+        """Sets the due times, in wall-clock nanoseconds, of messages that an earlier run has written to disk."""
         self.backlog.delays.update(delays)
 
 
@@ -189,7 +189,7 @@ cdef int64_t least_of(Heap *heap, int64_t least) noexcept:
 cdef void drop_logged(Heap *heap) noexcept:
     cdef Delivery *delivery
     cdef uint32_t at = heap.count
-    # From the end on: what moves into the place of one that is taken was looked at, or comes later.
+    # From the end: the item that takes the place of a removed one was looked at, or comes later.
     while at:
         at = min(at, heap.count)
         if at == 0:

@@ -5,6 +5,7 @@ import os
 from libc.stdint cimport int64_t, uint64_t
 
 from nsqc.broker.channel cimport Channel
+from nsqc.broker.flow cimport flow_refresh
 from nsqc.broker.settled cimport restore_settled
 from nsqc.store.log.cursor cimport Cursor
 from nsqc.store.log.earlier cimport TopicPlace, new_cursor
@@ -32,7 +33,7 @@ cdef int attach_log(TopicState topic, TopicLog log, Earlier earlier, rule) excep
     if topic.paused:
         hold_log(topic)
     elif not topic.started:
-        log.hold(log.next)      # channels that are still to come get what is published until then
+        log.hold(log.next)      # for channels that do not exist yet
     return 0
 
 
@@ -44,7 +45,8 @@ cdef int follow_rule(TopicState topic, rule) except -1:
     topic.most_bytes = rule.retain_bytes
     for channel in topic.fan:
         channel.log_first = not topic.logs
-    topic.refresh()
+    topic.storage_changed()
+    flow_refresh(topic)
     return 0
 
 
@@ -57,7 +59,7 @@ cdef int give_cursor(TopicState topic, Channel channel, start) except -1:
         if start is not None:
             begin = start
         elif topic.earlier is not None and topic.earlier.damaged:
-            begin = 0       # where it was is not known: nothing is left out
+            begin = 0       # its position is unknown: it reads everything
         else:
             begin = topic.log.visible if topic.channels and topic.started else topic.place.next
         begin = min(max(begin, topic.log.first_offset()), topic.log.next)
@@ -98,7 +100,7 @@ cdef void unhold_log(TopicState topic) noexcept:
     topic.clock.refresh()
     topic.slicer.begin_within(topic.clock.monotonic)
     for channel in topic.fan:
-        # One that was created meanwhile may begin further on.
+        # A channel created meanwhile may begin at a later offset.
         channel.on_grown(max(0, ranks_between(topic.log, max(before, channel.cursor.next), topic.log.visible)))
 
 
@@ -123,7 +125,7 @@ cdef int64_t log_depth(TopicState topic) noexcept:
 cdef bint retain_log(TopicState topic) except -1:
     cdef int64_t needed = needed_from(topic)
     cdef bint drops = topic.rule.overflow == "drop-oldest"
-    # Without a limit of its own, a log that stays does so as a whole.
+    # A log that is kept, without a limit of its own, is kept as a whole.
     if not topic.rule.keeps_log or topic.rule.retain_time > 0 or topic.most_bytes > 0:
         topic.log.retain(needed, topic.rule.retain_time, topic.rule.retain_bytes, drops)
     set_full(topic, topic.logs and not drops and 0 < topic.most_bytes <= topic.log.segments.bytes
@@ -161,7 +163,7 @@ cdef int set_full(TopicState topic, bint full) except -1:
 
 
 cdef int leave_log(TopicState topic) except -1:
-    """The topic is kept in memory, and everything in the log is finished."""
+    """The topic is in memory now, and all messages of the log are finished."""
     cdef Channel channel
     cdef TopicLog log = topic.log
     for channel in topic.fan:
@@ -170,6 +172,7 @@ cdef int leave_log(TopicState topic) except -1:
     topic.commit.log = None
     topic.place = None
     topic.settled = None
+    topic.storage_changed()
     log.delete()
     topic.owner.on_log_left(topic, log)
     return 0
@@ -181,7 +184,7 @@ cdef int close_log(TopicState topic) except -1:
     if topic.log.unwritten_records() > 0:
         topic.commit.begin()
     lost = topic.log.unwritten_records()
-    # Publishes that were refused are not lost: their clients know.
+    # A refused publish is not lost: its client knows.
     error = topic.log.errno if lost else topic.log.recorder.error
     path = topic.log.write_path
     topic.log.close()

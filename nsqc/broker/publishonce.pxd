@@ -1,8 +1,9 @@
-# Publishes with an id, to a topic that remembers ids: stored once, whoever repeats them. See nsqc/store/publishids.pxd.
+# Publishes with an id, to a topic that remembers ids: stored once, even if repeated. See nsqc/store/publishids.pxd.
 
 from libc.stdint cimport int64_t
 
-from nsqc.broker.topicstate cimport Once, TopicState
+from nsqc.broker.openbatch cimport Once
+from nsqc.broker.topicstate cimport TopicState
 from nsqc.store.backlog cimport PUT_DISK
 
 cdef enum:
@@ -15,9 +16,9 @@ cdef int once_begins(TopicState topic, Once *once) noexcept
 # Some of its messages are published, with this PutResult.
 cdef inline void once_wrote(Once *once, int result) noexcept:
     once.wrote |= result == PUT_DISK
-# All are, or the last one was refused.
+# All of them are, or the last one was refused.
 cdef void once_ended(TopicState topic, Once *once, int result) noexcept
-# Its messages are not published: something has failed.
+# Its messages are not published, after an error.
 cdef void once_dropped(TopicState topic, Once *once) noexcept
 # The rule of the topic: how long ids are remembered, and how many; 0: they are not. opened: the
 # nsqc.store.log.recovery.Opened of its log, if that was opened just now.

@@ -27,7 +27,7 @@ cdef int once_begins(TopicState topic, Once *once) noexcept:
     if topic.logs and (topic.log.ids is None or topic.log.ids.reserve(topic.ids.opened + 1) < 0):
         return PUT_NO_MEMORY
     if topic.ids.count == 0:
-        topic.owner.on_log_grew(topic)      # so that they are forgotten though nobody publishes
+        topic.owner.on_log_grew(topic)      # so they are forgotten even without further publishes
     verdict = topic.ids.claim(&once.id, topic.clock.monotonic, topic.commit.serial, &once.claim)
     if verdict == ID_CLAIMED:
         once.failures = topic.ids.failures
@@ -67,7 +67,7 @@ cdef int follow_dedupe(TopicState topic, int64_t window_ns, int64_t limit, objec
     if window_ns <= 0:
         if opened is not None and opened.has_ids:
             idjournal.remove(topic.log.folder)
-        topic.ids = None        # the journal stays: what it may have to take back, it does
+        topic.ids = None        # the journal stays: a failed write may have to take ids back
         return 0
     topic.clock.refresh()
     if topic.ids is not None:

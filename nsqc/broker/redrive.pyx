@@ -28,7 +28,7 @@ cdef object prepare(Broker broker, Topic topic, Channel channel):
     if channel.backlog.disk is None and not channel.ephemeral:
         # A channel of a log has no files of its own until something is for it alone.
         channel.backlog.attach(broker.disks.open(f"{topic.name.decode()}:{channel.name.decode()}"))
-        topic.set_disks()
+        topic.set_fan()
     broker.clock.refresh()
     return None
 

@@ -1,5 +1,5 @@
-# What the broker calls upward: abstract bases that a higher part implements and passes in when it makes the lower one.
-# Consumer, through which a channel delivers, has a header of its own. Seams to Python are Protocols: protocols.py.
+# Upward calls of the broker: abstract bases that a higher part implements and passes in when it makes the lower one.
+# Consumer, through which a channel delivers, has its own header. Seams to Python are Protocols: protocols.py.
 #
 # Topic and Channel stand above this header, so arguments have the types of their bases.
 
@@ -25,10 +25,10 @@ cdef class ChannelOwner(CommitOwner):
 cdef class TopicOwner:
     # The broker of a topic.
     cdef public bint closing            # a stop has begun: nothing new is made, and nothing moves
-    cdef public bint draining           # nothing new is accepted or delivered; what is in flight may finish
+    cdef public bint draining           # nothing new is accepted or delivered; messages in flight may finish
     cdef BacklogOwner make_channel(self, CommitOwner topic, bytes name)
     cdef int on_channel_created(self, CommitOwner topic, BacklogOwner channel) except -1
-    # The channel is about to drop what it holds.
+    # The channel is about to drop its messages.
     cdef int on_channel_deleted(self, CommitOwner topic, BacklogOwner channel) except -1
     cdef int on_last_channel_gone(self, CommitOwner topic) except -1    # of an ephemeral topic
     cdef int on_topic_deleted(self, CommitOwner topic) except -1        # with everything that it held

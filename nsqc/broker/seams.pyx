@@ -1,4 +1,4 @@
-"""Abstract bases for what the broker calls upward. See the .pxd."""
+"""Abstract bases for upward calls of the broker. See the .pxd."""
 
 from nsqc.store.backlog cimport BacklogOwner, CommitLog, CommitOwner
 

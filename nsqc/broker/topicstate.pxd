@@ -1,49 +1,26 @@
-# What a topic consists of. topic.pxd is what it does with memory and disk queues; logged.pxd and appending.pxd are
-# functions on this for a topic with a log.
+# The state of a topic, and its metrics. topic.pxd has its behaviour. Its messages are in storages: queued.pxd (memory
+# and disk queues) and appending.pxd (a log).
 
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from cpython.object cimport PyObject
 from nsqc.broker.channel cimport Channel
 from nsqc.broker.figures cimport DedupeFigures, TopicCounts, TopicLevels
 from nsqc.broker.leftover cimport Leftover
+from nsqc.broker.openbatch cimport OpenBatch
 from nsqc.broker.retired cimport Retired
-from nsqc.broker.seams cimport ChannelOwner, Publisher, TopicOwner
+from nsqc.broker.seams cimport ChannelOwner, TopicOwner
 from nsqc.store.backlog cimport Backlog, Commit
 from nsqc.store.clock cimport Clock
-from nsqc.store.fifo cimport Fifo
 from nsqc.store.guid cimport GuidFactory
 from nsqc.store.log.cursor cimport Cursor
 from nsqc.store.log.earlier cimport Earlier, TopicPlace
-from nsqc.store.log.buffer cimport Buffer
 from nsqc.store.log.topiclog cimport TopicLog
-from nsqc.store.message cimport Message
-from nsqc.store.publishids cimport PublishId, PublishIds
+from nsqc.store.publishids cimport PublishIds
 from nsqc.store.slices cimport Slicer
 from nsqc.store.space cimport DiskSpace
 
 
-cdef struct Once:
-    # A publish with an id; see publishonce.pxd. All zeros: it has none.
-    PublishId id
-    int64_t claim           # number of the id's entry while it is being published; 0: it is not
-    int64_t failures        # commits that had failed by then
-    bint asked              # it has an id
-    bint wrote              # some of its messages have gone to a commit
-
-
-cdef struct Batch:
-    # The rest of a checked multi-publish: each message behind its size at c_at, or gathered.
-    const char *c_at
-    Fifo *gathered          # not owned; NULL: they are at c_at
-    int32_t left
-    int result              # PutResult of those published so far
-    uint32_t defer_ms       # of each message
-    Once once
-    Buffer *staged          # of a log: those published so far; they are appended together with the rest. Not owned
-    bint admitted           # its topic has room for all of them
-
-
-cdef struct TopicLimits:    # for what waits in the topic itself
+cdef struct TopicLimits:    # of messages waiting in the topic itself
     int64_t max_depth, max_bytes    # 0: none
     int64_t message_ttl_ns          # then they are dropped; 0: never
     bint trims                      # at the limit, the oldest messages are dropped,
@@ -51,10 +28,27 @@ cdef struct TopicLimits:    # for what waits in the topic itself
     bint watched                    # messages may have to be dropped
 
 
-cdef class OpenBatch:
-    # A multi-publish over HTTP that takes several slices.
-    cdef Buffer staged          # owned
-    cdef Once once
+cdef class Storage:
+    # Stores the messages of a topic. One object serves all topics: its state is that of the topic. A topic always has
+    # queues, and a log as well if its rule says or said so; it publishes to one of them.
+    # Adds a message; PutResult.
+    cdef int put(self, TopicState topic, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept
+    # Adds messages of a batch until the slice is over; True: the batch is done, or refused (batch.result).
+    cdef bint put_batch(self, TopicState topic, OpenBatch batch) noexcept
+    cdef bint lags(self, TopicState topic) noexcept             # so publishers have to wait
+    cdef object write_path(self, TopicState topic)              # the file that messages are written to
+    # The messages that wait for the channels.
+    cdef int64_t depth(self, TopicState topic) noexcept
+    cdef int64_t disk_depth(self, TopicState topic) noexcept
+    cdef void empty(self, TopicState topic) noexcept
+    # The topic, or a channel, begins, pauses or ends.
+    cdef int add_channel(self, TopicState topic, Channel channel, start) except -1
+    cdef void channel_gone(self, TopicState topic) noexcept
+    cdef void pause(self, TopicState topic) noexcept
+    cdef void unpause(self, TopicState topic) noexcept
+    cdef int delete(self, TopicState topic) except -1
+    # For a stop: writes waiting messages to disk; returns how many were in memory. written: channels have written all.
+    cdef int64_t close(self, TopicState topic, bint written) except -1
 
 
 cdef class TopicState(ChannelOwner):
@@ -68,6 +62,8 @@ cdef class TopicState(ChannelOwner):
     cdef readonly uint64_t message_bytes
     # Taken back from these, because it could not be written: metrics include it, their counters never fall.
     cdef uint64_t taken_count, taken_bytes
+    cdef Storage storage                # gets published messages
+    cdef tuple storages                 # that one, and the other one if it has messages
     cdef Backlog backlog
     cdef Clock clock
     cdef Commit commit
@@ -81,7 +77,7 @@ cdef class TopicState(ChannelOwner):
     cdef bint retrying                  # memory or the disk could not be used; resume() will follow
     cdef bint waiting                   # for the disk; on_readable() will follow
     cdef int stuck                      # channels that cannot write
-    cdef int64_t copied_serial          # copies of what was read from disk before this are in the commit under way
+    cdef int64_t copied_serial          # copies of messages read from disk before this are in the commit in progress
     cdef object gone                    # callables for the end of its deletion; None: it is deleted
     cdef PublishIds ids                 # None: it does not remember any
     cdef uint64_t deduplicated          # publishes that were not stored again
@@ -91,8 +87,8 @@ cdef class TopicState(ChannelOwner):
     # In a log; see docs/design.md.
     cdef readonly object rule           # nsqc.broker.protocols.TopicRule; None: in memory
     cdef readonly TopicLog log          # None: it has none
-    cdef bint logs                      # it publishes to the log; otherwise, what is left there is delivered first
-    cdef TopicPlace place               # what no channel may read yet begins there
+    cdef bint logs                      # its rule says log; otherwise, the rest of a log is delivered first
+    cdef TopicPlace place               # messages that no channel may read yet begin there
     cdef Earlier earlier                # channels of an earlier run, until the topic is started
     cdef Cursor settled                 # dead letters that were redriven or dropped; None: none was. See settled.pxd
     cdef int64_t segment_count          # of the log, when the owner was last notified
@@ -108,15 +104,18 @@ cdef class TopicState(ChannelOwner):
     cdef readonly str bound_reason      # why the last one was refused
     cdef int64_t bound_count, bound_bytes   # its messages
     cdef bint bound_lasts               # it would be refused though nothing waited
-    cdef readonly list crowd                     # publishers that wait for room: see room.pyx
-    cdef bint looking                   # a timer for that runs
-    cdef readonly bint aging            # the owner looks after what waits here
+    cdef readonly list crowd            # publishers that wait for room: see room.pyx
+    cdef bint looking                   # a timer for them runs
+    cdef readonly bint aging            # the owner drops messages that expire here
     cdef uint64_t expired_count, overflow_count     # messages dropped here
 
     cdef int64_t allowance              # messages it accepts before publishers are held
     cdef list held                      # Publishers
 
-    cdef void refresh(self) noexcept    # after anything that direct depends on has changed
+    cdef void storage_changed(self) noexcept        # after log or logs has changed
+    # Messages that wait in the topic itself, and those of them on disk.
+    cdef int64_t count_waiting(self) noexcept
+    cdef int64_t count_on_disk(self) noexcept
     cdef TopicLevels levels(self) noexcept
     cdef TopicCounts counts(self) noexcept
     cdef TopicCounts metered(self) noexcept     # counts for metrics: they never fall

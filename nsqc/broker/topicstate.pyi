@@ -1,15 +1,10 @@
-from typing import final
-
 from nsqc.broker.channel import Channel
 from nsqc.broker.protocols import TopicRule
 from nsqc.broker.seams import ChannelOwner
+from nsqc.store.disk.queue import DiskQueue
 from nsqc.store.log.topiclog import TopicLog
 
 FIGURES: tuple[str, ...]
-
-@final
-class OpenBatch:
-    def __init__(self) -> None: ...
 
 class TopicState(ChannelOwner):
     @property
@@ -41,3 +36,15 @@ class TopicState(ChannelOwner):
     def crowd(self) -> list[object]: ...
     @property
     def aging(self) -> bool: ...
+    @property
+    def depth(self) -> int: ...
+    @property
+    def backend_depth(self) -> int: ...
+    @property
+    def in_log(self) -> bool: ...
+    @property
+    def full(self) -> bool: ...
+    @property
+    def disk(self) -> DiskQueue | None: ...
+    @property
+    def probe_path(self) -> str: ...

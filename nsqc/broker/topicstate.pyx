@@ -1,11 +1,9 @@
-"""What a topic consists of. See the .pxd."""
+"""The state of a topic, and its metrics. See the .pxd."""
 
-cimport cython
 from libc.stdint cimport int64_t
 
 from nsqc.broker.figures cimport (
     DedupeFigures, TopicCounts, TopicFigures, TopicLevels, figure_names, figures_tuple)
-from nsqc.store.log.buffer cimport buffer_free
 
 cdef TopicFigures no_figures
 cdef DedupeFigures no_dedupe
@@ -13,22 +11,73 @@ FIGURES = figure_names(no_figures) + figure_names(no_dedupe)
 cdef tuple NO_DEDUPE = (None,) * len(figure_names(no_dedupe))
 
 
-@cython.final
-cdef class OpenBatch:
-    """What a multi-publish has published so far, if that is to be appended to a log as a whole."""
+cdef class Storage:
+    """Stores the messages of a topic."""
 
-    def __dealloc__(self):
-        buffer_free(&self.staged)
+    cdef int put(self, TopicState topic, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept:
+        return 0
+
+    cdef bint put_batch(self, TopicState topic, OpenBatch batch) noexcept:
+        return True
+
+    cdef bint lags(self, TopicState topic) noexcept:
+        return False
+
+    cdef object write_path(self, TopicState topic):
+        raise NotImplementedError
+
+    cdef int64_t depth(self, TopicState topic) noexcept:
+        return 0
+
+    cdef int64_t disk_depth(self, TopicState topic) noexcept:
+        return 0
+
+    cdef void empty(self, TopicState topic) noexcept:
+        pass
+
+    cdef int add_channel(self, TopicState topic, Channel channel, start) except -1:
+        return 0
+
+    cdef void channel_gone(self, TopicState topic) noexcept:
+        pass
+
+    cdef void pause(self, TopicState topic) noexcept:
+        pass
+
+    cdef void unpause(self, TopicState topic) noexcept:
+        pass
+
+    cdef int delete(self, TopicState topic) except -1:
+        return 0
+
+    cdef int64_t close(self, TopicState topic, bint written) except -1:
+        return 0
 
 
 cdef class TopicState(ChannelOwner):
-    """What the parts of a topic share."""
+    """The fields of a topic."""
 
-    cdef void refresh(self) noexcept:
+    cdef void storage_changed(self) noexcept:
         pass
 
+    # ------------------------------------------------------------------ metrics
+
+    cdef int64_t count_waiting(self) noexcept:
+        cdef Storage storage
+        cdef int64_t count = 0
+        for storage in self.storages:
+            count += storage.depth(self)
+        return count
+
+    cdef int64_t count_on_disk(self) noexcept:
+        cdef Storage storage
+        cdef int64_t count = 0
+        for storage in self.storages:
+            count += storage.disk_depth(self)
+        return count
+
     cdef TopicLevels levels(self) noexcept:
-        return TopicLevels(0, 0)
+        return TopicLevels(self.count_waiting(), self.count_on_disk())
 
     cdef TopicCounts counts(self) noexcept:
         return TopicCounts(self.message_count, self.message_bytes, self.expired_count, self.overflow_count)
@@ -50,3 +99,33 @@ cdef class TopicState(ChannelOwner):
             return figures_tuple(&figures, sizeof(figures)) + NO_DEDUPE
         dedupe = self.dedupe()
         return figures_tuple(&figures, sizeof(figures)) + figures_tuple(&dedupe, sizeof(dedupe))
+
+    @property
+    def depth(self) -> int:
+        """Messages that wait in the topic itself."""
+        return self.count_waiting()
+
+    @property
+    def backend_depth(self) -> int:
+        """Those of them on disk."""
+        return self.count_on_disk()
+
+    @property
+    def in_log(self) -> bool:
+        """Whether it publishes to a log."""
+        return self.logs
+
+    @property
+    def full(self) -> bool:
+        """Whether large publishes should wait: the next commit is large enough."""
+        return self.commit.is_full()
+
+    @property
+    def disk(self):
+        """The DiskQueue of the backlog; None: nothing goes to disk."""
+        return self.backlog.disk
+
+    @property
+    def probe_path(self) -> str:
+        """The file that messages are written to."""
+        return self.storage.write_path(self)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nsqc.broker import refusals
+from nsqc.broker.openbatch import OpenBatch
 from nsqc.broker.refusals import INVALID, QuotaReached, of_exception
 from nsqc.broker.topic import DRAINING, FULL, NO_SPACE, PENDING, RUNNING, TAKEN, Topic
-from nsqc.broker.topicstate import OpenBatch
 from nsqc.httpd.publishwait import NO_WAIT, Wait
 from nsqc.httpd.reply import ApiError, refusal
 from nsqc.httpd.request import BOOLEANS, Handler, Request, read_arguments
@@ -35,10 +35,6 @@ _INT64 = range(-1 << 63, 1 << 63)
 REFUSED = "DRAINING"  # publishes of a node that drains
 WRITING = (PENDING, RUNNING)  # results of a publish that a commit decides
 _ID = re.compile(rb"[!-~]{1,64}")  # X-NSQ-Publish-Id
-
-# Publishes messages from an offset, so many at most (-1: all that are announced); returns the result for those it took,
-# the next offset, and how many are left.
-_PublishSlice = Callable[[int, int], tuple[int, int, int]]
 
 
 def named_topic(app: App, request: Request, arguments: dict[bytes, bytes]) -> Topic:
@@ -253,15 +249,13 @@ def mpub(app: App, request: Request) -> str | Awaitable[str]:
     topic = _open_topic(app, request, arguments)
     defer_ms = _defer_ms(arguments, options.max_req_timeout)
     publish_id = _publish_id(request)
-    whole, wait = OpenBatch(), _wait_of(request, topic, options)
+    batch = (_checked_batch(request, options, defer_ms) if _is_binary(app, arguments)
+             else OpenBatch.lines(_checked_lines(request, options), defer_ms))
     if publish_id is not None:
-        topic.set_id(whole, publish_id)
-    if _is_binary(app, arguments):
-        batch = _checked_batch(request, options)
-        return _in_slices(app, topic, whole, wait,
-                          lambda at, left: topic.publish_batch(batch, at, left, whole, defer_ms))
-    lines = _checked_lines(request, options)
-    return _in_slices(app, topic, whole, wait, lambda at, left: topic.publish_lines(lines, at, whole, defer_ms))
+        topic.set_id(batch, publish_id)
+    wait = _wait_of(request, topic, options)
+    failure = topic.publish_batch(batch)
+    return _once_it_fits(app, topic, batch, wait) if wait.helps(failure) else _with_rest(app, topic, batch, failure)
 
 
 def _is_binary(app: App, arguments: dict[bytes, bytes]) -> bool:
@@ -275,14 +269,14 @@ def _is_binary(app: App, arguments: dict[bytes, bytes]) -> bool:
     return binary
 
 
-def _checked_batch(request: Request, options: Options) -> bytes:
+def _checked_batch(request: Request, options: Options, defer_ms: int) -> OpenBatch:
     """A binary body whose messages are all complete and not too long."""
-    count = check(request.body, options.message_limit, options.max_body_size)
-    if count < 0:
-        raise ApiError(413, "BAD_BODY" if count == -1 else "BAD_MESSAGE")
+    end = check(request.body, options.message_limit, options.max_body_size)
+    if end < 0:
+        raise ApiError(413, "BAD_BODY" if end == -1 else "BAD_MESSAGE")
     if len(request.body) > options.max_body_size:
         raise ApiError(413, "BODY_TOO_BIG")
-    return bytes(request.body)
+    return OpenBatch.sized(bytes(request.body), end, defer_ms)
 
 
 def _checked_lines(request: Request, options: Options) -> bytes:
@@ -303,55 +297,42 @@ def _checked_lines(request: Request, options: Options) -> bytes:
     return body
 
 
-def _in_slices(app: App, topic: Topic, whole: OpenBatch, wait: Wait, publish: _PublishSlice) -> str | Awaitable[str]:
-    """Publishes many messages: as many as fit into a slice at once, the rest in later slices."""
-    failure, at, left = publish(0, -1)
-    if wait.helps(failure):
-        return _once_it_fits(app, topic, whole, wait, publish)
-    return _with_rest(app, topic, whole, publish, failure, at, left)
-
-
-async def _once_it_fits(app: App, topic: Topic, whole: OpenBatch, wait: Wait, publish: _PublishSlice) -> str:
-    failure, at, left = publish(0, -1)
+async def _once_it_fits(app: App, topic: Topic, batch: OpenBatch, wait: Wait) -> str:
+    failure = topic.publish_batch(batch)
     while wait.helps(failure):
         await wait.room()
-        failure, at, left = publish(0, -1)
-    answer = _with_rest(app, topic, whole, publish, failure, at, left)
+        failure = topic.publish_batch(batch)
+    answer = _with_rest(app, topic, batch, failure)
     return answer if isinstance(answer, str) else await answer
 
 
-def _with_rest(app: App, topic: Topic, whole: OpenBatch, publish: _PublishSlice, failure: int, at: int,
-               left: int) -> str | Awaitable[str]:
-    if left == 0 or failure > 0:
-        return accepted(topic, failure)
-    return _rest(app, topic, whole, publish, [_written(topic)] if failure == PENDING else [], at, left)
+def _with_rest(app: App, topic: Topic, batch: OpenBatch, failure: int) -> str | Awaitable[str]:
+    if batch.open:
+        return _rest(app, topic, batch, [_written(topic)] if failure == PENDING else [])
+    return accepted(topic, failure)
 
 
-async def _rest(app: App, topic: Topic, whole: OpenBatch, publish: _PublishSlice, writes: list[asyncio.Future[int]],
-                at: int, left: int) -> str:
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    failure = 0
+async def _rest(app: App, topic: Topic, batch: OpenBatch, writes: list[asyncio.Future[int]]) -> str:
+    """Publishes the rest of a batch in later slices."""
+    done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     def next_slice() -> bool:
         """Whether another slice should follow in this or the next iteration."""
-        nonlocal failure, at, left
         try:
-            failure, at, left = publish(at, left)
+            failure = topic.publish_batch(batch)
             if failure in WRITING:
                 writes.append(_written(topic, failure))
         except Exception as error:
-            topic.drop_id(whole)
+            topic.drop_batch(batch)
             done.set_exception(error)
             return False
-        if left and failure <= 0:
-            if not topic.full:
-                return True
-            topic.when_written(lambda _: app.broker.slicer.call(next_slice))
+        if not batch.open:
+            done.set_result(max(0, failure))    # the result of a write is among the writes
             return False
-        done.set_result(None)
+        if not topic.full:
+            return True
+        topic.when_written(lambda _: app.broker.slicer.call(next_slice))
         return False
 
     app.broker.slicer.call(next_slice)
-    await done
-    # If the last slice is pending, its result is among the writes.
-    return _settled(topic, max(0, failure, *await asyncio.gather(*writes)))
+    return _settled(topic, max(await done, *await asyncio.gather(*writes), 0))

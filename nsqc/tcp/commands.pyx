@@ -5,18 +5,15 @@ Checks come in nsqd's order, and errors in its words: clients match on both.
 
 from libc.errno cimport ENOMEM, ESHUTDOWN
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.string cimport memset
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
 from nsqc.broker.channel cimport CLAIMED, NOT_OWNER, Channel
 from nsqc.broker.channelstate cimport unlikely
+from nsqc.broker.openbatch cimport Once, OpenBatch
 from nsqc.broker.publishonce cimport once_dropped, once_new
 from nsqc.broker.topic cimport Topic
-from nsqc.broker.topicstate cimport Batch, Once
-from nsqc.store.backlog cimport (PUT_DISK, PUT_EXITING, PUT_FULL, PUT_MEMORY, PUT_NO_MEMORY, PUT_NO_SPACE, PUT_RUNNING,
-                                 PUT_TAKEN)
-from nsqc.store.fifo cimport Entry, fifo_pop
+from nsqc.store.backlog cimport (PUT_DISK, PUT_EXITING, PUT_FULL, PUT_NO_MEMORY, PUT_NO_SPACE, PUT_RUNNING, PUT_TAKEN)
 from nsqc.store.publishids cimport is_publish_id
 from nsqc.tcp.identity cimport (begin_auth, begin_identify, charge, do_auth, do_identify, permit, permit_publish,
                                 permit_still)
@@ -63,7 +60,9 @@ cdef int continue_mpub(Session session, Parser parser) noexcept:
     try:
         return publish_batch(session, &parser.command)
     except BaseException as error:
-        once_dropped(session.batch_topic, &session.batch.once)
+        if session.batch.topic is not None:
+            once_dropped(<Topic> session.batch.topic, &session.batch.once)
+        session.batch.end_with(PUT_EXITING, session.broker.slicer)
         return raised(session, &parser.command, error)
 
 
@@ -313,22 +312,22 @@ cdef int publish_once(Session session, Topic topic, Command *command, uint32_t d
 
 
 cdef void begin_batch_of_one(Session session, Topic topic, Command *command) noexcept:
-    """A message that is published later: its body has its size in front, like one of a batch."""
+    """A message that waits: its body follows its size, like a message of a batch."""
     cdef int at = command_id_at(command.kind)
-    begin_batch(session, topic, delay_of(command) if command.kind == CMD_DPUB else 0)
-    session.batch.c_at = command.body - SIZE_BYTES
-    session.batch.left = 1
+    begin_sized(session, topic, delay_of(command) if command.kind == CMD_DPUB else 0, command,
+                command.body - SIZE_BYTES, command.size + SIZE_BYTES, 1)
+    session.batch.open = True
     if has_id(session, command):
         once_new(topic, &session.batch.once, command.args[at], command.arg_bytes[at])
 
 
-cdef void begin_batch(Session session, Topic topic, uint32_t defer_ms) noexcept:
-    session.batch_topic = topic
+cdef void begin_sized(Session session, Topic topic, uint32_t defer_ms, const Command *command, const char *c_from,
+                      int64_t length, int64_t count) noexcept:
+    """Positions of the batch begin at the line: the connection moves that, if the batch takes several slices."""
+    cdef const char *c_line = command.args[0]
     session.room_until_ns = 0
-    memset(&session.batch, 0, sizeof(Batch))
-    session.batch.result = PUT_MEMORY
-    session.batch.staged = &session.staged
-    session.batch.defer_ms = defer_ms
+    session.batch.begin(topic, defer_ms)
+    session.batch.take_sized(c_line, c_from - c_line, c_from - c_line + length, count)
 
 
 cdef int begin_mpub(Session session, Parser parser, bytes name) except -1:
@@ -377,9 +376,9 @@ cdef int do_mpub(Session session, Command *command) except -1:
         if permitted != DONE:
             return permitted
     topic = session.publish_topic(command.args[1], command.arg_bytes[1])
-    begin_batch(session, topic, delay_of(command) if command.kind == CMD_DMPUB else 0)
-    session.batch.c_at = command.body + SIZE_BYTES     # behind the count
-    session.batch.left = command.mpub.count
+    # The messages follow their count.
+    begin_sized(session, topic, delay_of(command) if command.kind == CMD_DMPUB else 0, command,
+                command.body + SIZE_BYTES, command.mpub.at - SIZE_BYTES, command.mpub.count)
     if has_id(session, command):
         once_new(topic, &session.batch.once, command.args[at], command.arg_bytes[at])
     return publish_batch(session, command)
@@ -387,7 +386,6 @@ cdef int do_mpub(Session session, Command *command) except -1:
 
 cdef int gathered(Session session, Command *command, LargeBody body) except -1:
     cdef Topic topic
-    cdef Entry entry
     cdef int permitted
     if session.broker.draining:
         return draining(session, name_of(command.kind))
@@ -396,32 +394,35 @@ cdef int gathered(Session session, Command *command, LargeBody body) except -1:
         if permitted != DONE:
             return permitted
     topic = session.publish_topic(body.topic_name, body.topic_bytes)
-    begin_batch(session, topic, <uint32_t> (as_ns(body.defer_ms) // NS_PER_MS))
+    session.room_until_ns = 0
+    session.batch.begin(topic, <uint32_t> (as_ns(body.defer_ms) // NS_PER_MS))
+    session.batch.take_gathered()
     if session.publish_ids and body.id_bytes:
         once_new(topic, &session.batch.once, body.id, body.id_bytes)
-    if command.kind == CMD_PUB and not session.batch.once.asked and session.limits.publish_wait_ns == 0:
-        fifo_pop(&body.whole, &entry)
-        return published(session, topic.publish_gathered(entry.message, 0), 1, b"PUB")
-    session.batch.gathered = &body.whole
-    session.batch.left = command.mpub.count if command_is_batch(command.kind) else 1
     return publish_batch(session, command)
 
 
 cdef int publish_batch(Session session, Command *command) except -1:
-    cdef int64_t count = command.mpub.count if command_is_batch(command.kind) else 1
-    cdef bint untouched = session.batch.left == count
+    cdef OpenBatch batch = session.batch
+    cdef Topic topic = <Topic> batch.topic
+    cdef bint untouched = not batch.admitted
     if session.awaits_room and session.broker.draining:
         session.awaits_room = False
+        batch.end_with(PUT_EXITING, session.broker.slicer)
+        batch.topic = None
         return draining(session, name_of(command.kind))
     session.awaits_room = False
-    if not session.batch_topic.publish_slice(&session.batch):
+    if not topic.publish_slice(batch):
         return SLICE_OVER
-    if untouched and session.batch.result >= PUT_FULL and begin_wait(session, count):
+    if batch.result >= PUT_FULL and untouched and begin_wait(session):
         return SLICE_OVER
-    if session.topic is not session.batch_topic:
+    batch.end_with(batch.result, topic.slicer)
+    batch.topic = None
+    if session.topic is not topic:
         # Permissions were looked up again meanwhile, which forgets the topic.
-        session.publish_topic(PyBytes_AS_STRING(session.batch_topic.name), PyBytes_GET_SIZE(session.batch_topic.name))
-    return published(session, session.batch.result, count, name_of(command.kind))
+        session.publish_topic(PyBytes_AS_STRING(topic.name), PyBytes_GET_SIZE(topic.name))
+    return published(session, batch.result, command.mpub.count if command_is_batch(command.kind) else 1,
+                     name_of(command.kind))
 
 
 cdef int begin_dpub(Session session, Parser parser) except -1:

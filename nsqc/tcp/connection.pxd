@@ -1,52 +1,14 @@
 # One client connection as the loop sees it. Its parts: intake (bytes in), parser, session (the client's state), outbox
-# (bytes out), marks (replies that wait for the disk), heartbeat, and an upgrade while one is under way. This class runs
-# commands, acts on what they return, and ends the connection.
+# (bytes out), marks (replies that wait for the disk), heartbeat, and an upgrade while one is in progress. This class
+# runs commands and acts on their outcomes; its fields and its end are in connectionstate.pxd.
 
-from libc.stdint cimport int64_t
-from nsqc.store.backlog cimport Commit
-from nsqc.tcp.heartbeat cimport Heartbeat
-from nsqc.tcp.hub cimport Hub
-from nsqc.tcp.intake cimport Intake
-from nsqc.tcp.link cimport Link
-from nsqc.tcp.marks cimport Marks
-from nsqc.tcp.outbox cimport Outbox
-from nsqc.tcp.session cimport Session
-from nsqc.tcp.upgrade cimport Upgrade
+from nsqc.tcp.connectionstate cimport ConnectionState
 
 
-cdef class Connection(Link):
-    cdef Hub hub
-    cdef Intake intake
-    cdef int fd                         # of its socket
-    cdef Outbox outbox
-    cdef Marks marks
-    cdef readonly Session session       # None until the magic has come
-    cdef Heartbeat heartbeat            # None until then, too
-    cdef Upgrade upgrade                # None: none is under way
-    cdef readonly object address
-    cdef object host                    # what the connection limits count it under; None: it was not let in
-    cdef bint spoke                     # something has arrived: it is not just a probe
-    cdef int64_t made_ns                # monotonic: when the client connected
-    cdef int64_t began_ns               # monotonic: when the incomplete command, or the wait for the magic, began
-    cdef object stall_timer
-    cdef object pace                    # nsqc.net.pace.Pace; None until the client creates something
-    cdef object pace_timer              # ends a wait for --max-create-rate
-    cdef bint ending                    # closes once all marks have settled
-    cdef Py_ssize_t batch_at            # where an unfinished multi-publish continues, from its line; 0: there is none
-    cdef bint gathered                  # intake.large continues in the next slice: an unfinished multi-publish
-
+cdef class Connection(ConnectionState):
+    cdef bint _act(self, int outcome) except -1     # act_on() without a virtual call
     cdef Py_ssize_t _greet(self, const char *c_from, Py_ssize_t length) except -1
-    cdef bint _act(self, int outcome) except -1     # False: what follows is not run now
-    cdef void _settle_marks(self) noexcept
     cdef Py_ssize_t _continue_batch(self, const char *c_from) except -1
-    cdef bint _batch_is_open(self) noexcept
-    cdef int _publish_rest(self) noexcept
-    cdef void _answer_rest(self) noexcept
-    cdef bint _batch_waits(self) noexcept
     cdef int _hold_slice(self) except -1
     cdef bint _may_gather(self) noexcept
     cdef bint _must_wait(self) except -1
-    cdef int _cut_short(self) except -1
-    cdef void _watch_stall(self) noexcept
-    cdef bint _is_shaking_hands(self) noexcept
-    cdef void _say(self, int frame_type, bytes text) noexcept

@@ -4,8 +4,6 @@ from typing import final
 from nsqc.tcp.hub import Hub
 from nsqc.tcp.session import Session
 
-GIVE_UP_S: float
-
 @final
 class Connection(BufferedProtocol):
     def __init__(self, hub: Hub) -> None: ...

@@ -1,4 +1,4 @@
-"""The loop's protocol for a V2 client. It acts on what commands return, and knows topics only through them.
+"""The loop's protocol for a V2 client: runs its commands and acts on their outcomes.
 
 The object is the loop's BufferedProtocol; its intake is the buffer that the loop reads into.
 """
@@ -7,6 +7,7 @@ cimport cython
 from libc.stdint cimport int64_t
 from libc.string cimport memcmp
 
+from nsqc.broker.openbatch cimport GATHERED, OpenBatch
 from nsqc.broker.topic cimport Topic
 from nsqc.loop.unread cimport QUICK_NS
 from nsqc.loop.watch cimport span_over
@@ -15,28 +16,24 @@ from nsqc.store.clock cimport monotonic_ns
 from nsqc.store.inflight cimport inflight_expect
 from nsqc.store.slices cimport STEPS
 from nsqc.tcp.commands cimport continue_mpub, run_body, run_gathered, run_line
-from nsqc.tcp.gather cimport Body
+from nsqc.tcp.connectionstate cimport ConnectionState
 from nsqc.tcp.guard cimport Guard
 from nsqc.tcp.heartbeat cimport Heartbeat
 from nsqc.tcp.hub cimport Hub
 from nsqc.tcp.intake cimport HELD_BEHIND, HELD_INPUT, HELD_PACE, HELD_SLICE, HELD_UNREAD, HELD_WAITING, Intake
 from nsqc.tcp.largebody cimport LargeBody
-from nsqc.tcp.link cimport Link
-from nsqc.tcp.marks cimport Mark, Marks
+from nsqc.tcp.marks cimport Marks
 from nsqc.tcp.outbox cimport Outbox
 from nsqc.tcp.outcome cimport (DONE, ERROR, OK, OK_ON_COMMIT, OK_ON_RUNNING, REPLY, SLICE_OVER, UPGRADE, WAITS,
                                WANTS_BODY)
-from nsqc.tcp.publishwait cimport end_wait, wait_for_room
-from nsqc.tcp.refusals cimport cut_short, refusal_of, refuse, write_failed
+from nsqc.tcp.publishwait cimport wait_for_room
+from nsqc.tcp.refusals cimport refusal_of, refuse
 from nsqc.tcp.session cimport Session
 from nsqc.tcp.upgrade cimport Upgrade
 from nsqc.wire.const cimport FRAME_ERROR, FRAME_RESPONSE, MAGIC_BYTES
 from nsqc.wire.parser cimport (AT_LINE, CMD_FIN, CMD_PUB, PARSE_BODY, PARSE_LINE, PARSE_LINE_TOO_LONG, PARSE_MORE,
                                Parser, command_publishes)
 
-import traceback
-
-from nsqc.broker import refusals
 from nsqc.net.address import peer_text
 from nsqc.net.limits import host_of
 from nsqc.net.pace import Pace
@@ -48,13 +45,9 @@ cdef enum:
     # Until IDENTIFY says otherwise; nsqd's default.
     OUTPUT_BUFFER_BYTES = 16384
 
-# A client that closes properly takes what is left within moments, and a network that has lost packets sends them again
-# within one or two seconds. Longer silence only costs a descriptor.
-GIVE_UP_S = 5.0
-
 
 @cython.final
-cdef class Connection(Link):
+cdef class Connection(ConnectionState):
     """One client connection, from accept to close."""
 
     def __init__(self, Hub hub not None):
@@ -102,25 +95,21 @@ cdef class Connection(Link):
 
     def buffer_updated(self, Py_ssize_t length):
         """Bytes have arrived there."""
-        cdef int64_t took_ns, heard_ns = self.intake.heard_ns
-        self.intake.heard_ns = 0
+        cdef int64_t took_ns
         try:
             self.intake.updated(length)
         except BaseException as error:
             self.fail(error)
-        # The beginning, unless nothing was run.
-        if self.intake.heard_ns:
+        if self.intake.ran:
             took_ns = monotonic_ns() - self.intake.heard_ns
             span_over(took_ns, b"commands of", self)
             if self.hub.slicer.unread is not None:
                 # While it is held, nobody reads it.
                 self.hub.slicer.unread.was_read(self.fd, QUICK_NS + 1 if self.intake.held else took_ns,
                                                 self.session is not None and self.session.channel is None)
-        else:
-            self.intake.heard_ns = heard_ns
 
     def eof_received(self):
-        """The client sends no more; what it has sent is answered, then the connection closes."""
+        """The client sends no more: answers its commands, then closes the connection."""
         self.input_ended()
         return True
 
@@ -138,14 +127,14 @@ cdef class Connection(Link):
         self._show_channel(True)
 
     def resume_writing(self):
-        """Everything that was kept for the socket is gone."""
+        """The socket has taken all output."""
         if self._is_shaking_hands():
             return
         if self.heartbeat is not None:
             self.heartbeat.blocked_ns = 0
         self.outbox.unblock()
         if self.outbox.blocked:
-            return      # by what was left; nothing is added to it
+            return      # by the rest of its output; nothing is added to that
         if self.upgrade is not None:
             self.upgrade.proceed()
         if self.intake.codec is not None and self.intake.held & HELD_UNREAD:
@@ -167,13 +156,14 @@ cdef class Connection(Link):
     # ------------------------------------------------------------------ commands
 
     cdef Py_ssize_t consume(self, const char *c_from, Py_ssize_t length) except -1:
-        """Runs the commands in these bytes until the slice is over; how many bytes are done with."""
+        """Runs the commands in these bytes until the slice is over; returns the bytes used."""
         cdef Intake intake = self.intake
         cdef Parser parser = intake.parser
         cdef const char *c_at = c_from
         cdef const char *c_end = c_from + length
         cdef int event, outcome, steps = STEPS
         cdef Py_ssize_t used
+        cdef bint gathered
         cdef Topic topic
         if self._batch_is_open():
             c_at += self._continue_batch(c_at)
@@ -184,15 +174,15 @@ cdef class Connection(Link):
             if self.session is None:
                 return c_at - c_from
         while (c_at < c_end or intake.arrived) and not intake.closed:
-            if intake.gathering:
-                event = intake.large.gather(parser, c_at, c_end - c_at, &used)
+            gathered = intake.gathering
+            if gathered:
+                event = intake.gather(c_at, c_end - c_at, &used)
                 c_at += used
-                intake.arrived = False
             else:
                 event = parser.next(c_at, c_end)
                 if (event == PARSE_MORE and LargeBody.wants(parser, c_end - c_at)
                         and (self.session.guard is None or self._may_gather())):
-                    used = intake.begin_gathering(c_at, c_end - c_at)
+                    used = intake.begin_gathering(c_at, c_end - c_at, self.session.batch)
                     c_at += used
                     if used:
                         continue
@@ -207,14 +197,8 @@ cdef class Connection(Link):
                     continue
             elif event == PARSE_BODY:
                 topic = self.session.topic
-                if intake.gathering:
-                    intake.gathering = False
-                    outcome = run_gathered(self.session, parser, intake.large)
-                    self.gathered = outcome == SLICE_OVER
-                else:
-                    outcome = run_body(self.session, parser)
-                    if outcome == SLICE_OVER:
-                        self.batch_at = self.session.batch.c_at - c_at
+                outcome = (run_gathered(self.session, parser, intake.large) if gathered
+                           else run_body(self.session, parser))
                 if outcome == SLICE_OVER:
                     self._hold_slice()
                     break
@@ -223,7 +207,7 @@ cdef class Connection(Link):
                         c_at += parser.used
                     break
                 if self.session.topic is not topic:
-                    steps = 0       # it was looked up, or even made
+                    steps = 0       # it was looked up, or even created
                     topic = self.session.topic
                 if topic is not None and (not topic.direct or topic.commit.is_full()) and topic.holds(self):
                     c_at += parser.used
@@ -251,8 +235,8 @@ cdef class Connection(Link):
         return c_at - c_from
 
     cdef bint _may_gather(self) noexcept:
-        """Whether the body that has begun can go into messages. Not if a quota counts it, nor if the permission for a
-        PUB may have to be asked for: then it has to be whole, with its line."""
+        """Whether the body that has begun can go into messages. Not if a quota counts it, or if the permission for a
+        PUB may have to be asked for: that needs the whole command, with its line."""
         cdef Session session = self.session
         if self.intake.parser.command.kind != CMD_PUB:
             return not session.guard.metered
@@ -298,6 +282,9 @@ cdef class Connection(Link):
         self.began_ns = 0
         return MAGIC_BYTES
 
+    cdef bint act_on(self, int outcome) except -1:
+        return self._act(outcome)
+
     cdef bint _act(self, int outcome) except -1:
         if outcome == DONE or outcome == WANTS_BODY:
             return True
@@ -338,24 +325,23 @@ cdef class Connection(Link):
             if reason is not None:
                 self.hub.broker.refused(reason)
 
-    cdef void _say(self, int frame_type, bytes text) noexcept:
-        self.outbox.reply(frame_type, text, len(text))
-
     # ------------------------------------------------------------------ commands that are run later
 
     cdef int _hold_slice(self) except -1:
-        """The slice is over: what is left of the input is run in the next one."""
-        if self._batch_is_open() and self.session.batch.result == PUT_DISK:
-            # An error of what was published so far takes the place of the answer.
-            self.marks.add(self.session.batch_topic.commit, self.intake.parser.command.kind, self)
-            self.session.batch.result = PUT_MEMORY
+        """The slice is over: the rest of the input is run in the next one."""
+        cdef OpenBatch batch = self.session.batch
+        cdef Commit commit = (<Topic> batch.topic).commit if batch.open else None
+        if commit is not None and batch.result == PUT_DISK:
+            # If messages published so far cannot be written, that error takes the place of the answer.
+            self.marks.add(commit, self.intake.parser.command.kind, self)
+            batch.result = PUT_MEMORY
         if self.session.awaits_room:
             self.intake.hold(HELD_BEHIND)
             wait_for_room(self.session, self)
             return 0
         self.intake.hold(HELD_SLICE)
-        if self._batch_is_open() and self.session.batch_topic.commit.is_full():
-            self.session.batch_topic.commit.block(self)
+        if commit is not None and commit.is_full():
+            commit.block(self)
         else:
             self.hub.slicer.add(self)
         return 0
@@ -363,7 +349,7 @@ cdef class Connection(Link):
     cdef bint run_slice(self) noexcept:
         if self.intake.closed or self.intake.held & (HELD_WAITING | HELD_BEHIND | HELD_PACE):
             return False
-        self.intake.held &= ~HELD_SLICE
+        self.intake.run_now(HELD_SLICE)
         try:
             self.intake.run_kept()
         except BaseException as error:
@@ -371,14 +357,13 @@ cdef class Connection(Link):
         return False
 
     cdef void publish_on(self) noexcept:
-        """The topic that was published to has caught up, or made some progress, or may have room."""
+        """The topic published to has caught up, made some progress, or may have room."""
         if self.intake.held & HELD_BEHIND:
-            self.intake.held &= ~HELD_BEHIND
-            self.intake.held |= HELD_SLICE
+            self.intake.run_later(HELD_BEHIND)
             self.hub.slicer.add(self)
 
     cdef bint _must_wait(self) except -1:
-        """Accounts for what the client has created and published; whether nothing of its input is run for a while."""
+        """Accounts for topics, channels and messages of the client; whether its input has to wait."""
         cdef int created = self.session.created
         cdef double wait_s = 0
         self.session.created = 0
@@ -397,17 +382,16 @@ cdef class Connection(Link):
         return True
 
     def create_on(self):
-        """The client has waited long enough for what it has created or published."""
+        """The client has waited long enough after creating or publishing."""
         self.pace_timer = None
-        self.intake.held &= ~HELD_PACE
-        self.intake.held |= HELD_SLICE
+        self.intake.run_later(HELD_PACE)
         self.hub.slicer.add(self)
 
     cdef void resume(self) noexcept:
-        """The command that waits for an answer is run again, and those behind it."""
+        """Runs the command that waits for an answer again, and the following ones."""
         if self.intake.closed or not self.intake.held & HELD_WAITING:
             return
-        self.intake.held &= ~HELD_WAITING
+        self.intake.run_now(HELD_WAITING)
         self.hub.slicer.begin(monotonic_ns())
         try:
             if not self.intake.held & HELD_INPUT:
@@ -415,72 +399,21 @@ cdef class Connection(Link):
         except BaseException as error:
             self.fail(error)
 
-    cdef bint _batch_is_open(self) noexcept:
-        """Whether a multi-publish is published in part."""
-        return self.batch_at != 0 or self.gathered
-
     cdef Py_ssize_t _continue_batch(self, const char *c_from) except -1:
-        """Publishes more of a multi-publish that begins there, or is gathered; how many bytes are done with."""
+        """Publishes more of a multi-publish, which begins there unless it is gathered; returns the bytes used."""
         cdef int outcome
-        cdef bint gathered = self.gathered
-        if not gathered:
-            self.session.batch.c_at = c_from + self.batch_at
+        cdef bint gathered = self.session.batch.source == GATHERED
+        self.session.batch.c_data = c_from
         outcome = continue_mpub(self.session, self.intake.parser)
         if outcome == SLICE_OVER:
-            if not gathered:
-                self.batch_at = self.session.batch.c_at - c_from
             self._hold_slice()
             return 0
-        self.batch_at = 0
-        self.gathered = False
         self.began_ns = 0
         self._act(outcome)
         if not self.intake.closed and self.session.topic.holds(self):
             self.intake.hold(HELD_BEHIND)
-            self._hold_slice()      # what follows is run once both are over
+            self._hold_slice()      # the following commands are run once both waits are over
         return 0 if gathered else self.intake.parser.used
-
-    cdef int _publish_rest(self) noexcept:
-        """The end comes amid a multi-publish: none is left published in part. Its outcome; SLICE_OVER: it has not
-        begun, since another client is publishing its id."""
-        cdef int outcome = SLICE_OVER
-        cdef bint goes_on = self.session.awaits_room or not self._batch_waits()
-        end_wait(self.session, self)
-        if not self.gathered:
-            self.session.batch.c_at = self.intake.inbuf.data + self.batch_at
-        while outcome == SLICE_OVER and goes_on:
-            outcome = continue_mpub(self.session, self.intake.parser)
-            goes_on = not self._batch_waits()
-        self.batch_at = 0
-        self.gathered = False
-        return outcome
-
-    cdef bint _batch_waits(self) noexcept:
-        """Whether a multi-publish with an id has published nothing yet."""
-        return self.session.batch.once.asked and self.session.batch.once.claim == 0
-
-    # ------------------------------------------------------------------ replies that depend on the disk
-
-    cdef void commit_ended(self, Commit commit, int error) noexcept:
-        self.marks.commit_ended(commit, error)
-        if self.marks.waits():
-            self._settle_marks()
-
-    cdef void _settle_marks(self) noexcept:
-        """Replies whose commits have ended leave, or give way to an error."""
-        cdef Mark failed = self.marks.settle()
-        if failed is not None:
-            text = write_failed(failed.kind, failed.error)
-            self.hub.broker.refused(refusals.WRITE_FAILED)
-            self.hub.complain(self.address, text)
-            self._say(FRAME_ERROR, text)
-            self.end()
-        elif self.marks.waits():
-            return
-        elif self.ending:
-            self._finish()
-        elif self.upgrade is not None:
-            self.upgrade.retry_later()
 
     # ------------------------------------------------------------------ for the session and the upgrade
 
@@ -496,171 +429,3 @@ cdef class Connection(Link):
     cdef int refuse_stream(self, bytes error) except -1:
         self._act(self.session.fail(error))
         return 0
-
-    cdef bint _is_shaking_hands(self) noexcept:
-        return self.upgrade is not None and self.upgrade.shaking_hands
-
-    # ------------------------------------------------------------------ incomplete commands
-
-    cdef void _watch_stall(self) noexcept:
-        """An incomplete command, or the magic, must be complete before its deadline. At most one timer runs."""
-        if self.began_ns == 0:
-            self.began_ns = self.intake.heard_ns
-        if self.stall_timer is None and not self.intake.closed:
-            self.stall_timer = self.hub.loop.call_later(self.hub.limits.stall_ns / 1e9, self.check_stall)
-
-    def check_stall(self):
-        """Closes the connection if its command is still incomplete."""
-        cdef int64_t left_ns
-        self.stall_timer = None
-        if (self.intake.closed or self.intake.held & HELD_INPUT
-                or (self.session is not None and self.intake.inbuf.length == 0 and not self.intake.gathering)):
-            return
-        left_ns = self.began_ns + self.hub.limits.stall_ns - monotonic_ns()
-        if left_ns > NS_PER_MS:
-            self.stall_timer = self.hub.loop.call_later(left_ns / 1e9, self.check_stall)
-            return
-        if self.spoke:
-            self.hub.log.error("client(%s) - stalled within a command", self.address)
-        try:
-            if self.session is not None:
-                self._cut_short()
-        finally:
-            self.end()
-
-    cdef int _cut_short(self) except -1:
-        """The client has left, or stalled, amid a command or between two."""
-        self._act(cut_short(self.session, self.intake.parser, self.intake.incomplete()))
-        return 0
-
-    cdef void input_ended(self) noexcept:
-        cdef Intake intake = self.intake
-        try:
-            if not intake.closed and self.session is not None and not intake.held & HELD_INPUT:
-                if intake.codec is not None and intake.codec.cut_short():
-                    self._act(self.session.fail(b"E_INVALID %b stream is cut short" % intake.codec.name.encode()))
-                else:
-                    self._cut_short()
-        except BaseException as error:
-            self.fail(error)
-        self.end()
-
-    # ------------------------------------------------------------------ the end
-
-    cdef void end(self) noexcept:
-        self.close()
-
-    def close(self):
-        """Sends what was collected, once the commits it depends on have ended, then closes. Nothing more is read."""
-        if not self.intake.closed and self._batch_is_open():
-            self._answer_rest()
-        if self.intake.closed and not self.ending:
-            return
-        if not self.intake.closed:
-            self.intake.close()
-            self._leave()
-        self.ending = True
-        if not self.marks.waits():
-            self._finish()
-
-    cdef void _answer_rest(self) noexcept:
-        cdef int outcome = self._publish_rest()
-        try:
-            if outcome != SLICE_OVER:
-                self._act(outcome)
-        except BaseException as error:
-            self.fail(error)
-
-    def _finish(self):
-        self.ending = False
-        self.outbox.flush()
-        if self._is_shaking_hands():
-            self.outbox.closed = True   # nothing in the clear amid a handshake
-        self.outbox.close()
-        self.outbox.transport.close()
-        if self.unsent() or (self.session is not None and self.session.tls is not None):
-            # Under TLS the client has to answer the end, too.
-            if self.stall_timer is not None:
-                self.stall_timer.cancel()
-            self.stall_timer = self.hub.loop.call_later(GIVE_UP_S, self.give_up, self.unsent())
-
-    def arrives(self, double seconds) -> bool:
-        """Whether the client connected within the last seconds and consumes nothing: it may be about to publish."""
-        return (not self.intake.closed and monotonic_ns() - self.made_ns < <int64_t> (seconds * 1e9)
-                and (self.session is None or self.session.channel is None))
-
-    def unsent(self) -> int:
-        """Bytes that wait for the client's socket, or for the commit that they depend on."""
-        return self.outbox.transport.get_write_buffer_size() + (0 if self.outbox.closed else self.outbox.bytes())
-
-    def held_bytes(self) -> int:
-        """What its buffers take, those of the transport included."""
-        cdef Outbox outbox = self.outbox
-        return (self.intake.inbuf.room + outbox.gather.buf.room + outbox.gather.room * <Py_ssize_t> sizeof(Body)
-                + (0 if outbox.transport is None else outbox.transport.get_write_buffer_size()))
-
-    def give_up(self, Py_ssize_t before):
-        """Ends a closing connection whose client has taken none of the bytes that were left before."""
-        cdef Py_ssize_t left = self.unsent()
-        if left < before:
-            self.stall_timer = self.hub.loop.call_later(GIVE_UP_S, self.give_up, left)
-            return
-        self.stall_timer = None
-        self.hub.log.warn("client(%s) - takes nothing while it is closed, %d bytes are dropped", self.address, left)
-        self.outbox.transport.abort()
-
-    cdef void fail(self, error) noexcept:
-        self._log_raised(error)
-        if self.outbox.transport is not None:
-            self.outbox.transport.abort()
-
-    def _log_raised(self, error):
-        self.hub.log.error("[%s] - connection failed: %s", self.address, "".join(traceback.format_exception(error)))
-
-    def _leave(self):
-        """The channel forgets this client; what is in flight to it waits for its time-out."""
-        if self.session is None:
-            return
-        self.session.closed = True
-        try:
-            if self.session.guard is not None:
-                self.session.guard.close()
-            if self.session.channel is not None:
-                self.session.channel.remove_client(self.session)
-        except BaseException as error:
-            # The connection ends all the same.
-            self._log_raised(error)
-
-    cdef void lost(self, error) noexcept:
-        self.intake.close()
-        if self.host is None:
-            return
-        if self.session is not None:
-            end_wait(self.session, self)
-        if self._batch_is_open() and self.session.batch.once.claim:
-            self._publish_rest()    # a retry is told that it is stored, or publishes all of it
-        self.hub.connection_limits.leave(self.host)
-        self.host = None
-        self.hub.connections.pop(self, None)
-        self.outbox.closed = True
-        self.outbox.close()
-        self.marks.clear()
-        self.ending = False
-        if self.heartbeat is not None:
-            self.heartbeat.stop()
-        if self.stall_timer is not None:
-            self.stall_timer.cancel()
-            self.stall_timer = None
-        if self.pace_timer is not None:
-            self.pace_timer.cancel()
-        self._leave()
-        if self.spoke:
-            self.hub.log.info("PROTOCOL(V2): [%s] connection closed", self.address)
-        else:
-            self.hub.log.debug("TCP: client(%s) has left without a word", self.address)
-        # These refer to each other; uncut, they would wait for the garbage collector.
-        self.intake.free()
-        self.upgrade = None
-        self.outbox.transport = None
-        if self.session is not None:
-            self.session.forget()

@@ -1,4 +1,4 @@
-"""The input of one connection. It is the buffer that the loop reads into, so a read makes no Python object."""
+"""The input of one connection. The loop reads into this object, so a read makes no Python object."""
 
 cimport cython
 from libc.stdint cimport int64_t
@@ -14,7 +14,7 @@ from nsqc.tcp.link cimport Link
 from nsqc.tcp.outbox cimport Outbox
 from nsqc.wire.codec cimport Codec
 from nsqc.wire.inbuf cimport inbuf_append, inbuf_drop, inbuf_free
-from nsqc.wire.parser cimport Parser
+from nsqc.wire.parser cimport PARSE_BODY, Parser
 
 from nsqc.wire.codec import CodecError
 
@@ -28,7 +28,7 @@ cdef enum:
 
 @cython.final
 cdef class Intake:
-    """What comes in, on its way to the parser."""
+    """Bytes on their way to the parser."""
 
     @staticmethod
     cdef Intake new(Link link, Hub hub, Outbox outbox, Parser parser, int64_t now_ns):
@@ -71,6 +71,7 @@ cdef class Intake:
         return not self.held and self.inbuf.length == 0 and self.outbox.fd >= 0
 
     cdef int updated(self, Py_ssize_t length) except -1:
+        self.ran = False
         if self.direct:
             return self._take_direct(length)
         if self.detour:
@@ -80,13 +81,11 @@ cdef class Intake:
     # ------------------------------------------------------------------ to the parser
 
     cdef int _take(self, Py_ssize_t length) except -1:
-        """Runs what the area holds, behind what is kept."""
+        """Runs the commands in the kept bytes, followed by those in the area."""
         cdef const char *c_from = self.hub.area + HEADROOM
         cdef Py_ssize_t kept = self.inbuf.length
         cdef Py_ssize_t used
-        self.hub.broker.clock.refresh()
-        self.heard_ns = self.hub.broker.clock.monotonic
-        self.hub.iteration.begin_reading(self.heard_ns)
+        self._heard()
         if self.held & HELD_INPUT:
             self._keep(c_from, length)
             return 0
@@ -112,6 +111,12 @@ cdef class Intake:
         self.link.after_input()
         return 0
 
+    cdef void _heard(self) noexcept:
+        self.hub.broker.clock.refresh()
+        self.heard_ns = self.hub.broker.clock.monotonic
+        self.ran = True
+        self.hub.iteration.begin_reading(self.heard_ns)
+
     cdef void _keep(self, const char *c_from, Py_ssize_t length) noexcept:
         """Adds to inbuf; without memory for that the connection ends."""
         if inbuf_append(&self.inbuf, c_from, length) < 0:
@@ -136,25 +141,32 @@ cdef class Intake:
 
     # ------------------------------------------------------------------ large bodies
 
-    cdef Py_ssize_t begin_gathering(self, const char *c_at, Py_ssize_t have) noexcept:
+    cdef Py_ssize_t begin_gathering(self, const char *c_at, Py_ssize_t have, OpenBatch batch) noexcept:
         cdef Py_ssize_t used
         if self.large is None:
             self.large = LargeBody.__new__(LargeBody)
-        used = self.large.begin(self.parser, c_at)
+        else:
+            self.large.drop(self.hub.slicer)    # messages of a command that was refused
+        used = self.large.begin(self.parser, c_at, batch)
         if used < 0:
-            return 0    # gathered in inbuf instead, or refused for the same reason
+            return 0    # kept in inbuf instead, or refused for the same reason
         self.gathering = True
         return used
 
+    cdef int gather(self, const char *c_at, Py_ssize_t length, Py_ssize_t *used) noexcept:
+        cdef int event = self.large.gather(self.parser, c_at, length, used)
+        self.arrived = False
+        if event == PARSE_BODY:
+            self.gathering = False
+        return event
+
     cdef int _take_direct(self, Py_ssize_t length) except -1:
-        """Notes what has been read into a message."""
+        """Accounts for bytes read into a message."""
         cdef int came
         self.direct = False
         if self.closed:
             return 0
-        self.hub.broker.clock.refresh()
-        self.heard_ns = self.hub.broker.clock.monotonic
-        self.hub.iteration.begin_reading(self.heard_ns)
+        self._heard()
         came = self.large.came(self.parser, length)
         if came == CAME_WHOLE:
             self.arrived = True
@@ -165,7 +177,7 @@ cdef class Intake:
         return 0
 
     cdef int _gather_again(self) except -1:
-        """What was read into a message of a wrong size is input like any other."""
+        """Takes the bytes read into a message of the wrong size as ordinary input."""
         cdef Py_ssize_t length = <Py_ssize_t> self.large.have + SIZE_BYTES
         cdef Message *wrong = self.large.take_wrong()
         cdef const char *c_from = wrong.body - SIZE_BYTES
@@ -178,7 +190,7 @@ cdef class Intake:
             message_unref(wrong)
         return 0
 
-    # ------------------------------------------------------------------ why nothing is read
+    # ------------------------------------------------------------------ pauses
 
     cdef void hold(self, int why) noexcept:
         if not self.held and not self.closed:
@@ -195,7 +207,7 @@ cdef class Intake:
         self.closed = self.detour = True
 
     cdef void free(self) noexcept:
-        """The connection is gone. It and this refer to each other; uncut, they would wait for the garbage collector."""
+        """The connection is gone. Cuts the cycle with it, which would wait for the garbage collector."""
         inbuf_free(&self.inbuf)
         if self.large is not None:
             self.large.drop(self.hub.slicer)
@@ -211,7 +223,7 @@ cdef class Intake:
         inbuf_free(&self.inbuf)
 
     cdef int end_upgrade(self, Codec codec) except -1:
-        """What came meanwhile, and was kept, is input of the codec."""
+        """Bytes that arrived meanwhile, and were kept, go through the codec."""
         cdef bytes rest = self.inbuf.data[:self.inbuf.length]
         cdef const char *c_rest = rest
         cdef Py_ssize_t at = 0
@@ -239,7 +251,7 @@ cdef class Intake:
         return self._decode()
 
     cdef int _decode(self) except -1:
-        """Runs what the codec can give, as much as one read at most; nothing is read before the rest of it is done."""
+        """Decodes and runs up to one read's worth of input; nothing is read before the rest is decoded."""
         cdef char *c_to = self.hub.area + HEADROOM
         cdef Py_ssize_t left = RECEIVE_BYTES
         cdef Py_ssize_t length
@@ -267,7 +279,7 @@ cdef class Intake:
         return 0
 
     def decode_more(self):
-        """Decodes what was read in an earlier loop iteration."""
+        """Decodes bytes read in an earlier loop iteration."""
         cdef int64_t began_ns = monotonic_ns()
         cdef Link link = self.link
         if not self.closed:

@@ -1,18 +1,18 @@
-# A publishing command whose body takes several reads. Its bytes go into its messages as they arrive, so each is copied
-# once at most: bytes that share a read with others are copied from the receive area, and the rest of a large message is
+# A publishing command whose body takes several reads. Its bytes go into messages as they arrive, so each is copied at
+# most once: bytes that share a read with others are copied from the receive area, and the rest of a large message is
 # read straight into it.
 #
 #   PUB t\n | size | body . . . . . .             one message, known from its size on
-#   MPUB t\n | size | count | size | body | ...   one after the other; they are published when all are there
+#   MPUB t\n | size | count | size | body | ...   one after the other; they are published when all have arrived
 #
-# The messages of a batch often have the same size. So after a large one another of its size is guessed, and the next
-# read goes into that: first the four bytes of its size, right before the body, where its id will be, then the body.
-# Bytes that were read into a wrong guess are gathered again from there.
+# The messages of a batch often have the same size. So after a large one, another of the same size is guessed, and the
+# next read goes into that: first the four bytes of its size, right before the body, where its id will be, then the
+# body. If the guess was wrong, the bytes read there are gathered again.
 #
-# Gathering drops the line, so what the command needs of it is kept here.
+# Gathering drops the line, so the words that the command needs are kept here.
 
 from libc.stdint cimport int64_t, uint32_t
-from nsqc.store.fifo cimport Fifo
+from nsqc.broker.openbatch cimport OpenBatch
 from nsqc.store.message cimport Message
 from nsqc.store.slices cimport Slicer
 from nsqc.wire.parser cimport Command, Parser
@@ -28,7 +28,7 @@ cdef enum:
 cdef enum Came:
     CAME_PART
     CAME_WHOLE                  # call gather() without bytes
-    CAME_WRONG                  # the guess was: take_wrong()
+    CAME_WRONG                  # the guess was wrong: take_wrong()
 
 
 cdef class LargeBody:
@@ -37,26 +37,26 @@ cdef class LargeBody:
     cdef char[64] id            # of the publish, if the client may give one
     cdef Py_ssize_t id_bytes    # 0: it has none
     cdef int64_t defer_ms       # of DMPUB
-    cdef Fifo whole             # owned, with the references: the complete messages
+    cdef OpenBatch batch        # gets the complete messages
     cdef Message *partial       # owned: the one that is arriving; NULL: its size is not known yet
-    cdef int64_t have           # bytes of its body; negative: so many of its size field are missing
+    cdef int64_t have           # bytes of its body; negative: missing bytes of its size field
     cdef bint guessed           # its size is; until that is known, all input must be read into it
     cdef uint32_t last_size     # of the message before it
 
-    # Whether an incomplete command of which so many bytes have arrived, line included, should be gathered.
+    # Whether to gather an incomplete command; have: its bytes so far, line included.
     @staticmethod
     cdef bint wants(Parser parser, Py_ssize_t have) noexcept
-    # Begins with the parser's command, whose bytes lie at c_at; how many of them are done with, -1: no memory.
-    cdef Py_ssize_t begin(self, Parser parser, const char *c_at) noexcept
-    # Gathers from these bytes and sets used to those that are done with. Returns a ParseEvent: PARSE_MORE, PARSE_BODY
-    # (all messages are in whole), PARSE_NO_MEMORY, or what is wrong with a size.
+    # Begins with the parser's command, which is at c_at. Returns the bytes used of it; -1: no memory.
+    cdef Py_ssize_t begin(self, Parser parser, const char *c_at, OpenBatch batch) noexcept
+    # Gathers from these bytes and sets used to the bytes used. Returns a ParseEvent: PARSE_MORE, PARSE_BODY (batch has
+    # all messages), PARSE_NO_MEMORY, or an error of a size.
     cdef int gather(self, Parser parser, const char *c_at, Py_ssize_t length, Py_ssize_t *used) noexcept
     # Bytes that can be read straight into a message, at into(); guesses the next one if the last one had least bytes.
     cdef Py_ssize_t missing(self, Parser parser, uint32_t least) noexcept
     cdef char *into(self) noexcept
-    # So many have been read there.
+    # After length bytes were read there.
     cdef int came(self, Parser parser, Py_ssize_t length) noexcept      # Came
-    # With CAME_WRONG: the message that was guessed, with its reference; 4 + have bytes from body - 4 on are input.
+    # With CAME_WRONG: the guessed message, with its reference; 4 + have bytes from body - 4 on are input.
     cdef Message *take_wrong(self) noexcept
     cdef Py_ssize_t body_bytes(self, Parser parser, Py_ssize_t kept) noexcept   # so far; kept: not gathered yet
     cdef void drop(self, Slicer slicer) noexcept    # all messages

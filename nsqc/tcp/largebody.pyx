@@ -4,10 +4,11 @@ cimport cython
 from libc.stdint cimport int64_t, uint32_t
 from libc.string cimport memcpy
 
+from nsqc.store.backlog cimport PUT_EXITING
 from nsqc.store.fifo cimport fifo_push
 from nsqc.store.message cimport Message, message_new, message_unref
 from nsqc.store.publishids cimport MOST_ID_BYTES
-from nsqc.store.slices cimport Slicer, Trash
+from nsqc.store.slices cimport Slicer
 from nsqc.wire.mpub cimport MPUB_WHOLE, mpub_next, mpub_passed
 from nsqc.wire.parser cimport (CMD_DMPUB, CMD_PUB, AT_BODY, PARSE_BODY, PARSE_MORE, PARSE_NO_MEMORY, Command, Parser,
                                command_id_at, command_is_batch, mpub_event, parse_decimal)
@@ -20,7 +21,8 @@ cdef class LargeBody:
     """The part of a large body that has arrived; one for each connection that has ever sent one."""
 
     def __dealloc__(self):
-        self.drop(None)
+        if self.partial is not NULL:
+            message_unref(self.partial)
 
     @staticmethod
     cdef bint wants(Parser parser, Py_ssize_t have) noexcept:
@@ -32,7 +34,8 @@ cdef class LargeBody:
             return parser.command.size >= LARGE_MESSAGE
         return command_is_batch(parser.command.kind) and (parser.command.size >= LARGE_BATCH or have >= LARGE_BATCH)
 
-    cdef Py_ssize_t begin(self, Parser parser, const char *c_at) noexcept:
+    cdef Py_ssize_t begin(self, Parser parser, const char *c_at, OpenBatch batch) noexcept:
+        self.batch = batch
         self.last_size = 0
         self.topic_bytes = parser.command.arg_bytes[1]
         memcpy(self.topic_name, parser.command.args[1], <size_t> self.topic_bytes)
@@ -82,7 +85,7 @@ cdef class LargeBody:
             if self.have < self.partial.size:
                 event = PARSE_MORE
                 break
-            if fifo_push(&self.whole, self.partial, 0, 0) < 0:
+            if fifo_push(&self.batch.gathered, self.partial, 0, 0) < 0:
                 event = PARSE_NO_MEMORY
                 break
             self.last_size = self.partial.size
@@ -128,12 +131,9 @@ cdef class LargeBody:
         return <Py_ssize_t> parser.command.mpub.at + (kept if self.partial is NULL else SIZE_BYTES + self.have)
 
     cdef void drop(self, Slicer slicer) noexcept:
-        cdef Trash trash
         if self.partial is not NULL:
             message_unref(self.partial)
             self.partial = NULL
-        if self.whole.count:
-            trash = Trash.new(slicer)
-            trash.take_fifo(&self.whole)
-            if slicer is not None:
-                trash.start()
+        if self.batch is not None:
+            self.batch.end_with(PUT_EXITING, slicer)
+            self.batch = None

@@ -15,6 +15,6 @@ cdef class Link(Publisher):
     cdef int heartbeats_agreed(self, bint first) except -1
     cdef void say_ok(self) noexcept
     cdef void upgraded(self) noexcept                       # TLS and compression, as agreed, are in place
-    cdef void end(self) noexcept                            # close behind what was collected
+    cdef void end(self) noexcept                            # closes after sending the collected output
     cdef void fail(self, error) noexcept                    # an exception has left the connection in an unknown state
     cdef void lost(self, error) noexcept                    # the transport is gone

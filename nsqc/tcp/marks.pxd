@@ -1,4 +1,4 @@
-# Replies that depend on the disk: marks in the output of one connection. Nothing behind a mark leaves before its commit
+# Replies that depend on the disk: marks in the output of one connection. Nothing after a mark is sent before its commit
 # has ended.
 
 from libc.stdint cimport int64_t
@@ -25,7 +25,7 @@ cdef class Marks:
     # The next reply, to a command of this kind, holds only once what this commit is collecting has been written.
     # commit_ended() of waiter follows.
     cdef int add(self, Commit commit, int kind, CommitWaiter waiter) except -1
-    # The same for the commit under way; there is one.
+    # The same for the commit in progress; there is one.
     cdef int add_running(self, Commit commit, int kind, CommitWaiter waiter) except -1
     cdef bint _mark(self, Commit commit, int64_t serial, int kind) except -1
     cdef void commit_ended(self, Commit commit, int error) noexcept

@@ -1,12 +1,11 @@
-# A V2 client: what it has negotiated, what it may do, what it has done.
+# A V2 client: negotiated settings, permissions, counters.
 
 from libc.stdint cimport int32_t, int64_t, uint16_t, uint64_t
 from nsqc.broker.broker cimport Broker
 from nsqc.broker.channel cimport Channel
 from nsqc.broker.consumer cimport Consumer
+from nsqc.broker.openbatch cimport OpenBatch
 from nsqc.broker.topic cimport Topic
-from nsqc.broker.topicstate cimport Batch
-from nsqc.store.log.buffer cimport Buffer
 from nsqc.tcp.guard cimport Guard
 from nsqc.tcp.link cimport Link
 from nsqc.tcp.outbox cimport Outbox
@@ -61,13 +60,11 @@ cdef class Session(Consumer):
     # The topic published to last, so that a publish looks nothing up; counts are folded into published when it changes.
     cdef Topic topic
     cdef uint64_t topic_count
-    cdef Batch batch                    # the rest of a multi-publish
-    cdef Topic batch_topic              # to this topic
-    cdef Buffer staged                  # of batch, if the topic is a log; owned
+    cdef OpenBatch batch                # the multi-publish that arrives or is published; reused
     cdef bint awaits_room               # batch, of which nothing is published, is tried again: see publishwait.pxd
     cdef int64_t room_until_ns          # monotonic: until then; 0: it has not waited yet
     cdef int created                    # topics and channels since the connection last looked, see Connection.pace
-    cdef double delay_s                 # that the client has to wait after what it has published
+    cdef double delay_s                 # that the client has to wait after a publish
     cdef object audit                   # nsqc.tcp.protocols.Audit; None: nothing is recorded
     cdef dict published                 # topic name to messages published, in order of the first
     cdef Guard guard                    # None: everything is permitted; otherwise topic has passed it

@@ -1,4 +1,4 @@
-"""A V2 client: identity, limits, counters, and what its channel delivers to it."""
+"""A V2 client: identity, limits, counters, deliveries."""
 
 cimport cython
 from libc.stdint cimport uint16_t
@@ -6,8 +6,8 @@ from libc.string cimport memcmp
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
 from nsqc.broker.consumer cimport wants_more
+from nsqc.broker.openbatch cimport OpenBatch
 from nsqc.store.message cimport Message
-from nsqc.store.log.buffer cimport buffer_free
 from nsqc.tcp.link cimport Link
 from nsqc.tcp.outcome cimport FATAL
 from nsqc.wire.const cimport FRAME_ERROR
@@ -27,7 +27,7 @@ DEFAULT_BUFFER_BYTES = 16 * 1024
 
 @cython.final
 cdef class Limits:
-    """The limits of what clients may ask for."""
+    """Limits of requests."""
 
     def __init__(self, options):
         self.max_msg_size = options.message_limit
@@ -42,9 +42,6 @@ cdef class Limits:
 @cython.final
 cdef class Session(Consumer):
     """One client's state. The Connection owns it; a channel knows it as a Consumer."""
-
-    def __dealloc__(self):
-        buffer_free(&self.staged)
 
     def __init__(self, Broker broker not None, Limits limits not None, Link link not None, options, log,
                  Outbox outbox not None, address):
@@ -66,6 +63,7 @@ cdef class Session(Consumer):
         self.output_buffer_timeout_ms = options.output_buffer_timeout // 1_000_000
         self.msg_timeout_ns = self.touch_timeout_ns = options.msg_timeout
         self.published = {}
+        self.batch = OpenBatch.__new__(OpenBatch)
         self.topology = {}
         self.distance = identify.ELSEWHERE if options.is_topology_aware else identify.SAME_ZONE
         self.compression = ""
@@ -140,14 +138,14 @@ cdef class Session(Consumer):
 
     def permissions_changed(self, bint waited):
         """An auth server has answered, well or not; waited: a command waits for it."""
-        # The next publish looks its topic up and has its permission checked, whatever topic it is for.
+        # The next publish, to any topic, looks the topic up and has its permission checked.
         self.fold_counts()
         self.topic = None
         if waited:
             self.link.resume()
 
     def rules_changed(self):
-        """The access file has changed: the client loses what it may no longer do."""
+        """The access file has changed: ends what the client may no longer do."""
         if self.guard is None or self.closed or self.link is None:
             return
         may_stay = self.guard.renew()

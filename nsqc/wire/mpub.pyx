@@ -70,10 +70,10 @@ def has_long_line(bytes body not None, Py_ssize_t end, Py_ssize_t limit) -> bool
 
 
 def check(bytes body not None, max_msg_size, max_body_size) -> int:
-    """Number of messages in a complete body; -1 for a bad count, -2 for a bad message."""
+    """Where the messages of a complete body end; -1 for a bad count, -2 for a bad message."""
     cdef MpubCheck progress
     progress.count = progress.index = progress.value = 0
     progress.at = 0
     if mpub_check(&progress, body, len(body), max_msg_size, max_body_size) == MPUB_WHOLE:
-        return progress.count
+        return progress.at
     return -1 if progress.count == 0 else -2

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from nsqc.broker.broker import Broker
 from nsqc.broker.health import WriteHealth
+from nsqc.broker.openbatch import OpenBatch
 from nsqc.broker.timers import Timers
-from nsqc.broker.topicstate import OpenBatch
 from nsqc.options.declared import Options, Settings
 from nsqc.options.topic_rules import TopicRules
 from nsqc.store.disk.manager import DiskQueues
@@ -45,7 +45,7 @@ async def rows(folder: str, workers: ThreadPoolExecutor, batch: bytes, times: in
 
     def publish(topic):
         for _ in range(times):
-            topic.publish_batch(batch, 0, -1, OpenBatch())
+            topic.publish_batch(OpenBatch.sized(batch, len(batch)))
             broker.commits.finish()
 
     def write_plain():

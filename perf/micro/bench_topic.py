@@ -1,6 +1,7 @@
 """From topic to waiting channels, without sockets (nsqc.broker.topic, channel and nsqc.store.backlog)."""
 
 from nsqc.broker.broker import Broker
+from nsqc.broker.openbatch import OpenBatch
 from nsqc.options.declared import Options, Settings
 from nsqc.store.guid import GuidFactory
 from perf.micro import timing
@@ -41,7 +42,8 @@ def bench(size: Size) -> list[Row]:
 
     def batches(channels):
         topic = make_topic(channels)
-        return lambda: timing.exhaust(map(topic.publish_batch, [batch] * times))
+        made = [OpenBatch.sized(batch, len(batch)) for _ in range(times)]
+        return lambda: timing.exhaust(map(topic.publish_batch, made))
 
     copy = Part("bytearray, a copy", lambda: lambda: list(map(bytearray, bodies)), len(bodies))
     rows = [timing.compare(Part("publish, one channel", single, len(bodies)), copy, size)]

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from nsqc.broker.broker import Broker
 from nsqc.broker.health import WriteHealth
+from nsqc.broker.openbatch import OpenBatch
 from nsqc.broker.timers import Timers
 from nsqc.broker.topic import PENDING
 from nsqc.log import Log
@@ -58,7 +59,7 @@ def run(tmp_path, scenario, closed=lambda broker, delays, lost: None, **options)
 
 async def publish(topic, *bodies):
     """0 or errno, once all pending data is written."""
-    failure = topic.publish(bodies[0]) if len(bodies) == 1 else topic.publish_lines(b"\n".join(bodies))[0]
+    failure = topic.publish(bodies[0]) if len(bodies) == 1 else topic.publish_batch(OpenBatch.lines(b"\n".join(bodies)))
     return await written(topic) if failure == PENDING else failure
 
 

@@ -18,8 +18,8 @@ SCRIPT = """
 import ctypes, os, sys
 from pathlib import Path
 import msgspec
+from nsqc.broker.openbatch import OpenBatch
 from nsqc.broker.topic import PENDING
-from nsqc.broker.topicstate import OpenBatch
 from tests.broker.harness import publish, run, until, written
 from tests.compiled.taker import Taker
 
@@ -29,8 +29,9 @@ storage, sync, module = sys.argv[2:]
 MOST = 40
 
 async def in_batch(topic, *bodies):
-    failure, _, left = topic.publish_lines(b"\\n".join(bodies), 0, OpenBatch())
-    assert left == 0
+    batch = OpenBatch.lines(b"\\n".join(bodies))
+    failure = topic.publish_batch(batch)
+    assert not batch.open
     return await written(topic) if failure == PENDING else failure
 
 async def scenario(broker):

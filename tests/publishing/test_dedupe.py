@@ -50,6 +50,17 @@ def test_large_bodies_have_ids_too(node):
     assert stored(node) == 1 + len(many) + 2
 
 
+def test_a_large_batch_after_a_duplicate_is_stored(node):
+    """The messages of the duplicate were gathered, too, and must not take the place of the next ones."""
+    client = publisher(node)
+    first, second = b"x" * 200_000, b"y" * 200_000
+    client.ok("MPUB t one", batch(first, first))
+    client.ok("MPUB t one", batch(first, first))
+    client.ok("PUB t two", second)
+    client.ok("MPUB t", batch(second, second, second))
+    assert sorted(drained(node, count=6)) == [first] * 2 + [second] * 4
+
+
 def test_over_http(node):
     for _ in range(2):
         assert post(node, "/pub?topic=t", b"a", "one") == (200, b"OK")

@@ -1,0 +1,138 @@
+"""From a topic's backlog to its channels. See the .pxd."""
+
+from libc.stdint cimport INT64_MAX, int64_t
+
+from nsqc.broker.channel cimport Channel
+from nsqc.broker.seams cimport Publisher
+from nsqc.store.fifo cimport Entry
+from nsqc.store.rules cimport CHECKS, broken
+from nsqc.store.slices cimport SIZE_SHIFT, STEPS
+
+cdef enum:
+    LEAST_ALLOWANCE = 64        # messages that a topic accepts before it has passed any on
+
+
+cdef void flow_refresh(TopicState topic) noexcept:
+    cdef bint flowing = flows(topic), behind = topic.leftover.waits() or topic.backlog.depth() > 0
+    topic.direct = flowing and not behind
+    if topic.direct:
+        topic.waiting = False
+    if topic.direct or not flowing:
+        flow_let_publish(topic, INT64_MAX)
+    elif not topic.waiting and not topic.retrying:
+        topic.slicer.add(topic)
+
+
+cdef void flow_let_publish(TopicState topic, int64_t allowance) noexcept:
+    cdef Publisher publisher
+    cdef list held = topic.held
+    topic.allowance = allowance
+    if held:
+        topic.held = []
+        for publisher in held:
+            publisher.publish_on()
+
+
+cdef void flow_slice(TopicState topic) noexcept:
+    if flows(topic):
+        topic.clock.refresh()
+        drain(topic)
+    flow_refresh(topic)
+
+
+cdef int flow_begin(TopicState topic) except -1:
+    if flows(topic) and not topic.waiting and not topic.retrying:
+        topic.clock.refresh()
+        topic.slicer.begin_within(topic.clock.monotonic)
+        drain(topic)
+    flow_refresh(topic)
+    return 0
+
+
+cdef void drain(TopicState topic) noexcept:
+    """Passes on what waits until the slice is over."""
+    cdef Entry entry
+    cdef int64_t passed = 0
+    cdef int64_t cost = 1 + topic.fan_count, left = STEPS
+    if not topic.leftover.pass_again():
+        try_again(topic)
+        return
+    while topic.stuck == 0 and topic.fan_count > 0:
+        if not topic.backlog.pop(&entry):
+            topic.waiting = topic.backlog.depth() > 0 and not topic.retrying
+            break
+        passed += 1
+        left -= (cost - 1) * <int64_t> (entry.message.size >> SIZE_SHIFT)
+        if not topic.leftover.pass_on(&entry, topic.backlog.place is not NULL, topic.fan):
+            try_again(topic)
+            break
+        left -= cost
+        if left <= 0:
+            if topic.commit.is_full():
+                topic.waiting = True    # flow_commit_ended() follows
+                break
+            if topic.slicer.over():
+                break
+            left = STEPS
+    if topic.commit.is_clean():
+        flow_copies_done(topic)     # no channel has a disk
+    if passed:
+        flow_let_publish(topic, max(passed // 2, <int64_t> LEAST_ALLOWANCE))
+
+
+cdef void try_again(TopicState topic) noexcept:
+    if not topic.retrying:
+        topic.retrying = True
+        topic.owner.resume_later(topic)
+
+
+cdef void flow_readable(TopicState topic) noexcept:
+    topic.waiting = False
+    flow_refresh(topic)
+
+
+cdef void flow_unreadable(TopicState topic) noexcept:
+    topic.waiting = False
+    try_again(topic)
+
+
+# ---------------------------------------------------------------------- places of messages from disk
+
+cdef void flow_commit_began(TopicState topic) noexcept:
+    if topic.backlog.disk is not None and not topic.leftover.waits():
+        topic.copied_serial = topic.backlog.disk.unacked.serial
+
+
+cdef void flow_commit_ended(TopicState topic, int error) noexcept:
+    """The copies of messages read before are written, unless a channel has failed."""
+    if topic.stuck == 0 and error == 0 and topic.backlog.disk is not None:
+        check_copies(topic)
+        topic.backlog.disk.done_before(topic.copied_serial)
+    if topic.waiting:
+        flow_readable(topic)
+    if topic.held and not topic.storage.lags(topic):
+        flow_let_publish(topic, topic.allowance)
+
+
+cdef void flow_copies_done(TopicState topic) noexcept:
+    if topic.stuck == 0 and topic.backlog.disk is not None and not topic.leftover.waits():
+        check_copies(topic)
+        topic.backlog.disk.done_before(topic.backlog.disk.unacked.serial)
+
+
+cdef void check_copies(TopicState topic) noexcept:
+    # RULE: a topic gives up places only when none of their copies is in a buffer. If nothing is being written and
+    # nothing has failed, what is left in a channel's buffer came after the commit had begun.
+    cdef Channel channel
+    if not CHECKS:
+        return
+    for channel in topic.fan:
+        if channel.backlog.disk is not None and (channel.backlog.disk.writing is not NULL
+                                                 or channel.backlog.disk.write_error):
+            broken("a topic gives up places whose copies are not written")
+
+
+cdef void flow_drop_places(TopicState topic) noexcept:
+    """They have no other owner that could end them."""
+    if topic.backlog.disk is not None:
+        topic.backlog.disk.done_before(INT64_MAX)
