@@ -34,7 +34,7 @@ ACTIONS = ("create", "delete", *PLAIN, "tombstone", *EXTENDED)
 
 
 class Asked(msgspec.Struct):
-    """The body of an action. nodes: addresses; empty: all nodes that have it. confirm: the name, for actions that destroy.
+    """The body of an action. nodes: addresses; empty: all nodes that have it. confirm: the name, if it destroys.
     origin, id and offset select dead letters: see nsqc.admin.letters."""
 
     action: str = ""

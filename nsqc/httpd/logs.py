@@ -23,7 +23,6 @@ from nsqc.store.slicing import rest
 if TYPE_CHECKING:
     from nsqc.broker.channel import Channel
     from nsqc.broker.topic import Topic
-    from nsqc.store.log.names import Bounds
     from nsqc.store.log.topiclog import TopicLog
 
 _LISTED_AT_ONCE = 256       # segments, between two looks at the clock
