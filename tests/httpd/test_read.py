@@ -250,7 +250,7 @@ def test_a_wait_that_ends_without_messages(node):
     publish(node, "vain", [b"x"])
     began = time.monotonic()
     reply = read(node, "vain", "&offset=1&wait_ms=300")
-    assert time.monotonic() - began >= 0.3
+    assert time.monotonic() - began > 0.29      # a timer may be a fraction of a millisecond early
     assert (reply.status, reply.body, offsets(reply)) == (200, b"", (1, 1, 0))
     assert offsets(read(node, "vain", "&time=9999-01-01T00:00:00Z&wait_ms=1")) == (1, 1, 0)
 

@@ -207,7 +207,8 @@ class Recovery:
             return number, end
         try:
             if sound and self._is_incomplete_record(number, end, size):
-                os.truncate(path, end)
+                with open(path, "r+b") as file:
+                    file.truncate(end)
                 self.log.error("DISKQUEUE(%s): %s ends with a torn write: %d bytes cut off", self.name, path,
                                size - end)
                 self.files[number] = end
