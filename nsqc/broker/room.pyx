@@ -68,11 +68,11 @@ cdef int look_later(TopicState topic) except -1:
     topic.looking = loop is not None and topic.crowded
     if topic.looking:
         left_ns = min(LOOK_NS, <int64_t> topic.crowd[0][0] - monotonic_ns())
-        loop.call_later((max(left_ns, <int64_t> 0) + ROUND_NS) / 1e9, look, topic)
+        loop.call_later((max(left_ns, <int64_t> 0) + ROUND_NS) / 1e9, _look, topic)
     return 0
 
 
-def look(TopicState topic not None):
+def _look(TopicState topic not None):
     """Has those try again whose time is over, and those that there is room for."""
     cdef Publisher publisher
     cdef int64_t now = monotonic_ns()

@@ -6,6 +6,8 @@ from nsqc.store.log.topiclog import TopicLog
 
 FIGURES: tuple[str, ...]
 
+class Storage: ...
+
 class TopicState(ChannelOwner):
     @property
     def name(self) -> bytes: ...

@@ -1,5 +1,4 @@
-"""The start of the lookup server and of the admin server from their flags, without typer. lookupd.py and admin.py are
-their faces in typer's help."""
+"""The start of the lookup server and of the admin server from their flags, without typer."""
 
 from __future__ import annotations
 

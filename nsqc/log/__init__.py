@@ -41,6 +41,7 @@ class Log:
         self._size = 0
         self._dropped = 0
         self._writing = False
+        self._ends = False          # the thread, if any, ends when everything is written
 
     def debug(self, text: str, *arguments: object) -> None:
         """Details, for finding a fault."""
@@ -89,8 +90,13 @@ class Log:
                 if self._thread is None:
                     self._put_what_fits("".join(self._waiting).encode("utf-8", "backslashreplace"))
                     return
+            self._ends, thread = True, self._thread
             self._changed.notify_all()
-            self._changed.wait_for(lambda: not (self._waiting or self._dropped or self._writing), CLOSE_SECONDS)
+            written = self._changed.wait_for(lambda: not (self._waiting or self._dropped or self._writing),
+                                             CLOSE_SECONDS)
+        if written and thread is not None:
+            # A thread that runs while the interpreter ends needs memory for its exit, or aborts the process.
+            thread.join(CLOSE_SECONDS)
 
     def _add_any(self, level: int, text: str, arguments: tuple[object, ...], kind: Hashable, each: bool) -> None:
         if each:
@@ -146,15 +152,18 @@ class Log:
     # ------------------------------------------------------------------ the thread
 
     def _write(self) -> None:
-        while True:
-            self._put("".join(self._take()).encode("utf-8", "backslashreplace"))
+        while lines := self._take():
+            self._put("".join(lines).encode("utf-8", "backslashreplace"))
 
     def _take(self) -> list[str]:
-        """The waiting lines, one about lines dropped after them, and the counts that are due."""
+        """The waiting lines, one about lines dropped after them, and the counts that are due; none: the thread ends."""
         with self._changed:
             self._writing = False
             self._changed.notify_all()
             while not (self._waiting or self._dropped):
+                if self._ends:
+                    self._thread = None
+                    return []
                 due = self._repeats.due()
                 self._changed.wait(None if due is None else max(0.0, due - time.monotonic()))
                 self._waiting += self._counts()
