@@ -49,7 +49,7 @@ cdef class Channel(ChannelControl):
     cdef void _delay(self, Delivery *delivery, int64_t delay_ns) noexcept
     cdef bint _came_due(self, Delivery *delivery) noexcept     # False: no memory; it stays for a while
     cdef void _defer(self, Message *message, uint32_t attempts, int64_t delay_ns, Place *place) noexcept
-    # Ends a delivery in flight; its message is finished, waits for delay_ns, or waits as in _put_back(). False: no
+    # Ends a delivery in flight; its message is removed, waits for delay_ns, or waits as in _put_back(). False: no
     # memory; it stays in flight for a while.
     cdef bint _come_back(self, Delivery *delivery, int64_t delay_ns) noexcept
     # Ends a delivery of this heap; its message is redelivered or waits. False: no memory; it stays for a while.

@@ -357,7 +357,7 @@ cdef class Connection(ConnectionState):
         return False
 
     cdef void publish_on(self) noexcept:
-        """The published topic has caught up, made progress, or may have room."""
+        """The topic published to has caught up, made progress, or may have room."""
         if self.intake.held & HELD_BEHIND:
             self.intake.run_later(HELD_BEHIND)
             self.hub.slicer.add(self)

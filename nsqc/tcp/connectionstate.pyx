@@ -164,7 +164,7 @@ cdef class ConnectionState(Link):
         self.outbox.close()
         self.outbox.transport.close()
         if self.unsent() or (self.session is not None and self.session.tls is not None):
-            # With TLS, the client also has to answer the closing alert
+            # With TLS, the client also has to answer the closing alert.
             if self.stall_timer is not None:
                 self.stall_timer.cancel()
             self.stall_timer = self.hub.loop.call_later(GIVE_UP_S, self.give_up, self.unsent())

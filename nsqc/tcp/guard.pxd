@@ -36,8 +36,8 @@ cdef class Guard:
     cdef bytes topic, channel       # subscription; None before
     cdef dict decisions             # (topic, channel) to whether the answer covers it; channel b"": publishing
 
-    # Whether a publish needs no question and is not counted: it is for the last published topic (known), and the answer
-    # is still valid.
+    # Whether a publish needs no question and is not counted: it is for the topic last published to (known), and the
+    # answer is still valid.
     cdef inline bint passes(self, bint known, int64_t now_ns) noexcept:
         return known and self.until_ns > now_ns and not self.metered
     cdef bint authed(self) noexcept

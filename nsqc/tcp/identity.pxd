@@ -15,7 +15,7 @@ cdef int charge(Session session, bytes name, int64_t messages, int64_t size) exc
 # Whether a client whose PUB or MPUB was permitted at the start of its body may still publish: the last answer decides.
 cdef int permit_still(Session session, bytes name, const char *c_topic, Py_ssize_t length) except -1
 # With a guard. DONE: the client may publish, and its quota allows it; otherwise the command's result.
-# known: the command names the last published topic.
+# known: the command names the topic last published to.
 cdef int permit_publish(Session session, bytes name, Command *command, bint known) except -1
 # Checks a subscription to the channel, or a publish if channel is empty.
 cdef int permit(Session session, bytes name, bytes topic, bytes channel) except -1

@@ -21,7 +21,7 @@ cdef enum Held:             # why reads are paused
     HELD_UPGRADE = 4        # TLS or compression from IDENTIFY is not in place yet
     HELD_WAITING = 8        # a command waits for resume(); inbuf keeps it and the following ones
     HELD_SLICE = 16         # the next slice runs the commands in inbuf
-    HELD_BEHIND = 32        # the published topic has to catch up or make room; publish_on() follows
+    HELD_BEHIND = 32        # the topic published to has to catch up or make room; publish_on() follows
     HELD_PACE = 64          # it creates topics or channels too fast; create_on() follows
     HELD_INPUT = 120        # any of the last four: commands in inbuf must wait
 

@@ -57,7 +57,7 @@ cdef class Session(Consumer):
     cdef int asked_sample_rate
     cdef bint publish_ids               # publishes may have an id as their last word
     cdef bint deferred_batches          # it may use DMPUB
-    # The last published topic, to avoid lookups; its count is folded into `published` when the topic changes.
+    # The topic last published to, to avoid lookups; its count is folded into `published` when the topic changes.
     cdef Topic topic
     cdef uint64_t topic_count
     cdef OpenBatch batch                # the multi-publish being received or published; reused
@@ -70,7 +70,7 @@ cdef class Session(Consumer):
     cdef Guard guard                    # None: everything is permitted; otherwise it permitted `topic`
     cdef bytes reply                    # to the last command, with REPLY, UPGRADE, ERROR and FATAL
 
-    cdef bint is_topic(self, const char *c_name, Py_ssize_t length) noexcept    # the last published one
+    cdef bint is_topic(self, const char *c_name, Py_ssize_t length) noexcept    # the one last published to
     cdef Topic publish_topic(self, const char *c_name, Py_ssize_t length)
     cdef Topic make_topic(self, bytes name)             # one that does not exist yet
     cdef int fail(self, bytes error) noexcept           # returns FATAL

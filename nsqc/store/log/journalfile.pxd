@@ -33,7 +33,7 @@ cdef int64_t journal_number(const char *c_name) noexcept nogil      # from a fil
 cdef int files_add(FoundFiles *files, int64_t number) noexcept nogil        # 0 or ENOMEM
 cdef void files_free(FoundFiles *files) noexcept nogil
 cdef int files_load(FoundFiles *files, JournalState *state, const char *c_folder) noexcept nogil    # 0 or errno
-cdef int64_t files_free_number(const FoundFiles *files, int64_t number) noexcept nogil      # the next free one
+cdef int64_t files_free_number(const FoundFiles *files, int64_t number) noexcept nogil      # the first from there on
 
 # Appends a frame of operations, which begin at OPS_AT; FRAME_ALIGN bytes of room follow them. A flag: MORE. 0, or errno
 # and nothing was appended.
