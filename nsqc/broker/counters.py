@@ -1,4 +1,4 @@
-"""Counters of live objects in the compiled rooms, for leak checks and /debug/pprof/heap."""
+"""Counters of live objects in compiled packages, for leak checks and /debug/pprof/heap."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Messages of a channel that go to its dead-letter topic, as functions on the channel. Those in `dead` are yet to be
-# published there. Those in `sent` are published, and finished in the channel once that is acknowledged. One batch runs
-# at once.
+# published there. Those in `sent` are published, and finished in the channel once that is acknowledged. At most one
+# batch runs.
 
 from libc.stdint cimport int64_t, uint32_t
 from nsqc.broker.channelstate cimport ChannelState

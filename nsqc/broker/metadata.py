@@ -235,7 +235,7 @@ def has_content(path: str, data: bytes) -> bool:
 
 
 class MetadataWriter:
-    """Writes nsqd.dat on a worker thread, one write at once; changes made meanwhile share the next one."""
+    """Writes nsqd.dat on a worker thread, never twice at once; changes made meanwhile share the next write."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, workers: Executor, data_path: str, broker: Broker, log: Log):
         self._loop = loop

@@ -161,7 +161,7 @@ class ChannelRule(Limits, Protocol):
 
     @property
     def ordered(self) -> bool:
-        """Whether one message is in flight at once, and a failed one is redelivered next."""
+        """Whether at most one message is in flight, and a failed one is redelivered next."""
 
     @property
     def rate(self) -> float:

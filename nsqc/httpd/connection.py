@@ -222,7 +222,7 @@ class Connection(asyncio.Protocol):
         return common_name(self.transport.get_extra_info("peercert") or {})
 
     def rules_changed(self) -> None:
-        """Access rules or options have changed: ends the connection if its current call is no longer permitted."""
+        """Access rules or options have changed: ends the connection if its last call is not permitted now."""
         self.forget_heads()
         permits = self._app.gate.permits
         if permits is not None and permits.has_lost(self.caller):

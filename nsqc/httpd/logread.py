@@ -28,7 +28,7 @@ _MAX_WAIT_MS = 60_000
 _LINES = b"application/x-ndjson"
 _FRAMES = b"application/vnd.nsqc.frames"
 _REFUSED = re.compile(rb";\s*q\s*=\s*0(\.0*)?\s*(;|$)")     # of a media type that the client refuses
-# Retention removes segments while they are opened: the next look finds another.
+# Retention may remove a segment that is being opened: the next look finds another.
 _TRIES = 5
 
 

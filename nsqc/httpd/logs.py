@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from nsqc.store.log.topiclog import TopicLog
 
 _LISTED_AT_ONCE = 256       # segments between two looks at the clock
-# Retention removes segments while they are opened: the next look finds another.
+# Retention may remove a segment that is being opened: the next look finds another.
 _TRIES = 5
 _BUSY_S = 0.01      # between two looks at a log in use by a thread
 

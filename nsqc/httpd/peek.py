@@ -1,4 +1,4 @@
-"""GET /topic/peek and /channel/peek: shows messages in place, a page at once. Delivery is unaffected.
+"""GET /topic/peek and /channel/peek: shows messages in place, page by page. Delivery is unaffected.
 
 A page goes through the parts of a queue in the order of delivery: `f`, at the front of an ordered channel; `a`,
 requeued in a channel with message_ttl; `m`, in memory; `d`, on disk or being written; `r`, of a log, requeued; `o`, of

@@ -131,7 +131,7 @@ def _is_json(body: bytes) -> bool:
 
 async def reply(app: App, topic: Topic, channel: Channel | None, state: str, bodies: Bodies, shown: list[Shown],
                 following: str | None) -> Reply:
-    """The answer, encoded a few messages at once."""
+    """The answer, encoded a few messages per step."""
     await asyncio.sleep(0)
     slicer = app.broker.slicer
     slicer.start()

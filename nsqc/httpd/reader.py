@@ -20,7 +20,7 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class RequestReader:
-    """Takes bytes, one request at once, and passes the requests to the pipeline.
+    """Takes bytes, request by request, and passes the requests to the pipeline.
 
     A plain publish takes a fast path: only its topic and its body are extracted.
     """

@@ -2,7 +2,7 @@
 #
 # A commit first writes its ids as one frame, then its records. So after a kill the end of the log decides: an id counts
 # if its offset lies before that. A frame revokes all earlier ids from its own offset on: their records were refused,
-# and later records have taken these offsets. After a power failure offsets continue after a gap; then a frame without
+# and later records have taken these offsets. After a power failure offsets resume after a gap; then a frame without
 # ids comes first, with the offset where the gap begins.
 # docs/ondisk.md has the format. A file is used for a quarter of the time that ids are remembered, and removed when its
 # last id has expired.
