@@ -1,1 +1,1 @@
-"""Who gets which message: topics, channels, consumers; knows no socket."""
+"""Distributes messages: topics, channels, consumers; knows no socket."""

@@ -1,9 +1,8 @@
-# Messages of a channel with message_ttl that came back and wait to be delivered again. They keep their bodies, whatever
-# queue they came from, and lie in a heap by publish time: so the oldest expires in time, although younger ones may go
-# out first.
+# Messages of a channel with message_ttl that were requeued and wait for redelivery. They keep their bodies, from
+# whichever queue, and lie in a heap by publish time, so the oldest expires on time even if younger ones go first.
 #
-# They go out in the order in which they came back, each after what waited then. A slot of that order is empty once its
-# delivery has expired.
+# They are redelivered in the order of their return, each after the messages that waited then. A slot of that order is
+# empty once its delivery has expired.
 
 from libc.stdint cimport int64_t
 from nsqc.store.delivery cimport Delivery
@@ -11,9 +10,9 @@ from nsqc.store.heap cimport Heap
 
 
 cdef struct AgainSlot:
-    Delivery *delivery      # NULL: it has expired
-    int64_t after           # ChannelState.taken when its turn comes
-    int64_t number          # how many came before it
+    Delivery *delivery      # NULL: expired
+    int64_t after           # due once ChannelState.taken reaches this
+    int64_t number          # count of those that came before it
 
 
 cdef struct Again:
@@ -21,14 +20,14 @@ cdef struct Again:
     AgainSlot *slots        # owned; a ring, its room a power of two
     int64_t room
     int64_t first, end      # positions; slots are numbered
-    int64_t came            # deliveries so far
+    int64_t came            # total deliveries added
 
 
-cdef bint again_reserve(Again *again) noexcept nogil        # room for one more; False: no memory
-# With room: the delivery, which is in no heap, waits.
+cdef bint again_reserve(Again *again) noexcept nogil        # makes room for one more; False: no memory
+# Adds a delivery that is in no heap. There must be room.
 cdef void again_add(Again *again, Delivery *delivery, int64_t after) noexcept nogil
-cdef AgainSlot *again_first(Again *again) noexcept nogil    # whose turn is next; NULL: there is none
-cdef void again_remove(Again *again, Delivery *delivery) noexcept nogil     # the delivery is the caller's
-cdef void again_drop_logged(Again *again) noexcept          # frees those whose messages are in the log
+cdef AgainSlot *again_first(Again *again) noexcept nogil    # the next one; NULL: none
+cdef void again_remove(Again *again, Delivery *delivery) noexcept nogil     # hands the delivery to the caller
+cdef void again_drop_logged(Again *again) noexcept          # frees deliveries with messages of the log
 # Frees the slots; the heap has been taken or is empty.
 cdef void again_forget(Again *again) noexcept nogil

@@ -1,4 +1,4 @@
-"""Messages that wait to be delivered again, and may expire meanwhile. See the .pxd."""
+"""Messages that wait for redelivery and may expire meanwhile. See the .pxd."""
 
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
@@ -15,7 +15,7 @@ cdef bint again_reserve(Again *again) noexcept nogil:
 
 
 cdef bint renew(Again *again) noexcept nogil:
-    """Larger slots, or the same without the empty ones."""
+    """Enlarges the ring of slots, or only removes the empty ones."""
     cdef int64_t room = FIRST_ROOM, at, end = 0
     cdef AgainSlot *slots
     cdef AgainSlot *slot

@@ -1,5 +1,5 @@
-# Publishes to a log. A batch is appended as a whole or not at all: from the buffer it arrived in, if it is there in one
-# piece and not long; otherwise it is staged, in slices.
+# Publishes to a log. A batch is appended as a whole or not at all: directly from the receive buffer if it is short and
+# in one piece; otherwise it is staged, in slices.
 
 from libc.stdint cimport uint32_t
 from nsqc.broker.topicstate cimport Storage, TopicState

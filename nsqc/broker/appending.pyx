@@ -15,18 +15,18 @@ from nsqc.store.slices cimport SIZE_SHIFT, STEPS
 from nsqc.wire.hton cimport store_i32
 
 cdef enum:
-    AT_ONCE = 1048576           # bytes of a batch that are appended in one step
+    AT_ONCE = 1048576           # bytes of a batch to append in one step
 
 
 cdef inline int refusal(TopicState topic) noexcept:
-    """PUT_DISK: it accepts messages."""
+    """PUT_DISK: the log accepts messages."""
     if topic.space.low or topic.log_full:
         return PUT_NO_SPACE
     return PUT_EXITING if topic.exiting else PUT_DISK
 
 
 cdef inline int appended(TopicState topic, int failed, int64_t records, int64_t body_bytes) noexcept:
-    """Counts messages, if they could be added to what is written next; PutResult."""
+    """Counts messages, if they were added to the next write; PutResult."""
     if failed < 0:
         return PUT_NO_MEMORY
     topic.message_count += <uint64_t> records
@@ -36,7 +36,7 @@ cdef inline int appended(TopicState topic, int failed, int64_t records, int64_t 
 
 cdef inline int append_whole(TopicState topic, const char *c_payload, int64_t length, int64_t records,
                              uint32_t defer_ms) noexcept:
-    """Adds messages that follow their sizes."""
+    """Adds messages in size-prefixed form."""
     return appended(topic, topic.log.append_batch(topic.clock.wall, c_payload, length, records, defer_ms), records,
                     length - records * SIZE_BYTES)
 
@@ -50,7 +50,7 @@ cdef int append_dead(TopicState topic, const char *c_body, uint32_t size, const 
 
 
 cdef int stage(OpenBatch batch) noexcept:
-    """Copies a step of messages; PUT_DISK, or PUT_NO_MEMORY."""
+    """Copies some messages; PUT_DISK, or PUT_NO_MEMORY."""
     cdef Part part
     cdef Buffer *staged = &batch.staged
     cdef char *c_to

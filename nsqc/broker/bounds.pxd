@@ -1,5 +1,5 @@
-# max_depth and max_bytes of a topic and its channels: whether messages may be published, and which messages waiting in
-# the topic itself are dropped. Messages in flight or deferred do not count; accepted messages are never refused.
+# max_depth and max_bytes of a topic and its channels: decides whether messages may be published, and drops messages
+# that wait in the topic itself. Messages in flight or deferred do not count; accepted messages are never refused.
 
 from libc.stdint cimport int64_t
 from nsqc.broker.channelstate cimport ChannelState
@@ -7,12 +7,12 @@ from nsqc.broker.openbatch cimport OpenBatch
 from nsqc.broker.overflow cimport surely_fits
 from nsqc.broker.topicstate cimport TopicState
 
-# Whether there is room for all of these messages. tells: if not, topic.bound_reason and the following fields say why.
+# Whether all of these messages fit. tells: if not, explains it in topic.bound_reason and the following fields.
 cdef bint has_room(TopicState topic, int64_t count, int64_t body_bytes, bint tells) noexcept
 
 
-# Whether all of these messages may be published; if not, topic.bound_reason says why. Only asked if topic.bounded, for
-# each publish: so it uses plain pointers.
+# Whether all of these messages may be published; if not, topic.bound_reason says why. Runs for each publish if
+# topic.bounded, so it uses plain pointers.
 cdef inline bint admits(TopicState topic, int64_t count, int64_t body_bytes) noexcept:
     cdef int at = 0
     if topic.direct or not topic.limits.refuses:
@@ -24,11 +24,11 @@ cdef inline bint admits(TopicState topic, int64_t count, int64_t body_bytes) noe
 
 
 cdef bint admits_batch(TopicState topic, OpenBatch batch) noexcept
-# Sets topic.bounded and topic.limited, after a rule or the channels have changed.
+# Sets topic.bounded and topic.limited, after a change of a rule or the channels.
 cdef void set_bounded(TopicState topic) noexcept
 cdef int set_limits(TopicState topic, object rule) except -1        # nsqc.broker.protocols.TopicRule
 
-# A message waits in the topic itself, which has limits.
+# A message was added to the topic's own backlog, which has limits.
 cdef void topic_waits(TopicState topic) noexcept
-# Drops some of the expired messages in the topic itself; whether there are more.
+# Drops some expired messages from the topic's own backlog; returns whether there are more.
 cdef bint topic_expire(TopicState topic) noexcept

@@ -46,14 +46,14 @@ cdef bint has_room(TopicState topic, int64_t count, int64_t body_bytes, bint tel
 
 
 cdef inline bint refuses(ChannelState channel) noexcept:
-    """Whether publishes may be refused because of its limits."""
+    """Whether its limits may refuse publishes."""
     return (channel.rules is not NULL and channel.rules.overflow != OVERFLOW_DROP
             and (channel.rules.max_depth > 0 or channel.rules.max_bytes > 0))
 
 
 cdef int tell(TopicState topic, Channel channel, int64_t depth, int64_t waiting, int64_t count,
               int64_t body_bytes) except -1:
-    """Sets why a publish is refused: the rule, its value, and where it comes from."""
+    """Records why a publish is refused: the rule, its value, and its origin."""
     cdef object what, source = topic.rule_source
     cdef int64_t max_depth = topic.limits.max_depth, max_bytes = topic.limits.max_bytes
     if channel is None:
@@ -94,7 +94,7 @@ cdef void set_bounded(TopicState topic) noexcept:
     free(topic.limited)
     topic.limited = <PyObject **> malloc(len(limited) * sizeof(PyObject *)) if limited else NULL
     if limited and topic.limited is NULL:
-        topic.limited_count = -1        # without memory, has_room() is asked each time
+        topic.limited_count = -1        # no memory: has_room() checks each publish
         return
     for channel in limited:
         topic.limited[topic.limited_count] = <PyObject *> channel
@@ -106,7 +106,7 @@ cdef int set_limits(TopicState topic, object rule) except -1:
     topic.rule_source = rule.source
     topic.limits.max_depth = rule.max_depth
     topic.limits.max_bytes = rule.max_bytes
-    # Dead letters come from channels: a message that should become one waits here for a channel, or is refused.
+    # Channels create dead letters: a message that should become one waits here for a channel, or is refused.
     topic.limits.message_ttl_ns = rule.message_ttl if rule.expired == "drop" else 0
     limited = topic.limits.max_depth > 0 or topic.limits.max_bytes > 0
     topic.limits.trims = limited and overflow_of(rule, True) == OVERFLOW_DROP
@@ -118,7 +118,7 @@ cdef int set_limits(TopicState topic, object rule) except -1:
     return 0
 
 
-# ---------------------------------------------------------------------- too many messages, or too old
+# ---------------------------------------------------------------------- drops of excess and expired messages
 
 
 cdef void topic_waits(TopicState topic) noexcept:

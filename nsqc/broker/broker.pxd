@@ -16,14 +16,14 @@ from nsqc.store.space cimport DiskSpace
 cdef class Broker(TopicIndex):
     cdef Clock clock
     cdef readonly CommitSchedule commits
-    cdef readonly Slicer slicer         # of long work
+    cdef readonly Slicer slicer         # runs long work
     cdef readonly DiskSpace space       # of the data path
     cdef GuidFactory guids
-    # What it calls upward, by the names in nsqc.broker.protocols; starter and saver are set once their owners exist.
+    # Upward calls, named as in nsqc.broker.protocols; starter and saver are set once their owners exist.
     cdef object settings                # BrokerSettings
-    cdef bytes node                     # this one, in the origins of dead letters
+    cdef bytes node                     # this node, for the origins of dead letters
     cdef readonly bint is_topology_aware    # channels prefer near consumers
-    cdef object rules                   # TopicRules; None: all topics are kept in memory
+    cdef object rules                   # TopicRules; None: all topics are in memory
     cdef object channel_rules           # ChannelRules; None: no channel has rules
     cdef object log                     # nsqc.log.Log
     cdef object timers                  # ChannelTimers
@@ -31,17 +31,17 @@ cdef class Broker(TopicIndex):
     cdef public object starter          # TopicStarter; None: topics start at once
     cdef public object saver            # MetadataSaver
     cdef readonly object logs                    # nsqc.store.log.manager.Logs; None: no topic has one
-    cdef readonly dict watched          # topics whose logs may have segments to remove, or with ids to forget, by name
+    cdef readonly dict watched          # by name: topics with log segments to remove or ids to forget, perhaps
     cdef object disks                   # nsqc.store.disk.manager.DiskQueues; None: all topics are ephemeral
     cdef object write_health            # nsqc.broker.health.WriteHealth
     # For metrics.
-    cdef public bint folds_channels     # one series stands for all channels of a topic; else for ephemeral ones
+    cdef public bint folds_channels     # all topics fold their channels into one series; else only ephemeral ones
     cdef readonly dict refusals         # refused publishes by reason: see nsqc.broker.refusals
     cdef readonly dict creations_refused    # topics and channels that clients could not create, by option
-    cdef public uint64_t creations_delayed  # how often a connection had to wait for --max-create-rate
+    cdef public uint64_t creations_delayed  # times a connection waited for --max-create-rate
     cdef dict ephemeral                 # ephemeral topics by name
-    cdef Retired *ephemeral_retired     # channels of ephemeral topics that are deleted; owned; NULL: none was
-    cdef TopicCounts ephemeral_counts   # of ephemeral topics that are deleted
+    cdef Retired *ephemeral_retired     # deleted channels of ephemeral topics; owned; NULL: none
+    cdef TopicCounts ephemeral_counts   # of deleted ephemeral topics
 
     cdef int _notify(self, event, topic, channel) except -1
     cdef int _need_room(self, option, int64_t limit, Py_ssize_t count, bytes topic) except -1

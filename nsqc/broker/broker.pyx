@@ -1,7 +1,7 @@
 """All topics of one daemon: created, found, deleted, closed. Knows no clients, and files only through its disks.
 
-Listeners are notified of topics and channels that come and go. Metadata and the registrations with nsqlookupd depend
-on that; the broker knows neither.
+Listeners are notified of new and deleted topics and channels. Metadata and the registrations with nsqlookupd use that;
+the broker knows neither.
 """
 
 cimport cython
@@ -40,9 +40,9 @@ CHANNEL_DELETED = "channel deleted"
 cdef class Broker(TopicIndex):
     """The topics of a daemon.
 
-    timers call channels at their deadlines; disks open disk queues; write_health is notified of writes that fail and
-    heal; guids makes the message ids; loop: runs long work in slices and begins writes; rules say how topics are kept,
-    channel_rules how channels deliver; space says whether the data path has room for more.
+    timers call channels at their deadlines; disks open disk queues; write_health is notified of failed and healed
+    writes; guids creates message ids; loop: runs long work in slices and begins writes; rules say how topics are
+    stored, channel_rules how channels deliver; space says whether the data path has room.
     """
 
     def __init__(self, settings, log, timers, disks, write_health, GuidFactory guids not None, loop=None, rules=None,
@@ -76,8 +76,7 @@ cdef class Broker(TopicIndex):
     def get_topic(self, bytes name not None, bint loading=False):
         """The topic of that name, created for a client if it does not exist. Raises LimitReached.
 
-        While loading, no limit applies, and a new topic is not started: its channels are created first, then start() is
-        called.
+        While loading, no limit applies, and a new topic is not started: create its channels first, then call start().
         """
         cdef Topic topic = self.topics.get(name)
         cdef bint ephemeral, logs
@@ -109,7 +108,7 @@ cdef class Broker(TopicIndex):
         return topic
 
     def get_channel(self, Topic topic not None, bytes name not None, start=None):
-        """As Topic.get_channel(), for a client: raises LimitReached if the topic may have no more channels."""
+        """As Topic.get_channel(), for a client: raises LimitReached if the topic has its maximum of channels."""
         cdef Channel channel = topic.channels.get(name)
         if channel is None:
             self._need_room(refusals.MAX_CHANNELS, self.settings.now.max_channels_per_topic, len(topic.channels),
@@ -118,7 +117,7 @@ cdef class Broker(TopicIndex):
         return channel
 
     cdef int _need_room(self, option, int64_t limit, Py_ssize_t count, bytes topic) except -1:
-        """Raises LimitReached if one more is too many. topic: a name, for the log."""
+        """Raises LimitReached if the limit allows no more. topic: a name, for the log."""
         if not 0 < limit <= count:
             return 0
         self.creations_refused[option] += 1
@@ -127,7 +126,7 @@ cdef class Broker(TopicIndex):
         raise error
 
     def delete_topic(self, bytes name not None) -> bool:
-        """Deletes a topic with its channels and all they hold; False if it does not exist."""
+        """Deletes a topic with its channels and all messages; False if it does not exist."""
         cdef Topic topic = self.topics.get(name)
         if topic is None:
             return False
@@ -136,7 +135,7 @@ cdef class Broker(TopicIndex):
             del self.ephemeral[name]
             self._retire_topic(topic)
         self.log.info("TOPIC(%s): deleting", name.decode())
-        # Now: a topic of that name created during the deletion begins with the default rules, in its own folder.
+        # Now: a new topic of that name during the deletion begins with the default rules, in its own folder.
         if self.rules is not None:
             self.rules.forget(name)
         if self.channel_rules is not None:
@@ -149,7 +148,7 @@ cdef class Broker(TopicIndex):
         return True
 
     def _retire_topic(self, Topic topic):
-        """An ephemeral topic is about to be deleted: its numbers stay in the series of all of them."""
+        """Before an ephemeral topic is deleted: its numbers stay in the series of all ephemeral topics."""
         cdef Channel channel
         cdef TopicCounts counts = topic.metered()
         add_figures(&self.ephemeral_counts, &counts, sizeof(TopicCounts))
@@ -160,7 +159,7 @@ cdef class Broker(TopicIndex):
         cdef TopicLog log = (<Topic> topic).log
         if log is not None:
             self.logs.remove(log)
-        # If there is a new topic of that name by now, nothing has changed for listeners.
+        # If a new topic of that name exists by now, nothing has changed for listeners.
         if (<Topic> topic).name not in self.topics:
             self._notify(TOPIC_DELETED, topic, None)
         return 0
@@ -172,12 +171,12 @@ cdef class Broker(TopicIndex):
     # ------------------------------------------------------------------ for topics
 
     cdef BacklogOwner make_channel(self, CommitOwner owner, bytes name):
-        """A channel for a topic that is about to add it."""
+        """Creates a channel for a topic that is about to add it."""
         cdef Topic topic = <Topic> owner
         cdef bint ephemeral = name_is_ephemeral(name, len(name))
         cdef object options = self.settings.now
         cdef object text = name.decode()
-        # A log-backed topic needs files for its channels only while its queues have messages.
+        # Channels of a log-backed topic need files only while its queues have messages.
         cdef bint needed = not topic.logs or topic.backlog.depth() > 0
         cdef list quantiles = list(options.e2e_processing_latency_percentile)
         latency = LatencyWindow(quantiles, options.e2e_processing_latency_window_time) if quantiles else None
@@ -209,7 +208,7 @@ cdef class Broker(TopicIndex):
         topic.log.max_file = self.logs.segment_bytes(topic.rule.retain_bytes)
 
     def _warn_of_log(self, Topic topic):
-        """If the topic has a log that its rule does not ask for: its operator may have lost the rule."""
+        """Warns if the topic has a log although its rule says memory: the operator may have lost the rule."""
         count = 0 if topic.logs else topic.log.rank(topic.log.next) - topic.log.rank(topic.log.first)
         if count == 0:
             return
@@ -221,7 +220,7 @@ cdef class Broker(TopicIndex):
                       topic.name.decode(), count, topic.rule.source, outcome)
 
     def rule_changed(self, name):
-        """The rule of a topic has changed; None: that of any topic may have. Returns what is left to look at: a
+        """Applies the changed rule of a topic; None: all topics may be affected. Returns the remaining work, a
         generator that yields after each topic."""
         for topic in [self.topics.get(name)] if name is not None else list(self.topics.values()):
             if topic is not None and not topic.exiting and not topic.ephemeral:
@@ -242,7 +241,7 @@ cdef class Broker(TopicIndex):
             return
         follow_dedupe(topic, rule.dedupe, rule.dedupe_ids, None)
         if topic.logs and rule.storage != "log":
-            # What is published now goes where it would without a log: that needs its files.
+            # New publishes go to the queues: that needs their files.
             if topic.backlog.disk is None:
                 topic.backlog.attach(self.disks.open(topic.name.decode()))
             for channel in topic.fan:
@@ -254,12 +253,12 @@ cdef class Broker(TopicIndex):
         self._settle_segments(topic)
         if switches:
             self._warn_of_log(topic)
-        # Now, not at the next look: the client that changed the rule sees its effect.
+        # Now, not at the next check: the client that changed the rule expects its effect.
         if topic.retain():
             self.watched[topic.name] = topic
 
     def _set_rule(self, Topic topic, Channel channel):
-        """set_bounded() follows."""
+        """Call set_bounded() afterwards."""
         rule = self.channel_rules.of(topic.name + b"/" + channel.name)
         channel.set_rule(rule, rule.dead_topic(topic.name))
 
@@ -282,8 +281,8 @@ cdef class Broker(TopicIndex):
         origin._try_again()
 
     def channel_rule_changed(self, name):
-        """The rule of a channel, TOPIC/CHANNEL, has changed; TOPIC/: that of any channel of the topic may have; None:
-        that of any channel may have. A generator that yields after each channel."""
+        """Applies the changed rule of a channel, TOPIC/CHANNEL; TOPIC/: any channel of the topic may be affected; None:
+        any channel. A generator that yields after each channel."""
         cdef Topic topic
         cdef Channel channel
         of, _, wanted = (b"", b"", b"") if name is None else name.partition(b"/")
@@ -384,18 +383,18 @@ cdef class Broker(TopicIndex):
     # ------------------------------------------------------------------ the whole daemon
 
     def emptied(self, queue):
-        """Awaits that a topic or channel that was just emptied is empty on disk, too."""
+        """Awaits that a topic or channel that was just emptied is also empty on disk."""
         return self.disks.synced(queue.disk)
 
     async def recorded(self, Topic topic not None):
-        """Waits until what the topic's channels have done so far is in its journal, if it has one. Raises OSError if it
-        cannot be written, which is tried again."""
+        """Waits until all progress of the topic's channels so far is in its journal, if any. Raises OSError if it
+        cannot be written; that is retried."""
         if topic.log is not None:
             await self.logs.recorded(topic.log)
 
     def removed(self):
-        """Awaits that the files of everything deleted so far are gone. OSError: those of a log cannot be removed, which
-        is tried again."""
+        """Awaits that the files of all deletions so far are gone. OSError: those of a log cannot be removed; that is
+        retried."""
         return self._removed()
 
     async def _removed(self):
@@ -404,13 +403,13 @@ cdef class Broker(TopicIndex):
             await self.logs.removed()
 
     def save_metadata(self, Topic topic not None):
-        """A future that is done once the present channels and pauses of a topic are on disk."""
+        """A future that is done once the current channels and pauses of a topic are on disk."""
         return self.saver(topic)
 
     def halt(self, list busy not None):
-        """Has all channels deliver nothing more if draining is set, else go on; yields after each topic.
+        """Stops all channels if draining is set, else resumes them; yields after each topic.
 
-        Adds the consumers that have messages in flight to busy.
+        Adds the consumers with messages in flight to busy.
         """
         cdef Topic topic
         cdef Channel channel
@@ -430,8 +429,8 @@ cdef class Broker(TopicIndex):
     def close(self) -> tuple:
         """For a stop: writes everything to disk and closes the queues.
 
-        Returns (delays, lost): the delays of deferred messages, which the disk format has no room for, as
-        nsqc.broker.protocols.Delays; and how many queues could not be written out.
+        Returns (delays, lost): the delays of deferred messages, which the disk format cannot store, as
+        nsqc.broker.protocols.Delays; and how many queues could not be written.
         """
         cdef Topic topic
         cdef Channel channel

@@ -1,1 +1,1 @@
-# Deferred messages that are taken back. For Python only: see the .pyi.
+# Cancels deferred messages. For Python only: see the .pyi.

@@ -1,4 +1,4 @@
-"""Takes away messages that a channel has deferred, by id or by their offset in a log. For Python: see the .pyi."""
+"""Cancels messages that a channel has deferred, by id or by offset in a log. For Python: see the .pyi."""
 
 cimport cython
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -16,15 +16,15 @@ from nsqc.wire.const cimport MESSAGE_ID_BYTES
 
 @cython.final
 cdef class Search:
-    """A search through the deferred messages of a channel. From the end of the heap on: where one is taken out
-    meanwhile, others move to places that are still to be looked at. Only a message that is added may move one to a
-    place that was passed; then all is looked at again, at once."""
+    """A search through the deferred messages of a channel, backwards from the end of the heap: meanwhile a removal
+    moves others only to places not searched yet. Only an added message may move one to a searched place; then the
+    search starts over at once."""
 
     cdef Channel channel
     cdef char id[16]
-    cdef uint32_t at                # what is left to be looked at lies before
-    cdef uint64_t added             # what rises with each message that is added
-    cdef bint passed                # some may have moved to where it was looked at already
+    cdef uint32_t at                # earlier items of the heap are still to be searched
+    cdef uint64_t added             # rises with each added message
+    cdef bint passed                # some may have moved to a searched place
 
     def __init__(self, Channel channel not None, bytes message_id not None):
         if len(message_id) != MESSAGE_ID_BYTES:
@@ -65,7 +65,7 @@ cdef class Search:
             self.at = channel.delayed.count
 
     cdef bint _take(self, Delivery *delivery) except *:
-        """Finishes it, unless its time has come: then it is about to be delivered."""
+        """Finishes it, unless it is due: then it is about to be delivered."""
         if delivery.deadline_ns <= self.channel.clock.monotonic:
             return False
         heap_remove(&self.channel.delayed, delivery)
@@ -97,5 +97,5 @@ def take_logged(Channel channel not None, int64_t offset) -> bool:
 
 
 def is_on_disk(Channel channel not None, bytes message_id not None) -> bool:
-    """Whether it is deferred in the channel's disk queue, where nothing can be taken out of the middle."""
+    """Whether it is deferred in the channel's disk queue, from which it cannot be removed."""
     return message_id in channel.backlog.delays

@@ -1,5 +1,5 @@
-# A channel: what happens to each message. A message waits (backlog), is out to a consumer (in flight), or waits for its
-# time (deferred). The fields are in channelstate.pxd; channelcontrol.pxd decides whether and when it delivers.
+# A channel's message handling. A message waits (backlog), is with a consumer (in flight), or waits for its due time
+# (deferred). channelstate.pxd has the fields; channelcontrol.pxd decides whether and when the channel delivers.
 
 from libc.stdint cimport int64_t, uint16_t, uint32_t
 from nsqc.broker.channelcontrol cimport ChannelControl
@@ -13,7 +13,7 @@ from nsqc.store.message cimport Message
 
 cdef enum ClaimResult:
     CLAIMED
-    NOT_IN_FLIGHT           # the channel knows no such message in flight
+    NOT_IN_FLIGHT           # the channel has no such message in flight
     NOT_OWNER               # it is in flight to another client
 
 
@@ -35,25 +35,25 @@ cdef class Channel(ChannelControl):
 
     # From the topic: its log has grown, or more of it is visible.
     cdef void on_grown(self, int64_t records) noexcept
-    cdef void set_cursor(self, Cursor cursor, bint log_first) noexcept      # None: the log is gone
+    cdef void set_cursor(self, Cursor cursor, bint log_first) noexcept      # None: the log was deleted
 
-    # The next message that waits; its place, or its offset in the log, is in self.place and self.offset.
+    # The next waiting message; its place, or its offset in the log, goes to self.place and self.offset.
     cdef bint _pop(self, Entry *entry) noexcept
     cdef bint _pop_logged(self, Entry *entry) noexcept
     cdef bint _reads_log(self) noexcept
     cdef bint _nothing_waits(self) noexcept
-    # Whether a message would go straight to a consumer; if so, there is room.
+    # Whether a message would go straight to a consumer; if so, makes room.
     cdef bint _goes_out(self) noexcept
-    # With room: to the next ready consumer, who must exist. Takes the reference and the place.
+    # With room: to the next ready consumer, which must exist. Takes the reference and the place.
     cdef void _deliver(self, Message *message, uint32_t attempts, Place *place, int64_t offset) noexcept
     cdef void _delay(self, Delivery *delivery, int64_t delay_ns) noexcept
     cdef bint _came_due(self, Delivery *delivery) noexcept     # False: no memory; it stays for a while
     cdef void _defer(self, Message *message, uint32_t attempts, int64_t delay_ns, Place *place) noexcept
-    # Ends a delivery in flight; its message leaves, waits for delay_ns, or as _put_back(). False: no memory; it stays
-    # in flight for a while.
+    # Ends a delivery in flight; its message is removed, waits for delay_ns, or waits as in _put_back(). False: no
+    # memory; it stays in flight for a while.
     cdef bint _come_back(self, Delivery *delivery, int64_t delay_ns) noexcept
-    # Ends a delivery of this heap; its message is delivered again or waits. False: no memory; it stays for a while.
+    # Ends a delivery of this heap; its message is redelivered or waits. False: no memory; it stays for a while.
     cdef bint _put_back(self, Delivery *delivery, Heap *heap) noexcept
     cdef bint _wait_again(self, Delivery *delivery) noexcept    # False: no memory
-    cdef bint _expire(self) noexcept    # False: the slice ended before all was done
+    cdef bint _expire(self) noexcept    # False: the slice ended first
     cdef Delivery *_claim(self, Consumer consumer, const char *c_id, int *result) noexcept

@@ -26,7 +26,7 @@ from nsqc.store.slices cimport SIZE_SHIFT, STEPS
 cdef int64_t NO_OFFSET = -1
 
 cdef enum:
-    DUE_AT_ONCE = 1024          # deferred messages of a log, between two looks at the clock
+    DUE_AT_ONCE = 1024          # deferred messages of a log between two looks at the clock
 
 cdef uint64_t sample_state = 0x2545F4914F6CDD1D
 
@@ -41,7 +41,7 @@ cdef inline uint32_t sample_roll() noexcept:
 
 
 cdef void relist(Channel channel, Consumer consumer) noexcept:
-    """After wants_more() has changed: enters or leaves the ring."""
+    """Enters or leaves the ring after wants_more() has changed."""
     if consumer.listed:
         ready_remove(&channel.ready, consumer)
     elif not channel.exiting:
@@ -50,7 +50,7 @@ cdef void relist(Channel channel, Consumer consumer) noexcept:
 
 @cython.final
 cdef class Channel:
-    """One channel of a topic. Made by Topic.get_channel()."""
+    """One channel of a topic. Created by Topic.get_channel()."""
 
     # ------------------------------------------------------------------ from the topic
 
@@ -143,7 +143,7 @@ cdef class Channel:
         if unlikely(self.throttled):
             self._throttle()
         if unlikely(self.rules is not NULL) and self.rules.trims:
-            self.slicer.add(self)       # it may be one too many
+            self.slicer.add(self)       # the limit may be exceeded
         return CLAIMED
 
     cdef int touch(self, Consumer consumer, const char *c_id) noexcept:
@@ -191,7 +191,7 @@ cdef class Channel:
             if not (unlikely(self.again.heap.count) and pop_again(self, &entry)
                     or (self._pop_logged(&entry) if from_log else self._pop(&entry))):
                 break
-            # Sending a large message takes as long as many small ones.
+            # A large message takes as long to send as many small ones.
             steps -= 1 + <int> (entry.message.size >> SIZE_SHIFT)
             if entry.defer_ms:
                 self._defer(entry.message, entry.attempts, <int64_t> entry.defer_ms * 1000000, self.place)
@@ -208,7 +208,7 @@ cdef class Channel:
         return True
 
     cdef bint _reads_log(self) noexcept:
-        """Whether messages come from the log alone: no others come to wait before pump() ends."""
+        """Whether all messages come from the log, until pump() ends."""
         return (self.cursor is not None and self.backlog.depth() == 0
                 and (self.log_first or not self.owner.is_behind()))
 
@@ -304,7 +304,7 @@ cdef class Channel:
         return True
 
     cdef void _delay(self, Delivery *delivery, int64_t delay_ns) noexcept:
-        """With room: defers a delivery that is in no heap until its time, or until it expires before that."""
+        """With room: defers a delivery that is in no heap until it is due, or until it expires if that is earlier."""
         delivery.deadline_ns = delivery.delivered_ns = self.clock.monotonic + delay_ns
         if unlikely(self.rules is not NULL):
             delivery.deadline_ns = due_or_expired(self, delivery.message, delivery.delivered_ns)
@@ -312,7 +312,7 @@ cdef class Channel:
         self._arm()
 
     cdef bint _came_due(self, Delivery *delivery) noexcept:
-        """Ends a deferred delivery that has rules, or whose alarm came before its time."""
+        """Ends a deferred delivery that has rules, or whose alarm came before it was due."""
         cdef LeaveReason reason = STAYS
         if self.rules is not NULL:
             reason = reason_to_leave(self, delivery.message, delivery.attempts)
@@ -320,12 +320,12 @@ cdef class Channel:
             return leave_delivery(self, delivery, &self.delayed, reason) or stay(self, delivery, &self.delayed)
         if delivery.delivered_ns <= self.clock.monotonic:
             return self._put_back(delivery, &self.delayed)
-        delivery.deadline_ns = delivery.delivered_ns        # the rule it would have expired by has changed
+        delivery.deadline_ns = delivery.delivered_ns        # the rule for its expiry has changed
         heap_moved(&self.delayed, delivery)
         return True
 
     cdef bint _put_back(self, Delivery *delivery, Heap *heap) noexcept:
-        """Puts a message after the waiting ones. It was accepted before, so it is never dropped."""
+        """Queues a message after the waiting ones. It was accepted before, so it is never dropped."""
         cdef uint16_t attempts = delivery.attempts
         cdef Place *place = delivery.place
         cdef int64_t offset = delivery.offset
@@ -414,7 +414,7 @@ cdef class Channel:
             owner = delivery.owner
             consumer = self.clients.get(owner)
             if consumer is not None:
-                # Before the message goes back: the same consumer may get it again.
+                # Before the message is requeued: the same consumer may get it again.
                 consumer.in_flight -= 1
                 self.update(consumer)
             if unlikely(self.rules is not NULL):
@@ -475,7 +475,7 @@ cdef class Channel:
         self._throttle()
 
     def seek(self, int64_t offset):
-        """Continues at an offset of the log. No message of the log is in flight, requeued or deferred then."""
+        """Continues at an offset of the log. No messages of the log are in flight, requeued or deferred after that."""
         cdef Consumer consumer
         cdef Delivery *delivery
         lost_clear(&self.lost)

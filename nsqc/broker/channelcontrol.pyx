@@ -21,11 +21,11 @@ from nsqc.store.message cimport Message
 from nsqc.store.slices cimport Trash
 
 cdef int64_t NEVER = INT64_MAX
-cdef int64_t NO_MEMORY_NS = 1000000000      # a delivery that cannot be ended for want of memory is extended by this
+cdef int64_t NO_MEMORY_NS = 1000000000      # extends a delivery that cannot be ended for lack of memory
 
 
 cdef class ChannelControl(ChannelState):
-    """The parts of a channel that do not run for each message."""
+    """The parts of a channel that do not run per message."""
 
     cdef void send(self, Message *message, uint32_t attempts, Place *place, int64_t offset) noexcept:
         pass
@@ -76,7 +76,7 @@ cdef class ChannelControl(ChannelState):
         return True
 
     cdef void _throttle(self) noexcept:
-        """While deliveries are in front, no other messages go out: pump() delivers these first."""
+        """While deliveries are in front, no other messages are delivered: pump() handles these first."""
         cdef ChannelRules *rules = self.rules
         cdef bint throttled = self.front.count > 0
         cdef int64_t resume_ns = self.clock.monotonic
@@ -104,14 +104,14 @@ cdef class ChannelControl(ChannelState):
     # ------------------------------------------------------------------ time
 
     cdef void _arm(self) noexcept:
-        """Sets the alarm for the next deadline; nsqd scans random channels every 100 ms."""
+        """Sets the alarm for the next deadline, where nsqd scans random channels every 100 ms."""
         cdef int64_t first = next_deadline(self)
         if first < self.alarm_ns:
             self.alarm_ns = first
             self.timers.arm(self, first)
 
     def expire(self):
-        """Called by the timers at the alarm: puts back messages that have timed out or come due."""
+        """Called by the timers at the alarm: requeues messages that have timed out or are due."""
         cdef int64_t began_ns = monotonic_ns()
         self.clock.refresh()
         self.slicer.begin(self.clock.monotonic)
@@ -133,7 +133,7 @@ cdef class ChannelControl(ChannelState):
     # ------------------------------------------------------------------ clients
 
     def add_client(self, Consumer consumer not None) -> bool:
-        """Adds a consumer; False: the channel has max_consumers already."""
+        """Adds a consumer; False: the channel already has max_consumers."""
         if self.max_consumers and len(self.clients) >= self.max_consumers:
             return False
         self.clients[consumer.id] = consumer
@@ -143,8 +143,8 @@ cdef class ChannelControl(ChannelState):
         """Removes a consumer. Messages in flight to it stay in flight until they time out, unless the channel has
         requeue_on_disconnect.
 
-        An ephemeral channel is deleted after its last consumer, in its own slice: the consumer may be within its
-        commands, and its caller within this channel's messages.
+        An ephemeral channel is deleted after its last consumer, in its own slice: the caller may be in the middle of a
+        command of the consumer, or of this channel's messages.
         """
         ready_remove(&self.ready, consumer)
         if self.clients.pop(consumer.id, None) is None:
@@ -166,7 +166,7 @@ cdef class ChannelControl(ChannelState):
         self._set_halted()
 
     def set_rule(self, rule, bytes dead_letter=b""):
-        """Its delivery rules: nsqc.broker.protocols.ChannelRule; None: none. dead_letter: the dead-letter topic."""
+        """Sets its delivery rules: nsqc.broker.protocols.ChannelRule; None: none. dead_letter: name of that topic."""
         cdef ChannelRules *rules = rules_new(rule, len(dead_letter) > 0)
         free(self.rules)
         self.rules = rules
@@ -185,7 +185,7 @@ cdef class ChannelControl(ChannelState):
         self._set_halted()
 
     cdef void _drop_all(self) noexcept:
-        """Drops messages in flight or deferred, once the backlog counts no places; frees their memory in slices."""
+        """Drops messages in flight or deferred, after the backlog has forgotten its places; frees memory in slices."""
         cdef Trash trash = Trash.new(self.slicer)
         lost_clear(&self.lost)
         if self.backlog.disk is not None:
@@ -208,7 +208,7 @@ cdef class ChannelControl(ChannelState):
     # ------------------------------------------------------------------ failed writes
 
     cdef void on_write_failed(self, int error, int64_t records, int64_t body_bytes) noexcept:
-        """The backlog could not be written: it keeps its messages, and the topic holds back."""
+        """The backlog could not be written: it keeps its messages, and the topic holds publishers."""
         cdef bint first = not self.stuck
         self.stuck = True
         if self.owner is not None:
@@ -226,7 +226,7 @@ cdef class ChannelControl(ChannelState):
             self.slicer.add(self)
 
     cdef void on_unreadable(self) noexcept:
-        """Nothing is lost: it is read again later."""
+        """Nothing is lost: the read is retried later."""
         self._try_again()
 
 

@@ -65,7 +65,7 @@ cdef tuple close_channel(Channel channel):
 
 
 cdef int64_t record_out(Channel channel) except -1:
-    """Has the journal say how often messages of the log that are in flight were delivered; how many there are."""
+    """Writes the attempts of the log's messages in flight to the journal; returns how many there are."""
     cdef Delivery *delivery
     cdef int64_t index = 0, count = 0
     while index < channel.timeouts.count:

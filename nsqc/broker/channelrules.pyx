@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint16_t
 from libc.stdlib cimport calloc
 
 cdef double NS = 1e9
-cdef double MOST_NS = 1e12      # times the largest burst, and a time, this fits 64 bits
+cdef double MOST_NS = 1e12      # with the largest burst as a factor and a time added, this fits 64 bits
 cdef int64_t LEAST_BURST_NS = 10000000      # timers have steps of a millisecond, and the loop has other work
 
 
@@ -28,7 +28,7 @@ cdef ChannelRules *rules_new(object rule, bint can_die) except? NULL:
         interval_ns = min(max(NS / <double> rule.rate, 1.0), MOST_NS)
         rules.interval_ns = <int64_t> interval_ns
         rules.burst_ns = max(<int64_t> (rule.rate_burst - 1) * rules.interval_ns, LEAST_BURST_NS)
-    # Without a dead-letter topic, what should go there stays: nothing is dropped against the rule.
+    # Without a dead-letter topic, messages for it stay: none is dropped against the rule.
     rules.expired_die = rule.expired == "dead-letter"
     rules.message_ttl_ns = rule.message_ttl if can_die or not rules.expired_die else 0
     rules.max_depth = rule.max_depth
@@ -52,5 +52,5 @@ cdef int64_t rules_delay(const ChannelRules *rules, uint16_t attempts) noexcept 
     if rules.requeue_delay_ns == 0:
         return 0
     delay_ns = <double> rules.requeue_delay_ns * pow(rules.requeue_backoff, max(<int> attempts - 1, 0))
-    # Compared as doubles: a large power does not fit an integer.
+    # Compared as doubles: large powers overflow an integer.
     return <int64_t> delay_ns if delay_ns < <double> rules.requeue_max_ns else rules.requeue_max_ns

@@ -23,7 +23,7 @@ FIGURES = figure_names(no_figures)
 
 
 cdef class ChannelState(BacklogOwner):
-    """What the parts of a channel share."""
+    """State shared by the parts of a channel."""
 
     def __init__(self, bytes name not None, bint ephemeral, DiskQueue disk, int64_t max_memory, Commit commit not None,
                  Clock clock not None, ChannelOwner owner not None, timers, LatencyWindow latency,
@@ -70,7 +70,7 @@ cdef class ChannelState(BacklogOwner):
 
     @property
     def disk(self):
-        """The DiskQueue of the backlog; None: nothing goes to disk."""
+        """The DiskQueue of the backlog; None: no disk."""
         return self.backlog.disk
 
     @property
@@ -119,18 +119,18 @@ cdef class ChannelState(BacklogOwner):
 
     @property
     def depth(self) -> int:
-        """Messages that wait, in memory and on disk."""
+        """Waiting messages, in memory and on disk."""
         self.clock.refresh()
         return self.count_waiting()
 
     @property
     def backend_depth(self) -> int:
-        """Messages that wait on disk; of those in a log, the count that nsqd would not keep in memory."""
+        """Waiting messages on disk; for a log, those that nsqd would not keep in memory."""
         self.clock.refresh()
         return self.count_on_disk()
 
     def deliveries(self) -> list:
-        """How many messages were delivered to consumers at each distance."""
+        """Count of messages delivered to consumers at each distance."""
         cdef Consumer consumer
         cdef int distance
         counts = [self.left[distance] for distance in range(DISTANCES)]
@@ -140,12 +140,12 @@ cdef class ChannelState(BacklogOwner):
 
     @property
     def in_flight_count(self) -> int:
-        """Messages out to consumers."""
+        """Messages in flight to consumers."""
         return self.timeouts.count
 
     @property
     def deferred_count(self) -> int:
-        """Messages that wait for their time; those of an earlier run are still on disk."""
+        """Messages that are not due; those of an earlier run are still on disk."""
         self.clock.refresh()
         return self.count_deferred()
 
@@ -156,7 +156,7 @@ cdef class ChannelState(BacklogOwner):
 
     @property
     def oldest(self):
-        """The least offset of the log that is not finished; None: the topic has no log."""
+        """The lowest unfinished offset of the log; None: the topic has no log."""
         cdef int64_t least
         if self.cursor is None:
             return None
@@ -168,17 +168,17 @@ cdef class ChannelState(BacklogOwner):
         return least_of(&self.sent, least)
 
     def forget_removed(self) -> bool:
-        """Messages that retention has removed from the log wait no longer, requeued or deferred; looks at some of
-        them. Whether there may be more."""
+        """Drops requeued and deferred messages that retention removed from the log; checks some of them. Whether there
+        may be more."""
         return self.cursor is not None and self.cursor.forget_removed()
 
     def restore_delays(self, dict delays not None):
-        """Sets the due times, in wall-clock nanoseconds, of messages that an earlier run has written to disk."""
+        """Sets the due times, in wall-clock nanoseconds, of messages that an earlier run wrote to disk."""
         self.backlog.delays.update(delays)
 
 
 cdef int64_t least_of(Heap *heap, int64_t least) noexcept:
-    """The least offset of the log among these deliveries and least."""
+    """The lowest offset of the log among these deliveries and least."""
     cdef uint32_t index
     for index in range(heap.count):
         if heap.items[index].delivery.offset >= 0:
@@ -189,7 +189,7 @@ cdef int64_t least_of(Heap *heap, int64_t least) noexcept:
 cdef void drop_logged(Heap *heap) noexcept:
     cdef Delivery *delivery
     cdef uint32_t at = heap.count
-    # From the end: the item that takes the place of a removed one was looked at, or comes later.
+    # Backwards: the item that takes a removed one's place is either already checked or comes later.
     while at:
         at = min(at, heap.count)
         if at == 0:
@@ -203,7 +203,7 @@ cdef void drop_logged(Heap *heap) noexcept:
 
 
 cdef void count_other_time(ChannelState channel, int which, int64_t ns) noexcept:
-    """One that differs from that of the message before."""
+    """Counts a time that differs from the previous message's."""
     if channel.times is NULL:
         channel.times = <TwoTimes *> calloc(1, sizeof(TwoTimes))
         if channel.times is NULL:

@@ -1,4 +1,4 @@
-"""The consumer as its channel sees it."""
+"""A consumer, from its channel's view."""
 
 from libc.stdint cimport int64_t, uint16_t
 
@@ -15,12 +15,12 @@ cdef class Consumer:
         pass
 
     def stats(self, topic=None):
-        """ClientStats; of the publish counts the one of topic, or the first."""
+        """ClientStats; its publish count is that of topic, or else the first."""
         raise NotImplementedError
 
 
 def busy_among(list consumers not None) -> tuple:
-    """Those that are still there and have messages in flight, and how many messages these are."""
+    """The connected consumers with messages in flight, and the total of these messages."""
     cdef Consumer consumer
     cdef int64_t in_flight = 0
     cdef list busy = []

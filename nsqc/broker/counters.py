@@ -1,4 +1,4 @@
-"""Counters of live objects in the compiled rooms, for leak checks and /debug/pprof/heap."""
+"""Counters of live objects in compiled packages, for leak checks and /debug/pprof/heap."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from nsqc.wire import framer, inbuf
 def counts() -> dict[str, int]:
     """Live objects by kind.
 
-    Every build counts deliveries, their places on disk, and what is read from and written to files. Only a debug build
-    counts messages and the input and output buffers of connections, which are 0 otherwise.
+    Every build counts deliveries, their places on disk, and reads and writes of files. Only a debug build counts
+    messages and the input and output buffers of connections; otherwise these are 0.
     """
     return {
         "messages": message.alive(),

@@ -8,7 +8,7 @@ from nsqc.store.delivery cimport delivery_free, delivery_new
 from nsqc.store.heap cimport heap_first, heap_push, heap_remove, heap_reserve
 
 cdef enum:
-    MOST_DEAD = 4096        # messages in memory that are on their way, beyond those that were in flight
+    MOST_DEAD = 4096        # in memory on their way, beyond those that were in flight
 
 
 cdef bint dead_has_room(ChannelState channel) noexcept:
@@ -28,19 +28,19 @@ cdef void dead_add(ChannelState channel, Message *message, uint32_t attempts, Pl
 cdef void dead_take(ChannelState channel, Delivery *delivery, LeaveReason reason) noexcept:
     if reason != FAILED:
         delivery.reason = DEAD_EXPIRED if reason == EXPIRED else DEAD_OVERFLOWED
-    if delivery.owner != RETURNED:      # otherwise it says already whom it was in flight to
+    if delivery.owner != RETURNED:      # otherwise it already has its consumer's id
         delivery.delivered_ns = delivery.owner
         if delivery.owner in channel.clients:
             origin_client(channel, channel.clients[delivery.owner], delivery.owner)
     delivery.owner = 0
     if channel.dead.count + channel.sent.count == 0:
         channel.dead_serial = 0
-    # The oldest goes first, and of those of a batch the first.
+    # The oldest goes first; within a batch, the first.
     delivery.deadline_ns = delivery.message.timestamp_ns + channel.dead_serial
     channel.dead_serial += 1
     heap_push(&channel.dead, delivery)
     if delivery.offset >= 0:
-        # After a kill its attempts are known, so it comes here again rather than to a consumer.
+        # Its attempts are known after a kill, so it comes here again rather than to a consumer.
         channel.cursor.came_back(delivery.offset, delivery.attempts)
     channel.slicer.add(channel)
 
@@ -60,7 +60,7 @@ cdef void dead_ended(ChannelState channel, int error) noexcept:
             channel.backlog.done(delivery.place)
         delivery_free(delivery)
         channel.counts.dead_letter_count += 1
-    channel.slicer.add(channel)     # for more of them, or for what had to wait for room
+    channel.slicer.add(channel)     # for more of them, or for messages that waited for room
 
 
 cdef bint dead_recall(ChannelState channel) noexcept:

@@ -6,9 +6,9 @@ from nsqc.store.backlog cimport CommitWaiter
 
 
 cdef class DeadLetters(CommitWaiter):
-    # A batch under way; channel.sender, unless that was forgotten meanwhile.
+    # A running batch; channel.sender, unless it was forgotten meanwhile.
     cdef Channel channel
 
 
-# Begins a batch; none is under way. node: of the daemon, for the origins. False: the topic accepts nothing now.
+# Begins a batch; none may be running. node: of the daemon, for the origins. False: the topic accepts nothing now.
 cdef bint dead_publish(Topic target, Channel channel, bytes node) except *

@@ -14,7 +14,7 @@ from nsqc.store.log.frame cimport MOST_ORIGIN
 from nsqc.store.slices cimport SIZE_SHIFT
 
 cdef enum:
-    MOST = 1024         # messages of a batch, or as much work as those
+    MOST = 1024         # messages of a batch, or an equal amount of work
 
 
 @cython.final
@@ -33,7 +33,7 @@ cdef class DeadLetters(CommitWaiter):
 
 
 cdef int put(Topic target, Channel channel, Delivery *delivery, bytes head) noexcept:
-    """PutResult. Files of disk queues have no room for an origin, and a queue in memory may come to a file."""
+    """PutResult. Disk queue files cannot store an origin, and a memory queue may be written to a file."""
     cdef char c_origin[MOST_ORIGIN]
     cdef uint32_t size
     if not target.logs or target.exiting:

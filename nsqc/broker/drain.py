@@ -1,7 +1,7 @@
-"""Drain: the node takes nothing new and delivers nothing more, and waits until what is in flight is finished.
+"""Drain: the node accepts and delivers no more messages, and waits until those in flight are finished.
 
-It leaves the lookup servers at the same time, so producers and consumers go elsewhere. What waits in queues stays here:
-delivering it all may take forever, and a stop writes it to disk.
+It also leaves the lookup servers, so producers and consumers go elsewhere. Queued messages stay here: delivering them
+all may take forever, and a stop writes them to disk.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from nsqc.broker.broker import Broker
 from nsqc.broker.consumer import Consumer, busy_among
 from nsqc.log import Log
 
-EVERY_S = 0.02          # between two looks at who has messages in flight
-EACH_S = 2e-6           # and so much more for each of them: a look should take no more than some percent of the time
+EVERY_S = 0.02          # between two checks for messages in flight
+EACH_S = 2e-6           # more for each consumer with messages: checks should take only a few percent of the time
 
 SERVING, DRAINING, DRAINED = "serving", "draining", "drained"
 
 
 class DrainState(Struct, frozen=True, gc=False):
-    """The answer of /drain. in_flight: messages that consumers may still finish, and how many consumers have any; since
-    and deadline are unix seconds, None while the node serves. keep: no stop follows."""
+    """The answer of /drain. in_flight: messages that consumers may still finish, and the number of these consumers;
+    since and deadline are unix seconds, None while the node serves. keep: no stop follows."""
 
     state: str
     keep: bool
@@ -35,12 +35,12 @@ class DrainState(Struct, frozen=True, gc=False):
 
 
 class Drain:
-    """At most one is under way. The latest request counts: it may set another deadline, or whether a stop follows."""
+    """At most one runs. The latest request counts: it may set another deadline, or whether a stop follows."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, broker: Broker, timeout: Callable[[], int],
                  changed: Callable[[bool], None], stop: Callable[[], None], log: Log) -> None:
-        """timeout: nanoseconds, for those who give none. changed(draining) is called when one begins or is undone,
-        stop() at the end of one that is not kept."""
+        """timeout: the default, nanoseconds. changed(draining) is called when one begins or is undone, stop() at the
+        end of one without keep."""
         self._loop = loop
         self._broker = broker
         self._slicer = broker.slicer
@@ -51,15 +51,15 @@ class Drain:
         self._keep = False
         self._since = 0.0                       # unix seconds; 0: the node serves
         self._deadline = 0.0                    # of the loop's clock
-        self._over = False                      # nothing is in flight any more, or the time is over
-        # Those that had something in flight when last looked at. One list throughout a drain: halting adds to it.
+        self._over = False                      # nothing is in flight any more, or the timeout has passed
+        # Consumers with messages in flight at the last check. One list per drain: halting adds to it.
         self._busy: list[Consumer] = []
-        self._work: Iterator[None] | None = None    # channels that are still to be halted, or let go
+        self._work: Iterator[None] | None = None    # channels still to be halted or resumed
         self._timer: asyncio.Handle | None = None
-        self.closed = False                     # the daemon stops
+        self.closed = False                     # the daemon is stopping
 
     def begin(self, timeout: int | None, keep: bool) -> None:
-        """Drains from now on. timeout: nanoseconds; None: as before, or the default. Nothing happens during a stop."""
+        """Begins a drain. timeout: nanoseconds; None: unchanged, or the default. Does nothing during a stop."""
         if self.closed:
             return
         begins = not self._since
@@ -81,7 +81,7 @@ class Drain:
         self._again(0.0)
 
     def undo(self) -> None:
-        """Serves again, unless the daemon stops already."""
+        """Serves again, unless the daemon is already stopping."""
         if self.closed or not self._since:
             return
         self._log.info("DRAIN: is undone")
@@ -93,7 +93,7 @@ class Drain:
         self._changed(False)
 
     def state(self) -> DrainState:
-        """As of now."""
+        """The current state."""
         if not self._since:
             return DrainState(SERVING, False, 0, 0, None, None)
         in_flight = self._look()
@@ -103,7 +103,7 @@ class Drain:
 
     @property
     def reason(self) -> str | None:
-        """Why the node is not ready; None: it does not drain."""
+        """Why the node is not ready; None: it is not draining."""
         return "draining" if self._since else None
 
     def close(self) -> None:
@@ -115,7 +115,7 @@ class Drain:
     # ------------------------------------------------------------------ all channels, in slices
 
     def _turn(self, work: Iterator[None]) -> None:
-        """Halts or lets go of all channels; what an earlier call has not reached, this one reaches."""
+        """Halts or resumes all channels, including those that an earlier call did not reach."""
         running, self._work = self._work is not None, work
         if not running:
             self._slicer.start()
@@ -123,7 +123,7 @@ class Drain:
                 self._slicer.call(self._step)
 
     def _step(self) -> bool:
-        """A slice; whether more is left."""
+        """Runs a slice; returns whether work remains."""
         while self._work is not None:
             if next(self._work, self) is self:
                 self._work = None
@@ -134,7 +134,7 @@ class Drain:
     # ------------------------------------------------------------------ the end
 
     def _look(self) -> int:
-        """How many messages are in flight to clients that are still there."""
+        """Count of messages in flight to connected clients."""
         self._busy[:], in_flight = busy_among(self._busy)
         return in_flight
 

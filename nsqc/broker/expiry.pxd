@@ -1,6 +1,6 @@
-# message_ttl of a channel, as functions on it. Queues are in publish order, so the oldest message of each is looked at,
-# and nothing is searched: what waits in memory or in the log is taken away within LOOK_NS, and what is on disk once its
-# block is read. Whatever comes to a consumer, or comes back from one, is asked again: no message is delivered late.
+# message_ttl of a channel, as functions on it. Queues are in publish order, so only the oldest message of each is
+# checked. Expired messages in memory or in the log are removed within LOOK_NS, and those on disk once their block is
+# read. Each delivery and each requeue checks again: no message is delivered late.
 
 from libc.stdint cimport int64_t, uint32_t
 from nsqc.broker.channelstate cimport ChannelState
@@ -15,14 +15,14 @@ cdef enum:
     LOOK_NS = 250000000     # between two looks
 
 
-cdef struct Taken:          # a message that waited
+cdef struct Taken:          # a message taken from a queue
     Message *message        # a reference
     Place *place
-    int64_t offset          # in the log; below 0: it is not from there
+    int64_t offset          # in the log; below 0: not from the log
     uint32_t attempts
 
 
-# With rules: why a message is not to be delivered, or not again.
+# With rules: why a message must not be delivered, or not again.
 cdef inline LeaveReason reason_to_leave(ChannelState channel, const Message *message, uint32_t attempts) noexcept:
     if 0 < channel.rules.max_attempts <= attempts:
         return FAILED
@@ -31,7 +31,7 @@ cdef inline LeaveReason reason_to_leave(ChannelState channel, const Message *mes
     return STAYS
 
 
-# With rules: when a message that waits until due_ns has to be looked at, monotonic: it may expire before.
+# With rules: when to check a message that waits until due_ns, monotonic: it may expire before.
 cdef inline int64_t due_or_expired(ChannelState channel, const Message *message, int64_t due_ns) noexcept:
     if channel.rules.message_ttl_ns == 0:
         return due_ns
@@ -39,26 +39,26 @@ cdef inline int64_t due_or_expired(ChannelState channel, const Message *message,
                - channel.clock.wall)
 
 
-# With rules: a message that was published then waits. The alarm is to be armed if look_ns has changed.
+# With rules: a message published then waits. Arm the alarm if look_ns has changed.
 cdef inline void expiry_watch(ChannelState channel, int64_t timestamp_ns) noexcept:
     if channel.rules.message_ttl_ns:
         channel.look_ns = min(channel.look_ns, channel.clock.monotonic + max(
             timestamp_ns + channel.rules.message_ttl_ns - channel.clock.wall, <int64_t> LOOK_NS))
 
 
-# The next message, whose place and offset go to the channel, if it is the turn of one in channel.again, which has some.
+# The next message if channel.again, which must not be empty, has it; its place and offset go to the channel.
 cdef bint pop_again(ChannelState channel, Entry *entry) noexcept
-# With rules: whether a message that was to be delivered leaves instead.
+# With rules: whether a message about to be delivered is removed instead.
 cdef bint withheld(ChannelState channel, Entry *entry) noexcept
-# With rules: has a delivery in this heap wait in channel.again. False: it has to wait elsewhere, and may expire late.
+# With rules: moves a delivery of this heap to channel.again. False: it has to wait elsewhere, and may expire late.
 cdef bint wait_to_expire(ChannelState channel, Delivery *delivery, Heap *heap) noexcept
-# With rules: a message that was to be delivered leaves. With room for a delivery, and in `dead`. Takes the reference
-# and the place.
+# With rules: removes a message that was about to be delivered. With room for a delivery, and in `dead`. Takes the
+# reference and the place.
 cdef void leave_taken(ChannelState channel, Taken *taken, LeaveReason reason) noexcept
-# The same for a delivery in this heap, in flight or not. False: there is no room for it in `dead`; it stays.
+# The same for a delivery in this heap, in flight or not. False: no room in `dead`; it stays.
 cdef bint leave_delivery(ChannelState channel, Delivery *delivery, Heap *heap, LeaveReason reason) noexcept
-# Takes the oldest message of a queue, if it was published no later than before_ns. False: there is none just now; then
-# oldest_ns is when the oldest one was published, as far as that is known, or NEVER.
+# Takes the oldest message of a queue, if it was published no later than before_ns. False: none now; then oldest_ns is
+# the publish time of the oldest one if known, or NEVER.
 cdef bint take_oldest(ChannelState channel, int64_t before_ns, Taken *taken, int64_t *oldest_ns) noexcept
-# Takes away what has expired, and finds out when to look again; False: the slice ended.
+# Removes expired messages, and schedules the next check; False: the slice ended.
 cdef bint expire_waiting(ChannelState channel) noexcept

@@ -151,7 +151,7 @@ cdef bint expire_waiting(ChannelState channel) noexcept:
     front_ns = expire_front(channel, before_ns)
     while True:
         if channel.rules.expired_die and not (delivery_reserve() and dead_has_room(channel)):
-            # Either there is no memory, or dead letters have to move on first: then dead_ended() follows.
+            # Either there is no memory, or dead letters must be published first: then dead_ended() follows.
             channel.look_ns = channel.clock.monotonic + LOOK_NS
             return True
         if not take_oldest(channel, before_ns, &taken, &oldest_ns):
@@ -169,11 +169,11 @@ cdef bint expire_waiting(ChannelState channel) noexcept:
 
 
 cdef int64_t expire_front(ChannelState channel, int64_t before_ns) noexcept:
-    """Of an ordered channel, which has few there. Returns when the oldest of the rest was published, or NEVER."""
+    """For an ordered channel, which has few there. Returns the publish time of the oldest remaining one, or NEVER."""
     cdef Delivery *delivery
     cdef int64_t oldest_ns = NEVER
     cdef uint32_t at = channel.front.count
-    # From the end on: what moves into the place of one that is taken was looked at, or is looked at next.
+    # Backwards: the item that takes a removed one's place is either already checked or next.
     while at > 0:
         at = min(at, channel.front.count)
         if at == 0:

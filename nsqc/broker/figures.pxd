@@ -1,5 +1,5 @@
-# The numbers of topics and channels: keys of /stats and columns of /metrics. A new one is a field here, a line of the
-# same name in nsqc/wire/stats.py, and its increment. A header only: not compiled on its own.
+# The numbers of topics and channels: keys of /stats and columns of /metrics. A new one needs a field here, a line of
+# the same name in nsqc/wire/stats.py, and its increment. Header only.
 
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
@@ -8,7 +8,7 @@ from libc.stdint cimport int64_t, uint64_t
 cdef struct ChannelLevels:
     int64_t depth, backend_depth, in_flight_count, deferred_count, client_count
 
-cdef struct ChannelCounts:      # these only rise
+cdef struct ChannelCounts:      # never fall
     uint64_t message_count
     uint64_t requeue_count
     uint64_t timeout_count
@@ -37,7 +37,7 @@ cdef struct DedupeFigures:      # of a topic that remembers ids of publishes
 cdef struct LogFigures:         # of a topic with a log
     int64_t log_first_offset, log_next_offset, log_segments, log_bytes, log_damaged, log_missing
 
-# All numbers of a topic or channel, in the cells of a row for metrics. See nsqc/metrics/table.pxd.
+# All numbers of a topic or channel, as the cells of a metrics row. See nsqc/metrics/table.pxd.
 cdef struct TopicCells:
     TopicFigures figures
     int64_t channels
@@ -50,7 +50,7 @@ cdef struct ChannelCells:
 
 
 cdef inline void add_figures(void *c_to, const void *c_from, size_t size) noexcept nogil:
-    # Adds a struct of 64-bit numbers to another one of its kind. size: of the struct.
+    # Adds a struct of 64-bit numbers to another one of its type. size: of the struct.
     cdef uint64_t *to = <uint64_t *> c_to
     cdef const uint64_t *figures = <const uint64_t *> c_from
     cdef size_t at
@@ -72,7 +72,7 @@ cdef inline tuple figures_tuple(const void *c_figures, size_t size):
 
 
 cdef inline tuple figure_names(dict figures):
-    # The names of such a struct, made an object, in the order of its numbers.
+    # The names of such a struct, converted to an object, in the order of its numbers.
     cdef list names = []
     for name, value in figures.items():
         if isinstance(value, dict):

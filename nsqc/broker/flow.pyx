@@ -9,7 +9,7 @@ from nsqc.store.rules cimport CHECKS, broken
 from nsqc.store.slices cimport SIZE_SHIFT, STEPS
 
 cdef enum:
-    LEAST_ALLOWANCE = 64        # messages that a topic accepts before it has passed any on
+    LEAST_ALLOWANCE = 64        # messages that a topic accepts before it has passed on any
 
 
 cdef void flow_refresh(TopicState topic) noexcept:
@@ -50,7 +50,7 @@ cdef int flow_begin(TopicState topic) except -1:
 
 
 cdef void drain(TopicState topic) noexcept:
-    """Passes on what waits until the slice is over."""
+    """Passes on waiting messages until the slice is over."""
     cdef Entry entry
     cdef int64_t passed = 0
     cdef int64_t cost = 1 + topic.fan_count, left = STEPS
@@ -104,7 +104,7 @@ cdef void flow_commit_began(TopicState topic) noexcept:
 
 
 cdef void flow_commit_ended(TopicState topic, int error) noexcept:
-    """The copies of messages read before are written, unless a channel has failed."""
+    """The copies of messages read earlier are written, unless a channel failed."""
     if topic.stuck == 0 and error == 0 and topic.backlog.disk is not None:
         check_copies(topic)
         topic.backlog.disk.done_before(topic.copied_serial)
@@ -121,8 +121,8 @@ cdef void flow_copies_done(TopicState topic) noexcept:
 
 
 cdef void check_copies(TopicState topic) noexcept:
-    # RULE: a topic gives up places only when none of their copies is in a buffer. If nothing is being written and
-    # nothing has failed, what is left in a channel's buffer came after the commit had begun.
+    # RULE: a topic gives up places only when none of their copies is in a buffer. If no write runs and none has failed,
+    # the messages in a channel's buffer came after the commit began.
     cdef Channel channel
     if not CHECKS:
         return
@@ -133,6 +133,6 @@ cdef void check_copies(TopicState topic) noexcept:
 
 
 cdef void flow_drop_places(TopicState topic) noexcept:
-    """They have no other owner that could end them."""
+    """Nothing else owns and ends these places."""
     if topic.backlog.disk is not None:
         topic.backlog.disk.done_before(INT64_MAX)

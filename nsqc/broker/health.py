@@ -1,4 +1,4 @@
-"""The answer to /ping: whether queues can be written, and the watch that notices when they can again."""
+"""The answer to /ping: whether queues can be written; notices when they are writable again."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ PROBE_BYTES = 65536
 
 
 class WriteHealth(WriteWatch):
-    """Collects failed writes, retries them, and reports when all is well again.
+    """Collects failed writes, retries them, and reports when all have healed.
 
     A channel that cannot write keeps its messages and is retried here until it can. A topic that could not write has
-    refused the messages and has nothing left to retry, so a probe file shows when there is room again.
+    refused the messages and has nothing to retry, so a probe file shows when there is room again.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, workers: Executor, data_path: str, log: Log,
                  failing_sync: Callable[[], str | None], low_space: Callable[[], str | None] = lambda: None):
-        """failing_sync: why syncs fail; None while they succeed. low_space: the same of free space on the disk."""
+        """failing_sync: why syncs fail; None while they succeed. low_space: the same for free space on the disk."""
         super().__init__()
         self._loop = loop
         self._workers = workers
@@ -60,7 +60,7 @@ class WriteHealth(WriteWatch):
         self._watch()
 
     def healed(self, topic: Topic, channel: Channel | None) -> None:
-        """A queue that had failed has been written."""
+        """A failed queue was written."""
         if channel is not None:
             self._stuck.pop(channel, None)
         elif self._refusing is topic:
@@ -68,13 +68,13 @@ class WriteHealth(WriteWatch):
         self._settle()
 
     def forget(self, channel: Channel) -> None:
-        """The channel is deleted, and its failure with it."""
+        """The channel is deleted; forgets its failure."""
         if channel in self._stuck:
             del self._stuck[channel]
             self._settle()
 
     def written(self) -> None:
-        """Some queue has been written: as with nsqd, that ends the complaint about a topic that was not."""
+        """A queue was written: as with nsqd, that clears the error of a topic that was not."""
         self._refusing = None
         self._settle()
 
@@ -112,11 +112,11 @@ class WriteHealth(WriteWatch):
 
 
 def probe_error(data_path: str, queue_file: str) -> OSError | None:
-    """The error of writing a file of some size in data_path, or of opening queue_file for writing; None: both work."""
+    """The error of writing a file in data_path, or of opening queue_file for writing; None: both work."""
     import tempfile  # only here, and on a thread
 
     try:
-        with suppress(FileNotFoundError):  # not created here: the queue may be creating it right now
+        with suppress(FileNotFoundError):  # not created here: the queue may be creating it
             os.close(os.open(queue_file, os.O_RDWR))
         descriptor, path = tempfile.mkstemp(prefix="nsqc-probe-", suffix=".tmp", dir=data_path)
         try:

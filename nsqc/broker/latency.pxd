@@ -1,7 +1,7 @@
 # End-to-end latency of finished messages over a sliding window: counts in logarithmic buckets.
 #
-# There are two halves of the window: the older one is dropped when the newer one has run for half the window, so a
-# result covers between half and all of it, as with nsqd.
+# The window has two halves: when the newer one has run for half the window, it replaces the older one. So a result
+# covers between half and all of the window, as with nsqd.
 
 from libc.stdint cimport int64_t, uint32_t
 
@@ -11,9 +11,9 @@ cdef enum:
 
 
 cdef class LatencyWindow:
-    cdef readonly list quantiles        # fractions in (0, 1], as asked for
+    cdef readonly list quantiles        # fractions in (0, 1], as configured
     cdef int64_t half_ns                # half the window
-    cdef int64_t half_began_ns              # monotonic: when the current half began
+    cdef int64_t half_began_ns              # monotonic: start of the current half
     cdef int current                    # 0 or 1
     cdef uint32_t *counts               # owned; two times BUCKETS, NULL before the first insert
     cdef int64_t totals[2]

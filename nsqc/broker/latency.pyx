@@ -23,7 +23,7 @@ cdef inline uint32_t bucket_of(int64_t latency_ns) noexcept nogil:
 
 
 cdef inline double value_of(uint32_t bucket) noexcept nogil:
-    """The middle of a bucket, nanoseconds."""
+    """The middle of a bucket, in nanoseconds."""
     cdef int shift
     if bucket < (2 << FINE_BITS):
         return bucket

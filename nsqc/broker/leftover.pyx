@@ -1,4 +1,4 @@
-"""Passes the messages of a topic's backlog on to its channels, and keeps the one that did not reach all of them."""
+"""Passes a topic's backlog to its channels, and keeps the message that did not reach all of them."""
 
 cimport cython
 

@@ -1,4 +1,4 @@
-"""Topics in a log. See the .pxd."""
+"""Log-backed topics. See the .pxd."""
 
 import os
 
@@ -13,7 +13,7 @@ from nsqc.store.log.segments cimport segments_rank
 
 
 cdef int64_t ranks_between(TopicLog log, int64_t begin, int64_t end) noexcept:
-    """Records from an offset up to another; below 0 if that comes first."""
+    """Records from one offset up to another; below 0 if they are in reverse order."""
     return segments_rank(&log.segments, end) - segments_rank(&log.segments, begin)
 
 
@@ -100,7 +100,7 @@ cdef void unhold_log(TopicState topic) noexcept:
     topic.clock.refresh()
     topic.slicer.begin_within(topic.clock.monotonic)
     for channel in topic.fan:
-        # A channel created meanwhile may begin at a later offset.
+        # A channel created meanwhile may begin later.
         channel.on_grown(max(0, ranks_between(topic.log, max(before, channel.cursor.next), topic.log.visible)))
 
 
@@ -125,7 +125,7 @@ cdef int64_t log_depth(TopicState topic) noexcept:
 cdef bint retain_log(TopicState topic) except -1:
     cdef int64_t needed = needed_from(topic)
     cdef bint drops = topic.rule.overflow == "drop-oldest"
-    # A log that is kept, without a limit of its own, is kept as a whole.
+    # A log that is kept, without its own limit, is kept whole.
     if not topic.rule.keeps_log or topic.rule.retain_time > 0 or topic.most_bytes > 0:
         topic.log.retain(needed, topic.rule.retain_time, topic.rule.retain_bytes, drops)
     set_full(topic, topic.logs and not drops and 0 < topic.most_bytes <= topic.log.segments.bytes
@@ -163,7 +163,7 @@ cdef int set_full(TopicState topic, bint full) except -1:
 
 
 cdef int leave_log(TopicState topic) except -1:
-    """The topic is in memory now, and all messages of the log are finished."""
+    """Deletes the log: the topic is in memory now, and all messages of the log are finished."""
     cdef Channel channel
     cdef TopicLog log = topic.log
     for channel in topic.fan:
@@ -184,7 +184,7 @@ cdef int close_log(TopicState topic) except -1:
     if topic.log.unwritten_records() > 0:
         topic.commit.begin()
     lost = topic.log.unwritten_records()
-    # A refused publish is not lost: its client knows.
+    # A refused publish is not lost: its client is notified.
     error = topic.log.errno if lost else topic.log.recorder.error
     path = topic.log.write_path
     topic.log.close()

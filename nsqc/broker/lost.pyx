@@ -1,4 +1,4 @@
-"""Deliveries of lost connections. See the .pxd."""
+"""Deliveries to lost connections. See the .pxd."""
 
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free, realloc
@@ -13,7 +13,7 @@ cdef enum:
 
 
 cdef uint32_t position(const Lost *lost, int64_t owner) noexcept nogil:
-    """The first id that is not below owner."""
+    """The index of the first id at or above owner."""
     cdef uint32_t low = 0, high = lost.count, middle
     while low < high:
         middle = (low + high) >> 1
@@ -65,7 +65,7 @@ cdef bint lost_step(Lost *lost, Heap *heap, int steps) noexcept nogil:
             lost.left -= 1
             lost.idle = 0
             lost.at += 1        # it has moved to the front, and another one to its place
-    # Between slices one may move past the walk, so it is repeated; but not for a delivery that no longer exists.
+    # Between slices, items may move past the walk, so it is repeated; but not forever, as deliveries may be gone.
     if lost.left > 0 and lost.idle < PASSES * <int64_t> heap.count:
         return True
     lost_clear(lost)

@@ -1,11 +1,11 @@
 """nsqd.dat: which topics and channels exist, and which are paused. Read at the start, written on every change.
 
-A copy of the last good state, nsqd.dat.last, is kept beside it; nsqd ignores that. An empty or half-written nsqd.dat is
-rebuilt from the copy and from the names of queue files. A queue with messages on disk that is missing in nsqd.dat was
-new when the daemon was killed; it is added.
+nsqd.dat.last, a copy of the last good state, is kept next to it; nsqd ignores that. An empty or half-written nsqd.dat
+is rebuilt from the copy and from the names of queue files. A queue with messages on disk that is missing in nsqd.dat
+was new when the daemon was killed; it is added.
 
-The text is kept in pieces, one for each topic, so a change costs only what it touches: the loop makes the topic's piece
-again, and a worker joins them.
+The text is kept in pieces, one per topic, so a change is cheap: the loop rebuilds the topic's piece, and a worker joins
+them.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from nsqc.wire.outside import Decoder, JSONError, decode
 FILE_NAME = "nsqd.dat"
 COPY_NAME = "nsqd.dat.last"
 LEFTOVER = re.compile(r"^(?:nsqd\.dat(?:\.last)?|nsqc\.(?:ids\.)?dat|nsqc\.rules\.json)\.\d+\.tmp$")
-RETRY_S = 1.0  # after it could not be written
+RETRY_S = 1.0  # after a failed write
 
 BOOLEANS = {False: b"false", True: b"true"}
 
 
 class MetadataError(Exception):
-    """nsqd.dat cannot be read, and there is nothing to rebuild it from."""
+    """nsqd.dat is unreadable, and cannot be rebuilt."""
 
 
 class ChannelMetadata(msgspec.Struct, gc=False):
@@ -53,7 +53,7 @@ class ChannelMetadata(msgspec.Struct, gc=False):
 
 
 class TopicMetadata(msgspec.Struct, gc=False):
-    """A topic in nsqd.dat; no channels are null there."""
+    """A topic in nsqd.dat, which writes null for no channels."""
 
     name: str
     paused: bool = False
@@ -61,7 +61,7 @@ class TopicMetadata(msgspec.Struct, gc=False):
 
 
 class Metadata(msgspec.Struct, gc=False):
-    """The whole of nsqd.dat; no topics are null there."""
+    """The whole of nsqd.dat, which writes null for no topics."""
 
     topics: list[TopicMetadata] | None = None
     version: str = NSQD_VERSION
@@ -74,7 +74,7 @@ _decode = Decoder(Metadata).decode
 
 
 def load(data_path: str, index: Index, logs: Iterable[str], log: Log) -> Metadata:
-    """nsqd.dat, rebuilt if it is damaged, and the queues with messages that it lacks. logs: topics that have a log.
+    """nsqd.dat, rebuilt if it is damaged, plus queues with messages that it lacks. logs: topics that have a log.
     Raises MetadataError."""
     for name in filter(LEFTOVER.match, index.temporaries):
         with suppress(FileNotFoundError):
@@ -114,7 +114,7 @@ def read(data_path: str, index: Index, log: Log) -> Metadata:
 
 
 def salvage(data: bytes, log: Log) -> Metadata | None:
-    """The valid entries of JSON that has something wrong in it; the others are reported. None: not such JSON at all.
+    """The valid entries of partly invalid JSON; the others are reported. None: not such JSON at all.
 
     Bytes and escapes that are not text become characters that names cannot contain.
     """
@@ -137,7 +137,7 @@ def salvage(data: bytes, log: Log) -> Metadata | None:
 
 
 def name_and_pause(entry: object, kind: str, log: Log) -> tuple[str, bool]:
-    """Of a topic or channel; an empty name, which is reported, if the entry has no valid one."""
+    """Of a topic or channel; the name is empty, and reported, if invalid."""
     fields = entry if isinstance(entry, dict) else {}
     name = fields.get("name")
     if not isinstance(name, str) or not is_name(name):
@@ -147,12 +147,12 @@ def name_and_pause(entry: object, kind: str, log: Log) -> tuple[str, bool]:
 
 
 def is_name(text: str) -> bool:
-    """Whether a topic or channel can have this name."""
+    """Whether this is a valid topic or channel name."""
     return text.isascii() and is_valid_name(text.encode())
 
 
 def rebuild(data_path: str, index: Index) -> Metadata | None:
-    """The last good copy, and all that has queue files; None if neither exists."""
+    """The last good copy, plus everything with queue files; None if neither exists."""
     queues = index.names(with_messages=False)
     try:
         metadata = _decode(read_file(os.path.join(data_path, COPY_NAME)))
@@ -165,7 +165,7 @@ def rebuild(data_path: str, index: Index) -> Metadata | None:
 
 
 def add_queues(metadata: Metadata, queues: Iterable[str]) -> list[str]:
-    """Adds the topics and channels of these queues; returns the names of those that were missing."""
+    """Adds the topics and channels of these queues; returns the names of the missing ones."""
     topics = {topic.name: topic for topic in metadata.topics or ()}
     known = {f"{name}:{channel.name}" for name, topic in topics.items() for channel in topic.channels or ()}
     added = []
@@ -214,7 +214,7 @@ def piece(topic: Topic) -> bytes:
 
 
 def text(pieces: list[bytes]) -> bytes:
-    """The file."""
+    """The contents of the file."""
     topics = b"[%b]" % b",".join(pieces) if pieces else b"null"
     return b'{"topics":%b,"version":%b}' % (topics, msgspec.json.encode(NSQD_VERSION))
 
@@ -235,7 +235,7 @@ def has_content(path: str, data: bytes) -> bool:
 
 
 class MetadataWriter:
-    """Writes nsqd.dat on a worker thread, one write at a time; changes made meanwhile share the next one."""
+    """Writes nsqd.dat on a worker thread, never twice at once; changes made meanwhile share the next write."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, workers: Executor, data_path: str, broker: Broker, log: Log):
         self._loop = loop
@@ -243,20 +243,20 @@ class MetadataWriter:
         self._data_path = data_path
         self._broker = broker
         self._log = log
-        self._pieces: dict[bytes, bytes] = {}  # by topic, in the order of the broker; ephemeral ones are left out
-        self._changed: OrderedDict[bytes, None] = OrderedDict()  # topics whose pieces are old
+        self._pieces: dict[bytes, bytes] = {}  # by topic, in the order of the broker; without ephemeral ones
+        self._changed: OrderedDict[bytes, None] = OrderedDict()  # topics with stale pieces
         self._running: asyncio.Future[None] | None = None
         self._next: asyncio.Future[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._finished = False
 
     def on_event(self, event: str, topic: Topic, channel: Channel | None) -> None:
-        """Listens to the broker: each topic or channel that comes or goes is written, unless it is ephemeral."""
+        """Broker listener: saves after a topic or channel is created or deleted, unless it is ephemeral."""
         if not (channel or topic).ephemeral:
             self.save(topic)
 
     def save(self, topic: Topic) -> asyncio.Future[None]:
-        """Done once the present state of the topic is on disk; fails with the OSError if it cannot be written."""
+        """Done once the topic's current state is on disk; fails with the OSError if it cannot be written."""
         self._changed[topic.name] = None
         if self._running is None:
             self._running = self._start(self._loop.create_future())
@@ -271,7 +271,7 @@ class MetadataWriter:
         write(self._data_path, list(self._pieces.values()))
 
     def write_missing(self) -> None:
-        """Writes at once whichever file is not up to date, for the start. Raises OSError.
+        """Writes each stale file at once, for the start. Raises OSError.
 
         Syncs take time, above all on a busy disk. A copy without topics protects nothing, so it is not synced.
         """
@@ -287,7 +287,7 @@ class MetadataWriter:
         self._renew()
 
     async def finish(self) -> None:
-        """Waits until no write is under way; what failed is not tried again."""
+        """Waits for running writes to end; does not retry failed ones."""
         self._finished = True
         while self._running is not None:
             await asyncio.wait([self._running])
@@ -298,7 +298,7 @@ class MetadataWriter:
         return promise
 
     def _collect(self, promise: asyncio.Future[None]) -> bool:
-        """A slice; whether more is left."""
+        """Runs a slice; returns whether work remains."""
         if self._renew(in_slices=True):
             return True
         self._log.info("NSQ: persisting topic/channel metadata to %s", os.path.join(self._data_path, FILE_NAME))
@@ -307,7 +307,7 @@ class MetadataWriter:
         return False
 
     def _renew(self, in_slices: bool = False) -> bool:
-        """Makes the pieces of changed topics again, all of them or until the slice is over; whether any are left."""
+        """Rebuilds the pieces of changed topics, all or until the slice is over; returns whether any remain."""
         topics, pieces = self._broker.topics, self._pieces
         while self._changed:
             name, _ = self._changed.popitem(last=False)
@@ -341,4 +341,4 @@ class MetadataWriter:
             promise.set_result(None)
         else:
             promise.set_exception(error)
-            promise.exception()  # most callers only look at the log
+            promise.exception()  # most callers rely on the log

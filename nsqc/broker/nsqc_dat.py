@@ -1,9 +1,9 @@
-"""nsqc.dat and nsqc.ids.dat: what nsqd's files have no room for. nsqd ignores both.
+"""nsqc.dat and nsqc.ids.dat: state that nsqd's files cannot store. nsqd ignores both.
 
-nsqc.ids.dat has the highest message id so far, so ids rise across restarts whatever the clock does, and whether the
-last run ended in a clean stop. nsqc.dat has the delays of deferred messages that a stop wrote to the disk queues; only
-a stop writes it. After a kill, a delay counts only if its message is still on disk, where the queue files are searched
-for it, and its time has not come yet. A message that is not found, or not searched for, is simply due.
+nsqc.ids.dat has the highest message id so far, so ids rise across restarts even if the clock steps back, and whether
+the last run ended in a clean stop. nsqc.dat has the delays of deferred messages that a stop wrote to the disk queues;
+only a stop writes it. After a kill, a delay counts only if a search of the queue files finds its message, and it is not
+due yet. Messages that are not found, or not searched for, are due at once.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ MAX_SEARCHED_BYTES = 512 << 20  # of queue files, after a kill
 ID_AT, ID_END = RECORD_ID_OFFSET, RECORD_HEAD_BYTES
 
 
-# Ranges of numbers in the files: others would overflow where messages are made or delivered.
+# Ranges of numbers in the files: others would overflow later, in messages and deliveries.
 Unit = Annotated[int, msgspec.Meta(ge=0, lt=1288834974288 + (1 << 41))]
 Milliseconds = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
 Nanoseconds = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 
 
 class Ids(msgspec.Struct, gc=False):
-    """nsqc.ids.dat. reached_unit: no id has come further; stopped: the run has ended with all it had written; boot_id:
-    that of the machine, which changes when it starts."""
+    """nsqc.ids.dat. reached_unit: upper bound of all ids so far; stopped: the run ended with all data on disk; boot_id:
+    of the machine's current boot."""
 
     reached_unit: Unit = 0
     stopped: bool = False
@@ -65,17 +65,17 @@ _decode_delays = Decoder(NsqcDat).decode
 
 
 def power_failed(ids: Ids) -> bool:
-    """Whether the machine may have stopped before what the last run had written was on disk, this file included."""
+    """Whether the machine may have stopped before the last run's data was on disk, this file included."""
     return not ids.stopped and (not ids.boot_id or ids.boot_id != boot_id())
 
 
 def load_ids(data_path: str, log: Log) -> Ids:
-    """nsqc.ids.dat, as an earlier run has left it."""
+    """nsqc.ids.dat from an earlier run."""
     return read(os.path.join(data_path, IDS_NAME), Ids, _decode_ids, log)
 
 
 def load(data_path: str, index: Index, ids: Ids, log: Log) -> NsqcDat:
-    """What an earlier run has left, if anything. To be called before the queues are opened."""
+    """The state of an earlier run, if any. Call it before the queues are opened."""
     saved = read(os.path.join(data_path, FILE_NAME), NsqcDat, _decode_delays, log)
     saved.reached_unit = max(saved.reached_unit, ids.reached_unit)
     if not ids.stopped and (saved.topics or saved.channels):
@@ -88,7 +88,7 @@ def load(data_path: str, index: Index, ids: Ids, log: Log) -> NsqcDat:
 
 
 def read(path: str, form: type[File], decode: Callable[[bytes], File], log: Log) -> File:
-    """One of the two files; empty if it does not exist or cannot be used."""
+    """One of the two files; empty if missing or unusable."""
     try:
         return decode(read_file(path))
     except FileNotFoundError:
@@ -132,12 +132,12 @@ def drop_gone(saved: NsqcDat, index: Index, log: Log) -> None:
 
 
 def count_delays(saved: NsqcDat) -> int:
-    """Of all queues."""
+    """The total over all queues."""
     return sum(map(len, [*saved.topics.values(), *saved.channels.values()]))
 
 
 def find_on_disk(index: Index, queue: str, wanted: dict[str, int], budget: int) -> tuple[set[str], int]:
-    """The wanted ids that the unread records of a queue have, and how many bytes may still be searched."""
+    """The wanted ids among a queue's unread records, and the remaining search budget in bytes."""
     files = index.queues.get(queue, {})
     has_meta = files.get(META, ODD) != ODD
     meta = positions.read(path_of(index.folder, queue, META)) if has_meta else None
@@ -158,8 +158,8 @@ def find_on_disk(index: Index, queue: str, wanted: dict[str, int], budget: int) 
 
 
 def search_file(path: str, at: int, digits: dict[bytes, str], on_disk: set[str]) -> None:
-    """Adds the ids that a data file has from an offset on, up to its end or the first damage."""
-    import mmap  # here: only after a kill
+    """Adds the ids in a data file from an offset on, up to its end or the first damage."""
+    import mmap  # here: only needed after a kill
 
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -194,17 +194,17 @@ def restore(broker: Broker, saved: NsqcDat) -> None:
 
 
 def collect(reached_unit: int, delays: Delays) -> NsqcDat:
-    """nsqc.dat for what Broker.close() has returned."""
+    """nsqc.dat from the result of Broker.close()."""
     return NsqcDat(reached_unit,
                    {name: as_text(times) for name, times in delays["topics"].items()},
                    {name: as_text(times) for name, times in delays["channels"].items()})
 
 
 def as_bytes(delays: dict[str, int]) -> dict[bytes, int]:
-    """With ids as queues have them."""
+    """With ids in the form of queues."""
     return {digits.encode("latin-1"): value for digits, value in delays.items()}
 
 
 def as_text(delays: dict[bytes, int]) -> dict[str, int]:
-    """With ids as JSON can have them."""
+    """With ids in the form of JSON."""
     return {digits.decode("latin-1"): value for digits, value in delays.items()}

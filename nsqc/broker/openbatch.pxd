@@ -1,5 +1,5 @@
-# A multi-publish from its first byte to its answer: where its messages are, how many are published, and the result so
-# far. Each connection has one, used again for every batch; over HTTP each request has its own.
+# A multi-publish from its first byte to its answer: its messages, how many are published, and the result so far. Each
+# connection reuses one for every batch; over HTTP each request has its own.
 
 from libc.stdint cimport int64_t, uint32_t
 from libc.string cimport memchr
@@ -23,10 +23,10 @@ cdef enum BatchSource:
 cdef struct Once:
     # A publish with an id; see publishonce.pxd. All zeros: no id.
     PublishId id
-    int64_t claim           # number of the id's entry while it is being published; 0: it is not
-    int64_t failures        # commits that had failed by then
-    bint asked              # it has an id
-    bint wrote              # some of its messages have gone to a commit
+    int64_t claim           # number of the id's entry while it is being published; 0: none
+    int64_t failures        # count of failed commits by then
+    bint asked              # the publish has an id
+    bint wrote              # some of its messages went to a commit
 
 
 cdef struct Part:           # one message of a batch
@@ -39,22 +39,22 @@ cdef class OpenBatch:
     cdef int source             # BatchSource
     cdef const char *c_data     # SIZED, LINES: the rest is c_data[at:end]; not owned
     cdef int64_t at, end        # GATHERED: at of end messages are published
-    cdef int64_t count          # SIZED: messages that are left
+    cdef int64_t count          # SIZED: messages remaining
     cdef bytes body             # owns c_data; None: the publisher does
     cdef Fifo gathered          # owned, with the references: the rest of GATHERED
     cdef uint32_t defer_ms      # of each message
     cdef CommitOwner topic      # None: none yet, or the answer was given
     cdef readonly bint open     # some messages are not published yet
-    cdef bint admitted          # its topic has room for all of them
+    cdef bint admitted          # its topic has room for the whole batch
     cdef int result             # PutResult of the messages published so far
     cdef Once once
-    cdef Buffer staged          # owned, for a log, which appends a batch as a whole: the messages so far
+    cdef Buffer staged          # owned: messages so far, for a log, which appends a batch as a whole
 
     cdef void begin(self, CommitOwner topic, uint32_t defer_ms) noexcept
     cdef void take_sized(self, const char *c_data, int64_t at, int64_t end, int64_t count) noexcept
     cdef void take_gathered(self) noexcept
     cdef void measure(self, int64_t *count, int64_t *body_bytes) noexcept   # of the rest: messages, bytes of bodies
-    # Both end it, and return True. end_with() drops the rest; after refuse(), the publisher tries again or drops it.
+    # Both end the batch, and return True. end_with() drops the rest; after refuse(), the publisher retries or drops it.
     cdef bint end_with(self, int result, Slicer slicer) noexcept
     cdef bint refuse(self, int result) noexcept
 
@@ -62,7 +62,7 @@ cdef class OpenBatch:
         return self.at < self.end
 
 
-# The next message; there is one.
+# The next message, which must exist.
 cdef inline void batch_next(OpenBatch batch, Part *part) noexcept:
     cdef Entry entry
     part.message = NULL
@@ -89,7 +89,7 @@ cdef inline int64_t line_bytes(const char *c_at, int64_t most) noexcept:
     return most if c_feed is NULL else c_feed - c_at
 
 
-# Where the next line begins that is not empty, or the end.
+# The start of the next non-empty line, or the end.
 cdef inline int64_t next_line(const char *c_data, int64_t at, int64_t end) noexcept:
     while at < end and c_data[at] == c"\n":
         at += 1

@@ -22,7 +22,7 @@ cdef class OpenBatch:
     def sized(bytes body not None, int64_t end, uint32_t defer_ms=0):
         """The messages in the binary body of a multi-publish.
 
-        end: where they end, from nsqc.wire.mpub.check(); defer_ms: the delay of each message.
+        end: end of the messages, from nsqc.wire.mpub.check(); defer_ms: the delay of each message.
         """
         cdef OpenBatch self = OpenBatch.__new__(OpenBatch)
         self.begin(None, defer_ms)
@@ -32,7 +32,7 @@ cdef class OpenBatch:
 
     @staticmethod
     def lines(bytes body not None, uint32_t defer_ms=0):
-        """The lines of a text that are not empty."""
+        """The non-empty lines of a text."""
         cdef OpenBatch self = OpenBatch.__new__(OpenBatch)
         self.begin(None, defer_ms)
         self.body = body

@@ -1,4 +1,4 @@
-"""Where dead letters come from. See the .pxd."""
+"""Origins of dead letters. See the .pxd."""
 
 import msgspec
 
@@ -13,9 +13,9 @@ from nsqc.store.delivery cimport Delivery
 from nsqc.store.log.frame cimport MOST_ORIGIN
 
 cdef enum:
-    MOST_CLIENTS = 1024         # of a channel that are remembered
-    MOST_CHARS = 96             # of a text that clients or operators choose
-    TAIL_BYTES = 160            # of an origin without its head and its client, at most
+    MOST_CLIENTS = 1024         # remembered per channel
+    MOST_CHARS = 96             # of a text chosen by clients or operators
+    TAIL_BYTES = 160            # most bytes of an origin without its head and its client
 
 cdef bytes NOBODY = b"null"
 
@@ -26,7 +26,7 @@ def origin_node(str address not None, int64_t node_id):
 
 
 def _text(str text not None):
-    """A text as JSON, not too long."""
+    """A text as JSON, shortened if necessary."""
     return msgspec.json.encode(text[:MOST_CHARS].encode("utf-8", "replace").decode())
 
 
@@ -68,4 +68,4 @@ cdef void origin_client(ChannelState channel, object consumer, int64_t owner) no
             channel.last_clients[owner] = b'{"client_id":%s,"hostname":%s,"remote_address":%s}' % (
                 _text(stats.client_id), _text(stats.hostname), _text(stats.remote_address))
     except Exception:
-        return      # no memory: its messages have no client in their origins
+        return      # no memory: the origins of its messages lack the client

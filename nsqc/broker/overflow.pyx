@@ -18,7 +18,7 @@ cdef bint exceeds(int64_t depth, int64_t waiting, int64_t count, int64_t body_by
 
 
 cdef int64_t cursor_bytes(Cursor cursor) noexcept:
-    """Of the records that were never handed out; of the first segment, their share of it."""
+    """Bytes of the undelivered records; the first segment counts by its share of undelivered ones."""
     cdef int64_t index = segments_find(&cursor.log.segments, cursor.next), size
     cdef Segment *segment
     if index < 0 or cursor.next >= cursor.log.visible:
@@ -49,9 +49,9 @@ cdef bint trim_channel(ChannelState channel) noexcept:
         return True
     while channel_exceeds(channel, 0, 0):
         if channel.rules.overflow == OVERFLOW_DIE and not (delivery_reserve() and dead_has_room(channel)):
-            return True         # until dead letters have moved on
+            return True         # until dead letters are published
         if not take_oldest(channel, INT64_MAX, &taken, &oldest_ns):
-            return True         # until it is read
+            return True         # until the block is read
         leave_taken(channel, &taken, OVERFLOWED)
         steps -= 1
         if steps == 0:

@@ -1,1 +1,1 @@
-# Where the messages of a topic or channel are, for who only looks. The functions are for Python: see the .pyi.
+# Finds the messages of a topic or channel, for read-only inspection. The functions are for Python: see the .pyi.

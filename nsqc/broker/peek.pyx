@@ -1,4 +1,4 @@
-"""Topics and channels, for who only looks. See the .pyi."""
+"""Read-only inspection of topics and channels. See the .pyi."""
 
 from collections import namedtuple
 

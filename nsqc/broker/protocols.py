@@ -1,4 +1,4 @@
-"""What this room calls upward in Python: Protocols that higher rooms implement.
+"""Upward calls of this room in Python: Protocols that higher rooms implement.
 
 Compiled code calls upward through abstract bases, which seams.pxd declares.
 """
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class Delays(TypedDict):
-    """Delays of deferred messages, by queue name and then by message id."""
+    """Delays of deferred messages, by queue name and message id."""
 
     topics: dict[str, dict[bytes, int]]  # milliseconds
     channels: dict[str, dict[bytes, int]]  # wall-clock nanoseconds
 
 
 class BrokerOptions(Protocol):
-    """The options that topics and channels go by: nsqc.options.declared.Options."""
+    """Options for topics and channels: nsqc.options.declared.Options."""
 
     @property
     def mem_queue_size(self) -> int: ...
@@ -56,31 +56,31 @@ class BrokerOptions(Protocol):
 
 
 class Limits(Protocol):
-    """How long and how much may wait: nsqc.options.limit_keys.Limits."""
+    """Limits on the age and amount of waiting messages: nsqc.options.limit_keys.Limits."""
 
     @property
     def message_ttl(self) -> int:
-        """Nanoseconds after publishing when a message expires; 0: never."""
+        """Age at which a message expires, in nanoseconds since its publish; 0: never."""
 
     @property
     def expired(self) -> str:
-        """drop or dead-letter: where it goes then."""
+        """drop or dead-letter: the action for expired messages."""
 
     @property
     def max_depth(self) -> int:
-        """Messages that may wait; 0: any number."""
+        """Most waiting messages; 0: no limit."""
 
     @property
     def max_bytes(self) -> int:
-        """Bytes that may wait; 0: any number."""
+        """Most waiting bytes; 0: no limit."""
 
     @property
     def overflow(self) -> str:
-        """refuse, drop-oldest or dead-letter: what happens at these limits, and to a log at retain_bytes."""
+        """refuse, drop-oldest or dead-letter: the action at these limits, and for a log at retain_bytes."""
 
 
 class TopicRule(Limits, Protocol):
-    """How a topic is kept: nsqc.options.topic_rules.TopicRule."""
+    """How a topic is stored: nsqc.options.topic_rules.TopicRule."""
 
     @property
     def storage(self) -> str:
@@ -88,31 +88,31 @@ class TopicRule(Limits, Protocol):
 
     @property
     def sync(self) -> str:
-        """write or fsync: what a publish to a log is acknowledged after."""
+        """write or fsync: acknowledge a publish to a log after this."""
 
     @property
     def retain_time(self) -> int:
-        """Nanoseconds that a log keeps what all channels are done with; 0: none."""
+        """How long a log keeps messages that all channels have finished, in nanoseconds; 0: not at all."""
 
     @property
     def retain_bytes(self) -> int:
-        """Bytes of a log beyond which it removes or refuses; 0: no bound, and nothing is kept for its size."""
+        """Size at which a log removes or refuses messages; 0: unlimited, and no history by size."""
 
     @property
     def dedupe(self) -> int:
-        """Nanoseconds that the ids of publishes are remembered; 0: they are not."""
+        """How long the ids of publishes are remembered, in nanoseconds; 0: not at all."""
 
     @property
     def dedupe_ids(self) -> int:
-        """How many are."""
+        """Most remembered ids."""
 
     @property
     def source(self) -> str:
-        """Where the rule comes from, for answers and errors."""
+        """Origin of the rule, for answers and errors."""
 
     @property
     def keeps_log(self) -> bool:
-        """Whether a log stays, when its topic has switched to memory, until somebody deletes it."""
+        """Whether a log is kept after its topic switched to memory, until an operator deletes it."""
 
 
 class TopicRules(Protocol):
@@ -122,7 +122,7 @@ class TopicRules(Protocol):
         """The rule of a topic, whether it exists or not."""
 
     def on_change(self, call: Callable[[bytes | None], object], /) -> None:
-        """Has call(name) called when the rule of that topic has changed; None: that of any topic may have."""
+        """Registers call(name) for changes of that topic's rule; None: all topics may be affected."""
 
 
 class ChannelRule(Limits, Protocol):
@@ -130,15 +130,15 @@ class ChannelRule(Limits, Protocol):
 
     @property
     def is_off(self) -> bool:
-        """Whether the channel delivers as nsqd's do."""
+        """Whether the channel delivers exactly as nsqd does."""
 
     @property
     def requeue_delay(self) -> int:
-        """Delay after the first delivery that failed without a delay of the client's own."""
+        """Delay after the first failed delivery if the client gave none."""
 
     @property
     def requeue_backoff(self) -> float:
-        """Factor of each further one."""
+        """Factor for each further failure."""
 
     @property
     def requeue_max(self) -> int:
@@ -146,11 +146,11 @@ class ChannelRule(Limits, Protocol):
 
     @property
     def requeue_on_disconnect(self) -> bool:
-        """Whether messages in flight to a client come back when its connection is lost."""
+        """Whether messages in flight to a client are requeued when its connection is lost."""
 
     @property
     def max_attempts(self) -> int:
-        """Deliveries after which a message goes to the dead-letter topic; 0: no limit."""
+        """Deliveries before a message goes to the dead-letter topic; 0: no limit."""
 
     def dead_topic(self, topic: bytes, /) -> bytes:
         """The dead-letter topic of a topic's channel; empty: none."""
@@ -161,11 +161,11 @@ class ChannelRule(Limits, Protocol):
 
     @property
     def ordered(self) -> bool:
-        """Whether one message is in flight at once, and one that failed is the next."""
+        """Whether at most one message is in flight, and a failed one is redelivered next."""
 
     @property
     def rate(self) -> float:
-        """Deliveries a second; 0: no limit."""
+        """Deliveries per second; 0: no limit."""
 
     @property
     def rate_burst(self) -> int:
@@ -173,10 +173,10 @@ class ChannelRule(Limits, Protocol):
 
     @property
     def source(self) -> str:
-        """Where the rule comes from, for answers and errors."""
+        """Origin of the rule, for answers and errors."""
 
     def as_json(self) -> dict[str, str | int | float]:
-        """What differs from the defaults, for /stats."""
+        """The settings that differ from the defaults, for /stats."""
 
 
 class ChannelRules(Protocol):
@@ -200,7 +200,7 @@ class BrokerSettings(Protocol):
 
 
 class TopicListener(Protocol):
-    """Notified of topics and channels that come and go: metadata, and the registrations with nsqlookupd."""
+    """Notified of new and deleted topics and channels: metadata, and the registrations with nsqlookupd."""
 
     def __call__(self, event: str, topic: Topic, channel: Channel | None, /) -> None:
         """event: one of the names in nsqc.broker.broker."""
@@ -214,7 +214,7 @@ class TopicStarter(Protocol):
 
 
 class MetadataSaver(Protocol):
-    """Puts what a topic is now into nsqd.dat: nsqc.broker.metadata.MetadataWriter.save."""
+    """Saves the current state of a topic in nsqd.dat: nsqc.broker.metadata.MetadataWriter.save."""
 
     def __call__(self, topic: Topic, /) -> asyncio.Future[None]:
         """Done once it is on disk."""
@@ -225,7 +225,7 @@ class ChannelTimers(Protocol):
     """Calls channels at their deadlines: nsqc.broker.timers.Timers."""
 
     def arm(self, channel: Channel, deadline_ns: int, /) -> None:
-        """Has channel.expire() called at a monotonic time; replaces what was armed before."""
+        """Has channel.expire() called at a monotonic time; replaces an earlier deadline."""
         ...
 
     def disarm(self, channel: Channel, /) -> None:
@@ -233,5 +233,5 @@ class ChannelTimers(Protocol):
         ...
 
     def resume_later(self, queue: Topic | Channel, /) -> None:
-        """Has queue.resume() called in a moment."""
+        """Has queue.resume() called soon."""
         ...

@@ -21,13 +21,13 @@ cdef int once_begins(TopicState topic, Once *once) noexcept:
     cdef int verdict
     if topic.exiting:
         return PUT_EXITING
-    if topic.ids is None:       # the rule has changed meanwhile
+    if topic.ids is None:       # the rule changed meanwhile
         once.asked = False
         return GO
     if topic.logs and (topic.log.ids is None or topic.log.ids.reserve(topic.ids.opened + 1) < 0):
         return PUT_NO_MEMORY
     if topic.ids.count == 0:
-        topic.owner.on_log_grew(topic)      # so they are forgotten even without further publishes
+        topic.owner.on_log_grew(topic)      # so that they are forgotten even without further publishes
     verdict = topic.ids.claim(&once.id, topic.clock.monotonic, topic.commit.serial, &once.claim)
     if verdict == ID_CLAIMED:
         once.failures = topic.ids.failures
@@ -67,7 +67,7 @@ cdef int follow_dedupe(TopicState topic, int64_t window_ns, int64_t limit, objec
     if window_ns <= 0:
         if opened is not None and opened.has_ids:
             idjournal.remove(topic.log.folder)
-        topic.ids = None        # the journal stays: a failed write may have to take ids back
+        topic.ids = None        # the journal stays: a failed write may have to revoke ids
         return 0
     topic.clock.refresh()
     if topic.ids is not None:
@@ -87,7 +87,7 @@ cdef int follow_dedupe(TopicState topic, int64_t window_ns, int64_t limit, objec
 
 
 cdef int give_journal(TopicState topic) except -1:
-    """A topic in a log that remembers ids has a journal of them."""
+    """Gives the topic a journal of ids if it is in a log and remembers ids."""
     if topic.log is None or topic.ids is None:
         return 0
     if topic.log.ids is None:

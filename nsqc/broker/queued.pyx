@@ -19,7 +19,7 @@ from nsqc.wire.hton cimport load_i32
 
 
 cdef bint fits(TopicState topic, uint32_t defer_ms) noexcept:
-    """Whether a message would not be written to disk."""
+    """Whether a message would stay in memory."""
     cdef Channel channel
     if not topic.direct:
         return topic.backlog.fits(defer_ms)
@@ -83,7 +83,7 @@ cdef inline int put_part(TopicState topic, const Part *part, uint32_t defer_ms) 
 
 
 cdef void put_staged(TopicState topic, OpenBatch batch) noexcept:
-    """The rule of the topic said log when the batch began: its first messages are staged for that."""
+    """The topic's rule said log when the batch began, so its first messages are staged for a log."""
     cdef int64_t at = 0, size
     cdef int put
     while at < batch.staged.length and not is_refused(batch.result):
@@ -103,7 +103,7 @@ cdef class Queued(Storage):
         return put_body(topic, c_body, size, defer_ms)
 
     cdef bint put_batch(self, TopicState topic, OpenBatch batch) noexcept:
-        # 64 bits: of a large message to many channels.
+        # 64 bits: a large message may go to many channels.
         cdef int64_t cost = 1 + topic.fan_count, left = STEPS
         cdef int put
         cdef Part part
@@ -155,7 +155,7 @@ cdef class Queued(Storage):
         if topic.backlog.disk is None:
             return 0
         if topic.leftover.waits():
-            # The channels that have it get it once more; the others would not get it otherwise.
+            # Channels that already have it get it again; otherwise the others would never get it.
             left = topic.leftover.entry
             message_ref(left.message)
             topic.backlog.put(left.message, left.attempts, left.defer_ms, True, NULL)

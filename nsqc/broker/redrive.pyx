@@ -1,4 +1,4 @@
-"""Messages that go to one channel of a topic and to no other. See the .pyi."""
+"""Puts messages into one channel of a topic only. See the .pyi."""
 
 cimport cython
 from libc.errno cimport ENOMEM, ENOSPC, ESHUTDOWN
@@ -18,7 +18,7 @@ from nsqc.broker.topic import DRAINING, NO_SPACE, PENDING
 
 
 cdef object prepare(Broker broker, Topic topic, Channel channel):
-    """Why the channel accepts nothing, as put_again(); None: it does."""
+    """Why the channel accepts nothing, as put_again(); None: it accepts messages."""
     if broker.draining or broker.closing:
         return DRAINING
     if topic.exiting or channel.exiting:
@@ -26,7 +26,7 @@ cdef object prepare(Broker broker, Topic topic, Channel channel):
     if broker.space.low:
         return NO_SPACE
     if channel.backlog.disk is None and not channel.ephemeral:
-        # A channel of a log has no files of its own until something is for it alone.
+        # A channel of a log has no files until a message is for it alone.
         channel.backlog.attach(broker.disks.open(f"{topic.name.decode()}:{channel.name.decode()}"))
         topic.set_fan()
     broker.clock.refresh()
@@ -34,8 +34,8 @@ cdef object prepare(Broker broker, Topic topic, Channel channel):
 
 
 cdef int put(Topic topic, Channel channel, const char *c_body, uint32_t size) noexcept:
-    """PutResult. Where the channel has files it goes there: memory would not survive a kill, and it leaves a place that
-    does."""
+    """PutResult. If the channel has files, writes there: the message comes from a place that survives a kill, and
+    memory does not."""
     cdef char c_id[16]
     cdef Message *message
     cdef int result
@@ -80,7 +80,7 @@ async def _sync(disks, disk):
 
 @cython.final
 cdef class Taken:
-    """Messages on their way from one channel to another one."""
+    """Messages being moved from one channel to another."""
 
     def __init__(self, Channel source not None):
         self.source = source
@@ -121,7 +121,7 @@ cdef class Taken:
     def finish(self):
         """See the .pyi."""
         cdef Delivery *delivery
-        while self.heap.count and not self.source.exiting:      # a deleted one's are freed with this
+        while self.heap.count and not self.source.exiting:      # a deleted channel's are freed with this
             delivery = heap_first(&self.heap)
             heap_remove(&self.heap, delivery)
             self.source.backlog.done(delivery.place)
@@ -132,7 +132,7 @@ cdef class Taken:
         while self.heap.count and not self.source.exiting and give_back(self.source, &self.heap,
                                                                         heap_first(&self.heap)):
             pass
-        self.finish()       # without memory for it: they are where they went
+        self.finish()       # no memory: they stay in the target
 
 
 cdef bint give_back(Channel source, Heap *heap, Delivery *delivery) noexcept:

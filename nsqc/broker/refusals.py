@@ -1,4 +1,4 @@
-"""Why publishes are refused, in one word each. A batch counts once."""
+"""One-word reasons for refused publishes. A batch counts once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_TOPICS, MAX_CHANNELS = LIMITS = ("--max-topics", "--max-channels-per-topic")
 
 
 class LimitReached(Exception):
-    """A client may not create a topic or channel: the limit is reached. The text is for the client."""
+    """The limit on topics or channels that clients may create is reached. The text is for the client."""
 
     def __init__(self, option: str, limit: int):
         what = "topic" if option == MAX_TOPICS else "channel"

@@ -1,4 +1,4 @@
-"""What logs do from time to time: remove segments that their rules do not keep, and follow rules that have changed."""
+"""Periodic work on logs: removes segments beyond their rules, and applies changed rules."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from nsqc.broker.broker import Broker
 from nsqc.log import Log
 
-EVERY_S = 0.5  # between two looks at the logs that have more than one segment
+EVERY_S = 0.5  # between two checks of the logs with more than one segment
 
 
 class Retention:
-    """Looks after the logs of a broker, in slices."""
+    """Maintains a broker's logs, in slices."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, broker: Broker, log: Log):
         self._loop = loop
@@ -24,15 +24,15 @@ class Retention:
         self._closed = False
 
     def rule_changed(self, name: bytes | None) -> None:
-        """The rule of a topic has changed; None: that of any topic may have."""
+        """The rule of a topic has changed; None: all topics may be affected."""
         self._begin(self._broker.rule_changed(name))
 
     def channel_rule_changed(self, name: bytes | None) -> None:
-        """The rule of a channel, TOPIC/CHANNEL, has changed; None: that of any channel may have."""
+        """The rule of a channel, TOPIC/CHANNEL, has changed; None: all channels may be affected."""
         self._begin(self._broker.channel_rule_changed(name))
 
     def close(self) -> None:
-        """Stops looking."""
+        """Stops the checks."""
         self._closed = True
         self._timer.cancel()
 
@@ -48,13 +48,13 @@ class Retention:
             self._broker.slicer.call(self._step)
 
     def _step(self) -> bool:
-        """A slice; whether more is left."""
+        """Runs a slice; returns whether work remains."""
         while self._work and not self._closed:
             try:
                 if next(self._work[0], self) is self:
                     self._work.pop(0)
             except Exception as error:
-                # The next look begins anew: a generator that has raised goes no further.
+                # The next check starts over: a generator that has raised cannot continue.
                 self._work.pop(0)
                 self._log.error("LOG: failed to remove segments or to follow a rule - %r", error)
             if self._broker.slicer.is_over():

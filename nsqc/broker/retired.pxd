@@ -1,5 +1,4 @@
-# What deleted channels have counted, where one series stands for several channels: its counters must not fall. A header
-# only: nothing here is compiled by itself.
+# Counts of deleted channels, for a series that stands for several channels: its counters must not fall. Header only.
 
 from libc.stdlib cimport calloc
 from nsqc.broker.channel cimport Channel
@@ -12,7 +11,7 @@ cdef struct Retired:
 
 
 cdef inline void retire(Retired **c_retired, Channel channel) noexcept:
-    # Adds a channel that is being deleted. Without memory, a counter falls once.
+    # Adds a channel about to be deleted. Without memory, a counter falls once.
     if c_retired[0] is NULL:
         c_retired[0] = <Retired *> calloc(1, sizeof(Retired))
         if c_retired[0] is NULL:

@@ -1,18 +1,17 @@
-# The rings of consumers that are ready for more, one for each distance: a channel serves the nearest ones in turns, and
-# those farther away while no nearer one is ready. Inline, since a consumer with RDY 1 leaves and enters with each
-# message.
+# Rings of ready consumers, one for each distance: a channel serves the nearest ring round-robin, and a farther one only
+# while no nearer consumer is ready. Inline, since a consumer with RDY 1 leaves and enters with each message.
 #
-# The ring to serve is apart from the others: with one distance, they are looked at only when nobody is ready any more.
-# References are borrowed from the channel's clients.
+# The current ring is kept apart: with one distance, the others are checked only when no consumer is ready. References
+# are borrowed from the channel's clients.
 
 from cpython.object cimport PyObject
 from nsqc.broker.consumer cimport DISTANCES, Consumer
 
 
 cdef struct Ready:
-    PyObject *c_next                # the consumer to serve next, in the nearest ring; NULL: none is ready at all
+    PyObject *c_next                # the consumer to serve next, in the nearest ring; NULL: none is ready
     int distance                    # of that ring
-    PyObject *c_farther[DISTANCES]  # the other rings, by distance; NULL: nobody is ready there
+    PyObject *c_farther[DISTANCES]  # the other rings, by distance; NULL: empty
 
 
 cdef inline void ring_add(PyObject **c_ring, Consumer consumer) noexcept:
@@ -48,7 +47,7 @@ cdef inline void ready_add(Ready *ready, Consumer consumer) noexcept:
         ring_add(&ready.c_farther[consumer.distance], consumer)
         return
     if consumer.distance != ready.distance:
-        # The ring to serve, if there is one, becomes one of the others.
+        # The current ring, if any, joins the others.
         ready.c_farther[ready.distance] = ready.c_next
         ready.c_next = NULL
         ready.distance = consumer.distance

@@ -1,17 +1,17 @@
-# Publishers that wait for room (--publish-wait): a rule refuses what they publish, and they try again when messages
-# have left. The one that has waited longest goes first, so a batch is not starved by smaller publishes.
+# Publishers that wait for room (--publish-wait): a rule refused their publish, and they retry when messages have left.
+# The longest waiting one goes first, so small publishes do not starve a batch.
 
 from libc.stdint cimport int64_t
 from nsqc.broker.seams cimport Publisher
 from nsqc.broker.topicstate cimport TopicState
 
-# Whether a publish with this PutResult, the last one refused, may be accepted once messages have left.
+# Whether a publish with this PutResult, the last one refused, may succeed once messages have left.
 cdef bint room_helps(TopicState topic, int result) noexcept
-# publisher.publish_on() follows: when there is room for the publish that was refused last, or at until_ns, monotonic.
+# Has publisher.publish_on() called when the last refused publish fits, or at until_ns, monotonic.
 cdef void room_wait(TopicState topic, Publisher publisher, int64_t until_ns) noexcept
-cdef void room_leave(TopicState topic, Publisher publisher) noexcept     # the publisher waits no longer
+cdef void room_leave(TopicState topic, Publisher publisher) noexcept     # the publisher stops waiting
 cdef void room_made(TopicState topic) noexcept                           # a message has left
-cdef void room_end(TopicState topic) noexcept                            # all try again: the topic is being deleted
+cdef void room_end(TopicState topic) noexcept                            # all retry: the topic is being deleted
 
 
 cdef class Room(Publisher):

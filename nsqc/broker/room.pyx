@@ -9,7 +9,7 @@ from nsqc.store.clock cimport monotonic_ns
 
 from bisect import insort
 
-# Room that no delivery makes is found by a look: retention, an expiry, a rule that has changed, a drain.
+# A periodic check finds room that no delivery makes: retention, an expiry, a changed rule, a drain.
 cdef int64_t LOOK_NS = 50000000
 cdef int64_t ROUND_NS = 500000      # timers of the loop have steps of a millisecond
 cdef int64_t waited = 0
@@ -19,7 +19,7 @@ cdef bint room_helps(TopicState topic, int result) noexcept:
     if topic.exiting:
         return False
     if result == PUT_NO_SPACE:
-        topic.bound_count = topic.bound_bytes = 0       # a log that is full has room for nothing
+        topic.bound_count = topic.bound_bytes = 0       # a full log has room for nothing
         return topic.log_full
     return result == PUT_FULL and not topic.bound_lasts
 
@@ -27,7 +27,7 @@ cdef bint room_helps(TopicState topic, int result) noexcept:
 cdef void room_wait(TopicState topic, Publisher publisher, int64_t until_ns) noexcept:
     global waited
     waited += 1
-    # The number keeps publishers from being compared.
+    # The number breaks ties, as publishers cannot be compared.
     insort(topic.crowd, (until_ns, waited, publisher, topic.bound_count, topic.bound_bytes))
     topic.crowded = True
     if not topic.looking:
@@ -40,7 +40,7 @@ cdef void room_leave(TopicState topic, Publisher publisher) noexcept:
 
 
 cdef void room_made(TopicState topic) noexcept:
-    """Has as many try again as there is room for."""
+    """Has as many publishers retry as there is room for."""
     cdef int64_t count = 0, body_bytes = 0
     cdef Publisher publisher
     while topic.crowd and not topic.log_full:
@@ -73,7 +73,7 @@ cdef int look_later(TopicState topic) except -1:
 
 
 def _look(TopicState topic not None):
-    """Has those try again whose time is over, and those that there is room for."""
+    """Has publishers retry whose timeout has passed, and those that there is room for."""
     cdef Publisher publisher
     cdef int64_t now = monotonic_ns()
     if topic.exiting or topic.owner.draining:
@@ -88,7 +88,7 @@ def _look(TopicState topic not None):
 
 @cython.final
 cdef class Room(Publisher):
-    """A publish over HTTP that waits. See the .pyi."""
+    """A waiting publish over HTTP. See the .pyi."""
 
     def __init__(self, TopicState topic not None, int64_t until_ns, call):
         self.topic = topic

@@ -1,4 +1,4 @@
-"""How far message ids have got, kept in nsqc.ids.dat: ids rise after any stop, kill and clock step."""
+"""The upper bound of message ids, saved in nsqc.ids.dat: ids rise after any stop, kill and clock step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EVERY_S = 5.0
 
 
 class SavedIds:
-    """Saves while the daemon runs, ahead of the ids in use."""
+    """Saves it periodically, ahead of the ids in use."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, workers: Executor, data_path: str, guids: GuidFactory,
                  log: Log):
@@ -28,11 +28,11 @@ class SavedIds:
         self._timer: asyncio.TimerHandle | None = None
 
     def replace(self, durable: bool) -> None:
-        """Before any message moves: what nsqc.dat says, if anything, is true only at this moment. Raises OSError."""
+        """Before any message moves: the contents of nsqc.dat are only true until then. Raises OSError."""
         nsqc_dat.save_ids(self._data_path, self._ids(self._guids.reached), durable=durable)
 
     def start(self) -> None:
-        """Nobody had to wait for the disk until here: what replace() has written becomes durable now."""
+        """Makes the write of replace() durable now, so that the start need not wait for the disk."""
         self._loop.run_in_executor(self._workers, self._write, self._ids(self._guids.reached))
         self._save()
 
@@ -42,7 +42,7 @@ class SavedIds:
             self._timer.cancel()
 
     def write_stopped(self) -> None:
-        """The last write of a stop: everything is on disk, and what nsqc.dat says about it holds."""
+        """The last write of a stop: everything is on disk, and nsqc.dat is true."""
         self._write(self._ids(self._guids.reached, stopped=True))
 
     def _save(self) -> None:

@@ -4,7 +4,7 @@ from nsqc.store.backlog cimport BacklogOwner, CommitLog, CommitOwner
 
 
 cdef class Publisher(CommitWaiter):
-    """A client that publishes and can be made to wait."""
+    """A publishing client that can be paused."""
 
     cdef void publish_on(self) noexcept:
         pass

@@ -1,4 +1,4 @@
-"""Dead letters that were redriven or dropped. See the .pxd and the .pyi."""
+"""Redriven or dropped dead letters. See the .pxd and the .pyi."""
 
 from libc.stdint cimport int64_t
 from libc.string cimport memset
@@ -71,12 +71,12 @@ def settle(TopicState topic not None, list offsets not None):
     topic.settled.skip(first, end)
     trim(topic.settled)
     if not topic.channels and not topic.log.held and topic.settled.next > topic.place.next:
-        topic.place.move(topic.settled.next)        # retention may remove what is settled
+        topic.place.move(topic.settled.next)        # retention may remove settled messages
         topic.owner.on_log_grew(topic)
 
 
 cdef void trim(Cursor cursor) noexcept:
-    """Moves its place over what is settled, or gone, so that no range stands for that."""
+    """Moves the cursor over settled and removed messages, so that these need no range."""
     cdef RangeWalk walk
     cdef Range *skip
     if cursor.next < cursor.log.first_offset():

@@ -1,8 +1,8 @@
-"""Keeps part of the disk free: notices in time when less than --min-free-disk is left, and when there is more again.
+"""Keeps part of the disk free: notices when less than --min-free-disk is left, and when there is more again.
 
-The file system is asked at least once a second, on a thread of its own, and sooner the more is written: a disk may fill
-up by gigabytes in that second. A file system that does not answer holds up nothing else; until it does, what is written
-counts against what was free when it was last asked.
+A thread asks the file system at least once a second, and sooner after large writes: a disk may fill up by gigabytes in
+that second. An unresponsive file system delays nothing else; until it responds, writes are subtracted from the last
+known free space.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from sys import maxsize
 from nsqc.log import Log
 from nsqc.store.space import DiskSpace
 
-EVERY_S = 1.0  # between two looks at the latest
-LOW_EVERY_S = 0.25  # while too little is free
-SILENT_S = 10.0  # without an answer, after which that is logged
-DEFAULT_BYTES = 1 << 30  # for --min-free-disk=-1, or a twentieth of the file system if that is less
+EVERY_S = 1.0  # longest time between two checks
+LOW_EVERY_S = 0.25  # while the disk is low
+SILENT_S = 10.0  # without an answer, before that is logged
+DEFAULT_BYTES = 1 << 30  # for --min-free-disk=-1, or a twentieth of the file system if that is smaller
 DEFAULT_PART = 20
-LEAST_STEP = 1 << 20  # bytes written between two looks, if so many are free beyond the limit
-HEALED_PART = 16  # a sixteenth more than the limit is free when publishes are accepted again, so this does not flap
+LEAST_STEP = 1 << 20  # bytes written between two checks, if this much is free beyond the limit
+HEALED_PART = 16  # publishes are accepted again with a sixteenth more than the limit free, so that this does not flap
 
 Ask = Callable[[str], os.statvfs_result]
 
@@ -41,25 +41,25 @@ class SpaceWatch:
         self._limit = limit
         self._log = log
         self._ask = ask
-        self._questions: SimpleQueue[bool] = SimpleQueue()  # for the thread; False: it ends
+        self._questions: SimpleQueue[bool] = SimpleQueue()  # for the thread; False: end
         self._thread: threading.Thread | None = None
-        self._asked_at = 0.0  # loop time; 0: no answer is due
+        self._asked_at = 0.0  # loop time; 0: no question is pending
         self._asked_unseen = 0  # space.unseen at that time
         self._room = maxsize  # bytes that were free beyond the limit at the last answer
         self._failing = False  # the last answer was an error
-        self._silent = False  # that there is no answer has been logged
+        self._silent = False  # the missing answer was logged
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._last = (-1, -1)  # free bytes and size, of the last answer
         self._needed = 0  # the limit in bytes
 
     def start(self) -> None:
-        """Watches from now on."""
+        """Begins to watch."""
         self._space.look = self._look
         self._tick()
 
     def close(self) -> None:
-        """Ends that; a thread that waits for the file system is left behind."""
+        """Stops; abandons a thread that waits for the file system."""
         self._closed = True
         self._space.look = None
         if self._timer is not None:
@@ -67,7 +67,7 @@ class SpaceWatch:
         self._questions.put(False)
 
     def set_limit(self, limit: int) -> None:
-        """As for the constructor."""
+        """As in the constructor."""
         if limit == self._limit:
             return
         self._limit = limit
@@ -79,13 +79,13 @@ class SpaceWatch:
             self._question()
 
     def last(self) -> tuple[int, int, int]:
-        """Free bytes and size of the file system when it was last asked, and the limit; -1: not known yet."""
+        """Free bytes and size of the file system at the last check, and the limit; -1: not known yet."""
         if self._limit == 0 and self._asked_at == 0 and self._space.look is not None:
-            self._question()  # nobody else does; for the next call
+            self._question()  # nothing else asks; the next call has the answer
         return *self._last, self._needed if self._limit else 0
 
     def reason(self) -> str | None:
-        """What /ping reports; None: there is room."""
+        """The error that /ping reports; None: there is room."""
         return self._space.reason if self._space.low else None
 
     def _tick(self) -> None:
@@ -97,7 +97,7 @@ class SpaceWatch:
         self._timer = self._loop.call_later(LOW_EVERY_S if self._space.low else EVERY_S, self._tick)
 
     def _look(self) -> None:
-        """So much has been written since the last answer that it is out of date."""
+        """The last answer is stale: too many bytes were written since."""
         if not self._asked_at:
             self._question()
         elif self._space.unseen >= self._room:
@@ -107,14 +107,14 @@ class SpaceWatch:
         self._space.trusted = max(self._room, self._space.unseen + 1)
 
     def _question(self) -> None:
-        """Has the thread ask, unless it is waiting for an answer."""
+        """Has the thread ask, unless it already waits for an answer."""
         if self._asked_at:
             return
         if self._thread is None:
             thread = threading.Thread(target=self._answer, name="nsqc-space", daemon=True)
             try:
                 thread.start()
-            except RuntimeError as error:  # tried again with the next question
+            except RuntimeError as error:  # retried with the next question
                 self._failed(error)
                 return
             self._thread = thread
@@ -123,7 +123,7 @@ class SpaceWatch:
         self._questions.put(True)
 
     def _answer(self) -> None:
-        """On the thread."""
+        """Runs on the thread."""
         while self._questions.get():
             answer: os.statvfs_result | Exception
             try:

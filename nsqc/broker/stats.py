@@ -1,7 +1,7 @@
 """Read-only snapshots of topics, channels and clients, in nsqd's shape: JSON keys, their order, and its nulls.
 
-Reads the broker and the sessions and changes neither; a little at a time, so others have the loop in between. HTTP and
-statsd present the snapshots.
+Only reads the broker and the sessions, a little per slice, so that the loop stays responsive. HTTP and statsd present
+the snapshots.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NO_LATENCY = Latency()
 
 
 def _arranged(shape: type[Struct], *names: str) -> itemgetter[object]:
-    """Brings values with these names into the order of the fields."""
+    """Reorders values with these names to match the fields."""
     return itemgetter(*map(names.index, shape.__struct_fields__))
 
 
@@ -49,7 +49,7 @@ _as_channel = _arranged(ChannelStats, "channel_name", "zone_local_msg_count", "r
 
 
 class MemoryStats(Struct, frozen=True, gc=False):
-    """nsqd's memory keys, with what this runtime knows; pauses in microseconds, see MemoryWatch.read."""
+    """nsqd's memory keys, as far as this runtime knows them; pauses in microseconds, see MemoryWatch.read."""
 
     heap_objects: int
     heap_idle_bytes: int
@@ -86,7 +86,7 @@ def topics_of(broker: Broker, topic: str = "", channel: str = "", include_client
 
 
 def in_order(names: Iterable[bytes], slicer: Slicer) -> Iterator[bytes | None]:
-    """The names there are now, sorted; None: the slice is over."""
+    """The current names, sorted; None: the slice is over."""
     left = list(names)
     runs = []
     for at in range(0, len(left), SORTED_AT_ONCE):
@@ -97,7 +97,7 @@ def in_order(names: Iterable[bytes], slicer: Slicer) -> Iterator[bytes | None]:
 
 
 def _channels_of(topic: Topic, name: str) -> list[Channel] | None:
-    """The channels to list for a topic; None leaves the topic out."""
+    """The channels to list for a topic; None omits the topic."""
     if not name:
         return [topic.channels[key] for key in sorted(topic.channels)]
     channel = topic.channel(name.encode())
@@ -112,7 +112,7 @@ def _topic_stats(topic: Topic, channels: list[ChannelStats]) -> TopicStats:
 def _log_stats(topic: Topic) -> LogStats | None:
     log = topic.log
     if log is None or not (log.damaged or log.missing):
-        return None     # a topic like any other
+        return None     # like any other topic
     begin, end = log.segment_numbers
     return LogStats(log.first, log.following, log.bytes, end - begin, log.damaged, log.missing)
 
@@ -127,7 +127,7 @@ def _channel_stats(channel: Channel, topic: str, include_clients: bool,
         clients = []
         for consumer in channel.consumers:
             client = consumer.stats(topic or None)
-            # Raw: the JSON of a client takes its place where nothing but JSON is made of it.
+            # Raw: only JSON is made of it, and has the client's JSON in its place.
             clients.append(client if pack is None else cast(ClientStats, pack(client)))
             if slicer.is_over():
                 yield None
@@ -152,7 +152,7 @@ def whole(number: float) -> float | int:
 
 
 def producers_of(sessions: Iterable[Consumer], topic: str, slicer: Slicer) -> Iterator[ClientStats | None]:
-    """The clients that have published anything, with their count for the topic. None: the slice is over."""
+    """The clients that have published, with their count for the topic. None: the slice is over."""
     for session in list(sessions):
         stats = session.stats(None)
         if stats.pub_counts:
@@ -162,27 +162,27 @@ def producers_of(sessions: Iterable[Consumer], topic: str, slicer: Slicer) -> It
 
 
 class MemoryWatch:
-    """The runtime's memory, and how long its collector pauses."""
+    """The runtime's memory, and the pauses of its collector."""
 
     def __init__(self) -> None:
         self._pauses: deque[int] = deque(maxlen=_KEPT_PAUSES)
         self._began_ns = 0
 
     def start(self) -> None:
-        """Times the collector's pauses from now on."""
+        """Begins to time the collector's pauses."""
         gc.callbacks.append(self._collecting)
 
     def stop(self) -> None:
-        """Ends that."""
+        """Stops that."""
         gc.callbacks.remove(self._collecting)
 
     def read(self) -> MemoryStats:
         """heap_objects counts Python's blocks; bytes are the C allocator's, and those in use include messages.
 
-        Idle bytes are those that the allocator keeps free; released ones are at its end and can be returned to the
-        system. No collection is due at a number of bytes, so next_gc_bytes is 0.
+        Idle bytes are kept free by the allocator; released ones are at its end and can be returned to the system. No
+        number of bytes triggers a collection, so next_gc_bytes is 0.
         """
-        from nsqc.store.allocator import heap  # here: many daemons report it never
+        from nsqc.store.allocator import heap  # here: many daemons never report it
 
         in_use, idle, at_end = heap()
         pauses = sorted(self._pauses)

@@ -1,4 +1,4 @@
-# All topics and channels as numbers, for metrics: collected in slices, into tables that a thread then reads.
+# All topics and channels as numbers, for metrics: collected in slices, into tables that a thread reads afterwards.
 
 from libc.stdint cimport int64_t
 from nsqc.broker.broker cimport Broker
@@ -15,14 +15,14 @@ cdef class Survey(Sliced):
     cdef readonly int64_t topic_count, channel_count
     cdef readonly int64_t queue_bytes   # of memory queues and the records of deliveries
     cdef Broker broker
-    cdef list left                      # topics, and
+    cdef list left                      # topics still to be added, and
     cdef Py_ssize_t at                  # the next of them
     cdef Py_ssize_t plain               # the number of those before the ephemeral ones
-    cdef list fans                      # the channels of these, listed when deleted names were counted
-    cdef Topic topic                    # that channels are added for
-    cdef list channels_left             # of it, and
+    cdef list fans                      # the channels of these, as of when deleted names were counted
+    cdef Topic topic                    # whose channels are being added
+    cdef list channels_left             # its remaining channels, and
     cdef Py_ssize_t channel_at
-    cdef Row *fold                      # that its folded channels have; NULL: none so far, here and below
+    cdef Row *fold                      # the row of its folded channels; NULL: none so far, here and below
     cdef Row *ephemeral_topics
     cdef Row *ephemeral_channels
     cdef object done

@@ -1,7 +1,7 @@
 """All topics and channels as numbers. Names that come and go with their clients share a row: see docs/metrics.md.
 
 Such a row begins with the counts of deleted names; at the same moment the existing names are listed. All of these are
-added, even if they are deleted before they are reached: they are counted nowhere else, and a counter must not fall.
+added, even if they are deleted before their turn: they are counted nowhere else, and a counter must not fall.
 """
 
 cimport cython
@@ -64,7 +64,7 @@ cdef class Survey(Sliced):
         return False
 
     cdef bint _collect(self) except -1:
-        """Whether there is more to do."""
+        """Returns whether work remains."""
         cdef Topic topic
         cdef int steps = STEPS
         self.broker.clock.refresh()
@@ -103,7 +103,7 @@ cdef class Survey(Sliced):
             self.ephemeral_channels = self._begin_fold(EPHEMERAL, self.broker.ephemeral_retired)
 
     cdef int _add_topic(self, Topic topic, list fan) except -1:
-        """fan: its channels, a list that is never changed."""
+        """fan: its channels, an immutable list."""
         cdef TopicCounts counts = topic.metered()
         cdef TopicLevels levels
         cdef TopicCells *cells
@@ -200,7 +200,7 @@ cdef Row *new_channel_row(Table table, bytes topic, bytes name) except NULL:
 
 
 cdef int64_t backlog_bytes(Backlog backlog) noexcept:
-    """Of its memory queue, messages excluded."""
+    """Bytes of its memory queue, messages excluded."""
     if backlog.memory.head is NULL:
         return 0
     return (backlog.memory.first + backlog.memory.count + BLOCK_SLOTS - 1) // BLOCK_SLOTS * <int64_t> sizeof(FifoBlock)

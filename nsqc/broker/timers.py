@@ -1,6 +1,6 @@
-"""Timers for channels, and for work that has to wait until memory or the disk can be used again.
+"""Timers for channels, and for retries after memory or the disk failed.
 
-A channel arms its own next deadline and is called at that time; an idle channel costs nothing.
+A channel arms its own next deadline and is called then; an idle channel costs nothing.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ RESUME_S = 0.25
 
 
 class Timers:
-    """Calls expire() at deadlines and resume() in a moment, on one loop."""
+    """Calls expire() at deadlines and resume() soon, on one loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop):
         self._loop = loop
         self._timers: dict[Channel, asyncio.TimerHandle] = {}
 
     def arm(self, channel: Channel, deadline_ns: int) -> None:
-        """Has channel.expire() called at a monotonic time; replaces what was armed before."""
+        """Has channel.expire() called at a monotonic time; replaces an earlier deadline."""
         self.disarm(channel)
-        # The loop's timers count whole milliseconds: half of one more keeps it from rounding to before the deadline.
+        # The loop's timers count whole milliseconds: adding half of one avoids rounding to before the deadline.
         delay = max(0.0, (deadline_ns - time.monotonic_ns()) / 1e9 + 0.0005)
         self._timers[channel] = self._loop.call_later(delay, self._fire, channel)
 
@@ -35,7 +35,7 @@ class Timers:
             timer.cancel()
 
     def resume_later(self, queue: Topic | Channel) -> None:
-        """Has queue.resume() called in a moment; to try again at once would be in vain."""
+        """Has queue.resume() called soon; an immediate retry would fail again."""
         self._loop.call_later(RESUME_S, queue.resume)
 
     def close(self) -> None:

@@ -1,5 +1,5 @@
-# A topic: where clients publish, and its channels. Its messages are in its storages (topicstate.pxd); they flow to the
-# channels by flow.pxd.
+# A topic: accepts publishes, and has channels. Its messages are in its storages (topicstate.pxd); flow.pxd moves them
+# to the channels.
 
 from libc.stdint cimport uint32_t
 from nsqc.broker.openbatch cimport Once, OpenBatch
@@ -10,12 +10,12 @@ from nsqc.broker.topicstate cimport TopicState
 cdef class Topic(TopicState):
     # Publishes a message with a new id; PutResult.
     cdef int publish_bytes(self, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept
-    # The same for a publish with an id; PUT_TAKEN: another client is publishing it.
+    # Publishes a message with a publish id; PUT_TAKEN: another client is publishing it.
     cdef int publish_once(self, Once *once, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept
-    # Publishes messages of a batch until the slice is over; whether all of them are published, or the batch is refused:
+    # Publishes messages of a batch until the slice is over; returns whether all are published, or the batch is refused:
     # batch.result.
     cdef bint publish_slice(self, OpenBatch batch) noexcept
-    # Whether a publisher has to wait before it continues; if so, publish_on() follows.
+    # Whether a publisher has to wait; if so, publish_on() follows.
     cdef bint holds(self, Publisher publisher) noexcept
     cdef object _settle(self, int result)
     cdef bint _delete_slice(self) noexcept

@@ -29,12 +29,12 @@ from nsqc.store.slices cimport STEPS
 
 from nsqc.broker import refusals
 
-# Results of a publish that are not an errno.
+# Results of a publish other than an errno.
 PENDING = -1        # a commit decides
-RUNNING = -2        # the commit in progress decides
-TAKEN = -3          # another publish with the same id is not decided yet
-NO_SPACE = 1 << 16  # less is free on the disk than --min-free-disk: DiskSpace.reason
-DRAINING = 1 << 17  # the daemon drains
+RUNNING = -2        # the running commit decides
+TAKEN = -3          # another publish with the same id is undecided
+NO_SPACE = 1 << 16  # the disk has less free than --min-free-disk: DiskSpace.reason
+DRAINING = 1 << 17  # the daemon is draining
 FULL = 1 << 18      # max_depth or max_bytes: Topic.bound_reason
 
 cdef Queued QUEUES = Queued()
@@ -43,7 +43,7 @@ cdef Logged LOG = Logged()
 
 @cython.final
 cdef class Topic(TopicState):
-    """One topic. Made by Broker.get_topic()."""
+    """One topic. Created by Broker.get_topic()."""
 
     def __init__(self, bytes name not None, bint ephemeral, DiskQueue disk, int64_t max_memory,
                  CommitSchedule schedule not None, Clock clock not None, GuidFactory guids not None,
@@ -103,7 +103,7 @@ cdef class Topic(TopicState):
                 return False
             if result != GO:
                 return batch.end_with(result, self.slicer)
-        # A batch that has begun is published as a whole, even if others fill the queue meanwhile.
+        # A batch that was begun is published whole, even if others fill the queue meanwhile.
         if unlikely(self.bounded) and not batch.admitted and not admits_batch(self, batch):
             once_ended(self, &batch.once, PUT_FULL)
             return batch.refuse(PUT_FULL)
@@ -134,20 +134,19 @@ cdef class Topic(TopicState):
         return self._settle(self.publish_bytes(body, <uint32_t> len(body), defer_ms))
 
     def last_id(self) -> bytes:
-        """The id of the message that was published last, to a topic that is not in a log."""
+        """The id of the last published message, for a topic that is not in a log."""
         return self.guids.last()
 
     def last_index(self) -> int:
-        """Of a log: the index of the message that was published last among those of its commit; see
-        TopicLog.id_written()."""
+        """For a log: the index of the last published message within its commit; see TopicLog.id_written()."""
         return self.log.unwritten_records() - 1
 
     def set_id(self, OpenBatch batch not None, bytes id not None):
-        """Before the first slice of a batch: the batch has an id."""
+        """Sets the id of a batch, before its first slice."""
         once_new(self, &batch.once, id, len(id))
 
     def publish_batch(self, OpenBatch batch not None) -> int:
-        """Publishes messages until the slice is over; batch.open: more are left. Returns what publish() does."""
+        """Publishes messages until the slice is over; batch.open: some remain. Returns as publish()."""
         batch.result = PUT_MEMORY
         self.clock.refresh()
         self.slicer.begin(self.clock.monotonic)
@@ -155,7 +154,7 @@ cdef class Topic(TopicState):
         return self._settle(batch.result)
 
     def drop_batch(self, OpenBatch batch not None):
-        """Publishes no more of a batch: a slice has raised."""
+        """Abandons a batch: a slice has raised."""
         once_dropped(self, &batch.once)
         batch.end_with(PUT_EXITING, self.slicer)
 
@@ -175,27 +174,27 @@ cdef class Topic(TopicState):
         return PENDING if result == PUT_DISK else 0
 
     def when_written(self, call):
-        """Calls call(errno or 0) when everything published so far is written."""
+        """Calls call(errno or 0) when all messages published so far are written."""
         self.commit.wait(CallWaiter(call))
 
     def when_running_written(self, call):
-        """The same for the write in progress; only right after RUNNING."""
+        """The same for the running write; only right after RUNNING."""
         self.commit.wait_running(CallWaiter(call))
 
     # ------------------------------------------------------------------ flow from the backlog to the channels
 
     def resume(self):
-        """Tries again after memory or the disk failed. Called by the loop."""
+        """Retries after memory or the disk failed. Called by the loop."""
         self.retrying = False
         flow_refresh(self)
 
     cdef bint run_slice(self) noexcept:
         if self.exiting:
             return self._delete_slice()
-        # If the daemon stops, messages are as safe here as in the channels.
+        # During a stop, messages are as safe here as in the channels.
         if not self.owner.closing:
             flow_slice(self)
-        return False        # flow_slice() has asked for another slice if there is reason to
+        return False        # flow_slice() has asked for another slice if necessary
 
     cdef void on_readable(self) noexcept:
         flow_readable(self)
@@ -214,10 +213,10 @@ cdef class Topic(TopicState):
         flow_commit_ended(self, error)
 
     def start(self):
-        """Messages may flow: all channels of the last run exist."""
+        """Lets messages flow: all channels of the last run exist."""
         self.started = True
         if self.earlier is not None:
-            # Channels that nsqd.dat did not have yet when the daemon was killed.
+            # Channels that nsqd.dat lacked when the daemon was killed.
             for name in self.earlier.channels:
                 self.get_channel(name)
             self.earlier = None
@@ -249,7 +248,7 @@ cdef class Topic(TopicState):
         return channel
 
     def set_fan(self):
-        """After its channels, or their disk queues, have changed."""
+        """Call it after its channels, or their disk queues, have changed."""
         cdef Channel channel
         self.fan = list(self.channels.values())
         self.fan_count = len(self.fan)
@@ -309,7 +308,7 @@ cdef class Topic(TopicState):
             storage.unpause(self)
 
     def empty(self):
-        """Drops the messages that wait in the topic itself."""
+        """Drops the messages in the topic's own backlog."""
         cdef Storage storage
         for storage in self.storages:
             storage.empty(self)
@@ -357,7 +356,7 @@ cdef class Topic(TopicState):
         """For a stop, after the channels: writes waiting messages to disk. written: the channels have written theirs.
 
         Returns the number of messages that were in memory, and the delays, in milliseconds by id, that the disk format
-        has no room for. Raises OSError.
+        cannot store. Raises OSError.
         """
         cdef Storage storage
         cdef int64_t waiting = 0
@@ -368,24 +367,24 @@ cdef class Topic(TopicState):
         return waiting, dict(self.backlog.delays)
 
     def restore_delays(self, dict delays not None):
-        """Sets the delays, in milliseconds by id, of messages that an earlier run has written to disk."""
+        """Sets the delays, in milliseconds by id, of messages that an earlier run wrote to disk."""
         self.backlog.delays.update(delays)
 
     # ------------------------------------------------------------------ the log
 
     def set_rule(self, rule):
-        """Follows a changed rule; the topic has a log."""
+        """Applies a changed rule; the topic has a log."""
         follow_rule(self, rule)
 
     def forget_ids(self) -> bool:
-        """Forgets ids whose time is over; whether there are more of them."""
+        """Forgets expired ids; returns whether there are more."""
         if self.ids is None:
             return False
         self.clock.refresh()
         return self.ids.expire(self.clock.monotonic, STEPS)
 
     def retain(self) -> bool:
-        """Removes old segments of the log, by its rule; whether to call it again later."""
+        """Removes old segments of the log, by its rule; returns whether to call it again later."""
         return (self.log is not None and retain_log(self)) or (self.ids is not None and self.ids.count > 0)
 
     def drop_log(self) -> bool:
@@ -394,7 +393,7 @@ cdef class Topic(TopicState):
 
     @property
     def log_unfinished(self) -> int:
-        """Messages of the log that a channel, or the topic itself, has not finished."""
+        """Count of the log's messages that a channel, or the topic itself, has not finished."""
         return ranks_between(self.log, needed_from(self), self.log.next)
 
     def refused(self, int failure):
@@ -430,7 +429,7 @@ cdef class Topic(TopicState):
     # ------------------------------------------------------------------ failed writes
 
     cdef void on_write_failed(self, int error, int64_t records, int64_t body_bytes) noexcept:
-        """The backlog could not be written and has taken the messages back, so they do not count."""
+        """The backlog could not be written and has removed the messages, so they do not count."""
         self.message_count -= <uint64_t> records
         self.message_bytes -= <uint64_t> body_bytes
         self.taken_count += <uint64_t> records
@@ -440,26 +439,26 @@ cdef class Topic(TopicState):
         self.owner.on_write_failed(self, None, error)
 
     cdef void on_write_healed(self) noexcept:
-        """The backlog was written again."""
+        """A write of the backlog succeeded again."""
         self.owner.on_write_healed(self, None)
 
     cdef void on_channel_stuck(self, BacklogOwner channel, int error, bint first) noexcept:
-        """The channel keeps its messages, and this topic holds back until it can write again."""
+        """The channel keeps its messages, and this topic holds publishers until the channel can write again."""
         if first:
             self.stuck += 1
             flow_refresh(self)
         self.owner.on_write_failed(self, channel, error)
 
     cdef void on_channel_healed(self, BacklogOwner channel) noexcept:
-        """It has written, or has nothing left to write."""
+        """It has written its backlog, or has none left."""
         self.stuck -= 1
         if self.commit.is_clean() and self._none_out():
-            flow_copies_done(self)     # otherwise a full disk with nothing but this topic's files would never empty
+            flow_copies_done(self)     # otherwise a disk full of only this topic's files would never empty
         flow_refresh(self)
         self.owner.on_write_healed(self, channel)
 
     def _none_out(self) -> bool:
-        """Whether no channel has messages in flight or deferred, which may be in no file but this topic's."""
+        """Whether no channel has messages in flight or deferred, which may be in this topic's files only."""
         cdef Channel channel
         for channel in self.fan:
             if (channel.timeouts.count or channel.delayed.count or channel.front.count or channel.dead.count

@@ -15,7 +15,7 @@ cdef class TopicIndex(TopicOwner):
     cdef NameSlot *slots                # owned; finds a topic without a Python object for its name
     cdef uint32_t mask
 
-    cdef Topic find(self, const char *c_name, Py_ssize_t length)        # None: there is no such topic
+    cdef Topic find(self, const char *c_name, Py_ssize_t length)        # None: no such topic
     cdef int add(self, Topic topic) except -1
     cdef int remove(self, Topic topic) except -1
     cdef int _index(self) except -1

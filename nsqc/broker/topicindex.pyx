@@ -71,7 +71,7 @@ cdef class TopicIndex(TopicOwner):
         self.slots[at].topic = <PyObject *> topic
 
     cdef int remove(self, Topic topic) except -1:
-        """Names after it in the table that could no longer be found move up."""
+        """Moves up later names in the table that could no longer be found."""
         del self.topics[topic.name]
         self._leave(topic)
         return 0
@@ -86,7 +86,7 @@ cdef class TopicIndex(TopicOwner):
             at = (at + 1) & self.mask
             if self.slots[at].topic is NULL:
                 break
-            # It may fill the hole if that is between its preferred slot and its present one.
+            # It may fill the hole if that lies between its preferred slot and its current one.
             if ((at - self.slots[at].hash) & self.mask) >= ((at - hole) & self.mask):
                 self.slots[hole] = self.slots[at]
                 hole = at

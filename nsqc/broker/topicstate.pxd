@@ -1,5 +1,5 @@
-# The state of a topic, and its metrics. topic.pxd has its behaviour. Its messages are in storages: queued.pxd (memory
-# and disk queues) and appending.pxd (a log).
+# The state of a topic, and its metrics. topic.pxd has its behaviour. Storages have its messages: queued.pxd (memory and
+# disk queues) and appending.pxd (a log).
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from cpython.object cimport PyObject
@@ -22,32 +22,32 @@ from nsqc.store.space cimport DiskSpace
 
 cdef struct TopicLimits:    # of messages waiting in the topic itself
     int64_t max_depth, max_bytes    # 0: none
-    int64_t message_ttl_ns          # then they are dropped; 0: never
+    int64_t message_ttl_ns          # age at which they are dropped; 0: never
     bint trims                      # at the limit, the oldest messages are dropped,
     bint refuses                    # or publishes are refused
     bint watched                    # messages may have to be dropped
 
 
 cdef class Storage:
-    # Stores the messages of a topic. One object serves all topics: its state is that of the topic. A topic always has
+    # Stores the messages of a topic. One object serves all topics and keeps its state in the topic. A topic always has
     # queues, and a log as well if its rule says or said so; it publishes to one of them.
     # Adds a message; PutResult.
     cdef int put(self, TopicState topic, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept
-    # Adds messages of a batch until the slice is over; True: the batch is done, or refused (batch.result).
+    # Adds messages of a batch until the slice is over; True: the batch is finished, or refused (batch.result).
     cdef bint put_batch(self, TopicState topic, OpenBatch batch) noexcept
-    cdef bint lags(self, TopicState topic) noexcept             # so publishers have to wait
-    cdef object write_path(self, TopicState topic)              # the file that messages are written to
-    # The messages that wait for the channels.
+    cdef bint lags(self, TopicState topic) noexcept             # publishers have to wait
+    cdef object write_path(self, TopicState topic)              # the file that receives messages
+    # Messages that wait for the channels.
     cdef int64_t depth(self, TopicState topic) noexcept
     cdef int64_t disk_depth(self, TopicState topic) noexcept
     cdef void empty(self, TopicState topic) noexcept
-    # The topic, or a channel, begins, pauses or ends.
+    # The topic or a channel starts, pauses or ends.
     cdef int add_channel(self, TopicState topic, Channel channel, start) except -1
     cdef void channel_gone(self, TopicState topic) noexcept
     cdef void pause(self, TopicState topic) noexcept
     cdef void unpause(self, TopicState topic) noexcept
     cdef int delete(self, TopicState topic) except -1
-    # For a stop: writes waiting messages to disk; returns how many were in memory. written: channels have written all.
+    # For a stop: writes waiting messages to disk; returns how many were in memory. written: all channels were written.
     cdef int64_t close(self, TopicState topic, bint written) except -1
 
 
@@ -55,15 +55,15 @@ cdef class TopicState(ChannelOwner):
     cdef readonly bytes name
     cdef readonly bint ephemeral
     cdef readonly bint paused
-    cdef readonly bint started          # all channels that it must have from the beginning exist
+    cdef readonly bint started          # all initial channels exist
     cdef readonly bint exiting
     cdef readonly dict channels         # name to Channel
     cdef readonly uint64_t message_count
     cdef readonly uint64_t message_bytes
-    # Taken back from these, because it could not be written: metrics include it, their counters never fall.
+    # Subtracted from these after a failed write: metrics include it, as their counters never fall.
     cdef uint64_t taken_count, taken_bytes
     cdef Storage storage                # gets published messages
-    cdef tuple storages                 # that one, and the other one if it has messages
+    cdef tuple storages                 # that one, and the other one while it has messages
     cdef Backlog backlog
     cdef Clock clock
     cdef Commit commit
@@ -74,42 +74,42 @@ cdef class TopicState(ChannelOwner):
     cdef list fan                       # the channels, for the hot path
     cdef int fan_count
     cdef bint direct
-    cdef bint retrying                  # memory or the disk could not be used; resume() will follow
+    cdef bint retrying                  # memory or the disk failed; resume() will follow
     cdef bint waiting                   # for the disk; on_readable() will follow
-    cdef int stuck                      # channels that cannot write
-    cdef int64_t copied_serial          # copies of messages read from disk before this are in the commit in progress
-    cdef object gone                    # callables for the end of its deletion; None: it is deleted
-    cdef PublishIds ids                 # None: it does not remember any
-    cdef uint64_t deduplicated          # publishes that were not stored again
+    cdef int stuck                      # count of channels that cannot write
+    cdef int64_t copied_serial          # copies of messages read from disk before this are in the running commit
+    cdef object gone                    # callables for when its deletion ends; None: it has ended
+    cdef PublishIds ids                 # None: it remembers no ids
+    cdef uint64_t deduplicated          # publishes skipped as duplicates
     cdef Leftover leftover
-    cdef Retired *retired               # of folded channels that are deleted; owned; NULL: none was
+    cdef Retired *retired               # of deleted folded channels; owned; NULL: none
 
-    # In a log; see docs/design.md.
+    # For a log; see docs/design.md.
     cdef readonly object rule           # nsqc.broker.protocols.TopicRule; None: in memory
-    cdef readonly TopicLog log          # None: it has none
-    cdef bint logs                      # its rule says log; otherwise, the rest of a log is delivered first
-    cdef TopicPlace place               # messages that no channel may read yet begin there
+    cdef readonly TopicLog log          # None: no log
+    cdef bint logs                      # its rule says log; otherwise, the log is delivered first and then unused
+    cdef TopicPlace place               # the first message hidden from channels
     cdef Earlier earlier                # channels of an earlier run, until the topic is started
-    cdef Cursor settled                 # dead letters that were redriven or dropped; None: none was. See settled.pxd
-    cdef int64_t segment_count          # of the log, when the owner was last notified
+    cdef Cursor settled                 # redriven or dropped dead letters; None: none. See settled.pxd
+    cdef int64_t segment_count          # of the log, at the owner's last notification
     cdef int64_t most_bytes             # of the log; 0: no limit
-    cdef bint log_full                  # the log is at its limit, and a channel needs its oldest segment
+    cdef bint log_full                  # the log is at its limit, and a channel needs the oldest segment
     cdef readonly str full_reason
 
     cdef TopicLimits limits
-    cdef object rule_source             # where they come from
-    cdef bint bounded                   # a publish has to be asked for: see bounds.pxd
-    cdef PyObject **limited             # borrowed Channels whose limits may refuse one; the array is owned
+    cdef object rule_source             # origin of the limits
+    cdef bint bounded                   # publishes need a check: see bounds.pxd
+    cdef PyObject **limited             # borrowed Channels whose limits may refuse a publish; the array is owned
     cdef int limited_count
     cdef readonly str bound_reason      # why the last one was refused
     cdef int64_t bound_count, bound_bytes   # its messages
-    cdef bint bound_lasts               # it would be refused though nothing waited
+    cdef bint bound_lasts               # it would be refused even by empty queues
     cdef readonly list crowd            # publishers that wait for room: see room.pyx
-    cdef bint looking                   # a timer for them runs
+    cdef bint looking                   # a timer checks for them
     cdef readonly bint aging            # the owner drops messages that expire here
     cdef uint64_t expired_count, overflow_count     # messages dropped here
 
-    cdef int64_t allowance              # messages it accepts before publishers are held
+    cdef int64_t allowance              # messages to accept before publishers are held
     cdef list held                      # Publishers
 
     cdef void storage_changed(self) noexcept        # after log or logs has changed
@@ -118,5 +118,5 @@ cdef class TopicState(ChannelOwner):
     cdef int64_t count_on_disk(self) noexcept
     cdef TopicLevels levels(self) noexcept
     cdef TopicCounts counts(self) noexcept
-    cdef TopicCounts metered(self) noexcept     # counts for metrics: they never fall
-    cdef DedupeFigures dedupe(self) noexcept    # if there are ids
+    cdef TopicCounts metered(self) noexcept     # counts for metrics, which never fall
+    cdef DedupeFigures dedupe(self) noexcept    # if it remembers ids

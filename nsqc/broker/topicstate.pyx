@@ -92,7 +92,7 @@ cdef class TopicState(ChannelOwner):
         return DedupeFigures(self.ids.count, <int64_t> self.deduplicated, <int64_t> self.ids.forgotten)
 
     def figures(self) -> tuple:
-        """The numbers of /stats, in the order of FIGURES. None: the topic remembers no ids of publishes."""
+        """The numbers of /stats, in the order of FIGURES. None: the topic does not remember ids."""
         cdef TopicFigures figures = TopicFigures(self.levels(), self.counts())
         cdef DedupeFigures dedupe
         if self.ids is None:
@@ -102,7 +102,7 @@ cdef class TopicState(ChannelOwner):
 
     @property
     def depth(self) -> int:
-        """Messages that wait in the topic itself."""
+        """Messages in the topic's own backlog."""
         return self.count_waiting()
 
     @property
@@ -122,10 +122,10 @@ cdef class TopicState(ChannelOwner):
 
     @property
     def disk(self):
-        """The DiskQueue of the backlog; None: nothing goes to disk."""
+        """The DiskQueue of the backlog; None: no disk."""
         return self.backlog.disk
 
     @property
     def probe_path(self) -> str:
-        """The file that messages are written to."""
+        """The file that receives messages."""
         return self.storage.write_path(self)

@@ -1,4 +1,4 @@
-"""Whether files can be written in the data path, found out for whoever asks, however slow the disk is."""
+"""Checks whether files can be written in the data path, without blocking callers on a slow disk."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import threading
 from contextlib import suppress
 from time import monotonic
 
-FRESH_S = 1.0       # how long an answer holds: that bounds how often the disk is tried
-PATIENCE_S = 1.0    # without an answer for so long, the disk counts as one that cannot be written
+FRESH_S = 1.0       # validity of an answer: bounds how often the disk is tried
+PATIENCE_S = 1.0    # timeout, after which the disk counts as unwritable
 FILE = "nsqc-ready.tmp"
 BYTES = 4096
 
 
 class WritableProbe:
-    """Writes a small file and removes it, on a thread of its own: a disk that hangs takes no worker from others."""
+    """Writes a small file and removes it, on its own thread, so a hanging disk blocks no worker."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, data_path: str) -> None:
         self._loop = loop
         self._data_path = data_path
         self._reason: str | None = None         # the last answer
-        self._until = 0.0                       # monotonic: until then it holds
+        self._until = 0.0                       # monotonic: validity of the answer
         self._pending: asyncio.Future[None] | None = None
 
     async def reason(self) -> str | None:
@@ -41,7 +41,7 @@ class WritableProbe:
         return self._reason
 
     def _try(self) -> None:
-        """On the thread."""
+        """Runs on the thread."""
         error = write_error(os.path.join(self._data_path, FILE))
         reason = None if error is None else f"the data path cannot be written: {error.strerror or error}"
         with suppress(RuntimeError):  # the loop is closed
@@ -56,11 +56,11 @@ class WritableProbe:
 
 
 def write_error(path: str) -> OSError | None:
-    """The error of writing a file there and removing it; None: both work. Nothing is synced: a probe should cost a
-    busy disk nothing, and failing syncs are noticed where they are needed."""
+    """The error of writing a file there and removing it; None: both work. Without a sync: a probe should not load a
+    busy disk, and failing syncs are reported elsewhere."""
     try:
         with suppress(FileNotFoundError):
-            os.unlink(path)     # of a probe that a kill has interrupted
+            os.unlink(path)     # left by a probe that a kill interrupted
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             if os.write(descriptor, bytes(BYTES)) < BYTES:

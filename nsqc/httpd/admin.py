@@ -23,7 +23,7 @@ def create_topic(app: App, request: Request) -> None:
 
 
 def delete_topic(app: App, request: Request) -> Awaitable[None]:
-    """Deletes the topic with its channels and messages; answers once they are off the disk."""
+    """Deletes the topic with its channels and messages; answers once they are gone from disk."""
     topic = existing(app, _topic_name(app, request))
     app.broker.delete_topic(topic.name)
     gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -37,7 +37,7 @@ def delete_topic(app: App, request: Request) -> Awaitable[None]:
 
 
 async def _deleted(app: App, topic: Topic, ephemeral: bool, gone: asyncio.Future[None] | None = None) -> None:
-    """Waits until no kill can undo the deletion. Raises OSError if it cannot be written yet."""
+    """Waits until a kill cannot undo the deletion. Raises OSError if it cannot be written yet."""
     if gone is not None:
         await gone
     if ephemeral:
@@ -54,7 +54,7 @@ async def _deleted(app: App, topic: Topic, ephemeral: bool, gone: asyncio.Future
 
 
 def empty_topic(app: App, request: Request) -> Awaitable[None] | None:
-    """Drops the messages that are still in the topic, not in channels; answers once they are off the disk."""
+    """Drops the messages in the topic's own backlog, not those in channels; answers once they are gone from disk."""
     name = _topic_name(app, request)
     if not is_valid_name(name):
         raise ApiError(400, "INVALID_TOPIC")
@@ -68,7 +68,7 @@ def _emptied(app: App, topic: Topic, queue: Topic | Channel) -> Awaitable[None] 
 
 
 async def _until_empty(app: App, topic: Topic, queue: Topic | Channel) -> None:
-    """Waits until no kill can bring the dropped messages back."""
+    """Waits until a kill cannot restore the dropped messages."""
     if queue.disk is not None:
         await app.broker.emptied(queue)
     await app.broker.recorded(topic)
@@ -104,14 +104,14 @@ def create_channel(app: App, request: Request) -> Awaitable[Reply | None] | None
 
 
 def delete_channel(app: App, request: Request) -> Awaitable[None]:
-    """Deletes the channel with its messages, and closes its consumers; answers once it is off the disk."""
+    """Deletes the channel with its messages, and closes its consumers; answers once it is gone from disk."""
     topic, channel = _existing_channel(app, request)
     topic.delete_channel(channel.name)
     return _deleted(app, topic, channel.ephemeral)
 
 
 def empty_channel(app: App, request: Request) -> Awaitable[None] | None:
-    """Drops the channel's messages; answers once they are off the disk."""
+    """Drops the channel's messages; answers once they are gone from disk."""
     return _emptied(app, *_existing_channel(app, request))
 
 

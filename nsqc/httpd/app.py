@@ -1,4 +1,4 @@
-"""The state that the HTTP listeners of a daemon share, and that handlers work on."""
+"""State shared by a daemon's HTTP listeners, for handlers."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from nsqc.net.limits import ConnectionLimits
     from nsqc.store.disk.syncer import Syncer
 
-Sessions = Callable[[], Iterable[Any]]  # Any: V2 sessions, which are above this room; nsqc.broker.stats reads them
+Sessions = Callable[[], Iterable[Any]]  # Any: V2 sessions, of a higher room; nsqc.broker.stats reads them
 
 
 MOST_RULES = 64 * 1024      # bytes of the body of a rule
-# Pages of messages that are built at the same time; each holds up to a few MiB.
+# Pages of messages built at once; each takes up to a few MiB.
 _PEEKS = 4
 
 
 class NodeInfo(TypedDict):
-    """How others reach this daemon; ports are -1 for unix sockets, 0 while there is no listener."""
+    """Addresses of this daemon; ports are -1 for unix sockets, 0 while there is no listener."""
 
     hostname: str
     tcp_port: int
@@ -50,10 +50,10 @@ class NodeInfo(TypedDict):
 
 
 class V2Client(Protocol):
-    """A V2 connection, as metrics see it."""
+    """A V2 connection, from the metrics' view."""
 
     def held_bytes(self) -> int:
-        """The memory of its buffers, in bytes."""
+        """Bytes of memory in its buffers."""
 
 
 class Watched(NamedTuple):
@@ -84,7 +84,7 @@ class App(Site):
         self.rules = rules
         self.channel_rules = channel_rules
         self.sessions = sessions            # all V2 connections
-        self.info = info                    # read by each call: ports are filled in as listeners start
+        self.info = info                    # read for each call: ports are filled in as listeners start
         self.start_time = start_time        # unix seconds
         self.threads = threads
         self.limits = limits
@@ -99,7 +99,7 @@ class App(Site):
         self.surveys = asyncio.Lock()       # held by statistics that take more than one loop iteration
         self.peeks = asyncio.Semaphore(_PEEKS)
         self.redrives = asyncio.Lock()      # held while messages leave a dead-letter topic
-        self.pages: weakref.WeakSet[Stream] = weakref.WeakSet()     # of messages, that their clients are still taking
+        self.pages: weakref.WeakSet[Stream] = weakref.WeakSet()     # of messages, still being sent
         self.max_msg_size = settings.now.message_limit
         settings.on_change(self._settings_changed)
 
@@ -112,7 +112,7 @@ class App(Site):
         self.gate.set_options(options)
 
     def has_topic(self, name: str) -> bool:
-        """Whether there is a topic of that name."""
+        """Whether a topic of that name exists."""
         return self.broker.topic(name.encode()) is not None
 
     @property
@@ -121,6 +121,6 @@ class App(Site):
         return self.info["https_port"]
 
     def body_limit(self, route: Route) -> int | None:
-        """Bytes of body that a route wants, with the current options; None: none."""
+        """Most bytes of body for a route, with the current options; None: no body."""
         limit = route.body_limit
         return getattr(self.settings.now, limit) if isinstance(limit, str) else limit

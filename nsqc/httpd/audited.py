@@ -1,4 +1,4 @@
-"""Routes whose calls are recorded in the audit log: the result, if the call changes something or is refused."""
+"""Routes with calls in the audit log: records the result if the call changes something or is refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OK = 200
 
 
 class Recorder:
-    """Has the calls of routes recorded."""
+    """Records the calls of routes."""
 
     def __init__(self, audit: Audit) -> None:
         self._audit = audit

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Doing(NamedTuple):
-    """A call that was permitted, with its topic and channel."""
+    """A permitted call, with its topic and channel."""
 
     subject: Subject
     need: Need
@@ -31,11 +31,11 @@ class Caller:
         without one."""
         self.who = (address, host, tls, common_name)    # as nsqc.access.servers.Who
         self.is_local = not host or is_loopback(host)
-        self.account: Account | None = None     # that counts the connection
-        self.doing: Doing | None = None         # its last call, if there are access rules
+        self.account: Account | None = None     # counts the connection
+        self.doing: Doing | None = None         # its last call, with access rules
 
     def use(self, account: Account | None) -> str:
-        """Has an account count the connection; returns why that cannot be, or an empty text."""
+        """Has an account count the connection; returns why that is refused, or an empty text."""
         if account is self.account:
             return ""
         if account is not None and (reason := account.enter()):

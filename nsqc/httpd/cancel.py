@@ -1,4 +1,4 @@
-"""POST /message/cancel: takes back a deferred message, by its id."""
+"""POST /message/cancel: cancels a deferred message, by its id."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from nsqc.wire.outside import Decoder
 _ID = re.compile(rb"[0-9a-f]{16}")
 # Of an id: its time in units of 2^20 ns.
 _TIME_SHIFT, _UNIT_SHIFT, _EPOCH_UNITS = 22, 20, 1288834974288
-_NEAR_NS = 50_000_000       # that a message's time and that of its id are apart, unless ids have run ahead of the clock
+_NEAR_NS = 50_000_000       # most time between a message and its id, unless ids have run ahead of the clock
 _FAR_NS = 120_000_000_000
-_AT_ONCE = 1 << 20          # bytes of lines
-_MOST = 64 << 20            # bytes of lines that are searched for one id
+_AT_ONCE = 1 << 20          # bytes of lines in one step
+_MOST = 64 << 20            # bytes of lines to search for one id
 
 
 class _Line(msgspec.Struct, gc=False):
@@ -42,13 +42,13 @@ _decode = Decoder(_Line).decode
 
 
 class Cancelled(msgspec.Struct, frozen=True, gc=False):
-    """The channels that do not deliver the message any more."""
+    """The channels that no longer deliver the message."""
 
     channels: list[str]
 
 
 def cancel(app: App, request: Request) -> Awaitable[Cancelled]:
-    """Finishes a deferred message in one channel, or in all; answers once no restart brings it back."""
+    """Finishes a deferred message in one channel, or in all; answers once a restart cannot bring it back."""
     arguments = read_whole(app.log, request)
     topic = named(app, arguments)
     name = name_in(arguments, b"channel") if b"channel" in arguments else None
@@ -94,7 +94,7 @@ def _found_in(channel: Channel, message_id: bytes) -> Generator[None, None, bool
 
 
 async def _offset_of(app: App, topic: Topic, message_id: bytes) -> int | None:
-    """The offset of a message in the topic's log; None: it is not there."""
+    """The offset of a message in the topic's log; None: not found."""
     made_ns = ((int(message_id, 16) >> _TIME_SHIFT) + _EPOCH_UNITS) << _UNIT_SHIFT
     for before_ns in (_NEAR_NS, _FAR_NS):
         log = topic.log
@@ -120,7 +120,7 @@ class _Found(NamedTuple):
 
 
 def _find(folder: str, segment: Bounds, message_id: bytes, first_ns: int, last_ns: int, left: int) -> _Found:
-    """Looks for an id among the messages of a time; for a thread. Raises OSError."""
+    """Looks for an id among the messages of a time range; runs on a worker thread. Raises OSError."""
     # Retention may have removed it.
     with suppress(FileNotFoundError), opened(folder, segment) as file:
         at, position = reading.first_at(file, segment, first_ns), 0
@@ -137,6 +137,6 @@ def _find(folder: str, segment: Bounds, message_id: bytes, first_ns: int, last_n
 
 
 def _line_at(lines: bytes, place: int) -> _Line:
-    """The line with a byte."""
+    """The line that contains a byte."""
     end = lines.index(b"\n", place)
     return _decode(lines[lines.rfind(b"\n", 0, place) + 1:end])

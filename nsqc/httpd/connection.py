@@ -1,10 +1,10 @@
 """One HTTP client: the loop's calls, time limits, and the fast path of publishing.
 
-Composed of a reader (bytes to requests), a pipeline (requests to answers, in order) and a writer (answers to bytes).
+Consists of a reader (bytes to requests), a pipeline (requests to answers, in order) and a writer (answers to bytes).
 
-Publishing is a hot path. The head of a plain `POST /pub?topic=NAME` is remembered, byte by byte, once it was parsed;
-the next request with the same head needs no parser and no Request, and gets a prepared answer. A new head of that kind
-is recognised by its target. Therefore plain Python suffices: see perf/RESULTS.md.
+Publishing is a hot path. After the head of a plain `POST /pub?topic=NAME` was parsed, its bytes are remembered; the
+next request with the same head needs no parser and no Request, and gets a prepared answer. A new head of that kind is
+recognised by its target. Therefore plain Python suffices: see perf/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from nsqc.net.address import peer_text
 from nsqc.net.limits import host_of
 from nsqc.net.peercert import common_name
 
-# How long a new client may take, when the server closes, to start the request it has come for.
+# When the server closes, a new client has this long to begin its first request.
 ARRIVING_S = 0.5
-# A body has its deadline, and another second for each so many bytes received: the slowest mobile networks manage that.
+# A body has its deadline, plus a second for each block of this size: the slowest mobile networks manage that.
 _BODY_BYTES_A_SECOND = 4096
-# Of a long read, what is published between two looks at the clock: less than a millisecond of it.
+# Bytes of a long read to publish between two looks at the clock: less than a millisecond of work.
 _PUBLISHED_BYTES = 16 * 1024
-# Reads up to here are short: a client with one request.
+# Reads up to this size are short: a client with one request.
 _SHORT_BYTES = 4096
-# What a read takes, about: looking at the clock would cost more than it is worth.
+# Approximate time of a short read: a look at the clock would cost more than it is worth.
 _SHORT_NS = 20_000
 _LONG_NS = 1_000_000
 
@@ -47,7 +47,7 @@ class Owner(Protocol):
     unfinished: set[Connection]     # with a deadline
 
     def admit(self, connection: Connection, host: str) -> bool:
-        """Counts a new client; False: it must go."""
+        """Counts a new client; False: it must be closed."""
 
     def forget(self, connection: Connection) -> None:
         """The client is gone."""
@@ -69,19 +69,19 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, server: Owner) -> None:
         self.server = server
-        self.host = ""                          # what the connection limits count it under
-        self.due = 0.0                          # loop time by which more must have arrived; 0: nothing is incomplete
+        self.host = ""                          # key for the connection limits
+        self.due = 0.0                          # loop time by which more must arrive; 0: nothing is incomplete
         self._app = server.app
         self._state = server.state
         self._unread = server.app.unread
         self._fd = -1
-        # None are known to a server that refuses every request.
+        # A server that refuses every request knows none.
         self._heads = ({} if self._state.tls_required or self._app.gate.permits is not None
                        else server.app.publishes.heads)
-        self._since = 0.0                       # loop time at which the head, or the body, started
-        self._timing_body = False               # it is the body's
+        self._since = 0.0                       # loop time at which the head or the body started
+        self._timing_body = False               # _since is the body's
         self._fresh = True                      # nothing has arrived yet
-        self._held = b""                        # input that came while blocked; none is read until it is taken
+        self._held = b""                        # input received while blocked; reading stops until it is taken
 
     def __str__(self) -> str:
         return f"client({self._reader.remote})"
@@ -149,9 +149,9 @@ class Connection(asyncio.Protocol):
             pipeline.end()
 
     def _take(self, data: bytes, at: int) -> int:
-        """Takes the requests in data[at:] that this iteration has time for; returns the index after them.
+        """Takes the requests in data[at:] for which this iteration has time; returns the index after them.
 
-        A read can hold thousands of requests: it blocks if that is not all.
+        A read can hold thousands of requests: blocks the connection if some remain.
         """
         pipeline, reader = self._pipeline, self._reader
         while True:
@@ -167,7 +167,7 @@ class Connection(asyncio.Protocol):
                     return at
 
     def eof_received(self) -> bool:
-        """The client sends no more; what it asked for is still answered."""
+        """The client sends no more; its requests are still answered."""
         self._writer.eof = True
         if self._pipeline.blocked:
             self._pipeline.drop()
@@ -176,7 +176,7 @@ class Connection(asyncio.Protocol):
         return False
 
     def pause_writing(self) -> None:
-        """The client does not read its answers: nothing more is read from it."""
+        """The client does not read its answers: stops reading its input."""
         self._pipeline.pause()
         if not self.transport.is_closing():
             self.transport.pause_reading()
@@ -188,7 +188,7 @@ class Connection(asyncio.Protocol):
     # ------------------------------------------------------------------ publishing
 
     def _known_publishes(self, data: bytes, start: int) -> int:
-        """Answers the complete publishes with known heads that data[start:] begins with; returns the index behind."""
+        """Answers the complete publishes with known heads at data[start:]; returns the index after them."""
         if self._state.closing:
             return start
         known = self._heads.get
@@ -216,13 +216,13 @@ class Connection(asyncio.Protocol):
     # ------------------------------------------------------------------ access rules
 
     def _common_name(self) -> str:
-        """Of the client's certificate; empty without one, and where no rules ask for it."""
+        """Common name of the client's certificate; empty without one, or if no rules use it."""
         if self._app.gate.permits is None or not self._state.tls:
             return ""
         return common_name(self.transport.get_extra_info("peercert") or {})
 
     def rules_changed(self) -> None:
-        """There are new access rules, or options: ends the connection if it does what it may no longer do."""
+        """Access rules or options have changed: ends the connection if its last call is not permitted now."""
         self.forget_heads()
         permits = self._app.gate.permits
         if permits is not None and permits.has_lost(self.caller):
@@ -231,18 +231,18 @@ class Connection(asyncio.Protocol):
             self.transport.abort()
 
     def forget_heads(self) -> None:
-        """Publishes have to be looked at again."""
+        """Forgets known heads: publishes need new checks."""
         self._heads.clear()
 
     # ------------------------------------------------------------------ flow
 
     def _hold(self, data: bytes) -> None:
-        """Keeps input until the connection is no longer blocked."""
+        """Keeps input while the connection is blocked."""
         self._held += data
         self.transport.pause_reading()
 
     def unblocked(self) -> None:
-        """The pipeline has answered everything: takes the input that was held, then reads on or ends."""
+        """The pipeline has answered everything: takes the held input, then continues to read or ends."""
         pipeline = self._pipeline
         if self._held and not pipeline.blocked:
             held, self._held = self._held, b""
@@ -257,7 +257,7 @@ class Connection(asyncio.Protocol):
             self.transport.resume_reading()
 
     def _input_ended(self) -> None:
-        """Answers what the client has left incomplete, then ends."""
+        """Answers an incomplete request, then ends."""
         self._reader.end()
         if not self._pipeline.ended:
             self._pipeline.end()
@@ -265,7 +265,7 @@ class Connection(asyncio.Protocol):
     # ------------------------------------------------------------------ for the server's close
 
     def end_soon(self) -> None:
-        """Ends an idle connection at once, any other behind the answer that is being received or made."""
+        """Ends an idle connection at once, a busy one after its current answer."""
         self._pipeline.drop()
         if not self._pipeline.is_busy() and not self._held and not self._receives():
             self._pipeline.closing = True
@@ -273,11 +273,11 @@ class Connection(asyncio.Protocol):
             self._writer.close()
 
     def has_work(self) -> bool:
-        """Whether an answer is due, or the client has not taken all of one."""
+        """Whether an answer is due, or not completely sent."""
         return self._pipeline.is_busy() or bool(self._held) or self._receives() or self._writer.unsent() > 0
 
     def _receives(self) -> bool:
-        """Whether a part of a request is here, or the client is so new that its first is on its way."""
+        """Whether part of a request has arrived, or the client is so new that its first is on its way."""
         if self._pipeline.closing or self._writer.eof:
             return False
         return self._reader.receives() or (self._fresh and self.server.now() - self._since < ARRIVING_S)
@@ -298,7 +298,7 @@ class Connection(asyncio.Protocol):
         self.due = self._since + self._allowed()
 
     def _allowed(self) -> float:
-        """Seconds for the head, or for as much of the body as has arrived, and the next part of it."""
+        """Seconds for the head, or for the arrived part of the body plus the next part."""
         return self.server.header_timeout + self._reader.body_bytes / _BODY_BYTES_A_SECOND
 
     def _is_complete(self) -> None:
@@ -307,9 +307,9 @@ class Connection(asyncio.Protocol):
         self.server.unfinished.discard(self)
 
     def check_deadline(self, now: float) -> bool:
-        """Closes the connection if a request, or the rest of one, is overdue; whether it did."""
+        """Closes the connection if a request, or its rest, is overdue; returns whether it did."""
         if self._pipeline.blocked:
-            # Time in which nothing is read does not count.
+            # Time without reading does not count.
             self.due = now + self.server.header_timeout
             self._since = self.due - self._allowed()
             return False

@@ -1,4 +1,4 @@
-"""Where channels are in a log: POST /channel/seek, and /channel/create with a place to begin at."""
+"""Positions of channels in a log: POST /channel/seek, and /channel/create with a start position."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SPELLED_OUT = (b"offset", b"time")
 def seek(app: App, request: Request) -> Awaitable[Reply | None]:
     """Moves a channel of a log; answers once the move is in the journal.
 
-    Messages that were in flight or waited are forgotten: only messages after the new place are delivered.
+    Forgets messages that were in flight or waiting: only messages after the new position are delivered.
     """
     arguments = read_whole(app.log, request)
     topic, name = topic_and_channel(app, arguments)
@@ -42,7 +42,7 @@ async def _seek(app: App, topic: Topic, name: bytes, place: Target) -> Reply | N
 
 def create_from(app: App, request: Request, topic: Topic, name: bytes, arguments: dict[bytes, bytes]
                 ) -> Awaitable[Reply | None]:
-    """Creates a channel of a log that begins at the place `from`; answers once that is in the journal."""
+    """Creates a channel of a log at the position `from`; answers once that is in the journal."""
     log_of(topic)
     return _create_from(app, request, topic, name, Target(arguments, b"from"))
 
@@ -52,7 +52,7 @@ async def _create_from(app: App, request: Request, topic: Topic, name: bytes, pl
     if isinstance(offset, Reply):
         return offset
     if topic.channel(name) is not None:
-        # Its place is not that of this call, and may be in use: /channel/seek moves it.
+        # It exists at another position, and may be in use: /channel/seek moves it.
         raise ApiError(409, "CHANNEL_EXISTS")
     request.made += 1
     app.broker.get_channel(topic, name, offset)
@@ -61,7 +61,7 @@ async def _create_from(app: App, request: Request, topic: Topic, name: bytes, pl
 
 
 class Target:
-    """A place in a log as the arguments of a call name it: `to=` or `from=`, in one argument or spelled out in two."""
+    """A position in a log from a call's arguments: `to=` or `from=`, in one argument or split into two."""
 
     def __init__(self, arguments: dict[bytes, bytes], key: bytes) -> None:
         word = arguments[key]
@@ -77,7 +77,7 @@ class Target:
             raise invalid(key) from None
 
     async def resolve(self, app: App, topic: Topic) -> int | Reply:
-        """The offset, or the answer to one that does not exist."""
+        """The offset, or the answer if it does not exist."""
         place = self._place
         offset = place.offset if place.time is None else await offset_at(app, topic, place.time)
         log = log_of(topic)

@@ -31,16 +31,16 @@ _MOST_READS = 64                # of the log, for one call
 
 
 class _DeadTopic(Struct, frozen=True, gc=False):
-    """A dead-letter topic. waiting: messages that wait to be redriven or dropped; in memory, those of its channels."""
+    """A dead-letter topic. waiting: messages not yet redriven or dropped; in memory, those of its channels."""
 
     topic: str
     storage: str
     waiting: int
-    channels: list[str]     # that it is the dead-letter topic of, as TOPIC/CHANNEL
+    channels: list[str]     # that use it as dead-letter topic, as TOPIC/CHANNEL
 
 
 class _Group(Struct):
-    """Letters of one channel that died for the same reason; origin is None for messages that are no dead letters."""
+    """Letters of one channel that died for the same reason; origin is None for messages that are not dead letters."""
 
     origin: str | None
     reason: str | None
@@ -63,7 +63,7 @@ class _Shown(Struct, frozen=True, omit_defaults=True):
 # ---------------------------------------------------------------------- GET /dead
 
 async def topics(app: App, request: Request) -> dict[str, list[_DeadTopic]]:
-    """The dead-letter topics of this node: those that rules of its channels name, and those with the usual name."""
+    """The dead-letter topics of this node: those named by rules of its channels, and those with the default name."""
     slicer = app.broker.slicer
     slicer.start()
     sources: dict[bytes, list[str]] = {}
@@ -93,7 +93,7 @@ def _count(topic: Topic) -> int:
 # ---------------------------------------------------------------------- GET /dead/list, /dead/show
 
 def groups(app: App, request: Request) -> Awaitable[Json]:
-    """How many letters wait, by the channel that they come from and the reason: those of one part of the log."""
+    """Counts waiting letters by their channel and reason, in one part of the log."""
     topic, query = _asked(app, read_arguments(app.log, request), _MAX_LIMIT, 2**62)
     return _groups(app, topic, query)
 
@@ -161,7 +161,7 @@ def _asked(app: App, arguments: dict[bytes, bytes], default: int, most: int) -> 
 # ---------------------------------------------------------------------- POST /dead/redrive, /dead/drop
 
 def redrive(app: App, request: Request) -> Awaitable[Json]:
-    """Moves letters back to the channels that they come from, and to no other channel of their topics."""
+    """Moves letters back to their channels, and to no other channel of those topics."""
     arguments = read_whole(app.log, request)
     topic, query = named(app, arguments), Query.of(arguments, _DEFAULT_LIMIT, _MAX_LIMIT)
     target = origin_in(arguments, b"to")
@@ -190,7 +190,7 @@ def _redrive_memory(app: App, topic: Topic, query: Query, target: tuple[str, str
 
 
 def drop(app: App, request: Request) -> Awaitable[Json]:
-    """Settles letters without delivering them again."""
+    """Settles letters without redelivery."""
     arguments = read_whole(app.log, request)
     topic, query = named(app, arguments), Query.of(arguments, _DEFAULT_LIMIT, _MAX_LIMIT)
     if topic.log is None and not topic.exiting:

@@ -29,11 +29,11 @@ from nsqc.log.secrets import mask_word
 _DEFAULT_SECONDS = 30.0
 _MAX_SECONDS = 600.0
 _SAMPLES_PER_SECOND = 100
-_SLICE_NS = 500_000         # of each iteration, for a page that takes several
+_SLICE_NS = 500_000         # of each iteration, for a slow page
 
 
 def index(app: Site, request: Request) -> Reply:
-    """The list of these pages."""
+    """Lists these pages."""
     assert __doc__ is not None
     return plain(__doc__.partition("\n\n")[2])
 
@@ -46,7 +46,7 @@ def cmdline(app: Site, request: Request) -> Reply:
 
 
 async def profile(app: Site, request: Request) -> Reply:
-    """Samples of the loop's thread, taken by another thread: the loop runs as usual."""
+    """Samples of the loop's thread, taken by another thread: the loop runs normally."""
     seconds = _seconds(app, request)
     if app.profiling:
         raise ApiError(500, "Could not enable CPU profiling: cpu profiling already in use")
@@ -72,7 +72,7 @@ def _seconds(app: Site, request: Request) -> float:
         seconds = float(read_arguments(app.log, request).get(b"seconds", b"0"))
     except ValueError:
         seconds = 0.0
-    # Negated: not-a-number falls back as well.
+    # Negated, so that not-a-number falls back as well.
     if not seconds > 0.0:
         seconds = _DEFAULT_SECONDS
     return min(seconds, _MAX_SECONDS)
@@ -80,7 +80,7 @@ def _seconds(app: Site, request: Request) -> float:
 
 def _sample(thread: int, seconds: float, stop: threading.Event, loop: asyncio.AbstractEventLoop,
             done: asyncio.Future[Counter[str]]) -> None:
-    """Counts how often the thread has which stack, and resolves done with the counts."""
+    """Counts the thread's stacks, and resolves done with the counts."""
     counts: Counter[str] = Counter()
     end = time.monotonic() + seconds
     while time.monotonic() < end and not stop.wait(1 / _SAMPLES_PER_SECOND):
@@ -92,7 +92,7 @@ def _sample(thread: int, seconds: float, stop: threading.Event, loop: asyncio.Ab
         if not done.done():
             done.set_result(counts)
 
-    # A loop that has been closed meanwhile wants no result.
+    # A closed loop needs no result.
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(finish)
 
@@ -135,8 +135,8 @@ def threads(app: Site, request: Request) -> Reply:
 async def free_memory(app: Site, request: Request) -> None:
     """Returns free memory to the system. nsqd then fails on its empty answer, and so does this.
 
-    Nothing is collected first, which would take the loop a tenth of a second with many topics: objects are freed by
-    reference counts, and cycles by the collector.
+    Runs no collection, which would take the loop a tenth of a second with many topics: reference counts free objects,
+    and the collector frees cycles.
     """
     from nsqc.store import allocator  # here: the lookup server has these pages, and no store
 
@@ -144,7 +144,7 @@ async def free_memory(app: Site, request: Request) -> None:
 
 
 def set_block_rate(app: Site, request: Request) -> None:
-    """Blocked threads are not profiled here; the argument is checked, the rest is nsqd's answer."""
+    """Blocked threads are not profiled here; checks the argument and answers like nsqd."""
     try:
         text = request.arguments().get(b"rate", b"")
     except ValueError:

@@ -14,12 +14,12 @@ _DIGITS = 18
 
 
 def get(app: App, request: Request) -> DrainState:
-    """Whether the node drains, and how far that is."""
+    """Whether the node is draining, and its progress."""
     return app.drain.state()
 
 
 def post(app: App, request: Request) -> DrainState:
-    """Begins a drain, or changes the one that is under way."""
+    """Begins a drain, or changes the running one."""
     arguments = read_arguments(app.log, request)
     keep = BOOLEANS.get(arguments.get(b"keep", b"false"))
     if keep is None:
@@ -40,7 +40,7 @@ def delete(app: App, request: Request) -> DrainState:
 
 
 def _duration(text: bytes) -> int:
-    """Nanoseconds, from a duration such as 30s, or from milliseconds, as `defer` of /pub has them."""
+    """Nanoseconds, from a duration such as 30s, or from milliseconds, like `defer` of /pub."""
     try:
         is_number = text.isdigit() and len(text) <= _DIGITS
         timeout = int(text) * _MS if is_number else parse_duration(text.decode())

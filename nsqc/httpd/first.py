@@ -1,7 +1,7 @@
-"""Handlers whose modules are imported when the first request for one comes, since many programs never get one.
+"""Handlers whose modules are imported at their first request, since many programs never get one.
 
 An import takes milliseconds, or longer on a slow disk. So a thread imports the module while the loop continues, and the
-request is answered afterwards. It is not a thread of the pool: those may be waiting for a disk that hangs.
+request is answered afterwards. It is not a pool thread: those may be waiting for a disk that hangs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _loaded: dict[str, ModuleType] = {}
 
 
 def at_first(module: str, name: str) -> Handler:
-    """The handler of this name in a module of this room, or a module with a full name."""
+    """The handler of this name in a module of this package, or in a module with a full name."""
     module = module if "." in module else f"nsqc.httpd.{module}"
 
     # Any: a site of any program

@@ -1,5 +1,5 @@
-"""Decides which requests reach a handler. Refuses web pages of other origins, unknown names of this server, clients of
-other machines, and clients without a grant in the access file, for all routes.
+"""Decides which requests reach a handler. For all routes, refuses web pages of other origins, unknown names of this
+server, clients of other machines, and clients without a grant in the access file.
 
 A browser sends requests for any page that its user opens. So calls that change something are refused for pages of other
 origins. DNS rebinding makes a page's own name resolve to this server: then its requests have that name as their Host.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nsqc.httpd.audited import Recorder
     from nsqc.httpd.permits import Permits
 
-_READING = frozenset((b"GET", b"HEAD", b"OPTIONS"))     # methods of calls that change nothing
+_READING = frozenset((b"GET", b"HEAD", b"OPTIONS"))     # methods that change nothing
 _SHOWN = 100        # characters of a Host
 LOCAL, ALL = "local", "all"     # --http-extended-api
 
@@ -43,12 +43,12 @@ class Gate:
 
     def __init__(self, options: GateOptions, permits: Permits | None = None,
                  recorder: Recorder | None = None) -> None:
-        self.permits = permits      # by the access file; None: there is none
-        self._recorder = recorder   # of the audit log; None: there is none
+        self.permits = permits      # for the access file; None: no file
+        self._recorder = recorder   # for the audit log; None: no log
         self.set_options(options)
 
     def set_options(self, options: GateOptions) -> None:
-        """For the requests that come from now on."""
+        """Applies to requests from now on."""
         self._is_extended = options.http_extended_api == ALL
         self._hosts = {"localhost", socket.gethostname().lower(), options.broadcast_address.lower().strip("[]")}
         self._globs = [name.lower() for name in options.http_allowed_hosts]
@@ -77,7 +77,7 @@ class Gate:
         return route
 
     def _knows(self, host: str) -> bool:
-        """Whether a Host names this server, or is an address."""
+        """Whether a Host is a name of this server, or an address."""
         name = host_name(host)
         return name in self._hosts or is_address(name) or any(fnmatchcase(name, glob) for glob in self._globs)
 

@@ -1,4 +1,4 @@
-"""The part of /debug/pprof/heap that all programs share: memory, and live Python objects by type."""
+"""The part of /debug/pprof/heap shared by all programs: memory, and live Python objects by type."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from nsqc.process.census import Census
 _TYPES_SHOWN = 40
 _ADDED_AT_ONCE = 4096       # a fraction of a millisecond
 _SLICE_NS = 500_000         # of each iteration
-_EXACT_BLOCKS = 500_000     # of memory, and at most that number of objects: listing them takes tens of milliseconds
+_EXACT_BLOCKS = 500_000     # of memory, and also the most objects: listing them takes tens of milliseconds
 
 
 async def heap_page(app: Site, request: Request, own: list[str]) -> Reply:
-    """Memory, the program's own lines, and live objects: the reachable ones, or, with `exact`, all that the collector
-    knows."""
+    """Memory, the program's own lines, and live objects: the reachable ones, or, with `exact`, all known to the
+    collector."""
     exact = BOOLEANS.get(read_arguments(app.log, request).get(b"exact", b"false"))
     if exact is None:
         raise ApiError(400, "INVALID_ARG_EXACT")
@@ -49,7 +49,7 @@ async def total(numbers: Iterator[int]) -> int:
 
 
 def _all_objects() -> Counter[type]:
-    """Objects by type, unreachable ones included. The collector lists them in one piece: raises ApiError if that would
+    """Objects by type, unreachable ones included. The collector lists them in one go: raises ApiError if that would
     block the loop for long."""
     blocks = sys.getallocatedblocks()
     if blocks > _EXACT_BLOCKS:

@@ -1,4 +1,4 @@
-"""A long body that is in memory already. Worker threads send it: the loop copies none of it to the socket."""
+"""A long body in memory. Worker threads send it: the loop copies none of it to the socket."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Held:
         self._parts = deque(memoryview(part)[at:at + _WRITTEN_AT_ONCE] for part in parts
                             for at in range(0, len(part), _WRITTEN_AT_ONCE))
         self.length = self.left = sum(map(len, self._parts))
-        self._spent = 0     # bytes that were sent, of a part that is still held
+        self._spent = 0     # sent bytes of the first part
 
     @property
     def in_memory(self) -> int:
@@ -36,7 +36,7 @@ class Held:
             try:
                 sent = os.writev(socket, list(islice(self._parts, _PARTS_AT_ONCE)))
             except (BlockingIOError, ConnectionError):
-                break       # the transport will find out which
+                break       # the transport will report the cause
             allowed -= sent
             self._skip(sent)
         else:
@@ -45,7 +45,7 @@ class Held:
         return self._take(_KEPT_BYTES if socket >= 0 else _PIECE_BYTES)
 
     def _take(self, count: int) -> bytes:
-        """The next bytes, count at most."""
+        """The next bytes, at most count."""
         taken = b""
         if self._parts:
             taken = bytes(self._parts[0][:count])

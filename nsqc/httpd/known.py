@@ -1,23 +1,23 @@
 """Recognises plain publishes, the hot path: `POST /pub?topic=NAME` with a body of known length, and nothing special.
 
-Two memories: request targets, which the parser's callbacks look up, and whole heads byte by byte. A client that repeats
-a head needs no parser. All connections share both; with access rules each has heads of its own, which those permit.
+Has two caches: request targets, which the parser's callbacks look up, and whole heads byte by byte. A client that
+repeats a head needs no parser. All connections share both; with access rules each has its own permitted heads.
 """
 
 from __future__ import annotations
 
 from nsqc.wire.names import is_valid_name
 
-MOST_SHARED = 4096          # entries of each memory; a full one starts over
+MOST_SHARED = 4096          # entries of each cache; a full one starts over
 MOST_OWN = 64               # of the heads of one connection
 MOST_HEAD_BYTES = 1024
 
 
-Heads = dict[bytes, tuple[bytes, int]]      # whole heads to topics, and the lengths of the bodies
+Heads = dict[bytes, tuple[bytes, int]]      # from whole heads to topics and body lengths
 
 
 def learn(heads: Heads, head: bytes, topic: bytes, length: int, most: int = MOST_SHARED) -> None:
-    """Remembers the head of a plain publish, unless its end is not the one that is looked for."""
+    """Remembers the head of a plain publish, unless it ends in an unexpected way."""
     if len(head) <= MOST_HEAD_BYTES and head.endswith(b"\r\n\r\n"):
         if len(heads) >= most:
             heads.clear()
@@ -25,7 +25,7 @@ def learn(heads: Heads, head: bytes, topic: bytes, length: int, most: int = MOST
 
 
 class KnownPublishes:
-    """Targets and heads of plain publishes that were seen before."""
+    """Targets and heads of earlier plain publishes."""
 
     __slots__ = ("heads", "targets")
 
@@ -34,7 +34,7 @@ class KnownPublishes:
         self.heads: Heads = {}
 
     def find_topic(self, target: bytes) -> bytes | None:
-        """The topic, if a new request target is that of a plain publish; remembers it."""
+        """The topic, if a new request target is a plain publish; remembers it."""
         topic = plain_topic(target)
         if topic is not None:
             if len(self.targets) >= MOST_SHARED:
@@ -43,12 +43,12 @@ class KnownPublishes:
         return topic
 
     def forget_heads(self) -> None:
-        """For when an option has changed that a publish depends on."""
+        """Call it when an option that affects publishes has changed."""
         self.heads.clear()
 
 
 class NoPublishes(KnownPublishes):
-    """For an API without publishes: `/pub` is a path like any other."""
+    """For an API without publishes: `/pub` is an ordinary path."""
 
     __slots__ = ()
 
@@ -58,6 +58,6 @@ class NoPublishes(KnownPublishes):
 
 
 def plain_topic(target: bytes) -> bytes | None:
-    """The topic of `/pub?topic=NAME` with a valid name that needs no escape; None: the target is anything else."""
+    """The topic of `/pub?topic=NAME` with a valid name without escapes; None: another target."""
     path, _, name = target.partition(b"?topic=")
     return name if path == b"/pub" and is_valid_name(name) else None

@@ -1,4 +1,4 @@
-"""Dead letters of a log: read on worker threads, with where they come from."""
+"""Dead letters of a log, read on worker threads, with their origins."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Origin(Struct, frozen=True, gc=False):
 
 
 class Letter(NamedTuple):
-    """A message of a dead-letter topic; origin and raw, its JSON, are None where something else published it."""
+    """A message of a dead-letter topic; origin and raw, its JSON, are None if it is not a dead letter."""
 
     offset: int
     id: str
@@ -48,15 +48,15 @@ class Letter(NamedTuple):
 
 
 class Filter(NamedTuple):
-    """Which letters are meant; empty: any."""
+    """Selects letters; empty fields match any."""
 
     topic: str = ""         # of the origin
     channel: str = ""
     reason: str = ""
-    id: str = ""            # its own, or that which the message had before
+    id: str = ""            # its own, or the message's earlier one
 
     def fits(self, letter: Letter) -> bool:
-        """Whether this is one of them."""
+        """Whether a letter matches."""
         origin = letter.origin
         if self.id and self.id != letter.id and (origin is None or self.id != origin.id):
             return False
@@ -87,7 +87,7 @@ class Query(NamedTuple):
 
 
 def origin_in(arguments: dict[bytes, bytes], key: bytes) -> tuple[str, str]:
-    """TOPIC or TOPIC/CHANNEL; empty: nothing was said."""
+    """TOPIC or TOPIC/CHANNEL; empty if missing."""
     topic, slash, channel = arguments.get(key, b"").partition(b"/")
     if (topic or slash) and not (is_valid_name(topic) and (not slash or is_valid_name(channel))):
         raise invalid(key)
@@ -98,7 +98,7 @@ _NO_RAW = Raw(b"")
 
 
 class _Line(Struct, frozen=True, gc=False):
-    """A record as nsqc.store.log.jsonlines writes it."""
+    """A record in the format of nsqc.store.log.jsonlines."""
 
     offset: int
     id: str
@@ -129,7 +129,7 @@ def _read(folder: str, segment: Bounds, position: int, offset: int) -> tuple[int
 
 
 class Scan:
-    """Goes through the letters of a topic that wait: those that were neither redriven nor dropped."""
+    """Iterates over a topic's waiting letters: those neither redriven nor dropped."""
 
     def __init__(self, app: App, topic: Topic, offset: int) -> None:
         self._app = app
@@ -138,11 +138,11 @@ class Scan:
 
     @property
     def following(self) -> int | None:
-        """The offset at which the next call begins; None: no more letters wait."""
+        """Start offset for the next call; None: no more letters wait."""
         return self.offset if log_of(self._topic) and unsettled(self._topic, self.offset) else None
 
     def back_to(self, offset: int) -> None:
-        """Continues with this letter again."""
+        """Continues with this letter."""
         self.offset = offset
 
     async def some(self) -> list[Letter] | None:
@@ -158,7 +158,7 @@ class Scan:
                 self.offset, letters = await self._app.readers.run(
                     partial(_read, log.folder, segment, log.position_for(begin), begin))
             except FileNotFoundError:
-                continue        # retention has removed it
+                continue        # retention removed it
             return self._waiting(letters)
         return None
 

@@ -27,13 +27,13 @@ _MAX_BYTES = 64 * 1024 * 1024
 _MAX_WAIT_MS = 60_000
 _LINES = b"application/x-ndjson"
 _FRAMES = b"application/vnd.nsqc.frames"
-_REFUSED = re.compile(rb";\s*q\s*=\s*0(\.0*)?\s*(;|$)")     # of a media type that the client does not want
-# A segment that disappears while it is opened has been removed by retention: the next look finds another.
+_REFUSED = re.compile(rb";\s*q\s*=\s*0(\.0*)?\s*(;|$)")     # of a media type that the client refuses
+# Retention may remove a segment that is being opened: the next look finds another.
 _TRIES = 5
 
 
 class _Query(Struct, frozen=True, gc=False):
-    """The arguments of a request; offset is None for the beginning, or if there is a time."""
+    """The arguments of a request; offset is None for the beginning, or with a time."""
 
     offset: int | None
     time: int | None
@@ -42,7 +42,7 @@ class _Query(Struct, frozen=True, gc=False):
 
 
 def read(app: App, request: Request) -> Awaitable[Reply]:
-    """Records from an offset or a time on; waits for new ones if asked to."""
+    """Records from an offset or a time on; waits for new ones on request."""
     arguments = read_arguments(app.log, request)
     topic = named(app, arguments)
     log_of(topic)
@@ -77,12 +77,12 @@ async def _read(app: App, request: Request, topic: Topic, query: _Query) -> Repl
         if offset < log.first:
             if query.time is None:
                 return gone(log)
-            offset = log.first      # it has been removed since it was found
+            offset = log.first      # removed after it was found
         if offset > log.following:
             return beyond(log)
         segment = log.segment_at(offset)    # the table may be long
         if offset >= log.next or segment is None:
-            # Nothing lies between here and the next record: it is lost, or numbering has left it out.
+            # No record up to the next one: they are lost, or numbering skipped the offsets.
             return _reply(log, log.following, log.following, 0, query.wanted.as_lines)
         try:
             found = await app.readers.run(partial(records.find, log.folder, segment, offset, log.position_for(offset),
@@ -100,7 +100,7 @@ async def _read(app: App, request: Request, topic: Topic, query: _Query) -> Repl
 
 async def _all(app: App, request: Request, folder: str, segment: Bounds, found: records.Found,
                wanted: records.Wanted) -> records.Found:
-    """The wanted part of a run. Stops early, with the part found so far, if the client may have left."""
+    """Finds the wanted part of a run. Stops early, with the part found so far, if the client may have left."""
     left = False
 
     def leave() -> None:
@@ -120,7 +120,7 @@ async def _all(app: App, request: Request, folder: str, segment: Bounds, found: 
 
 
 async def offset_at(app: App, topic: Topic, time_ns: int) -> int:
-    """The offset of the first record published at or after a time; the end, if there is none."""
+    """The offset of the first record published at or after a time; the end if none."""
     for _ in range(_TRIES):
         log = log_of(topic)
         if not (segments := log.segments_at(time_ns)):
@@ -147,7 +147,7 @@ def _reply(log: TopicLog, first: int, following: int, damaged: int, lines: bool,
 
 
 async def _until_readable(request: Request, log: TopicLog, offset: int, seconds: float) -> None:
-    """Returns when there is a record at the offset, after a time-out, if the client has left, or if the topic is
+    """Returns when a record exists at the offset, after a timeout, if the client has left, or if the topic is
     deleted."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from nsqc.broker.topic import Topic
     from nsqc.store.log.topiclog import TopicLog
 
-_LISTED_AT_ONCE = 256       # segments, between two looks at the clock
-# A segment that disappears while it is opened has been removed by retention: the next look finds another.
+_LISTED_AT_ONCE = 256       # segments between two looks at the clock
+# Retention may remove a segment that is being opened: the next look finds another.
 _TRIES = 5
-_BUSY_S = 0.01      # between two looks at a log whose files a thread works on
+_BUSY_S = 0.01      # between two looks at a log in use by a thread
 
 
 class ChannelPosition(Struct, frozen=True, gc=False):
-    """A channel on a log. Messages that it has not finished are its lag; the oldest of them has waited lag_seconds."""
+    """A channel on a log. Its lag is the unfinished messages; the oldest of them has waited lag_seconds."""
 
     channel_name: str
     position: int
@@ -44,8 +44,8 @@ class ChannelPosition(Struct, frozen=True, gc=False):
 
 
 class LogState(Struct, frozen=True):
-    """The answer of /topic/log. Times are in ns since 1970, None without a message; id is None for a log that is
-    not written yet; folder and folder_key for that, too, and for a path that is not UTF-8."""
+    """The answer of /topic/log. Times are in ns since 1970, None without a message; id is None for an unwritten log;
+    folder and folder_key are None for that, too, and for a path that is not UTF-8."""
 
     topic: str
     id: str | None
@@ -61,7 +61,7 @@ class LogState(Struct, frozen=True):
     missing: int
     sync: str
     channels: list[ChannelPosition]
-    # First offset, offset after the last, bytes of frames, salt of each: only if asked for.
+    # First offset, offset after the last, bytes of frames, salt of each; only on request.
     segment_list: Raw | UnsetType = UNSET
 
 
@@ -94,7 +94,7 @@ async def _show(app: App, topic: Topic, log: TopicLog, with_segments: bool) -> L
     first, last = known.first, known.next - 1
     where = {offset: (log.segment_at(offset), log.position_for(offset)) for offset in (first, last)}
     for at, (channel, position, oldest) in enumerate(places):
-        # Offsets that retention has removed, or that numbering has left out, are stepped over.
+        # Skips offsets that retention removed, or that numbering skipped.
         oldest = _there(log, oldest)
         places[at] = channel, _there(log, position), oldest
         where[oldest] = log.segment_at(oldest), log.position_for(oldest)
@@ -128,9 +128,9 @@ async def _show(app: App, topic: Topic, log: TopicLog, with_segments: bool) -> L
 
 
 def _recognized(folder: str) -> tuple[str | None, str | None]:
-    """A folder, and the key by which readers on the same machine recognise it. Runs on a worker thread."""
+    """A folder, and a key by which readers on the same machine recognise it. Runs on a worker thread."""
     try:
-        folder.encode()             # bytes that are no text cannot be in JSON
+        folder.encode()             # JSON cannot contain bytes that are not text
         key = folder_key(folder)
     except (OSError, UnicodeEncodeError):
         return None, None
@@ -154,7 +154,7 @@ def _known(log: TopicLog) -> _Known:
 
 
 async def _listed(topic: Topic, slicer: Slicer) -> tuple[Raw, _Known]:
-    """The segments as JSON, in slices, and the log at the moment that they are of."""
+    """The segments as JSON, in slices, and the log at the same moment."""
     for _ in range(_TRIES):
         log = log_of(topic)
         known, (begin, after) = _known(log), log.segment_numbers
@@ -167,13 +167,13 @@ async def _listed(topic: Topic, slicer: Slicer) -> tuple[Raw, _Known]:
             pieces.append(encoded([(first, end, position - FRAMES_AT, f"{salt:016x}")
                                    for first, end, position, salt in found])[1:-1])
             await rest(slicer)
-        if log_of(topic).first == known.first:      # retention has removed none meanwhile
+        if log_of(topic).first == known.first:      # retention removed none meanwhile
             return Raw(b"[" + b",".join(pieces) + b"]"), known
     raise ApiError(500, "INTERNAL_ERROR")
 
 
 def _there(log: TopicLog, offset: int) -> int:
-    """An offset, or the next one that exists; after the end, the offset itself."""
+    """An offset, or the next existing one; after the end, the offset itself."""
     segment = log.segment_at(offset)
     return offset if segment is None else max(offset, segment[0])
 

@@ -1,7 +1,7 @@
 """/metrics of the daemon.
 
-The numbers of topics and channels are collected on the loop, in slices (nsqc.broker.survey); a worker thread makes them
-text and sends it, so a page of many megabytes costs the loop no more than these numbers, and is never in memory.
+The loop collects the numbers of topics and channels in slices (nsqc.broker.survey); a worker thread formats and sends
+them. So a page of many megabytes costs the loop no more than these numbers, and is never in memory.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from nsqc.metrics.table import BOUNDS_S, Text
 from nsqc.store.slab import held_bytes
 from nsqc.store.slicing import rest
 
-MOST_UNDER_WAY = 4      # long pages that are being sent: each holds the numbers of its time
-PATIENCE_S = 30.0       # a scraper that takes nothing for this long is disconnected
-_FEW = 256              # rows, whose text takes less than a millisecond
+MOST_UNDER_WAY = 4      # long pages being sent: each holds the numbers of its time
+PATIENCE_S = 30.0       # disconnects a scraper that accepts nothing for this long
+_FEW = 256              # rows, formatted in less than a millisecond
 _PIECE_BYTES = 256 * 1024
 _CONNECTIONS_AT_ONCE = 64
 _PROCESSING = declared.CHANNEL_TIMES.index(declared.CHANNEL_PROCESSING)
@@ -38,7 +38,7 @@ _places: dict[bool, list[FamilyPlace]] = {}
 
 
 async def metrics(app: App, request: Request) -> Reply:
-    """Everything, in the format that the client asks for."""
+    """Everything, in the format that the client requests."""
     form = scrape.wanted(request.accept)
     families = await scrape.common(_facts(app), app.threads, form)
     async with app.surveys:
@@ -91,7 +91,7 @@ async def _connection_bytes(app: App) -> int:
 
 
 def _daemon(app: App, survey: Survey, buffers: int, form: Format) -> list[bytes]:
-    """The families that do not belong to a topic."""
+    """The families without a topic."""
     watched, rooms = app.watched, {"slabs": held_bytes(), "queues": survey.queue_bytes, "connections": buffers}
     shaken = watched.limits.shaken
     free, size, limit = watched.space.last()
@@ -116,7 +116,7 @@ def _daemon(app: App, survey: Survey, buffers: int, form: Format) -> list[bytes]
 
 
 def _families(form: Format) -> list[FamilyPlace]:
-    """Of topics and channels, for Text."""
+    """The families of topics and channels, for Text."""
     places = _places.get(form.open_metrics)
     if places is None:
         places = _places[form.open_metrics] = [

@@ -1,4 +1,4 @@
-"""Paths below a prefix that a module of another room serves. It is imported when the first request for one comes."""
+"""Paths below a prefix that a module of another room serves, imported at its first request."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Mount(Protocol):
     resolve: Resolve
 
     def close(self) -> None:
-        """The server stops."""
+        """The server is stopping."""
 
 
 class Mounted:
-    """A router with a part that is imported late. module: has mount(site, resolve), which returns a Mount."""
+    """A router with a late imported part. module: has mount(site, resolve), which returns a Mount."""
 
     def __init__(self, prefix: bytes, module: str, resolve: Resolve) -> None:
         self._prefix, self._below = prefix, prefix + b"/"
@@ -41,7 +41,7 @@ class Mounted:
         return self._first if self._mount is None else self._mount.resolve(request)
 
     def close(self) -> None:
-        """The server stops."""
+        """The server is stopping."""
         if self._mount is not None:
             self._mount.close()
 

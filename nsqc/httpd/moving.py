@@ -1,7 +1,7 @@
-"""Dead letters on their way out of their topic: back to a channel, or dropped.
+"""Moves dead letters out of their topic: back to a channel, or drops them.
 
-A letter is settled once its copy in the channel is on disk, and synced. So a kill, or a power failure, leaves it in one
-of them, or in both: never in none.
+A letter is settled once its copy in the channel is on disk, and synced. So after a kill, or a power failure, it is in
+one of them, or in both: never in neither.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Moved:
         self.skipped: dict[tuple[str | None, str], int] = {}
 
     def skip(self, origin: str | None, reason: str) -> None:
-        """One letter stays where it is."""
+        """One letter stays in its topic."""
         self.skipped[origin, reason] = self.skipped.get((origin, reason), 0) + 1
 
     def answer(self, topic: Topic, query: Query, scan: Scan, word: str) -> Json:
@@ -47,10 +47,10 @@ class _Moved:
                             for (origin, reason), count in self.skipped.items()], "next": scan.following}
 
 
-# ---------------------------------------------------------------------- of a log
+# ---------------------------------------------------------------------- logs
 
 async def redrive(app: App, topic: Topic, query: Query, target: tuple[str, str], reads: int) -> Json:
-    """Redrives letters that wait, each to its own channel, or all to one."""
+    """Redrives waiting letters, each to its own channel, or all to one."""
     moved, scan = _Moved(), Scan(app, topic, query.offset)
     async with app.redrives:
         for _ in range(reads):
@@ -64,7 +64,7 @@ async def redrive(app: App, topic: Topic, query: Query, target: tuple[str, str],
 
 
 async def _next(scan: Scan, query: Query, done: int) -> list[Letter] | None:
-    """The next letters that match, up to the rest of the limit; None at the end."""
+    """The next matching letters, within the limit; None at the end."""
     letters = await scan.some()
     if letters is None:
         return None
@@ -113,22 +113,22 @@ class _Writes:
     """Commits to wait for."""
 
     def __init__(self) -> None:
-        self._topics: dict[bytes, Topic] = {}    # that got messages in this loop iteration
+        self._topics: dict[bytes, Topic] = {}    # that received messages in this loop iteration
         self._channels: dict[tuple[bytes, bytes], Channel] = {}
         self._under_way: list[asyncio.Future[int]] = []
 
     def add(self, topic: Topic, channel: Channel) -> None:
-        """Notes that a channel got a message. begin() must follow in the same loop iteration."""
+        """Notes a channel that received a message. Call begin() in the same loop iteration."""
         self._topics[topic.name] = topic
         self._channels[topic.name, channel.name] = channel
 
     def begin(self) -> None:
-        """Begins to wait for the commits of the messages put so far, which do not wait for this."""
+        """Begins to wait for the commits of the messages put so far; commits do not wait for this call."""
         self._under_way += map(_written, self._topics.values())
         self._topics.clear()
 
     async def failed(self, app: App) -> bool:
-        """Whether one of them has failed, or the sync of a channel, once all have ended."""
+        """Whether a commit or a channel's sync has failed, once all have ended."""
         self.begin()
         if any(await asyncio.gather(*self._under_way)):
             return True
@@ -143,14 +143,14 @@ async def _settle(app: App, topic: Topic, offsets: list[int]) -> None:
 
 
 def _written(topic: Topic) -> asyncio.Future[int]:
-    """0 or errno, once the messages just put are written."""
+    """0 or errno, once the last put messages are written."""
     written: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     topic.when_written(written.set_result)
     return written
 
 
 async def drop(app: App, topic: Topic, query: Query, reads: int) -> Json:
-    """Settles letters that wait."""
+    """Settles waiting letters."""
     moved, scan = _Moved(), Scan(app, topic, query.offset)
     async with app.redrives:
         for _ in range(reads):
@@ -168,7 +168,7 @@ async def drop(app: App, topic: Topic, query: Query, reads: int) -> Json:
 # ---------------------------------------------------------------------- in memory
 
 async def redrive_memory(app: App, topic: Topic, source: Channel, query: Query, target: tuple[str, str]) -> Json:
-    """Moves messages that wait in a channel of a dead-letter topic in memory to one channel."""
+    """Moves waiting messages of a channel of an in-memory dead-letter topic to one channel."""
     found = existing(app, target[0].encode())
     channel = existing_channel(found, target[1].encode())
     if channel is source:
@@ -191,7 +191,7 @@ async def redrive_memory(app: App, topic: Topic, source: Channel, query: Query, 
                 raise ApiError(503, f"{topic_refusal(result, found)} - {moved} messages were redriven before")
             idle = 0.0 if count else idle + _READ_AGAIN_S
             if not count and (source.depth == 0 or idle > _PATIENCE_S):
-                break       # none waits, or the disk does not give it
+                break       # none waits, or the disk does not return it
             await asyncio.sleep(0 if count else _READ_AGAIN_S)
     return {"topic": topic.name.decode(), "dry_run": query.dry_run, "redriven": moved, "skipped": [],
             "next": 0 if source.depth and not query.dry_run else None}

@@ -1,4 +1,4 @@
-"""The topics and channels that requests name, and the logs of topics."""
+"""Topics and channels named by requests, and the logs of topics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Arguments = dict[bytes, bytes]
 
 
 def invalid(key: bytes) -> ApiError:
-    """The refusal of an argument's value."""
+    """Refuses an argument's value."""
     return ApiError(400, f"INVALID_ARG_{key.decode().upper()}")
 
 
@@ -48,7 +48,7 @@ def existing_channel(topic: Topic, name: bytes) -> Channel:
 
 
 def named(app: App, arguments: Arguments) -> Topic:
-    """The existing topic that the arguments name. Raises ApiError."""
+    """The existing topic named by the arguments. Raises ApiError."""
     return existing(app, name_in(arguments, b"topic"))
 
 

@@ -1,9 +1,9 @@
-"""GET /topic/peek and /channel/peek: messages where they are, a page at a time. Delivery does not know of it.
+"""GET /topic/peek and /channel/peek: shows messages in place, page by page. Delivery is unaffected.
 
-A page goes through the parts of a queue in the order of delivery: `f`, at the front of an ordered channel; `a`, back in
-a channel with message_ttl; `m`, in memory; `d`, on disk and on the way there; `r`, of a log, requeued; `o`, of a log,
-not delivered yet. What is in flight or deferred is listed by time, `t`. A
-cursor is the letter of a part and a place in it.
+A page goes through the parts of a queue in the order of delivery: `f`, at the front of an ordered channel; `a`,
+requeued in a channel with message_ttl; `m`, in memory; `d`, on disk or being written; `r`, of a log, requeued; `o`, of
+a log, not delivered yet. Messages in flight or deferred are listed by time, `t`. A cursor is the letter of a part and a
+position in it.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 _DEFAULT_MESSAGES, _MAX_MESSAGES = 10, 1000
 _DEFAULT_BYTES, _MAX_BYTES = 64 * 1024, 1024 * 1024
 _PAGE_BYTES = 256 * 1024        # of bodies in one answer, unless the first is larger
-_READ_BYTES = 64 * 1024         # of a file at a time; one record at least
-_MOST_READS = 64                # for one page: what it lacks then is on the next one
-_MOST_HELD = 64 * 1024 * 1024   # bytes of pages that are being sent
-_READ_RECORDS = 1000            # of a log at a time
-_READ_AGAIN = 64                # requeued messages of a log at a time; each is read by itself
+_READ_BYTES = 64 * 1024         # of a file in one read; at least one record
+_MOST_READS = 64                # for one page; the next page has the rest
+_MOST_HELD = 64 * 1024 * 1024   # bytes of pages being sent
+_READ_RECORDS = 1000            # of a log in one read
+_READ_AGAIN = 64                # requeued messages of a log in one step; each needs its own read
 
 _QUEUED, _IN_FLIGHT, _DEFERRED = "queued", "in_flight", "deferred"
 _FORMS = {
@@ -54,7 +54,7 @@ _FORMS = {
 
 
 class _Query:
-    """What a client asked for."""
+    """The client's query."""
 
     def __init__(self, arguments: dict[bytes, bytes], with_states: bool) -> None:
         states = (_QUEUED, _IN_FLIGHT, _DEFERRED) if with_states else (_QUEUED,)
@@ -72,7 +72,7 @@ class _Query:
         self.part, self.place = self._cursor(arguments.get(b"from", b"").decode("latin-1"))
 
     def _cursor(self, text: str) -> tuple[str, tuple[str, ...]]:
-        """The letter and the fields of the place where the page begins; empty: at the beginning."""
+        """The letter and the fields of the page's start; empty: at the beginning."""
         if not text:
             return "", ()
         parts = "famdro" if self.state == _QUEUED else "t"
@@ -83,14 +83,14 @@ class _Query:
 
 
 def topic(app: App, request: Request) -> Awaitable[Reply]:
-    """Messages that wait in a topic itself: not in its channels."""
+    """Waiting messages in a topic's own backlog: not in its channels."""
     arguments = read_arguments(app.log, request)
     found = named(app, arguments)
     return _peek(app, _Looking(app, found, None, _Query(arguments, False)))
 
 
 def channel(app: App, request: Request) -> Awaitable[Reply]:
-    """Messages of a channel: those that wait, are in flight, or deferred."""
+    """Messages of a channel: waiting, in flight, or deferred."""
     arguments = read_arguments(app.log, request)
     name = arguments.get(b"channel")
     if b"topic" in arguments:
@@ -118,7 +118,7 @@ async def _peek(app: App, looking: _Looking) -> Reply:
 
 
 class _Looking:
-    """One page that is being put together."""
+    """Builds one page."""
 
     def __init__(self, app: App, topic: Topic, channel: Channel | None, query: _Query) -> None:
         self.app = app
@@ -131,31 +131,31 @@ class _Looking:
         self.reads = _MOST_READS
 
     def still_there(self) -> None:
-        """Refuses to go on with what has been deleted meanwhile."""
+        """Refuses to continue with a deleted topic or channel."""
         if self.topic.exiting:
             raise ApiError(404, "TOPIC_NOT_FOUND")
         if self.channel is not None and self.channel.exiting:
             raise ApiError(404, "CHANNEL_NOT_FOUND")
 
     def _take(self, at: int, *, on_disk: bool = False) -> None:
-        """Shows what the page has got since there were so many messages on it."""
+        """Shows the messages added to the page after the first `at`."""
         delays = places.delays(self.queue) if on_disk else {}
         for seen in self.page.messages[at:]:
             shown = Shown(seen)
             if seen.defer_ms:
                 shown.delay_ms = seen.defer_ms
             elif (delay := delays.get(seen.id)) is not None:
-                # An earlier run has deferred it. It is found out when it is read.
+                # An earlier run deferred it; the queue notices when it reads it.
                 if self.channel is None:
                     shown.delay_ms = delay
                 else:
                     shown.due = delay
             self.shown.append(shown)
 
-    # ------------------------------------------------------------------ what waits
+    # ------------------------------------------------------------------ waiting messages
 
     async def queued(self) -> str | None:
-        """Fills the page; the cursor of the next one, None: that was all."""
+        """Fills the page; returns the cursor of the next one, None at the end."""
         parts = "faromd" if self.channel is not None and places.log_first(self.channel) else "famdro"
         steps: dict[str, Callable[..., Awaitable[str | None]]] = {
             "f": partial(self._back, places.add_front), "a": partial(self._back, places.add_again),
@@ -169,7 +169,7 @@ class _Looking:
         return None
 
     async def _back(self, add: Callable[[Channel, Page, int], tuple[list[int], int]], at: int = 0) -> str | None:
-        """What came back to a channel and is in none of its queues."""
+        """Adds requeued messages that are in no queue of the channel."""
         if self.channel is None:
             return None
         before = len(self.page.messages)
@@ -191,8 +191,8 @@ class _Looking:
         return None if peek.ended else str(peek.at)
 
     async def _disk(self, number: int = 0, at: int = 0, skip: int = 0, count: int = 0) -> str | None:
-        """count: of the record to go on with, where some behind a position are left out. They had none of their own
-        when they were shown, and delivery may have got beyond the position since."""
+        """count: of the record to continue with, where some after a position are left out. Those had no position of
+        their own when they were shown, and delivery may have passed the position since."""
         queue = self.queue.disk
         while queue is not None and not queue.closed:
             extent = disk.extent(queue)
@@ -218,14 +218,14 @@ class _Looking:
 
     async def _disk_records(self, queue: DiskQueue, extent: disk.Extent, place: tuple[int, int],
                             skip: int) -> tuple[int, int, int] | None:
-        """Shows records of one file; where to go on. None: the file is not there any more."""
+        """Shows records of one file; returns where to continue. None: the file is gone."""
         number, at = place
         limit = extent.write[1] if number == extent.write[0] else -1
         try:
             found = await self.app.readers.run(partial(disk.read, queue.path_of(number), at, limit, extent.max_record,
                                                        _READ_BYTES))
         except FileNotFoundError:
-            # Behind the read position it is lost, with what it had.
+            # Past the read position, the file is lost, with its records.
             return None if place < disk.extent(queue).read else (number + 1, 0, skip)
         if not found.data:
             return (number + 1, 0, skip) if limit < 0 else (number, max(limit, found.end), skip)
@@ -234,7 +234,7 @@ class _Looking:
         self._take(before, on_disk=True)
         return number, (found.begin + end if end else at), skip
 
-    # ------------------------------------------------------------------ what waits in a log
+    # ------------------------------------------------------------------ waiting messages of a log
 
     async def _requeued(self, at: int = 0) -> str | None:
         if self.channel is None:
@@ -292,8 +292,7 @@ class _Looking:
         return at + 4 + int.from_bytes(data[at:at + 4], "big")
 
     def _add_record(self, taken: dict[int, bytes], offset: int, attempts: int) -> bool:
-        """Shows a record of the log; False: it was not read, or there is no room for it. One that is damaged or gone
-        is left out."""
+        """Shows a record of the log; False: it was not read, or does not fit. Omits damaged and removed ones."""
         data = taken.get(offset)
         if not data:
             return data is not None
@@ -307,7 +306,7 @@ class _Looking:
         return True
 
     async def _records(self, offsets: list[int]) -> dict[int, bytes]:
-        """Records of the log by offset, as many of the first as a page has room for; empty: damaged, or gone."""
+        """Records of the log by offset, as many leading ones as fit on a page; empty: damaged or removed."""
         if not offsets or self.topic.log is None:
             return {}
         log = self.topic.log
@@ -319,7 +318,7 @@ class _Looking:
         return taken
 
     async def _run(self, log: TopicLog, offset: int) -> peeked.Run | None:
-        """Records of the log from an offset on; None: they have just been removed."""
+        """Records of the log from an offset on; None: just removed."""
         segment = log.segment_at(offset)
         try:
             return await self.app.readers.run(partial(
@@ -328,7 +327,7 @@ class _Looking:
             return None
 
     async def add_origins(self) -> None:
-        """Has dead letters of a log show where they come from."""
+        """Adds their origins to dead letters of a log."""
         log = self.topic.log
         offsets = sorted({shown.offset for shown in self.shown if shown.offset >= 0})
         if log is None or not offsets:
@@ -341,7 +340,7 @@ class _Looking:
     # ------------------------------------------------------------------ in flight, deferred
 
     async def held(self) -> str | None:
-        """Fills the page by time; the cursor of the next one."""
+        """Fills the page by time; returns the cursor of the next one."""
         if self.channel is None:
             return None
         after, tie = self.query.place or ("0", "!" * 16)
@@ -350,7 +349,7 @@ class _Looking:
         while not peek.run():
             await asyncio.sleep(0)
             self.still_there()
-        await asyncio.sleep(0)      # copying is a slice of its own
+        await asyncio.sleep(0)      # copying gets its own slice
         self.still_there()
         found = peek.held(self.page)
         shift = places.clock_shift(self.channel)
@@ -361,7 +360,7 @@ class _Looking:
         return f"t{last.due_ns}.{last.tie.decode('latin-1')}"
 
     def _show_held(self, found: list[Held], taken: dict[int, bytes], shift: int) -> Held | None:
-        """Shows what the page has room for; the last of them, or of those that are left out."""
+        """Shows as many as fit on the page; returns the last shown or skipped one."""
         last = None
         clients = peeked.Clients(self.channel)
         for item in found:
@@ -376,7 +375,7 @@ class _Looking:
             shown = self.shown[-1]
             shown.due = item.due_ns + shift
             shown.offset = item.offset
-            if item.owner > 0:      # of one whose client is lost there is no time of delivery any more
+            if item.owner > 0:      # without its client, the time of delivery is lost
                 shown.delivered = item.delivered_ns + shift
                 shown.client = clients.of(item.owner)
         return last

@@ -1,4 +1,4 @@
-"""Messages that were peeked at, as JSON; and how those of a log are read, on worker threads."""
+"""Peeked messages as JSON; reads those of a log on worker threads."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from nsqc.store.peek import Seen
 
 FORMS = ("text", "json", "base64", "none")
-# A longer answer is sent in pieces, so that it is known when its memory is free again.
+# A longer answer is sent in pieces, so that the release of its memory is noticed.
 _SHORT_BYTES = 64 * 1024
 
 _decode_raw = Decoder(Raw).decode
-_PATIENCE_S = 30.0      # so long a client may take nothing of a page
-_PIECE_CHARS = 32 * 1024    # of a long body: where every character needs an escape, they take a millisecond
+_PATIENCE_S = 30.0      # a client may accept nothing of a page for this long
+_PIECE_CHARS = 32 * 1024    # of a long body: if every character needs an escape, this takes a millisecond
 
 
 class Client(Struct, frozen=True, gc=False):
-    """Who a message is in flight to."""
+    """The client that a message is in flight to."""
 
     client_id: str
     hostname: str
@@ -43,17 +43,17 @@ class Client(Struct, frozen=True, gc=False):
 
 
 class Shown:
-    """A message of a page."""
+    """A message on a page."""
 
     __slots__ = ("attempts", "client", "delay_ms", "delivered", "due", "offset", "origin", "seen")
 
     def __init__(self, seen: Seen) -> None:
         self.seen = seen
         self.attempts = seen.attempts
-        self.offset = -1            # in a log; below 0: it is not from there
-        self.due = 0                # ns since 1970: of one in flight its time-out
+        self.offset = -1            # in a log; below 0: not in a log
+        self.due = 0                # ns since 1970; for a message in flight, its timeout
         self.delivered = 0          # ns since 1970
-        self.delay_ms = 0           # has not begun
+        self.delay_ms = 0           # has not begun yet
         self.client: Client | None = None
         self.origin: bytes | None = None    # of a dead letter in a log, as JSON
 
@@ -77,16 +77,16 @@ class _Line(Struct, frozen=True, omit_defaults=True):
 
 
 class Clients:
-    """The clients of a channel, by id; each is asked once."""
+    """The clients of a channel, by id; each is looked up once."""
 
     def __init__(self, channel: Channel | None) -> None:
         self._channel = channel
         self._known: dict[int, Client | None] = {}
 
     def of(self, owner: int) -> Client | None:
-        """None: it has left."""
+        """None: it is gone."""
         if owner not in self._known:
-            # Any: a V2 session, which is above this room
+            # Any: a V2 session, of a higher room
             session: Any = self._channel.clients.get(owner) if self._channel is not None else None
             stats = session.stats() if session is not None else None
             self._known[owner] = (None if stats is None else
@@ -95,7 +95,7 @@ class Clients:
 
 
 class Bodies:
-    """The form in which bodies are shown, and how much of each."""
+    """How bodies are shown, and how much of each."""
 
     def __init__(self, form: str, most: int) -> None:
         self._form = form
@@ -113,7 +113,7 @@ class Bodies:
 
 
 def _text(body: bytes, truncated: bool) -> str | None:
-    """A body as text, without a character that is cut in two; None: it is not UTF-8."""
+    """A body as text, without a truncated last character; None: not UTF-8."""
     try:
         return codecs.utf_8_decode(body, "strict", not truncated)[0]
     except UnicodeDecodeError:
@@ -121,7 +121,7 @@ def _text(body: bytes, truncated: bool) -> str | None:
 
 
 def _is_json(body: bytes) -> bool:
-    """Whether a body, which is UTF-8, is a JSON value that others can read, too."""
+    """Whether a UTF-8 body is a JSON value that other parsers accept, too."""
     try:
         _decode_raw(body)
     except JSONError:
@@ -131,7 +131,7 @@ def _is_json(body: bytes) -> bool:
 
 async def reply(app: App, topic: Topic, channel: Channel | None, state: str, bodies: Bodies, shown: list[Shown],
                 following: str | None) -> Reply:
-    """The answer: encoded a few messages at a time."""
+    """The answer, encoded a few messages per step."""
     await asyncio.sleep(0)
     slicer = app.broker.slicer
     slicer.start()
@@ -193,17 +193,17 @@ def _line(shown: Shown, state: str, body: dict[str, Any], truncated: bool) -> by
 # ---------------------------------------------------------------------- records of a log
 
 class Run(NamedTuple):
-    """Records of a log, as files of disk queues have them."""
+    """Records of a log, in the format of disk queues."""
 
     first: int      # offset of the first
-    next: int       # behind the last
+    next: int       # after the last
     data: bytes
 
 
 def read_run(folder: str, segment: Bounds | None, position: int, offset: int, most: int, most_bytes: int) -> Run:
-    """The first run of records from an offset on, one of them at least; without any, only where to go on.
+    """The first run of records from an offset on, at least one; if there is none, only the offset to continue at.
 
-    position: as of find_run(). Runs on a worker thread. Raises OSError.
+    position: as in find_run(). Runs on a worker thread. Raises OSError.
     """
     if segment is None:
         return Run(offset, offset, b"")
@@ -214,8 +214,8 @@ def read_run(folder: str, segment: Bounds | None, position: int, offset: int, mo
 
 
 def read_some(folder: str, places: dict[int, tuple[Bounds | None, int]], room: int) -> dict[int, bytes]:
-    """Single records by offset, with their segments and positions as of find_run(): as many of the first as have so
-    many bytes, and one more; empty: damaged, or gone.
+    """Single records by offset, with their segments and positions as in find_run(): as many leading ones as fit into
+    `room` bytes, and one more; empty: damaged or removed.
 
     Runs on a worker thread. Raises OSError.
     """
@@ -235,7 +235,7 @@ def read_some(folder: str, places: dict[int, tuple[Bounds | None, int]], room: i
 
 
 def read_origins(folder: str, places: dict[int, tuple[Bounds | None, int]]) -> dict[int, bytes]:
-    """The origins of dead letters by offset, of those that have one. places: ascending offsets, as of read_some().
+    """The origins of dead letters by offset, for those that have one. places: ascending offsets, as in read_some().
 
     Runs on a worker thread. Raises OSError.
     """

@@ -1,7 +1,7 @@
 """Applies the access file to HTTP clients: identifies the user, and checks the requirements of routes.
 
-A token that has been checked before costs a look-up; any other one is checked by a thread while its request waits. A
-call is permitted when its handler begins, not when its head arrives: the rules may change in between.
+A known token costs a look-up; a new one is checked by a thread while its request waits. A call is permitted when its
+handler begins, not when its head arrives: the rules may change in between.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from nsqc.wire.names import is_valid_name
 
 _CHALLENGE = 'WWW-Authenticate: Basic realm="nsqc"\r\n'
 _PUBLISHING = Need((PUBLISH,), TOPIC)
-_LEAST_BYTES = 5        # of a message in a binary batch, its size included
+_LEAST_BYTES = 5        # of a message in a binary batch, including its size
 
 
 class Refusal(NamedTuple):
-    """Why a call is refused: for the client, and, as in nsqc.broker.refusals, for the count of publishes."""
+    """Why a call is refused: for the client, and, with nsqc.broker.refusals' reason, for the count of publishes."""
 
     status: int
     text: str
@@ -47,8 +47,8 @@ class Permits:
     # ------------------------------------------------------------------ for the reader
 
     def may_publish(self, authorization: bytes | None, topic: bytes, caller: Caller) -> bool:
-        """Whether a plain publish can go the short way: its client is known, permitted and without limits, of rates and
-        of time."""
+        """Whether a plain publish can take the fast path: its client is known, permitted and has no rate or time
+        limits."""
         subject = self._known(authorization, caller)
         if subject is None or subject.account is not None or subject.servers is not None:
             return False
@@ -59,7 +59,7 @@ class Permits:
         return True
 
     def admit(self, route: Route, request: Request, caller: Caller) -> Route:
-        """The route with a handler that asks first."""
+        """The route with a handler that checks permissions first."""
         if not route.need.grants:
             return route
         subject = self._known(request.authorization, caller)
@@ -131,7 +131,7 @@ class Permits:
     # ------------------------------------------------------------------ decisions
 
     def _known(self, authorization: bytes | None, caller: Caller) -> Subject | None:
-        """None: the token has to be checked, or is none."""
+        """None: the token must be checked first, or is missing."""
         if authorization is None:
             return self._access.known(None, caller.who)
         try:
@@ -142,7 +142,7 @@ class Permits:
         return subject if subject is not None and _is(subject, name) else None
 
     def _refusal(self, subject: Subject, need: Need, request: Request) -> Refusal | None:
-        """Why a call is not permitted; None: it is."""
+        """Why a call is not permitted; None: permitted."""
         topic, channel = names_of(request)
         if subject.reason(need, topic, channel):
             return None
@@ -155,7 +155,7 @@ class Permits:
 
 
 def token_of(authorization: bytes | None) -> tuple[bytes | None, str]:
-    """The token in an Authorization header, and the name of the user if it has one. Raises Unusable."""
+    """The token in an Authorization header, and its user name, if any. Raises Unusable."""
     if authorization is None:
         return None, ""
     scheme, _, value = authorization.partition(b" ")
@@ -173,13 +173,12 @@ def token_of(authorization: bytes | None) -> tuple[bytes | None, str]:
 
 
 def _is(subject: Subject, name: str) -> bool:
-    """Whether a client is the user that it names, if it names one."""
+    """Whether a client is the user that it names, if any."""
     return not name or subject.name == name
 
 
 def names_of(request: Request) -> tuple[str, str]:
-    """The topic and the channel that a request is about, as its handler reads them; empty where they are missing or
-    cannot be names."""
+    """The topic and channel of a request, as its handler reads them; empty if missing or invalid."""
     try:
         arguments = request.arguments()
     except ValueError:
@@ -197,7 +196,7 @@ def target_of(need: Need, topic: str, channel: str) -> str:
 
 # Any: a site of any program
 def _refuse(route: Route, site: Any, request: Request, refusal: Refusal) -> Reply:
-    """The answer; a publish is counted with those that are refused for other reasons."""
+    """The answer; publishes are counted with other refusals."""
     request.refusal = refusal.text
     if route.need.grants == (PUBLISH,):
         site.broker.refused(refusal.reason)
@@ -205,7 +204,7 @@ def _refuse(route: Route, site: Any, request: Request, refusal: Refusal) -> Repl
 
 
 def _messages(request: Request) -> int:
-    """About how many messages a publish has."""
+    """Approximate number of messages in a publish."""
     if request.path == b"/pub":
         return 1
     try:

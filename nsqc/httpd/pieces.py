@@ -1,4 +1,4 @@
-"""An answer whose length is not known before its end, made in pieces by a worker thread and sent as chunks."""
+"""An answer of unknown length, made in pieces by a worker thread and sent as chunks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 _PIECE_BYTES = 128 * 1024
 _SENT_AT_ONCE = 8 * 1024 * 1024     # by a thread, before it serves other clients
 _KEPT_BYTES = 16 * 1024             # passed to the transport, so it reports when there is room again
-_PATIENCE_MS = 2                    # a client that reads makes room sooner than the loop could report it
+_PATIENCE_MS = 2                    # a reading client makes room before the loop could report it
 _LAST_CHUNK = b"0\r\n\r\n"
 
 Make = Callable[[int, bool], bytes]     # (about how many bytes, framed as a chunk); returns a piece; b"" at the end
@@ -22,15 +22,15 @@ class Pieces:
 
     def __init__(self, make: Make, first: bytes, last: bytes, patience_s: float) -> None:
         """first, last: short texts sent before and after the pieces. make is called on worker threads.
-        patience_s: how long a client may take nothing."""
+        patience_s: how long a client may accept nothing."""
         self.patience_s = patience_s
-        self.left = 1           # until everything is sent
-        self.chunked = True     # else the end of the connection is the end of the answer
+        self.left = 1           # until all is sent
+        self.chunked = True     # else the end of the connection ends the answer
         self._make = make
         self._first = first
         self._last = last
         self._piece = memoryview(b"")
-        self._made = False      # the piece is the last one
+        self._made = False      # this is the last piece
 
     @property
     def in_memory(self) -> int:
@@ -63,7 +63,7 @@ class Pieces:
         return data
 
     def _next(self) -> bool:
-        """Makes the next piece; False: everything has been sent."""
+        """Makes the next piece; False: all is sent."""
         if self._made:
             return False
         if self._first:

@@ -1,7 +1,7 @@
 """Requests to answers, in the order of the requests.
 
 An answer that has to wait (a pause that goes to disk first, a profile), or a client that does not read its answers,
-blocks the connection: what has already arrived waits there as bytes, and at most one more read is taken.
+blocks the connection: input that has arrived waits as bytes, and at most one more read is accepted.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _PATIENCE_S = 5.0
 
 
 class Source(Protocol):
-    """The connection that requests come from."""
+    """The connection that sends the requests."""
 
     def unblocked(self) -> None:
-        """Everything that has come is answered: input may be taken again, or the connection end."""
+        """All requests are answered: input may be taken again, or the connection end."""
 
 
 class Pipeline:
-    """Calls handlers one at a time and sends what they return. Publishes are added by publishing.py."""
+    """Calls handlers one at a time and sends their results. publishing.py adds publishes."""
 
     __slots__ = ("_app", "_commit", "_feeder", "_next", "_paced", "_request", "_source", "_state", "_write_paused",
                  "blocked", "closing", "ended", "unread", "writer")
@@ -44,27 +44,27 @@ class Pipeline:
     def __init__(self, app: Site, state: ServerState, writer: Writer, source: Source) -> None:
         self.writer = writer
         self.blocked = False                    # an answer waits, or the client does not read
-        self.closing = False                    # takes no more requests, ends behind the answers that are due
+        self.closing = False                    # takes no more requests, ends after the pending answers
         self.ended = False                      # the last answer has been sent
-        self.unread = False                     # closing before the client has sent everything
+        self.unread = False                     # closes before the client has sent everything
         self._app = app
         self._state = state
         self._source = source
         self._write_paused = False
-        self._request: Request | None = None    # its handler waits
-        self._feeder: Feeder | None = None      # the body of its answer is being sent
-        self._commit = False                    # a plain publish waits to be written
-        self._paced = False                     # the client creates topics or channels too fast, and has to wait
-        self._next: Request | None = None       # has come when the share of its iteration was used up
+        self._request: Request | None = None    # its handler is waiting
+        self._feeder: Feeder | None = None      # sends the body of its answer
+        self._commit = False                    # a plain publish is being written
+        self._paced = False                     # the client creates topics or channels too fast, and must wait
+        self._next: Request | None = None       # arrived after the share of its iteration was used up
 
     # ------------------------------------------------------------------ requests
 
     def publish(self, name: bytes, body: bytes) -> None:
-        """Publishes one message and answers: all of a plain publish. A site that recognises none never calls this."""
+        """Handles a plain publish: publishes the message and answers. Never called for sites that recognise none."""
         raise NotImplementedError
 
     def handle(self, request: Request) -> None:
-        """Answers a request, now or in one of the next iterations. Only while not blocked."""
+        """Answers a request, now or in a later iteration. Only while not blocked."""
         if self._app.share.over():
             self._next = request
             self.rest()
@@ -75,12 +75,12 @@ class Pipeline:
         route = request.route
         began = span_began()
         if self._state.closing:
-            request.drop()      # it has come, or its turn has, after the others were notified
+            request.drop()      # it arrived, or is next, after the others were notified
         try:
             data = route.handler(self._app, request)
             span_ended(began, "HTTP", request)
             if hasattr(data, "__await__"):
-                # One more read may come, or nobody would notice that the client has left.
+                # Accept one more read to notice when the client leaves.
                 self._request = request
                 self.blocked = True
                 work = Steps(cast("Coroutine[object, object, object]", data), "HTTP", request)
@@ -93,7 +93,7 @@ class Pipeline:
         self._finish(request, reply)
 
     def interim(self, line: bytes) -> None:
-        """Sends a line that precedes an answer. Only while not blocked."""
+        """Sends an interim line before an answer. Only while not blocked."""
         self.writer.out.append(line)
 
     def is_busy(self) -> bool:
@@ -101,14 +101,14 @@ class Pipeline:
         return self._commit or self._request is not None or self._next is not None
 
     def drop(self) -> None:
-        """Notifies a handler that is still waiting that nobody wants its answer any more."""
+        """Notifies a waiting handler that its answer is no longer needed."""
         if self._request is not None:
             self._request.drop()
 
     # ------------------------------------------------------------------ flow
 
     def pause(self) -> None:
-        """The client does not read its answers: nothing more is read from it."""
+        """The client does not read its answers: stops reading its input."""
         self._write_paused = self.blocked = True
         if self._feeder is not None:
             self._feeder.paused = True
@@ -126,13 +126,13 @@ class Pipeline:
             self._unblock()
 
     def end(self) -> None:
-        """Closes the connection behind the last answer."""
+        """Closes the connection after the last answer."""
         self.closing = self.ended = True
         self._next = None
         self.writer.end(self.unread)
 
     def abandon(self) -> None:
-        """The connection is gone. What handlers are doing they still finish."""
+        """The connection is gone. Running handlers still finish."""
         self.closing = self.ended = True
         self._next = None
         self._app.untaken.discard(self)
@@ -144,11 +144,11 @@ class Pipeline:
         self._commit = False
 
     def _waits(self) -> bool:
-        """Whether something blocks it that will unblock it, too."""
+        """Whether it is blocked by something that will unblock it."""
         return self._write_paused or self._request is not None or self._commit or self._paced
 
     def pace(self, seconds: float) -> None:
-        """Sends what was answered so far, and takes no more requests for a while."""
+        """Sends the answers so far, and takes no more requests for a while."""
         self._paced = self.blocked = True
         self.writer.flush()
         self._state.loop.call_later(seconds, self._pace_over)
@@ -178,7 +178,7 @@ class Pipeline:
         self.writer.transport.abort()
 
     def rest(self) -> None:
-        """The requests' share of this iteration is used up: everything else waits for the next one."""
+        """The requests' share of this iteration is used up: the rest waits for the next one."""
         self.blocked = True
         self._app.share.add(self._go_on)
 
@@ -189,10 +189,10 @@ class Pipeline:
     # ------------------------------------------------------------------ answers
 
     def _handled(self, task: asyncio.Task[object]) -> None:
-        """A handler that had to wait has finished."""
+        """A waiting handler has finished."""
         request = self._request
         if request is None:
-            # The client has left. The work is done; a failure is still worth a line.
+            # The client has left. The work is done, but log a failure.
             if not task.cancelled() and (lost := task.exception()) is not None:
                 self._failed(v1_error, lost)
             return
@@ -207,7 +207,7 @@ class Pipeline:
             self._unblock()
 
     def _fed(self, task: asyncio.Task[None]) -> None:
-        """A body that was sent piece by piece has been sent, or cannot be."""
+        """A streamed body has been sent, or cannot be."""
         error = None if task.cancelled() else task.exception()
         request = self._request
         if error is not None:
@@ -220,7 +220,7 @@ class Pipeline:
         else:
             self._app.untaken.discard(self)
         if error is not None:
-            # The client sees that less has come than was announced.
+            # The client notices that the body is shorter than announced.
             self.closing = self.ended = True
             self.writer.transport.abort()
             return
@@ -230,7 +230,7 @@ class Pipeline:
             self._unblock()
 
     def _failed(self, form: Callable[[int, str], Reply], error: BaseException) -> Reply:
-        """The answer to an exception. A refusal of the system, such as no file for a new topic, is named."""
+        """The answer to an exception. Names a refusal by the system, such as no file for a new topic."""
         if isinstance(error, ApiError):
             return form(error.status, error.text)
         self._app.log.error("panic in HTTP handler - %r", error)
@@ -243,10 +243,10 @@ class Pipeline:
             self._app.log_request(request, reply.status)
         stays = request.keep_alive and not self._state.closing
         if request.http10 and isinstance(reply.stream, Pieces):
-            stays = reply.stream.chunked = False    # only the end of the connection can say where it ends
+            stays = reply.stream.chunked = False    # only the end of the connection can end it
         head = request.method == b"HEAD"
         if reply.stream is None and reply.length() > _LONG_BYTES:
-            # Somebody may read it page by page; but nobody waits for the end of a connection that is to be closed.
+            # A client may read it page by page; but no client waits for the end of a connection that is about to close.
             reply.hold(None if stays else _PATIENCE_S)
         data = reply.render(self._app.date(), http10=request.http10, close=not stays and not request.http10,
                             keep=stays and request.http10, head=head)
@@ -259,7 +259,7 @@ class Pipeline:
             self.end()
 
     def _feed(self, request: Request, head: bytes, stream: Stream) -> None:
-        """Begins to send an answer whose body comes piece by piece; what follows it waits."""
+        """Begins to send a streamed answer; later answers wait."""
         self.blocked = True
         self._request = request
         self._feeder = Feeder(self._app.readers, self.writer.transport, self._state.tls, stream)

@@ -1,4 +1,4 @@
-"""Places in a log as clients write them: offsets, times, `beginning` and `end`."""
+"""Positions in a log, as clients write them: offsets, times, `beginning` and `end`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def number_of(arguments: dict[bytes, bytes], key: bytes, default: int, least: in
 
 
 def time_of(arguments: dict[bytes, bytes], key: bytes) -> int | None:
-    """A time, in ns since 1970: such a number, RFC 3339, or how long ago; None: there is none."""
+    """A time, in ns since 1970: such a number, RFC 3339, or an age; None: missing."""
     text = arguments.get(key)
     if text is None:
         return None
@@ -39,12 +39,12 @@ def time_of(arguments: dict[bytes, bytes], key: bytes) -> int | None:
 
 
 def written(text: bytes) -> str:
-    """An argument as text. Bytes that are not ASCII become replacement characters, which no place contains."""
+    """An argument as text. Non-ASCII bytes become replacement characters, which are invalid in positions."""
     return text.decode("ascii", "replace")
 
 
 def gone(log: TopicLog) -> Reply:
-    """The answer for an offset that retention has removed."""
+    """The answer for an offset that retention removed."""
     first = log.first
     return Reply(410, encoded({"message": "OFFSET_GONE", "first_offset": first}), JSON, nsq=True,
                  extra=f"X-NSQ-First-Offset: {first}\r\n")

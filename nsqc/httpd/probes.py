@@ -1,4 +1,4 @@
-"""/livez and /readyz, for supervisors and load balancers; /readyz gives the reasons in words."""
+"""/livez and /readyz, for supervisors and load balancers; /readyz explains its reasons."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from nsqc.httpd.site import Site
 
 
 class Readiness(Struct, frozen=True, gc=False):
-    """The answer of /readyz. details: problems that an operator should look at, though clients may come; only if there
-    are any."""
+    """The answer of /readyz. details: problems for an operator, though clients may come; omitted if there are none."""
 
     ready: bool
     reasons: list[str]
@@ -19,7 +18,7 @@ class Readiness(Struct, frozen=True, gc=False):
 
 
 def livez(site: Site, request: Request) -> str:
-    """OK: the loop runs. A full disk or a drain are not a reason to be killed."""
+    """OK: the loop runs. A full disk or a drain is no reason to kill the process."""
     return "OK"
 
 

@@ -1,6 +1,6 @@
-"""/pub and /mpub. The order of checks, which clients can see, is nsqd's: size, body, topic, the rest.
+"""/pub and /mpub. The order of checks, visible to clients, is nsqd's: size, body, topic, the rest.
 
-A body above the limit is cut one byte behind it, which suffices to recognise it as too long.
+A body above the limit is cut one byte after it, enough to recognise it as too long.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _INTEGER = re.compile(rb"([+-]?)0*([0-9]{1,19})")
 _REFUSED_BY_TOPIC = 503
 _INT64 = range(-1 << 63, 1 << 63)
 
-REFUSED = "DRAINING"  # publishes of a node that drains
-WRITING = (PENDING, RUNNING)  # results of a publish that a commit decides
+REFUSED = "DRAINING"  # publishes refused by a draining node
+WRITING = (PENDING, RUNNING)  # results that a commit decides
 _ID = re.compile(rb"[!-~]{1,64}")  # X-NSQ-Publish-Id
 
 
 def named_topic(app: App, request: Request, arguments: dict[bytes, bytes]) -> Topic:
-    """The topic that a request names, created if missing."""
+    """The request's topic, created if missing."""
     name = arguments.get(b"topic")
     if name is None:
         raise ApiError(400, "MISSING_ARG_TOPIC")
@@ -54,7 +54,7 @@ def named_topic(app: App, request: Request, arguments: dict[bytes, bytes]) -> To
 
 
 def _open_topic(app: App, request: Request, arguments: dict[bytes, bytes]) -> Topic:
-    """The topic to publish to, unless the daemon drains. Names are checked first."""
+    """The topic to publish to, unless the daemon is draining. Names are checked first."""
     if app.broker.draining and is_valid_name(arguments.get(b"topic", b"")):
         app.broker.refused(refusals.DRAINING)
         raise ApiError(503, REFUSED)
@@ -75,8 +75,8 @@ def _settled(topic: Topic, failure: int) -> str:
 
 
 def _written(topic: Topic, failure: int = PENDING) -> asyncio.Future[int]:
-    """0 or errno, once what was just published is written. Must be called at once: a commit does not wait. failure: one
-    of WRITING."""
+    """0 or errno, once the last publishes are written. Call it at once: a commit does not wait. failure: one of
+    WRITING."""
     future = asyncio.get_running_loop().create_future()
 
     def written(failure: int) -> None:
@@ -100,7 +100,7 @@ def topic_refusal(failure: int, topic: Topic) -> str:
 
 
 def counted(handler: Handler) -> Handler:
-    """Has a handler of publishes count those that it refuses before they come to a topic."""
+    """Has a handler count publishes that it refuses before they reach a topic."""
 
     def call(app: App, request: Request) -> object:
         try:
@@ -117,7 +117,7 @@ def counted(handler: Handler) -> Handler:
 
 
 def pub(app: App, request: Request) -> str | Awaitable[str | Named]:
-    """One message: the body."""
+    """Publishes one message: the body."""
     options = app.settings.now
     if request.length > options.message_limit or len(request.body) > options.message_limit:
         raise ApiError(413, "MSG_TOO_BIG")
@@ -147,7 +147,7 @@ def _wait_of(request: Request, topic: Topic, options: Options) -> Wait:
 
 
 class Named(msgspec.Struct, frozen=True, gc=False):
-    """The id of a message, by which it can be cancelled; None: it was not stored again."""
+    """The id of a message, for cancelling it; None: a duplicate, not stored again."""
 
     id: str | None
 
@@ -160,7 +160,7 @@ def _boolean(value: bytes, name: str) -> bool:
 
 
 async def _named(app: App, topic: Topic, wait: Wait, body: bytes, defer_ms: int, publish_id: bytes | None) -> Named:
-    """Publishes a message; its id."""
+    """Publishes a message; returns its id."""
     before = topic.message_count
     failure = topic.publish(body, defer_ms, publish_id)
     while wait.helps(failure):
@@ -184,8 +184,8 @@ async def _named(app: App, topic: Topic, wait: Wait, body: bytes, defer_ms: int,
 
 
 def _named_when_written(topic: Topic, index: int, names: list[bytes | None]) -> asyncio.Future[int]:
-    """0 or errno, once what was just published to a log is written; names gets the id of a message of it. That is
-    looked up at once: the next write takes its place."""
+    """0 or errno, once the last publishes to a log are written; appends the id of one of them to names. Looks it up at
+    once: the next write replaces it."""
     future = asyncio.get_running_loop().create_future()
 
     def written(failure: int) -> None:
@@ -202,7 +202,7 @@ async def _later(app: App, topic: Topic, wait: Wait, publish: Callable[[], int])
 
 
 async def outcome(slicer: Slicer, topic: Topic, wait: Wait, publish: Callable[[], int]) -> int:
-    """0 or the failure of a publish that waits for room, or for another client that is publishing the same id."""
+    """0 or the failure of a publish that waits for room, or for another client's publish with the same id."""
     failure = publish()
     while failure == TAKEN or wait.helps(failure):
         await (_next_slice(slicer) if failure == TAKEN else wait.room())
@@ -222,14 +222,14 @@ async def _next_slice(slicer: Slicer) -> None:
 
 
 def _publish_id(request: Request) -> bytes | None:
-    """The id that the client gives a publish, if it does."""
+    """The client's id for a publish, if any."""
     if request.publish_id is not None and not _ID.fullmatch(request.publish_id):
         raise ApiError(400, "INVALID_PUBLISH_ID")
     return request.publish_id
 
 
 def _defer_ms(arguments: dict[bytes, bytes], limit_ns: int) -> int:
-    """Milliseconds to defer messages, at most limit_ns (nanoseconds)."""
+    """Delay of the messages in milliseconds, at most limit_ns (nanoseconds)."""
     text = arguments.get(b"defer")
     if text is None:
         return 0
@@ -241,7 +241,7 @@ def _defer_ms(arguments: dict[bytes, bytes], limit_ns: int) -> int:
 
 
 def mpub(app: App, request: Request) -> str | Awaitable[str]:
-    """Many messages, one a line, or, with `binary`, in the format of the TCP command."""
+    """Many messages, one per line, or, with `binary`, in the format of the TCP command."""
     options = app.settings.now
     if request.length > options.max_body_size:
         raise ApiError(413, "BODY_TOO_BIG")
@@ -270,7 +270,7 @@ def _is_binary(app: App, arguments: dict[bytes, bytes]) -> bool:
 
 
 def _checked_batch(request: Request, options: Options, defer_ms: int) -> OpenBatch:
-    """A binary body whose messages are all complete and not too long."""
+    """A binary body, if all its messages are complete and within the size limit."""
     end = check(request.body, options.message_limit, options.max_body_size)
     if end < 0:
         raise ApiError(413, "BAD_BODY" if end == -1 else "BAD_MESSAGE")
@@ -280,10 +280,10 @@ def _checked_batch(request: Request, options: Options, defer_ms: int) -> OpenBat
 
 
 def _checked_lines(request: Request, options: Options) -> bytes:
-    """A text body with no line that is too long."""
+    """A text body, if all its lines are within the size limit."""
     body = bytes(request.body)
-    # nsqd reads line by line. So a line that is too long is found before the end of the body; the limit on the body is
-    # found before the length of the last line, which only the end of the body ends.
+    # nsqd reads line by line. So a line that is too long is detected before the end of the body. The limit on the body
+    # is detected before the length of the last line, since only the end of the body ends that.
     last = body.rfind(b"\n") + 1
     limit = options.message_limit
     if has_long_line(body, last, limit):
@@ -327,7 +327,7 @@ async def _rest(app: App, topic: Topic, batch: OpenBatch, writes: list[asyncio.F
             done.set_exception(error)
             return False
         if not batch.open:
-            done.set_result(max(0, failure))    # the result of a write is among the writes
+            done.set_result(max(0, failure))    # the writes have their own results
             return False
         if not topic.full:
             return True

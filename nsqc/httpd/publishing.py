@@ -34,11 +34,11 @@ class PublishPipeline(Pipeline):
         self._broker = app.broker
         self._dates = app.dates
         self._settings = app.settings
-        self._pace: Pace | None = None      # None: nothing was created yet
-        self._wait: Wait | None = None      # a plain publish waits for room
+        self._pace: Pace | None = None      # None: nothing created yet
+        self._wait: Wait | None = None      # for a plain publish that waits for room
 
     def publish(self, name: bytes, body: bytes) -> None:
-        """Publishes one message and answers: all of a plain publish, however it was recognised."""
+        """Handles a plain publish, however it was recognised: publishes the message and answers."""
         try:
             topic = self._broker.topic(name) or self._new_topic(name)
             failure = topic.publish(body)
@@ -60,7 +60,7 @@ class PublishPipeline(Pipeline):
         return self._broker.get_topic(name)
 
     def _spend(self, made: int) -> None:
-        """Has the client wait if it creates topics and channels faster than one connection may."""
+        """Makes the client wait if it creates topics and channels faster than permitted."""
         if self._pace is None:
             self._pace = Pace()
         seconds = self._pace.spend(made, self._settings.now.max_create_rate, monotonic())
@@ -86,14 +86,14 @@ class PublishPipeline(Pipeline):
         self.writer.out.append(dates.published)
 
     def _await_commit(self, topic: Topic) -> None:
-        """A plain publish is answered once it is written; what follows it waits."""
+        """Answers a plain publish once it is written; later requests wait."""
         self.writer.flush()
         self._commit = True
         self.blocked = True
         topic.when_written(partial(self._committed, topic))
 
     def _await_room(self, topic: Topic, body: bytes, failure: int) -> bool:
-        """Whether a plain publish that was refused is tried again, and answered, later."""
+        """Whether a refused plain publish will be retried, and answered, later."""
         wait = Wait(topic, self._settings.now.publish_wait)
         if not wait.helps(failure):
             return False
@@ -123,5 +123,5 @@ class PublishPipeline(Pipeline):
             self._unblock()
 
     def _send(self, reply: Reply) -> None:
-        """Sends an answer to a plain publish: in HTTP/1.1, on a connection that stays open."""
+        """Answers a plain publish: in HTTP/1.1, on a connection that stays open."""
         self.writer.add(reply.render(self._app.date()), reply.parts)

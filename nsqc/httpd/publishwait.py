@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Wait:
-    """The wait of one publish, until it succeeds, fails for another reason, or its time is over."""
+    """The wait of one publish, until it succeeds, fails for another reason, or times out."""
 
     def __init__(self, topic: Topic | None, wait_ns: int) -> None:
         """wait_ns: --publish-wait."""
@@ -23,12 +23,12 @@ class Wait:
         self._woken: asyncio.Future[None] | None = None
 
     def helps(self, failure: int) -> bool:
-        """Whether the publish, which has just failed so, is to be tried again after room()."""
+        """Whether to retry the publish that just failed, after room()."""
         return (failure in (FULL, NO_SPACE) and self._topic is not None and room.helps(self._topic, failure == FULL)
                 and time.monotonic_ns() < self._until_ns)
 
     async def room(self) -> None:
-        """Waits until there may be room for the publish that was refused last. To be called at once after that."""
+        """Waits until there may be room for the last refused publish. Call it right after that refusal."""
         assert self._topic is not None
         self._woken = asyncio.get_running_loop().create_future()
         waiting = room.Room(self._topic, self._until_ns, self._wake)
@@ -38,7 +38,7 @@ class Wait:
             waiting.leave()
 
     def give_up(self) -> None:
-        """The client has left, or the daemon stops: the publish is tried once more, and no more after that."""
+        """The client has left, or the daemon is stopping: the next attempt is the last."""
         self._topic = None
         self._wake()
 

@@ -1,4 +1,4 @@
-"""Bytes to requests: where each begins and ends, and bounds on sizes while bytes arrive."""
+"""Bytes to requests: finds where each begins and ends, and bounds sizes while bytes arrive."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from nsqc.wire.chunks import Chunks
 from nsqc.wire.httphead import Head, HeadError, check_beginning, head_end, parse_head, skip_empty_lines
 
 MAX_HEAD_BYTES: Final = 64 * 1024
-# The rest of a body that was refused is read and dropped up to here; beyond it the connection ends.
+# The rest of a refused body is read and dropped up to this size; beyond it the connection ends.
 _MAX_DROPPED_BYTES = 256 * 1024
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class RequestReader:
-    """Takes bytes, one request at a time, and gives the pipeline what they ask for.
+    """Takes bytes, request by request, and passes the requests to the pipeline.
 
-    A plain publish goes a short way: nothing is made of it but its topic and its body.
+    A plain publish takes a fast path: only its topic and its body are extracted.
     """
 
     __slots__ = ("_app", "_begun", "_body", "_caller", "_chunks", "_has_line", "_head", "_heads", "_missing",
                  "_permits", "_pipeline", "_publishes", "_request", "_skip", "_state", "_topic", "body_bytes",
                  "in_body", "incomplete", "remote")
 
-    _head: Head     # of the request whose body is coming in
+    _head: Head     # of the request whose body is arriving
 
     def __init__(self, app: Site, state: ServerState, pipeline: Pipeline, remote: str, caller: Caller,
                  heads: Heads) -> None:
-        """heads: of plain publishes that this client may send."""
+        """heads: of plain publishes permitted to this client."""
         self._app = app
         self._caller = caller
         self._heads = heads
@@ -42,21 +42,21 @@ class RequestReader:
         self._state = state
         self._pipeline = pipeline
         self.remote = remote                    # HOST:PORT of the client
-        # The request that is coming in.
-        self.incomplete = False                 # its first byte has arrived, its last has not
+        # The arriving request.
+        self.incomplete = False                 # only part of it has arrived
         self.in_body = False                    # its head is complete
-        self.body_bytes = 0                     # received, kept or not, with what frames them
+        self.body_bytes = 0                     # received, kept or not, including framing
         self._begun = bytearray()               # an incomplete head
-        self._has_line = False                  # the request line is in it, and checked
-        self._missing = 0                       # bytes of a body of known length that are still to come
-        self._chunks: Chunks | None = None      # a body in chunks
+        self._has_line = False                  # it contains the request line, already checked
+        self._missing = 0                       # bytes missing from a body of known length
+        self._chunks: Chunks | None = None      # a chunked body
         self._body: bytes | bytearray = b""
-        self._skip = False                      # it has been answered, the rest of it is dropped
+        self._skip = False                      # already answered: drops the rest of it
         self._topic: bytes | None = None        # of a plain publish
         self._request: Request | None = None    # anything else
 
     def receives(self) -> bool:
-        """Whether a part of a request has arrived whose answer is still to come."""
+        """Whether part of an unanswered request has arrived."""
         return self.incomplete and not self._skip
 
     def end(self) -> None:
@@ -68,7 +68,7 @@ class RequestReader:
                 self._refuse(400)
 
     def take(self, data: bytes, at: int) -> int:
-        """Takes data[at:], at most up to the end of a request; returns the index behind what it has taken.
+        """Takes data[at:], at most up to the end of a request; returns the index after the taken bytes.
 
         Only while the pipeline is neither blocked nor closing.
         """
@@ -90,7 +90,7 @@ class RequestReader:
         before = len(begun)
         if before:
             begun += data[at:at + MAX_HEAD_BYTES + 1 - before]
-            end = head_end(begun, max(0, before - 2))   # the empty line may have begun before
+            end = head_end(begun, max(0, before - 2))   # the empty line may have begun earlier
             if end < 0:
                 self._await_head()
                 return len(data)
@@ -115,7 +115,7 @@ class RequestReader:
         return at
 
     def _await_head(self) -> None:
-        """More of it has come, and not all. Raises HeadError."""
+        """The head is still incomplete. Raises HeadError."""
         if len(self._begun) > MAX_HEAD_BYTES:
             raise HeadError(431)
         if not self._has_line:
@@ -142,7 +142,7 @@ class RequestReader:
     # ------------------------------------------------------------------ bodies
 
     def _take_length(self, data: bytes, at: int) -> int:
-        """The rest of a body of known length, or a part of it."""
+        """Takes more of a body of known length."""
         part = data[at:at + self._missing]
         size = len(part)
         self._missing -= size
@@ -159,7 +159,7 @@ class RequestReader:
         return at + size
 
     def _take_chunks(self, data: bytes, at: int, chunks: Chunks) -> int:
-        """The same for a body in chunks."""
+        """The same for a chunked body."""
         body = None
         if self._is_wanted():
             body = self._body = self._body if isinstance(self._body, bytearray) else bytearray()
@@ -180,7 +180,7 @@ class RequestReader:
         return after
 
     def _is_wanted(self) -> bool:
-        """Whether somebody wants the body."""
+        """Whether the route wants the body."""
         if self._topic is not None:
             return True
         return not self._skip and self._request is not None and self._request.route.body_limit is not None
@@ -217,11 +217,11 @@ class RequestReader:
     # ------------------------------------------------------------------ requests
 
     def _open_request(self, raw: bytes) -> None:
-        """Makes the Request, and answers it early if its body does not matter. raw: its head."""
+        """Creates the Request, and answers it early if its body is irrelevant. raw: its head."""
         head = self._head
         connect = head.method == b"CONNECT"
         if connect and head.length:
-            # This body may be meant for whoever it wants to be connected to, and what follows it as well.
+            # This body, and all later bytes, may be meant for the host that it wants to be connected to.
             self._refuse(400, "CONNECT with a body")
             return
         try:
@@ -251,7 +251,7 @@ class RequestReader:
         limit = self._app.body_limit(route)
         expects = self._head.expects
         if expects and not route.reads_body:
-            # Nobody wants this body, and its client waits before it sends any.
+            # The body is not wanted, and the client waits before it sends any.
             self._answer_early(request, close=True)
         elif limit is not None and request.length > limit:
             self._answer_early(request, close=expects or request.length > _MAX_DROPPED_BYTES)
@@ -259,7 +259,7 @@ class RequestReader:
             self._pipeline.interim(_CONTINUE)
 
     def _answer_early(self, request: Request, close: bool) -> None:
-        """Answers before the body has arrived; what arrives of it is dropped."""
+        """Answers before the body has arrived; drops the body."""
         self._skip = True
         self._body = b""
         if close:

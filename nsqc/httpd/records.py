@@ -1,5 +1,4 @@
-"""Records of a log for clients: found on a worker thread, and sent as frames that lie in the file or as lines of
-JSON."""
+"""Records of a log for clients: found on a worker thread, and sent as the file's frames or as lines of JSON."""
 
 from __future__ import annotations
 
@@ -13,13 +12,13 @@ from nsqc.store.log import reading
 from nsqc.store.log.names import Bounds, segment_path
 from nsqc.store.log.reading import Run
 
-# A shorter body is read with the search for it; a longer one is sent in pieces.
+# A shorter body is read during the search; a longer one is sent in pieces.
 SHORT_BYTES = 64 * 1024
 # Limits of one call of send(): for a socket, and for a transport, where bytes stay until the client reads.
 _SENT_AT_ONCE = 4 * 1024 * 1024
 _KEPT_BYTES = 16 * 1024
 _READ_AT_ONCE = 64 * 1024
-# Bytes that one call checks, which takes some milliseconds: a longer range continues after other work of the thread.
+# Bytes that one call checks, in some milliseconds: a longer range continues after other work of the thread.
 _CHECKED_AT_ONCE = 4 * 1024 * 1024
 _CHECKED_LINES_AT_ONCE = 1024 * 1024
 
@@ -28,18 +27,18 @@ class Wanted(NamedTuple):
     """The limits of a request, from an offset on."""
 
     max_messages: int
-    max_bytes: int      # at least one record, or frame, whatever its size
+    max_bytes: int      # at least one record or frame of any size
     as_lines: bool
 
 
 class Found:
-    """Records that a client asked for: a short body, or where it lies."""
+    """The records for a client: a short body, or their place in a file."""
 
     __slots__ = ("body", "place", "run", "stream")
 
     def __init__(self, run: Run, place: tuple[int, int], body: bytes, stream: Frames | Lines | None) -> None:
         self.run = run
-        self.place = place          # device and inode: a file of that name may be another topic's by now
+        self.place = place          # device and inode: the name may belong to another topic's file by now
         self.body = body
         self.stream = stream
 
@@ -60,7 +59,7 @@ def is_part(segment: Bounds, run: Run, wanted: Wanted) -> bool:
 
 
 def longer(folder: str, segment: Bounds, found: Found, wanted: Wanted) -> Found | None:
-    """The same run with some more of it; None: there is no more. Runs on a worker thread. Raises OSError."""
+    """The same run, extended; None: no more records. Runs on a worker thread. Raises OSError."""
     before = found.run
     with opened(folder, segment) as file:
         if _place(file) != found.place:
@@ -98,14 +97,14 @@ def _place(file: int) -> tuple[int, int]:
 def timestamps(folder: str, places: dict[int, tuple[Bounds | None, int]]) -> dict[int, int | None]:
     """For each offset, when the first record from there on was published, in ns since 1970; None: unknown.
 
-    places: the segments that have the offsets, or follow them, and positions as of find_run(). Runs on a worker
-    thread. A record that retention removes meanwhile is unknown.
+    places: the segments that contain the offsets, or follow them, and positions as in find_run(). Runs on a worker
+    thread. Records that retention removes meanwhile are unknown.
     """
     return {offset: _timestamp(folder, *places[offset], offset) for offset in sorted(places)}
 
 
 def offset_at(folder: str, segment: Bounds, time_ns: int) -> int:
-    """The first offset of a segment whose record was published at or after a time; the end, if there is none.
+    """The first offset of a segment published at or after a time; the end if none.
 
     Runs on a worker thread. Raises OSError.
     """
@@ -124,7 +123,7 @@ def _timestamp(folder: str, segment: Bounds | None, position: int, offset: int) 
 @contextmanager
 def opened(folder: str, segment: Bounds) -> Iterator[int]:
     """A descriptor of a segment, for a with block. Raises OSError."""
-    # Not blocking: something other than a file may have that name.
+    # Non-blocking: the name may belong to something other than a file.
     file = os.open(segment_path(folder, segment[0]), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         yield file
@@ -133,7 +132,7 @@ def opened(folder: str, segment: Bounds) -> Iterator[int]:
 
 
 class Frames:
-    """A part of a segment, as it is. Without TLS the kernel sends it from the page cache: nothing is copied here."""
+    """A part of a segment, unchanged. Without TLS the kernel sends it from the page cache, without a copy here."""
 
     patience_s = None
 
@@ -146,7 +145,7 @@ class Frames:
     @property
     def in_memory(self) -> int:
         """See Stream."""
-        return 0        # a piece, while it is sent
+        return 0        # only a piece, while it is sent
 
     def send(self, socket: int) -> bytes:
         """See Stream."""
@@ -160,7 +159,7 @@ class Frames:
         return data
 
     def _send_file(self, file: int, socket: int) -> bool:
-        """Whether the socket takes no more; the transport will find out why."""
+        """Whether the socket accepts no more; the transport will report why."""
         allowed = _SENT_AT_ONCE
         while allowed and self.left:
             try:
@@ -169,7 +168,7 @@ class Frames:
                 return True
             except OSError as error:
                 if error.errno in (errno.EINVAL, errno.ENOSYS):
-                    return True     # the file system cannot do this: the transport sends
+                    return True     # the file system does not support this: the transport sends
                 raise
             if not sent:
                 raise OSError(errno.EIO, "it is shorter than it was", self._path)
@@ -199,7 +198,7 @@ class Lines:
     @property
     def in_memory(self) -> int:
         """See Stream."""
-        return 0        # a piece, while it is sent
+        return 0        # only a piece, while it is sent
 
     def send(self, socket: int) -> bytes:
         """See Stream."""
@@ -215,7 +214,7 @@ class Lines:
 
 @contextmanager
 def _again(path: str, place: tuple[int, int]) -> Iterator[int]:
-    """Opens a file that was open before; its descriptor. It is closed while a client does not read."""
+    """Reopens a file; returns its descriptor. The file is closed while a client does not read."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if _place(file) != place:

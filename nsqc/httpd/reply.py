@@ -1,4 +1,4 @@
-"""Answers of handlers, and their bytes on the wire, with the headers that nsqd sends."""
+"""Answers of handlers, and their bytes on the wire, with nsqd's headers."""
 
 import errno
 import os
@@ -14,10 +14,10 @@ JSON = "application/json; charset=utf-8"
 TEXT = "text/plain; charset=utf-8"
 HTML = "text/html; charset=utf-8"
 
-_NOSNIFF = "X-Content-Type-Options: nosniff\r\n"     # a browser must not make a script or a page of an answer
+_NOSNIFF = "X-Content-Type-Options: nosniff\r\n"     # browsers must not interpret an answer as a script or a page
 _NSQ_HEADER = "X-Nsq-Content-Type: nsq; version=1.0\r\n"
 encoded = msgspec.json.Encoder().encode
-# html.escape, without the tables of its module.
+# html.escape, without its module's tables.
 _ENTITIES = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("'", "&#x27;"))
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -46,9 +46,9 @@ class Reply:
                  extra: str = "", parts: list[bytes] | None = None, stream: Stream | None = None) -> None:
         self.status = status
         self.body = body
-        self.parts = parts or []            # more body: a large one is never joined
-        self.stream = stream                # the body, in place of the others
-        self.content_type = content_type    # empty: no such header
+        self.parts = parts or []            # more of the body: a large one is never joined
+        self.stream = stream                # the body, instead of the others
+        self.content_type = content_type    # empty: no header
         self.nsq = nsq                      # with X-NSQ-Content-Type
         self.extra = extra                  # further header lines, each with its line end
 
@@ -83,7 +83,7 @@ class Reply:
 
 
 def v1(data: object) -> Reply:
-    """The reply of a V1 call: text and bytes as they are, None as an empty body, anything else as JSON."""
+    """The reply of a V1 call: text and bytes unchanged, None as an empty body, anything else as JSON."""
     if data is None:
         return Reply(200, nsq=True)
     if isinstance(data, str):
@@ -94,12 +94,12 @@ def v1(data: object) -> Reply:
 
 
 def v1_error(status: int, text: str, extra: str = "") -> Reply:
-    """The reply of a V1 call that failed."""
+    """The reply of a failed V1 call."""
     return Reply(status, encoded({"message": text}), JSON, nsq=True, extra=extra)
 
 
 def tls_required(https_port: int) -> Reply:
-    """The reply to every request that should have come over TLS."""
+    """The reply to requests that should have used TLS."""
     return Reply(403, encoded({"message": "TLS_REQUIRED", "https_port": https_port}), JSON, nsq=True)
 
 
@@ -138,7 +138,7 @@ class Dates:
     __slots__ = ("line", "published", "until")
 
     def __init__(self) -> None:
-        self.until = 0.0        # monotonic seconds at which both are out of date
+        self.until = 0.0        # monotonic seconds at which both expire
         self.line = ""
         self.published = b""    # OK, for HTTP/1.1 on a connection that stays open
 

@@ -1,4 +1,4 @@
-"""One HTTP request as a handler sees it, its route, and nsqd's rules for paths and queries."""
+"""One HTTP request for a handler, its route, and nsqd's rules for paths and queries."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from nsqc.access.keeper import Subject
     from nsqc.httpd.caller import Caller
 
-# nsqd's boolParams. Flags and config files read more words as booleans, by Go's strconv.ParseBool
+# nsqd's boolParams. Flags and config files accept more words as booleans, by Go's strconv.ParseBool
 # (nsqc.options.values.parse_bool).
 BOOLEANS = {b"true": True, b"1": True, b"false": False, b"0": False}
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _SHOWN = 200    # bytes of a target
-# SCHEME://AUTHORITY, as in requests to proxies.
+# SCHEME://AUTHORITY, as sent to proxies.
 _AUTHORITY = re.compile(rb"[A-Za-z][A-Za-z0-9+\-.]*://(?:[^/?]*@)?([A-Za-z0-9!$%&'()*+,\-.:;=\[\]_~]*)(?=[/?]|$)")
 
-# Returns data that Route.reply makes a Reply, a Reply, or an awaitable of either; raises ApiError to refuse.
+# Returns data for Route.reply, a Reply, or an awaitable of either; raises ApiError to refuse.
 # Any: the site, of a type that its own handlers know
 Handler = Callable[[Any, "Request"], object]
 
@@ -35,14 +35,14 @@ class Route(NamedTuple):
 
     handler: Handler
     need: Need                                                      # the grants that its client needs
-    reply: Callable[[object], Reply] = v1                           # makes data a Reply
-    error: Callable[[int, str], Reply] = v1_error                   # makes an ApiError a Reply
+    reply: Callable[[object], Reply] = v1                           # converts data to a Reply
+    error: Callable[[int, str], Reply] = v1_error                   # converts an ApiError to a Reply
     logged: bool = True                                             # each request is logged
     body_limit: int | str | None = None     # bytes of body to keep, or the option with that number; None: 0
     reads_body: bool = False                                        # answers Expect: 100-continue
 
     def reply_for(self, data: object) -> Reply:
-        """The answer for a result of the handler."""
+        """Converts a result of the handler to an answer."""
         return data if isinstance(data, Reply) else self.reply(data)
 
     # Any: a site of any program
@@ -58,7 +58,7 @@ def fixed(reply: Reply) -> Route:
 
 
 class Request:
-    """A request whose head is complete; the body follows."""
+    """A request with a complete head; the body follows."""
 
     __slots__ = ("_dropped", "_when_dropped", "accept", "authorization", "body", "broken", "caller", "foreign",
                  "from_page", "head", "host", "http10", "keep_alive", "length", "made", "may_create", "method", "param",
@@ -77,19 +77,19 @@ class Request:
         self.length = length            # announced size of the body, bytes; -1: chunked
         self.http10 = http10
         self.keep_alive = keep_alive
-        self.head = b""                 # as received, for handlers that want other headers: see header()
+        self.head = b""                 # as received, for handlers that need other headers: see header()
         self.accept = b""               # the header; empty without one
-        self.authorization: bytes | None = None     # the header: a secret, which is never shown
+        self.authorization: bytes | None = None     # the header: a secret, never shown
         self.host: bytes | None = None  # the header
         self.publish_id: bytes | None = None    # X-NSQ-Publish-Id
-        self.from_page = False          # a browser sends it for a web page
+        self.from_page = False          # sent by a browser for a web page
         self.foreign = False            # and that page has another origin
-        self.body = b""                 # at most one byte more than the route allows
+        self.body = b""                 # at most one byte more than the route permits
         self.broken = False             # the body ended early or was malformed
-        self.param = ""                 # the last part of the path, for a route that ends in a wildcard
-        self.made = 0                   # topics and channels that its handler has created, or tried to
+        self.param = ""                 # last part of the path, for a wildcard route
+        self.made = 0                   # topics and channels that its handler created, or tried to
         self.started = time.perf_counter_ns()
-        # By the access file, if there is one.
+        # From the access file, if any.
         self.user = ""
         self.subject: Subject | None = None     # the client, once its call is permitted
         self.refusal = ""               # why the call is not permitted
@@ -98,8 +98,8 @@ class Request:
         self._when_dropped: Callable[[], object] | None = None
 
     def when_dropped(self, call: Callable[[], object]) -> None:
-        """Sets the function to call if the client leaves or the server closes first; calls it at once if that has
-        already happened. Replaces an earlier one."""
+        """Sets a function to call if the client leaves or the server closes first; calls it at once if that has already
+        happened. Replaces an earlier one."""
         self._when_dropped = call
         if self._dropped:
             call()
@@ -111,7 +111,7 @@ class Request:
             self._when_dropped()
 
     def header(self, name: str) -> str:
-        """The first value of a header that the reader does not know; empty without one."""
+        """The first value of a header that the reader does not extract; empty without one."""
         wanted = name.lower().encode("latin-1", "replace")
         for line in self.head.split(b"\n")[1:]:
             key, colon, value = line.partition(b":")
@@ -125,7 +125,7 @@ class Request:
         return f"{self.method.decode('latin-1')} {target} ({self.remote})"
 
     def arguments(self) -> dict[bytes, bytes]:
-        """The first value of each key in the query; ValueError: it is malformed."""
+        """The first value of each key in the query; ValueError: malformed."""
         arguments: dict[bytes, bytes] = {}
         for part in self.query.split(b"&"):
             if not part:
@@ -138,10 +138,10 @@ class Request:
 
 
 def is_foreign(host: bytes | None, origin: bytes | None, fetch_site: bytes | None) -> bool:
-    """Whether a browser has sent a request for a web page of another origin, by its headers.
+    """Whether a browser has sent a request for a web page of another origin, judging by its headers.
 
-    Sec-Fetch-Site counts, if a browser sends it: a proxy may have replaced the Host. Other browsers send an Origin,
-    which must name the same host and port.
+    Sec-Fetch-Site decides, if a browser sends it: a proxy may have replaced the Host. Other browsers send an Origin,
+    which must have the same host and port.
     """
     if fetch_site:
         return fetch_site not in (b"same-origin", b"none")
@@ -152,7 +152,7 @@ def is_foreign(host: bytes | None, origin: bytes | None, fetch_site: bytes | Non
 
 
 def split_url(url: bytes) -> tuple[bytes, bytes]:
-    """Path (unescaped) and query (raw) of a request target, absolute ones included; ValueError: it is malformed."""
+    """Path (unescaped) and query (raw) of a request target, which may be absolute; ValueError: malformed."""
     if not url.startswith(b"/") and url != b"*":
         authority = _AUTHORITY.match(url)
         if authority is None:
@@ -176,7 +176,7 @@ def unescape(text: bytes) -> bytes:
 
 
 def _unquote(text: bytes) -> bytes:
-    """Of text whose escapes are sound. Importing urllib.parse for this would block the loop for milliseconds."""
+    """Unescapes text with valid escapes. Importing urllib.parse for this would block the loop for milliseconds."""
     first, *parts = text.split(b"%")
     return first + b"".join(unhexlify(part[:2]) + part[2:] for part in parts)
 

@@ -77,7 +77,7 @@ ROUTES: Table = {
         # To channels of any topic: of the whole node.
         b"/dead/redrive": _call(at_first("dead", "redrive"), local(ADMIN)),
         b"/dead/drop": _call(at_first("dead", "drop"), local(ADMIN, TOPIC)),
-        # A client that may publish a message may take it back.
+        # A client that may publish a message may cancel it.
         b"/message/cancel": _call(at_first("cancel", "cancel"), Need((PUBLISH, ADMIN), TOPIC, own=True)),
         b"/drain": _call(at_first("drain", "post"), local(ADMIN)),
         b"/debug/freememory": plain_route(at_first("debug", "free_memory"), need(ADMIN)),
@@ -94,7 +94,7 @@ ROUTES: Table = {
         b"/debug/setblockrate": plain_route(at_first("debug", "set_block_rate"), need(ADMIN)),
     },
 }
-# Routes that end in a wildcard, by the path before it.
+# Wildcard routes, by the path before the wildcard.
 FREE_ROUTES: Table = {
     b"GET": {b"/config/": Route(views.get_config, need(STATS))},
     b"PUT": {b"/config/": Route(views.put_config, need(ADMIN), body_limit="message_limit", reads_body=True)},

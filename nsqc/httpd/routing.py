@@ -1,7 +1,7 @@
-"""From method and path to a route, by the rules of the router that NSQ's daemons use, and the kinds of routes.
+"""From method and path to a route, by the rules of the router in NSQ's daemons, and the kinds of routes.
 
-A path matches exactly; `/config/:opt` matches any last part. Other paths may be redirected (a slash too many or too
-few, other case, `//` or dots); else the answer is a 405 that lists the methods of the path, or a 404.
+A path matches exactly; `/config/:opt` matches any last part. Other paths may be redirected (an extra or missing slash,
+different case, `//` or dots); else the answer is a 405 with the methods of the path, or a 404.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from nsqc.access.needs import OPEN, Need
 from nsqc.httpd.reply import ApiError, Reply, plain, redirect, v1_error
 from nsqc.httpd.request import Handler, Request, Route, fixed
 
-# Of a path; urllib.parse, which has such a function, takes milliseconds to import.
+# Quotes a path; urllib.parse, which has such a function, takes milliseconds to import.
 _UNSAFE = re.compile(rb"[^A-Za-z0-9_.\-~/:@!$&'()*+,;=]")
 
 Table = dict[bytes, dict[bytes, Route]]  # by method and path
@@ -31,19 +31,19 @@ def plain_answer(handler: Handler, need: Need) -> Route:
 
 
 def probe_route(handler: Handler, need: Need) -> Route:
-    """A call that supervisors repeat all the time: it is not logged."""
+    """A call that supervisors repeat all the time: not logged."""
     return Route(handler, need, reply=_plain_reply, error=_plain_error, logged=False)
 
 
 def _plain_reply(data: object) -> Reply:
-    # Handlers of nsqd that return nothing fail where plain text is expected; so do these, with the same words.
+    # nsqd's handlers that return nothing fail where plain text is expected; so do these, with the same words.
     if data is None:
         raise ApiError(500, "INTERNAL_ERROR")
     return plain(str(data))
 
 
 def _plain_error(status: int, text: str) -> Reply:
-    # A failure in the handler's own machinery is JSON even here.
+    # A failure of the handler machinery is JSON even here.
     return v1_error(status, text) if text == "INTERNAL_ERROR" else plain(text, status)
 
 
@@ -51,12 +51,12 @@ class Router:
     """The routes of one API."""
 
     def __init__(self, routes: Table, free_routes: Table) -> None:
-        """free_routes: those that end in a wildcard, by the path before it."""
+        """free_routes: wildcard routes, by the path before the wildcard."""
         self._routes = routes
         self._free_routes = free_routes
 
     def resolve(self, request: Request) -> Route:
-        """The route of a request; if none matches, one that answers the redirection or the error."""
+        """The route of a request; without a match, one that answers with the redirection or the error."""
         method, path = request.method, request.path
         if method == b"OPTIONS" and request.url == b"*":
             return fixed(Reply(200))
@@ -88,7 +88,7 @@ class Router:
         return route
 
     def _similar(self, method: bytes, path: bytes) -> bytes | None:
-        """The path that was probably meant: a slash more or less at the end, or cleaned and in the route's own case."""
+        """The path that was probably meant: with or without a final slash, or cleaned and in the route's own case."""
         other = path[:-1] if path.endswith(b"/") else path + b"/"
         if self._match(method, other) is not None:
             return other
@@ -104,7 +104,7 @@ class Router:
         return None
 
     def _allow(self, path: bytes, method: bytes) -> str:
-        """The Allow header for a path that has routes under other methods; empty if it has none."""
+        """The Allow header for a path with routes for other methods; empty if there are none."""
         methods = {known.decode() for known in self._routes if known != method and self._match(known, path) is not None}
         return f"Allow: {', '.join(sorted(methods | {'OPTIONS'}))}\r\n" if methods else ""
 

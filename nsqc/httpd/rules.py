@@ -82,6 +82,6 @@ def _channel(app: App, request: Request) -> bytes:
 
 
 def _answer(rules: Rules[RuleT], name: bytes, rule: RuleT) -> Json:
-    """A rule as clients see it; durations as text."""
+    """A rule for clients; durations as text."""
     values = {key: json_value(declared.kind, getattr(rule, key)) for key, declared in rules.scope.flags.items()}
     return {**dict(zip(("topic", "channel"), name.decode().split("/"), strict=False)), **values, "source": rule.source}

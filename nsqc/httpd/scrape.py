@@ -1,4 +1,4 @@
-"""The part of /metrics that daemon and lookup server share: the process, its clients, the format."""
+"""The part of /metrics shared by daemon and lookup server: the process, its clients, the format."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nsqc.process import usage
 
 
 class Facts(NamedTuple):
-    """The facts of a program that every page has."""
+    """Program facts for every page."""
 
     program: str        # nsqd or nsqlookupd
     start_time: float   # unix seconds
@@ -31,12 +31,12 @@ class Facts(NamedTuple):
 
 
 def wanted(accept: bytes) -> Format:
-    """The format that a request asks for."""
+    """The requested format."""
     return format_for(accept.decode("latin-1"))
 
 
 async def common(facts: Facts, threads: Executor, form: Format) -> list[bytes]:
-    """The families that both have."""
+    """The families of both programs."""
     used = await asyncio.get_running_loop().run_in_executor(threads, usage.read)
     build = (__version__, NSQD_VERSION, sys.version.split()[0], facts.program)
     clients = {"tcp": facts.tcp_clients}

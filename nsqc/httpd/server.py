@@ -15,19 +15,19 @@ from nsqc.net.tls import Certificates
 if TYPE_CHECKING:
     from nsqc.net.tls_acceptor import TlsAcceptor
 
-# Seconds: how often incomplete requests are checked, and how long close() waits for clients to read their answers, or
-# only to confirm the end of TLS.
+# Seconds: interval of the check for incomplete requests, and how long close() waits for clients to read their answers,
+# or only to confirm the end of TLS.
 _SWEEP_SECONDS = 1.0
 _CLOSE_SECONDS = 1.0
 _FAREWELL_SECONDS = 0.1
-_LAST_ITERATIONS = 4        # for answers in the making to notice that their clients are gone
+_LAST_ITERATIONS = 4        # for pending answers to notice that their clients are gone
 _HANDSHAKES_SECONDS = 0.5   # how long close() waits for pending TLS handshakes
 
 
 class Server:
     """Serves the app on a listener.
 
-    With certificates it speaks TLS. With tls_required it refuses every request.
+    With certificates it uses TLS. With tls_required it refuses every request.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, app: Site, listener: Listener, *,
@@ -51,7 +51,7 @@ class Server:
         if certificates is None:
             self._acceptor = Acceptor(loop, listener.sock, self._make_connection, app.log)
         else:
-            from nsqc.net.tls_acceptor import TlsAcceptor  # here: only with a certificate
+            from nsqc.net.tls_acceptor import TlsAcceptor  # here: only needed with a certificate
 
             self._acceptor = self._tls = TlsAcceptor(
                 loop, listener.sock, self._make_connection, certificates, limits, app.log)
@@ -60,7 +60,7 @@ class Server:
 
     async def start(self) -> None:
         """Accepts clients; raises OSError."""
-        # First, for /info knows the port then, and a client may be here before this call returns.
+        # First, since /info then knows the port, and a client may connect before this call returns.
         self.app.servers.append(self)
         try:
             await self._listener.start(self._acceptor, self._listeners)
@@ -69,14 +69,14 @@ class Server:
             raise
 
     async def close(self) -> None:
-        """Stops accepting, lets pending answers out, and closes every connection."""
+        """Stops accepting, sends pending answers, and closes every connection."""
         if self.state.closing:
             return
         self.state.closing = True
         self._listener.close()
         if self._tls is not None:
             await self._tls.settle(_HANDSHAKES_SECONDS)
-        # Accepted connections get their connection_made() and their first input before they are checked for idleness.
+        # Accepted connections get their connection_made() and first input before they are checked for idleness.
         for _ in range(2):
             await asyncio.sleep(0)
         for connection in list(self.connections):
@@ -100,7 +100,7 @@ class Server:
     # ------------------------------------------------------------------ for connections
 
     def admit(self, connection: Connection, host: str) -> bool:
-        """Counts a new client; False: a limit is reached, it must go."""
+        """Counts a new client; False: a limit is reached, close it."""
         if not self._limits.enter(host):
             return False
         self.connections.add(connection)

@@ -1,4 +1,4 @@
-"""The server program that connections belong to, whichever API it has."""
+"""The server program of a connection, for any API."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from nsqc.options.durations import format_duration
 if TYPE_CHECKING:
     from nsqc.httpd.request import Request, Route
 
-# Threads that may read files for clients at the same time; a daemon's pool has more.
+# Threads that may read files for clients at once; a daemon's pool has more.
 _READERS = 2
 
 Resolve = Callable[["Request"], "Route"]
 
 
 class HttpClient(Protocol):
-    """A connection, as options and access rules that change see it."""
+    """A connection, for changes of options and access rules."""
 
     def forget_heads(self) -> None:
-        """Publishes have to be looked at again."""
+        """Forgets known heads: publishes need new checks."""
 
     def rules_changed(self) -> None:
-        """There are new access rules."""
+        """The access rules have changed."""
 
 
 class Endpoint(Protocol):
-    """A listening server, as handlers see it."""
+    """A listening server, for handlers."""
 
     name: str
     address: str
@@ -53,12 +53,12 @@ class Endpoint(Protocol):
 
 
 class Site:
-    """Shared by all HTTP listeners of a program. Programs add the objects that their handlers work on."""
+    """Shared by all HTTP listeners of a program. Programs add the objects for their handlers."""
 
     pipeline: type[Pipeline] = Pipeline
     max_msg_size = 0            # longest body of a plain publish, bytes
-    https_port = 0              # named in the answer to clients that must use it
-    unread: Unread | None = None    # clients that wait, for which long work pauses; None: not observed
+    https_port = 0              # for the answer to clients that must use it
+    unread: Unread | None = None    # waiting clients, for which long work pauses; None: not observed
 
     def __init__(self, *, log: Log, resolve: Resolve, publishes: KnownPublishes, header_timeout: int,
                  threads: Executor, slow: SlowLoop, gate: Gate) -> None:
@@ -77,7 +77,7 @@ class Site:
         self.untaken = Untaken()
 
     def body_limit(self, route: Route) -> int | None:
-        """Bytes of body that a route wants; None: none."""
+        """Most bytes of body for a route; None: no body."""
         return route.body_limit if isinstance(route.body_limit, int) else None
 
     def date(self) -> str:
@@ -102,5 +102,5 @@ class ServerState:
     def __init__(self, loop: asyncio.AbstractEventLoop, *, tls: bool, tls_required: bool) -> None:
         self.loop = loop
         self.tls = tls                      # connections are encrypted
-        self.tls_required = tls_required    # they should be, so every request is refused
+        self.tls_required = tls_required    # every request is refused: clients should use TLS
         self.closing = False

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def stats(app: App, request: Request) -> Reply | Awaitable[Reply]:
-    """Statistics of topics, channels and clients: at once, or in slices if they would take the loop too long."""
+    """Statistics of topics, channels and clients: at once, or in slices if they would block the loop for too long."""
     arguments = read_whole(app.log, request)
     query = _Query(
         topic=arguments.get(b"topic", b"").decode("utf-8", "replace"),
@@ -62,7 +62,7 @@ class _Query(Struct, frozen=True, gc=False):
 
 
 def _is_known(app: App, query: _Query) -> bool:
-    """Nothing is reported of a topic that does not exist."""
+    """Whether the topic exists; otherwise nothing is reported."""
     return not query.topic or app.broker.topic(query.topic.encode()) is not None
 
 
@@ -94,7 +94,7 @@ def _packed(client: ClientStats) -> Raw:
 
 
 def _listed(items: Iterable[Struct | None], parts: list[bytes]) -> Generator[None, None, None]:
-    """Adds a JSON list of the items: one part for each slice of time."""
+    """Adds a JSON list of the items: one part per slice."""
     parts.append(b"[")
     pieces: list[bytes] = []
     joint = b""

@@ -1,4 +1,4 @@
-"""The text form of /stats: lines of topics, channels and clients, as nsqd has them."""
+"""The text form of /stats: lines of topics, channels and clients, in nsqd's format."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _channel_line(channel: ChannelStats) -> str:
 
 
 def _latency_text(latency: Latency | None) -> str:
-    """The percentiles in the unit that suits each, nanoseconds to seconds."""
+    """The percentiles, each in a suitable unit, nanoseconds to seconds."""
     return ", ".join(_human_ns(percentile["value"]) for percentile in percentiles_of(latency))
 
 
@@ -42,7 +42,7 @@ def _human_ns(value: float) -> str:
 
 
 def client_line(client: ClientStats) -> str:
-    """A consumer, or a producer with its topics; without an end of line."""
+    """A consumer, or a producer with its topics; without a line end."""
     port = client.remote_address.rpartition(":")[2] if ":" in client.remote_address else ""
     # Chosen by clients, and shown on terminals.
     name = visible(f"{client.hostname}:{port} {client.user_agent}")

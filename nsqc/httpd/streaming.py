@@ -1,7 +1,7 @@
-"""Bodies that are sent piece by piece, as fast as the client takes them: they are never in memory as a whole.
+"""Bodies sent piece by piece, as fast as the client reads: they are never in memory as a whole.
 
-A worker thread makes each piece, and without TLS it also sends it, straight to the socket. An answer whose client reads
-nothing holds one piece and no thread.
+A worker thread makes each piece, and without TLS also sends it, straight to the socket. An answer to a client that
+does not read takes one piece and no thread.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 
 _Result = TypeVar("_Result")
 
-# A transport under TLS buffers this much; any other one passes everything on at once.
+# A TLS transport buffers this much; others pass all bytes on at once.
 _TLS_BUFFER_BYTES = 64 * 1024
 
 
@@ -25,28 +25,28 @@ class Stream(Protocol):
     # Read-only: a stream without a length has no number there.
     @property
     def length(self) -> int | None:
-        """Bytes; None: unknown before its end."""
+        """Bytes; None: unknown until its end."""
 
     @property
     def patience_s(self) -> float | None:
-        """How long its client may take nothing; None: no limit."""
+        """How long its client may accept nothing; None: no limit."""
 
     @property
     def in_memory(self) -> int:
-        """About how many bytes it holds."""
+        """Approximate bytes in memory."""
 
-    left: int       # bytes that have not been sent; of a stream without a length, 0 once everything is
+    left: int       # unsent bytes; for a stream without a length, 0 once all is sent
 
     def send(self, socket: int) -> bytes:
         """Sends to a non-blocking socket for some milliseconds; returns the bytes that the transport has to send next.
 
-        Runs on a worker thread. socket: a descriptor; -1: everything goes through the transport. Raises OSError if the
-        rest cannot be read.
+        Runs on a worker thread. socket: a descriptor; -1: the transport sends everything. Raises OSError if the rest is
+        unreadable.
         """
 
 
 class Readers:
-    """Worker threads that read files for clients: a few of the daemon's, so other work always finds one."""
+    """Worker threads that read files for clients: a few of the daemon's, so other work always finds a free one."""
 
     def __init__(self, threads: Executor, most: int) -> None:
         self._threads = threads
@@ -55,14 +55,14 @@ class Readers:
         self.long = asyncio.Lock()
 
     async def run(self, call: Callable[[], _Result]) -> _Result:
-        """Calls it on a thread, in order of arrival."""
+        """Runs a call on a thread, in order of arrival."""
         async with self._free:
             return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
     async def send(self, stream: Stream, transport: asyncio.Transport, tls: bool) -> bytes:
-        """The same for a stream's send(); b"": everything has been sent."""
+        """The same for a stream's send(); b"": all is sent."""
         async with self._free:
-            # The transport may close its descriptor meanwhile, and another client's may get the number.
+            # The transport may close its descriptor meanwhile, and another client may get its number.
             socket = -1 if tls or transport.is_closing() else _duplicate(transport)
             return await asyncio.get_running_loop().run_in_executor(self._threads, _send, stream, socket)
 
@@ -86,18 +86,18 @@ class Feeder:
     """Sends one stream after the head of its answer."""
 
     def __init__(self, readers: Readers, transport: asyncio.Transport, tls: bool, stream: Stream) -> None:
-        self.paused = False             # the transport holds bytes that the client has not taken
+        self.paused = False             # the transport has unsent bytes that the client does not accept
         self._readers = readers
         self._transport = transport
         self._tls = tls
         self._stream = stream
         self._gone = False
         self._room: asyncio.Future[None] | None = None
-        # Worker threads send after the transport's bytes: it must not keep any unnoticed.
+        # Worker threads send after the transport's bytes: it must not buffer any unnoticed.
         transport.set_write_buffer_limits(high=_TLS_BUFFER_BYTES if tls else 0)
 
     async def run(self) -> None:
-        """Returns when everything is sent, or the client is gone. Raises OSError if the rest cannot be sent."""
+        """Returns when all is sent, or the client is gone. Raises OSError if the rest cannot be sent."""
         while self._stream.left and not self._gone:
             if self.paused:
                 self._room = asyncio.get_running_loop().create_future()

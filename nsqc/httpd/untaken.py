@@ -1,6 +1,6 @@
-"""Bounds the memory of answers that clients have requested and do not take, for the whole program.
+"""Bounds the memory of answers that clients have requested but do not read, for the whole program.
 
-A client may read slowly, as a pager does, while there is room. Without room, the clients that have taken nothing for
+A client may read slowly, like a pager, while there is room. Without room, clients that have accepted nothing for
 longest are disconnected, and further long answers wait until they are gone.
 """
 
@@ -10,38 +10,38 @@ import asyncio
 from time import monotonic
 from typing import Protocol
 
-MOST_BYTES = 64 * 1024 * 1024   # above this, clients that take nothing are disconnected
+MOST_BYTES = 64 * 1024 * 1024   # above this, disconnects clients that accept nothing
 _AT_ONCE_BYTES = 2 * MOST_BYTES     # and above this, also those that have only just stopped
-GRACE_S = 5.0                   # how long a client may take nothing
-_LOOK_S = 0.25                  # between two looks for room
+GRACE_S = 5.0                   # how long a client may accept nothing
+_LOOK_S = 0.25                  # between two checks for room
 
 
 class Taker(Protocol):
-    """A connection whose client does not take an answer as fast as it is sent."""
+    """A connection whose client reads an answer more slowly than it is sent."""
 
     def untaken(self) -> int:
-        """Bytes of answers that are in memory."""
+        """Bytes of answers in memory."""
 
     def give_up(self) -> None:
         """Drops the connection."""
 
 
 class Untaken:
-    """The clients that take too little; those that have taken nothing for longest come first."""
+    """The slow clients; those that have accepted nothing for longest come first."""
 
     def __init__(self) -> None:
-        self._takers: dict[Taker, tuple[float, int]] = {}   # since when they take nothing, and how many bytes
+        self._takers: dict[Taker, tuple[float, int]] = {}   # time of the last progress, and bytes
         self._bytes = 0
 
     def add(self, taker: Taker) -> None:
-        """Notes that a client takes nothing, or has just taken something; makes room if there is too much."""
+        """Notes that a client accepts nothing, or has just made progress; makes room if necessary."""
         self.discard(taker)
         self._note(taker, taker.untaken())
         if self.full:
             self._make_room(taker)
 
     def discard(self, taker: Taker) -> None:
-        """Removes a client that has taken everything, or is gone."""
+        """Removes a client that has read everything, or is gone."""
         known = self._takers.pop(taker, None)
         if known is not None:
             self._bytes -= known[1]
@@ -63,7 +63,7 @@ class Untaken:
         self._bytes += size
 
     def _make_room(self, latest: Taker | None) -> None:
-        """Disconnects clients that have taken nothing for too long, except latest, which needs the room."""
+        """Disconnects clients that have accepted nothing for too long, except latest, which needs the room."""
         now = monotonic()
         while self.full:
             taker, (since, size) = next(iter(self._takers.items()))

@@ -60,7 +60,7 @@ def info(app: App, request: Request) -> Info:
 
 
 def get_config(app: App, request: Request) -> object:
-    """One option, by its key in a config file, as Go's JSON has it and without the passwords of addresses."""
+    """One option, by its key in a config file, in Go's JSON form and without the passwords of addresses."""
     try:
         value = app.settings.now.by_config_name(request.param)
     except KeyError:
@@ -103,7 +103,7 @@ def _log_level(body: bytes) -> int:
 
 
 def _addresses(body: bytes) -> tuple[str, ...] | None:
-    """None for null, which nsqd answers as null from then on."""
+    """None for null, which nsqd returns as null from then on."""
     try:
         addresses = tuple(decode_strings(body))
     except GoJSONError:

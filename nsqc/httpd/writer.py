@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-# Collected answers are sent before the iteration ends once they exceed this.
+# Sends collected answers before the iteration ends once they exceed this.
 _FLUSH_BYTES = 64 * 1024
-# How long a connection that ends with unread input stays half open for its client to read the answer: seconds.
+# Seconds that a connection with unread input stays half open at its end, so that its client can read the answer.
 _LINGER_SECONDS = 0.5
-# How long a closed connection's client may take none of its answers: by then its network has resent lost packets.
+# Timeout of a closed connection whose client accepts nothing: by then its network has resent lost packets.
 _GIVE_UP_SECONDS = 5.0
 
 
@@ -20,14 +20,14 @@ class Writer:
     def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport, tls: bool) -> None:
         self.transport = transport
         self.out: list[bytes] = []              # this iteration's answers
-        self.eof = False                        # the client has sent all it will
-        self._out_bytes = 0                     # of out, without the replies to plain publishes
+        self.eof = False                        # the client sends no more
+        self._out_bytes = 0                     # of out, excluding replies to plain publishes
         self._loop = loop
         self._tls = tls
-        self._giving_up: asyncio.TimerHandle | None = None  # closed, but the client has not taken everything
+        self._giving_up: asyncio.TimerHandle | None = None  # closed, but the client has not read everything
 
     def add(self, data: bytes, parts: list[bytes]) -> None:
-        """Adds an answer; parts are more of it."""
+        """Adds an answer; parts: the rest of it."""
         self.out.append(data)
         self._out_bytes += len(data)
         if parts:
@@ -45,7 +45,7 @@ class Writer:
         self._out_bytes = 0
 
     def unsent(self) -> int:
-        """Bytes that the kernel has not taken yet."""
+        """Bytes that the kernel has not accepted yet."""
         return self.transport.get_write_buffer_size()
 
     def end(self, unread: bool) -> None:
@@ -62,10 +62,10 @@ class Writer:
             self.close()
 
     def close(self) -> None:
-        """Closes the transport when it is empty, or when its client has taken nothing for too long."""
+        """Closes the transport when it is empty, or its client has accepted nothing for too long."""
         self.transport.close()
         left = self.unsent()
-        # Under TLS the client has to confirm the end as well.
+        # Under TLS the client also has to confirm the end.
         if (left or self._tls) and self._giving_up is None:
             self._giving_up = self._loop.call_later(_GIVE_UP_SECONDS, self._give_up, left)
 

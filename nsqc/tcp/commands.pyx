@@ -1,4 +1,4 @@
-"""What each V2 command does: it acts on the session and the broker, returns an Outcome, and writes to no socket.
+"""The V2 commands: each acts on the session and the broker, returns an Outcome, and writes to no socket.
 
 Checks come in nsqd's order, and errors in its words: clients match on both.
 """
@@ -67,7 +67,7 @@ cdef int continue_mpub(Session session, Parser parser) noexcept:
 
 
 cdef int line(Session session, Parser parser) except -1:
-    """The index of commands. Those most used come first."""
+    """Dispatches a command's line. The most used commands come first."""
     cdef int kind = parser.command.kind
     if session.locked and kind != CMD_IDENTIFY:
         return session.fail(b"E_INVALID cannot " + arg(&parser.command, 0) + b" in current state (TLS required)")
@@ -179,7 +179,7 @@ cdef int not_claimed(Session session, bytes name, Command *command, int result) 
 
 
 cdef int64_t as_ns(int64_t milliseconds) noexcept:
-    """Milliseconds as nanoseconds. Too large numbers wrap around, as with nsqd."""
+    """Milliseconds as nanoseconds. Overflow wraps around, as with nsqd."""
     return <int64_t> (<uint64_t> milliseconds * NS_PER_MS)
 
 
@@ -258,7 +258,7 @@ cdef inline bint has_id(Session session, const Command *command) noexcept:
 
 
 cdef int id_refused(Session session, Command *command) except -1:
-    """DONE, or FATAL: the id of the publish is not one."""
+    """DONE, or FATAL: the publish's id is invalid."""
     cdef int at = command_id_at(command.kind)
     if is_publish_id(command.args[at], command.arg_bytes[at]):
         return DONE
@@ -312,7 +312,7 @@ cdef int publish_once(Session session, Topic topic, Command *command, uint32_t d
 
 
 cdef void begin_batch_of_one(Session session, Topic topic, Command *command) noexcept:
-    """A message that waits: its body follows its size, like a message of a batch."""
+    """For a message that waits: its body follows its size, like a message of a batch."""
     cdef int at = command_id_at(command.kind)
     begin_sized(session, topic, delay_of(command) if command.kind == CMD_DPUB else 0, command,
                 command.body - SIZE_BYTES, command.size + SIZE_BYTES, 1)
@@ -323,7 +323,7 @@ cdef void begin_batch_of_one(Session session, Topic topic, Command *command) noe
 
 cdef void begin_sized(Session session, Topic topic, uint32_t defer_ms, const Command *command, const char *c_from,
                       int64_t length, int64_t count) noexcept:
-    """Positions of the batch begin at the line: the connection moves that, if the batch takes several slices."""
+    """Positions of the batch start at the line: the connection moves it if the batch takes several slices."""
     cdef const char *c_line = command.args[0]
     session.room_until_ns = 0
     session.batch.begin(topic, defer_ms)
@@ -419,7 +419,7 @@ cdef int publish_batch(Session session, Command *command) except -1:
     batch.end_with(batch.result, topic.slicer)
     batch.topic = None
     if session.topic is not topic:
-        # Permissions were looked up again meanwhile, which forgets the topic.
+        # Permissions were checked again meanwhile, which forgets the topic.
         session.publish_topic(PyBytes_AS_STRING(topic.name), PyBytes_GET_SIZE(topic.name))
     return published(session, batch.result, command.mpub.count if command_is_batch(command.kind) else 1,
                      name_of(command.kind))
@@ -442,7 +442,7 @@ cdef int begin_dpub(Session session, Parser parser) except -1:
 
 
 cdef int delay_refused(Session session, Command *command, bytes name) except -1:
-    """DONE, or FATAL: the word after the topic is not a delay that clients may ask for."""
+    """DONE, or FATAL: the word after the topic is not a valid delay."""
     cdef int64_t delay_ms = 0
     if not parse_decimal(command.args[2], command.arg_bytes[2], &delay_ms):
         return session.fail(b"E_INVALID " + name + b" could not parse timeout " + arg(command, 2))
@@ -479,7 +479,7 @@ cdef int do_dpub(Session session, Command *command) except -1:
 
 
 cdef int full(Session session, Topic topic, Command *command, int result) except -1:
-    """There was no room for a single message: it may wait for some."""
+    """No room for a single message: it may wait for some."""
     if session.limits.publish_wait_ns == 0:
         return not_published(session, result, name_of(command.kind))
     begin_batch_of_one(session, topic, command)
@@ -494,7 +494,7 @@ cdef int published(Session session, int result, int64_t count, bytes name) excep
 
 
 cdef int not_published(Session session, int result, bytes name) except -1:
-    """A publish that was refused, or that is not stored again."""
+    """The result of a refused publish, or of a duplicate."""
     if result == PUT_NO_MEMORY:
         session.topic.refused(ENOMEM)
         return no_memory(session, name)

@@ -1,6 +1,6 @@
 # One client connection as the loop sees it. Its parts: intake (bytes in), parser, session (the client's state), outbox
-# (bytes out), marks (replies that wait for the disk), heartbeat, and an upgrade while one is in progress. This class
-# runs commands and acts on their outcomes; its fields and its end are in connectionstate.pxd.
+# (bytes out), marks (replies that wait for the disk), heartbeat, and a running upgrade. This class runs commands and
+# acts on their outcomes; connectionstate.pxd has its fields and its end.
 
 from nsqc.tcp.connectionstate cimport ConnectionState
 

@@ -1,6 +1,6 @@
 """The loop's protocol for a V2 client: runs its commands and acts on their outcomes.
 
-The object is the loop's BufferedProtocol; its intake is the buffer that the loop reads into.
+The object is the loop's BufferedProtocol; the loop reads into its intake.
 """
 
 cimport cython
@@ -42,7 +42,7 @@ cdef enum:
     NS_PER_MS = 1000000
     FIN_BYTES = 21          # of a FIN with its line feed
     FIN_ID_AT = 4
-    # Until IDENTIFY says otherwise; nsqd's default.
+    # Until IDENTIFY changes it; nsqd's default.
     OUTPUT_BUFFER_BYTES = 16384
 
 
@@ -73,7 +73,7 @@ cdef class Connection(ConnectionState):
             return
         self.host = host
         self.address = peer_text(peer)
-        # Everything that the socket does not take at once blocks the outbox until it is gone.
+        # Any output that the socket does not accept at once blocks the outbox until it is sent.
         transport.set_write_buffer_limits(high=0)
         self.hub.connections[self] = None
         if self.hub.slicer.unread is not None:
@@ -89,12 +89,12 @@ cdef class Connection(ConnectionState):
         return f"client({self.address})" + ("" if channel is None else f", consuming {channel}")
 
     def get_buffer(self, sizehint):
-        """Where the next bytes go: the shared area, or a large message, through the buffer interface of the intake."""
+        """Where the next bytes go: the shared area, or a large message, via the intake's buffer interface."""
         self.intake.lend()
         return self.intake
 
     def buffer_updated(self, Py_ssize_t length):
-        """Bytes have arrived there."""
+        """Bytes have arrived in that buffer."""
         cdef int64_t took_ns
         try:
             self.intake.updated(length)
@@ -104,12 +104,12 @@ cdef class Connection(ConnectionState):
             took_ns = monotonic_ns() - self.intake.heard_ns
             span_over(took_ns, b"commands of", self)
             if self.hub.slicer.unread is not None:
-                # While it is held, nobody reads it.
+                # While it is held, nothing reads it.
                 self.hub.slicer.unread.was_read(self.fd, QUICK_NS + 1 if self.intake.held else took_ns,
                                                 self.session is not None and self.session.channel is None)
 
     def eof_received(self):
-        """The client sends no more: answers its commands, then closes the connection."""
+        """The client sends no more: runs its commands, then closes the connection."""
         self.input_ended()
         return True
 
@@ -118,7 +118,7 @@ cdef class Connection(ConnectionState):
         self.lost(error)
 
     def pause_writing(self):
-        """The socket takes no more."""
+        """The socket is full."""
         if self._is_shaking_hands():
             return
         self.outbox.blocked = True
@@ -127,14 +127,14 @@ cdef class Connection(ConnectionState):
         self._show_channel(True)
 
     def resume_writing(self):
-        """The socket has taken all output."""
+        """The socket has accepted all output."""
         if self._is_shaking_hands():
             return
         if self.heartbeat is not None:
             self.heartbeat.blocked_ns = 0
         self.outbox.unblock()
         if self.outbox.blocked:
-            return      # by the rest of its output; nothing is added to that
+            return      # by the end of its output; nothing is added to that
         if self.upgrade is not None:
             self.upgrade.proceed()
         if self.intake.codec is not None and self.intake.held & HELD_UNREAD:
@@ -156,7 +156,7 @@ cdef class Connection(ConnectionState):
     # ------------------------------------------------------------------ commands
 
     cdef Py_ssize_t consume(self, const char *c_from, Py_ssize_t length) except -1:
-        """Runs the commands in these bytes until the slice is over; returns the bytes used."""
+        """Runs the commands in these bytes until the slice is over; returns the number of bytes used."""
         cdef Intake intake = self.intake
         cdef Parser parser = intake.parser
         cdef const char *c_at = c_from
@@ -207,7 +207,7 @@ cdef class Connection(ConnectionState):
                         c_at += parser.used
                     break
                 if self.session.topic is not topic:
-                    steps = 0       # it was looked up, or even created
+                    steps = 0       # a lookup, or even a new topic
                     topic = self.session.topic
                 if topic is not None and (not topic.direct or topic.commit.is_full()) and topic.holds(self):
                     c_at += parser.used
@@ -235,8 +235,8 @@ cdef class Connection(ConnectionState):
         return c_at - c_from
 
     cdef bint _may_gather(self) noexcept:
-        """Whether the body that has begun can go into messages. Not if a quota counts it, or if the permission for a
-        PUB may have to be asked for: that needs the whole command, with its line."""
+        """Whether an arriving body can go into messages. Not if a quota counts it, or if a PUB may need a permission
+        check: that needs the whole command, with its line."""
         cdef Session session = self.session
         if self.intake.parser.command.kind != CMD_PUB:
             return not session.guard.metered
@@ -257,7 +257,7 @@ cdef class Connection(ConnectionState):
             self.intake.hold(HELD_UNREAD)
 
     cdef Py_ssize_t _greet(self, const char *c_from, Py_ssize_t length) except -1:
-        """The first four bytes name the protocol that the client speaks."""
+        """The first four bytes name the client's protocol."""
         if not self.spoke:
             self.spoke = True
             self.hub.log.info("TCP: new client(%s)", self.address)
@@ -318,21 +318,21 @@ cdef class Connection(ConnectionState):
         return False
 
     def _count_refusal(self):
-        """Counts a publish that was refused before it came to its topic, which counts the others."""
+        """Counts a publish that was refused before it reached its topic, which counts the others."""
         cdef int kind = self.intake.parser.command.kind
         if command_publishes(kind):
             reason = refusal_of(self.session.reply)
             if reason is not None:
                 self.hub.broker.refused(reason)
 
-    # ------------------------------------------------------------------ commands that are run later
+    # ------------------------------------------------------------------ deferred commands
 
     cdef int _hold_slice(self) except -1:
-        """The slice is over: the rest of the input is run in the next one."""
+        """The slice is over: the next one runs the rest of the input."""
         cdef OpenBatch batch = self.session.batch
         cdef Commit commit = (<Topic> batch.topic).commit if batch.open else None
         if commit is not None and batch.result == PUT_DISK:
-            # If messages published so far cannot be written, that error takes the place of the answer.
+            # If messages published so far cannot be written, that error replaces the answer.
             self.marks.add(commit, self.intake.parser.command.kind, self)
             batch.result = PUT_MEMORY
         if self.session.awaits_room:
@@ -357,13 +357,13 @@ cdef class Connection(ConnectionState):
         return False
 
     cdef void publish_on(self) noexcept:
-        """The topic published to has caught up, made some progress, or may have room."""
+        """The topic published to has caught up, made progress, or may have room."""
         if self.intake.held & HELD_BEHIND:
             self.intake.run_later(HELD_BEHIND)
             self.hub.slicer.add(self)
 
     cdef bint _must_wait(self) except -1:
-        """Accounts for topics, channels and messages of the client; whether its input has to wait."""
+        """Accounts for the client's topics, channels and messages; returns whether its input has to wait."""
         cdef int created = self.session.created
         cdef double wait_s = 0
         self.session.created = 0
@@ -382,13 +382,13 @@ cdef class Connection(ConnectionState):
         return True
 
     def create_on(self):
-        """The client has waited long enough after creating or publishing."""
+        """The wait after creating or publishing is over."""
         self.pace_timer = None
         self.intake.run_later(HELD_PACE)
         self.hub.slicer.add(self)
 
     cdef void resume(self) noexcept:
-        """Runs the command that waits for an answer again, and the following ones."""
+        """Reruns the command that waited for an answer, and runs the following ones."""
         if self.intake.closed or not self.intake.held & HELD_WAITING:
             return
         self.intake.run_now(HELD_WAITING)
@@ -412,7 +412,7 @@ cdef class Connection(ConnectionState):
         self._act(outcome)
         if not self.intake.closed and self.session.topic.holds(self):
             self.intake.hold(HELD_BEHIND)
-            self._hold_slice()      # the following commands are run once both waits are over
+            self._hold_slice()      # the following commands run once both waits are over
         return 0 if gathered else self.intake.parser.used
 
     # ------------------------------------------------------------------ for the session and the upgrade

@@ -1,5 +1,5 @@
-# What a connection consists of, its deadlines, its replies that wait for the disk, and its end. connection.pyx is what
-# it does with input.
+# The parts of a connection, its deadlines, its replies that wait for the disk, and its end. connection.pyx handles its
+# input.
 
 from libc.stdint cimport int64_t
 from nsqc.tcp.heartbeat cimport Heartbeat
@@ -18,20 +18,20 @@ cdef class ConnectionState(Link):
     cdef int fd                         # of its socket
     cdef Outbox outbox
     cdef Marks marks
-    cdef readonly Session session       # None until the magic has come
-    cdef Heartbeat heartbeat            # None until then, too
-    cdef Upgrade upgrade                # None: none is in progress
+    cdef readonly Session session       # None until the magic has arrived
+    cdef Heartbeat heartbeat            # likewise
+    cdef Upgrade upgrade                # None: none is running
     cdef readonly object address
-    cdef object host                    # what the connection limits count it under; None: it was not let in
-    cdef bint spoke                     # something has arrived: it is not just a probe
+    cdef object host                    # key for the connection limits; None: not admitted
+    cdef bint spoke                     # bytes have arrived: not just a probe
     cdef int64_t made_ns                # monotonic: when the client connected
-    cdef int64_t began_ns               # monotonic: when the incomplete command, or the wait for the magic, began
+    cdef int64_t began_ns               # monotonic: start of the incomplete command, or of the wait for the magic
     cdef object stall_timer
-    cdef object pace                    # nsqc.net.pace.Pace; None until the client creates something
+    cdef object pace                    # nsqc.net.pace.Pace; None until the client creates a topic or channel
     cdef object pace_timer              # ends a wait for --max-create-rate
     cdef bint ending                    # closes once all marks have settled
 
-    cdef bint act_on(self, int outcome) except -1   # the Outcome of a command; False: the next one is not run now
+    cdef bint act_on(self, int outcome) except -1   # the Outcome of a command; False: do not run the next one now
     cdef void _say(self, int frame_type, bytes text) noexcept
     cdef bint _is_shaking_hands(self) noexcept
     cdef bint _batch_is_open(self) noexcept

@@ -1,4 +1,4 @@
-"""What a connection consists of, its deadlines and its end. See the .pxd."""
+"""The parts of a connection, its deadlines and its end. See the .pxd."""
 
 from libc.stdint cimport int64_t
 
@@ -22,8 +22,8 @@ from nsqc.broker import refusals
 cdef enum:
     NS_PER_MS = 1000000
 
-# A client that closes properly takes the last bytes within moments, and a network that has lost packets sends them
-# again within one or two seconds. Longer silence only costs a descriptor.
+# A client that closes properly accepts the last bytes within moments, and a network that has lost packets resends them
+# within one or two seconds. Longer silence only costs a descriptor.
 GIVE_UP_S = 5.0
 
 
@@ -42,12 +42,12 @@ cdef class ConnectionState(Link):
     # ------------------------------------------------------------------ multi-publishes
 
     cdef bint _batch_is_open(self) noexcept:
-        """Whether some messages of a multi-publish are not published yet."""
+        """Whether a multi-publish has unpublished messages."""
         return self.session is not None and self.session.batch.open
 
     cdef int _publish_rest(self) noexcept:
-        """The connection ends within a multi-publish: none is left published in part. Returns its outcome; SLICE_OVER:
-        it has not begun, since another client is publishing its id."""
+        """The connection ends within a multi-publish: publishes the rest, so none is published in part. Returns its
+        outcome; SLICE_OVER: not begun, since another client is publishing its id."""
         cdef int outcome = SLICE_OVER
         cdef bint more = self.session.awaits_room or not self._batch_waits()
         end_wait(self.session, self)
@@ -59,7 +59,7 @@ cdef class ConnectionState(Link):
         return outcome
 
     cdef bint _batch_waits(self) noexcept:
-        """Whether a multi-publish with an id has published nothing yet."""
+        """Whether a multi-publish with an id has not published anything yet."""
         return self.session.batch.once.asked and self.session.batch.once.claim == 0
 
     # ------------------------------------------------------------------ replies that depend on the disk
@@ -70,7 +70,7 @@ cdef class ConnectionState(Link):
             self._settle_marks()
 
     cdef void _settle_marks(self) noexcept:
-        """Sends replies whose commits have succeeded; an error takes the place of one whose commit has failed."""
+        """Sends replies whose commits have succeeded; an error replaces a reply whose commit has failed."""
         cdef Mark failed = self.marks.settle()
         if failed is not None:
             text = write_failed(failed.kind, failed.error)
@@ -88,7 +88,7 @@ cdef class ConnectionState(Link):
     # ------------------------------------------------------------------ incomplete commands
 
     cdef void _watch_stall(self) noexcept:
-        """An incomplete command, or the magic, must be complete before its deadline. At most one timer runs."""
+        """Sets the deadline for an incomplete command, or the magic. At most one timer runs."""
         if self.began_ns == 0:
             self.began_ns = self.intake.heard_ns
         if self.stall_timer is None and not self.intake.closed:
@@ -114,7 +114,7 @@ cdef class ConnectionState(Link):
             self.end()
 
     cdef int _cut_short(self) except -1:
-        """The client has left, or stalled, within a command or between two."""
+        """The client has left or stalled, within a command or between two."""
         self.act_on(cut_short(self.session, self.intake.parser, self.intake.incomplete()))
         return 0
 
@@ -136,7 +136,7 @@ cdef class ConnectionState(Link):
         self.close()
 
     def close(self):
-        """Sends what was collected, once the commits it depends on have ended, then closes. Nothing more is read."""
+        """Sends the collected output once its commits have ended, then closes. Reads nothing more."""
         if not self.intake.closed and self._batch_is_open():
             self._answer_rest()
         if self.intake.closed and not self.ending:
@@ -160,7 +160,7 @@ cdef class ConnectionState(Link):
         self.ending = False
         self.outbox.flush()
         if self._is_shaking_hands():
-            self.outbox.closed = True   # nothing in the clear amid a handshake
+            self.outbox.closed = True   # no plain text in the middle of a handshake
         self.outbox.close()
         self.outbox.transport.close()
         if self.unsent() or (self.session is not None and self.session.tls is not None):
@@ -175,7 +175,7 @@ cdef class ConnectionState(Link):
                 and (self.session is None or self.session.channel is None))
 
     def unsent(self) -> int:
-        """Bytes that wait for the client's socket, or for the commit that they depend on."""
+        """Bytes that wait for the client's socket, or for their commit."""
         return self.outbox.transport.get_write_buffer_size() + (0 if self.outbox.closed else self.outbox.bytes())
 
     def held_bytes(self) -> int:
@@ -185,7 +185,7 @@ cdef class ConnectionState(Link):
                 + (0 if outbox.transport is None else outbox.transport.get_write_buffer_size()))
 
     def give_up(self, Py_ssize_t before):
-        """Ends a closing connection whose client has taken none of its bytes; before: unsent at the last look."""
+        """Aborts a closing connection whose client accepted none of its bytes; before: unsent at the last check."""
         cdef Py_ssize_t left = self.unsent()
         if left < before:
             self.stall_timer = self.hub.loop.call_later(GIVE_UP_S, self.give_up, left)
@@ -203,7 +203,7 @@ cdef class ConnectionState(Link):
         self.hub.log.error("[%s] - connection failed: %s", self.address, "".join(traceback.format_exception(error)))
 
     def _leave(self):
-        """The channel forgets this client; its messages in flight wait for their timeout."""
+        """Removes the client from its channel; its messages in flight wait for their timeout."""
         if self.session is None:
             return
         self.session.closed = True
@@ -213,7 +213,7 @@ cdef class ConnectionState(Link):
             if self.session.channel is not None:
                 self.session.channel.remove_client(self.session)
         except BaseException as error:
-            # The connection ends all the same.
+            # The connection ends anyway.
             self._log_raised(error)
 
     cdef void lost(self, error) noexcept:
@@ -243,7 +243,7 @@ cdef class ConnectionState(Link):
             self.hub.log.info("PROTOCOL(V2): [%s] connection closed", self.address)
         else:
             self.hub.log.debug("TCP: client(%s) has left without a word", self.address)
-        # Cuts cycles, which would wait for the garbage collector.
+        # Breaks cycles, which would wait for the garbage collector.
         self.intake.free()
         self.upgrade = None
         self.outbox.transport = None

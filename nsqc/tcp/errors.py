@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class ClientError(Exception):
-    """A V2 error frame: a code such as E_BAD_BODY and a description. The connection closes behind it."""
+    """A V2 error frame: a code such as E_BAD_BODY and a description. The connection closes after it."""
 
     def __init__(self, code: str, description: str):
         super().__init__(f"{code} {description}")

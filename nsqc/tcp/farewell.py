@@ -1,4 +1,4 @@
-"""The end of a daemon's TCP clients: they take their last replies, and new ones may publish and leave."""
+"""The end of a daemon's TCP clients: they receive their last replies, and new ones may publish and leave."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ if TYPE_CHECKING:
     from nsqc.tcp.connection import Connection
     from nsqc.tcp.hub import Hub
 
-LINGER_S = 1.0  # how long a stop waits for clients that take none of their last replies
-LINGER_MOST_S = 10.0  # and how long for all of them, even if they take some
-ARRIVING_S = 0.5  # how long a new client may take to send what it has connected for
-FAREWELL_S = 0.1  # how long for clients that have taken all to confirm the end of TLS
+LINGER_S = 1.0  # a stop waits this long for clients that accept none of their last replies
+LINGER_MOST_S = 10.0  # and this long for all clients, even active ones
+ARRIVING_S = 0.5  # time for a new client to send its first command
+FAREWELL_S = 0.1  # time for finished clients to confirm the end of TLS
 
 
 async def farewell(loop: asyncio.AbstractEventLoop, hub: Hub) -> None:
-    """Closes all connections. Waits a moment for clients to take their last replies, and less if only the end of TLS
-    is due."""
+    """Closes all connections. Waits a moment for clients to receive their last replies, and less for the end of TLS."""
     start = last = loop.time()
     left = sum(connection.unsent() for connection in hub.connections)
     while hub.connections:

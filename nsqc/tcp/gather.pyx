@@ -1,4 +1,4 @@
-"""Output to be sent, gathered from where it is in memory. Knows no socket. See the .pxd."""
+"""Gathers output to be sent from its places in memory. Knows no socket. See the .pxd."""
 
 from libc.stdint cimport uint16_t
 from libc.stdlib cimport free, realloc
@@ -8,7 +8,7 @@ from nsqc.store.message cimport message_ref, message_unref
 from nsqc.wire.framer cimport frame_message_head, sendbuf_clear, sendbuf_free
 
 cdef enum:
-    FIRST_ROOM = 16     # bodies; the list keeps this size while it is empty
+    FIRST_ROOM = 16     # bodies; the capacity of an empty list
 
 
 cdef int gather_message(Gather *gather, Message *message, uint16_t attempts) noexcept nogil:
@@ -94,7 +94,7 @@ cdef void close_up(Gather *gather) noexcept nogil:
         gather.buf_at = 0
         sendbuf_clear(&gather.buf)
     elif gather.buf_at > gather.buf.length - gather.buf_at:
-        # More has been sent than is left, so a byte moves once at most, however slowly the rest leaves.
+        # More is sent than unsent, so each byte moves at most once, however slow the client.
         gather.buf.length -= gather.buf_at
         memmove(gather.buf.data, gather.buf.data + gather.buf_at, <size_t> gather.buf.length)
         for body in range(gather.first, gather.end):

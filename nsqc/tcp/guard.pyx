@@ -1,4 +1,4 @@
-"""What one client may do, by auth servers or an access file. See the .pxd for how a command waits for an answer."""
+"""The permissions of one client, from auth servers or an access file. See the .pxd for commands that wait."""
 
 cimport cython
 from libc.stdint cimport int64_t
@@ -6,10 +6,10 @@ from libc.stdint cimport int64_t
 from nsqc.store.clock cimport monotonic_ns
 
 cdef enum:
-    # While all servers are down, they are asked again at this interval; the client does not wait for that.
+    # Interval of questions while all servers are down; the client does not wait for the answers.
     RETRY_NS = 1000000000
     NS_PER_S = 1000000000
-    # A client may use any number of names.
+    # Bounds the cache: a client may use any number of names.
     MAX_DECISIONS = 4096
 
 
@@ -29,7 +29,7 @@ cdef class Guard:
         return self.grant is not None and not self.implicit and len(self.grant.rules) > 0
 
     cdef bint present(self) except -1:
-        """Takes the grant of a client that has not sent AUTH; whether there is one."""
+        """Takes the grant for clients that have not sent AUTH; returns whether there is one."""
         grant = self.authority.presented(self.client.who())
         if grant is None or not self.use(grant.account):
             return False
@@ -39,7 +39,7 @@ cdef class Guard:
         return True
 
     cdef bint use(self, account) except -1:
-        """Has the account of a new grant count this connection; whether that can be."""
+        """Has the account of a new grant count this connection; returns whether it is allowed."""
         if account is not self.account:
             if account is not None:
                 refusal = account.enter()
@@ -65,7 +65,7 @@ cdef class Guard:
         return self._wait()
 
     cdef int check(self, int64_t now_ns, bytes topic, bytes channel) except -1:
-        """Subscribing, or publishing where channel is empty: GUARD_ALLOWED, _DENIED, _WAITS, _FAILED or _FIRST."""
+        """Checks a subscription, or a publish if channel is empty: ALLOWED, DENIED, WAITS, FAILED or FIRST."""
         if self.grant is None and not self.present():
             return GUARD_FAILED if self.reason else GUARD_FIRST
         if self.settled:
@@ -81,7 +81,7 @@ cdef class Guard:
         return self._decide(topic, channel)
 
     cdef int decided(self, bytes topic) except -1:
-        """Publishing, by the last answer even if it has expired: GUARD_ALLOWED, _DENIED or _FIRST."""
+        """Checks a publish, by the last answer even if it has expired: GUARD_ALLOWED, _DENIED or _FIRST."""
         return GUARD_FIRST if self.grant is None else self._decide(topic, b"")
 
     cdef int _wait(self) except -1:
@@ -107,7 +107,7 @@ cdef class Guard:
         return GUARD_FIRST if self.implicit else GUARD_DENIED
 
     def answered(self, grant, bint down):
-        """The question is settled: a Grant, or None and whether all servers are down."""
+        """The answer has arrived: a Grant, or None and whether all servers are down."""
         cdef int64_t now_ns = monotonic_ns()
         self.asking = None
         if self.client is None:
@@ -136,7 +136,7 @@ cdef class Guard:
         self.client.permissions_changed(waited)
 
     def renew(self):
-        """The access file has changed. Returns whether the client may still be subscribed, if it is."""
+        """The access file has changed. Returns whether an existing subscription is still permitted."""
         if self.grant is None:
             return True
         grant = self.authority.renewed(self.grant)
@@ -151,7 +151,7 @@ cdef class Guard:
         return self.channel is None or (grant is not None and grant.allows(self.topic.decode(), self.channel.decode()))
 
     def close(self):
-        """The client has gone."""
+        """The client is gone."""
         self.use(None)
         if self.asking is not None:
             self.asking.cancel()

@@ -1,4 +1,4 @@
-# Heartbeats of one client, and whether it still hears and is heard: one timer for both.
+# Heartbeats of one client, and the check that it is alive: one timer for both.
 
 from libc.stdint cimport int64_t
 from nsqc.tcp.hub cimport Hub
@@ -11,11 +11,11 @@ cdef class Heartbeat:
     cdef Hub hub
     cdef Session session                # heartbeat_ms and pace_ms
     cdef Outbox outbox
-    cdef Intake intake                  # when it was heard last, and whether it is listened to at all
+    cdef Intake intake                  # when it was last heard, and whether input is read at all
     cdef object timer
-    cdef int64_t beat_ns                # monotonic: when the next heartbeat is due; 0: never
-    cdef int64_t blocked_ns             # monotonic: since when the socket has taken nothing; 0: it does
-    cdef bint suspect                   # silent for too long, unless the next read shows otherwise
+    cdef int64_t beat_ns                # monotonic: next heartbeat; 0: never
+    cdef int64_t blocked_ns             # monotonic: since when the socket accepts nothing; 0: it accepts output
+    cdef bint suspect                   # silent for too long, unless the next read proves otherwise
 
     @staticmethod
     cdef Heartbeat new(Hub hub, Session session, Outbox outbox, Intake intake)

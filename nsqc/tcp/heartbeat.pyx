@@ -1,4 +1,4 @@
-"""Heartbeats: sent while a client is connected, and expected of it, in that anything it sends counts as one."""
+"""Heartbeats: sent to a connected client, and expected from it; anything it sends counts as one."""
 
 cimport cython
 from libc.stdint cimport int64_t
@@ -12,9 +12,9 @@ from nsqc.wire.const cimport FRAME_RESPONSE
 
 cdef enum:
     NS_PER_MS = 1000000
-    EARLY_NS = 1000000          # a timer of the loop may fire that much before its time
-    SILENCE_GRACE_NS = 5000000  # before two intervals of silence have passed
-    SUSPECT_MS = 50             # to a client that seems silent, for the loop may have been busy
+    EARLY_NS = 1000000          # a timer of the loop may fire this much early
+    SILENCE_GRACE_NS = 5000000  # tolerance before two full intervals of silence
+    SUSPECT_MS = 50             # extra time for a client that seems silent, as the loop may have been busy
 
 cdef bytes HEARTBEAT = b"_heartbeat_"
 
@@ -33,13 +33,13 @@ cdef class Heartbeat:
         return self
 
     cdef int begin(self) except -1:
-        """The pace is the default's before IDENTIFY, then that of the first one."""
+        """The pace is the default before IDENTIFY, then that of the first one."""
         cdef int64_t pace_ms = self.session.pace_ms
         self.beat_ns = monotonic_ns() + pace_ms * NS_PER_MS if pace_ms > 0 else 0
         return self.watch()
 
     cdef int watch(self) except -1:
-        """Has beat() called when a heartbeat is due, or the client may have been silent for too long."""
+        """Has beat() called when a heartbeat is due, or the client may have timed out."""
         cdef int64_t now = monotonic_ns()
         cdef int64_t due_ns = now + self.session.heartbeat_ms * NS_PER_MS
         self.stop()
@@ -52,13 +52,13 @@ cdef class Heartbeat:
         return 0
 
     def beat(self):
-        """A heartbeat is due, or the client has neither sent nor taken anything for too long."""
+        """A heartbeat is due, or the client has neither sent nor accepted anything for too long."""
         cdef int64_t now = monotonic_ns()
         cdef int64_t interval_ns = self.session.heartbeat_ms * NS_PER_MS
         self.timer = None
         if self.intake.closed:
             return
-        # A handshake has a deadline of its own.
+        # A handshake has its own deadline.
         if not self.intake.upgrading and not self._is_alive(now, interval_ns):
             return
         if self.beat_ns and now >= self.beat_ns - EARLY_NS:
@@ -68,13 +68,13 @@ cdef class Heartbeat:
         self.watch()
 
     cdef bint _is_alive(self, int64_t now, int64_t interval_ns) except -1:
-        """Whether the client is heard and takes its output; if not, it is cut off, or looked at once more."""
+        """Whether the client is heard and accepts output; if not, closes it, or checks once more."""
         cdef bint silent = (not self.intake.held & HELD_INPUT
                             and now - self.intake.heard_ns >= 2 * interval_ns - SILENCE_GRACE_NS)
         if interval_ns <= 0:
             return True
         if silent and not self.suspect:
-            # What it has sent may lie unread where the loop was busy: one more read before it is given up.
+            # Its bytes may be unread because the loop was busy: read once more before closing it.
             self.suspect = True
             self.timer = self.hub.loop.call_later(SUSPECT_MS / 1000.0, self.beat)
             return False

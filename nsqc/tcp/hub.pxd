@@ -1,4 +1,4 @@
-# What the connections of one daemon share.
+# State shared by all connections of one daemon.
 
 from nsqc.broker.broker cimport Broker
 from nsqc.store.slices cimport Slicer
@@ -6,8 +6,8 @@ from nsqc.tcp.outbox cimport Iteration
 from nsqc.tcp.session cimport Limits
 
 cdef enum:
-    RECEIVE_BYTES = 262144      # of the area: what one read may bring
-    HEADROOM = 65536            # of the area, in front of that: see intake.pxd
+    RECEIVE_BYTES = 262144      # of the area: the most bytes of one read
+    HEADROOM = 65536            # of the area, before that: see intake.pxd
 
 
 cdef class Hub:
@@ -17,15 +17,15 @@ cdef class Hub:
     cdef object settings       # nsqc.options.declared.Settings
     cdef readonly object log            # nsqc.log.Log
     cdef readonly object loop
-    cdef public object authority        # nsqc.tcp.protocols.Authority; None where clients need not authenticate
+    cdef public object authority        # nsqc.tcp.protocols.Authority; None: clients need not authenticate
     cdef object audit                   # nsqc.tcp.protocols.Audit; None: nothing is recorded
     cdef object connection_limits  # nsqc.net.limits.ConnectionLimits
     cdef object tls            # nsqc.net.tls.Certificates; None: TLS is not offered
-    cdef readonly dict connections      # Connection to None, in order of arrival; all that are open
-    cdef dict tallies                   # error code to nsqc.log.repeats.Kind, of errors that are only counted
+    cdef readonly dict connections      # all open ones: Connection to None, in order of arrival
+    cdef dict tallies                   # error code to nsqc.log.repeats.Kind, for errors that are only counted
     cdef Slicer slicer
     cdef char *area                     # owned
-    cdef char *c_into                   # where the next read goes: into the area, or into a message that is arriving
-    cdef Py_ssize_t room                # bytes there that it may use
+    cdef char *c_into                   # where the next read goes: the area, or an arriving message
+    cdef Py_ssize_t room                # bytes available there
 
     cdef void complain(self, address, bytes error) noexcept

@@ -1,4 +1,4 @@
-"""What the connections of one daemon share: broker, limits, the receive area, the log of their errors."""
+"""State shared by all connections of one daemon: broker, limits, the receive area, the log of their errors."""
 
 cimport cython
 from libc.stdlib cimport free, malloc
@@ -10,7 +10,7 @@ from nsqc.tcp.session cimport Limits
 
 @cython.final
 cdef class Hub:
-    """Made once, before the first connection."""
+    """Created once, before the first connection."""
 
     def __cinit__(self):
         self.area = <char *> malloc(HEADROOM + RECEIVE_BYTES)
@@ -40,11 +40,11 @@ cdef class Hub:
         free(self.area)
 
     def _settings_changed(self, options):
-        """Open connections keep their limits, which their clients may have been sent."""
+        """Open connections keep their limits, as their clients may have been sent them."""
         self.limits = Limits(options)
 
     cdef void complain(self, address, bytes error) noexcept:
-        """Logs an error of a client, unless there were many with that code."""
+        """Logs a client's error, unless that code was too frequent."""
         code = error.partition(b" ")[0]
         tally = self.tallies.get(code)
         if tally is not None:

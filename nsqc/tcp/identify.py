@@ -1,4 +1,4 @@
-"""IDENTIFY: what a client may negotiate, and the answer. Nothing here changes a connection."""
+"""IDENTIFY: negotiates with a client, and builds the answer. Nothing here changes a connection."""
 
 # No `from __future__ import annotations`: kinds() reads the types.
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -23,18 +23,18 @@ MIN_BUFFER_BYTES = 64
 NS_PER_MS = 1_000_000
 
 SAME_ZONE, SAME_REGION, ELSEWHERE = range(3)  # distances of consumers
-NSQD, TOPOLOGY, OWN = "nsqd", "topology", "own"  # who knows a field: nsqd 1.3.0, newer ones, nsqc alone
+NSQD, TOPOLOGY, OWN = "nsqd", "topology", "own"  # origin of a field: nsqd 1.3.0, newer versions, nsqc alone
 
 
 class Field(NamedTuple):
-    """Of IDENTIFY's body. kind: Go's, in nsqc.wire.gojson; of: who knows it."""
+    """A field of IDENTIFY's body. kind: Go's, in nsqc.wire.gojson; of: its origin."""
 
     kind: int
     of: str = NSQD
 
 
 class Wanted(msgspec.Struct, gc=False):
-    """The body, declared once; None: the client left that out."""
+    """The body, declared once; None: not sent by the client."""
 
     client_id: Annotated[str | None, Field(STRING)] = None
     hostname: Annotated[str | None, Field(STRING)] = None
@@ -51,13 +51,13 @@ class Wanted(msgspec.Struct, gc=False):
     msg_timeout: Annotated[int | None, Field(INT64)] = None
     topology_zone: Annotated[str | None, Field(STRING, TOPOLOGY)] = None
     topology_region: Annotated[str | None, Field(STRING, TOPOLOGY)] = None
-    # Agreed where a client asks for them, so that the answer to others is nsqd's.
+    # Only for clients that ask for them, so that the answer to others is nsqd's.
     publish_ids: Annotated[bool | None, Field(BOOL, OWN)] = None
     deferred_batches: Annotated[bool | None, Field(BOOL, OWN)] = None
 
 
 def kinds(*groups: str) -> dict[str, int]:
-    """Names in JSON and kinds of the fields that any of these knows."""
+    """JSON names and kinds of the fields from these origins."""
     fields = {name: annotation.__metadata__[0] for name, annotation in Wanted.__annotations__.items()}
     return {name: field.kind for name, field in fields.items() if field.of in groups}
 
@@ -76,12 +76,12 @@ class Settings(msgspec.Struct, gc=False, frozen=True):
     output_buffer_timeout_ms: int
     sample_rate: int
     msg_timeout_ms: int
-    topology: dict[str, str]  # as statistics show it; empty where that is of no concern
+    topology: dict[str, str]  # as shown in statistics; empty if not used
     distance: int
 
 
 class Layers(msgspec.Struct, gc=False, frozen=True):
-    """What a connection adds behind the reply: TLS, and inside it a codec: deflate, snappy, or empty for none."""
+    """The layers to add after the reply: TLS, and inside it a codec: deflate, snappy, or empty for none."""
 
     tls: bool
     codec: str
@@ -89,17 +89,17 @@ class Layers(msgspec.Struct, gc=False, frozen=True):
 
 
 class Agreement(NamedTuple):
-    """The result of a negotiation, which Session.apply() puts into effect."""
+    """The result of a negotiation, which Session.apply() applies."""
 
     settings: Settings
     reply: bytes
-    layers: Layers | None  # None: the connection stays as it is
+    layers: Layers | None  # None: no change
     publish_ids: bool = False  # publishes may have an id
-    deferred_batches: bool = False  # DMPUB is known
+    deferred_batches: bool = False  # the client may use DMPUB
 
 
 class Current(NamedTuple):
-    """What a client has before it negotiates: a field that it leaves out stays the same. Times in milliseconds."""
+    """A client's settings before the negotiation: missing fields keep them. Times in milliseconds."""
 
     heartbeat_ms: int
     output_buffer_size: int
@@ -127,7 +127,7 @@ class Answer(msgspec.Struct, gc=False):
     output_buffer_timeout: int
     topology_region: str | UnsetType = UNSET
     topology_zone: str | UnsetType = UNSET
-    # nsqc's own, for clients that ask for them.
+    # nsqc's own, only for clients that ask for them.
     publish_ids: bool | UnsetType = UNSET
     deferred_batches: bool | UnsetType = UNSET
 
@@ -136,9 +136,9 @@ encoder = msgspec.json.Encoder()
 
 
 def negotiate(body: bytes, options: Options, current: Current, log: Log, address: str) -> Agreement:
-    """What an IDENTIFY body leads to; changes nothing. Raises ClientError."""
+    """Evaluates an IDENTIFY body; changes nothing. Raises ClientError."""
     try:
-        # Any: each value has the kind that its field declares
+        # Any: each value has the kind of its field
         fields: dict[str, Any] = decode_struct(body, ALL_KINDS if options.topology else KINDS)
         wanted = Wanted(**fields)
     except GoJSONError as error:
@@ -169,14 +169,14 @@ def agree(wanted: Wanted, options: Options, current: Current) -> Layers:
 
 
 def settle(wanted: Wanted, options: Options, current: Current) -> Settings:
-    """Checks the wanted settings against the options; what is left out stays the same. Raises ClientError."""
+    """Checks the wanted settings against the options; missing ones stay the same. Raises ClientError."""
     heartbeat = pick("heartbeat interval", wanted.heartbeat_interval, current.heartbeat_ms,
                      MIN_MS, options.max_heartbeat_interval // NS_PER_MS)
     timeout = pick("output buffer timeout", wanted.output_buffer_timeout, current.output_buffer_timeout_ms,
                    options.min_output_buffer_timeout // NS_PER_MS, options.max_output_buffer_timeout // NS_PER_MS)
     size = pick("output buffer size", wanted.output_buffer_size, current.output_buffer_size,
                 MIN_BUFFER_BYTES, options.max_output_buffer_size)
-    if wanted.output_buffer_size == -1:  # no buffer, then no timer either
+    if wanted.output_buffer_size == -1:  # no buffer needs no timer
         size, timeout = 1, 0
     rate = wanted.sample_rate or 0
     if not 0 <= rate <= 99:
@@ -189,14 +189,14 @@ def settle(wanted: Wanted, options: Options, current: Current) -> Settings:
 
 
 def topology_of(wanted: Wanted, options: Options) -> dict[str, str]:
-    """Where a client says that it is."""
+    """The client's location, as it states."""
     if not options.topology:
         return {}
     return {"topology_zone": wanted.topology_zone or "", "topology_region": wanted.topology_region or ""}
 
 
 def distance_of(wanted: Wanted, options: Options) -> int:
-    """How far a client is from this daemon. An empty name is not a place."""
+    """The client's distance from this daemon. An empty name matches no place."""
     if not options.is_topology_aware or (options.topology_zone and wanted.topology_zone == options.topology_zone):
         return SAME_ZONE
     if options.topology_region and wanted.topology_region == options.topology_region:
@@ -205,7 +205,7 @@ def distance_of(wanted: Wanted, options: Options) -> int:
 
 
 def pick(name: str, wanted: int | None, current: int, least: int, most: int, may_disable: bool = True) -> int:
-    """A number within its range. Wanting nothing, or 0, keeps the current value; -1 disables."""
+    """Checks a number's range. None or 0 keeps the current value; -1 disables."""
     if not wanted:
         return current
     if wanted == -1 and may_disable:
@@ -216,7 +216,7 @@ def pick(name: str, wanted: int | None, current: int, least: int, most: int, may
 
 
 def answer(options: Options, settings: Settings, layers: Layers, wanted: Wanted) -> Answer:
-    """nsqd's reply, field by field, and nsqc's own fields, as far as they are wanted."""
+    """nsqd's reply, field by field, and those of nsqc's own fields that are wanted."""
     return Answer(
         max_rdy_count=options.max_rdy_count,
         version=NSQD_VERSION,
@@ -245,7 +245,7 @@ def auth_answer(grant: "Grant") -> bytes:
 
 
 def quote(name: bytes) -> str:
-    """Bytes in double quotes with escapes, as Go's %q prints them; error texts show names that way."""
+    """Bytes in double quotes with escapes, as printed by Go's %q; error texts show names that way."""
     out = []
     text = name.decode("utf-8", "surrogateescape")
     for char in text:

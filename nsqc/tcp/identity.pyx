@@ -1,4 +1,4 @@
-"""IDENTIFY and AUTH, and whether a client may do what it asks for."""
+"""IDENTIFY and AUTH, and permission checks."""
 
 from libc.stdint cimport int64_t
 
@@ -61,7 +61,7 @@ cdef int do_auth(Session session, Command *command) except -1:
 # ---------------------------------------------------------------------- permissions
 
 cdef int charge(Session session, bytes name, int64_t messages, int64_t size) except -1:
-    """Counts a publish of a client with a quota. DONE: it may publish, and wait afterwards."""
+    """Counts a publish of a client with a quota. DONE: it may publish; its next command may have to wait."""
     seconds, refusal = session.guard.account.publish(messages, size)
     if refusal:
         session.reply = b"E_" + name + b"_FAILED " + name + b" failed quota: " + refusal.encode()
@@ -88,7 +88,7 @@ cdef int permit_publish(Session session, bytes name, Command *command, bint know
 
 
 cdef int permit(Session session, bytes name, bytes topic, bytes channel) except -1:
-    """DONE: the client may subscribe to the channel, or publish where channel is empty. Otherwise what to return."""
+    """DONE: the client may subscribe to the channel, or publish if channel is empty. Otherwise the result to return."""
     cdef int verdict = session.guard.check(session.broker.clock.monotonic, topic, channel)
     return WAITS if verdict == GUARD_WAITS else refused(session, verdict, name, topic, channel)
 

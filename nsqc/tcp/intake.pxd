@@ -1,7 +1,7 @@
-# The input of one connection: where the loop reads to, which bytes are kept, and why nothing is read for now.
+# The input of one connection: where the loop reads to, which bytes are kept, and why reads are paused.
 #
-# All connections read into one area. The bytes of an incomplete command are kept in inbuf and, if there are not many,
-# put right before the area's next bytes, where the command can then be parsed in place:
+# All connections read into one area. inbuf keeps the bytes of an incomplete command. If they are few, they are put
+# right before the area's next bytes, so that the command can be parsed in place:
 #
 #   | headroom, up to HEADROOM bytes of a kept command | RECEIVE_BYTES that the loop reads into |
 
@@ -15,15 +15,15 @@ from nsqc.wire.codec cimport Codec
 from nsqc.wire.inbuf cimport InBuf
 from nsqc.wire.parser cimport Parser
 
-cdef enum Held:             # why nothing is read for now
+cdef enum Held:             # why reads are paused
     HELD_UNREAD = 1         # the client does not read its output
-    HELD_DECODING = 2       # bytes are not decoded yet
-    HELD_UPGRADE = 4        # TLS or compression, asked for by IDENTIFY, is not in place yet
-    HELD_WAITING = 8        # a command waits for resume(); it and the following ones are kept in inbuf
-    HELD_SLICE = 16         # the commands in inbuf are run in the next slice
-    HELD_BEHIND = 32        # the topic published to has to catch up or have room first; publish_on() follows
+    HELD_DECODING = 2       # some bytes are not decoded yet
+    HELD_UPGRADE = 4        # TLS or compression from IDENTIFY is not in place yet
+    HELD_WAITING = 8        # a command waits for resume(); inbuf keeps it and the following ones
+    HELD_SLICE = 16         # the next slice runs the commands in inbuf
+    HELD_BEHIND = 32        # the topic published to has to catch up or make room; publish_on() follows
     HELD_PACE = 64          # it creates topics or channels too fast; create_on() follows
-    HELD_INPUT = 120        # any of the last four: commands in inbuf are not run
+    HELD_INPUT = 120        # any of the last four: commands in inbuf must wait
 
 
 cdef class Intake:
@@ -33,38 +33,38 @@ cdef class Intake:
     cdef Parser parser
     cdef InBuf inbuf                    # owned
     cdef Codec codec                    # None: the input is not compressed
-    cdef LargeBody large                # None until one has come
+    cdef LargeBody large                # None before the first large body
     cdef int held                       # bits of Held
-    cdef int64_t heard_ns               # monotonic: when bytes came last
-    cdef bint ran                       # the last call of updated() has run commands
-    cdef bint closed                    # nothing more is read or run
-    cdef bint upgrading                 # from IDENTIFY until TLS and compression are in place, as agreed
-    cdef bint detour                    # input does not go straight to the parser: closed, upgrading, or a codec
+    cdef int64_t heard_ns               # monotonic: when bytes last arrived
+    cdef bint ran                       # the last updated() ran commands
+    cdef bint closed                    # reads and runs nothing more
+    cdef bint upgrading                 # from IDENTIFY until the agreed TLS and compression are in place
+    cdef bint detour                    # input bypasses the parser: closed, upgrading, or a codec
     cdef bint gathering                 # into large; the parser waits
-    cdef bint direct                    # the read in progress goes into large
-    cdef bint arrived                   # and has completed a message: gather() without bytes takes it
+    cdef bint direct                    # the running read goes into large
+    cdef bint arrived                   # and has completed a message: call gather() without bytes
 
     @staticmethod
     cdef Intake new(Link link, Hub hub, Outbox outbox, Parser parser, int64_t now_ns)
 
     cdef int lend(self) except -1                           # prepares this object's buffer for the next read
     cdef int updated(self, Py_ssize_t length) except -1     # length bytes were read there
-    cdef int run_kept(self) except -1                       # runs the commands in inbuf, before anything is read
-    # The body that has begun to arrive goes into messages of a batch. Returns the bytes used; 0: no memory for that.
+    cdef int run_kept(self) except -1                       # runs the commands in inbuf before any read
+    # Puts an arriving body into messages of a batch. Returns the bytes used; 0: no memory for that.
     cdef Py_ssize_t begin_gathering(self, const char *c_at, Py_ssize_t have, OpenBatch batch) noexcept
-    # While gathering: as LargeBody.gather(). With PARSE_BODY, gathering is over.
+    # While gathering: as LargeBody.gather(). PARSE_BODY ends gathering.
     cdef int gather(self, const char *c_at, Py_ssize_t length, Py_ssize_t *used) noexcept
     cdef Py_ssize_t incomplete(self) noexcept               # bytes of the incomplete command
     cdef void hold(self, int why) noexcept
     cdef void release(self, int why) noexcept
-    cdef inline void run_later(self, int why) noexcept:     # after this wait, commands are run in the next slice
+    cdef inline void run_later(self, int why) noexcept:     # after this wait, the next slice runs commands
         self.held = self.held & ~why | HELD_SLICE
-    cdef inline void run_now(self, int why) noexcept:       # this wait is over; run_kept() follows, and may read again
+    cdef inline void run_now(self, int why) noexcept:       # ends this wait; run_kept() follows, and may resume reads
         self.held &= ~why
     cdef void close(self) noexcept
     cdef void begin_upgrade(self) noexcept
     cdef void drop_kept(self) noexcept
-    cdef int end_upgrade(self, Codec codec) except -1       # input is read again, through the codec if there is one
+    cdef int end_upgrade(self, Codec codec) except -1       # resumes reads, through the codec if there is one
     cdef int decode_later(self) except -1
     cdef void free(self) noexcept
 

@@ -1,4 +1,4 @@
-"""The input of one connection. The loop reads into this object, so a read makes no Python object."""
+"""The input of one connection. The loop reads into this object, so a read creates no Python object."""
 
 cimport cython
 from libc.stdint cimport int64_t
@@ -19,7 +19,7 @@ from nsqc.wire.parser cimport PARSE_BODY, Parser
 from nsqc.wire.codec import CodecError
 
 cdef enum:
-    # One read, in a loop iteration that has read enough: it cannot be refused, and its bytes have to be kept.
+    # One read, in a loop iteration that has read enough: it cannot be refused, so its bytes are kept.
     LITTLE_BYTES = 4096
     # Of a message, read straight into it: less is not worth a separate read, more takes too long.
     DIRECT_LEAST = 16384
@@ -28,7 +28,7 @@ cdef enum:
 
 @cython.final
 cdef class Intake:
-    """Bytes on their way to the parser."""
+    """Passes bytes to the parser."""
 
     @staticmethod
     cdef Intake new(Link link, Hub hub, Outbox outbox, Parser parser, int64_t now_ns):
@@ -43,10 +43,10 @@ cdef class Intake:
     def __dealloc__(self):
         inbuf_free(&self.inbuf)
 
-    # ------------------------------------------------------------------ the buffer of the loop
+    # ------------------------------------------------------------------ the loop's buffer
 
     def __len__(self):
-        return self.hub.room    # TLS asks for the size of its buffer
+        return self.hub.room    # TLS asks for the buffer's size
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, self.hub.c_into, self.hub.room, 0, flags)
@@ -67,7 +67,7 @@ cdef class Intake:
         return 0
 
     cdef bint _may_read_direct(self) noexcept:
-        """Nothing is kept that belongs before the next read, and TLS does not own the socket."""
+        """Whether no kept bytes come before the next read, and TLS does not own the socket."""
         return not self.held and self.inbuf.length == 0 and self.outbox.fd >= 0
 
     cdef int updated(self, Py_ssize_t length) except -1:
@@ -81,7 +81,7 @@ cdef class Intake:
     # ------------------------------------------------------------------ to the parser
 
     cdef int _take(self, Py_ssize_t length) except -1:
-        """Runs the commands in the kept bytes, followed by those in the area."""
+        """Runs the commands in the kept bytes, then those in the area."""
         cdef const char *c_from = self.hub.area + HEADROOM
         cdef Py_ssize_t kept = self.inbuf.length
         cdef Py_ssize_t used
@@ -118,7 +118,7 @@ cdef class Intake:
         self.hub.iteration.begin_reading(self.heard_ns)
 
     cdef void _keep(self, const char *c_from, Py_ssize_t length) noexcept:
-        """Adds to inbuf; without memory for that the connection ends."""
+        """Adds to inbuf; without memory the connection ends."""
         if inbuf_append(&self.inbuf, c_from, length) < 0:
             self.link.end()
 
@@ -146,7 +146,7 @@ cdef class Intake:
         if self.large is None:
             self.large = LargeBody.__new__(LargeBody)
         else:
-            self.large.drop(self.hub.slicer)    # messages of a command that was refused
+            self.large.drop(self.hub.slicer)    # messages of a refused command
         used = self.large.begin(self.parser, c_at, batch)
         if used < 0:
             return 0    # kept in inbuf instead, or refused for the same reason
@@ -207,7 +207,7 @@ cdef class Intake:
         self.closed = self.detour = True
 
     cdef void free(self) noexcept:
-        """The connection is gone. Cuts the cycle with it, which would wait for the garbage collector."""
+        """The connection is gone. Breaks the cycle with it, which would wait for the garbage collector."""
         inbuf_free(&self.inbuf)
         if self.large is not None:
             self.large.drop(self.hub.slicer)
@@ -223,7 +223,7 @@ cdef class Intake:
         inbuf_free(&self.inbuf)
 
     cdef int end_upgrade(self, Codec codec) except -1:
-        """Bytes that arrived meanwhile, and were kept, go through the codec."""
+        """Passes bytes that were kept meanwhile through the codec."""
         cdef bytes rest = self.inbuf.data[:self.inbuf.length]
         cdef const char *c_rest = rest
         cdef Py_ssize_t at = 0
@@ -251,7 +251,7 @@ cdef class Intake:
         return self._decode()
 
     cdef int _decode(self) except -1:
-        """Decodes and runs up to one read's worth of input; nothing is read before the rest is decoded."""
+        """Decodes and runs up to one read's worth of input; the next read waits until all is decoded."""
         cdef char *c_to = self.hub.area + HEADROOM
         cdef Py_ssize_t left = RECEIVE_BYTES
         cdef Py_ssize_t length
@@ -279,7 +279,7 @@ cdef class Intake:
         return 0
 
     def decode_more(self):
-        """Decodes bytes read in an earlier loop iteration."""
+        """Decodes bytes from an earlier loop iteration."""
         cdef int64_t began_ns = monotonic_ns()
         cdef Link link = self.link
         if not self.closed:

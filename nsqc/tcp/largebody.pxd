@@ -1,13 +1,13 @@
-# A publishing command whose body takes several reads. Its bytes go into messages as they arrive, so each is copied at
-# most once: bytes that share a read with others are copied from the receive area, and the rest of a large message is
-# read straight into it.
+# A publishing command whose body takes several reads. Its bytes go into messages as they arrive, so each byte is copied
+# at most once: bytes that share a read with others are copied from the receive area, and the rest of a large message
+# is read straight into it.
 #
 #   PUB t\n | size | body . . . . . .             one message, known from its size on
-#   MPUB t\n | size | count | size | body | ...   one after the other; they are published when all have arrived
+#   MPUB t\n | size | count | size | body | ...   one after the other; published when all have arrived
 #
-# The messages of a batch often have the same size. So after a large one, another of the same size is guessed, and the
+# The messages of a batch often have the same size. So after a large one, the same size is guessed for the next, and the
 # next read goes into that: first the four bytes of its size, right before the body, where its id will be, then the
-# body. If the guess was wrong, the bytes read there are gathered again.
+# body. After a wrong guess, the bytes read there are gathered again.
 #
 # Gathering drops the line, so the words that the command needs are kept here.
 
@@ -18,12 +18,12 @@ from nsqc.store.slices cimport Slicer
 from nsqc.wire.parser cimport Command, Parser
 
 cdef enum:
-    LARGE_MESSAGE = 8192        # bytes of the body of PUB from which on it is gathered
-    LARGE_BATCH = 65536         # of MPUB
-    # Of the body, that must have arrived: a client that only announces a large body gets no memory for it. A message in
+    LARGE_MESSAGE = 8192        # least body bytes of a PUB to gather it
+    LARGE_BATCH = 65536         # of an MPUB
+    # Body bytes that must have arrived: a client that only announces a large body gets no memory for it. A message in
     # a slab may take all that it will need at once, in a huge page: 128 KiB.
     LEAST_GATHERED = 16384
-    SIZE_BYTES = 4              # of the size before a body, of a batch's count, and of the size before each message
+    SIZE_BYTES = 4              # of the size before a body, a batch's count, and the size before each message
 
 cdef enum Came:
     CAME_PART
@@ -35,23 +35,23 @@ cdef class LargeBody:
     cdef char[64] topic_name
     cdef Py_ssize_t topic_bytes
     cdef char[64] id            # of the publish, if the client may give one
-    cdef Py_ssize_t id_bytes    # 0: it has none
+    cdef Py_ssize_t id_bytes    # 0: none
     cdef int64_t defer_ms       # of DMPUB
-    cdef OpenBatch batch        # gets the complete messages
-    cdef Message *partial       # owned: the one that is arriving; NULL: its size is not known yet
+    cdef OpenBatch batch        # receives the complete messages
+    cdef Message *partial       # owned: the arriving one; NULL: size not known yet
     cdef int64_t have           # bytes of its body; negative: missing bytes of its size field
-    cdef bint guessed           # its size is; until that is known, all input must be read into it
-    cdef uint32_t last_size     # of the message before it
+    cdef bint guessed           # the size is a guess; until confirmed, all input must be read into it
+    cdef uint32_t last_size     # of the previous message
 
     # Whether to gather an incomplete command; have: its bytes so far, line included.
     @staticmethod
     cdef bint wants(Parser parser, Py_ssize_t have) noexcept
-    # Begins with the parser's command, which is at c_at. Returns the bytes used of it; -1: no memory.
+    # Begins with the parser's command at c_at. Returns the bytes used of it; -1: no memory.
     cdef Py_ssize_t begin(self, Parser parser, const char *c_at, OpenBatch batch) noexcept
     # Gathers from these bytes and sets used to the bytes used. Returns a ParseEvent: PARSE_MORE, PARSE_BODY (batch has
     # all messages), PARSE_NO_MEMORY, or an error of a size.
     cdef int gather(self, Parser parser, const char *c_at, Py_ssize_t length, Py_ssize_t *used) noexcept
-    # Bytes that can be read straight into a message, at into(); guesses the next one if the last one had least bytes.
+    # Bytes that can be read straight into a message, at into(); guesses the next one if the last had at least `least`.
     cdef Py_ssize_t missing(self, Parser parser, uint32_t least) noexcept
     cdef char *into(self) noexcept
     # After length bytes were read there.
@@ -61,4 +61,4 @@ cdef class LargeBody:
     cdef Py_ssize_t body_bytes(self, Parser parser, Py_ssize_t kept) noexcept   # so far; kept: not gathered yet
     cdef void drop(self, Slicer slicer) noexcept    # all messages
     cdef void _keep_words(self, const Command *command) noexcept
-    cdef bint _expect(self, uint32_t size) noexcept     # a message of that size; False: no memory
+    cdef bint _expect(self, uint32_t size) noexcept     # of that size; False: no memory

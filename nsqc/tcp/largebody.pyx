@@ -1,4 +1,4 @@
-"""Large bodies of PUB and MPUB, gathered in their messages as they arrive. Knows no socket and publishes nothing."""
+"""Large bodies of PUB and MPUB, gathered in messages as they arrive. Knows no socket and publishes nothing."""
 
 cimport cython
 from libc.stdint cimport int64_t, uint32_t
@@ -18,7 +18,7 @@ cdef const char *NO_ID = b"0000000000000000"
 
 @cython.final
 cdef class LargeBody:
-    """The part of a large body that has arrived; one for each connection that has ever sent one."""
+    """The arrived part of a large body; created when a connection first sends one."""
 
     def __dealloc__(self):
         if self.partial is not NULL:
@@ -44,13 +44,13 @@ cdef class LargeBody:
             if not self._expect(<uint32_t> parser.command.size):
                 return -1
             return parser.command.body - c_at
-        # What was checked of the batch is checked again as it is gathered.
+        # Gathering repeats the checks of the batch.
         parser.command.mpub.index = 0
         parser.command.mpub.at = 4
         return parser.command.body + 4 - c_at
 
     cdef void _keep_words(self, const Command *command) noexcept:
-        """Of the line, behind the topic."""
+        """Keeps the words of the line that follow the topic."""
         cdef int at = command_id_at(command.kind)
         self.defer_ms = self.id_bytes = 0
         if command.kind == CMD_DMPUB:

@@ -1,4 +1,4 @@
-"""A connection as its parts see it. See the .pxd."""
+"""A connection, from the view of its parts. See the .pxd."""
 
 from nsqc.broker.seams cimport Publisher
 

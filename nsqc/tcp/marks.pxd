@@ -1,5 +1,5 @@
-# Replies that depend on the disk: marks in the output of one connection. Nothing after a mark is sent before its commit
-# has ended.
+# Replies that depend on the disk: marks in the output of one connection. Output after a mark is sent only after its
+# commit has ended.
 
 from libc.stdint cimport int64_t
 from nsqc.store.backlog cimport Commit, CommitWaiter
@@ -9,8 +9,8 @@ from nsqc.tcp.outbox cimport Outbox
 cdef class Mark:
     cdef Commit commit
     cdef int64_t serial                 # of the commit
-    cdef int64_t at                     # where in all output the reply begins
-    cdef int kind                       # CommandKind that is answered there
+    cdef int64_t at                     # offset of the reply in all output
+    cdef int kind                       # CommandKind of the answered command
     cdef bint settled                   # the commit has ended
     cdef int error                      # errno of the commit
 
@@ -22,15 +22,15 @@ cdef class Marks:
     @staticmethod
     cdef Marks new(Outbox outbox)
 
-    # The next reply, to a command of this kind, holds only once what this commit is collecting has been written.
-    # commit_ended() of waiter follows.
+    # The next reply, to a command of this kind, is valid only after the collecting commit is written. commit_ended() of
+    # waiter follows.
     cdef int add(self, Commit commit, int kind, CommitWaiter waiter) except -1
-    # The same for the commit in progress; there is one.
+    # The same for the running commit, which must exist.
     cdef int add_running(self, Commit commit, int kind, CommitWaiter waiter) except -1
     cdef bint _mark(self, Commit commit, int64_t serial, int kind) except -1
     cdef void commit_ended(self, Commit commit, int error) noexcept
-    # Lets go of what has settled. Returns the first mark whose commit has failed: the output from there on is gone, and
-    # so are all marks. None: no commit has failed.
+    # Removes settled marks. Returns the first mark whose commit failed: the output from there on is dropped, and all
+    # marks. None: no commit failed.
     cdef Mark settle(self)
     cdef void clear(self) noexcept
 

@@ -35,7 +35,7 @@ cdef class Marks:
         return 0
 
     cdef bint _mark(self, Commit commit, int64_t serial, int kind) except -1:
-        """Whether this is a new mark: otherwise the last one is for the same commit."""
+        """Adds a mark; returns False if the last one is for the same commit."""
         cdef Mark mark
         if self.queue is None:
             self.queue = deque()
@@ -58,7 +58,7 @@ cdef class Marks:
         if self.queue is None:
             return
         for mark in self.queue:
-            # Of those that wait for the next commit, none has its serial yet.
+            # Marks that wait for the next commit do not have its serial yet.
             if mark.commit is commit and not mark.settled and mark.serial < commit.serial:
                 mark.settled = True
                 mark.error = error

@@ -1,10 +1,10 @@
-"""What each V2 command requires of its client. nsqc/tcp/commands.pyx asks before it acts; see permit() there."""
+"""Requirements of each V2 command. nsqc/tcp/commands.pyx checks them before it acts; see permit() there."""
 
 from __future__ import annotations
 
 PUBLISH, CONSUME, NOTHING = "publish", "consume", ""
 
-# Commands for messages in flight need a subscription, whose permission has been checked.
+# Commands for messages in flight need a subscription, whose permission was checked.
 COMMANDS = {
     "IDENTIFY": NOTHING, "AUTH": NOTHING, "NOP": NOTHING,
     "PUB": PUBLISH, "MPUB": PUBLISH, "DPUB": PUBLISH, "DMPUB": PUBLISH,

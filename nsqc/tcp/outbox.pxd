@@ -1,13 +1,13 @@
-# The output of one connection that has not been sent yet, and when it is sent. All flush rules are here:
+# The unsent output of one connection, and when it is sent. All flush rules are here:
 #
 #   size       a buffer that has reached output_buffer_size and FLUSH_BYTES is sent at once
 #   iteration  the rest is sent at the end of the loop iteration
 #   timeout    with output-buffer-flush=timeout, as with nsqd: a message waits for output_buffer_timeout while its
 #              client has room under RDY; a reply, or the last message that RDY allows, is sent with all before it
-#   hold       what is behind a reply that depends on a write to disk is sent when that has ended
+#   hold       output after a reply that depends on a disk write is sent when that write has ended
 #
-# A socket that takes no more blocks the outbox: its session stops being ready, and above max_buffered_bytes of replies
-# its input is left unread, until the transport has got rid of everything.
+# A full socket blocks the outbox: its session stops being ready, and above max_buffered_bytes of replies its input is
+# left unread, until the transport has sent all its bytes.
 
 from libc.stdint cimport int32_t, int64_t, uint16_t
 from nsqc.broker.consumer cimport Consumer
@@ -19,52 +19,51 @@ from nsqc.wire.codec cimport Codec
 
 
 cdef class Iteration:
-    # A loop iteration, as far as connections are concerned: input is read for a limited time, and what was collected is
-    # sent at the end.
+    # A loop iteration for all connections: reads input for a limited time, and sends the collected output at the end.
     cdef Slicer slicer
-    cdef CommitSchedule commits     # begun before the output is sent: much of what they write is answered at once
+    cdef CommitSchedule commits     # begun before the output is sent: they answer many publishes at once
     cdef object loop
-    cdef list due               # outboxes to flush at the end of this iteration
+    cdef list due               # outboxes to flush at the end of the iteration
     cdef bint scheduled
     cdef bint reading           # read_until_ns counts
-    cdef int64_t read_until_ns  # monotonic: input is left unread for this iteration from then on
+    cdef int64_t read_until_ns  # monotonic: stop reading then, for this iteration
     cdef readonly bint waits    # output-buffer-flush=timeout
 
     cdef void schedule(self) noexcept
-    cdef void begin_reading(self, int64_t now_ns) noexcept      # the slice in which input is handled
+    cdef void begin_reading(self, int64_t now_ns) noexcept      # the slice that handles input
     cdef bint read_enough(self) noexcept
     cdef void _send_due(self, int64_t until_ns) noexcept
 
 
 cdef class Outbox:
-    cdef Gather gather          # owned: what is still to be sent
+    cdef Gather gather          # owned: unsent output
     cdef Iteration iteration
     cdef object transport
     cdef Codec codec            # None: not compressed
-    cdef object timer           # running while messages wait for the timeout
-    cdef int fd                 # of a plain socket, written to directly; -1: write through the transport
+    cdef object timer           # runs while messages wait for the timeout
+    cdef int fd                 # of a plain socket, for direct writes; -1: write through the transport
     cdef Py_ssize_t size        # output_buffer_size
     cdef int64_t timeout_ms     # output_buffer_timeout; 0: none
     cdef bint due               # in iteration.due
-    cdef bint blocked           # the transport holds bytes that the socket did not take
+    cdef bint blocked           # the transport has bytes that the socket did not accept
     cdef bint closed
-    cdef Py_ssize_t refused     # of the bytes here, those that were left when the socket first took no more
-    cdef readonly int64_t sent_bytes    # before compression; where in all output what is still to be sent begins
-    cdef int64_t hold           # where in all output what must not leave yet begins; -1: everything may leave
+    cdef Py_ssize_t refused     # unsent bytes here when the socket first became full
+    cdef readonly int64_t sent_bytes    # before compression; offset in all output of the unsent part
+    cdef int64_t hold           # offset in all output of the held part; -1: none is held
 
     @staticmethod
     cdef Outbox new(Iteration iteration, object transport, int fd, Py_ssize_t size, int64_t timeout_ms)
 
     cdef void reply(self, int32_t frame_type, const char *c_data, Py_ssize_t length) noexcept
-    # room: whether the client may get more messages behind this one
+    # room: whether the client may get more messages after this one
     cdef void message(self, Message *message, uint16_t attempts, bint room) noexcept
     cdef void flush(self) noexcept
-    cdef Py_ssize_t bytes(self) noexcept            # still to be sent, beside what the transport has
-    cdef Py_ssize_t unread_bytes(self) noexcept     # of those, what has come since the socket took no more
-    cdef int64_t end(self) noexcept                 # where in all output the next reply will begin
-    cdef void cut(self, int64_t at) noexcept        # what begins there in all output does not leave
-    cdef void unblock(self) noexcept        # the transport has got rid of its bytes; it may be blocked again
-    cdef void unhold(self) noexcept         # hold has changed
+    cdef Py_ssize_t bytes(self) noexcept            # unsent, excluding those in the transport
+    cdef Py_ssize_t unread_bytes(self) noexcept     # of those, bytes added since the socket became full
+    cdef int64_t end(self) noexcept                 # offset in all output of the next reply
+    cdef void cut(self, int64_t at) noexcept        # drops output from that offset on
+    cdef void unblock(self) noexcept        # the transport has sent all its bytes; may block again
+    cdef void unhold(self) noexcept         # `hold` has changed
     cdef void close(self) noexcept
     cdef void _due(self) noexcept
     cdef void _send(self) noexcept

@@ -1,4 +1,4 @@
-"""Output: frames collected for each connection, written once a loop iteration. See the .pxd for the flush rules."""
+"""Output: frames collected for each connection, written once per loop iteration. See the .pxd for the flush rules."""
 
 cimport cython
 from libc.errno cimport EAGAIN, EINTR, errno
@@ -22,18 +22,18 @@ cdef extern from "<sys/socket.h>" nogil:
     int MSG_NOSIGNAL
 
 cdef enum:
-    # A system call costs as much as copying tens of KiB, so a full buffer is worth sending early only from here on.
+    # A system call costs as much as copying tens of KiB, so only larger full buffers are worth sending early.
     FLUSH_BYTES = 131072
     OUTBOXES = 16       # sent between two looks at the clock
     SHORT_BYTES = 4096
     LARGE_BODY = 2048   # larger bodies are sent from their messages: one more piece costs as much as copying this
     PIECES = 256        # of one system call
-    WAKE_BYTES = 4096   # of output that the socket does not take: what the transport gets
+    WAKE_BYTES = 4096   # bytes that the transport gets when the socket is full
 
 
 @cython.final
 cdef class Iteration:
-    """The present loop iteration: input until its time is over, output at its end."""
+    """The current loop iteration: input for a limited time, output at its end."""
 
     def __init__(self, loop, Slicer slicer not None, bint waits, CommitSchedule commits not None):
         self.loop = loop
@@ -59,13 +59,13 @@ cdef class Iteration:
         return self.reading and monotonic_ns() >= self.read_until_ns
 
     def end(self):
-        """Called by the loop once in an iteration in which something was collected."""
+        """Called by the loop once per iteration with collected output."""
         cdef int64_t began_ns = monotonic_ns()
         self.reading = self.commits.awaited = False
         if self.slicer.unread is not None:
-            self.slicer.unread.answered()       # now: what is delivered to a consumer is not put off for an answer
+            self.slicer.unread.answered()       # now: deliveries to a consumer must not wait for an answer
         if self.commits.scheduled:
-            self.commits.run()  # what can be written at once is answered and delivered with the rest
+            self.commits.run()  # short writes are answered and delivered with the rest
         self._send_due(monotonic_ns() + ITERATION_NS)
         self.scheduled = False
         if self.due:
@@ -73,7 +73,7 @@ cdef class Iteration:
         span_over(monotonic_ns() - began_ns, b"commits, and output to clients", "")
 
     cdef void _send_due(self, int64_t until_ns) noexcept:
-        """Sends what was collected, or as much of it as there is time for: first what is short."""
+        """Sends the collected output, as far as time allows: short output first."""
         cdef Outbox outbox
         cdef list due = self.due
         cdef list large = []
@@ -159,7 +159,7 @@ cdef class Outbox:
             self._due()
 
     cdef void _due(self) noexcept:
-        # What is held joins when it may leave, behind what the same commit delivers: consumers wait longer.
+        # Released output is appended after deliveries from the same commit: consumers wait longer.
         if not self.due and self.hold != self.sent_bytes:
             self.due = True
             self.iteration.due.append(self)
@@ -170,7 +170,7 @@ cdef class Outbox:
             self.timer = self.iteration.loop.call_later(self.timeout_ms / 1000.0, self.timed_out)
 
     def timed_out(self):
-        """The output buffer timeout has passed since the first message that waits."""
+        """The output buffer timeout has passed since the first waiting message."""
         self.timer = None
         self.flush()
 
@@ -193,7 +193,7 @@ cdef class Outbox:
         self.refused = gather_bytes(&self.gather)
 
     cdef void _send_plain(self, Py_ssize_t length) noexcept:
-        """Sends to the socket. When that is full, a piece goes to the transport, which reports when there is room."""
+        """Sends to the socket. When it is full, a piece goes to the transport, which reports when there is room."""
         cdef Py_ssize_t sent
         cdef iovec piece
         while length > 0 and not self.blocked and not self.closed:
@@ -211,7 +211,7 @@ cdef class Outbox:
             gather_sent(&self.gather, sent)
 
     cdef Py_ssize_t _send_vector(self, Py_ssize_t length) noexcept:
-        """How many of the first length bytes the socket has taken; 0: none, or the connection has failed."""
+        """Count of the first length bytes that the socket has accepted; 0: none, or the connection has failed."""
         cdef iovec[PIECES] pieces
         cdef msghdr header
         cdef Py_ssize_t bytes
@@ -227,7 +227,7 @@ cdef class Outbox:
         return sent
 
     cdef void _send_encoded(self, Py_ssize_t length) noexcept:
-        """One block of compressed output for a flush, so the client can read all of it."""
+        """Sends one compressed block per flush, so the client can decode all of it."""
         cdef const char *c_data
         cdef ssize_t sent = 0
         try:
@@ -249,7 +249,7 @@ cdef class Outbox:
             self._fail()
 
     cdef void _fail(self) noexcept:
-        """The client has missed bytes that cannot be sent again; without an end it would wait for them."""
+        """Closes the connection: lost output cannot be sent again, and the client would wait for it forever."""
         self.closed = True
         self.transport.abort()
 
@@ -258,7 +258,7 @@ cdef class Outbox:
         self.blocked = False
         self._send()
         if self.blocked:
-            # What had come meanwhile has not been read by that.
+            # That read did not include input received meanwhile.
             self.refused = max(<Py_ssize_t> 0, refused - (before - gather_bytes(&self.gather)))
 
     cdef void unhold(self) noexcept:
@@ -266,11 +266,11 @@ cdef class Outbox:
             self._due()
 
     cdef void close(self) noexcept:
-        """No more output; what was collected leaves with the transport's own close()."""
+        """Ends output; the transport's own close() sends the collected bytes."""
         if not self.closed:
             self._send()
             if self.blocked:
-                # Behind what the transport keeps already.
+                # After the bytes that the transport already has.
                 self.fd = -1
                 self.blocked = False
                 self._send()

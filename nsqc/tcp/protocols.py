@@ -1,4 +1,4 @@
-"""What this room calls upward in Python: Protocols that other rooms, or its own compiled classes, implement."""
+"""Upward calls of this room in Python: Protocols that other rooms, or its own compiled classes, implement."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 
 class Account(Protocol):
-    """What a user uses, over all of its connections: nsqc.access.quotas.Account. Texts say why something is refused;
-    they are empty if it is not."""
+    """A user's usage, over all its connections: nsqc.access.quotas.Account. Returned texts are reasons for a refusal;
+    empty: permitted."""
 
     @property
     def is_metered(self) -> bool:
@@ -16,19 +16,19 @@ class Account(Protocol):
         ...
 
     def enter(self) -> str:
-        """Counts a connection."""
+        """Counts a new connection."""
         ...
 
     def leave(self) -> None:
-        """A connection that was counted has ended."""
+        """A counted connection has ended."""
         ...
 
     def publish(self, messages: int, size: int) -> tuple[float, str]:
-        """Counts a publish; also the seconds that its client has to wait after it."""
+        """Counts a publish; returns the seconds that its client has to wait after it, and a text."""
         ...
 
     def create(self, topic: str, exists: Callable[[str], bool]) -> str:
-        """Counts a topic that is created."""
+        """Counts a new topic."""
         ...
 
 
@@ -37,14 +37,14 @@ class Audit(Protocol):
 
     @property
     def wants_changes(self) -> bool:
-        """Also those that are permitted."""
+        """Whether permitted calls are recorded, too."""
         ...
 
     def record(self, user: str, address: str, call: str, target: str, result: str) -> None: ...
 
 
 class Grant(Protocol):
-    """What a client may do: nsqc.peers.grants.Grant, nsqc.access.authority.LocalGrant."""
+    """The permissions of a client: nsqc.peers.grants.Grant, nsqc.access.authority.LocalGrant."""
 
     @property
     def account(self) -> Account | None: ...
@@ -62,12 +62,12 @@ class Grant(Protocol):
     def ttl_s(self) -> int: ...
 
     def allows(self, topic: str, channel: str) -> bool:
-        """Whether a client may subscribe to the channel, or publish to the topic where channel is empty."""
+        """Whether a client may subscribe to the channel, or publish to the topic if channel is empty."""
         ...
 
 
 class Question(Protocol):
-    """A question that is under way: an asyncio.Task."""
+    """A pending question: an asyncio.Task."""
 
     def cancel(self) -> object: ...
 
@@ -76,17 +76,17 @@ class Authority(Protocol):
     """Asks auth servers, or an access file: nsqc.peers.auth.Authority, nsqc.access.authority.AccessAuthority."""
 
     def presented(self, who: tuple[str, str, bool, str]) -> Grant | None:
-        """The grant of a client that has sent no AUTH."""
+        """The grant of a client that has not sent AUTH."""
         ...
 
     # Any: of the authority's own kind
     def renewed(self, grant: Any) -> Grant | None:
-        """A grant by the access file as it is now; None: nothing is left of it."""
+        """A grant according to the current access file; None: nothing is permitted any more."""
         ...
 
     def ask(self, who: tuple[str, str, bool, str], secret: bytes,
             answered: Callable[[Grant | None, bool], None]) -> Question:
-        """Has answered(grant, all servers are down) called later; the grant is None without a good answer.
+        """Calls answered(grant, all servers are down) later; the grant is None without a good answer.
 
         who: (address, host or "", whether it uses TLS, common name of its certificate or "").
         """

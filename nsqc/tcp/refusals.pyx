@@ -1,4 +1,4 @@
-"""Errors that several commands share: commands that raise, bodies that are refused or incomplete, bad words in a line.
+"""Errors of several commands: exceptions, refused or incomplete bodies, invalid words in a line.
 
 The texts are nsqd's: clients match on them.
 """
@@ -30,7 +30,7 @@ cdef bytes arg(Command *command, int index):
 
 
 cdef bytes quoted(bytes name):
-    """As Go's %q prints it."""
+    """As printed by Go's %q."""
     return quote(name).encode()
 
 
@@ -53,7 +53,7 @@ cdef bytes name_of(int kind):
 
 
 cdef int raised(Session session, Command *command, error) noexcept:
-    """The answer to a command that has raised. Without one, the client would take the next answer for it."""
+    """Answers a command that has raised. Otherwise the client would mistake the next answer for it."""
     cdef int kind = command.kind
     try:
         if command_publishes(kind):
@@ -63,7 +63,7 @@ cdef int raised(Session session, Command *command, error) noexcept:
             session.log.error("[%s] - %s", session.address, "".join(traceback.format_exception(error)))
     except BaseException:
         return session.fail(b"E_INVALID command failed")
-    # These touch one message, and their errors leave the connection open.
+    # These affect one message, and their errors leave the connection open.
     return ERROR if kind == CMD_FIN or kind == CMD_REQ or kind == CMD_TOUCH else FATAL
 
 

@@ -1,4 +1,4 @@
-"""What is known of a connection's TLS, in nsqd's words."""
+"""A connection's TLS, described in nsqd's words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 from nsqc.net.peercert import common_name
 
-# Cipher suites that nsqd knows by name; it shows others as numbers.
+# Cipher suites with names in nsqd; it shows others as numbers.
 KNOWN_SUITES = {
     0x0005: "TLS_RSA_WITH_RC4_128_SHA",
     0x000A: "TLS_RSA_WITH_3DES_EDE_CBC_SHA",
@@ -32,7 +32,7 @@ class Secured(msgspec.Struct, gc=False, frozen=True):
 
     version: str
     cipher_suite: str
-    common_name: str  # of the client's certificate; empty without one
+    common_name: str  # from the client's certificate; empty without one
 
 
 def describe(connection: ssl.SSLObject) -> Secured:

@@ -23,8 +23,8 @@ cdef class Limits:
     cdef int64_t max_rdy_count
     cdef int64_t max_req_timeout_ns
     cdef int64_t stall_ns               # a command must be complete within this
-    cdef int64_t publish_wait_ns        # a publish that a rule refuses waits so long for room; 0: not at all
-    cdef Py_ssize_t max_buffered_bytes  # of unread output; above that, input is left unread, too
+    cdef int64_t publish_wait_ns        # longest wait for room after a refusal by a rule; 0: none
+    cdef Py_ssize_t max_buffered_bytes  # of unread output; above that, reading pauses, too
 
 
 cdef class Session(Consumer):
@@ -36,43 +36,43 @@ cdef class Session(Consumer):
     cdef Outbox outbox
     cdef int state                      # SessionState
     cdef Channel channel                # None until SUB
-    cdef bint pump_due                  # the channel has to look for more to deliver
+    cdef bint pump_due                  # the channel may have more to deliver
     cdef readonly object address        # "host:port" of the peer
     cdef object client_id, hostname, user_agent  # str
-    cdef dict topology                  # where the client is: fields of ClientStats; empty: not of interest
+    cdef dict topology                  # the client's location: fields of ClientStats; empty: not used
     cdef double connected               # seconds since 1970
-    cdef bint locked                    # TLS is required and not in place: nothing but IDENTIFY is allowed
+    cdef bint locked                    # TLS is required and missing: only IDENTIFY is allowed
     cdef object layers                  # with UPGRADE, from IDENTIFY to the upgrade: nsqc.tcp.identify.Layers
     cdef object tls                     # nsqc.tcp.secured.Secured; None: not encrypted
     cdef object compression             # a codec's name; empty: none
-    # What IDENTIFY may ask for. As with nsqd, a client may send it again until it subscribes. What is delivered, and
-    # when, goes by the first: pace_ms, and msg_timeout_ns, sample_rate, distance, the timeout of the outbox. The last
-    # one counts for all the rest: replies, statistics, deadlines, TOUCH.
+    # Settings from IDENTIFY. As with nsqd, a client may repeat it until it subscribes. Deliveries use the first one:
+    # pace_ms, msg_timeout_ns, sample_rate, distance and the outbox's timeout. All else uses the last one: replies,
+    # statistics, deadlines, TOUCH.
     cdef bint identified
     cdef int64_t pace_ms                # between heartbeats; 0: none are sent
-    cdef int64_t heartbeat_ms           # the client must be heard within twice this; 0: never
+    cdef int64_t heartbeat_ms           # the client must be heard within twice this time; 0: never
     cdef int64_t output_buffer_size
     cdef int64_t output_buffer_timeout_ms
     cdef int64_t touch_timeout_ns
     cdef int asked_sample_rate
     cdef bint publish_ids               # publishes may have an id as their last word
     cdef bint deferred_batches          # it may use DMPUB
-    # The topic published to last, so that a publish looks nothing up; counts are folded into published when it changes.
+    # The topic last published to, to avoid lookups; its count is folded into `published` when the topic changes.
     cdef Topic topic
     cdef uint64_t topic_count
-    cdef OpenBatch batch                # the multi-publish that arrives or is published; reused
-    cdef bint awaits_room               # batch, of which nothing is published, is tried again: see publishwait.pxd
-    cdef int64_t room_until_ns          # monotonic: until then; 0: it has not waited yet
-    cdef int created                    # topics and channels since the connection last looked, see Connection.pace
-    cdef double delay_s                 # that the client has to wait after a publish
+    cdef OpenBatch batch                # the multi-publish being received or published; reused
+    cdef bint awaits_room               # the unpublished batch is retried: see publishwait.pxd
+    cdef int64_t room_until_ns          # monotonic: deadline for that; 0: has not waited yet
+    cdef int created                    # topics and channels since the connection last checked, see Connection.pace
+    cdef double delay_s                 # wait imposed on the client after a publish
     cdef object audit                   # nsqc.tcp.protocols.Audit; None: nothing is recorded
-    cdef dict published                 # topic name to messages published, in order of the first
-    cdef Guard guard                    # None: everything is permitted; otherwise topic has passed it
-    cdef bytes reply                    # of the last command, with REPLY, UPGRADE, ERROR and FATAL
+    cdef dict published                 # topic name to count of messages, in order of first publishes
+    cdef Guard guard                    # None: everything is permitted; otherwise it permitted `topic`
+    cdef bytes reply                    # to the last command, with REPLY, UPGRADE, ERROR and FATAL
 
-    cdef bint is_topic(self, const char *c_name, Py_ssize_t length) noexcept    # the one published to last
+    cdef bint is_topic(self, const char *c_name, Py_ssize_t length) noexcept    # the one last published to
     cdef Topic publish_topic(self, const char *c_name, Py_ssize_t length)
-    cdef Topic make_topic(self, bytes name)             # one that does not exist
+    cdef Topic make_topic(self, bytes name)             # one that does not exist yet
     cdef int fail(self, bytes error) noexcept           # returns FATAL
-    cdef int record(self, str call, str target, str result) except -1   # in the audit log
+    cdef int record(self, str call, str target, str result) except -1   # to the audit log
     cdef int apply(self, agreement) except -1           # of IDENTIFY: nsqc.tcp.identify.Agreement

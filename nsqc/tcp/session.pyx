@@ -41,7 +41,7 @@ cdef class Limits:
 
 @cython.final
 cdef class Session(Consumer):
-    """One client's state. The Connection owns it; a channel knows it as a Consumer."""
+    """One client's state. The Connection owns it; its channel sees a Consumer."""
 
     def __init__(self, Broker broker not None, Limits limits not None, Link link not None, options, log,
                  Outbox outbox not None, address):
@@ -69,7 +69,7 @@ cdef class Session(Consumer):
         self.compression = ""
         self.locked = options.tls_required != declared.TLS_NOT_REQUIRED
 
-    # ------------------------------------------------------------------ as a consumer
+    # ------------------------------------------------------------------ for the channel
 
     cdef void deliver(self, Message *message, uint16_t attempts) noexcept:
         self.outbox.message(message, attempts, wants_more(self))
@@ -97,7 +97,7 @@ cdef class Session(Consumer):
                 and memcmp(PyBytes_AS_STRING(topic.name), c_name, <size_t> length) == 0)
 
     cdef Topic publish_topic(self, const char *c_name, Py_ssize_t length):
-        """The topic to publish to, created if it does not exist."""
+        """The topic to publish to, created if necessary."""
         cdef Topic topic
         if self.is_topic(c_name, length):
             return self.topic
@@ -122,7 +122,7 @@ cdef class Session(Consumer):
         return self.broker.topic(name.encode()) is not None
 
     cdef int record(self, str call, str target, str result) except -1:
-        """A line in the audit log, if there is one."""
+        """Adds a line to the audit log, if there is one."""
         if self.audit is None or (result == "OK" and not self.audit.wants_changes):
             return 0
         grant = None if self.guard is None else self.guard.grant
@@ -130,22 +130,22 @@ cdef class Session(Consumer):
         return 0
 
     def fold_counts(self):
-        """Moves the current topic's publish count to where statistics read it."""
+        """Moves the current topic's publish count to the statistics."""
         if self.topic is not None and self.topic_count:
             name = self.topic.name.decode()
             self.published[name] = self.published.get(name, 0) + self.topic_count
             self.topic_count = 0
 
     def permissions_changed(self, bint waited):
-        """An auth server has answered, well or not; waited: a command waits for it."""
-        # The next publish, to any topic, looks the topic up and has its permission checked.
+        """An auth server has answered, good or bad; waited: a command waits for it."""
+        # The next publish, to any topic, repeats the lookup and the permission check.
         self.fold_counts()
         self.topic = None
         if waited:
             self.link.resume()
 
     def rules_changed(self):
-        """The access file has changed: ends what the client may no longer do."""
+        """The access file has changed: ends a subscription that is no longer permitted."""
         if self.guard is None or self.closed or self.link is None:
             return
         may_stay = self.guard.renew()
@@ -159,7 +159,7 @@ cdef class Session(Consumer):
             self.link.end()
 
     def who(self):
-        """How the client is described to auth servers."""
+        """Describes the client to auth servers."""
         host, _, port = self.address.rpartition(":")
         # The clients of a unix socket have no address, or a path.
         return (self.address, host.strip("[]") if port.isdecimal() else "",
@@ -194,7 +194,7 @@ cdef class Session(Consumer):
         return 0
 
     def current(self):
-        """What IDENTIFY starts from."""
+        """Settings before IDENTIFY is applied."""
         return Current(self.heartbeat_ms, self.output_buffer_size, self.output_buffer_timeout_ms,
                        self.touch_timeout_ns // 1_000_000, self.tls is not None, bool(self.compression))
 
@@ -215,7 +215,7 @@ cdef class Session(Consumer):
                 "tls_negotiated_protocol": "", "tls_negotiated_protocol_is_mutual": True}
 
     def stats(self, topic=None):
-        """ClientStats; of the publish counts the one of topic, or the first."""
+        """ClientStats; its publish count is that of topic, or else the first."""
         self.fold_counts()
         counts = [PubCount(name, count) for name, count in self.published.items() if not topic or name == topic]
         return ClientStats(

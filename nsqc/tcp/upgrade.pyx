@@ -1,4 +1,4 @@
-"""From a plain connection to TLS and compression. See the .pxd for the steps."""
+"""Upgrades a plain connection to TLS and compression. See the .pxd for the steps."""
 
 cimport cython
 
@@ -16,8 +16,8 @@ from nsqc.net.limits import handshake_error
 from nsqc.wire.codecs import new_codec
 
 HANDSHAKE_S = 5.0  # as with nsqd
-SHUTDOWN_S = 5.0  # for a client to take its last bytes and the end of TLS
-_under_way = set()  # tasks, which the loop itself holds only weakly
+SHUTDOWN_S = 5.0  # for a client to receive its last bytes and the end of TLS
+_under_way = set()  # tasks, since the loop only has weak references to them
 
 
 @cython.final
@@ -39,7 +39,7 @@ cdef class Upgrade:
         return self
 
     cdef int begin(self) except -1:
-        """What was read before goes first, so the rest waits for the end of this loop iteration."""
+        """Earlier input goes first, so the rest waits for the end of this loop iteration."""
         self.intake.begin_upgrade()
         return self.retry_later()
 
@@ -48,7 +48,7 @@ cdef class Upgrade:
         return 0
 
     def proceed(self):
-        """The reply to IDENTIFY leaves in the clear; then comes TLS, then, inside, compression."""
+        """The reply to IDENTIFY is sent in the clear; then comes TLS, then, inside, compression."""
         if self.intake.closed or self.shaking_hands or self.agreed is None:
             return
         try:
@@ -59,7 +59,7 @@ cdef class Upgrade:
     def _proceed(self):
         self.outbox.flush()
         if self.marks.waits() or self.outbox.blocked:
-            return      # replies before it wait for the disk or the socket; the connection calls again after both
+            return      # earlier replies wait for the disk or the socket; the connection calls again after both
         if self.agreed.tls:
             self._secure()
         else:
@@ -69,7 +69,7 @@ cdef class Upgrade:
 
     def _secure(self):
         self.hub.log.info("PROTOCOL(V2): [%s] upgrading connection to TLS", self.session.address)
-        # What follows IDENTIFY came in the clear, so it must not count.
+        # Input after IDENTIFY came in the clear, so it must not count.
         self.intake.drop_kept()
         if not self.hub.connection_limits.begin_handshake(self.host):
             self.outbox.transport.abort()
@@ -104,7 +104,7 @@ cdef class Upgrade:
         self.outbox.fd = -1
         self.outbox.blocked = False
         self.intake.held = 0        # the new transport is reading
-        from nsqc.tcp.secured import describe   # here: only for clients with TLS
+        from nsqc.tcp.secured import describe   # here: only needed for clients with TLS
 
         self.session.tls = describe(transport.get_extra_info("ssl_object"))
         self.session.locked = False
@@ -118,7 +118,7 @@ cdef class Upgrade:
         self.hub.connection_limits.end_handshake(False)
         self.hub.log.error("[%s] - E_IDENTIFY_FAILED IDENTIFY failed TLS handshake - %s", self.session.address,
                            handshake_error(error))
-        # The transport reports its end to TLS, and TLS reports it to us only after a handshake that has succeeded.
+        # The transport reports its end to TLS, and TLS reports it to us only after a successful handshake.
         self.link.lost(error)
         if transport is not None:
             transport.abort()
@@ -138,6 +138,6 @@ cdef class Upgrade:
             self.session.compression = agreed.codec
             self.link.say_ok()
         if agreed.tls:
-            # Not 0: at that, TLS would report a full buffer with nothing in it.
+            # Not 0: TLS would then report a full buffer with nothing in it.
             self.outbox.transport.set_write_buffer_limits(high=1, low=0)
         self.intake.end_upgrade(codec)

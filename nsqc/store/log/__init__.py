@@ -1,1 +1,1 @@
-"""Topics kept in a log: segments, their indexes, cursors of channels and their journal."""
+"""Log-backed topics: segments, their indexes, cursors of channels and their journal."""

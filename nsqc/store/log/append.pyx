@@ -32,10 +32,10 @@ cdef enum:
     FIRST_PIECES = 2
     COPY_BYTES = 1048576        # of one read and write when a segment is copied
     ZERO_BYTES = 65536
-    LEAST_READY = 16384         # bytes of frames in a segment whose file is made larger than they need
-    MOST_READY = 1048576        # by so much
+    LEAST_READY = 16384         # bytes of frames below which a segment's file is not extended
+    MOST_READY = 1048576        # most bytes to extend it by
 
-cdef int64_t MARGIN = 1 << 39   # when so many reserved offsets are left, more are reserved
+cdef int64_t MARGIN = 1 << 39   # reserve more offsets when fewer are left
 
 
 cdef void run_append(Job *c_job) noexcept nogil:
@@ -48,7 +48,7 @@ cdef void run_append(Job *c_job) noexcept nogil:
         job.error = sync_behind(job)
         job.behind_failed = job.error != 0
     if job.error == 0 and job.ids.out.length:
-        # First: what is found of them after a kill counts only up to the end of the records.
+        # First: after a kill, ids count only up to the end of the records.
         job.made_names = job.ids.position == 0
         job.error = ids_write(&job.ids, job.syncs)
     piece = add_piece(job, &job.last)
@@ -92,7 +92,7 @@ cdef Piece *add_piece(AppendJob *job, const Piece *piece) noexcept nogil:
 
 
 cdef int64_t span(AppendJob *job, int64_t begin, int64_t position, int64_t *records) noexcept nogil:
-    """Bytes of the whole batches that a segment takes at a position, and their records; 0: it is full."""
+    """Bytes of the whole batches that fit into a segment at a position, and their records; 0: it is full."""
     cdef int64_t at = begin, batch = begin, count = 0
     cdef Frame frame
     records[0] = 0
@@ -174,7 +174,7 @@ cdef int write_span(AppendJob *job, Piece *piece, int64_t at, int64_t length, in
 
 
 cdef void make_ready(AppendJob *job, int64_t position) noexcept nogil:
-    """Doubles the file, up to a limit: a sync after overwriting durable zeros is faster than one after growing it."""
+    """Doubles the file, up to a limit: syncs are faster after overwriting durable zeros than after growing the file."""
     cdef int64_t length = min(position - FRAMES_AT, <int64_t> MOST_READY, FRAMES_AT + job.max_file - position), written
     job.ready = position
     if position - FRAMES_AT < LEAST_READY:
@@ -185,7 +185,7 @@ cdef void make_ready(AppendJob *job, int64_t position) noexcept nogil:
 
 
 cdef int complete(AppendJob *job) noexcept nogil:
-    """What the manifest has to say of the new segments, and of offsets; and names. 0 or errno."""
+    """Updates the manifest for the new segments and offsets, and syncs names. 0 or errno."""
     cdef Piece *last = &job.pieces[job.count - 1]
     cdef bint begun = last.fresh, reserves = job.offset + job.records > job.manifest.reserved - MARGIN
     cdef int error = 0
@@ -205,7 +205,7 @@ cdef int complete(AppendJob *job) noexcept nogil:
 
 
 cdef int sync_folders(AppendJob *job) noexcept nogil:
-    """Names in the folder are durable, and its own, whoever has made it; 0 or errno."""
+    """Syncs the names in the folder, and its own, even those made by others; 0 or errno."""
     cdef char c_path[PATH_BYTES]
     cdef char *c_slash
     cdef int error = io_sync_path(job.c_folder, O_RDONLY | O_DIRECTORY)
@@ -227,8 +227,8 @@ cdef void remove_segment(AppendJob *job, int64_t first) noexcept nogil:
 
 
 cdef void undo(AppendJob *job) noexcept nogil:
-    """What was written does not count: it lies after the end of its segment, or the manifest does not know its segment.
-    As far as the disk allows, it is removed, too."""
+    """Invalidates the written data: it lies after the end of its segment, or the manifest does not know its segment.
+    Removes it, too, as far as the disk allows."""
     cdef int64_t index
     if job.fd >= 0 and job.count and not job.pieces[job.count - 1].fresh:
         io_truncate(job.fd, job.last.position)
@@ -252,26 +252,26 @@ cdef void append_free(AppendJob *job) noexcept nogil:
     free(job)
 
 
-# ---------------------------------------------------------------------- what an earlier append has left to a sync
+# ---------------------------------------------------------------------- syncs of earlier appends
 
 cdef int sync_behind(AppendJob *job) noexcept nogil:
-    """What was written before without being synced is durable; 0 or errno."""
+    """Syncs earlier data that was written without a sync; 0 or errno."""
     cdef char c_path[PATH_BYTES]
     cdef int64_t index
     cdef int error = 0
     for index in range(job.behind_count):
         segment_path(c_path, job.c_folder, job.behind[index])
         error = copy_again(job, c_path) if job.rewrites else io_sync_path(c_path, O_RDONLY)
-        if error and error != ENOENT:       # retention has removed it
+        if error and error != ENOENT:       # retention removed it
             return error
     if job.behind_count and job.rewrites:
-        append_close(job)       # the copies have taken the names
+        append_close(job)       # copies now have these names
         return io_sync_path(job.c_folder, O_RDONLY | O_DIRECTORY)
     return 0
 
 
 cdef int copy_again(AppendJob *job, const char *c_path) noexcept nogil:
-    """Replaces a segment by a copy: after a sync that failed, the kernel may consider it clean. 0 or errno."""
+    """Replaces a segment by a copy: after a failed sync, the kernel may consider the old one clean. 0 or errno."""
     cdef char c_temporary[PATH_BYTES]
     cdef int64_t at = 0, got = 1, written
     cdef char *c_data

@@ -1,4 +1,4 @@
-# Arrays that grow, and binary search in sorted ones. A header only: there is no module to it.
+# Growing arrays, and binary search in sorted ones. Header only.
 
 from libc.stdint cimport int64_t
 from libc.stdlib cimport realloc
@@ -19,7 +19,7 @@ cdef inline int array_room(void **items, int64_t *room, int64_t need, size_t siz
     return 0
 
 
-# Counts the leading items whose field is below a limit. `field` points at it in the first item; values ascend.
+# Counts the leading items whose field is below a limit. `field` points to it in the first item; values ascend.
 cdef inline int64_t array_below(const int64_t *field, size_t size, int64_t count, int64_t limit) noexcept nogil:
     cdef int64_t low = 0, high = count, middle
     while low < high:

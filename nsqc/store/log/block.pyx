@@ -1,7 +1,7 @@
 """Frames in memory as columns, lines and tuples. See the .pyi.
 
-Rows are counted and measured while their frames are checked, so each column is allocated once, with its size. A body is
-copied once; all other columns are computed from the heads of frames.
+Rows are counted and measured while their frames are checked, so each column is allocated once, at its final size. A
+body is copied once; all other columns are computed from the heads of frames.
 """
 
 cimport cython
@@ -36,12 +36,12 @@ cdef enum:
     NS_PER_US = 1000
     FIRST_PARTS = 16
     FIRST_ROWS = 1024
-    FULL = 0x7F000000       # bytes of bodies in one batch: their offsets have 32 bits
+    FULL = 0x7F000000       # bytes of bodies in one batch: body offsets have 32 bits
 
 cdef enum BlockError:
     NO_ERROR
     NO_FRAME
-    NO_RECORD               # the frames do not have the records
+    NO_RECORD               # the frames lack some of the records
     NO_MEMORY
 
 cdef int64_t most_offset = names.MOST_OFFSET
@@ -167,7 +167,7 @@ cdef class LogBlock:
             self.c_origin = self.c_data + self.parts[self.part].origin_at if self.parts[self.part].origin_at else NULL
 
     cdef int64_t fitting(self, int64_t max_rows, int64_t max_bytes) noexcept nogil:
-        """How many of the next rows are a batch: at least one."""
+        """How many of the next rows fit into a batch: at least one."""
         cdef int64_t low = 1, high = max(min(max_rows, self.rows - self.row), <int64_t> 1), middle
         while low < high:
             middle = (low + high + 1) // 2
@@ -223,7 +223,7 @@ cdef class LogBlock:
         return rows, bodies, ends, times, ids, offsets, origins
 
     def origins(self, int64_t rows):
-        """Those of the next rows; None: they have none."""
+        """The origins of the next rows; None: no row has one."""
         cdef int64_t row = self.row, end = self.row + rows, part = self.part, part_end
         cdef const char *c_origin = self.c_origin
         cdef list found = []
@@ -252,7 +252,7 @@ cdef class LogBlock:
         cdef const char *c_suffix = suffix
         cdef bytes text = PyBytes_FromStringAndSize(NULL, self.size_of(rows) + rows * (before + after))
         cdef char *c_to = PyBytes_AS_STRING(text)
-        with nogil:     # another thread receives meanwhile
+        with nogil:     # another thread is receiving
             while done < rows:
                 count = self.in_part(rows - done)
                 c_to = copy_bodies(self, c_to, count, c_prefix, before, c_suffix, after)
@@ -282,14 +282,14 @@ cdef class LogBlock:
 
 
 cdef object origin_text(const char *c_origin):
-    """None of NULL."""
+    """NULL gives None."""
     if c_origin is NULL:
         return None
     return c_origin[RECORD_SIZE:record_length(c_origin)].decode("utf-8", "replace")
 
 
 cdef bytes column(bint wanted, int64_t length):
-    """Memory for a column; none for one that is not wanted."""
+    """Memory for a column; empty if it is not wanted."""
     return PyBytes_FromStringAndSize(NULL, length if wanted else 0)
 
 
@@ -318,7 +318,7 @@ cdef char *copy_bodies(LogBlock block, char *c_to, int64_t count, const char *c_
 
 @cython.final
 cdef class BlockMemory:
-    """What a read has returned, as long as a block uses it."""
+    """The result of a read, for as long as a block uses it."""
 
     def __cinit__(self):
         memset(&self.job, 0, sizeof(self.job))
@@ -363,7 +363,7 @@ cdef class SegmentBlocks:
 
 
 cdef int take_frames(LogBlock block, int64_t length) noexcept nogil:
-    """The records of frames that were checked already."""
+    """Takes the records of checked frames."""
     cdef Frame frame
     cdef int64_t at = 0
     cdef int error = NO_ERROR

@@ -1,4 +1,4 @@
-"""Buffers that grow. See the .pxd."""
+"""Growing buffers. See the .pxd."""
 
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, realloc
@@ -13,7 +13,7 @@ cdef extern from *:
 cdef enum:
     FIRST_ROOM = 512
 
-cdef long allocated = 0         # that own memory now
+cdef long allocated = 0         # buffers that own memory
 
 
 cdef int buffer_room(Buffer *buffer, int64_t need) noexcept nogil:
@@ -38,5 +38,5 @@ cdef void buffer_free(Buffer *buffer) noexcept nogil:
 
 
 def alive() -> int:
-    """Buffers that own memory now."""
+    """Count of buffers that own memory."""
     return allocated

@@ -1,4 +1,4 @@
-"""Looks at everything in the folder of a log topic: headers, frames, the manifest and the frames of journals."""
+"""Checks all files in the folder of a log-backed topic: headers, frames, the manifest and the frames of journals."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from nsqc.store.log.recovery import LogError, Opened, SegmentState, read_folder
 
 
 class Finding(NamedTuple):
-    """Something that is not as it was written."""
+    """A deviation from the written data."""
 
     path: str
     text: str
-    is_fault: bool = True  # False: a kill leaves this, and a start deals with it
+    is_fault: bool = True  # False: normal after a kill; a start repairs it
 
 
 class Verdict(NamedTuple):
-    """Of a folder."""
+    """The result for a folder."""
 
-    records: int  # that are sound
+    records: int  # sound ones
     findings: list[Finding]
 
 
 def check_folder(folder: str) -> Verdict:
-    """Reads all of it. Raises OSError if files cannot be read."""
+    """Checks a whole folder. Raises OSError if files cannot be read."""
     records = 0
     try:
         opened = read_folder(folder)
@@ -44,7 +44,7 @@ def check_folder(folder: str) -> Verdict:
 
 
 def check_manifest(folder: str, opened: Opened, segments: list[SegmentState]) -> list[Finding]:
-    """Whether it is there. A kill may leave the first segment without one."""
+    """Checks that it exists and is sound. After a kill, the first segment may lack one."""
     path = os.path.join(folder, "manifest")
     if opened.has_manifest:
         return []
@@ -54,7 +54,7 @@ def check_manifest(folder: str, opened: Opened, segments: list[SegmentState]) ->
 
 
 def check_names(folder: str, opened: Opened, segments: list[SegmentState]) -> list[Finding]:
-    """Headers of segments, segments that do not count, and files that are not of a log."""
+    """Checks segment headers; reports segments that do not count, and foreign files."""
     known = {segment.first: segment for segment in segments}
     findings = []
     for name in sorted(os.listdir(folder)):
@@ -72,7 +72,7 @@ def check_names(folder: str, opened: Opened, segments: list[SegmentState]) -> li
 
 
 def check_head(path: str, log_id: int, first: int, known: dict[int, SegmentState]) -> list[Finding]:
-    """The header of a segment, and why the segment does not count."""
+    """Checks the header of a segment, and says why the segment does not count."""
     sound, its_id, sequence, its_first = read_head(path)
     if first in known:
         if sound == 2:
@@ -89,7 +89,7 @@ def check_head(path: str, log_id: int, first: int, known: dict[int, SegmentState
 
 
 def check_segment(folder: str, segment: SegmentState) -> tuple[int, list[Finding]]:
-    """(sound records, findings) of its frames. Raises OSError."""
+    """(sound records, findings) in its frames. Raises OSError."""
     path = segment_path(folder, segment.first)
     records, _, damage = read_frames(path, segment)
     findings = [Finding(path, f"damaged at byte {at}: {lost_between(first, end)}") for at, first, end in damage]
@@ -100,14 +100,14 @@ def check_segment(folder: str, segment: SegmentState) -> tuple[int, list[Finding
 
 
 def lost_between(first: int, end: int) -> str:
-    """Offsets of messages that are lost."""
+    """Describes offsets of lost messages."""
     if first == end:
         return "no message is lost"
     return f"message {first} is lost" if first + 1 == end else f"messages {first} to {end - 1} are lost"
 
 
 def check_missing(folder: str, opened: Opened, segments: list[SegmentState]) -> list[Finding]:
-    """Segments that are gone."""
+    """Reports missing segments."""
     findings = [Finding(folder, f"{plural(segment.lost, 'message')} before offset {segment.first} are gone, with their "
                                 "segments") for segment in segments if segment.lost]
     if opened.lost:
@@ -120,7 +120,7 @@ def check_missing(folder: str, opened: Opened, segments: list[SegmentState]) -> 
 
 
 def check_progress(folder: str, progress: TopicProgress) -> list[Finding]:
-    """Of the journal."""
+    """Checks the journal."""
     findings = [Finding(os.path.join(folder, name), "is damaged") for name, damaged in progress.files
                 if damaged and os.path.isfile(os.path.join(folder, name))]
     if progress.torn_bytes:

@@ -1,4 +1,4 @@
-"""A channel's place in a log. See the .pxd."""
+"""A channel's position in a log. See the .pxd."""
 
 cimport cython
 from libc.errno cimport EAGAIN, ENOENT, ENOMEM
@@ -29,11 +29,11 @@ cdef enum:
     FIRST_WANT = 16384          # bytes of the first block; each further one is four times as large
     MOST_WANT = 262144
     AGAIN_WANT = 16384          # bytes of a block for requeued messages
-    FORGOTTEN_AT_ONCE = 4096    # deferred messages that are looked at, between two looks at the clock
+    FORGOTTEN_AT_ONCE = 4096    # deferred messages checked between two looks at the clock
 
 cdef enum:                      # results of Cursor._find_requeued()
     FOUND
-    LATER                       # it is being read, or cannot be read now
+    LATER                       # a read is running, or not possible now
     REMOVED                     # by retention
     DAMAGED
 
@@ -43,11 +43,11 @@ cdef int64_t NEVER = INT64_MAX
 @cython.final
 @cython.no_gc_clear
 cdef class Cursor(Journaled):
-    """Where one channel stands in a log."""
+    """The position of one channel in a log."""
 
     def __init__(self, TopicLog log not None, bytes name not None, BacklogOwner owner not None, int64_t number,
                  int64_t next):
-        """number: in the journal; below 0: it is not recorded there."""
+        """number: in the journal; below 0: not recorded there."""
         self.log = log
         self.recorder = log.recorder
         self.name = name
@@ -62,7 +62,7 @@ cdef class Cursor(Journaled):
         offsets_free(&self.skips)
         free(self.uses.items)
 
-    # ------------------------------------------------------------------ handing out
+    # ------------------------------------------------------------------ delivery
 
     cdef bint pop(self, Entry *entry) noexcept:
         cdef Requeued *first
@@ -73,7 +73,7 @@ cdef class Cursor(Journaled):
             return False
         while True:
             if steps == 0:
-                # A million deferred messages, or requeued ones that are gone, may lie before the next to go out.
+                # A million deferred or removed requeued messages may come before the next one to deliver.
                 if self.recorder.schedule.slicer.over():
                     self.owner.on_readable()
                     return False
@@ -84,7 +84,7 @@ cdef class Cursor(Journaled):
                 if not self._pop_requeued(entry):
                     return False
                 if entry.message is NULL:
-                    continue            # it cannot be read any more
+                    continue            # it is unreadable for good
                 return True
             c_record = self._next_record(&spot)
             if c_record is NULL:
@@ -94,7 +94,7 @@ cdef class Cursor(Journaled):
                 return taken
 
     cdef int _take_next(self, Entry *entry, Spot *spot, const char *c_record) noexcept:
-        """Hands out the record at next, which lies there: 1; 0: there is no memory; -1: it is deferred, look again."""
+        """Delivers the record at next, if it has one: 1; 0: no memory; -1: it is deferred, look again."""
         cdef int64_t due_ns = self.log.delay_of(self.next) if self.log.delays.count else 0
         if due_ns > self.log.clock.monotonic:
             self._advance(self.next + 1)
@@ -152,13 +152,13 @@ cdef class Cursor(Journaled):
                 return found
 
     cdef void _advance(self, int64_t next) noexcept:
-        """Steps to the next record, or further."""
+        """Moves to the next record, or further."""
         self.next = next
         if not self.dirty:
             self.mark_dirty()
 
     cdef bint _pop_requeued(self, Entry *entry) noexcept:
-        """False: it is not readable now. entry.message is NULL if it will never be."""
+        """False: not readable now. entry.message is NULL if it never will be."""
         cdef Requeued item = requeued_first(&self.requeued)[0]
         cdef const char *c_record
         cdef int found = self._find_requeued(item.offset)
@@ -184,7 +184,7 @@ cdef class Cursor(Journaled):
         return True
 
     cdef int _find_requeued(self, int64_t offset) noexcept:
-        """Whether the record of a requeued message is in the block of `again`, which is read if need be."""
+        """Whether the block of `again` has the record of a requeued message; reads the block if necessary."""
         if offset < self.log.first_offset():
             return REMOVED
         if self.again.running:
@@ -198,14 +198,14 @@ cdef class Cursor(Journaled):
         return FOUND
 
     cdef const char *_next_record(self, Spot **spot) noexcept:
-        """The record at next, which it moves across skips and gaps, and its spot; NULL: there is none now."""
+        """The record at next, after moving next across skips and gaps, and its spot; NULL: none now."""
         cdef RangeWalk walk
         cdef Range *skip
         while True:
             if self.next >= self.log.visible:
                 return NULL
             if self.next < self.log.first_offset():
-                # Removed, although the tail or a block may still have it: nothing in a segment that is gone counts.
+                # Removed, even if the tail or a block still has it: records of a removed segment do not count.
                 self._step_over(self.log.first_offset())
                 continue
             if self.skips.count:
@@ -238,15 +238,15 @@ cdef class Cursor(Journaled):
     # ------------------------------------------------------------------ reading
 
     cdef bint _read(self, Reader *reader, int64_t offset, int64_t want) noexcept:
-        """Reads a block from an offset on, or moves next across what does not exist; True: look again. False: a thread
-        reads it, and on_readable() follows; or it cannot be read now."""
+        """Reads a block from an offset on, or moves next across a gap; True: look again. False: a thread reads it, and
+        on_readable() follows; or it is unreadable now."""
         cdef int64_t index
         cdef Segment *segment
         if reader.running:
             return False
         index = segments_find(&self.log.segments, offset)
         if index < 0 or offset >= self.log.segments.items[index].end:
-            # Removed, or an offset that numbering has left out.
+            # Removed, or an offset that numbering skipped.
             if reader is &self.ahead and index + 1 < self.log.segments.count:
                 self._step_over(self.log.segments.items[index + 1].first)
                 return True
@@ -288,7 +288,7 @@ cdef class Cursor(Journaled):
             self.owner.on_readable()
 
     cdef bint _was_read(self, Reader *reader) noexcept:
-        """Looks at what was read; False: nothing, and on_unreadable() was called."""
+        """Checks the result of a read; False: nothing, and on_unreadable() was called."""
         cdef int64_t damaged = reader.block.damaged, first = reader.block.offset
         cdef int error = reader.block.error
         memset(&reader.spot, 0, sizeof(Spot))
@@ -310,7 +310,7 @@ cdef class Cursor(Journaled):
         return True
 
     cdef void _step_over(self, int64_t next) noexcept:
-        """Moves to an offset, as if everything before it were finished."""
+        """Moves to an offset, as if all messages before it were finished."""
         cdef int64_t before = self.next
         self.add_fin(before, next)
         self.next = self.journaled = next
@@ -320,14 +320,14 @@ cdef class Cursor(Journaled):
         self.log.log.error("LOG(%s): channel %s: %d damaged messages from offset %d on are left out", self.log.name,
                            self.name.decode(), count, first)
 
-    # ------------------------------------------------------------------ coming back
+    # ------------------------------------------------------------------ requeues
 
     cdef void done(self, int64_t offset) noexcept:
         use_end(&self.uses, offset)
         self.add_fin(offset, offset + 1)
 
     cdef bint _is_gone(self, int64_t offset) noexcept:
-        """Whether retention has removed a message that was in flight; then it is finished."""
+        """Whether retention removed a message that was in flight; then it is finished."""
         if offset >= self.log.first_offset():
             return False
         self.done(offset)
@@ -398,7 +398,7 @@ cdef class Cursor(Journaled):
             self.loses = False
             self.forgotten = first
             self.forgetting = self.deferred.count
-        # From the end on: what moves into the place of one that is taken is looked at next, or was.
+        # Backwards: the item that moves into a freed slot is either already checked or next.
         while self.forgetting:
             self.forgetting = min(self.forgetting, self.deferred.count)
             if most == 0 or self.forgetting == 0:
@@ -447,7 +447,7 @@ cdef class Cursor(Journaled):
         drop_unused(&self.uses)
         return min(self.uses.items[self.uses.first].first, self.next) if self.uses.count else self.next
 
-    # ------------------------------------------------------------------ how much
+    # ------------------------------------------------------------------ counts
 
     cdef bint is_drained(self) noexcept:
         return self.requeued.count == 0 and self.next >= self.log.visible
@@ -471,7 +471,7 @@ cdef class Cursor(Journaled):
 
 
 cdef void forget(Cursor cursor) noexcept:
-    """Nothing of what was handed out counts any more."""
+    """Forgets all delivered messages."""
     requeued_free(&cursor.requeued)
     deferred_free(&cursor.deferred)
     offsets_free(&cursor.skips)
@@ -481,7 +481,7 @@ cdef void forget(Cursor cursor) noexcept:
 
 
 cdef int64_t skipped_ahead(Cursor cursor, bint only_delayed) noexcept:
-    """Messages from next on that are skipped, of those that are visible."""
+    """Visible messages from next on that are skipped."""
     cdef RangeWalk walk = offsets_from(&cursor.skips, cursor.next)
     cdef Range *skip = offsets_next(&cursor.skips, &walk)
     cdef int64_t count = 0, first, end

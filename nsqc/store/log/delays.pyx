@@ -23,8 +23,8 @@ cdef void delays_add(Delays *delays, const char *c_frame, const Frame *frame, in
 
 
 cdef void delay_add(Delays *delays, const Deferral *deferral, int64_t longest_ns, Clock clock) noexcept:
-    # If the clock has jumped back, the message waits for the delay that was asked for and no longer. Without memory it
-    # is delivered too early.
+    # If the clock has jumped back, the message waits for the requested delay and no longer. Without memory it is
+    # delivered too early.
     cdef int64_t delay_ns = min(deferral.due_ns - clock.wall, deferral.asked_ms * NS_PER_MS, longest_ns)
     if delay_ns <= 0 or queue_room(<void **> &delays.items, &delays.first, delays.count, &delays.room, sizeof(Delay),
                                    FIRST_DELAYS) < 0:
@@ -74,5 +74,5 @@ cdef void delays_free(Delays *delays) noexcept:
 
 
 cdef int64_t find(Delays *delays, int64_t offset) noexcept:
-    """The index of the first from an offset on."""
+    """The index of the first delay at or after an offset."""
     return delays.first + array_below(&delays.items[delays.first].offset, sizeof(Delay), delays.count, offset)

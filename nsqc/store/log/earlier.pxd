@@ -1,4 +1,4 @@
-# What an earlier run has left in the journal of a log, until the channels have taken it.
+# The journal of an earlier run, until the channels have restored their state from it.
 
 from libc.stdint cimport int64_t
 from nsqc.store.backlog cimport BacklogOwner
@@ -13,9 +13,9 @@ cdef class Earlier:
     cdef JournalState state         # owned
     cdef dict numbers               # name of a channel: its number
     cdef readonly tuple journal     # for a Recorder
-    cdef readonly list files        # number, and whether part of it could not be read
-    cdef readonly int64_t damaged   # places where that is so
-    cdef readonly int64_t torn_bytes    # of an incomplete frame at the end of a file: a kill leaves one
+    cdef readonly list files        # number, and whether part of it was unreadable
+    cdef readonly int64_t damaged   # number of unreadable places
+    cdef readonly int64_t torn_bytes    # of an incomplete frame at the end of a file, as after a kill
 
     # The cursor of a channel as it was; None: the journal does not have it.
     cdef Cursor cursor(self, TopicLog log, bytes name, BacklogOwner owner)

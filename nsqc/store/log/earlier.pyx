@@ -1,4 +1,4 @@
-"""Cursors at the start: what an earlier run has left waits again. See the .pxd."""
+"""Restores cursors at the start: unfinished messages of an earlier run wait again. See the .pxd."""
 
 cimport cython
 from libc.stdint cimport int64_t, uint32_t
@@ -18,12 +18,12 @@ from nsqc.store.log.names import SETTLED
 NO_NUMBER = -1
 
 cdef enum:
-    KEPT_FILES = 2              # of a journal: one with the state, one for what follows
+    KEPT_FILES = 2              # of a journal: one with the state, one for later operations
 
 
 @cython.final
 cdef class TopicPlace(Journaled):
-    """Where messages begin that no channel may read yet."""
+    """The first offset that no channel may read yet."""
 
     def __init__(self, TopicLog log not None, int64_t next):
         self.recorder = log.recorder
@@ -38,7 +38,7 @@ cdef class TopicPlace(Journaled):
 
 @cython.final
 cdef class Earlier:
-    """What the journal of a folder says."""
+    """The contents of a folder's journal."""
 
     def __dealloc__(self):
         state_free(&self.state)
@@ -50,13 +50,13 @@ cdef class Earlier:
 
     @property
     def topic_cursor(self):
-        """The first offset that is not for the channels; None: unknown."""
+        """The first offset that is hidden from channels; None: unknown."""
         cdef ChannelState *topic = state_channel(&self.state, TOPIC_NUMBER)
         return topic.cursor if topic is not NULL else None
 
     @property
     def reached(self) -> int:
-        """The highest offset that a channel continues at: no message with a lower one is new."""
+        """The highest offset that a channel continues at: new messages have higher or equal ones."""
         cdef int64_t index, highest = 0
         for index in range(self.state.count):
             if self.state.channels[index].number != TOPIC_NUMBER:
@@ -126,10 +126,10 @@ cdef tuple channel_tuple(const ChannelState *channel):
             waiting)
 
 
-# ---------------------------------------------------------------------- what is unfinished
+# ---------------------------------------------------------------------- unfinished messages
 
 cdef int restore(Cursor cursor, ChannelState *state) except -1:
-    """It waits first, by offset, or for its time."""
+    """Unfinished messages wait first, by offset, or until they are due."""
     cdef RangeWalk walk
     cdef Range *out
     cdef int64_t offset, index
@@ -138,7 +138,7 @@ cdef int restore(Cursor cursor, ChannelState *state) except -1:
     while out is not NULL:
         for offset in range(out.first, out.end):
             index = segments_find(&cursor.log.segments, offset)
-            # It may not be in the log any more, or it never got there.
+            # The log may not have it any more, or never got it.
             if index >= 0 and offset < cursor.log.segments.items[index].end:
                 wait_again(cursor, offset, <uint32_t> (out.attempts if out.attempts >= 0 else 1),
                            due_again(cursor, offset, out) if out.due_ns > cursor.log.clock.wall else 0)
@@ -147,7 +147,7 @@ cdef int restore(Cursor cursor, ChannelState *state) except -1:
 
 
 cdef int64_t due_again(Cursor cursor, int64_t offset, const Range *out) noexcept:
-    """The monotonic time that it waits for: if the clock has jumped, one full delay at most, which is noted."""
+    """The monotonic time it is due: if the clock has jumped, at most one full delay away, which is recorded."""
     cdef TopicLog log = cursor.log
     cdef int64_t due_ns = log.clock.monotonic + min(out.due_ns - log.clock.wall, log.longest_delay_ns), asked_ns
     if out.attempts == 0:

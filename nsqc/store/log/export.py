@@ -1,7 +1,7 @@
-"""Log topics as nsqd's own files: what is unfinished, for each channel, and nothing else.
+"""Exports log-backed topics as nsqd's own files: the unfinished messages of each channel, and nothing else.
 
-A kill at any moment leaves something that is finished or started over by doing it again. Everything is made in a
-staging folder first; renaming that is the decision. From then on its files only have to be moved to where they belong.
+A kill at any moment is safe: the next run finishes the export or starts it over. All files are first made in a staging
+folder; renaming that commits the export. After that, files only have to be moved to their final places.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from nsqc.store.log.recovery import SegmentState
 from nsqc.store.log.summary import Backlog, Log, backlog, existing, read_log
 from nsqc.store.log.topicfile import FILE_NAME, SavedChannel, SavedTopic, merge_topic, read_topic, saved_topic
 
-STAGING = "export"  # in the topic's folder, or after the topic's name in another one
-UNDECIDED = ".tmp"  # after that, while it is being made
-EXPORTED = ".exported"  # after the folder's name, when it is done
-FILE_BYTES = 100 << 20  # after which a queue gets another file
+STAGING = "export"  # in the topic's folder, or appended to the topic's name in another one
+UNDECIDED = ".tmp"  # appended to that until it is complete
+EXPORTED = ".exported"  # appended to the folder's name when the export is done
+FILE_BYTES = 100 << 20  # size at which a queue begins another file
 LARGEST_FILE = 2**31 - 1
 READ_BYTES = WRITE_BYTES = 1 << 20
-ATTEMPTS_AT = 12  # in a record
+ATTEMPTS_AT = 12  # position in a record
 
 Report = Callable[[str], None]
 
 
 class ExportError(Exception):
-    """A topic cannot be exported; says why."""
+    """Says why a topic cannot be exported."""
 
 
 class Export:
-    """One topic, from its folder to the folder with nsqd's files."""
+    """One topic, exported from its folder to the folder with nsqd's files."""
 
     def __init__(self, folder: str, out: str, report: Report, logger: Logger):
         self.folder = os.path.abspath(folder)
@@ -55,20 +55,20 @@ class Export:
         self.out = os.path.abspath(out)
         self.in_place = os.path.realpath(self.out) == os.path.realpath(self.data_path)
         self.topic = topic_of(self.folder)
-        # With the folder, so that both are gone at once.
+        # In the topic's folder, so that both disappear together.
         self.staging = os.path.join(self.folder, STAGING) if self.in_place else f"{self.out}/{self.topic}.{STAGING}"
         self.undecided = self.staging + UNDECIDED
         self.report = report
         self.logger = logger
 
     def run(self) -> None:
-        """Raises OSError or ExportError; then it can be run again."""
+        """Raises OSError or ExportError; it can be run again after that."""
         if not os.path.isdir(self.staging):
             self._stage()
         self._settle()
 
     def _stage(self) -> None:
-        """Makes all files, beside where they belong."""
+        """Makes all files in the staging folder, near their final places."""
         if os.path.isdir(self.undecided):
             shutil.rmtree(self.undecided)
         log = read_log(self.folder)
@@ -91,11 +91,11 @@ class Export:
         sync_folder(os.path.dirname(self.staging))
 
     def _backlogs(self, log: Log, known: SavedTopic) -> dict[str, Backlog]:
-        """Queue name to what is unfinished in it."""
+        """Queue name to its unfinished messages."""
         channels = log.progress.named
         names = list(dict.fromkeys([*(channel.name for channel in known.channels or ()), *channels]))
         end = log.end_for_channels(bool(names), known.paused)
-        # Of a channel that the journal does not have: it was created last, or the journal is damaged.
+        # For a channel missing from the journal: it was created last, or the journal is damaged.
         begin = 0 if log.progress.damaged else end if channels else log.progress.topic_cursor or 0
         backlogs = {}
         for name in names:
@@ -106,7 +106,7 @@ class Export:
         return backlogs
 
     def _start(self, name: str) -> positions.Positions | None:
-        """Where a queue of this name is; None: there is none. Raises ExportError if it must not be added to."""
+        """The positions of a queue of this name; None: no such queue. Raises ExportError if it must stay unchanged."""
         files = queue_files(self.out, name)
         if files and not self.in_place:
             raise ExportError(f"{self.out} has files of the queue {name} already")
@@ -125,7 +125,7 @@ class Export:
     # ---------------------------------------------------------------------- files
 
     def _write(self, plan: QueuePlan, start: positions.Positions | None, segments: list[SegmentState]) -> None:
-        """The data files of a queue, after those that it has, and its positions."""
+        """Writes the data files of a queue, numbered after the existing ones, and its positions."""
         if not plan.chunks:
             return
         number, read, depth = 0, (0, 0), 0
@@ -142,7 +142,7 @@ class Export:
                 out.flush()
                 os.fsync(out.fileno())
             number += 1
-        # An empty file to write to, so that the others stay as they are.
+        # An empty file to write to, so that the others stay unchanged.
         replace_file(os.path.join(self.undecided, file_name(plan.name, number)), b"")
         replace_file(os.path.join(self.undecided, file_name(plan.name, META)),
                      positions.encode(depth + plan.messages, *read, number, 0))
@@ -152,7 +152,7 @@ class Export:
         return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb", WRITE_BYTES)
 
     def _settle(self) -> None:
-        """Moves the files to where they belong, and ends the log if that is in the same data path."""
+        """Moves the files to their final places, and ends the log if that is in the same data path."""
         names = sorted(os.listdir(self.staging), key=lambda name: ("meta" in name, name))
         for name in names:
             if name != FILE_NAME:
@@ -172,7 +172,7 @@ class Export:
         self.report(f"{self.topic}: exported to {self.out}")
 
     def _move(self, name: str) -> None:
-        """Positions replace those there are. A data file has a number that was free; an empty one is replaced, too."""
+        """Moves a file. Positions replace existing ones. A data file has a free number, or replaces an empty file."""
         source, target = os.path.join(self.staging, name), os.path.join(self.out, name)
         if not name.endswith("meta.dat") and os.path.lexists(target) and os.path.getsize(target):
             raise ExportError(f"{target} exists: was a daemon running since? remove {self.staging} to start over")
@@ -195,7 +195,7 @@ def copied(folder: str, segments: list[SegmentState], chunks: list[Chunk]) -> It
 
 
 def with_attempts(records: bytes, attempts: int) -> bytes:
-    """Records of a disk queue that have been delivered so often."""
+    """Records of a disk queue, with this number of attempts."""
     data, at = bytearray(records), 0
     while at < len(data):
         data[at + ATTEMPTS_AT:at + ATTEMPTS_AT + 2] = attempts.to_bytes(2, "big")

@@ -1,4 +1,4 @@
-"""What nsqd's queues get from a log topic: the messages that a channel has not finished, in the order it gets them."""
+"""Plans nsqd's queues for a log-backed topic: the unfinished messages of a channel, in the order of delivery."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nsqc.store.log.summary import Backlog, Log, count, overlap, without
 
 
 class Chunk(NamedTuple):
-    """Messages that are copied; all of them are sound, and of one segment."""
+    """Messages to copy: all sound, and from one segment."""
 
     first: int
     end: int
@@ -19,18 +19,18 @@ class Chunk(NamedTuple):
 
 
 class QueuePlan(NamedTuple):
-    """A queue of nsqd."""
+    """A queue for nsqd."""
 
     name: str  # TOPIC or TOPIC:CHANNEL
     chunks: list[Chunk]
     messages: int
-    lost: int  # unfinished, and damaged
-    deferred: int  # would have been due later
-    bytes: int  # that the copies take, about
+    lost: int  # unfinished and damaged
+    deferred: int  # not due yet
+    bytes: int  # estimated size of the copies
 
 
 class Sources:
-    """The sound messages of a log. Reads all of them once."""
+    """The sound messages of a log. Reads each of them once."""
 
     def __init__(self, log: Log):
         self.log = log
@@ -42,12 +42,12 @@ class Sources:
             self._bytes += size
 
     def bytes_of(self, messages: int) -> int:
-        """Estimates the bytes that this number of them takes in files of disk queues."""
+        """Estimates the bytes of this many messages in files of disk queues."""
         return self._bytes * messages // max(count(self.sound), 1)
 
 
 def plan_queue(name: str, sources: Sources, backlog: Backlog, now_ns: int) -> QueuePlan:
-    """First what was delivered or waits, then what was not delivered yet, each in the order of offsets."""
+    """First delivered and waiting messages, then undelivered ones, each by offset."""
     again = [Chunk(first, end, 1) for first, end in overlap(backlog.out, sources.sound)]
     waiting = [(offset, offset + 1) for offset in backlog.waiting]
     again += [Chunk(first, end, backlog.waiting[first].attempts) for first, end in overlap(waiting, sources.sound)]

@@ -1,9 +1,8 @@
-# What the folder of a log has, when the daemon starts or a tool looks: which segments count, and where each ends. All
-# of it is C and may run on any thread.
+# Reads the folder of a log for the daemon's start or a tool: which segments count, and where each ends. All C; may run
+# on any thread.
 #
-# A segment ends where the header of its successor says. The end of the newest one is in the manifest, if nothing was
-# written since; otherwise segment_scan() looks for it. A segment that the manifest does not know yet was never
-# acknowledged.
+# A segment ends where the header of its successor says. The manifest has the end of the newest one if nothing was
+# written since; otherwise segment_scan() finds it. A segment that the manifest does not know was never acknowledged.
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -15,7 +14,7 @@ from nsqc.store.log.manifest cimport Manifest
 from nsqc.store.log.segmenthead cimport SegmentHead
 
 cdef enum:
-    OLD_FORMAT = -1             # Found.error: it has files that no release has written
+    OLD_FORMAT = -1             # Found.error: the folder has files that no release has written
 
 cdef struct FoundSegment:
     SegmentHead head
@@ -23,27 +22,27 @@ cdef struct FoundSegment:
     int64_t position, end       # where its frames end; the offset after its last record
     int64_t due_ns              # the latest due time of its delayed records; 0: it has none
     int64_t time_ns             # the latest publish time in it and all segments before it
-    int64_t synced              # up to where it is durable, as a scan has found
-    int64_t damaged             # records before its end that a scan has found lost
-    bint lost                   # its header is, and nothing replaces it
+    int64_t synced              # durable up to here, as a scan found
+    int64_t damaged             # records before its end that a scan found lost
+    bint lost                   # its header is lost, and nothing replaces it
     bint unused                 # it does not count
     bint scanned
 
 cdef struct Found:
-    int error                   # why it cannot be used: an errno; EOPNOTSUPP: a later version has written it; 0: it can
-    int64_t bad_first           # the segment that is the reason; -1: none is
+    int error                   # why the log is unusable: an errno; EOPNOTSUPP: written by a later version; 0: usable
+    int64_t bad_first           # the segment that is the reason; -1: none
     Manifest manifest
     bint has_manifest
     FoundSegment *items         # owned: by first offset
     int64_t count, room
-    bint clean                  # the newest ends where the manifest says
+    bint clean                  # the newest segment ends where the manifest says
     bint lost_newest            # the manifest knows a newer one
-    Index index                 # owned: of the newest, if it was scanned
-    Buffer delays               # owned: Deferral of each delayed record that is due later
+    Index index                 # owned: of the newest segment, if it was scanned
+    Buffer delays               # owned: Deferral of each delayed record that is not due yet
     FoundFiles cursors          # owned
-    bint has_ids                # files of idjournal.pxd
+    bint has_ids                # there are files of idjournal.pxd
     JournalState state          # owned: of the channels
 
-# power_failed: since the last run. The offsets that are reserved go into the manifest then; see `resume`.
+# power_failed: since the last run. Then the reserved offsets go into the manifest; see `resume`.
 cdef void folder_find(Found *found, const char *c_folder, bint power_failed, bint keeps) noexcept nogil
 cdef void found_free(Found *found) noexcept nogil

@@ -1,4 +1,4 @@
-"""What a folder has. See the .pxd."""
+"""Reads the contents of a folder. See the .pxd."""
 
 from libc.errno cimport ENOENT, ENOMEM, EOPNOTSUPP, errno
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t
@@ -55,7 +55,7 @@ cdef enum:
     FIRST_ROOM = 8
     DIGITS = 20
     SCAN_BYTES = 1048576        # of a read
-    UNKNOWN_SALT = 1            # in a header that is lost: there was a segment before it
+    UNKNOWN_SALT = 1            # in a lost header: there was a segment before it
 
 
 cdef void folder_find(Found *found, const char *c_folder, bint power_failed, bint keeps) noexcept nogil:
@@ -171,7 +171,7 @@ cdef bint read_one(Found *found, const char *c_folder, FoundSegment *segment) no
     if answer == HEAD_UNKNOWN:
         return fail(found, EOPNOTSUPP, first)
     segment.lost = answer == HEAD_DAMAGED
-    # A file that was renamed or copied here is not of this log.
+    # A file that was renamed or copied here belongs to another log.
     segment.unused = not segment.lost and (segment.head.first != first or (
         found.has_manifest and segment.head.log_id != found.manifest.log_id))
     segment.head.first = first
@@ -179,7 +179,7 @@ cdef bint read_one(Found *found, const char *c_folder, FoundSegment *segment) no
 
 
 cdef void replace_head(Found *found, int64_t at) noexcept nogil:
-    """What its successor, or the manifest, knows of a segment whose header is lost."""
+    """Replaces a lost header from the successor's header or the manifest."""
     cdef FoundSegment *segment = &found.items[at]
     cdef FoundSegment *next_ = segment + 1
     segment.head.before_salt = UNKNOWN_SALT
@@ -274,11 +274,11 @@ cdef bint look_into(Found *found, const char *c_folder, FoundSegment *segment, b
 
 cdef int segment_scan(int fd, int64_t limit, bint power_failed, int64_t now_ns, FoundSegment *segment, Index *index,
                       Buffer *delays) noexcept nogil:
-    """What counts of a segment, of whose file the bytes up to a limit are looked at. 0 or errno.
+    """Finds the valid part of a segment, in the bytes of its file up to a limit. 0 or errno.
 
-    Valid frames count. Anything between them was damaged later. The last batch counts if all its parts are
-    there. Only a power failure may leave a hole where bytes were never durable: then what follows the first hole after
-    the highest `synced` does not count, as it never was acknowledged as durable.
+    Valid frames count. Bytes between them were damaged later. The last batch counts if all its parts exist. Only a
+    power failure can leave a hole where bytes were never durable: then the frames after the first hole past the
+    highest `synced` do not count, as they were never acknowledged as durable.
     """
     cdef int error = walk_over(fd, limit, INT64_MAX, now_ns, segment, NULL, NULL) if power_failed else 0
     return error or walk_over(fd, limit, segment.synced if power_failed else INT64_MAX, now_ns, segment, index, delays)
@@ -286,7 +286,7 @@ cdef int segment_scan(int fd, int64_t limit, bint power_failed, int64_t now_ns, 
 
 cdef int walk_over(int fd, int64_t limit, int64_t durable, int64_t now_ns, FoundSegment *segment, Index *index,
                    Buffer *delays) noexcept nogil:
-    """Walks up to the first hole at or after `durable`; without delays, only finds `synced`. 0 or errno."""
+    """Walks to the first hole at or after `durable`; without delays, only finds `synced`. 0 or errno."""
     cdef Walk walk
     cdef int64_t records = 0, counted = 0
     cdef int answer
@@ -297,7 +297,7 @@ cdef int walk_over(int fd, int64_t limit, int64_t durable, int64_t now_ns, Found
         answer = walk_next(&walk)
         if answer <= 0 or (walk.hole >= durable and delays is not NULL):
             break
-        if walk.frame.synced <= walk.position:      # another value is that of a writer that is not ours
+        if walk.frame.synced <= walk.position:      # a foreign writer may store other values
             segment.synced = max(segment.synced, walk.frame.synced)
         if delays is NULL:
             continue
@@ -316,7 +316,7 @@ cdef int walk_over(int fd, int64_t limit, int64_t durable, int64_t now_ns, Found
 
 
 cdef int64_t keep_delays(const char *c_frame, const Frame *frame, int64_t now_ns, Buffer *delays) noexcept nogil:
-    """Keeps those that are ahead; the latest due time. Without memory they are delivered too early."""
+    """Keeps delays that are not due; returns the latest due time. Without memory messages are delivered too early."""
     cdef int64_t latest = 0
     cdef Deferral deferral
     cdef uint32_t index
@@ -330,7 +330,7 @@ cdef int64_t keep_delays(const char *c_frame, const Frame *frame, int64_t now_ns
 
 
 cdef void keep_known_end(Found *found) noexcept nogil:
-    """The newest segment ends no earlier than the manifest says: what its file lacks before that is lost."""
+    """The newest segment ends no earlier than the manifest says: records that its file lacks before that are lost."""
     cdef FoundSegment *last
     if found.count == 0:
         return
@@ -344,7 +344,7 @@ cdef void keep_known_end(Found *found) noexcept nogil:
 
 
 cdef void settle_counts(Found *found) noexcept nogil:
-    """How many records lie before a segment whose header is lost."""
+    """Counts the records before a segment whose header is lost."""
     cdef FoundSegment *segment
     cdef FoundSegment *before
     cdef int64_t at
@@ -356,8 +356,8 @@ cdef void settle_counts(Found *found) noexcept nogil:
 
 
 cdef void keep_place(Found *found, const char *c_folder, bint keeps) noexcept nogil:
-    """Notes the end that was found, so later starts find the same, and has offsets continue after all that may have
-    been used. A start that cannot write this finds it again."""
+    """Records the end that was found, so that later starts find the same, and resumes offsets after all that may have
+    been used. If this cannot be written, the next start finds it again."""
     cdef FoundSegment *last = &found.items[found.count - 1]
     found.manifest.resume = max(found.manifest.resume, found.manifest.reserved, last.end)
     found.manifest.reserved = found.manifest.resume + RESERVE

@@ -1,7 +1,7 @@
 # A frame: the unit in which a log is written, checked and lost. docs/ondisk.md has the format.
 #
-# The salt and the position make a frame valid in one place only: a copy inside a body, or one that an earlier file left
-# on the disk, never counts.
+# The salt and the position make a frame valid in one place only: a copy inside a body, or one that remains on the disk
+# from an earlier file, never counts.
 
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 
@@ -22,10 +22,10 @@ cdef enum:
 
 cdef enum FrameCheck:
     FRAME_SOUND
-    FRAME_SHORT                 # more bytes are needed: Frame.length of them
+    FRAME_SHORT                 # more bytes are needed, Frame.length in total
     FRAME_DAMAGED               # a sound head with a damaged payload: exactly its records are lost
-    FRAME_NONE                  # no head: the next one has to be searched, in steps of FRAME_ALIGN
-    FRAME_UNKNOWN               # a flag that this version does not know
+    FRAME_NONE                  # no head: search for the next one in steps of FRAME_ALIGN
+    FRAME_UNKNOWN               # a flag of a later version
 
 
 cdef struct Frame:
@@ -35,26 +35,25 @@ cdef struct Frame:
     int64_t synced
     int64_t length              # in the file, with head and padding
     int64_t payload
-    int64_t origins             # bytes of them; 0: it has none
+    int64_t origins             # total bytes of the origins; 0: none
     uint32_t records, delays
     uint32_t crc                # of the payload
     uint16_t flags
 
 
-# Whether a valid frame begins at c_at, of which `have` bytes are in memory. Without FRAME_SOUND only the head may be
-# used, and that only after FRAME_DAMAGED and FRAME_SHORT (of more than a head).
+# Whether a valid frame begins at c_at, with `have` bytes in memory. Without FRAME_SOUND only the head may be used, and
+# only after FRAME_DAMAGED and FRAME_SHORT (with more than a head).
 cdef FrameCheck frame_check(const char *c_at, int64_t have, uint64_t salt, int64_t position,
                             Frame *frame) noexcept nogil
-# The head of a frame that was checked already.
+# The head of a frame that was already checked.
 cdef void frame_load(const char *c_at, Frame *frame) noexcept nogil
-# Completes the heads of frames that frames.pxd has made, and that are about to be written at this position; returns the
-# offset after the last record.
+# Completes the heads of frames made by frames.pxd, about to be written at this position; returns the offset after the
+# last record.
 cdef int64_t frames_seal(char *c_at, int64_t length, uint64_t salt, int64_t position, int64_t first,
                          int64_t synced) noexcept nogil
 cdef void frame_store(char *c_at, const Frame *frame) noexcept nogil    # an unsealed head
 
-# Raises these to the latest publish time of frames that lie one after the other, and to the latest due time of their
-# delayed records.
+# Raises these to the latest publish time of consecutive frames, and the latest due time of their delayed records.
 cdef void frames_latest(const char *c_at, int64_t length, int64_t *time_ns, int64_t *due_ns) noexcept nogil
 
 cdef inline int64_t frame_length(int64_t payload) noexcept nogil:
@@ -63,14 +62,14 @@ cdef inline int64_t frame_length(int64_t payload) noexcept nogil:
 cdef inline int64_t record_length(const char *c_record) noexcept nogil:
     return RECORD_SIZE + <int64_t> <uint32_t> load_i32(c_record)
 
-# Bytes of its records, which begin after the head; the delays follow, then the origins.
+# Bytes of its records, which follow the head; then come the delays, then the origins.
 cdef inline int64_t frame_records(const Frame *frame) noexcept nogil:
     return frame.payload - frame.origins - <int64_t> frame.delays * DELAY_BYTES
 
 cdef inline const char *frame_delays(const char *c_at, const Frame *frame) noexcept nogil:
     return c_at + FRAME_HEAD + frame_records(frame)
 
-# The origin of a record, after its size; NULL: the frame has none. Costs a step for each record before it.
+# The origin of a record, after its size; NULL: the frame has none. Steps over each record before it.
 cdef const char *frame_origin(const char *c_at, const Frame *frame, int64_t index) noexcept nogil
 
 # The message of a record of a valid frame; NULL: no memory.

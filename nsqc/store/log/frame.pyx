@@ -94,8 +94,8 @@ cdef FrameCheck frame_check(const char *c_at, int64_t have, uint64_t salt, int64
 
 
 cdef bint is_walkable(const char *c_at, const Frame *frame) noexcept nogil:
-    """Whether the records and the origins fill the payload: a checksum vouches for what was written, and anybody may
-    have written a file."""
+    """Whether the records and the origins fill the payload: the checksum only proves that the payload is unchanged, and
+    a file may come from anyone."""
     if frame.records == 0 or (frame.origins > 0) != ((frame.flags & ORIGINS) > 0):
         return False
     if frame.origins and not fills(c_at + FRAME_HEAD + frame.payload - frame.origins, frame.origins, frame.records):

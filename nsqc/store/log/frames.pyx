@@ -11,11 +11,11 @@ from nsqc.wire.hton cimport store_i32, store_i64
 
 cdef enum:
     NS_PER_MS = 1000000
-    SAME_TIME_NS = 1000000      # messages of one frame have one time
+    SAME_TIME_NS = 1000000      # messages of one frame share one time
 
 
 cdef inline bint fits(const Frames *frames, int64_t wall_ns, int64_t length, int64_t origin) noexcept:
-    """Whether the open frame has room for this many more bytes of records and of origins."""
+    """Whether the open frame has room for more bytes of records and of origins."""
     return (frames.open.records > 0 and (frames.origins.length > 0) == (origin > 0)
             and frames.open.payload + frames.origins.length + length + origin <= FRAME_FULL
             and 0 <= wall_ns - frames.open.time_ns < SAME_TIME_NS)
@@ -23,12 +23,12 @@ cdef inline bint fits(const Frames *frames, int64_t wall_ns, int64_t length, int
 
 cdef int add_records(Frames *frames, GuidFactory guids, int64_t wall_ns, int64_t length, int64_t origin,
                      char **c_to) noexcept:
-    """Room for bytes of records, and for an origin, in the open frame, or in a new one; -1: no memory."""
+    """Makes room for bytes of records, and an origin, in the open frame or a new one; -1: no memory."""
     if fits(frames, wall_ns, length, origin):
         if buffer_room(&frames.out, length + frames.origins.length + origin + FRAME_ALIGN) < 0:
             return -1
     else:
-        # Room for what ends the frame that is closed, and for the origin and padding of the new one.
+        # Room for the rest of the frame being closed, and for the origin and padding of the new one.
         if buffer_room(&frames.out, frames.delays.length + frames.origins.length + FRAME_HEAD + length + origin
                        + 2 * FRAME_ALIGN) < 0:
             return -1
@@ -69,7 +69,7 @@ cdef int frames_add(Frames *frames, GuidFactory guids, int64_t wall_ns, const ch
 
 
 cdef void delay(Frames *frames, int64_t wall_ns, int64_t count, uint32_t defer_ms) noexcept:
-    """Delays the next records of the open frame. There is room."""
+    """Delays the next records of the open frame. There must be room."""
     cdef char *c_delay = frames.delays.c_data + frames.delays.length
     cdef int64_t index
     for index in range(count):
@@ -86,12 +86,12 @@ cdef int frames_add_batch(Frames *frames, GuidFactory guids, int64_t wall_ns, co
     cdef int64_t part = length, count = records, left = length
     if defer_ms and buffer_room(&frames.delays, records * DELAY_BYTES) < 0:
         return -1
-    # Heads and padding for the most frames that it can fill: two that follow each other hold more than one full one.
+    # Heads and padding for the most frames it can fill: two consecutive frames hold more than one full one.
     if buffer_room(&frames.out, frames.delays.length + frames.origins.length + length
                    + (2 + 2 * length // FRAME_FULL) * (FRAME_HEAD + FRAME_ALIGN)) < 0:
         return -1
     if not fits(frames, wall_ns, length, 0):
-        frames_close(frames, guids)     # a batch that needs several frames begins one
+        frames_close(frames, guids)     # a batch that needs several frames begins a new one
     while left:
         if left > FRAME_FULL:
             part = whole_records(c_payload, left, &count)
@@ -113,7 +113,7 @@ cdef int frames_add_batch(Frames *frames, GuidFactory guids, int64_t wall_ns, co
 
 
 cdef int64_t whole_records(const char *c_payload, int64_t length, int64_t *count) noexcept:
-    """Bytes of the records that fill a frame; one at least."""
+    """Bytes of the records that fill a frame; at least one record."""
     cdef int64_t at = 0, size
     count[0] = 0
     while at < length:
@@ -126,13 +126,13 @@ cdef int64_t whole_records(const char *c_payload, int64_t length, int64_t *count
 
 
 cdef void frames_close(Frames *frames, GuidFactory guids) noexcept:
-    """There is room for delays, origins and padding: add_records() has seen to that, or does it here."""
+    """Needs room for delays, origins and padding: add_records() reserved it, or does so here."""
     cdef int64_t end
     if frames.open.records == 0:
         return
     frames.open.id = guids.take(frames.open.records, frames.open.time_ns)
     if frames.delays.length and buffer_room(&frames.out, frames.delays.length + FRAME_ALIGN) == 0:
-        # Without memory they are delivered at once: late delivery is a courtesy that loses nothing.
+        # Without memory they are delivered at once: an early delivery loses nothing.
         memcpy(frames.out.c_data + frames.out.length, frames.delays.c_data, <size_t> frames.delays.length)
         frames.open.delays = <uint32_t> (frames.delays.length // DELAY_BYTES)
         frames.open.flags |= DELAYS

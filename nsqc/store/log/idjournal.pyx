@@ -22,10 +22,10 @@ import re
 
 cdef enum:
     KEY_BYTES = 16
-    HEAD_BYTES = 24             # in the first frame of a file: the key, and the id of the log
-    PARTS = 4                   # files that the ids of one window are divided into
+    HEAD_BYTES = 24             # in the first frame of a file: the key, and the log's id
+    PARTS = 4                   # files that the ids of one window are spread over
 
-cdef int64_t LEAST_NS = 1_000_000_000    # that a file is used for
+cdef int64_t LEAST_NS = 1_000_000_000    # shortest use of a file
 cdef object NAME = re.compile(r"ids\.([0-9]{6,13})")
 
 
@@ -58,7 +58,7 @@ cdef int ids_write(IdWrite *job, bint syncs) noexcept nogil:
     if error == 0 and syncs:
         error = io_sync_data(job.fd)
     if error == 0 and syncs and begins:
-        error = io_sync_path(job.c_folder, O_RDONLY | O_DIRECTORY)      # its name, before the records, too
+        error = io_sync_path(job.c_folder, O_RDONLY | O_DIRECTORY)      # its name, too, before the records
     while error == 0 and job.oldest < job.keeps:
         path_of(c_path, job.c_folder, job.oldest)
         unlink(c_path)
@@ -80,7 +80,7 @@ cdef void ids_free(IdWrite *job) noexcept nogil:
 @cython.final
 @cython.no_gc_clear     # __dealloc__ closes a file
 cdef class IdJournal:
-    """Collects the ids of a commit, and knows the files."""
+    """Collects the ids of a commit, and manages the files."""
 
     def __cinit__(self):
         self.fd = -1
@@ -105,7 +105,7 @@ cdef class IdJournal:
     cdef void add(self, const PublishId *id, int64_t index) noexcept:
         cdef char *c_to
         if self.reserve(1) < 0:
-            return      # it was reserved before
+            return      # reserved before
         if self.out.length == 0:
             self.out.length = OPS_AT
         c_to = self.out.c_data + self.out.length
@@ -126,7 +126,7 @@ cdef class IdJournal:
     cdef void take(self, IdWrite *job, uint64_t log_id, int64_t offset, int64_t wall_ns) noexcept:
         if self.out.length == 0:
             if self.reserve(0) < 0:
-                return      # the next append takes back what this one cannot
+                return      # the next append revokes those that this one cannot
             self.out.length = OPS_AT
         try:
             if (self.number == 0 or wall_ns < self.begun_ns
@@ -164,7 +164,7 @@ cdef class IdJournal:
     cdef void ended_with(self, IdWrite *job, int error) noexcept:
         if job.out.length == 0:
             return
-        # A frame that is not followed by its records counts until another one takes its place.
+        # A frame without its records counts until another frame takes its place.
         self.takes_back = error != 0
         self.oldest = job.oldest
         if error == 0:
@@ -179,14 +179,14 @@ cdef class IdJournal:
 
 def load(str folder not None, uint64_t log_id, int64_t end, int64_t window_ns, int64_t limit, int64_t wall_ns,
          int64_t monotonic_ns, log):
-    """What the files of a log have: (PublishIds, IdJournal). end: the offset after the last record that there is."""
+    """Reads the files of a log: (PublishIds, IdJournal). end: the offset after the last existing record."""
     cdef IdJournal journal = IdJournal(folder, log)
     cdef PublishIds ids
     cdef list numbers = numbers_in(folder), blocks = []
     cdef list files = [read_file(folder, number, log_id, log) for number in numbers]
     cdef bytes key = None
     for head, _ in files:
-        key = head or key       # of the newest
+        key = head or key       # of the newest file
     for head, its in files:
         if head == key:
             blocks += its
@@ -199,8 +199,8 @@ def load(str folder not None, uint64_t log_id, int64_t end, int64_t window_ns, i
 
 
 cdef int adopt(IdJournal journal, PublishIds ids, list numbers, int64_t wall_ns) except -1:
-    """A run begins its own file: the end of the last one may be torn. The ids in files of earlier runs are at most the
-    ones that are remembered now."""
+    """Each run begins its own file: the end of the last one may be torn. Earlier runs' files hold at most the ids
+    remembered now."""
     journal.begin_anew(ids)
     if numbers:
         journal.oldest, journal.number = numbers[0], numbers[len(numbers) - 1]
@@ -210,7 +210,7 @@ cdef int adopt(IdJournal journal, PublishIds ids, list numbers, int64_t wall_ns)
 
 
 cdef list numbers_in(str folder):
-    """Of the files, the oldest first."""
+    """Numbers of the files, oldest first."""
     try:
         names = os.listdir(folder)
     except FileNotFoundError:
@@ -219,7 +219,7 @@ cdef list numbers_in(str folder):
 
 
 cdef tuple read_file(str folder, int64_t number, uint64_t log_id, log):
-    """(key, (offset, time, ids) of each frame up to the first that is not whole). None for the key: it is of no use."""
+    """(key, (offset, time, ids) of each frame up to the first torn one). None for the key: the file is useless."""
     cdef str path = f"{folder}/ids.{number:06}"
     cdef bytes head = b"", data
     cdef list blocks = []
@@ -255,12 +255,12 @@ cdef tuple read_file(str folder, int64_t number, uint64_t log_id, log):
 
 
 cdef int restore(PublishIds ids, list blocks, int64_t end, int64_t wall_ns, int64_t monotonic_ns) except -1:
-    """Enters what counts; whether some does not."""
+    """Enters the ids that count; returns whether some do not."""
     cdef const char *c_id
     cdef int64_t first, time_ns, age_ns, at
     cdef PublishId id
     cdef bytes data
-    cdef list ends = []         # offsets from which on the ids of a frame do not count, in reverse order
+    cdef list ends = []         # offsets from which a frame's ids do not count, in reverse order
     cdef bint left_out = False
     for first, _, _ in reversed(blocks):
         ends.append(end)
@@ -280,7 +280,7 @@ cdef int restore(PublishIds ids, list blocks, int64_t end, int64_t wall_ns, int6
 
 
 def remove(str folder not None):
-    """Removes the files: ids are not remembered any more."""
+    """Removes the files when ids are no longer remembered."""
     for number in numbers_in(folder):
         try:
             os.unlink(f"{folder}/ids.{number:06}")

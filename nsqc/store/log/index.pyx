@@ -19,7 +19,7 @@ cdef enum:
 
 
 cdef void index_note(Index *index, const Frame *frame, int64_t position) noexcept nogil:
-    """Without memory the index is only coarser."""
+    """Without memory the index just gets coarser."""
     index.time_ns = max(index.time_ns, frame.time_ns)
     if position < index.next_at or array_room(<void **> &index.items, &index.room, index.count + 1, sizeof(IndexEntry),
                                               FIRST_ROOM) < 0:
@@ -50,7 +50,7 @@ cdef int index_write(const Index *index, int fd, int64_t position, uint64_t salt
     cdef int64_t length = index.count * ENTRY_BYTES + FOOT_BYTES, at, written
     cdef char *c_data
     cdef char *c_to
-    cdef int error = io_truncate(fd, position)      # without zeros for frames that have not come
+    cdef int error = io_truncate(fd, position)      # without the zeros reserved for frames
     if error:
         return error
     c_data = c_to = <char *> malloc(<size_t> length)

@@ -1,29 +1,29 @@
-# What channels of a log topic have done, as operations say it: see ops.pxd. All of it is C and may run on any thread; a
-# state has one owner.
+# The state of a log topic's channels, built from operations: see ops.pxd. All C; may run on any thread. A state has one
+# owner.
 #
-# Lost operations make messages come again, and leave none out: only what was read as finished is. The exception is a
-# lost OP_RESET to an earlier offset (a seek back), so writers write frames with OP_RESET or OP_NAME twice.
+# Lost operations cause redeliveries, never lost messages: only offsets read as finished are finished. The exception is
+# a lost OP_RESET to an earlier offset (a seek back), so writers write frames with OP_RESET or OP_NAME twice.
 
 from libc.stdint cimport int64_t, uint32_t
 from nsqc.store.log.offsets cimport OffsetSet
 from nsqc.wire.const cimport MAX_NAME_BYTES
 
 cdef struct ChannelState:
-    uint32_t number             # TOPIC_NUMBER: its cursor is the first offset that is not for the channels
-    int name_bytes              # 0: its name is not known, it was lost to damage; or it is the topic
+    uint32_t number             # TOPIC_NUMBER: its cursor is the first offset hidden from channels
+    int name_bytes              # 0: the name is lost to damage; or this is the topic
     char[MAX_NAME_BYTES + 1] name
     int64_t cursor              # next offset never delivered
     OffsetSet out               # below the cursor: unfinished
-    OffsetSet skips             # at or ahead of the cursor: not to be delivered when it comes there
+    OffsetSet skips             # at or ahead of the cursor: skipped at delivery
 
 cdef struct JournalState:
     ChannelState **channels     # owned, by number
     int64_t count, room
-    int64_t at                  # number of the last frame that was applied
-    int64_t damaged             # places where frames are lost, and operations that make no sense
+    int64_t at                  # number of the last applied frame
+    int64_t damaged             # places with lost frames, and invalid operations
 
 
-cdef void state_free(JournalState *state) noexcept nogil            # all zeros then, as it begins
-# Applies the operations of a frame, up to one that makes no sense. 0 or ENOMEM.
+cdef void state_free(JournalState *state) noexcept nogil            # resets it to all zeros, as at the start
+# Applies the operations of a frame, up to the first invalid one. 0 or ENOMEM.
 cdef int state_apply(JournalState *state, const char *c_ops, int64_t length) noexcept nogil
 cdef ChannelState *state_channel(const JournalState *state, uint32_t number) noexcept nogil     # NULL: none

@@ -1,4 +1,4 @@
-"""What channels of a log topic have done. See the .pxd."""
+"""The state of a log topic's channels. See the .pxd."""
 
 from libc.errno cimport ENOMEM
 from libc.stdint cimport int64_t, uint32_t
@@ -32,7 +32,7 @@ cdef void state_free(JournalState *state) noexcept nogil:
 
 
 cdef int64_t place_of(const JournalState *state, uint32_t number) noexcept nogil:
-    """The index of the first channel whose number is not below this one."""
+    """The index of the first channel with this number or a higher one."""
     cdef int64_t low = 0, high = state.count, middle
     while low < high:
         middle = (low + high) // 2
@@ -49,7 +49,7 @@ cdef ChannelState *state_channel(const JournalState *state, uint32_t number) noe
 
 
 cdef ChannelState *add_channel(JournalState *state, uint32_t number) noexcept nogil:
-    """A channel that begins with the first offset there is; NULL: no memory."""
+    """A channel that begins at the first existing offset; NULL: no memory."""
     cdef int64_t at = place_of(state, number)
     cdef ChannelState *channel
     if array_room(<void **> &state.channels, &state.room, state.count + 1, sizeof(void *), FIRST_ROOM) < 0:
@@ -71,7 +71,7 @@ cdef void drop_channel(JournalState *state, ChannelState *channel) noexcept nogi
 
 
 cdef void name_channel(JournalState *state, ChannelState *channel, const Op *op) noexcept nogil:
-    """Whatever had the name before is gone: what dropped it is lost."""
+    """Drops an earlier channel of this name: its own drop operation is lost."""
     cdef ChannelState *other
     cdef int64_t at
     if channel.name_bytes == op.name_bytes and memcmp(channel.name, op.c_name, <size_t> op.name_bytes) == 0:
@@ -94,7 +94,7 @@ cdef void reset(ChannelState *channel, int64_t cursor) noexcept nogil:
 
 
 cdef int advance(ChannelState *channel, int64_t cursor) noexcept nogil:
-    """What lies between is unfinished, except for what is skipped. 0 or -1."""
+    """Marks the offsets in between unfinished, except skipped ones. 0 or -1."""
     cdef RangeWalk walk
     cdef Range *skip
     cdef int64_t first = channel.cursor
@@ -123,14 +123,14 @@ cdef int apply_one(JournalState *state, ChannelState *channel, const Op *op) noe
         reset(channel, op.offset)
     elif op.kind == OP_ADVANCE:
         if op.offset < channel.cursor:
-            # Between the two, the channel was set back; how far is unknown.
+            # In between the channel was set back; how far is unknown.
             state.damaged += 1
             reset(channel, 0)
         return advance(channel, op.offset)
     elif op.kind == OP_SKIP:
         return offsets_add(&channel.skips, max(op.offset, channel.cursor), op.value)
     elif op.kind == OP_FIN:
-        # The cursor was there, even if the operation that says so is lost.
+        # The cursor got there, even if the operation for that is lost.
         return -1 if advance(channel, op.value) < 0 else offsets_remove(&channel.out, op.offset, op.value)
     elif op.kind == OP_REQ:
         waits.first, waits.end, waits.due_ns, waits.attempts = op.offset, op.offset + 1, op.value, <int> op.attempts

@@ -55,7 +55,7 @@ cdef int64_t journal_number(const char *c_name) noexcept nogil:
     if strncmp(c_name, PREFIX, PREFIX_BYTES) != 0:
         return 0
     number = strtoll(c_name + PREFIX_BYTES, NULL, 10)
-    # Written out again: digits might be fewer, or more.
+    # Format it again to compare: the name may have fewer digits, or more.
     snprintf(written, sizeof(written), "%s%06lld", PREFIX, <long long> number)
     return number if strcmp(c_name, written) == 0 and 0 < number <= MOST_NUMBER else 0
 
@@ -138,7 +138,7 @@ cdef int load_file(FoundFiles *files, JournalState *state, const char *c_folder,
 
 cdef int load_frames(FoundFiles *files, JournalState *state, Walk *walk, int64_t number) noexcept nogil:
     """0 or errno."""
-    cdef JournalState fresh         # what the file begins with
+    cdef JournalState fresh         # the state at the beginning of the file
     cdef bint pending = True, whole = True
     cdef const char *c_ops
     cdef int64_t length
@@ -175,7 +175,7 @@ cdef int load_frames(FoundFiles *files, JournalState *state, Walk *walk, int64_t
 
 
 cdef void choose(JournalState *state, JournalState *fresh, bint whole) noexcept nogil:
-    """The state that a file begins with replaces what earlier files say, if that does not go as far, or is damaged."""
+    """A file's initial state replaces the state from earlier files if that is older or damaged."""
     cdef JournalState other = state[0]
     cdef int64_t damaged = state.damaged + fresh.damaged + (not whole)
     if fresh.at > state.at or (whole and state.damaged):
@@ -185,7 +185,7 @@ cdef void choose(JournalState *state, JournalState *fresh, bint whole) noexcept 
 
 
 cdef int judge_end(FoundFiles *files, JournalState *state, const Walk *walk) noexcept nogil:
-    """Whether the bytes after the last frame are what a kill or a power failure leaves: part of a frame, or zeros. 0 or
+    """Whether the bytes after the last frame are normal after a kill or power failure: part of a frame, or zeros. 0 or
     errno."""
     cdef char c_head[FRAME_HEAD]
     cdef int64_t got = io_read(walk.fd, c_head, FRAME_HEAD, walk.hole), at = 0
@@ -230,10 +230,10 @@ cdef int journal_append(JournalFile *file, char *c_frame, int64_t ops_end, int64
 
 cdef struct StateWriter:
     JournalFile *file
-    Buffer frame                # that is being filled
+    Buffer frame                # being filled
     int64_t id
     ChannelState *channel
-    int error                   # the first errno; nothing is written after it
+    int error                   # the first errno; later writes are skipped
 
 
 cdef void put(StateWriter *writer, int kind, int64_t offset, int64_t value, int attempts) noexcept nogil:
@@ -242,7 +242,7 @@ cdef void put(StateWriter *writer, int kind, int64_t offset, int64_t value, int 
         writer.error = journal_append(writer.file, writer.frame.c_data, writer.frame.length, writer.id, MORE)
         writer.frame.length = OPS_AT
         if kind != OP_NAME:
-            # The name comes with each part, so a frame that is damaged does not take it away.
+            # Each part repeats the name, so a damaged frame does not lose it.
             put(writer, OP_NAME, 0, 0, 0)
     if buffer_room(&writer.frame, OP_BYTES + NAME_ROOM + FRAME_ALIGN) < 0:
         writer.error = writer.error or ENOMEM
@@ -260,7 +260,7 @@ cdef void put_skip(StateWriter *writer, int64_t first, int64_t end) noexcept nog
 
 
 cdef void put_channel(StateWriter *writer, ChannelState *channel) noexcept nogil:
-    """Says what is finished: all else is unfinished, also what was in a frame that is damaged later."""
+    """Writes the finished ranges: all else is unfinished, including ranges in frames that get damaged later."""
     cdef RangeWalk walk
     cdef const Range *found
     cdef int64_t done, offset
@@ -303,7 +303,7 @@ cdef int journal_write_state(JournalFile *file, const JournalState *state) noexc
     writer.frame.length = OPS_AT
     for index in range(state.count):
         channel = state.channels[index]
-        # Nobody can ask for one without a name.
+        # No client can ask for one without a name.
         if (channel.name_bytes or channel.number == TOPIC_NUMBER) and writer.error == 0:
             put_channel(&writer, channel)
     if writer.error == 0:

@@ -1,4 +1,4 @@
-# What threads of an IoPool do with the journal of a log: append to it, and replace its files by one with their state.
+# Journal jobs on the threads of an IoPool: append to it, and replace its files by one with their state.
 
 from libc.stdint cimport int64_t
 from nsqc.store.disk.pool cimport Job
@@ -8,10 +8,10 @@ from nsqc.store.log.journalfile cimport FoundFiles, JournalFile
 cdef struct Compaction:
     Job job
     const char *c_folder        # borrowed
-    FoundFiles files            # owned: those that are replaced; nothing is appended to them any more
-    JournalFile file            # with their state: its number is given
-    bint placed                 # the file has its name
-    int error                   # errno; the others may still be there
+    FoundFiles files            # owned: the files to replace; nothing is appended to them any more
+    JournalFile file            # the replacement, with a given number
+    bint placed                 # the file has its final name
+    int error                   # errno; the replaced files may still exist
 
 cdef struct JournalJob:
     Job job
@@ -19,14 +19,14 @@ cdef struct JournalJob:
     JournalFile file
     Buffer out                  # owned: a frame of operations
     int64_t id                  # its number
-    int copies                  # of it
+    int copies                  # how often to write it
     bint makes_folder
     int error
 
 
 cdef void run_journal(Job *c_job) noexcept nogil        # of a JournalJob
-# Of a Compaction. Its steps: writes the state under a temporary name, and syncs it; gives it its name; removes the
-# others. A kill between any two leaves files that say the same.
+# Runs a Compaction: writes the state under a temporary name and syncs it, renames it, removes the replaced files. A
+# kill between any two steps leaves files with the same content.
 cdef void run_compact(Job *c_job) noexcept nogil
 cdef void compact_write(Compaction *job) noexcept nogil
 cdef void compact_place(Compaction *job) noexcept nogil

@@ -1,4 +1,4 @@
-"""What threads do with a journal. See the .pxd."""
+"""Journal jobs on threads. See the .pxd."""
 
 from libc.errno cimport EEXIST, errno
 from libc.stdint cimport int64_t

@@ -12,7 +12,7 @@ from nsqc.wire.gojson cimport utf8_bytes
 from nsqc.wire.hton cimport load_i32
 
 cdef enum:
-    LINE_BYTES = 160            # of a line without its origin and its body, at most
+    LINE_BYTES = 160            # most bytes of a line, excluding its origin and its body
     ORIGIN_KEY = 10             # bytes of ,"origin":
 
 cdef uint64_t HIGH_BITS = 0x8080808080808080
@@ -22,7 +22,7 @@ cdef const char *BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 
 
 cdef int head_of_line(char *c_to, const Frame *frame, int64_t index, bint is_text) noexcept nogil:
-    """All up to the body; how many bytes."""
+    """Writes a line up to the body; returns the number of bytes."""
     cdef char c_id[16]
     guid_write(guid_after(frame.id, index), c_id)
     return snprintf(c_to, LINE_BYTES, b"{\"offset\":%lld,\"timestamp\":%lld,\"id\":\"%.16s\",\"attempts\":0,\"%s\":\"",
@@ -31,7 +31,7 @@ cdef int head_of_line(char *c_to, const Frame *frame, int64_t index, bint is_tex
 
 
 cdef inline int64_t origin_bytes(const char *c_origin) noexcept nogil:
-    """Of the field of an origin, which may be NULL, with its comma and key."""
+    """Bytes of an origin's field, with comma and key; the origin may be NULL."""
     return ORIGIN_KEY + record_length(c_origin) - RECORD_SIZE if c_origin is not NULL else 0
 
 
@@ -75,18 +75,18 @@ cdef int put_line(Buffer *text, const char *c_frame, const Frame *frame, const c
 
 
 cdef inline bint is_plain(const unsigned char *c_at) noexcept nogil:
-    """Whether eight bytes are ASCII that JSON takes as it is: no quote, backslash or control character."""
+    """Whether eight bytes are ASCII that needs no escaping: no quote, backslash or control character."""
     cdef uint64_t text, quote, backslash
     memcpy(&text, c_at, 8)
     quote = text ^ (ONES * <uint64_t> c'"')
     backslash = text ^ (ONES * <uint64_t> c"\\")
-    # A subtraction sets the high bit of each byte that is too low, and perhaps of the one above it, by its borrow. Then
-    # all eight are looked at one by one, like those that are not ASCII.
+    # A subtraction sets the high bit of each byte that is too low, and its borrow may set that of the next higher one.
+    # Then all eight are checked one by one, as are those that are not ASCII.
     return ((text | (text - ONES * 0x20) | (quote - ONES) | (backslash - ONES)) & HIGH_BITS) == 0
 
 
 cdef int64_t escaped_bytes(const unsigned char *c_at, int64_t length) noexcept nogil:
-    """Of a text as put_escaped writes it; -1: it is not UTF-8."""
+    """Size of a text as put_escaped writes it; -1: not UTF-8."""
     cdef int64_t at = 0, total = 0
     cdef uint32_t rune
     cdef int step
@@ -112,7 +112,7 @@ cdef int64_t escaped_bytes(const unsigned char *c_at, int64_t length) noexcept n
 
 
 cdef char *put_escaped(char *c_to, const char *c_from, int64_t length) noexcept nogil:
-    """A text inside the quotes of JSON; returns its end."""
+    """Writes a text for the inside of a JSON string; returns its end."""
     cdef int64_t at = 0
     cdef unsigned char byte
     while at < length:

@@ -1,4 +1,4 @@
-"""Where the log of a topic stands. See the .pxd."""
+"""The state of a topic's log. See the .pxd."""
 
 cimport cython
 from libc.stdint cimport int64_t
@@ -13,12 +13,12 @@ from nsqc.store.log.segments cimport segments_free
 
 
 cdef enum:
-    MOST_RANGES = 1024          # of damage; what is found beyond them may count again
+    MOST_RANGES = 1024          # of damage; records beyond them may count twice
 
 
 @cython.no_gc_clear     # __dealloc__ closes files
 cdef class LogState(CommitLog):
-    """What a TopicLog and the functions on it share."""
+    """State shared by a TopicLog and the functions on it."""
 
     def __cinit__(self):
         self.fd = self.reading.fd = -1

@@ -1,4 +1,4 @@
-"""Reads the folders of logs at a start, on threads, before topics ask for them."""
+"""Reads the folders of logs ahead at a start, on threads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nsqc.store.log.recovery import Opened, read_folder
 
 
 class Looks:
-    """Folders that are read ahead. take() reads a folder itself unless a thread has begun it."""
+    """Reads folders ahead. take() reads a folder itself unless a thread has begun it."""
 
     def __init__(self, folders: list[str], power_failed: bool):
         """power_failed: since the last run."""
@@ -18,7 +18,7 @@ class Looks:
         self._waiting = deque(self._answers.items())
 
     def run(self) -> None:
-        """For a thread: reads folders until none is left."""
+        """For a thread: reads folders until all are read."""
         while self._waiting:
             try:
                 folder, answer = self._waiting.popleft()
@@ -32,6 +32,6 @@ class Looks:
                 answer.set_exception(error)
 
     def take(self, folder: str) -> Opened:
-        """The contents of a folder; those that were read ahead, once. Raises OSError."""
+        """The contents of a folder; read ahead, once only. Raises OSError."""
         answer = self._answers.pop(folder, None)
         return answer.result() if answer and not answer.cancel() else read_folder(folder, self._power_failed, True)

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from nsqc.store.clock import Clock
     from nsqc.store.guid import GuidFactory
 
-LEAST_SEGMENTS = 8  # that a bounded log is divided into
+LEAST_SEGMENTS = 8  # at least this many per bounded log
 LEAST_SEGMENT = 1 << 20
-LOOKING = 2  # threads that look at the folders at a start
-LEAST_EACH = 32  # folders that are worth a thread
-RETRY_S = 1.0  # after a folder could not be removed
+LOOKING = 2  # threads that read folders at a start
+LEAST_EACH = 32  # folders per thread
+RETRY_S = 1.0  # after a failed removal of a folder
 
 
 class Logs:
@@ -34,8 +34,8 @@ class Logs:
     def __init__(self, data_path: str | os.PathLike[str], disks: DiskQueues, power_failed: bool, max_bytes: int,
                  loop: asyncio.AbstractEventLoop, workers: Executor, log: Log, longest_delay_ns: int = 2**63 - 1,
                  stopped: bool = False):
-        """max_bytes: of a segment. workers: for removals. longest_delay_ns: what an earlier run has deferred waits no
-        longer. stopped: the last run has synced everything that it had written."""
+        """max_bytes: of a segment. workers: for removals. longest_delay_ns: upper bound for an earlier run's delays.
+        stopped: the last run synced all its data."""
         self._data_path = os.fspath(data_path)
         self._disks = disks
         self._power_failed = power_failed
@@ -45,15 +45,15 @@ class Logs:
         self._log = log
         self._longest_delay_ns = longest_delay_ns
         self._stopped = stopped
-        self.losers: dict[str, TopicLog] = {}  # logs that have lost messages, by topic
+        self.losers: dict[str, TopicLog] = {}  # logs with lost messages, by topic
         self._removals: set[asyncio.Future[OSError | None]] = set()
         self._names: dict[str, int] = {}  # folders in use or being removed: topic to the highest number
-        self._left: dict[str, int] = {}  # topics that have left their logs: where numbering continues
+        self._left: dict[str, int] = {}  # topics that switched from their logs: where numbering continues
         self._found = self._list()
         self._looks = self._look()
 
     def _list(self) -> set[str]:
-        """The topics that have a log; what was about to be removed is removed."""
+        """The topics that have a log; completes interrupted removals."""
         found: dict[str, int] = {}
         folders: list[tuple[str, int]] = []
         gone = []
@@ -64,7 +64,7 @@ class Logs:
                     self._left[topic] = max(self._left.get(topic, 0), offset)
                     continue
                 topic, number = split_folder(entry.name.removesuffix(GONE))
-                # A link says that an operator has put the folder on another disk.
+                # A link: the operator has moved the folder to another disk.
                 if not topic or not entry.is_dir():
                     continue
                 if entry.name.endswith(GONE):
@@ -79,9 +79,9 @@ class Logs:
         return set(found)
 
     def _look(self) -> Looks:
-        """Has threads look at the folders that an earlier run has left."""
+        """Starts threads that read the folders of an earlier run."""
         looks = Looks([self.folder_of(topic, self._names[topic]) for topic in self.names()], self._power_failed)
-        with suppress(RuntimeError):  # no thread can be started: each is looked at when it is opened
+        with suppress(RuntimeError):  # no thread can be started: each folder is read when it is opened
             for _ in range(min(LOOKING, len(self._found) // LEAST_EACH)):
                 self._workers.submit(looks.run)
         return looks
@@ -91,18 +91,18 @@ class Logs:
         return f"{self._data_path}/{topic}.log{f'~{number}' if number else ''}"
 
     def names(self) -> list[str]:
-        """Topics whose logs an earlier run has left, and that are not open yet."""
+        """Topics with logs of an earlier run that are not open yet."""
         return sorted(self._found)
 
     def has(self, topic: str) -> bool:
-        """Whether an earlier run has left a log of this topic, which is not open yet."""
+        """Whether an earlier run left a log of this topic that is not open yet."""
         return topic in self._found
 
     def open(self, topic: str, clock: Clock, schedule: CommitSchedule, guids: GuidFactory,
              ) -> tuple[TopicLog, Opened | None]:
-        """The log of a topic, with what an earlier run has left. Raises OSError."""
+        """The log of a topic, with its contents from an earlier run. Raises OSError."""
         opened = None
-        # A folder that has appeared since the start may be a backup that was put back: a new log would overwrite it.
+        # A folder that appeared since the start may be a restored backup: a new log would overwrite it.
         is_known = topic in self._found
         if is_known or (topic not in self._names and os.path.isdir(self.folder_of(topic))):
             self._found.discard(topic)
@@ -125,7 +125,7 @@ class Logs:
         return log, opened
 
     def _report(self, topic: str, opened: Opened) -> None:
-        """Says what is damaged and what is gone."""
+        """Logs damage and losses."""
         if opened.earlier.damaged:
             self._log.error("LOG(%s): the journal is damaged: messages that were finished may come again", topic)
         for segment in opened.segments:
@@ -143,25 +143,25 @@ class Logs:
                             opened.had, opened.next)
 
     def segment_bytes(self, retain_bytes: int) -> int:
-        """How large segments are: what is removed is a segment, so a bounded log has several."""
+        """Size of segments: retention removes whole segments, so a bounded log has several."""
         if retain_bytes <= 0:
             return self._max_bytes
         return min(self._max_bytes, max(retain_bytes // LEAST_SEGMENTS, min(LEAST_SEGMENT, retain_bytes)))
 
     def leave(self, log: TopicLog) -> None:
-        """A log is about to be removed: the next one of its topic has another folder, and begins at 0."""
+        """Prepares for the removal of a log: the topic's next log has another folder, and begins at 0."""
         self._begin_anew(log)
         self._unmark(log.name)
 
     def remove(self, log: TopicLog) -> None:
-        """Removes a log that is deleted and was left, with its files. See removed()."""
+        """Removes a deleted log that leave() was called for, with its files. See removed()."""
         self._begin(self._loop.create_task(self._remove(log, [])))
 
     def abandon(self, log: TopicLog) -> None:
-        """A topic leaves its log, which is deleted: removes it, with its files. If the topic gets one again, that
-        continues its numbering. See removed()."""
+        """Removes the deleted log that a topic has switched from, with its files. If the topic gets a log again, its
+        numbering continues. See removed()."""
         self._begin_anew(log)
-        # The old mark is removed once the new one is there; it is the same if nothing was published in between.
+        # Remove the old mark after creating the new one; both are the same if nothing was published in between.
         offsets = [log.following]
         if self._left.get(log.name, log.following) != log.following:
             offsets.append(self._left[log.name])
@@ -170,7 +170,7 @@ class Logs:
         self._begin(self._loop.create_task(self._remove(log, marks)))
 
     def forget(self, topic: str) -> None:
-        """A topic without a log is deleted: its next log begins at 0."""
+        """Deletes a topic without a log: its next log begins at 0."""
         self._unmark(topic)
 
     def _begin_anew(self, log: TopicLog) -> None:
@@ -191,7 +191,7 @@ class Logs:
         return await self._try_to_remove(log.folder, marks)
 
     async def _try_to_remove(self, folder: str, marks: list[str], again: bool = False) -> OSError | None:
-        """Why a folder cannot be removed, which is tried again then."""
+        """Returns why a folder cannot be removed; then retries."""
         try:
             await self._loop.run_in_executor(self._workers, self._remove_folder, folder, marks)
         except OSError as error:
@@ -205,7 +205,7 @@ class Logs:
         return None
 
     def _remove_folder(self, folder: str, marks: list[str]) -> None:
-        """marks: a file that is made first, and one that it replaces. Raises OSError."""
+        """marks: a file to create first, and one that it replaces. Raises OSError."""
         gone = folder + GONE
         try:
             for mark in marks[:1]:
@@ -221,8 +221,8 @@ class Logs:
             pass  # nothing was ever written
 
     async def recorded(self, log: TopicLog) -> None:
-        """Waits until what channels have done so far is in the journal. Raises OSError if it cannot be written, which
-        is tried again."""
+        """Waits until all progress of channels so far is in the journal. Raises OSError if it cannot be written; it is
+        retried."""
         written: asyncio.Future[None] = self._loop.create_future()
 
         def end() -> None:
@@ -235,8 +235,8 @@ class Logs:
             raise OSError(log.recorder.refused, os.strerror(log.recorder.refused))
 
     async def removed(self) -> None:
-        """Waits until the files of all logs deleted so far are gone. Raises OSError if some cannot be removed, which is
-        tried again."""
+        """Waits until the files of all logs deleted so far are gone. Raises OSError if some cannot be removed; that is
+        retried."""
         failed = None
         while self._removals:
             done, _ = await asyncio.wait(self._removals)
@@ -246,15 +246,15 @@ class Logs:
 
 
 def remove_file(path: str) -> OSError | None:
-    """Removes a file, if that is possible; it only says where numbering continues."""
+    """Removes a file if possible; it only records where numbering continues."""
     with suppress(OSError):
         os.unlink(path)
     return None
 
 
 def remove_tree(path: str) -> None:
-    """Removes a folder with what is in it, as far as that is possible."""
-    import shutil  # here: only where a log is removed
+    """Removes a folder and its contents, as far as possible."""
+    import shutil  # here: only needed to remove a log
 
     shutil.rmtree(os.path.realpath(path), ignore_errors=True)
     if os.path.islink(path):

@@ -1,4 +1,4 @@
-# The manifest of a log: one small file, replaced as a whole. It says what the segments cannot say if they are lost.
+# The manifest of a log: one small file, replaced as a whole. It has the facts that are lost with a lost segment.
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -7,12 +7,12 @@ from nsqc.store.log.segmenthead cimport HeadCheck
 
 cdef struct Manifest:           # 8 bytes each, in the order of the file
     uint64_t log_id
-    int64_t newest              # sequence of the newest segment that may hold acknowledged records; 0: none was made
+    int64_t newest              # sequence of the newest segment that may hold acknowledged records; 0: none yet
     int64_t newest_first        # its first offset
     uint64_t newest_salt
     int64_t reserved            # offsets below this one may have been used
-    int64_t resume              # the next record has this offset at the least
-    # Where the newest segment ends, if its file has this size: a stop or a start has found that out. 0: unknown.
+    int64_t resume              # the next record goes to this offset or later
+    # Where the newest segment ends, if its file has this size: found by a stop or a start. 0: unknown.
     int64_t end_size
     int64_t end_position, end   # of its frames; the offset after its last record
     int64_t end_due_ns          # the latest due time of its delayed records; 0: it has none
@@ -20,8 +20,8 @@ cdef struct Manifest:           # 8 bytes each, in the order of the file
 
 # HEAD_SOUND, HEAD_DAMAGED or HEAD_UNKNOWN; or -errno, -ENOENT among them.
 cdef int manifest_read(const char *c_folder, Manifest *manifest) noexcept nogil
-# The same of bytes in memory.
+# The same for bytes in memory.
 cdef HeadCheck manifest_load(const char *c_data, int64_t length, Manifest *manifest) noexcept nogil
-# 0 or errno. Its bytes are durable before it replaces the one before, of which a power failure would leave nothing
-# otherwise; its name is when the folder is synced.
+# 0 or errno. Syncs the new file before it replaces the old one, so that a power failure cannot lose both; the name is
+# durable after the folder is synced.
 cdef int manifest_write(const char *c_folder, const Manifest *manifest) noexcept nogil

@@ -30,7 +30,7 @@ cdef int manifest_read(const char *c_folder, Manifest *manifest) noexcept nogil:
     got = io_read(fd, c_data, HEAD_ROOM, 0)
     close(fd)
     if got == -EISDIR or got == -ESPIPE:
-        return HEAD_DAMAGED     # not a file: it gives way to the next one
+        return HEAD_DAMAGED     # not a file: the next manifest replaces it
     return <int> got if got < 0 else manifest_load(c_data, got, manifest)
 
 

@@ -7,24 +7,24 @@ import re
 
 from nsqc.wire.names import is_ephemeral, is_valid_name
 
-# While a folder is being removed, a second one of its name has a number: written as the daemon does, or it is not ours.
+# During a removal, a second folder of its name gets a number; any other spelling of the number is not the daemon's.
 FOLDER = re.compile(r"([^~]+)\.log(?:~([1-9][0-9]{0,17}))?")
-GONE = ".gone"  # ends the name of a folder that is being removed
+GONE = ".gone"  # suffix of a folder that is being removed
 SEGMENT = re.compile(r"([0-9]{20})\.log")
 OTHER = re.compile(r"manifest|(?:cursors|ids)\.[0-9]{6,13}")
 TEMPORARY = re.compile(r"(next|manifest|cursors)\.tmp")
-# An empty file in the data path: a topic has left its log, and the numbering of its next one continues here.
+# An empty file in the data path: the topic has switched from its log, and its next log continues the numbering here.
 LEFT = re.compile(r"([^~]+)\.log\.next\.([0-9]{20})")
 FRAMES_AT = 4096  # where the frames of a segment begin: see segmenthead.pxd
-# In the journal, for dead letters that were redriven or dropped: no channel can have this name.
+# In the journal, for redriven or dropped dead letters: no channel can have this name.
 SETTLED = b"(settled)"
-# Of an offset that a segment may begin with. Publishes are refused before offsets come to it.
+# Offset limit for the start of a segment. Publishes are refused before offsets reach it.
 MOST_OFFSET = 2**62
 Bounds = tuple[int, int, int, int]  # of a segment: its first offset, the one after its last, where its frames end, salt
 
 
 def split_folder(name: str) -> tuple[str, int]:
-    """(topic, number) of a folder of this name; no topic: it is not that of a log."""
+    """(topic, number) from a folder's name; no topic: not the folder of a log."""
     found = FOLDER.fullmatch(name)
     if found is None or not found[1].isascii():
         return "", 0
@@ -35,7 +35,7 @@ def split_folder(name: str) -> tuple[str, int]:
 
 
 def topic_of(folder: str) -> str:
-    """The topic whose folder has this name; empty: it is not that of a log."""
+    """The topic from a folder's name; empty: not the folder of a log."""
     return split_folder(os.path.basename(os.path.abspath(folder)))[0]
 
 
@@ -45,7 +45,7 @@ def folders_in(data_path: str) -> dict[str, str]:
     with os.scandir(data_path) as entries:
         for entry in entries:
             topic, number = split_folder(entry.name)
-            # A link says that an operator has put the folder on another disk.
+            # A link: the operator has moved the folder to another disk.
             if topic and entry.is_dir():
                 found[topic] = max(found.get(topic, (-1, "")), (number, entry.path))
     return {topic: os.path.abspath(folder) for topic, (_, folder) in sorted(found.items())}
@@ -57,18 +57,18 @@ def segment_path(folder: str, first: int) -> str:
 
 
 def first_of(name: str) -> int | None:
-    """The first offset of the segment in a file of this name; None: it is another file."""
+    """The first offset of a segment, from its file's name; None: another file."""
     found = SEGMENT.fullmatch(name)
     return int(found[1]) if found else None
 
 
 def left_path(data_path: str, topic: str, offset: int) -> str:
-    """The file whose name says that a topic has left its log, and where numbering continues."""
+    """The file whose name says that a topic has switched from its log, and where numbering continues."""
     return os.path.join(data_path, f"{topic}.log.next.{offset:020}")
 
 
 def left_of(name: str) -> tuple[str, int]:
-    """(topic, offset) of such a name; no topic: it is another file."""
+    """(topic, offset) from such a name; no topic: another file."""
     found = LEFT.fullmatch(name)
     if found is None or int(found[2]) > MOST_OFFSET or split_folder(f"{found[1]}.log") != (found[1], 0):
         return "", 0
@@ -76,5 +76,5 @@ def left_of(name: str) -> tuple[str, int]:
 
 
 def new_id() -> int:
-    """For a log that is made: 64 bits, never 0."""
+    """For a new log: 64 bits, never 0."""
     return int.from_bytes(os.urandom(8), "big") or 1

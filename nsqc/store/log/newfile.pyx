@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all. See the .pxd."""
+"""Creates files atomically. See the .pxd."""
 
 from libc.errno cimport EEXIST, EISDIR, ENOTDIR, ENOTEMPTY, errno
 from libc.stdint cimport int64_t
@@ -10,11 +10,11 @@ from nsqc.store.disk.names cimport PATH_BYTES
 from nsqc.store.disk.syscalls cimport io_open, io_rename, io_sync_data, io_write
 
 cdef enum:
-    MOST_ASIDE = 100            # folders that are kept of one name
+    MOST_ASIDE = 100            # most folders kept per name
 
 
 cdef int newfile_open(const char *c_temporary) noexcept nogil:
-    # Exclusively: a link of that name would lead elsewhere.
+    # Exclusively: a link of that name may point elsewhere.
     cdef int error, fd = io_open(c_temporary, O_RDWR | O_CREAT | O_EXCL)
     if fd != -EEXIST:
         return fd

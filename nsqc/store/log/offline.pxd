@@ -1,1 +1,1 @@
-# What a check of segments reads. For Python only: see the .pyi.
+# Reads segments for a check. For Python only: see the .pyi.

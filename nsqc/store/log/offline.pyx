@@ -1,4 +1,4 @@
-"""What a check of segments reads: frames, headers, indexes. For Python: see the .pyi."""
+"""Reads frames, headers and indexes for checks of segments. For Python: see the .pyi."""
 
 from libc.errno cimport EOPNOTSUPP
 from libc.stdint cimport int64_t, uint64_t
@@ -56,7 +56,7 @@ def read_frames(str path not None, segment):
 
 
 cdef inline int64_t queue_bytes(const Walk *walk) noexcept nogil:
-    """Of the records of a frame."""
+    """Of the records of a frame, in a disk queue."""
     return frame_records(&walk.frame) + <int64_t> walk.frame.records * (HEAD_BYTES - RECORD_SIZE)
 
 

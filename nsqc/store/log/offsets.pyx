@@ -15,7 +15,7 @@ cdef RangeWalk offsets_from(const OffsetSet *offsets, int64_t offset) noexcept n
     cdef RangeWalk found
     cdef int64_t low = 0, high = offsets.block_count, middle
     cdef const RangeBlock *block
-    while low < high:               # the first block that ends after the offset
+    while low < high:               # find the first block that ends after the offset
         middle = (low + high) // 2
         block = &offsets.blocks[middle]
         if block.ranges[block.count - 1].end <= offset:
@@ -31,7 +31,7 @@ cdef RangeWalk offsets_from(const OffsetSet *offsets, int64_t offset) noexcept n
 
 
 cdef inline Range *range_at(const OffsetSet *offsets, const RangeWalk *walk) noexcept nogil:
-    """NULL after the last."""
+    """NULL: past the last."""
     return &offsets.blocks[walk.block].ranges[walk.at] if walk.block < offsets.block_count else NULL
 
 
@@ -46,7 +46,7 @@ cdef Range *offsets_next(const OffsetSet *offsets, RangeWalk *walk) noexcept nog
 
 
 cdef inline bint step_back(const OffsetSet *offsets, RangeWalk *walk) noexcept nogil:
-    """To the range before; False: there is none."""
+    """To the previous range; False: none."""
     if walk.at == 0:
         if walk.block == 0:
             return False
@@ -61,7 +61,7 @@ cdef inline int grow_block(RangeBlock *block, int64_t room) noexcept nogil:
 
 
 cdef int new_block(OffsetSet *offsets, int64_t at, int64_t room) noexcept nogil:
-    """Makes an empty block at this index."""
+    """Inserts an empty block at this index."""
     cdef RangeBlock block
     memset(&block, 0, sizeof(block))
     if (array_room(<void **> &offsets.blocks, &offsets.block_room, offsets.block_count + 1, sizeof(RangeBlock), 1) < 0
@@ -75,14 +75,14 @@ cdef int new_block(OffsetSet *offsets, int64_t at, int64_t room) noexcept nogil:
 
 
 cdef int make_room(OffsetSet *offsets, RangeWalk *walk) noexcept nogil:
-    """For one more range at this place, which may move."""
+    """Makes room for a range at this position, which may move."""
     cdef RangeBlock *block
     cdef uint32_t kept
     if walk.block == offsets.block_count and walk.block > 0:
         walk.block -= 1
         walk.at = offsets.blocks[walk.block].count
     if offsets.block_count == 0 or (walk.at == MOST_RANGES and walk.block + 1 == offsets.block_count):
-        # Ranges that come in order fill their blocks.
+        # Ranges added in order fill their blocks.
         walk.block = offsets.block_count
         walk.at = 0
         return new_block(offsets, walk.block, FIRST_RANGES if walk.block == 0 else MOST_RANGES)
@@ -105,7 +105,7 @@ cdef int make_room(OffsetSet *offsets, RangeWalk *walk) noexcept nogil:
 
 
 cdef int insert(OffsetSet *offsets, RangeWalk *walk, const Range *added) noexcept nogil:
-    """Before the range at this place, which has the new one then."""
+    """Inserts before the range at this position, which then points to the new one."""
     cdef RangeBlock *block
     if make_room(offsets, walk) < 0:
         return -1
@@ -118,7 +118,7 @@ cdef int insert(OffsetSet *offsets, RangeWalk *walk, const Range *added) noexcep
 
 
 cdef void erase(OffsetSet *offsets, RangeWalk *walk) noexcept nogil:
-    """The range at this place, which has the next one then."""
+    """Removes the range at this position, which then points to the next one."""
     cdef RangeBlock *block = &offsets.blocks[walk.block]
     block.count -= 1
     offsets.count -= 1
@@ -160,7 +160,7 @@ cdef int offsets_remove(OffsetSet *offsets, int64_t first, int64_t end) noexcept
 
 
 cdef inline bint follows(const Range *left, const Range *right) noexcept nogil:
-    """Whether two are one range."""
+    """Whether two ranges can be merged."""
     return left.end == right.first and left.attempts == right.attempts and left.due_ns == right.due_ns
 
 

@@ -1,4 +1,4 @@
-"""How many files logs keep open. See the .pxd."""
+"""Counts the files that logs keep open. See the .pxd."""
 
 from libc.stdint cimport int64_t
 from posix.unistd cimport close
@@ -32,6 +32,6 @@ cdef void close_counted(int *fd) noexcept nogil:
 
 
 def limit_to(int64_t count):
-    """Limits the files that logs keep open; MOST_OPEN is the upper bound."""
+    """Limits the number of files that logs keep open; MOST_OPEN is the upper bound."""
     global most_open
     most_open = min(count, <int64_t> MOST_OPEN)

@@ -1,4 +1,4 @@
-# Operations of channels, as journals have them: see docs/ondisk.md. A header only: there is no module to it.
+# Operations of channels, as stored in journals: see docs/ondisk.md. Header only.
 
 from libc.stdint cimport INT64_MAX, int64_t, uint16_t, uint32_t
 from libc.string cimport memcpy, memset

@@ -1,4 +1,4 @@
-"""How far the channels of a log topic are, as its journal says."""
+"""The progress of a log topic's channels, from its journal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Ranges = list[tuple[int, int]]  # first, end; in order
 
 
 class Waiting(NamedTuple):
-    """A message that was requeued or deferred."""
+    """A requeued or deferred message."""
 
     offset: int
     attempts: int
@@ -20,18 +20,18 @@ class Waiting(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """Of one channel."""
+    """The progress of one channel."""
 
     number: int
     name: str  # "": lost to damage
     cursor: int  # next offset never delivered
     out: Ranges  # below it, unfinished
-    skips: Ranges  # at or ahead of it, not to be delivered
-    waiting: list[Waiting]  # in order; none of them is in out, and those ahead of the cursor are in skips
+    skips: Ranges  # at or ahead of it, skipped at delivery
+    waiting: list[Waiting]  # in order; not in out; those ahead of the cursor are in skips
 
     @property
     def oldest(self) -> int:
-        """The first offset that is not finished."""
+        """The first unfinished offset."""
         firsts = [self.cursor]
         if self.out:
             firsts.append(self.out[0][0])
@@ -41,13 +41,13 @@ class Progress(NamedTuple):
 
 
 class TopicProgress(NamedTuple):
-    """Of all channels of a topic, and what of their files could not be read."""
+    """The progress of all channels of a topic, and damage to its files."""
 
     channels: list[Progress]  # by number
-    topic_cursor: int | None  # the first offset that is not for the channels yet
+    topic_cursor: int | None  # the first offset still hidden from channels
     files: list[tuple[str, bool]]  # names, and whether they are damaged
-    damaged: int  # places where frames are lost: messages that were finished may seem not to be
-    torn_bytes: int  # of an incomplete frame at the end of a file: a kill leaves one
+    damaged: int  # places with lost frames: finished messages may seem unfinished
+    torn_bytes: int  # of an incomplete frame at the end of a file, as after a kill
 
     @property
     def named(self) -> dict[str, Progress]:
@@ -56,12 +56,12 @@ class TopicProgress(NamedTuple):
 
 
 def read_progress(folder: str) -> TopicProgress:
-    """What the files in a topic's folder say. Raises OSError."""
+    """Reads the journal in a topic's folder. Raises OSError."""
     return progress_of(read_folder(folder).earlier)
 
 
 def progress_of(earlier: Earlier) -> TopicProgress:
-    """What was read of the journal."""
+    """Converts a journal that was read."""
     return TopicProgress(
         [Progress(number, name, cursor, out, skips, [Waiting(*entry) for entry in waiting])
          for number, name, cursor, out, skips, waiting in earlier.states()], earlier.topic_cursor,

@@ -20,7 +20,7 @@ cdef extern from "<fcntl.h>" nogil:
     int POSIX_FADV_WILLNEED
 
 cdef enum:
-    AHEAD_BYTES = 4194304       # that the kernel is asked to read ahead after a read that had to wait
+    AHEAD_BYTES = 4194304       # the kernel reads this far ahead after a read that had to wait
 
 
 cdef void read_free(ReadFrames *job) noexcept nogil:
@@ -59,11 +59,11 @@ cdef int read_block(ReadFrames *job) noexcept nogil:
     cdef int answer
     walk_open(&walk, job.fd, job.salt, job.position, job.limit, job.first)
     walk.cached = job.cached
-    walk.memory = job.memory        # is used again
+    walk.memory = job.memory        # reused
     walk.memory.length = 0
     walk.step = max(job.want, <int64_t> FRAME_HEAD)
     if job.position == 0 and job.cached:
-        answer = -EAGAIN        # the index has to be read: a thread does that
+        answer = -EAGAIN        # a thread has to read the index
     else:
         if job.position == 0:
             walk.next = index_position(job.fd, job.salt, job.offset, 0)
@@ -71,14 +71,14 @@ cdef int read_block(ReadFrames *job) noexcept nogil:
     if answer == 1:
         take_block(job, &walk)
     elif answer == 0:
-        job.damaged = job.end - job.offset      # nothing follows
+        job.damaged = job.end - job.offset      # no more frames
         job.begin = job.next = job.end
     job.memory = walk.memory
     return min(answer, 0)
 
 
 cdef void take_block(ReadFrames *job, Walk *walk) noexcept nogil:
-    """The frame, and those after it that were read with it."""
+    """Takes the frame, and the following ones from the same read."""
     cdef Frame frame
     cdef int64_t have, next_ = walk.frame.first + walk.frame.records
     job.at = walk.position - walk.start
@@ -153,7 +153,7 @@ cdef bint file_return(OpenFile *file, ReadFrames *job, bint closed) noexcept:
         return False
     if fd == file.fd:
         if not sound:
-            file_close(file)        # the next read opens what is there then
+            file_close(file)        # the next read opens the current file
         return False
     file_close(file)
     if closed or not sound or too_many_open():

@@ -1,15 +1,15 @@
-"""Readers that wait. See the .pxd."""
+"""Waiting readers. See the .pxd."""
 
 cimport cython
 from libc.stdint cimport int64_t
 
 cdef enum:
-    MOST_WOKEN = 64             # readers in a loop iteration: each has its answer made then
+    MOST_WOKEN = 64             # readers per loop iteration: each builds its answer then
 
 
 @cython.final
 cdef class Readers:
-    """Who waits for a record of a log."""
+    """Readers waiting for a record of a log."""
 
     def __init__(self, loop):
         self.loop = loop
@@ -38,7 +38,7 @@ cdef class Readers:
             self.wake_some()
 
     def wake_some(self):
-        """Calls those that have waited longest; the others follow in the next loop iterations."""
+        """Calls the longest waiting readers; the others follow in the next loop iterations."""
         cdef WaitsForRecords waits
         cdef list woken = self.woken
         if self.loop is None:
@@ -57,7 +57,7 @@ cdef class WaitsForRecords:
     """Calls a function once a log has a record at an offset, unless it is cancelled."""
 
     def expire(self):
-        """Has the function called in one of the next loop iterations: many may expire at once."""
+        """Calls the function in one of the next loop iterations: many may expire at once."""
         cdef Readers readers = self.readers
         if readers is None or self not in readers.waiting:
             return
@@ -67,7 +67,7 @@ cdef class WaitsForRecords:
         readers.woken.append(self)
 
     def cancel(self):
-        """The function is not called."""
+        """Cancels the call."""
         self.call = None
         if self.readers is not None:
-            self.readers.waiting.pop(self, None)    # a log may rest for long, and be asked again and again
+            self.readers.waiting.pop(self, None)    # an idle log may be polled for long

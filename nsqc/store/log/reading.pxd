@@ -1,1 +1,1 @@
-# What readers by offset or time find in a segment. For Python only: see the .pyi.
+# Finds records in a segment by offset or time. For Python only: see the .pyi.

@@ -1,6 +1,6 @@
 """Records of a segment, read by offset or time. For Python: see the .pyi.
 
-What takes time runs without the GIL.
+Slow parts run without the GIL.
 """
 
 import os
@@ -69,7 +69,7 @@ def find_run(int fd, segment, int64_t offset, int64_t position, int64_t max_mess
 
 
 cdef int go_to(Walk *walk, int fd, const Bounds *bounds, int64_t offset, int64_t position) noexcept nogil:
-    """Walks to the first frame that has an offset or a later one, as walk_to()."""
+    """Walks to the first frame with an offset or a later one, as walk_to()."""
     if position == 0:
         position = FRAMES_AT if offset <= bounds.first else index_position(fd, bounds.salt, offset, 0)
     walk_open(walk, fd, bounds.salt, position, bounds.position, bounds.first)
@@ -78,7 +78,7 @@ cdef int go_to(Walk *walk, int fd, const Bounds *bounds, int64_t offset, int64_t
 
 cdef int take_run(Walk *walk, const Bounds *bounds, int64_t offset, int64_t max_messages, int64_t max_bytes,
                   bint as_lines, Span *found) noexcept nogil:
-    """The frames from the present one on. 1 or -errno."""
+    """Takes frames from the current one on. 1 or -errno."""
     cdef int64_t left = max_bytes, end, next_
     cdef int answer = 1
     memset(found, 0, sizeof(Span))
@@ -105,7 +105,7 @@ cdef int take_run(Walk *walk, const Bounds *bounds, int64_t offset, int64_t max_
 
 
 cdef int64_t measure(Walk *walk, Span *found, int64_t end, int64_t *left) noexcept nogil:
-    """Adds the lines of a frame's records from found.next on; where it ends, because records are enough."""
+    """Adds the size of a frame's lines from found.next on; returns the offset at which the limit is reached."""
     cdef const char *c_data = walk_data(walk)
     cdef const char *c_record
     cdef int64_t at = found.next
@@ -147,7 +147,7 @@ def records(int fd, segment, int64_t offset, int64_t position, int64_t end, int6
 
 cdef int put_records(Walk *walk, int64_t *offset, int64_t *position, int64_t end, int64_t most_bytes, PutRecord put,
                      Buffer *text) noexcept nogil:
-    """From an offset in the present frame on, as far as there is no gap. 0 or -errno."""
+    """From an offset in the current frame on, up to the first gap. 0 or -errno."""
     cdef const char *c_record
     cdef int64_t following
     cdef Spot spot
@@ -198,7 +198,7 @@ def origins(int fd, segment, int64_t offset, int64_t position, int64_t end):
 
 cdef int put_record(Buffer *text, const char *c_frame, const Frame *frame, const char *c_record,
                     int64_t index) noexcept nogil:
-    """As files of disk queues have it. 0 or ENOMEM."""
+    """In the format of disk queues. 0 or ENOMEM."""
     cdef int64_t size = record_length(c_record) - RECORD_SIZE
     cdef char *c_to
     if buffer_room(text, HEAD_BYTES + size) < 0:

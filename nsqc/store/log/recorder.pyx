@@ -19,14 +19,14 @@ from nsqc.store.log.ops cimport OP_END_AT, OP_FIN, OP_NAME, OP_RESET, Op, op_len
 from nsqc.wire.hton cimport store_i64
 
 cdef enum:
-    LEAST_COMPACTED = 8388608   # bytes of a journal; smaller ones are not worth a new file
-    KEPT_OPS = 65536            # memory for operations that a quiet log keeps
+    LEAST_COMPACTED = 8388608   # bytes of a journal; smaller ones are not worth compacting
+    KEPT_OPS = 65536            # buffer size that a quiet log keeps for operations
 
 cdef double RETRY_S = 0.25
 
 
 cdef class Journaled(JobOwner):
-    """What a channel does, as operations of the journal."""
+    """Records the progress of a channel as operations of the journal."""
 
     def __cinit__(self):
         self.fin_frame = -1
@@ -81,7 +81,7 @@ cdef class Recorder(Scheduled):
 
     def __init__(self, str folder not None, IoPool io not None, CommitSchedule schedule not None, syncer, log, synced,
                  bint exists, earlier):
-        """earlier: Earlier.journal; None: there is none."""
+        """earlier: Earlier.journal; None: no earlier run."""
         self.folder = folder
         self.c_folder = os.fsencode(folder)
         self.io = io
@@ -117,12 +117,12 @@ cdef class Recorder(Scheduled):
 
     @property
     def paths(self) -> list:
-        """All files that are needed."""
+        """All files in use."""
         return [f"{self.folder}/cursors.{number:06d}" for number in self.numbers]
 
     @property
     def compacting(self) -> bool:
-        """Whether a thread works on a new file."""
+        """Whether a thread is writing the new file."""
         return self.compaction is not NULL
 
     # ------------------------------------------------------------------ writing
@@ -147,7 +147,7 @@ cdef class Recorder(Scheduled):
         cdef Journaled source
         cdef list dirty = self.dirty
         if self.running or self.forgotten:
-            return      # job_done() asks for the next one
+            return      # job_done() begins the next one
         self.dirty = []
         for source in dirty:
             source.dirty = False
@@ -160,7 +160,7 @@ cdef class Recorder(Scheduled):
         memset(&self.job, 0, sizeof(self.job))
         self.job.job.run = run_journal
         self.job.job.bytes = self.ops.length
-        # A kill must cost no more than what was done in the loop iteration under way.
+        # A kill must lose no more than the current loop iteration.
         self.job.job.is_short = (
             self.ops.length <= SHORT_BYTES
             and (self.file.fd < 0 or io_write_ready(self.file.fd, self.file.position)))
@@ -202,7 +202,7 @@ cdef class Recorder(Scheduled):
             self._wrote()
 
     cdef void _failed(self) noexcept:
-        """Keeps the frame, with what has been added meanwhile; it is tried again in a moment."""
+        """Keeps the frame, with the operations added meanwhile; retries it soon."""
         cdef Buffer both = self.job.out
         if self.job.error != self.error:
             self.log.error("LOG(%s): failed to write the journal - %s", self.folder, os.strerror(self.job.error))
@@ -253,7 +253,7 @@ cdef class Recorder(Scheduled):
     # ------------------------------------------------------------------ compaction
 
     cdef void _compact(self) noexcept:
-        """Has a thread replace the files by one with their state. Later frames go to a file after that."""
+        """Has a thread replace the files by one with their state. Later frames go to the file after that."""
         cdef Compaction *job = <Compaction *> calloc(1, sizeof(Compaction))
         cdef int error = job is NULL
         self.renews = False
@@ -297,17 +297,17 @@ cdef class Recorder(Scheduled):
                 call()
 
     cdef void _call_all(self) noexcept:
-        """Nothing more is written: calls everything that waits for it."""
+        """No more writes: calls all waiting callables."""
         self.under_way, self.waiting = self.under_way + self.waiting, []
         self._call_waiting()
 
     def retry(self):
-        """Writes the frame that could not be written."""
+        """Retries a frame that could not be written."""
         if not self.closed:
             self.schedule.add(self)
 
     def when_written(self, call):
-        """Calls call() when everything recorded so far is in the journal, or could not be written."""
+        """Calls call() when all operations recorded so far are in the journal, or could not be written."""
         cdef bint waits = self.dirty or self.ops.length
         if self.running and (self.closed or not waits):
             self.under_way.append(call)
@@ -318,15 +318,15 @@ cdef class Recorder(Scheduled):
 
     @property
     def refused(self) -> int:
-        """Why what was recorded is not in the journal: an errno. 0: it is, or the log is deleted."""
+        """Why recorded operations are not in the journal: an errno. 0: they are, or the log is deleted."""
         return 0 if self.forgotten else self.error
 
     # ------------------------------------------------------------------ the end
 
     cdef void forget(self) noexcept:
-        """The log is deleted: drops the operations that are not written."""
+        """The log is deleted: drops unwritten operations."""
         self.closed = self.forgotten = True
-        self.dirty = []         # they know this, like the log: neither would ever be freed
+        self.dirty = []         # a reference cycle: neither would ever be freed
         self.synced = None
         self.syncer.failing.pop(self.folder, None)
         if not self.running:

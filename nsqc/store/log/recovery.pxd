@@ -1,4 +1,4 @@
-# The folders of logs at a start: found on threads, one after the other, and opened by the loop.
+# Opens log folders at a start: threads read them one by one, the loop opens them.
 
 from libc.stdint cimport int64_t
 
@@ -7,10 +7,10 @@ from nsqc.store.log.found cimport Found
 
 
 cdef class Opened:
-    # What a folder has. Its segments are for one TopicLog.
+    # The contents of a folder. One TopicLog takes its segments.
     cdef Found found                # owned
     cdef readonly Earlier earlier   # channels
     cdef readonly int64_t next      # the offset after the last record
-    cdef public int64_t resume_at   # where the next record has to go at the least
-    cdef readonly int64_t lost      # messages that are gone with the newest segment; at least that many
-    cdef readonly int64_t had       # messages after its last record that a channel has had, and that are gone
+    cdef public int64_t resume_at   # the next record goes to this offset or later
+    cdef readonly int64_t lost      # messages gone with the newest segment, at least
+    cdef readonly int64_t had       # messages after the last record that a channel had received, and that are gone

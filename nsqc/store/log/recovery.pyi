@@ -5,7 +5,7 @@ from nsqc.store.log.names import Bounds
 from nsqc.store.log.topiclog import TopicLog
 
 class SegmentState(NamedTuple):
-    """A segment, as its files say."""
+    """A segment, according to its files."""
 
     first: int          # offset of its first record
     end: int            # after its last
@@ -14,7 +14,7 @@ class SegmentState(NamedTuple):
     sequence: int
     size: int           # of the file
     lost: int           # records of missing segments before it
-    damaged: int        # records of it that a scan has found lost
+    damaged: int        # its records that a scan found lost
 
     @property
     def bounds(self) -> Bounds: ...
@@ -22,7 +22,7 @@ class SegmentState(NamedTuple):
     def bytes(self) -> int: ...
 
 class LogError(OSError):
-    """A folder that cannot be used; its files stay as they are."""
+    """An unusable folder; its files stay unchanged."""
 
 @final
 class Opened:
@@ -52,5 +52,5 @@ def enter(log: TopicLog, opened: Opened) -> None: ...
 def read_folder(folder: str, power_failed: bool = False, keeps: bool = False) -> Opened:
     """Reads a folder: all headers and journals, and the frames of a segment whose end is unknown. Raises OSError.
 
-    power_failed: since the last run. keeps: then writes the end it has found to the manifest.
+    power_failed: since the last run. keeps: records the end that it found in the manifest.
     """

@@ -1,4 +1,4 @@
-"""Logs at a start. See the .pxd."""
+"""Opens logs at a start. See the .pxd."""
 
 cimport cython
 from libc.errno cimport EOPNOTSUPP
@@ -20,7 +20,7 @@ from nsqc.store.log import names
 
 
 class LogError(OSError):
-    """A folder that cannot be used; its files stay as they are."""
+    """An unusable folder; its files stay unchanged."""
 
 
 class SegmentState(namedtuple("SegmentState", "first end position salt sequence size lost damaged")):
@@ -30,7 +30,7 @@ class SegmentState(namedtuple("SegmentState", "first end position salt sequence 
 
     @property
     def bounds(self) -> tuple:
-        """As TopicLog has them."""
+        """In TopicLog's form."""
         return self[:4]
 
     @property
@@ -41,26 +41,26 @@ class SegmentState(namedtuple("SegmentState", "first end position salt sequence 
 
 @cython.final
 cdef class Opened:
-    """A log that is about to be used."""
+    """A log about to be used."""
 
     def __dealloc__(self):
         found_free(&self.found)
 
     @property
     def id(self) -> int:
-        """0: it has none."""
+        """0: none."""
         if self.found.has_manifest:
             return self.found.manifest.log_id
         return self.found.items[self.found.count - 1].head.log_id if self.found.count else 0
 
     @property
     def has_manifest(self) -> bool:
-        """Whether there is one, and it is sound."""
+        """Whether the manifest exists and is sound."""
         return self.found.has_manifest
 
     @property
     def has_ids(self) -> bool:
-        """Whether there are ids of publishes: see idjournal.pxd."""
+        """Whether ids of publishes exist: see idjournal.pxd."""
         return self.found.has_ids
 
     @property
@@ -84,7 +84,7 @@ cdef class Opened:
 
     @property
     def delays(self) -> list:
-        """(offset, due time in nanoseconds since 1970) of delayed messages whose time has not come."""
+        """(offset, due time in nanoseconds since 1970) of delayed messages that are not due."""
         cdef const Deferral *items = <const Deferral *> self.found.delays.c_data
         cdef int64_t at
         return [(items[at].offset, items[at].due_ns)
@@ -92,7 +92,7 @@ cdef class Opened:
 
 
 cdef Opened make_opened(Found *found, str folder):
-    """Takes what was found. Raises LogError."""
+    """Takes over what was read. Raises LogError."""
     cdef Opened opened = Opened.__new__(Opened)
     cdef FoundSegment *last
     opened.found = found[0]
@@ -143,7 +143,7 @@ def read_folder(str folder not None, bint power_failed=False, bint keeps=False):
 
 
 def enter(LogState log not None, Opened opened not None):
-    """Gives a log that was made for it what a folder has."""
+    """Moves the contents of a folder into a new log."""
     cdef Found *found = &opened.found
     cdef FoundSegment *seen
     cdef Segment segment
@@ -182,7 +182,7 @@ def enter(LogState log not None, Opened opened not None):
 
 
 cdef int64_t first_unsynced(Found *found) noexcept:
-    """The first offset of the first segment that may not be durable, as the newest one says."""
+    """The first offset of the first segment that may not be durable, according to the newest one."""
     cdef FoundSegment *last = &found.items[found.count - 1]
     cdef int64_t at
     for at in range(found.count):

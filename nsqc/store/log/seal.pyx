@@ -24,7 +24,7 @@ cdef struct SealJob:
 
 @cython.final
 cdef class Sealer(JobOwner):
-    """Holds the folder's name while a job runs."""
+    """Keeps the folder's name alive while a job runs."""
 
     cdef bytes c_folder
 

@@ -1,5 +1,5 @@
-# The header of a segment, and its file. Twice in the first block of the file, in sectors of their own: a segment whose
-# header is lost has lost its salt, and with that all its frames. docs/ondisk.md has the format.
+# The header of a segment, and its file. The first block of the file has two copies in separate sectors: a segment
+# that loses its header loses its salt, and with it all its frames. docs/ondisk.md has the format.
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
@@ -12,7 +12,7 @@ cdef enum:
 cdef enum HeadCheck:
     HEAD_SOUND
     HEAD_DAMAGED
-    HEAD_UNKNOWN                # a version or a flag that this one does not know
+    HEAD_UNKNOWN                # unknown version or flag
 
 
 cdef struct SegmentHead:        # 8 bytes each, in the order of the file
@@ -21,7 +21,7 @@ cdef struct SegmentHead:        # 8 bytes each, in the order of the file
     int64_t first
     uint64_t salt
     int64_t made_ns
-    uint64_t before_salt        # 0: there was none before it
+    uint64_t before_salt        # 0: no segment before it
     int64_t before_position, before_end
     int64_t before_records
     int64_t before_due_ns
@@ -33,14 +33,14 @@ cdef struct SegmentHead:        # 8 bytes each, in the order of the file
 cdef void numbers_store(char *c_to, const char *c_magic, const void *numbers, int bytes) noexcept nogil
 cdef HeadCheck numbers_load(const char *c_from, const char *c_magic, void *numbers, int bytes) noexcept nogil
 
-# Records before the first segment of all that are lost: it was begun because others had gone.
+# Records in lost segments before the first one: it was begun because others were gone.
 cdef inline int64_t lost_before(const SegmentHead *head) noexcept nogil:
     return 0 if head.before_salt else head.before_records
 
 cdef HeadCheck head_load(const char *c_copy, SegmentHead *head) noexcept nogil      # of one copy
 # Reads the header of an open file; HeadCheck, or -errno.
 cdef int head_read(int fd, SegmentHead *head) noexcept nogil
-# Makes the file with its header under a temporary name and renames it; its descriptor or -errno. syncs: the file is
-# durable; its name is when the folder is synced.
+# Creates the file with its header under a temporary name and renames it; returns its descriptor or -errno. syncs: the
+# file is durable; its name is after the folder is synced.
 cdef int segment_make(const char *c_folder, const SegmentHead *head, bint syncs) noexcept nogil
 cdef void segment_path(char *c_path, const char *c_folder, int64_t first) noexcept nogil    # room for PATH_BYTES

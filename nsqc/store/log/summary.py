@@ -1,4 +1,4 @@
-"""What a log topic holds, and how far its channels are: for people and scripts."""
+"""Summarizes a log-backed topic and the progress of its channels, for people and scripts."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from nsqc.store.log.recovery import Opened, SegmentState, read_folder
 
 
 class Backlog(NamedTuple):
-    """What a channel has not finished, of the messages that exist; ranges are in order."""
+    """Existing messages that a channel has not finished; ranges are in order."""
 
-    out: Ranges  # delivered, and not finished
+    out: Ranges  # delivered but not finished
     ahead: Ranges  # not delivered yet
     waiting: dict[int, Waiting]  # requeued or deferred
 
 
 class Log(NamedTuple):
-    """A log topic, as its files say."""
+    """A log-backed topic, according to its files."""
 
     topic: str
     folder: str
     opened: Opened
     segments: list[SegmentState]
     progress: TopicProgress
-    due: dict[int, int]  # offset to due time of messages that were published with a delay; those that are ahead
+    due: dict[int, int]  # offset to due time of delayed messages that are not due
 
     @property
     def next(self) -> int:
@@ -37,7 +37,7 @@ class Log(NamedTuple):
         return self.opened.next
 
     def end_for_channels(self, has_channels: bool, paused: bool) -> int:
-        """After the last message that is for the channels; what follows waits in the topic."""
+        """After the last message that channels may read; later ones wait in the topic."""
         cursor = self.progress.topic_cursor
         if has_channels and not paused:
             return self.next
@@ -54,7 +54,7 @@ def read_log(folder: str) -> Log:
 
 
 def existing(segments: list[SegmentState], ranges: Ranges) -> Ranges:
-    """What of these offsets the segments have; both are in order."""
+    """The part of these ranges that exists in segments; both are in order."""
     return overlap(ranges, [(segment.first, segment.end) for segment in segments])
 
 
@@ -89,7 +89,7 @@ def without(ranges: Ranges, gone: Ranges) -> Ranges:
 
 
 def backlog(log: Log, channel: Progress, end: int) -> Backlog:
-    """Of what lies before an offset."""
+    """The unfinished messages before an offset."""
     there = dict(existing(log.segments, [(entry.offset, entry.offset + 1) for entry in channel.waiting]))
     waiting = {entry.offset: entry for entry in channel.waiting if entry.offset in there}
     ahead = without([(channel.cursor, end)], channel.skips) if channel.cursor < end else []
@@ -102,7 +102,7 @@ def count(ranges: Ranges) -> int:
 
 
 def time_of(log: Log, offset: int) -> int | None:
-    """When a message or the next one was published, in ns since 1970; None: there is none. Raises OSError."""
+    """Publish time of a message or the next existing one, in ns since 1970; None: none. Raises OSError."""
     at = bisect_right(log.segments, offset, key=lambda segment: segment.end)
     for segment in log.segments[at:]:
         with open(segment_path(log.folder, segment.first), "rb", buffering=0) as file:
@@ -113,7 +113,7 @@ def time_of(log: Log, offset: int) -> int | None:
 
 
 def summary(log: Log) -> dict[str, object]:
-    """As JSON has it: docs/logs.md. Raises OSError."""
+    """In its JSON form: docs/logs.md. Raises OSError."""
     opened, progress, now = log.opened, log.progress, time.time_ns()
     segments = [{"first": segment.first, "end": segment.end, "bytes": segment.bytes, "size": segment.size,
                  "first_time": time_of(log, segment.first), "last_time": time_of(log, segment.end - 1),
@@ -156,7 +156,7 @@ def as_text(topic: dict[str, object]) -> str:
 
 
 def table(title: str, rows: object, keys: tuple[str, ...]) -> list[str]:
-    """Lines with columns as wide as they need to be."""
+    """Lines with aligned columns."""
     assert isinstance(rows, list)
     cells = [[key.replace("_", " ") for key in keys]]
     cells += [[instant(row[key]) if key.endswith("_time") else str(row[key]) for key in keys] for row in rows]
@@ -167,5 +167,5 @@ def table(title: str, rows: object, keys: tuple[str, ...]) -> list[str]:
 
 
 def instant(time_ns: int | None) -> str:
-    """In UTC, by seconds."""
+    """In UTC, with seconds."""
     return "-" if time_ns is None else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time_ns // 10**9))

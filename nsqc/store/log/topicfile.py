@@ -1,4 +1,4 @@
-"""nsqd.dat for tools: which channels a topic has, and which of them are paused."""
+"""nsqd.dat for tools: a topic's channels, and which of them are paused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FILE_NAME = "nsqd.dat"
 
 
 class MetadataError(Exception):
-    """nsqd.dat cannot be understood."""
+    """nsqd.dat is malformed."""
 
 
 class SavedChannel(msgspec.Struct):
@@ -25,7 +25,7 @@ class SavedChannel(msgspec.Struct):
 
 
 class SavedTopic(msgspec.Struct):
-    """A topic in nsqd.dat; no channels are null there."""
+    """A topic in nsqd.dat, which writes null for no channels."""
 
     name: str
     paused: bool = False
@@ -44,7 +44,7 @@ _decode_topic = Decoder(SavedTopic).decode
 
 
 def read_saved(folder: str) -> Saved:
-    """Empty if there is no such file. Raises OSError or MetadataError."""
+    """Empty if the file does not exist. Raises OSError or MetadataError."""
     path = os.path.join(folder, FILE_NAME)
     try:
         return _decode(read_file(path))
@@ -55,7 +55,7 @@ def read_saved(folder: str) -> Saved:
 
 
 def read_topic(path: str) -> SavedTopic:
-    """A file with one topic, as an export makes it. Raises OSError or MetadataError."""
+    """Reads a file with one topic, as written by an export. Raises OSError or MetadataError."""
     try:
         return _decode_topic(read_file(path))
     except JSONError as error:
@@ -63,7 +63,7 @@ def read_topic(path: str) -> SavedTopic:
 
 
 def saved_topic(folder: str, name: str) -> SavedTopic:
-    """A topic, without channels if nsqd.dat does not name it. Raises OSError or MetadataError."""
+    """A topic, without channels if nsqd.dat lacks it. Raises OSError or MetadataError."""
     topics = read_saved(folder).topics or []
     return next((topic for topic in topics if topic.name == name), SavedTopic(name))
 

@@ -31,17 +31,17 @@ from nsqc.store.log.unsynced cimport unsynced_began, unsynced_ended
 from nsqc.store.log.writing cimport close_written, finish_write, write_next
 
 cdef enum:
-    MOST_GONE = 256             # segments that one call removes: each has names to be made
+    MOST_GONE = 256             # segments that one call removes: each path is built on the loop
 
 
 @cython.final
 @cython.no_gc_clear
 cdef class TopicLog(LogState):
-    """What a topic was published, in the order of its offsets. Made by the manager."""
+    """The messages of a topic, in the order of their offsets. Created by the manager."""
 
     def __init__(self, str name not None, str folder not None, IoPool io not None, syncer, log, Clock clock not None,
                  CommitSchedule schedule not None, GuidFactory guids not None, opened):
-        """opened: an Opened of recovery.pxd, which its enter() adds; None: there is nothing."""
+        """opened: an Opened of recovery.pxd, which its enter() adds; None: a new log."""
         self.name = name
         self.folder = folder
         self.c_folder = os.fsencode(folder)
@@ -71,14 +71,14 @@ cdef class TopicLog(LogState):
                                                         defer_ms))
 
     cdef int64_t appended(self) noexcept:
-        """The offset of the next record that is added to the buffer."""
+        """The offset of the next record added to the buffer."""
         return next_appended(self)
 
     cdef int64_t unwritten_records(self) noexcept:
         return self.frames.records
 
     def id_written(self, int64_t index):
-        """The id of a message by its index in what was written last; None: memory has forgotten it."""
+        """The id of a message, by its index in the last write; None: it is no longer in memory."""
         cdef Frame frame
         cdef char c_id[16]
         cdef int64_t at = 0
@@ -119,7 +119,7 @@ cdef class TopicLog(LogState):
     # ------------------------------------------------------------------ readers
 
     def when_readable(self, int64_t offset, call):
-        """Calls call() once there is a record at this offset, at once if there is; returns what cancels that."""
+        """Calls call() once a record exists at this offset, maybe at once; returns an object that cancels it."""
         if self.next > offset or self.closed:
             call()
             return WaitsForRecords.__new__(WaitsForRecords)
@@ -132,7 +132,7 @@ cdef class TopicLog(LogState):
         run_read(&job.job)
         self.active = True
         if file_return(&self.reading, job, self.closed):
-            self.syncer.uses(self)      # it reports when reads have ceased
+            self.syncer.uses(self)      # it reports the end of reads
 
     cdef int64_t position_before(self, int64_t index, int64_t offset) noexcept:
         if offset <= self.segments.items[index].first:
@@ -147,26 +147,26 @@ cdef class TopicLog(LogState):
 
     @property
     def first(self) -> int:
-        """The first offset there is; following, if there is none."""
+        """The first existing offset; following, if there is none."""
         return self.segments.items[0].first if self.segments.count else self.following
 
     @property
     def following(self) -> int:
-        """The next record has this offset at the least. Never falls; next does, where a power failure takes records."""
+        """The next record gets this offset or a higher one. Never falls; next does if a power failure loses records."""
         return max(self.next, self.resume_at)
 
     @property
     def bytes(self) -> int:
-        """Of all records."""
+        """Size of all records."""
         return self.segments.bytes
 
     @property
     def missing(self) -> int:
-        """Messages that are gone between segments."""
+        """Messages missing between segments."""
         return self.segments.missing + self.lost
 
     def found_damaged(self, int64_t first, int64_t end) -> int:
-        """A reader has found these offsets damaged; returns how many of them were not known to be."""
+        """A reader found these offsets damaged; returns the number of new ones."""
         return damage_found(self, first, end)
 
     @property
@@ -175,7 +175,7 @@ cdef class TopicLog(LogState):
         return self.segments.dropped, self.segments.dropped + self.segments.count
 
     def numbered(self, int64_t number, int64_t most) -> list:
-        """The segment of a number and the ones after it, up to `most`, as Bounds of names.py; none if the first is
+        """The segment with this number and later ones, up to `most`, as Bounds of names.py; none if the first is
         gone."""
         cdef int64_t index, begin = number - self.segments.dropped
         if begin < 0:
@@ -184,18 +184,17 @@ cdef class TopicLog(LogState):
                 for index in range(begin, min(begin + most, self.segments.count))]
 
     def segments_at(self, int64_t time_ns) -> list:
-        """As numbered(), the segment that has the first record with this publish time or a later one; empty: there is
-        none."""
+        """As numbered(), from the segment with the first record of this publish time or a later one; empty: none."""
         cdef int64_t index = segments_at_time(&self.segments, time_ns)
         return self.numbered(self.segments.dropped + index, 1) if index < self.segments.count else []
 
     def position_for(self, int64_t offset) -> int:
-        """Where a walk to an offset may begin, as find_run() takes it."""
+        """Where a walk to an offset may begin, for find_run()."""
         cdef int64_t index = segments_find(&self.segments, offset)
         return self.position_before(index, offset) if index >= 0 else 0
 
     def segment_at(self, int64_t offset):
-        """The Bounds of the segment with an offset, or of the first one after it; None: there is none yet."""
+        """The Bounds of the segment with an offset, or of the first one after it; None: no segment yet."""
         cdef int64_t index
         cdef Segment *segment
         for index in range(max(segments_find(&self.segments, offset), 0), self.segments.count):
@@ -206,12 +205,12 @@ cdef class TopicLog(LogState):
 
     @property
     def id(self):
-        """Which log this is, as 16 hexadecimal digits: another one than that of a topic that had this name before.
-        None: it is not written yet, because there is nothing in the log, or it could not be."""
+        """The log's id, as 16 hexadecimal digits: differs from that of an earlier topic with this name. None: not
+        written yet, because the log is empty or the write failed."""
         return f"{self.manifest.log_id:016x}" if self.manifest.newest else None
 
     def rank(self, int64_t offset) -> int:
-        """Records before an offset: the difference of two is what lies between them."""
+        """Number of records before an offset: subtract two ranks to count the records between."""
         return segments_rank(&self.segments, offset)
 
     # ------------------------------------------------------------------ retention
@@ -219,8 +218,8 @@ cdef class TopicLog(LogState):
     def retain(self, int64_t needed, int64_t retain_ns, int64_t retain_bytes, bint drops) -> int:
         """Removes segments that are not needed any more, at most MOST_GONE; returns how many.
 
-        needed: the first offset that a channel needs. Segments before that go if their last record is older than
-        retain_ns and the others have retain_bytes. drops: those that are too many or too old go, needed or not.
+        needed: the first offset that a channel needs. A segment before that goes if its last record is older than
+        retain_ns and the others have retain_bytes. drops: segments beyond either limit go, needed or not.
         """
         cdef int64_t first, index, gone = min(<int64_t> MOST_GONE, segments_surplus(
             &self.segments, needed, retain_ns, retain_bytes, drops, time.time_ns()))
@@ -248,28 +247,28 @@ cdef class TopicLog(LogState):
 
     @property
     def unsynced(self) -> int:
-        """Records written since the last sync began, by appends that do not sync."""
+        """Records written since the last sync began, by appends without a sync."""
         return self.unsynced_records
 
     @property
     def needs_sync(self) -> bool:
-        """Whether anything was written that may not be on disk."""
+        """Whether written data may not be on disk."""
         return self.unsynced_files.behind or len(self.recorder.numbers) > 0
 
     def continue_at(self, int64_t offset):
-        """The log is new, and an earlier one of its topic has used all offsets before this one."""
+        """The log is new, and an earlier one of its topic used all offsets before this one."""
         self.next = self.visible = self.tail_first = self.resume_at = offset
 
     def sync_from(self, int64_t offset):
-        """An earlier run has been killed: what it has written in segments from this offset on may not be on disk. Below
-        0: from the one on that the newest header names."""
+        """An earlier run was killed: its writes to segments from this offset on may not be on disk. Below 0: from the
+        offset that the newest header names."""
         if offset >= 0:
             self.unsynced_files.synced = offset
         self.unsynced_files.behind = True
         self.recorder.wrote()
 
     def sync_began(self) -> tuple:
-        """What a sync that begins now has to do; see nsqc.store.disk.syncer.Work."""
+        """Returns the work of a sync that begins now; see nsqc.store.disk.syncer.Work."""
         cdef int64_t index, again = 0 if self.unsynced_files.rewrite else -1
         cdef Segment *segment
         cdef list data = []
@@ -292,14 +291,14 @@ cdef class TopicLog(LogState):
         return data, self.unsynced_files.rewrite or self.recorder.synced_names < self.recorder.names, b"", []
 
     def sync_succeeded(self):
-        """The data there was when the sync began is durable."""
+        """Data from before the sync is durable."""
         if self.segments.count and segments_last(&self.segments).first == self.syncing_first:
             self.durable_to = max(self.durable_to, self.syncing_to)
         unsynced_ended(&self.unsynced_files, True)
         self.recorder.names_synced(self.recorder.syncing_names)
 
     def sync_failed(self, list done not None):
-        """It has to be written again before the next sync: the kernel may consider it clean."""
+        """The data has to be rewritten before the next sync: the kernel may consider it clean."""
         unsynced_ended(&self.unsynced_files, False)
         self.unsynced_records += 1
 
@@ -320,7 +319,7 @@ cdef class TopicLog(LogState):
             self.owner.on_idle()
 
     cdef void _rest(self) noexcept:
-        """Closes files and frees memory, except for what was not written yet."""
+        """Closes files and frees memory, except for unwritten records."""
         close_written(self)
         file_close(&self.reading)
         if self.ids is not None:
@@ -335,7 +334,7 @@ cdef class TopicLog(LogState):
         self.owner = None
 
     def close(self):
-        """For a stop, while no job is under way: writes the journal; what was published is written already."""
+        """For a stop, with no job running: writes the journal; all published messages are already written."""
         if self.closed:
             return
         self.closed = True
@@ -348,7 +347,7 @@ cdef class TopicLog(LogState):
         self.syncer.finish(self)
 
     cdef void _keep_end(self) noexcept:
-        """The next start need not look where the last segment ends. It looks if this cannot be written."""
+        """Records the end of the last segment, so that the next start need not scan for it. It scans if this fails."""
         cdef Segment *last = segments_last(&self.segments)
         if self.manifest.end_size == 0 or self.manifest.end != last.end:
             if self.ready_to > last.position and segment_trim(self.c_folder, last) != 0:
@@ -375,11 +374,11 @@ cdef class TopicLog(LogState):
 
     @property
     def write_path(self) -> str:
-        """The segment that is written to."""
+        """The segment being written."""
         return file_path(self, self.segments.items[self.segments.count - 1].first if self.segments.count else 0)
 
     def recorded_again(self):
-        """The journal, which could not be written for a while, can be."""
+        """The journal is writable again."""
         if self.owner is not None:
             self.owner.on_appended(0)       # channels had stopped delivering
 
@@ -399,7 +398,7 @@ cdef tuple bounds_of(const Segment *segment):
 
 
 cdef inline int64_t collecting(TopicLog log) noexcept:
-    """The bytes collected so far, in memory that was used before if there is some."""
+    """Bytes collected so far, in reused memory if there is any."""
     if log.frames.out.c_data is NULL and log.spare.c_data is not NULL:
         log.frames.out = log.spare
         memset(&log.spare, 0, sizeof(Buffer))
@@ -407,7 +406,7 @@ cdef inline int64_t collecting(TopicLog log) noexcept:
 
 
 cdef inline int collected(TopicLog log, int64_t before, int answer) noexcept:
-    """Has what was added written; returns the answer."""
+    """Schedules the write of added records; returns the answer."""
     if answer == 0:
         log.commit.unwritten += log.frames.out.length - before
         log.commit.schedule.add(log.commit)

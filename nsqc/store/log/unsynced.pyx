@@ -1,4 +1,4 @@
-"""What a sync of a log has to cover. See the .pxd."""
+"""The scope of a log's next sync. See the .pxd."""
 
 from libc.stdint cimport int64_t
 from libc.stdlib cimport malloc
@@ -13,7 +13,7 @@ cdef int unsynced_take(Unsynced *unsynced, Segments *segments, AppendJob *job, b
         while count < segments.count and items[segments.count - 1 - count].first >= unsynced.synced:
             count += 1
     if not job.syncs:
-        # What it appends to is not durable any more.
+        # The segment it appends to is not durable any more.
         index = segments.count - max(count, <int64_t> (segments.count > 0 and not ends))
         job.durable_from = items[index].sequence if index < segments.count else 0
         return 0
@@ -24,7 +24,7 @@ cdef int unsynced_take(Unsynced *unsynced, Segments *segments, AppendJob *job, b
         job.behind_count = count
         for index in range(count):
             job.behind[index] = items[segments.count - count + index].first
-        # A sync that is under way may be about to fail, and after it the files look clean.
+        # A running sync may be about to fail; after that the files look clean.
         job.rewrites = unsynced.rewrite or unsynced.runs
     return 0
 
@@ -34,7 +34,7 @@ cdef void unsynced_appended(Unsynced *unsynced, bint syncs, int64_t last) noexce
     if syncs:
         unsynced.synced = last
     else:
-        unsynced.covers = False     # by the sync under way
+        unsynced.covers = False     # by the running sync
 
 
 cdef void unsynced_failed(Unsynced *unsynced) noexcept:
@@ -48,7 +48,7 @@ cdef void unsynced_began(Unsynced *unsynced, Segments *segments) noexcept:
 
 
 cdef void unsynced_ended(Unsynced *unsynced, bint succeeded) noexcept:
-    # Of two that sync a file at once, only one may get the error that concerns both.
+    # If two sync a file at once, only one of them may get an error that affects both.
     succeeded = succeeded and not unsynced.failed
     unsynced.runs = False
     unsynced.rewrite = not succeeded

@@ -1,4 +1,4 @@
-# Which segments a cursor still needs: how many of their messages it has handed out that are not finished.
+# Which segments a cursor still needs: counts of delivered, unfinished messages.
 
 from libc.stdint cimport int64_t
 from nsqc.store.log.segments cimport Segments
@@ -6,7 +6,7 @@ from nsqc.store.log.segments cimport Segments
 
 cdef struct Use:            # of a segment
     int64_t first           # offset of its first record
-    int64_t limit           # offset after its last, as far as it was known
+    int64_t limit           # offset after its last, as known then
     int64_t count           # unfinished messages before next that lie in it
 
 cdef struct Uses:           # in order: items[first : first + count]
@@ -14,7 +14,7 @@ cdef struct Uses:           # in order: items[first : first + count]
     int64_t first, count, room
 
 
-# One more message of a segment is unfinished; not of one before the last one. False: no memory.
+# One more message of a segment is unfinished; never of one before the last. False: no memory.
 cdef inline bint use_add(Uses *uses, Segments *segments, int64_t offset) noexcept:
     cdef Use *last
     if uses.count:
@@ -34,8 +34,8 @@ cdef inline void use_end(Uses *uses, int64_t offset) noexcept:
         else:
             use_end_before(uses, offset)
 
-cdef bint use_begin(Uses *uses, Segments *segments, int64_t offset) noexcept    # use_add(), if the last has it not
-cdef void use_end_before(Uses *uses, int64_t offset) noexcept                   # use_end() of one before the last
+cdef bint use_begin(Uses *uses, Segments *segments, int64_t offset) noexcept    # use_add() if the last one lacks it
+cdef void use_end_before(Uses *uses, int64_t offset) noexcept                   # use_end(), not of the last
 cdef void drop_unused(Uses *uses) noexcept                                      # the oldest ones
-# Those of segments that end before an offset, because they are removed; True: one was needed.
+# Drops the uses of segments that end before an offset, because they are removed; True: one was needed.
 cdef bint drop_before(Uses *uses, int64_t offset) noexcept

@@ -11,7 +11,7 @@ from nsqc.store.log.frame cimport (FRAME_ALIGN, FRAME_DAMAGED, FRAME_HEAD, FRAME
 
 cdef enum:
     STEP_BYTES = 262144
-    HOP_BYTES = 4096            # of a read that wants a head
+    HOP_BYTES = 4096            # bytes of a read that needs a head
 
 
 cdef void walk_open(Walk *walk, int fd, uint64_t salt, int64_t position, int64_t limit, int64_t least) noexcept nogil:
@@ -30,7 +30,7 @@ cdef void walk_free(Walk *walk) noexcept nogil:
 
 
 cdef int64_t fill(Walk *walk, int64_t at, int64_t need) noexcept nogil:
-    """Bytes in memory from a position on, `need` unless the segment ends before; -errno."""
+    """Returns the bytes in memory from a position on, `need` unless the segment ends before; -errno."""
     cdef Buffer *memory = &walk.memory
     cdef int64_t kept = max(walk.start + memory.length - at, <int64_t> 0), wanted, got
     need = min(need, walk.limit - at)
@@ -53,7 +53,7 @@ cdef int64_t fill(Walk *walk, int64_t at, int64_t need) noexcept nogil:
         return got
     memory.length += got
     if got < wanted and not walk.cached:
-        walk.limit = at + memory.length     # the file has been cut
+        walk.limit = at + memory.length     # the file was truncated
     return memory.length
 
 
@@ -111,5 +111,5 @@ cdef int walk_to(Walk *walk, int64_t offset, int64_t time_ns) noexcept nogil:
         return answer
     walk.next = walk.position
     walk.least = 0
-    walk.memory.length = 0  # read again, with the bytes after it
+    walk.memory.length = 0  # read it again, with the following bytes
     return walk_next(walk)

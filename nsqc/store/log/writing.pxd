@@ -1,8 +1,8 @@
-# The write side of a log: what was collected becomes a job, and what that has written can be read.
+# The write side of a log: the collected records become a job; once written, they can be read.
 
 from nsqc.store.log.append cimport AppendJob
 from nsqc.store.log.logstate cimport LogState
 
 cdef bint write_next(LogState log) noexcept         # as CommitLog.begin_write()
 cdef void finish_write(LogState log, AppendJob *job) noexcept    # by a thread, or at once; takes the job
-cdef void close_written(LogState log) noexcept      # the file that is written to
+cdef void close_written(LogState log) noexcept      # the file being written to

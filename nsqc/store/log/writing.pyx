@@ -22,7 +22,7 @@ from nsqc.store.log.segments cimport Segment, segments_add, segments_last, segme
 from nsqc.store.log.unsynced cimport unsynced_appended, unsynced_failed, unsynced_take
 
 cdef enum:
-    MOST_SPARE = 1048576        # memory that is kept for the next buffer
+    MOST_SPARE = 1048576        # most memory kept for the next buffer
 
 
 cdef bint write_next(LogState log) noexcept:
@@ -63,7 +63,7 @@ cdef AppendJob *new_job(LogState log) noexcept:
     job.syncs_parent = not log.recorder.rooted
     job.syncs_names = log.recorder.synced_names < log.recorder.names
     job.names = log.recorder.names
-    last = segments_last(&log.segments)     # where it lies now: room for others may have moved it
+    last = segments_last(&log.segments)     # its current address: making room may have moved it
     job.fresh = last is NULL or log.ends
     if last is not NULL:
         take_last(log, job, last)
@@ -71,7 +71,7 @@ cdef AppendJob *new_job(LogState log) noexcept:
     job.job.bytes = job.out.length
     if log.ids is not None and log.ids.is_due():
         log.ids.take(&job.ids, log.manifest.log_id, job.offset, log.clock.wall)
-    # Publishers wait for it: handing it to a thread and back would take longer than the write.
+    # Publishers wait for it: handing it to a thread and back would take longer than the write itself.
     job.job.is_short = (
         job.out.length <= SHORT_BYTES and not job.fresh and not job.syncs
         and (job.ids.out.length == 0 or job.ids.position > 0)
@@ -81,7 +81,7 @@ cdef AppendJob *new_job(LogState log) noexcept:
 
 
 cdef void take_last(LogState log, AppendJob *job, const Segment *last) noexcept:
-    """What the job needs of the segment that was written last; and its file."""
+    """Fills in the job's fields about the last written segment, and its file."""
     job.last.head.sequence = last.sequence
     job.last.head.first = last.first
     job.last.head.salt = last.salt
@@ -104,13 +104,13 @@ cdef void close_written(LogState log) noexcept:
 
 
 cdef inline int64_t most_pieces(int64_t length, int64_t max_file) noexcept:
-    """Segments that so many bytes may begin: of two in a row, each begun because a batch did not fit into the one
-    before, the frames are more than one can have."""
+    """The most segments that a write may begin: a batch that does not fit begins a segment, so the frames of two
+    consecutive segments exceed the limit of one."""
     return 3 + 2 * (length // max(max_file, <int64_t> 1))
 
 
 cdef void refuse(LogState log, int error) noexcept:
-    """What waits to be written is not: whoever has published it is told so."""
+    """Drops the waiting records, and reports the error to their publishers."""
     cdef int64_t records = log.frames.records, body_bytes = bodies_of(&log.frames.out)
     frames_free(&log.frames)
     if log.ids is not None:
@@ -158,7 +158,7 @@ cdef void finish_write(LogState log, AppendJob *job) noexcept:
         if log.owner is not None:
             log.owner.on_write_failed(error, job.records, bodies_of(&job.out))
     append_free(job)
-    log.commit.one_ended(error)    # answers publishers; consumers come first, who wait longer
+    log.commit.one_ended(error)    # answers publishers; consumers first, who wait longer
 
 
 cdef void keep_file(LogState log, AppendJob *job) noexcept:
@@ -168,7 +168,7 @@ cdef void keep_file(LogState log, AppendJob *job) noexcept:
 
 
 cdef int enter(LogState log, AppendJob *job) except -1:
-    """Enters what was written into the table of segments and into the index."""
+    """Enters the written records into the table of segments and into the index."""
     cdef Segment *last = segments_last(&log.segments)
     cdef int64_t index
     for index in range(job.count):
@@ -232,7 +232,7 @@ cdef void note(LogState log, AppendJob *job, const Piece *piece) noexcept:
 
 
 cdef void take_tail(LogState log, AppendJob *job) noexcept:
-    """What was written last can be read from memory."""
+    """The last write becomes readable from memory."""
     if 0 < log.tail.room <= MOST_SPARE and log.spare.c_data is NULL:
         log.spare = log.tail
         log.spare.length = 0
