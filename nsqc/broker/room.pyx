@@ -14,6 +14,9 @@ cdef int64_t LOOK_NS = 50000000
 cdef int64_t ROUND_NS = 500000      # timers of the loop have steps of a millisecond
 cdef int64_t waited = 0
 
+cdef enum:
+    AT_ONCE = 64                    # publishers that retry in one loop iteration: thousands may have the same deadline
+
 
 cdef bint room_helps(TopicState topic, int result) noexcept:
     if topic.exiting:
@@ -31,7 +34,7 @@ cdef void room_wait(TopicState topic, Publisher publisher, int64_t until_ns) noe
     insort(topic.crowd, (until_ns, waited, publisher, topic.bound_count, topic.bound_bytes))
     topic.crowded = True
     if not topic.looking:
-        look_later(topic)
+        look_later(topic, False)
 
 
 cdef void room_leave(TopicState topic, Publisher publisher) noexcept:
@@ -40,10 +43,11 @@ cdef void room_leave(TopicState topic, Publisher publisher) noexcept:
 
 
 cdef void room_made(TopicState topic) noexcept:
-    """Has as many publishers retry as there is room for."""
+    """Has publishers retry, as many as there is room for, some at once."""
     cdef int64_t count = 0, body_bytes = 0
+    cdef int left = AT_ONCE
     cdef Publisher publisher
-    while topic.crowd and not topic.log_full:
+    while left and topic.crowd and not topic.log_full:
         _, _, publisher, its_count, its_bytes = topic.crowd[0]
         count += <int64_t> its_count
         body_bytes += <int64_t> its_bytes
@@ -51,23 +55,23 @@ cdef void room_made(TopicState topic) noexcept:
             break
         del topic.crowd[0]
         publisher.publish_on()
+        left -= 1
     topic.crowded = len(topic.crowd) > 0
 
 
 cdef void room_end(TopicState topic) noexcept:
-    cdef Publisher publisher
-    crowd, topic.crowd = topic.crowd, []
-    topic.crowded = False
-    for _, _, publisher, _, _ in crowd:
-        publisher.publish_on()
+    try:
+        _look(topic)
+    except Exception as error:
+        topic.slicer.loop.call_exception_handler({"message": "publishers that wait", "exception": error})
 
 
-cdef int look_later(TopicState topic) except -1:
+cdef int look_later(TopicState topic, bint soon) except -1:
     cdef int64_t left_ns
     loop = topic.slicer.loop
     topic.looking = loop is not None and topic.crowded
     if topic.looking:
-        left_ns = min(LOOK_NS, <int64_t> topic.crowd[0][0] - monotonic_ns())
+        left_ns = 0 if soon else min(LOOK_NS, <int64_t> topic.crowd[0][0] - monotonic_ns())
         loop.call_later((max(left_ns, <int64_t> 0) + ROUND_NS) / 1e9, _look, topic)
     return 0
 
@@ -76,14 +80,17 @@ def _look(TopicState topic not None):
     """Has publishers retry whose timeout has passed, and those that there is room for."""
     cdef Publisher publisher
     cdef int64_t now = monotonic_ns()
-    if topic.exiting or topic.owner.draining:
-        room_end(topic)
-    while topic.crowd and topic.crowd[0][0] <= now:
+    cdef int left = AT_ONCE
+    cdef bint ends = topic.exiting or topic.owner.draining
+    while left and topic.crowd and (ends or topic.crowd[0][0] <= now):
         publisher = topic.crowd[0][2]
         del topic.crowd[0]
         publisher.publish_on()
-    room_made(topic)
-    look_later(topic)
+        left -= 1
+    topic.crowded = len(topic.crowd) > 0
+    if left:
+        room_made(topic)
+    look_later(topic, left == 0)
 
 
 @cython.final
