@@ -85,10 +85,9 @@ if os.fork() == 0:
         os._exit(0)         # an orphan of process 1, once its parent has gone
     os._exit(0)
 os.wait()
-def zombies():
-    states = [open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] for pid in os.listdir("/proc") if pid.isdigit()]
-    return states.count("Z")
-while zombies():
+def others():
+    return {pid for pid in os.listdir("/proc") if pid.isdigit()} - {"1", str(os.getpid())}
+while others():
     time.sleep(0.01)
 print("none", flush=True)
 """)
