@@ -18,6 +18,7 @@ import struct
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from perf.scale.run import Node, watched
@@ -29,8 +30,11 @@ OTHERS = ("'Daemon._tick'",)    # unrelated callbacks
 def cpu_ns(node: Node, thread: int | None = None) -> int:
     """Processor time of a thread; of all without one."""
     folder = Path(f"/proc/{node.process.pid}/task")
-    threads = [str(thread)] if thread else os.listdir(folder)
-    return sum(int((folder / name / "schedstat").read_text().split()[0]) for name in threads)
+    total = 0
+    for name in [str(thread)] if thread else os.listdir(folder):
+        with suppress(FileNotFoundError, ProcessLookupError):   # it has ended
+            total += int((folder / name / "schedstat").read_text().split()[0])
+    return total
 
 
 def scrape(node: Node, lines: Path, name: str, accept: str = "text/plain") -> None:

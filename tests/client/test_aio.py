@@ -394,7 +394,7 @@ def test_what_nsqd_does_not_allow(daemon, secured, run_asyncio):  # noqa: F811
     ((IDENTIFIED, b"\x7f\xff\xff\xff\0\0\0\2"), "a frame of 2147483647 bytes"),
     *(((IDENTIFIED, size.to_bytes(4, "big", signed=True)), f"a frame of {size} bytes") for size in SIZES),
     ((IDENTIFIED, frame(2, b"short")), "a message of 5 bytes"),
-    ((frame(0, b'{"tls_v1": true}'), b"\x15\x03\x03\x00\x02\x02\x28"), "SSL|handshake|alert|unencrypted"),
+    ((frame(0, b'{"tls_v1": true}'), b"\x15\x03\x03\x00\x02\x02\x28"), "SSL|handshake|alert|unencrypted|client certificate"),
 ])
 def test_servers_that_go_wrong(run, answers, text):
     async def main():
