@@ -430,7 +430,7 @@ cdef class Broker(TopicIndex):
         """For a stop: writes everything to disk and closes the queues.
 
         Returns (delays, lost): the delays of deferred messages, which the disk format cannot store, as
-        nsqc.broker.protocols.Delays; and how many queues could not be written.
+        nsqc.broker.nsqc_dat.Delays; and how many queues could not be written.
         """
         cdef Topic topic
         cdef Channel channel

@@ -53,7 +53,7 @@ cdef class ChannelState(BacklogOwner):
     cdef Heap timeouts                  # deliveries in flight, by time-out
     cdef Heap delayed                   # deferred deliveries, by due time
     cdef ChannelRules *rules            # owned; NULL: none
-    cdef readonly object rule           # nsqc.broker.protocols.ChannelRule; None: no rule
+    cdef readonly object rule           # nsqc.options.channel_keys.ChannelRule; None: no rule
     cdef Heap front                     # failed deliveries of an ordered channel, which go before all others
     cdef Again again                    # with message_ttl: requeued messages that wait
     cdef int64_t taken                  # messages taken from the queues for delivery; counted while there are rules
@@ -74,7 +74,7 @@ cdef class ChannelState(BacklogOwner):
     cdef readonly bint stuck            # the last attempt to write the backlog failed
     cdef bint retrying                  # memory or the disk failed; resume() will follow
     cdef int64_t alarm_ns               # monotonic: the timers call expire() then; NEVER: no alarm
-    cdef object timers                  # nsqc.broker.protocols.ChannelTimers
+    cdef object timers                  # nsqc.broker.timers.Timers
     cdef Slicer slicer                  # runs long work
     cdef ChannelOwner owner             # the topic; None once this is deleted
     cdef Place *place                   # of the last message taken from the backlog, or

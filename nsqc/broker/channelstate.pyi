@@ -2,7 +2,7 @@ from typing import Never
 
 from nsqc.broker.consumer import Consumer
 from nsqc.broker.latency import LatencyWindow
-from nsqc.broker.protocols import ChannelRule
+from nsqc.options.channel_keys import ChannelRule
 from nsqc.store.backlog import BacklogOwner
 from nsqc.store.disk.queue import DiskQueue
 

@@ -85,7 +85,7 @@ cdef class TopicState(ChannelOwner):
     cdef Retired *retired               # of deleted folded channels; owned; NULL: none
 
     # For a log; see docs/design.md.
-    cdef readonly object rule           # nsqc.broker.protocols.TopicRule; None: in memory
+    cdef readonly object rule           # nsqc.options.topic_rules.TopicRule; None: in memory
     cdef readonly TopicLog log          # None: no log
     cdef bint logs                      # its rule says log; otherwise, the log is delivered first and then unused
     cdef TopicPlace place               # the first message hidden from channels
