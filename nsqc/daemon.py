@@ -62,8 +62,9 @@ from nsqc.tcp.hub import Hub
 from nsqc.wire.codecs import LIBRARIES
 
 if TYPE_CHECKING:
+    from nsqc.access.authority import Authority
     from nsqc.guarding import Guarding
-    from nsqc.peers.auth import Authority
+    from nsqc.peers.auth import AuthServers
 
 WORKERS = 4  # threads for nsqd.dat and other work with a waiting caller
 SYNC_WORKERS = 4  # threads for fsync and unlink of queue files
@@ -192,12 +193,10 @@ class Daemon:
         self.broker.folds_channels = not options.metrics_per_channel
         self.connection_limits = ConnectionLimits(options, self.log)
         self.listeners = Listeners(self.loop, self.log)
-        self.auth_servers = self._make_authority() if options.auth_http_address else None
+        self.auth_servers = self._make_auth_servers() if options.auth_http_address else None
         self.guarding = self._make_guarding()
-        guarding = self.guarding
         self.hub = Hub(self.broker, self.settings, self.log, self.loop, self.connection_limits, self.certificates,
-                       self.auth_servers if guarding is None or guarding.authority is None else guarding.authority,
-                       None if guarding is None else guarding.audit)
+                       self._make_authority(), None if self.guarding is None else self.guarding.audit)
         self.drain = Drain(self.loop, self.broker, lambda: self.settings.now.msg_timeout, self._drain_changed,
                            self._stop, self.log)
         self.saved_ids = SavedIds(self.loop, self.workers, self.data_path, self.guids, self.log)
@@ -210,11 +209,11 @@ class Daemon:
         except OSError as error:
             raise StartError(f"failed to read the rules of topics and channels - {error}") from None
 
-    def _make_authority(self) -> Authority:
-        from nsqc.peers.auth import Authority  # here: only daemons with auth servers need its regular expressions
+    def _make_auth_servers(self) -> AuthServers:
+        from nsqc.peers.auth import AuthServers  # here: only daemons with auth servers need its regular expressions
 
         try:
-            return Authority(self.loop, self.workers, self.settings, self.log)
+            return AuthServers(self.loop, self.workers, self.settings, self.log)
         except ValueError as error:
             raise StartError(f"--auth-http-address {error}") from None
 
@@ -225,9 +224,19 @@ class Daemon:
         from nsqc.guarding import Guarding, GuardingError  # here: most daemons have neither
 
         try:
-            return Guarding(self.loop, self.workers, options, self.log, self.auth_servers)
+            return Guarding(self.loop, self.workers, self.log, options.access_file, options.audit_file,
+                            options.audit_level, servers=self.auth_servers,
+                            trusts_certificates=options.tls_client_auth_policy == "require-verify")
         except GuardingError as error:
             raise StartError(str(error)) from None
+
+    def _make_authority(self) -> Authority | None:
+        access = None if self.guarding is None else self.guarding.access
+        if access is None and self.auth_servers is None:
+            return None
+        from nsqc.access.authority import Authority  # here: most daemons have neither
+
+        return Authority(self.loop, self.log, access, self.auth_servers)
 
     def _restore(self) -> None:
         """Topics, channels, and the delays of messages, as saved by the last shutdown."""
@@ -270,7 +279,7 @@ class Daemon:
         self.peers.start()
         self._reserve_descriptors()
         if self.guarding is not None:
-            self.guarding.watch(self.hub.sessions, self.app.servers)
+            self.guarding.watch(lambda: [session.rules_changed for session in self.hub.sessions()], self.app.servers)
         self.app.started = True
         gc.collect()
         gc.freeze()

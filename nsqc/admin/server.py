@@ -106,7 +106,8 @@ class AdminServer:
 
     def _make_guarding(self) -> Guarding:
         try:
-            return Guarding(self.loop, self.threads, self.options, self.log)
+            return Guarding(self.loop, self.threads, self.log, self.options.access_file, self.options.audit_file,
+                            self.options.audit_level)
         except GuardingError as error:
             raise StartError(str(error)) from None
 
