@@ -40,7 +40,7 @@ from nsqc.net.listener import Listener, Listeners
 from nsqc.options.channel_rules import ChannelRules
 from nsqc.options.declared import OptionError, Options, Settings
 from nsqc.options.reload import Reloader, Reread
-from nsqc.options.tls import is_offered, settle
+from nsqc.options.tls import offered, settle
 from nsqc.options.topic_rules import TopicRules
 from nsqc.options.values import TLS_REQUIRED
 from nsqc.peers.peers import Peers
@@ -138,7 +138,8 @@ class Daemon:
         self.log = log
         try:
             self.settings = Settings(settle(options))
-            self.certificates = tls.Certificates(self.settings.now) if is_offered(options) else None
+            given = offered(options)
+            self.certificates = None if given is None else tls.Certificates(given)
             self.manager = ServiceManager(log)
             self.inherited = systemd.inherited()
         except (OptionError, tls.TlsError, EnvironmentVariableError, systemd.InheritError) as error:
@@ -175,7 +176,7 @@ class Daemon:
         options = self.settings.now
         self.timers = Timers(self.loop)
         self.open_files = descriptors.raise_limit()
-        self.disks = DiskQueues(options, self.data_path, self.loop, self.sync_workers, self.log)
+        self.disks = DiskQueues(self.data_path, self.loop, self.sync_workers, self.log, *options.disk_limits)
         self.space = DiskSpace()
         self.space_watch = SpaceWatch(self.loop, self.data_path, self.space, options.min_free_disk, self.log)
         self.write_health = WriteHealth(self.loop, self.workers, self.data_path, self.log, self.disks.failing_sync,
@@ -191,7 +192,7 @@ class Daemon:
         self.metadata = metadata.MetadataWriter(self.loop, self.workers, self.data_path, self.broker, self.log)
         self.broker.saver = self.metadata.save
         self.broker.folds_channels = not options.metrics_per_channel
-        self.connection_limits = ConnectionLimits(options, self.log)
+        self.connection_limits = ConnectionLimits(self.log, *options.connection_limits)
         self.listeners = Listeners(self.loop, self.log)
         self.auth_servers = self._make_auth_servers() if options.auth_http_address else None
         self.guarding = self._make_guarding()
@@ -385,7 +386,7 @@ class Daemon:
 
     def _settings_changed(self, options: Options) -> None:
         self.log.level = options.log_level
-        self.connection_limits.set_limits(options)
+        self.connection_limits.set_limits(*options.connection_limits)
         self.space_watch.set_limit(options.min_free_disk)
         self.slow.set_limit(options.slow_loop)
         if self.busy_poll is not None:

@@ -84,7 +84,7 @@ class AdminServer:
             raise StartError(str(error)) from None
         log.info("%s", version_line("nsqadmin"))
         descriptors.raise_limit()
-        self.limits = ConnectionLimits(options, log)
+        self.limits = ConnectionLimits(log, options.max_connections)
         self.listeners = Listeners(loop, log)
         self.threads = ThreadPoolExecutor(WORKERS, thread_name_prefix="nsqc-worker")
         self.guarding = self._make_guarding()

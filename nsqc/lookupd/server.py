@@ -98,7 +98,7 @@ class LookupServer:
         log.info("%s", version_line("nsqlookupd"))
         self.open_files = descriptors.raise_limit()
         self.slow = slow
-        self.limits = ConnectionLimits(options, log)
+        self.limits = ConnectionLimits(log, options.max_connections)
         self.listeners = Listeners(loop, log)
         self.share = Share(REGISTRATIONS_S, "registrations")
         self.registry = Registry(options.inactive_producer_timeout, options.tombstone_lifetime)

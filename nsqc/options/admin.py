@@ -116,9 +116,7 @@ class AdminOptions(OptionSet, frozen=True, kw_only=True, gc=False):
     statsd_interval: Annotated[int, flag(
         Kind.DURATION, METRICS, "nsqd's --statsd-interval; shown by /config", least=0)] = 60 * S
 
-    # Also needed by nsqc.net.limits and nsqc.httpd.gate.
-    max_connections_per_address: int = 0
-    max_pending_handshakes: int = 0
+    # Also needed by nsqc.httpd.gate.
     broadcast_address: str = msgspec.field(default_factory=socket.gethostname)
 
     @property

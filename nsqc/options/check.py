@@ -31,7 +31,7 @@ from nsqc.options.declared import (
 )
 from nsqc.options.lines import lines_of
 from nsqc.options.rule_scopes import BY_KEY
-from nsqc.options.tls import is_offered, settle
+from nsqc.options.tls import offered, settle
 
 LINE = re.compile(r"at line (\d+)")
 NAME = re.compile(r"(?!.*\.sock(et)?$)[A-Za-z0-9.-]+")  # probably of a host, not of a unix socket
@@ -117,7 +117,7 @@ def surroundings(options: Options) -> Iterator[Problem]:
     for name in LISTENING:
         if address := str(options.value(name)):
             yield from (Problem(name, f"{flag_name(name)}: {reason}") for reason in listening(address))
-    yield from duplicates(options, KEYS, LISTENING if is_offered(options) else LISTENING[:2])
+    yield from duplicates(options, KEYS, LISTENING if offered(options) else LISTENING[:2])
     yield from unreachable(options)
     yield from encryption(options)
     if reason := unwritable(options.data_path):
@@ -181,7 +181,7 @@ def ineffective(options: Options) -> Iterator[Problem]:
     """Values without effect."""
     if options.is_topology_aware and not (options.topology_zone or options.topology_region):
         yield Problem("enable_experiment", "enable_experiment has no effect without topology_zone and topology_region")
-    if options.tls_root_ca_file and not is_offered(options):
+    if options.tls_root_ca_file and not offered(options):
         yield Problem("tls_root_ca_file", "tls_root_ca_file has no effect without tls_cert and tls_key")
 
 
@@ -204,9 +204,9 @@ def encryption(options: Options) -> Iterator[Problem]:
         else:
             yield Problem("tls_required" if options.tls_required else "tls_client_auth_policy", str(error))
         return
-    if is_offered(settled):
+    if settings := offered(settled):
         try:
-            tls.build_context(settled)
+            tls.build_context(settings)
         except tls.TlsError as error:
             names = ("tls_cert", "tls_key", "tls_root_ca_file")
             named = [name for name in names if (path := str(options.value(name))) and path in str(error)]

@@ -332,6 +332,16 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
         """max_msg_size, limited by the size field of a frame."""
         return min(self.max_msg_size, LARGEST_BODY)
 
+    @property
+    def connection_limits(self) -> tuple[int, int, int]:
+        """As of nsqc.net.limits.ConnectionLimits."""
+        return self.max_connections, self.max_connections_per_address, self.max_pending_handshakes
+
+    @property
+    def disk_limits(self) -> tuple[int, int, int, int]:
+        """As of nsqc.store.disk.manager.DiskQueues."""
+        return self.max_bytes_per_file, self.message_limit, self.sync_every, self.sync_timeout
+
     def by_config_name(self, name: str) -> bool | int | float | str | list[str | float]:
         """The answer of GET /config/NAME. Raises KeyError for an unknown option."""
         value = self.value(KEYS[name])

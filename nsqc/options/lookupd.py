@@ -71,10 +71,6 @@ class LookupdOptions(OptionSet, frozen=True, kw_only=True, gc=False):
     max_connections: Annotated[int, flag(
         Kind.INT, LIMITS, "maximum number of connections; 0: no limit", least=0, own=True)] = 100_000
 
-    # Also needed by nsqc.net.limits.
-    max_connections_per_address: int = 0
-    max_pending_handshakes: int = 0
-
 
 LOOKUPD = Declaration(LookupdOptions, "nsqc lookupd", "nsqlookupd")
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from nsqc.net.tls import TlsSettings
 from nsqc.options.declared import FLAGS, OptionError, Options
 from nsqc.options.values import TLS_NOT_REQUIRED, TLS_REQUIRED
 
 POLICIES = ("", *FLAGS["tls_client_auth_policy"].choices)
 
 
-def is_offered(options: Options) -> bool:
-    """Whether a certificate or a key is given; nsqd asks the same."""
-    return bool(options.tls_cert or options.tls_key)
+def offered(options: Options) -> TlsSettings | None:
+    """The settings if a certificate or a key is given, as in nsqd; otherwise, TLS is not offered."""
+    if not options.tls_cert and not options.tls_key:
+        return None
+    return TlsSettings(options.tls_cert, options.tls_key, options.tls_root_ca_file, options.tls_client_auth_policy,
+                       options.tls_min_version)
 
 
 def settle(options: Options) -> Options:
@@ -23,6 +27,6 @@ def settle(options: Options) -> Options:
         raise OptionError(f"failed to build TLS config - {given} is given without {missing}")
     if options.tls_client_auth_policy and options.tls_required == TLS_NOT_REQUIRED:
         options = options.replace(tls_required=TLS_REQUIRED)
-    if options.tls_required != TLS_NOT_REQUIRED and not is_offered(options):
+    if options.tls_required != TLS_NOT_REQUIRED and not offered(options):
         raise OptionError("cannot require TLS client connections without TLS key and cert")
     return options
