@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from nsqc.commands.start import hold_signals, ignore_stop_signals, launch
 from nsqc.log import Log
@@ -14,24 +14,7 @@ if TYPE_CHECKING:
     from nsqc.options.admin import AdminOptions
     from nsqc.options.lookupd import LookupdOptions
 
-
-class LogOptions(Protocol):
-    """The options that decide about the log."""
-
-    @property
-    def log_prefix(self) -> str: ...
-
-    @property
-    def log_level(self) -> int: ...
-
-    @property
-    def log_format(self) -> str: ...
-
-    @property
-    def config(self) -> str: ...
-
-
-T = TypeVar("T", bound=LogOptions)
+T = TypeVar("T", "AdminOptions", "LookupdOptions")
 
 
 def lookupd(words: list[str]) -> int:
