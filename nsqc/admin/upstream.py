@@ -7,7 +7,7 @@ import ssl
 from collections import deque
 from contextlib import suppress
 from http import HTTPStatus
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, cast
 from urllib.parse import quote
 
 import httptools
@@ -56,13 +56,6 @@ class Ask(NamedTuple):
 
 
 LOOKUP_NODES, LOOKUP_TOPICS = (Ask("GET", path, limit=LONGEST) for path in ("/nodes", "/topics"))
-
-
-class Nodes(Protocol):
-    """The way to the nodes: over HTTP, or, on the page of a single daemon, within the process."""
-
-    async def ask(self, address: str, ask: Ask) -> Answer:
-        """Any answer. Raises UpstreamError if there is none."""
 
 
 class _Refusal(msgspec.Struct):
@@ -118,7 +111,7 @@ class HttpNodes:
         self._https: dict[str, str] = {}        # addresses that want HTTPS, and where they have it
 
     async def ask(self, address: str, ask: Ask) -> Answer:
-        """See Nodes."""
+        """See nsqc.admin.fleet.AskNode."""
         each = self._each.setdefault(address, asyncio.Semaphore(PER_NODE))
         async with each, self._all:
             over_http = address not in self._https      # others may learn of the port while this one is answered
