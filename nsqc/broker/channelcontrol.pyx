@@ -166,7 +166,7 @@ cdef class ChannelControl(ChannelState):
         self._set_halted()
 
     def set_rule(self, rule, bytes dead_letter=b""):
-        """Sets its delivery rules: nsqc.options.channel_keys.ChannelRule; None: none. dead_letter: name of that topic."""
+        """Sets its nsqc.options.channel_keys.ChannelRule, and the dead-letter topic's name. rule: None: no rules."""
         cdef ChannelRules *rules = rules_new(rule, len(dead_letter) > 0)
         free(self.rules)
         self.rules = rules
