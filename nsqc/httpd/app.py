@@ -13,7 +13,6 @@ from nsqc.broker.drain import Drain
 from nsqc.broker.stats import MemoryWatch
 from nsqc.broker.writable import WritableProbe
 from nsqc.httpd.gate import Gate
-from nsqc.httpd.known import KnownPublishes
 from nsqc.httpd.publishing import PublishPipeline
 from nsqc.httpd.site import Resolve, Site
 from nsqc.httpd.streaming import Stream
@@ -76,7 +75,7 @@ class App(Site):
                  limits: ConnectionLimits,
                  listeners: Listeners, writable: WritableProbe, drain: Drain, slow: SlowLoop, watched: Watched,
                  gate: Gate) -> None:
-        super().__init__(log=log, resolve=resolve, publishes=KnownPublishes(), threads=threads,
+        super().__init__(log=log, resolve=resolve, threads=threads,
                          header_timeout=settings.now.http_header_timeout, slow=slow, gate=gate)
         self.broker = broker
         self.unread = broker.slicer.unread

@@ -188,7 +188,8 @@ class Connection(asyncio.Protocol):
     # ------------------------------------------------------------------ publishing
 
     def _known_publishes(self, data: bytes, start: int) -> int:
-        """Answers the complete publishes with known heads at data[start:]; returns the index after them."""
+        """Answers the complete publishes with known heads at data[start:]; returns the index after them, or of the
+        first one that the short cut declines."""
         if self._state.closing:
             return start
         known = self._heads.get
@@ -202,7 +203,8 @@ class Connection(asyncio.Protocol):
             end = body + publish[1]
             if end > len(data):
                 return start
-            pipeline.publish(publish[0], data[body:end])
+            if not pipeline.publish(publish[0], data[body:end]):
+                return start
             start = end
             if end == len(data):
                 return end

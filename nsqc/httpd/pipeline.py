@@ -59,9 +59,9 @@ class Pipeline:
 
     # ------------------------------------------------------------------ requests
 
-    def publish(self, name: bytes, body: bytes) -> None:
-        """Handles a plain publish: publishes the message and answers. Never called for sites that recognise none."""
-        raise NotImplementedError
+    def publish(self, name: bytes, body: bytes) -> bool:
+        """Publishes a plain message and answers, now or once it is written; False: the client needs handle()."""
+        return False
 
     def handle(self, request: Request) -> None:
         """Answers a request, now or in a later iteration. Only while not blocked."""

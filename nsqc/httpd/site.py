@@ -56,17 +56,17 @@ class Site:
     """Shared by all HTTP listeners of a program. Programs add the objects for their handlers."""
 
     pipeline: type[Pipeline] = Pipeline
-    max_msg_size = 0            # longest body of a plain publish, bytes
+    max_msg_size = 0            # longest body of a plain publish, bytes; 0: /pub is an ordinary path
     https_port = 0              # for the answer to clients that must use it
     unread: Unread | None = None    # waiting clients, for which long work pauses; None: not observed
 
-    def __init__(self, *, log: Log, resolve: Resolve, publishes: KnownPublishes, header_timeout: int,
-                 threads: Executor, slow: SlowLoop, gate: Gate) -> None:
+    def __init__(self, *, log: Log, resolve: Resolve, header_timeout: int, threads: Executor, slow: SlowLoop,
+                 gate: Gate) -> None:
         self.log = log
         self.gate = gate
         self.slow = slow
         self.resolve = resolve
-        self.publishes = publishes
+        self.publishes = KnownPublishes()
         self.header_timeout = header_timeout    # nanoseconds for a head, and for the first request
         self.profiling = False                  # /debug/pprof/profile is running
         self.census: asyncio.Task[object] | None = None     # live objects are being counted
