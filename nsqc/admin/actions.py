@@ -21,9 +21,8 @@ from nsqc.admin.view import View, json_of, listed
 from nsqc.httpd.reply import ApiError
 from nsqc.httpd.request import Request
 from nsqc.wire.names import is_valid_name
-from nsqc.wire.outside import Decoder, JSONError
+from nsqc.wire.outside import Decoder, Json, JSONError
 
-Json = dict[str, Any]       # Any: JSON
 PLAIN = ("pause", "unpause", "empty")
 OF_LETTERS = tuple(DONE)
 NAMED = ("empty", "delete", "tombstone", "seek", "drain", "drop")     # these ask for the name

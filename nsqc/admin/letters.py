@@ -6,14 +6,14 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from nsqc.admin.changes import UNCERTAIN, Result
 from nsqc.admin.fleet import NSQD, Fleet
 from nsqc.admin.upstream import Ask, UpstreamError, target
 from nsqc.admin.view import json_of, listed
+from nsqc.wire.outside import Json
 
-Json = dict[str, Any]       # Any: JSON
 DONE = {"redrive": "redriven", "drop": "dropped"}   # of the actions: what nodes call that
 AT_ONCE = 1000              # letters of one call
 GONE = "it was redriven or dropped before"

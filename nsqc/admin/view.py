@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -39,7 +39,7 @@ from nsqc.httpd.request import Request, read_arguments
 from nsqc.log import Log
 from nsqc.wire import nsqstats
 from nsqc.wire.names import is_valid_name
-from nsqc.wire.outside import Decoder
+from nsqc.wire.outside import Decoder, Json
 from nsqc.wire.stats import ChannelStats, TopicStats
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 FIRST_S = 6.0           # how long the first call waits for the first look
 WATCHED_S = 60.0
 MOST_FEEDERS = 200      # channels that are listed with the topic of their dead letters
-Json = dict[str, Any]   # Any: JSON
 json_of = Decoder(dict[str, object]).decode
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
@@ -17,11 +17,11 @@ from nsqc.httpd.positions import number_of
 from nsqc.httpd.reply import ApiError
 from nsqc.httpd.request import Request, read_arguments, read_whole
 from nsqc.store.slicing import rest
+from nsqc.wire.outside import Json
 
 if TYPE_CHECKING:
     from nsqc.broker.topic import Topic
 
-Json = dict[str, Any]           # Any: JSON
 _SUFFIX = b".dead"              # of the default dead-letter topic: see nsqc.options.channel_keys
 _DEFAULT_LIMIT, _MAX_LIMIT = 1000, 10_000
 _DEFAULT_SHOWN, _MAX_SHOWN = 10, 1000

@@ -7,7 +7,7 @@ one of them, or in both: never in neither.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nsqc.broker.redrive import Taken, put_again, synced
 from nsqc.broker.settled import settle
@@ -17,13 +17,13 @@ from nsqc.httpd.naming import existing, existing_channel, log_of
 from nsqc.httpd.publish import topic_refusal
 from nsqc.httpd.reply import ApiError
 from nsqc.store.slicing import rest
+from nsqc.wire.outside import Json
 
 if TYPE_CHECKING:
     from nsqc.broker.channel import Channel
     from nsqc.broker.topic import Topic
     from nsqc.httpd.app import App
 
-Json = dict[str, Any]       # Any: JSON
 _READ_AGAIN_S, _PATIENCE_S = 0.01, 5.0      # for messages that a thread reads from the disk
 NO_ORIGIN = "it has no origin; name a channel (to=TOPIC/CHANNEL)"
 NO_CHANNEL = "the channel does not exist; create it, or name another one (to=TOPIC/CHANNEL)"

@@ -11,12 +11,12 @@ from nsqc.tools.acting import Acting, count, nodes_for
 from nsqc.tools.declare import Argument, Group, Tool, Values
 from nsqc.tools.errors import ToolError
 from nsqc.tools.family import HTTP_NODES, JSON, TOPIC, YES
+from nsqc.wire.outside import Json
 
 if TYPE_CHECKING:
     from nsqc.tools.cluster import Node
     from nsqc.tools.nodehttp import NodeHttp
 
-Json = dict[str, Any]           # Any: JSON
 PAGE, MOST = 1000, 10_000       # letters of one call
 NOT_KNOWN = "-"
 ORIGIN = Option("origin", "only letters of this channel, or of all channels of a topic", Kind.TEXT, "",
