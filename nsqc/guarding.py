@@ -14,11 +14,11 @@ from nsqc.access.keeper import Access
 from nsqc.access.rules import AccessError
 from nsqc.httpd.audited import Recorder
 from nsqc.httpd.permits import Permits
-from nsqc.httpd.site import Endpoint
 from nsqc.log import Log
 
 if TYPE_CHECKING:
     from nsqc.access.servers import Servers
+    from nsqc.httpd.server import Server
 
 VERIFIED = "require-verify"     # --tls-client-auth-policy under which certificates prove an identity
 AT_ONCE = 256                   # connections updated to new rules, per loop iteration
@@ -56,7 +56,7 @@ class Guarding:
         self._loop = loop
         self._workers = workers
         self._connections: Callable[[], Iterable[Ruled]] = tuple
-        self._endpoints: Sequence[Endpoint] = ()
+        self._endpoints: Sequence[Server] = ()
         self.access: Access | None = None
         self.authority: AccessAuthority | None = None
         self.permits: Permits | None = None
@@ -74,7 +74,7 @@ class Guarding:
         except OSError as error:
             raise GuardingError(f"failed to open --audit-file {options.audit_file} - {error.strerror}") from None
 
-    def watch(self, connections: Callable[[], Iterable[Ruled]], endpoints: Sequence[Endpoint]) -> None:
+    def watch(self, connections: Callable[[], Iterable[Ruled]], endpoints: Sequence[Server]) -> None:
         """Starts watching the file; new rules are applied to these connections and to those over HTTP."""
         self._connections = connections
         self._endpoints = endpoints

@@ -21,11 +21,11 @@ from nsqc.admin.routes import PAGES
 from nsqc.admin.static import Page
 from nsqc.admin.upstream import Answer, Ask, UpstreamError
 from nsqc.admin.view import View
-from nsqc.httpd.pieces import Pieces
 from nsqc.httpd.reply import ApiError, Reply, refusal
 from nsqc.httpd.request import Request, Route
 from nsqc.httpd.routing import Table
 from nsqc.httpd.site import Resolve, Site
+from nsqc.httpd.streaming import Pieces
 from nsqc.net.remote import join_address
 
 PREFIX = "/ui"

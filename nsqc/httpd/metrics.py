@@ -12,9 +12,9 @@ from weakref import WeakSet
 from nsqc.broker.survey import CHANNEL_COLUMNS, TOPIC_COLUMNS, Survey
 from nsqc.httpd import scrape
 from nsqc.httpd.app import App
-from nsqc.httpd.pieces import Pieces
 from nsqc.httpd.reply import ApiError, Reply
 from nsqc.httpd.request import Request
+from nsqc.httpd.streaming import Pieces
 from nsqc.metrics import declared
 from nsqc.metrics.encoding import Format, family, head, histogram
 from nsqc.metrics.rising import Rising

@@ -7,7 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from nsqc.broker.refusals import LimitReached
-from nsqc.httpd.pipeline import Pipeline, Source
+from nsqc.httpd.pipeline import Pipeline
 from nsqc.httpd.publish import topic_refusal
 from nsqc.httpd.reply import Reply, v1_error
 from nsqc.httpd.writer import Writer
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from nsqc.broker.topic import Topic
     from nsqc.httpd.app import App
+    from nsqc.httpd.connection import Connection
     from nsqc.httpd.request import Request
     from nsqc.httpd.site import ServerState
 
@@ -27,8 +28,8 @@ class PublishPipeline(Pipeline):
 
     __slots__ = ("_broker", "_dates", "_pace", "_settings")
 
-    def __init__(self, app: App, state: ServerState, writer: Writer, source: Source) -> None:
-        super().__init__(app, state, writer, source)
+    def __init__(self, app: App, state: ServerState, writer: Writer, connection: Connection) -> None:
+        super().__init__(app, state, writer, connection)
         self._broker = app.broker
         self._dates = app.dates
         self._settings = app.settings
