@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from nsqc import version_line
+from nsqc.admin.mounted import Mounted
 from nsqc.broker import metadata, nsqc_dat
 from nsqc.broker.broker import Broker
 from nsqc.broker.drain import Drain
@@ -25,7 +26,6 @@ from nsqc.broker.writable import WritableProbe
 from nsqc.httpd import router
 from nsqc.httpd.app import App, NodeInfo, Watched
 from nsqc.httpd.gate import Gate
-from nsqc.httpd.mounted import Mounted
 from nsqc.httpd.server import Server
 from nsqc.log import Log
 from nsqc.loop.busypoll import BusyPoll
@@ -287,9 +287,9 @@ class Daemon:
         options = self.settings.now
         self.info = {"hostname": socket.gethostname(), "tcp_port": self.listener.port, "http_port": 0, "https_port": 0}
         self.lag = LoopLag(self.loop)
-        self.mounted = Mounted(b"/ui", "nsqc.admin.local", router.resolve)
+        self.mounted = Mounted(router.resolve)
         watched = Watched(self.lag.lags, self.connection_limits, self.disks.syncer, self.space_watch,
-                          self.hub.connections)
+                          lambda: (connection.held_bytes() for connection in list(self.hub.connections)))
         self.app = App(broker=self.broker, settings=self.settings, rules=self.rules,
                        channel_rules=self.channel_rules, log=self.log,
                        sessions=self.hub.sessions, info=self.info, start_time=self.start_time, threads=self.workers,

@@ -12,9 +12,10 @@ import errno
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
-from nsqc.access.needs import GRANTS, NOTHING, Need
+from nsqc.access.needs import Need
 from nsqc.admin import own
 from nsqc.admin.fleet import Fleet
+from nsqc.admin.mounted import LOOKING, PREFIX
 from nsqc.admin.poller import Poller
 from nsqc.admin.router import TreeRouter
 from nsqc.admin.routes import PAGES
@@ -28,10 +29,8 @@ from nsqc.httpd.site import Resolve, Site
 from nsqc.httpd.streaming import Pieces
 from nsqc.net.remote import join_address
 
-PREFIX = "/ui"
 INTERVAL_S = 5.0
 UNWATCHED_S = 60.0      # without a request for this time, nothing is looked at any more
-LOOKING = Need(GRANTS, NOTHING, own=True, local=True)
 
 _asking: contextvars.ContextVar[Request | None] = contextvars.ContextVar("asking", default=None)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from nsqc.broker.broker import Broker
 from nsqc.broker.drain import Drain
@@ -48,13 +48,6 @@ class NodeInfo(TypedDict):
     https_port: int
 
 
-class V2Client(Protocol):
-    """A V2 connection, from the metrics' view."""
-
-    def held_bytes(self) -> int:
-        """Bytes of memory in its buffers."""
-
-
 class Watched(NamedTuple):
     """The parts of a daemon, besides its topics, that metrics report."""
 
@@ -62,7 +55,7 @@ class Watched(NamedTuple):
     limits: ConnectionLimits
     syncer: Syncer
     space: SpaceWatch
-    tcp_clients: Collection[V2Client]
+    tcp_buffers: Callable[[], Iterable[int]]    # of each V2 client, bytes of memory
 
 
 class App(Site):

@@ -40,11 +40,12 @@ _places: dict[bool, list[FamilyPlace]] = {}
 async def metrics(app: App, request: Request) -> Reply:
     """Everything, in the format that the client requests."""
     form = scrape.wanted(request.accept)
-    families = await scrape.common(_facts(app), app.threads, form)
     async with app.surveys:
         if len(_under_way) >= MOST_UNDER_WAY:
             raise ApiError(503, "TOO_MANY_SCRAPES")
-        buffers = await _connection_bytes(app)
+        clients, buffers = await _tcp_buffers(app)
+        facts = scrape.Facts("nsqd", app.start_time, app.watched.lags, app.watched.limits, clients, app.servers)
+        families = await scrape.common(facts, app.threads, form)
         survey = await _collected(app)
         families += _daemon(app, survey, buffers, form)
         text = Text(survey.topics, survey.channels, _families(form))
@@ -56,11 +57,6 @@ async def metrics(app: App, request: Request) -> Reply:
         pieces = Pieces(text.piece, first, form.end, PATIENCE_S)
         _under_way.add(pieces)
         return Reply(200, content_type=form.content_type, stream=pieces)
-
-
-def _facts(app: App) -> scrape.Facts:
-    return scrape.Facts("nsqd", app.start_time, app.watched.lags, app.watched.limits,
-                        len(app.watched.tcp_clients), app.servers)
 
 
 async def _collected(app: App) -> Survey:
@@ -79,15 +75,16 @@ async def _collected(app: App) -> Survey:
     return survey
 
 
-async def _connection_bytes(app: App) -> int:
-    """The memory of all clients' buffers, in bytes."""
-    slicer, total = app.broker.slicer, 0
+async def _tcp_buffers(app: App) -> tuple[int, int]:
+    """The number of V2 clients, and the memory of their buffers in bytes."""
+    slicer, count, total = app.broker.slicer, 0, 0
     slicer.start()
-    for number, connection in enumerate(list(app.watched.tcp_clients)):
-        total += connection.held_bytes()
-        if number % _CONNECTIONS_AT_ONCE == 0:
+    for size in app.watched.tcp_buffers():
+        count += 1
+        total += size
+        if count % _CONNECTIONS_AT_ONCE == 0:
             await rest(slicer)
-    return total
+    return count, total
 
 
 def _daemon(app: App, survey: Survey, buffers: int, form: Format) -> list[bytes]:
