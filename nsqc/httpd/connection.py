@@ -210,7 +210,7 @@ class Connection(asyncio.Protocol):
         self.forget_heads()
         permits = self._app.gate.permits
         if permits is not None and permits.has_lost(self.caller):
-            self._app.log.info("HTTP: %s may no longer do what it did: closing", self)
+            self._app.log.info("HTTP: %s is no longer permitted its last call: closing", self)
             self._pipeline.closing = True
             self.transport.abort()
 

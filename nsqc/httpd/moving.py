@@ -172,7 +172,7 @@ async def redrive_memory(app: App, topic: Topic, source: Channel, query: Query, 
     found = existing(app, target[0].encode())
     channel = existing_channel(found, target[1].encode())
     if channel is source:
-        raise ApiError(400, "INVALID_ARG_TO - that is the channel that they wait in")
+        raise ApiError(400, "INVALID_ARG_TO - the messages already wait in that channel")
     moved, idle = min(query.limit, source.depth) if query.dry_run else 0, 0.0
     async with app.redrives:
         while not query.dry_run and moved < query.limit and not source.exiting:

@@ -166,7 +166,7 @@ class Pipeline:
 
     def give_up(self) -> None:
         """Drops the connection, to free the memory of its answers."""
-        self._app.log.warn("%s takes no answers, and others hold too much memory: closing", self._connection)
+        self._app.log.warn("%s reads no answers, and unread answers use too much memory: closing", self._connection)
         self.closing = self.ended = True
         self.writer.transport.abort()
 

@@ -19,7 +19,7 @@ from nsqc.broker.openbatch import OpenBatch
 from nsqc.broker.refusals import INVALID, QuotaReached, of_exception
 from nsqc.broker.topic import DRAINING, FULL, NO_SPACE, PENDING, RUNNING, TAKEN, Topic
 from nsqc.httpd.reply import ApiError, refusal
-from nsqc.httpd.request import BOOLEANS, Handler, Request, read_arguments
+from nsqc.httpd.request import BOOLEANS, Handler, Request, boolean_in, read_arguments
 from nsqc.options.declared import Options
 from nsqc.wire.mpub import check, has_long_line
 from nsqc.wire.names import is_valid_name
@@ -133,7 +133,7 @@ def pub(app: App, request: Request) -> str | Awaitable[str | Named]:
     defer_ms = _defer_ms(arguments, options.max_req_timeout)
     publish = partial(topic.publish, request.body, defer_ms, _publish_id(request))
     wait = _wait_of(request, topic, options)
-    if b"id" in arguments and _boolean(arguments[b"id"], "ID"):
+    if boolean_in(arguments, b"id"):
         return _named(app, topic, wait, publish)
     return _published(app, wait, publish, partial(_answer, topic))
 
@@ -164,13 +164,6 @@ class Named(msgspec.Struct, frozen=True, gc=False):
     """The id of a message, for cancelling it; None: a duplicate, not stored again."""
 
     id: str | None
-
-
-def _boolean(value: bytes, name: str) -> bool:
-    chosen = BOOLEANS.get(value)
-    if chosen is None:
-        raise ApiError(400, f"INVALID_ARG_{name}")
-    return chosen
 
 
 async def _named(app: App, topic: Topic, wait: Wait, publish: _Publish) -> Named:

@@ -147,7 +147,7 @@ class Frames(Stream):
                 return b""
             data = os.pread(file, min(self.left, _READ_AT_ONCE if socket < 0 else _KEPT_BYTES), self._at)
         if self.left and not data:
-            raise OSError(errno.EIO, "it is shorter than it was", self._path)
+            raise OSError(errno.EIO, "the segment is shorter than before", self._path)
         self._passed(len(data))
         return data
 
@@ -164,7 +164,7 @@ class Frames(Stream):
                     return True     # the file system does not support this: the transport sends
                 raise
             if not sent:
-                raise OSError(errno.EIO, "it is shorter than it was", self._path)
+                raise OSError(errno.EIO, "the segment is shorter than before", self._path)
             allowed -= sent
             self._passed(sent)
         return False
@@ -191,7 +191,7 @@ class Lines(Stream):
             first, next_, position, data = reading.records(file, self._segment, self._offset, self._position,
                                                            self._run.next, _READ_AT_ONCE, True)
         if first != self._offset or not 0 < len(data) <= self.left:
-            raise OSError(errno.EIO, "it is not what it was", self._path)
+            raise OSError(errno.EIO, "the segment has changed", self._path)
         self._offset, self._position = next_, position
         self.left -= len(data)
         return data
@@ -203,7 +203,7 @@ def _again(path: str, place: tuple[int, int]) -> Iterator[int]:
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if _place(file) != place:
-            raise OSError(errno.ESTALE, "it has been replaced", path)
+            raise OSError(errno.ESTALE, "the segment has been replaced", path)
         yield file
     finally:
         os.close(file)

@@ -227,7 +227,7 @@ class Feeder:
                 try:
                     await asyncio.wait_for(self._room, self._stream.patience_s)
                 except TimeoutError:
-                    raise OSError(errno.ETIMEDOUT, "the client takes nothing") from None
+                    raise OSError(errno.ETIMEDOUT, "the client reads nothing") from None
                 continue
             data = await self._readers.send(self._stream, self._transport, self._tls)
             if data and not self._gone:
