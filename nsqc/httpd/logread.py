@@ -16,6 +16,7 @@ from nsqc.httpd.naming import invalid, log_of, named
 from nsqc.httpd.positions import beyond, gone, number_of, time_of
 from nsqc.httpd.reply import ApiError, Reply
 from nsqc.httpd.request import Request, read_arguments
+from nsqc.loop.promise import promise
 
 if TYPE_CHECKING:
     from nsqc.broker.topic import Topic
@@ -149,16 +150,10 @@ def _reply(log: TopicLog, first: int, following: int, damaged: int, lines: bool,
 async def _until_readable(request: Request, log: TopicLog, offset: int, seconds: float) -> None:
     """Returns when a record exists at the offset, after a timeout, if the client has left, or if the topic is
     deleted."""
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[None] = loop.create_future()
-
-    def end() -> None:
-        if not ended.done():
-            ended.set_result(None)
-
-    request.when_dropped(end)
-    readable = log.when_readable(offset, end)
-    timer = loop.call_later(seconds, readable.expire)
+    ended, settle = promise()
+    request.when_dropped(settle)
+    readable = log.when_readable(offset, settle)
+    timer = asyncio.get_running_loop().call_later(seconds, readable.expire)
     try:
         await ended
     finally:

@@ -6,7 +6,6 @@ them. So a page of many megabytes costs the loop no more than these numbers, and
 
 from __future__ import annotations
 
-import asyncio
 from weakref import WeakSet
 
 from nsqc.broker.survey import CHANNEL_COLUMNS, TOPIC_COLUMNS, Survey
@@ -15,6 +14,7 @@ from nsqc.httpd.app import App
 from nsqc.httpd.reply import ApiError, Reply
 from nsqc.httpd.request import Request
 from nsqc.httpd.streaming import Pieces
+from nsqc.loop.promise import promise
 from nsqc.metrics import declared
 from nsqc.metrics.encoding import Format, family, head, histogram
 from nsqc.metrics.rising import Rising
@@ -60,14 +60,8 @@ async def metrics(app: App, request: Request) -> Reply:
 
 
 async def _collected(app: App) -> Survey:
-    loop = asyncio.get_running_loop()
-    done = loop.create_future()
-
-    def collected() -> None:
-        if not done.done():
-            done.set_result(None)
-
-    survey = Survey(app.broker, collected)
+    done, settle = promise()
+    survey = Survey(app.broker, settle)
     survey.start()
     await done
     if survey.failure is not None:

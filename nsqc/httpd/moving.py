@@ -14,7 +14,7 @@ from nsqc.broker.settled import settle
 from nsqc.broker.topic import PENDING
 from nsqc.httpd.letters import Letter, Query, Scan
 from nsqc.httpd.naming import existing, existing_channel, log_of
-from nsqc.httpd.publish import topic_refusal
+from nsqc.httpd.publish import topic_refusal, written
 from nsqc.httpd.reply import ApiError
 from nsqc.store.slicing import rest
 from nsqc.wire.outside import Json
@@ -124,7 +124,7 @@ class _Writes:
 
     def begin(self) -> None:
         """Begins to wait for the commits of the messages put so far; commits do not wait for this call."""
-        self._under_way += map(_written, self._topics.values())
+        self._under_way += map(written, self._topics.values())
         self._topics.clear()
 
     async def failed(self, app: App) -> bool:
@@ -140,13 +140,6 @@ async def _settle(app: App, topic: Topic, offsets: list[int]) -> None:
     if offsets:
         settle(topic, offsets)
         await app.broker.recorded(topic)
-
-
-def _written(topic: Topic) -> asyncio.Future[int]:
-    """0 or errno, once the last put messages are written."""
-    written: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    topic.when_written(written.set_result)
-    return written
 
 
 async def drop(app: App, topic: Topic, query: Query, reads: int) -> Json:

@@ -20,6 +20,7 @@ from nsqc.broker.refusals import INVALID, QuotaReached, of_exception
 from nsqc.broker.topic import DRAINING, FULL, NO_SPACE, PENDING, RUNNING, TAKEN, Topic
 from nsqc.httpd.reply import ApiError, refusal
 from nsqc.httpd.request import BOOLEANS, Handler, Request, boolean_in, read_arguments
+from nsqc.loop.promise import promise
 from nsqc.options.declared import Options
 from nsqc.wire.mpub import check, has_long_line
 from nsqc.wire.names import is_valid_name
@@ -67,7 +68,7 @@ def _open_topic(app: App, request: Request, arguments: dict[bytes, bytes]) -> To
 def _answer(topic: Topic, failure: int) -> str | Awaitable[str]:
     """OK, or a refusal; an awaitable of either while the message is being written."""
     if failure in _WRITING:
-        return _after_write(topic, _written(topic, failure))
+        return _after_write(topic, written(topic, failure))
     return _settled(topic, failure)
 
 
@@ -77,21 +78,16 @@ def _settled(topic: Topic, failure: int) -> str:
     return "OK"
 
 
-def _written(topic: Topic, failure: int = PENDING) -> asyncio.Future[int]:
-    """0 or errno, once the last publishes are written. Call it at once: a commit does not wait. failure: one of
-    _WRITING."""
-    future = asyncio.get_running_loop().create_future()
-
-    def written(failure: int) -> None:
-        if not future.done():
-            future.set_result(failure)
-
-    (topic.when_written if failure == PENDING else topic.when_running_written)(written)
+def written(topic: Topic, failure: int = PENDING) -> asyncio.Future[int]:
+    """0 or errno, once the last publishes are written. Call it at once: a commit does not wait. failure: PENDING or
+    RUNNING."""
+    future, settle = promise()
+    (topic.when_written if failure == PENDING else topic.when_running_written)(settle)
     return future
 
 
-async def _after_write(topic: Topic, written: asyncio.Future[int]) -> str:
-    return _settled(topic, await written)
+async def _after_write(topic: Topic, result: asyncio.Future[int]) -> str:
+    return _settled(topic, await result)
 
 
 def topic_refusal(failure: int, topic: Topic) -> str:
@@ -177,40 +173,34 @@ async def _named(app: App, topic: Topic, wait: Wait, publish: _Publish) -> Named
 
     failure = await _outcome(app, wait, attempt)
     names: list[bytes | None] = [None]
-    written = None
+    result = None
     if topic.message_count == before:
-        written = _written(topic, failure) if failure in _WRITING else None
+        result = written(topic, failure) if failure in _WRITING else None
     elif not topic.in_log:
         names = [topic.last_id()]
-        written = _written(topic) if failure == PENDING else None
+        result = written(topic) if failure == PENDING else None
     else:
-        written = _named_when_written(topic, topic.last_index(), names)
-    _settled(topic, failure if written is None else await written)
+        result = _named_when_written(topic, topic.last_index(), names)
+    _settled(topic, failure if result is None else await result)
     return Named(None if names[0] is None else names[0].decode())
 
 
 def _named_when_written(topic: Topic, index: int, names: list[bytes | None]) -> asyncio.Future[int]:
     """0 or errno, once the last publishes to a log are written; appends the id of one of them to names. Looks it up at
     once: the next write replaces it."""
-    future = asyncio.get_running_loop().create_future()
+    future, settle = promise()
 
-    def written(failure: int) -> None:
+    def look_up(failure: int) -> None:
         names[0] = topic.log.id_written(index) if failure == 0 and topic.log is not None else None
-        if not future.done():
-            future.set_result(failure)
+        settle(failure)
 
-    topic.when_written(written)
+    topic.when_written(look_up)
     return future
 
 
 async def _next_slice(slicer: Slicer) -> None:
-    begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def begin() -> None:
-        if not begun.done():
-            begun.set_result(None)
-
-    slicer.call(begin)
+    begun, settle = promise()
+    slicer.call(settle)
     await begun
 
 
@@ -291,7 +281,7 @@ def _checked_lines(request: Request, options: Options) -> bytes:
 
 def _with_rest(app: App, topic: Topic, batch: OpenBatch, failure: int) -> str | Awaitable[str]:
     if batch.open:
-        return _rest(app, topic, batch, [_written(topic)] if failure == PENDING else [])
+        return _rest(app, topic, batch, [written(topic)] if failure == PENDING else [])
     return _answer(topic, failure)
 
 
@@ -304,7 +294,7 @@ async def _rest(app: App, topic: Topic, batch: OpenBatch, writes: list[asyncio.F
         try:
             failure = topic.publish_batch(batch)
             if failure in _WRITING:
-                writes.append(_written(topic, failure))
+                writes.append(written(topic, failure))
         except Exception as error:
             topic.drop_batch(batch)
             done.set_exception(error)
