@@ -171,7 +171,7 @@ class Connection(asyncio.Protocol):
 
     def _known_publishes(self, data: bytes, start: int) -> int:
         """Answers the complete publishes with known heads at data[start:]; returns the index after them, or of the
-        first one that the short cut declines."""
+        first one that the fast path declines."""
         if self._state.closing:
             return start
         known = self._heads.get

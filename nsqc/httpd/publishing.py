@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class PublishPipeline(Pipeline):
-    """A pipeline with a short cut for plain publishes, and with a pace for clients that create topics and channels."""
+    """A pipeline with a fast path for plain publishes, and a rate limit for clients that create topics and channels."""
 
     __slots__ = ("_broker", "_dates", "_pace", "_settings")
 
@@ -36,7 +36,7 @@ class PublishPipeline(Pipeline):
         self._pace: Pace | None = None      # None: nothing created yet
 
     def publish(self, name: bytes, body: bytes) -> bool:
-        """The short cut of nsqc.httpd.publish.pub(): an existing topic, and no wait for room."""
+        """The fast path of nsqc.httpd.publish.pub(), for existing topics; declines a publish that may wait for room."""
         topic = self._broker.topic(name)
         if topic is None:
             return False

@@ -22,7 +22,7 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 class RequestReader:
     """Takes bytes, request by request, and passes the requests to the pipeline.
 
-    Of a plain publish, it first extracts only the topic and the body, for the pipeline's short cut.
+    Of a plain publish, it first extracts only the topic and the body, for the pipeline's fast path.
     """
 
     __slots__ = ("_app", "_begun", "_body", "_caller", "_chunks", "_has_line", "_head", "_heads", "_missing",
