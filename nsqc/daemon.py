@@ -40,7 +40,6 @@ from nsqc.net.listener import Listener, Listeners
 from nsqc.options.channel_rules import ChannelRules
 from nsqc.options.declared import OptionError, Options, Settings
 from nsqc.options.reload import Reloader, Reread
-from nsqc.options.tls import is_offered, settle
 from nsqc.options.topic_rules import TopicRules
 from nsqc.options.values import TLS_REQUIRED
 from nsqc.peers.peers import Peers
@@ -136,8 +135,8 @@ class Daemon:
         self.busy_poll: BusyPoll | None = None
         self.log = log
         try:
-            self.settings = Settings(settle(options))
-            self.certificates = tls.Certificates(self.settings.now) if is_offered(options) else None
+            self.settings = Settings(options.settled())
+            self.certificates = tls.Certificates(self.settings.now) if options.offers_tls else None
             self.manager = ServiceManager(log)
             self.inherited = systemd.inherited()
         except (OptionError, tls.TlsError, EnvironmentVariableError, systemd.InheritError) as error:

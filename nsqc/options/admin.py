@@ -4,7 +4,7 @@
 import ipaddress
 import posixpath
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated
 
 import msgspec
@@ -19,14 +19,12 @@ from nsqc.options.declared import (
     NETWORK,
     TLS,
     Declaration,
-    OptionError,
     OptionSet,
     flag,
     flag_name,
 )
 from nsqc.options.durations import MINUTE, MS, S
-from nsqc.options.option import Kind, Value
-from nsqc.options.server import effective
+from nsqc.options.option import Kind
 
 NODES, GRAPHITE = "Nodes", "Graphite"
 
@@ -126,43 +124,34 @@ class AdminOptions(OptionSet, frozen=True, kw_only=True, gc=False):
         """The base path as a prefix of paths: without a trailing slash, so empty for /."""
         return posixpath.normpath("/" + self.base_path.strip("/")).rstrip("/")
 
+    def unusable(self) -> Iterator[tuple[str, str]]:
+        """See OptionSet."""
+        if not self.lookupd_http_address and not self.nsqd_http_address:
+            yield "nsqd_http_address", "--nsqd-http-address or --lookupd-http-address required"
+        if self.lookupd_http_address and self.nsqd_http_address:
+            yield "nsqd_http_address", "use --nsqd-http-address or --lookupd-http-address not both"
+        if self.http_client_tls_key and not self.http_client_tls_cert:
+            yield "http_client_tls_key", "--http-client-tls-key must be specified with --http-client-tls-cert"
+        if self.http_client_tls_cert and not self.http_client_tls_key:
+            yield "http_client_tls_cert", "--http-client-tls-cert must be specified with --http-client-tls-key"
+        for name, addresses in (("lookupd_http_address", self.lookupd_http_address),
+                                ("nsqd_http_address", self.nsqd_http_address)):
+            for address in addresses:
+                try:
+                    split_address(address)
+                except ValueError as error:
+                    yield name, f"failed to resolve {flag_name(name)} ({address}) - {error}"
+        if self.allow_config_from_cidr:
+            try:
+                ipaddress.ip_network(self.allow_config_from_cidr, strict=False)
+            except ValueError:
+                yield "allow_config_from_cidr", (
+                    f"failed to parse --allow-config-from-cidr ({self.allow_config_from_cidr}) - invalid CIDR address: "
+                    f"{self.allow_config_from_cidr}")
+        for name in ("notification_http_endpoint", "graphite_url", "prometheus_url"):
+            url = str(self.value(name))
+            if url and not url.startswith(("http://", "https://")):
+                yield name, f"{flag_name(name)}={url}: is not an http or https URL"
+
 
 ADMIN = Declaration(AdminOptions, "nsqc admin", "nsqadmin")
-
-
-def resolve(flags: Mapping[str, Value]) -> tuple[AdminOptions, dict[str, str]]:
-    """The options of flags and of the config file that they name, and warnings by unknown key. Raises OptionError."""
-    options, _, unknown = effective(ADMIN, flags, {})
-    for _, reason in unusable(options):
-        raise OptionError(f"failed to instantiate nsqadmin - {reason}")
-    return options, unknown
-
-
-def unusable(options: AdminOptions) -> Iterator[tuple[str, str]]:
-    """Errors that prevent a start, in nsqadmin's words if it has some: attribute name and reason."""
-    if not options.lookupd_http_address and not options.nsqd_http_address:
-        yield "nsqd_http_address", "--nsqd-http-address or --lookupd-http-address required"
-    if options.lookupd_http_address and options.nsqd_http_address:
-        yield "nsqd_http_address", "use --nsqd-http-address or --lookupd-http-address not both"
-    if options.http_client_tls_key and not options.http_client_tls_cert:
-        yield "http_client_tls_key", "--http-client-tls-key must be specified with --http-client-tls-cert"
-    if options.http_client_tls_cert and not options.http_client_tls_key:
-        yield "http_client_tls_cert", "--http-client-tls-cert must be specified with --http-client-tls-key"
-    for name, addresses in (("lookupd_http_address", options.lookupd_http_address),
-                            ("nsqd_http_address", options.nsqd_http_address)):
-        for address in addresses:
-            try:
-                split_address(address)
-            except ValueError as error:
-                yield name, f"failed to resolve {flag_name(name)} ({address}) - {error}"
-    if options.allow_config_from_cidr:
-        try:
-            ipaddress.ip_network(options.allow_config_from_cidr, strict=False)
-        except ValueError:
-            yield "allow_config_from_cidr", (
-                f"failed to parse --allow-config-from-cidr ({options.allow_config_from_cidr}) - invalid CIDR address: "
-                f"{options.allow_config_from_cidr}")
-    for name in ("notification_http_endpoint", "graphite_url", "prometheus_url"):
-        url = str(options.value(name))
-        if url and not url.startswith(("http://", "https://")):
-            yield name, f"{flag_name(name)}={url}: is not an http or https URL"

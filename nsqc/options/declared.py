@@ -6,7 +6,7 @@ Attribute names are nsqd's flag names with underscores. Durations are nanosecond
 # No `from __future__ import annotations`: evaluating the texts would take a tenth of the daemon's start.
 import socket
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, ClassVar, Generic, Self, TypeAlias, TypeVar
 
 import msgspec
@@ -14,7 +14,7 @@ import msgspec
 from nsqc.log import INFO
 from nsqc.options.durations import HOUR, MINUTE, MS, S, format_duration
 from nsqc.options.option import Kind, Option, Value, declared_in
-from nsqc.options.values import DEFAULT_TLS_VERSION, TLS_NOT_REQUIRED, TLS_VERSIONS
+from nsqc.options.values import DEFAULT_TLS_VERSION, TLS_NOT_REQUIRED, TLS_REQUIRED, TLS_VERSIONS
 
 try:
     # hashlib would use OpenSSL's, whose tables cost 3 MB of memory and 3 ms.
@@ -87,7 +87,13 @@ Field: TypeAlias = Value | tuple[RuleTable, ...]  # of Options
 
 
 class OptionSet(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A program's options; each field that is a flag is annotated with its declaration."""
+    """A program's options; each field that is a flag is annotated with its declaration. All programs have these, each
+    with its own declarations."""
+
+    config: str = ""
+    log_level: int = INFO
+    log_prefix: str = ""
+    log_format: str = "auto"
 
     def replace(self, **changes: Field) -> Self:
         """A copy with changes."""
@@ -97,6 +103,22 @@ class OptionSet(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """The value of an option by its attribute name."""
         value: Value = getattr(self, name)
         return value
+
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """Attribute name and a line for the operator, for each unusable value that its declared range does not
+        exclude."""
+        if (given := self.value("http_extended_api")) not in ("local", "all"):
+            yield "http_extended_api", f"--http-extended-api must be local or all, not {given!r}"
+        if (given := self.value("audit_level")) not in ("off", "refused", "changes"):
+            yield "audit_level", f"--audit-level must be off, refused or changes, not {given!r}"
+
+    def unusable(self) -> Iterable[tuple[str, str]]:
+        """The same, for each error that prevents a start, in the words of NSQ's program."""
+        return ()
+
+    def settled(self) -> Self:
+        """A copy with implied options. Raises OptionError."""
+        return self
 
 
 class Options(OptionSet, frozen=True, kw_only=True, gc=False):
@@ -327,6 +349,38 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
             return {}
         return {"topology_zone": self.topology_zone, "topology_region": self.topology_region}
 
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """See OptionSet."""
+        for percentile in self.e2e_processing_latency_percentile:
+            if not 0 < percentile <= 1:
+                yield ("e2e_processing_latency_percentile",
+                       f"--e2e-processing-latency-percentile must be above 0 and at most 1, not {percentile}")
+        for name in self.enable_experiment:
+            if name != TOPOLOGY_AWARE:
+                yield "enable_experiment", f"--enable-experiment must be {TOPOLOGY_AWARE}, not {name!r}"
+        if self.auth_http_request_method not in ("get", "post"):
+            yield "auth_http_request_method", "--auth-http-request-method must be post or get"
+        yield from OptionSet.faults(self)
+
+    def settled(self) -> Self:
+        """See OptionSet."""
+        if self.tls_client_auth_policy not in ("", *FLAGS["tls_client_auth_policy"].choices):
+            raise OptionError(
+                f"--tls-client-auth-policy is require or require-verify, not {self.tls_client_auth_policy}")
+        if bool(self.tls_cert) != bool(self.tls_key):
+            given, missing = ("--tls-cert", "--tls-key") if self.tls_cert else ("--tls-key", "--tls-cert")
+            raise OptionError(f"failed to build TLS config - {given} is given without {missing}")
+        implied = self.tls_client_auth_policy and self.tls_required == TLS_NOT_REQUIRED
+        options = self.replace(tls_required=TLS_REQUIRED) if implied else self
+        if options.tls_required != TLS_NOT_REQUIRED and not options.offers_tls:
+            raise OptionError("cannot require TLS client connections without TLS key and cert")
+        return options
+
+    @property
+    def offers_tls(self) -> bool:
+        """Whether a certificate or a key is given; nsqd asks the same."""
+        return bool(self.tls_cert or self.tls_key)
+
     @property
     def message_limit(self) -> int:
         """max_msg_size, limited by the size field of a frame."""
@@ -364,12 +418,18 @@ class Declaration(Generic[Chosen]):
             groups.setdefault(declared.group, []).append(name)
         return groups
 
-    def out_of_range(self, options: OptionSet) -> Iterator[tuple[str, str]]:
-        """Attribute name and a line for the operator, for each number out of range."""
+    def check(self, options: OptionSet) -> None:
+        """Raises OptionError for the first unusable value."""
+        for _, text in self.faults(options):
+            raise OptionError(text)
+
+    def faults(self, options: OptionSet) -> Iterator[tuple[str, str]]:
+        """Attribute name and a line for the operator, for each unusable value."""
         for name, declared in self.flags.items():
             value = options.value(name)
             if isinstance(value, int) and (text := beyond(declared, value)):
                 yield name, f"{flag_name(name)} {text}"
+        yield from options.faults()
 
 
 SERVE = Declaration(Options, "nsqc serve", "nsqd", has_tables=True)
@@ -388,35 +448,6 @@ class OptionError(ValueError):
 def flag_name(name: str) -> str:
     """An attribute name as a flag."""
     return "--" + name.replace("_", "-")
-
-
-def check(options: Options) -> None:
-    """Raises OptionError for the first value out of range."""
-    for _, text in out_of_range(options):
-        raise OptionError(text)
-
-
-def out_of_range(options: Options) -> Iterator[tuple[str, str]]:
-    """Attribute name and a line for the operator, for each value out of range."""
-    yield from SERVE.out_of_range(options)
-    for percentile in options.e2e_processing_latency_percentile:
-        if not 0 < percentile <= 1:
-            yield ("e2e_processing_latency_percentile",
-                   f"--e2e-processing-latency-percentile must be above 0 and at most 1, not {percentile}")
-    for name in options.enable_experiment:
-        if name != TOPOLOGY_AWARE:
-            yield "enable_experiment", f"--enable-experiment must be {TOPOLOGY_AWARE}, not {name!r}"
-    if options.auth_http_request_method not in ("get", "post"):
-        yield "auth_http_request_method", "--auth-http-request-method must be post or get"
-    yield from unknown_choice(options)
-
-
-def unknown_choice(options: OptionSet) -> Iterator[tuple[str, str]]:
-    """out_of_range() for options of the HTTP API and of access."""
-    if (given := options.value("http_extended_api")) not in ("local", "all"):
-        yield "http_extended_api", f"--http-extended-api must be local or all, not {given!r}"
-    if (given := options.value("audit_level")) not in ("off", "refused", "changes"):
-        yield "audit_level", f"--audit-level must be off, refused or changes, not {given!r}"
 
 
 def beyond(declared: Option, value: float) -> str:
@@ -447,7 +478,7 @@ class Settings:
     def change(self, **fields: Field) -> None:
         """Sets new values and notifies the listeners. Raises OptionError."""
         changed = self.now.replace(**fields)
-        check(changed)
+        SERVE.check(changed)
         self.now = changed
         for callback in self._listeners:
             callback(changed)

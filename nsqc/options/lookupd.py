@@ -2,7 +2,6 @@
 
 # No `from __future__ import annotations`: the annotations are read.
 import socket
-from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
@@ -10,8 +9,7 @@ import msgspec
 from nsqc.log import INFO
 from nsqc.options.declared import ACCESS, BASIC, LOG_FORMAT_HELP, NETWORK, Declaration, OptionSet, flag
 from nsqc.options.durations import MINUTE, MS, S
-from nsqc.options.option import Kind, Value
-from nsqc.options.server import effective
+from nsqc.options.option import Kind
 
 NODES, LIMITS = "Nodes", "Limits"
 
@@ -77,9 +75,3 @@ class LookupdOptions(OptionSet, frozen=True, kw_only=True, gc=False):
 
 
 LOOKUPD = Declaration(LookupdOptions, "nsqc lookupd", "nsqlookupd")
-
-
-def resolve(flags: Mapping[str, Value]) -> tuple[LookupdOptions, dict[str, str]]:
-    """The options of flags and of the config file that they name, and warnings by unknown key. Raises OptionError."""
-    options, _, unknown = effective(LOOKUPD, flags, {})
-    return options, unknown
