@@ -113,7 +113,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """The client has left, or the connection has been closed."""
         if self._fresh:
-            self._app.log.debug("HTTP: client(%s) has left without a word", self._reader.remote)
+            self._app.log.debug("HTTP: client(%s) disconnected without sending anything", self._reader.remote)
         self._pipeline.abandon()
         self._writer.closed()
         self.caller.leave()
@@ -226,7 +226,7 @@ class Connection(asyncio.Protocol):
         self.forget_heads()
         permits = self._app.gate.permits
         if permits is not None and permits.has_lost(self.caller):
-            self._app.log.info("HTTP: %s may no longer do what it did: closing", self)
+            self._app.log.info("HTTP: %s has lost its permissions: closing", self)
             self._pipeline.closing = True
             self.transport.abort()
 

@@ -170,7 +170,7 @@ def redrive(app: App, request: Request) -> Awaitable[Json]:
     if topic.log is None and not topic.exiting:
         return _redrive_memory(app, topic, query, target, arguments)
     if b"source" in arguments:
-        raise ApiError(400, f"INVALID_ARG_SOURCE - {topic.name.decode()} is kept in a log: its letters wait in no "
+        raise ApiError(400, f"INVALID_ARG_SOURCE - {topic.name.decode()} is stored in a log: its letters wait in no "
                        "channel")
     log_of(topic)
     return moving.redrive(app, topic, query, target, _MOST_READS)

@@ -92,7 +92,7 @@ async def _read(app: App, request: Request, topic: Topic, query: _Query) -> Repl
             continue
         run = found.run
         if run.damaged and log.found_damaged(run.first - run.damaged, run.first):
-            app.log.error("LOG(%s): %d damaged messages before offset %d are left out", log.name, run.damaged,
+            app.log.error("LOG(%s): %d damaged messages before offset %d are skipped", log.name, run.damaged,
                           run.first)
         return _reply(log, run.first, run.next, run.damaged, query.wanted.as_lines, found, segment)
     raise ApiError(500, "INTERNAL_ERROR")

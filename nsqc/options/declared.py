@@ -33,10 +33,6 @@ LARGEST_BODY = 2**31 - 1 - 30
 LONGEST_DELAY = (2**32 - 1) * MS
 
 TOPOLOGY_AWARE = "topology-aware-consumption"
-LOG_FORMAT_HELP = (
-    "format of log lines: nsqd's (text), text with journald's priority in front (journal), JSON objects, or logfmt; "
-    "auto is text, or journal if systemd connected stderr to its journal")
-
 BASIC, NETWORK, LOOKUP, ACCESS, DISK, LOGS, MESSAGES, CLIENTS, TOPOLOGY, METRICS, STATSD, LATENCY, TLS, COMPRESSION = (
     "Basic", "Listening", "Lookup and auth", "Access", "Disk queues", "Logs", "Messages and commands",
     "Limits for clients", "Topology", "Metrics", "Statsd", "End-to-end latency", "TLS", "Compression")
@@ -48,6 +44,20 @@ def flag(kind: Kind, group: str, text: str, *, key: str = "", choices: tuple[str
     if kind is Kind.DURATION and most is None:
         most = LONGEST
     return Option("", text, kind, group=group, key=key, choices=choices, least=least, most=most, own=own, live=live)
+
+
+# Of all servers, among their own.
+SLOW_LOOP = flag(
+    Kind.DURATION, BASIC, "log iterations of the event loop that take longer than this, with the handler that took "
+    "longest; 0: off", least=0, own=True)
+ACCESS_FILE = flag(
+    Kind.FILE, ACCESS, "a TOML file with users and their permissions; read again on SIGHUP and on changes", own=True)
+AUDIT_FILE = flag(
+    Kind.FILE, ACCESS, "file for the audit log, reopened on SIGHUP; by default it goes to the log, if there is an "
+    "access file", own=True)
+AUDIT_LEVEL = flag(
+    Kind.TEXT, ACCESS, "what the audit log records: calls that change something, and all refused calls (changes), "
+    "only the latter (refused), or nothing (off)", choices=("off", "refused", "changes"), own=True)
 
 
 def default_node_id() -> int:
@@ -87,13 +97,17 @@ Field: TypeAlias = Value | tuple[RuleTable, ...]  # of Options
 
 
 class OptionSet(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A program's options; each field that is a flag is annotated with its declaration. All programs have these, each
-    with its own declarations."""
+    """A server's options; each field that is a flag is annotated with its declaration. All servers have these."""
 
-    config: str = ""
-    log_level: int = INFO
-    log_prefix: str = ""
-    log_format: str = "auto"
+    version: Annotated[bool, flag(Kind.BOOL, BASIC, "print the version and exit")] = False
+    config: Annotated[str, flag(Kind.FILE, BASIC, "a TOML file with options; flags override it")] = ""
+    log_level: Annotated[int, flag(Kind.LEVEL, BASIC, "lowest level to log")] = INFO
+    log_prefix: Annotated[str, flag(Kind.TEXT, BASIC, "prefix of log lines")] = ""
+    log_format: Annotated[str, flag(
+        Kind.LOG_FORMAT, BASIC, "format of log lines: nsqd's (text), text with journald's priority in front (journal), "
+        "JSON objects, or logfmt; auto is text, or journal if systemd connected stderr to its journal",
+        own=True)] = "auto"
+    verbose: Annotated[bool, flag(Kind.BOOL, BASIC, "no effect; use --log-level")] = False
 
     def replace(self, **changes: Field) -> Self:
         """A copy with changes."""
@@ -124,18 +138,12 @@ class OptionSet(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Options(OptionSet, frozen=True, kw_only=True, gc=False):
     """All options of a daemon."""
 
-    version: Annotated[bool, flag(Kind.BOOL, BASIC, "print the version and exit")] = False
-    config: Annotated[str, flag(Kind.FILE, BASIC, "a TOML file with options; flags override it")] = ""
     log_level: Annotated[int, flag(Kind.LEVEL, BASIC, "lowest level to log", live=True)] = INFO
-    log_prefix: Annotated[str, flag(Kind.TEXT, BASIC, "prefix of log lines")] = "[nsqd] "
-    log_format: Annotated[str, flag(Kind.LOG_FORMAT, BASIC, LOG_FORMAT_HELP, own=True)] = "auto"
-    verbose: Annotated[bool, flag(Kind.BOOL, BASIC, "no effect; use --log-level")] = False
+    log_prefix: str = "[nsqd] "
     node_id: Annotated[int, flag(
         Kind.INT, BASIC, "identifies this daemon in message ids, 0 to 1023; by default a hash of the host name",
         key="id", least=0, most=1023)] = msgspec.field(default_factory=default_node_id)
-    slow_loop: Annotated[int, flag(
-        Kind.DURATION, BASIC, "log iterations of the event loop that take longer than this, with the handler that took "
-        "longest; 0: off", least=0, own=True, live=True)] = 100 * MS
+    slow_loop: Annotated[int, SLOW_LOOP._replace(live=True)] = 100 * MS
     busy_poll: Annotated[int, flag(
         Kind.DURATION, BASIC, "how long the event loop polls for events before it sleeps, under dense traffic; 0: "
         "never; needs two processors", least=0, most=10 * MS, own=True, live=True)] = 300_000
@@ -201,15 +209,9 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
     http_client_request_timeout: Annotated[int, flag(
         Kind.DURATION, LOOKUP, "timeout for entire requests to them", least=0, live=True)] = 5 * S
 
-    access_file: Annotated[str, flag(
-        Kind.FILE, ACCESS, "a TOML file with users and their permissions; read again on SIGHUP and on changes",
-        own=True)] = ""
-    audit_file: Annotated[str, flag(
-        Kind.FILE, ACCESS, "file for the audit log, reopened on SIGHUP; by default it goes to the log, if there is "
-        "an access file", own=True)] = ""
-    audit_level: Annotated[str, flag(
-        Kind.TEXT, ACCESS, "what the audit log records: calls that change something, and all refused calls (changes), "
-        "only the latter (refused), or nothing (off)", choices=("off", "refused", "changes"), own=True)] = "changes"
+    access_file: Annotated[str, ACCESS_FILE] = ""
+    audit_file: Annotated[str, AUDIT_FILE] = ""
+    audit_level: Annotated[str, AUDIT_LEVEL] = "changes"
 
     data_path: Annotated[str, flag(
         Kind.FOLDER, DISK, "folder for queues and metadata; by default the current one")] = ""
@@ -406,7 +408,7 @@ class Declaration(Generic[Chosen]):
         self.command = command          # the command that takes these flags
         self.original = original        # the program of NSQ that has them, too
         self.has_tables = has_tables    # the config file may have tables with rules
-        self.flags = declared_in(options)
+        self.flags = declared_in(OptionSet) | declared_in(options)
         # Config file keys to attribute names.
         self.keys: dict[str, str] = {declared.key or name: name for name, declared in self.flags.items()
                                      if name not in NO_KEY}

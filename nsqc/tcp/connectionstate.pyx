@@ -191,7 +191,7 @@ cdef class ConnectionState(Link):
             self.stall_timer = self.hub.loop.call_later(GIVE_UP_S, self.give_up, left)
             return
         self.stall_timer = None
-        self.hub.log.warn("client(%s) - takes nothing while it is closed, %d bytes are dropped", self.address, left)
+        self.hub.log.warn("client(%s) - accepts no data while it is closed, %d bytes are dropped", self.address, left)
         self.outbox.transport.abort()
 
     cdef void fail(self, error) noexcept:
@@ -242,7 +242,7 @@ cdef class ConnectionState(Link):
         if self.spoke:
             self.hub.log.info("PROTOCOL(V2): [%s] connection closed", self.address)
         else:
-            self.hub.log.debug("TCP: client(%s) has left without a word", self.address)
+            self.hub.log.debug("TCP: client(%s) disconnected without sending anything", self.address)
         # Breaks cycles, which would wait for the garbage collector.
         self.intake.free()
         self.upgrade = None

@@ -317,7 +317,7 @@ cdef class Cursor(Journaled):
 
     cdef void _lost(self, int64_t first, int64_t count) noexcept:
         damage_found(self.log, first, first + count)
-        self.log.log.error("LOG(%s): channel %s: %d damaged messages from offset %d on are left out", self.log.name,
+        self.log.log.error("LOG(%s): channel %s: %d damaged messages from offset %d on are skipped", self.log.name,
                            self.name.decode(), count, first)
 
     # ------------------------------------------------------------------ requeues
