@@ -15,7 +15,6 @@ from nsqc.admin.upstream import (
     LONGEST,
     LOOKUP_NODES,
     LOOKUP_TOPICS,
-    Answer,
     Ask,
     Nodes,
     UpstreamError,
@@ -23,6 +22,7 @@ from nsqc.admin.upstream import (
     target,
 )
 from nsqc.log import Log
+from nsqc.peers.http import Answer
 from nsqc.wire import nsqstats
 from nsqc.wire.nsqstats import Names, RawStats, Stats
 from nsqc.wire.outside import JSONError

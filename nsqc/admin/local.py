@@ -19,7 +19,7 @@ from nsqc.admin.poller import Poller
 from nsqc.admin.router import TreeRouter
 from nsqc.admin.routes import PAGES
 from nsqc.admin.static import Page
-from nsqc.admin.upstream import Answer, Ask, UpstreamError
+from nsqc.admin.upstream import Ask, UpstreamError
 from nsqc.admin.view import View
 from nsqc.httpd.pieces import Pieces
 from nsqc.httpd.reply import ApiError, Reply, refusal
@@ -27,6 +27,7 @@ from nsqc.httpd.request import Request, Route
 from nsqc.httpd.routing import Table
 from nsqc.httpd.site import Resolve, Site
 from nsqc.net.remote import join_address
+from nsqc.peers.http import Answer
 
 PREFIX = "/ui"
 INTERVAL_S = 5.0

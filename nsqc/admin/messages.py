@@ -14,10 +14,11 @@ from nsqc.access.needs import ADMIN, PUBLISH, READ
 from nsqc.admin.changes import places, send
 from nsqc.admin.fleet import NSQD
 from nsqc.admin.rights import rights_of
-from nsqc.admin.upstream import Answer, Ask, UpstreamError, target, word_of
+from nsqc.admin.upstream import Ask, UpstreamError, target, word_of
 from nsqc.admin.view import Arguments, View, json_of, listed
 from nsqc.httpd.reply import ApiError
 from nsqc.httpd.request import Request, read_arguments
+from nsqc.peers.http import Answer
 from nsqc.wire.names import is_valid_name
 from nsqc.wire.outside import Decoder, JSONError
 

@@ -184,9 +184,10 @@ class Authority:
             tls = await self._tls_context() if target.tls else None
             request = request_for(target, facts if post else None)
             answer = await http.ask(self._loop, self._dialer, target.address, request, connect_s, tls)
-            if answer.status in REDIRECTS and answer.location:
+            location = answer.headers.get("location")
+            if answer.status in REDIRECTS and location:
                 post = post and answer.status in (307, 308)
-                target = redirected(target, answer.location)
+                target = redirected(target, location)
             elif answer.status == 403 and not target.tls:
                 target = on_https(target, answer.body)
             elif answer.status >= 500:
