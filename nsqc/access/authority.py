@@ -7,7 +7,7 @@ from collections.abc import Callable, Sized
 
 from nsqc.access.keeper import CONSUMING, PUBLISHING, Access, Subject
 from nsqc.access.quotas import Account
-from nsqc.access.servers import Grant, Servers, Who
+from nsqc.access.servers import Grant, Servers, Who, asked
 from nsqc.access.tokens import id_of
 from nsqc.access.verifier import TooManyWrong
 from nsqc.log import Log
@@ -95,19 +95,8 @@ class AccessAuthority:
             # A bug, which must not leave the client waiting. The error's text may contain the secret.
             self._log.error("PROTOCOL(V2): [%s] AUTH failed %s", address, type(error).__name__)
         if subject is None and self._servers is not None and not is_token:
-            await self._ask_servers(self._servers, who, secret, answered)
-            return
-        answered(None if subject is None else LocalGrant(subject), False)
-
-    async def _ask_servers(self, servers: Servers, who: Who, secret: bytes,
-                           answered: Callable[[Grant | None, bool], None]) -> None:
-        def joined(grant: Grant | None, down: bool) -> None:
+            grant, down = await asked(self._servers, who, secret)
             subject = self._access.known(None, who) or Subject(())
             answered(None if grant is None else LocalGrant(subject._replace(servers=grant)), down)
-
-        question = servers.ask(who, secret, joined)
-        try:
-            await question
-        except asyncio.CancelledError:
-            question.cancel()
-            raise
+            return
+        answered(None if subject is None else LocalGrant(subject), False)

@@ -42,6 +42,18 @@ class Servers(Protocol):
     def ask(self, who: Who, secret: bytes, answered: Callable[[Grant | None, bool], None]) -> asyncio.Task[None]: ...
 
 
+async def asked(servers: Servers, who: Who, secret: bytes) -> tuple[Grant | None, bool]:
+    """The answer of auth servers: a grant, or None and whether all of them are down."""
+    answers: list[tuple[Grant | None, bool]] = []
+    question = servers.ask(who, secret, lambda grant, down: answers.append((grant, down)))
+    try:
+        await question
+    except asyncio.CancelledError:
+        question.cancel()
+        raise
+    return answers[0] if answers else (None, False)
+
+
 class Answers:
     """Caches auth servers' answers by secret and client: an answer may depend on both."""
 
@@ -58,14 +70,7 @@ class Answers:
 
     async def ask(self, who: Who, secret: bytes) -> Grant | None:
         """Asks now; None without a positive answer."""
-        grants: list[Grant | None] = []
-        question = self._servers.ask(who, secret, lambda grant, down: grants.append(grant))
-        try:
-            await question
-        except asyncio.CancelledError:
-            question.cancel()
-            raise
-        grant = grants[0] if grants else None
+        grant, _ = await asked(self._servers, who, secret)
         if grant is not None:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
