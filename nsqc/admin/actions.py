@@ -193,7 +193,7 @@ class Actions:
                     position, oldest = whole(channel, "position"), whole(channel, "oldest_unfinished")
             place = await self._offset_of(asked, node, first, following)
         except UpstreamError as error:
-            return {"node": node, "error": error.word or str(error)}
+            return {"node": node, "error": error.short}
         if not first <= place <= following:
             return {"node": node, "error": f"offset {place} does not exist: the log has {first} to {following}"}
         return {"node": node, "from": position, "target": place, "first": first, "end": following,

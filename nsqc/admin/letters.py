@@ -75,7 +75,7 @@ async def _preview(fleet: Fleet, node: str, action: str, letters: Letters) -> Js
     try:
         moved = await _all(fleet, node, action, letters, True)
     except UpstreamError as error:
-        return {"node": node, "error": error.word or str(error)}
+        return {"node": node, "error": error.short}
     return {"node": node, "count": moved.done, "text": told(moved, f"will be {DONE[action]}")}
 
 

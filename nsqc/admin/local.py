@@ -15,6 +15,7 @@ from typing import Any, cast
 from nsqc.access.needs import GRANTS, NOTHING, Need
 from nsqc.admin import own
 from nsqc.admin.fleet import Fleet
+from nsqc.admin.people import Everybody
 from nsqc.admin.poller import Poller
 from nsqc.admin.router import TreeRouter
 from nsqc.admin.routes import PAGES
@@ -89,28 +90,6 @@ def headers_of(reply: Reply) -> dict[str, str]:
     return {name.lower(): value.strip() for name, _, value in lines}
 
 
-class LocalPeople:
-    """The daemon's own rules decide, in each call that is made for a user."""
-
-    def user_of(self, request: Request) -> str:
-        """By the access file."""
-        return request.user
-
-    def may_change(self, request: Request) -> bool:
-        """The page offers everything; a call that is not permitted says so."""
-        return True
-
-    def may_extend(self, request: Request) -> bool:
-        """The same."""
-        return True
-
-    def check_change(self, request: Request) -> None:
-        """Nothing to check here."""
-
-    def check_extended(self, request: Request) -> None:
-        """Nothing to check here."""
-
-
 class Mount:
     """The page, as long as the daemon runs."""
 
@@ -122,7 +101,7 @@ class Mount:
         self._page = Page("", PREFIX)
         self._seen = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        view = View(fleet, self._poller, LocalPeople(), site.log, mode="node", base=PREFIX + "/",
+        view = View(fleet, self._poller, Everybody(), site.log, mode="node", base=PREFIX + "/",
                     notify=lambda *about, **more: None)
         table, trees = own.routes(view, LOOKING, self._watched)
         index = Route(lambda site, request: self._page.index(request), LOOKING, logged=False)

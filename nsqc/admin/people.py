@@ -6,39 +6,43 @@ import hmac
 import secrets
 from base64 import b64decode
 from binascii import Error as NotBase64
-from typing import Protocol
 
 from nsqc.httpd.reply import ApiError
 from nsqc.httpd.request import Request
+from nsqc.options.admin import AdminOptions
 
 COOKIE, TOKEN_HEADER = "nsqc_csrf", "X-CSRF-Token"
 TOKEN_BYTES = 24
 MOST_TOKEN = 64     # characters
 
 
-class PeopleOptions(Protocol):
-    """The options that decide."""
+class Everybody:
+    """On the page of a single daemon everybody may do everything: its own rules decide, in each call that is made for a
+    user."""
 
-    @property
-    def acl_http_header(self) -> str: ...
+    def user_of(self, request: Request) -> str:
+        """The name of the user, by the access file; empty: unknown."""
+        return request.user
 
-    @property
-    def admin_user(self) -> tuple[str, ...]: ...
+    def may_change(self, request: Request) -> bool:
+        """Whether a client may change something."""
+        return True
 
-    @property
-    def read_only(self) -> bool: ...
+    def may_extend(self, request: Request) -> bool:
+        """Whether a client may read messages, and use features that nsqadmin does not have."""
+        return True
 
-    @property
-    def http_extended_api(self) -> str: ...
+    def check_change(self, request: Request) -> None:
+        """Raises ApiError for a client that may change nothing."""
 
-    @property
-    def access_file(self) -> str: ...
+    def check_extended(self, request: Request) -> None:
+        """Raises ApiError for a client that may not read messages."""
 
 
-class People:
-    """The rules of one server."""
+class People(Everybody):
+    """The rules of an admin server."""
 
-    def __init__(self, options: PeopleOptions) -> None:
+    def __init__(self, options: AdminOptions) -> None:
         self._options = options
         self._admins = frozenset(options.admin_user)
 
@@ -53,7 +57,7 @@ class People:
         return not self._admins or request.header(self._options.acl_http_header) in self._admins
 
     def may_extend(self, request: Request) -> bool:
-        """Whether a client may read messages, and use features that nsqadmin does not have."""
+        """See Everybody."""
         options = self._options
         if options.access_file or options.http_extended_api == "all":
             return True     # the access file has been asked already
@@ -62,14 +66,14 @@ class People:
         return request.caller.is_local
 
     def check_change(self, request: Request) -> None:
-        """Raises ApiError for a client that may change nothing."""
+        """See Everybody."""
         if self._options.read_only:
             raise ApiError(403, "READ_ONLY")
         if not self.may_change(request):
             raise ApiError(403, "FORBIDDEN")
 
     def check_extended(self, request: Request) -> None:
-        """Raises ApiError for a client that may not read messages."""
+        """See Everybody."""
         if not self.may_extend(request):
             raise ApiError(403, "NOT_LOCAL - this is for clients on the admin server's own machine: start it with "
                                 "--http-extended-api=all, --admin-user or --access-file")

@@ -34,6 +34,11 @@ class UpstreamError(Exception):
         self.status = status    # of the node's answer; 0: there was none
         self.word = word        # the node's word for the reason, such as TOPIC_NOT_FOUND
 
+    @property
+    def short(self) -> str:
+        """The node's word, or the text."""
+        return self.word or str(self)
+
 
 class Ask(NamedTuple):
     """A call of a node's HTTP API. most: bytes of the answer after which it is cut and the connection closed."""

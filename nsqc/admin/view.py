@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -29,7 +29,7 @@ from nsqc.admin.listing import (
 )
 from nsqc.admin.model import Moment, NodeRow, TopicRow
 from nsqc.admin.pace import Pace
-from nsqc.admin.people import cookie_of, new_token, token_in
+from nsqc.admin.people import Everybody, cookie_of, new_token, token_in
 from nsqc.admin.poller import ALL_STATS, Poller
 from nsqc.admin.rights import Rights, Views, concerns_for, rights_of
 from nsqc.admin.ruling import KEYS, set_rules
@@ -52,24 +52,10 @@ Json = dict[str, Any]   # Any: JSON
 json_of = Decoder(dict[str, object]).decode
 
 
-class Rules(Protocol):
-    """The permissions of users."""
-
-    def user_of(self, request: Request) -> str: ...
-
-    def may_change(self, request: Request) -> bool: ...
-
-    def may_extend(self, request: Request) -> bool: ...
-
-    def check_change(self, request: Request) -> None: ...
-
-    def check_extended(self, request: Request) -> None: ...
-
-
 class View:
     """The state that the calls work on. mode: lookupd, nsqd, or node on the page of a single daemon."""
 
-    def __init__(self, fleet: Fleet, poller: Poller, people: Rules, log: Log, *, mode: str, base: str,
+    def __init__(self, fleet: Fleet, poller: Poller, people: Everybody, log: Log, *, mode: str, base: str,
                  notify: Callable[..., None], prometheus: Prometheus | None = None) -> None:
         """base: path of the page, with a slash at its end. notify: as AdminSite.notify. prometheus: None: none is
         known."""
@@ -268,16 +254,12 @@ class View:
 
     # ------------------------------------------------------------------ questions to nodes
 
-    def having(self, moment: Moment, topic: str) -> list[NodeRow]:
-        """The nodes that may have a topic: those that answer."""
-        return [row for row in moment.nodes.values() if not row.error]
-
     async def stats(self, moment: Moment, topic: str, channel: str = "", clients: bool = False
                     ) -> Found[nsqstats.Stats]:
         """/stats of a topic, of all nodes."""
         ask = Ask("GET", target("/stats", format="json", topic=topic, channel=channel or None, include_mem="false",
                                 include_clients="true" if clients else "false"))
-        found = await self.fleet.ask_all([row.address for row in self.having(moment, topic)], ask, nsqstats.stats)
+        found = await self.fleet.ask_all(moment.answering(), ask, nsqstats.stats)
         return Found(dict(sorted(found.answers.items())), found.errors)
 
     async def _all_of(self, address: str) -> list[NodeTopic]:
@@ -308,26 +290,26 @@ class View:
             except UpstreamError as error:
                 if error.status in (400, 404):
                     return {}
-                return {"node": address, "error": error.word or str(error)}
+                return {"node": address, "error": error.short}
             return {"node": address, "log": log}
 
-        found = await together([row.address for row in self.having(moment, topic) if row.nsqc], one)
+        found = await together(moment.answering(nsqc=True), one)
         return [each for each in found.answers.values() if each]
 
     async def _rules(self, moment: Moment, topic: str, channel: str = "") -> list[Json]:
         """The rules of a topic or channel, of nodes that are nsqc's; errors of nodes that do not show them."""
         path, arguments = subject(topic, channel)
         ask = Ask("GET", target(f"/{path}/rules", **arguments))
-        found = await self.fleet.ask_all([row.address for row in self.having(moment, topic) if row.nsqc], ask, json_of)
+        found = await self.fleet.ask_all(moment.answering(nsqc=True), ask, json_of)
         return [{"node": address, "rules": rules, "set": set_rules(rules) if channel else {}}
                 for address, rules in sorted(found.answers.items())] + [
-            {"node": address, "error": error.word or str(error)} for address, error in sorted(found.errors.items())]
+            {"node": address, "error": error.short} for address, error in sorted(found.errors.items())]
 
     async def _held(self, moment: Moment, topic: str, channel: str) -> list[Json]:
         """Messages in flight, of nodes that show them: the oldest delivery first."""
         ask = Ask("GET", target("/channel/peek", topic=topic, channel=channel, state="in_flight", body="none",
                                 max_messages=50))
-        found = await self.fleet.ask_all([row.address for row in self.having(moment, topic) if row.nsqc], ask, json_of)
+        found = await self.fleet.ask_all(moment.answering(nsqc=True), ask, json_of)
         held = [{**message, "node": address} for address, page in found.answers.items()
                 for message in listed(page.get("messages"))]
         return sorted(held, key=delivered_at)[:50]
