@@ -46,10 +46,14 @@ class Acting:
             self._nobody(topic)
         return found
 
+    def holders(self, topic: str) -> dict[Node, Json]:
+        """A topic, by the nodes that have it. Raises NoNode, NoName."""
+        return {node: topics[0] for node, topics in self.topics(topic).items() if topics}
+
     def channels(self, topic: str, channel: str) -> dict[Node, Json]:
         """A channel, by the nodes that have it. Raises NoNode, NoName."""
-        found = {node: one for node, topics in self.topics(topic).items()
-                 for one in topics[0]["channels"] if one["channel_name"] == channel} if channel else {}
+        found = {node: one for node, its_topic in self.holders(topic).items()
+                 for one in its_topic["channels"] if one["channel_name"] == channel} if channel else {}
         if not found:
             raise NoName("channel", channel, self.cluster.channel_names(topic), f" in topic {topic!r}")
         return found
@@ -90,7 +94,7 @@ class Acting:
                 output.line(f"{node.http}: {done}")
             if refusal:
                 self.warn(f"{node.http}: {refusal}")
-        return EXIT_FAILED if self._failed else 0
+        return self.code
 
     @property
     def code(self) -> int:
@@ -110,7 +114,7 @@ class Subject:
         self.name = f"topic {topic}"
         self.nodes: dict[Node, Json]     # its part of /stats
         if kind == "topic":
-            self.nodes = {node: topics[0] for node, topics in self._acting.topics(topic).items() if topics}
+            self.nodes = self._acting.holders(topic)
             return
         channel = values.text("CHANNEL")
         self._arguments["channel"] = channel
@@ -125,6 +129,11 @@ class Subject:
     def post(self, done: str, **more: str) -> int:
         """Makes the call, with more arguments; done describes it. Returns the exit code. Raises NoNode, NoName."""
         return self._acting.post(self.nodes, self._path, {**self._arguments, **more}, f"{self.name} {done}")
+
+
+def plain(kind: str, action: str, done: str) -> Callable[[Values], int]:
+    """An action without a question or more arguments, as a tool's run."""
+    return lambda values: Subject(values, kind, action).post(done)
 
 
 def topics_of(api: NodeHttp, answer: Json) -> list[Json]:

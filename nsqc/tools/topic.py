@@ -9,7 +9,7 @@ from nsqc.options.option import Kind, Option
 from nsqc.options.topic_keys import TOPIC_FLAGS
 from nsqc.tools import output, topiclog
 from nsqc.tools import rules as rule
-from nsqc.tools.acting import Acting, Subject, count, nodes_for
+from nsqc.tools.acting import Acting, Subject, count, nodes_for, plain
 from nsqc.tools.declare import Group, Tool, Values
 from nsqc.tools.family import HTTP_NODES, JSON, TOPIC, YES
 from nsqc.wire.outside import Json
@@ -30,14 +30,9 @@ RULES = (
 )
 
 
-def words(name: str) -> str:
-    """The words of a sub-command."""
-    return f"nsqc topic {name}"
-
-
 def list_topics(values: Values) -> int:
     """`nsqc topic list`."""
-    acting = Acting(values, words("list"))
+    acting = Acting(values, "nsqc topic list")
     found = acting.topics()
     if values.flag("json"):
         for node, topics in found.items():
@@ -77,7 +72,7 @@ def summary(topic: Json) -> dict[str, object]:
 
 def create(values: Values) -> int:
     """`nsqc topic create`."""
-    acting = Acting(values, words("create"))
+    acting = Acting(values, "nsqc topic create")
     name = values.text("TOPIC")
 
     def make(api: NodeHttp, _: Node) -> object:
@@ -85,16 +80,6 @@ def create(values: Values) -> int:
         return api.post("/topic/create", {"topic": name})
 
     return acting.call(nodes_for(acting.cluster), make, f"topic {name} exists")
-
-
-def pause(values: Values) -> int:
-    """`nsqc topic pause`."""
-    return Subject(values, "topic", "pause").post("paused")
-
-
-def unpause(values: Values) -> int:
-    """`nsqc topic unpause`."""
-    return Subject(values, "topic", "unpause").post("unpaused")
 
 
 def empty(values: Values) -> int:
@@ -129,11 +114,12 @@ TOOL = Group(("topic",), "List, create, read, pause, empty and delete topics, an
     Tool(("topic", "create"), "Create a topic.", create, options=(JSON, *HTTP_NODES), arguments=(TOPIC,),
          text="With --nsqlookupd it is created on all nodes.",
          examples=(("nsqc topic create orders", "on the local daemon"),)),
-    Tool(("topic", "pause"), "Hold messages in a topic: its channels get no more.", pause, options=(JSON, *HTTP_NODES),
-         arguments=(TOPIC,),
+    Tool(("topic", "pause"), "Hold messages in a topic: its channels get no more.", plain("topic", "pause", "paused"),
+         options=(JSON, *HTTP_NODES), arguments=(TOPIC,),
          examples=(("nsqc topic pause orders --nsqlookupd lookup:4161", "on all nodes that have it"),)),
-    Tool(("topic", "unpause"), "Resume passing messages to channels.", unpause, options=(JSON, *HTTP_NODES),
-         arguments=(TOPIC,), examples=(("nsqc topic unpause orders", "on the local daemon"),)),
+    Tool(("topic", "unpause"), "Resume passing messages to channels.", plain("topic", "unpause", "unpaused"),
+         options=(JSON, *HTTP_NODES), arguments=(TOPIC,),
+         examples=(("nsqc topic unpause orders", "on the local daemon"),)),
     Tool(("topic", "empty"), "Drop the messages waiting in a topic itself, not in its channels.", empty,
          options=(YES, JSON, *HTTP_NODES), arguments=(TOPIC,), text="Asks for confirmation, unless --yes is given.",
          examples=(("nsqc topic empty orders", "asks first"), ("nsqc topic empty orders --yes", "in a script"))),
