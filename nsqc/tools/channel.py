@@ -26,18 +26,17 @@ def list_channels(values: Values) -> int:
     """`nsqc channel list`."""
     acting = Acting(values, "nsqc channel list")
     found = [(node, channel) for node, topics in acting.topics(values.text("TOPIC")).items() for topic in topics
-             for channel in topic["channels"]]
+             for channel in topic.channels or ()]
     if values.flag("json"):
         for node, channel in found:
-            output.as_json({"node": node.http, "channel": channel["channel_name"], "paused": channel["paused"],
-                            "message_count": channel["message_count"],
-                            **{key: channel.get(key, 0) for key in COLUMNS}})
+            output.as_json({"node": node.http, "channel": channel.channel_name, "paused": channel.paused,
+                            "message_count": channel.message_count, **{key: getattr(channel, key) for key in COLUMNS}})
         return acting.code
     sums: dict[str, list[int]] = {}
     for _, channel in found:
-        row = sums.setdefault(str(channel["channel_name"]), [0] * (len(COLUMNS) + 2))
-        numbers = (1, *(int(channel.get(key, 0)) for key in COLUMNS), int(channel["paused"]))
-        sums[str(channel["channel_name"])] = [before + number for before, number in zip(row, numbers, strict=True)]
+        row = sums.setdefault(channel.channel_name, [0] * (len(COLUMNS) + 2))
+        numbers = (1, *(getattr(channel, key) for key in COLUMNS), channel.paused)
+        sums[channel.channel_name] = [before + number for before, number in zip(row, numbers, strict=True)]
     rows = [["CHANNEL", "NODES", "DEPTH", "IN FLIGHT", "DEFERRED", "REQUEUES", "TIMEOUTS", "CLIENTS", ""]]
     rows += [[name, *map(str, numbers[:-1]), state(numbers[-1], numbers[0])] for name, numbers in sorted(sums.items())]
     output.write(output.table(rows, frozenset(range(1, 8))) if sums else "no channels\n")
@@ -66,7 +65,7 @@ def empty(values: Values) -> int:
 def delete(values: Values) -> int:
     """`nsqc channel delete`."""
     subject = Subject(values, "channel", "delete")
-    clients = sum(int(channel.get("client_count", 0)) for channel in subject.nodes.values())
+    clients = sum(channel.client_count for channel in subject.channels.values())
     with_clients = f" and {count(clients, 'client')}" if clients else ""
     subject.confirm(f"Delete {subject.name} with {held(subject)}{with_clients}")
     return subject.post("deleted")
@@ -74,8 +73,7 @@ def delete(values: Values) -> int:
 
 def held(subject: Subject) -> str:
     """A channel's message count, for a question."""
-    return count(sum(int(channel["depth"]) + int(channel["in_flight_count"]) + int(channel["deferred_count"])
-                     for channel in subject.nodes.values()), "message")
+    return count(sum(channel.held for channel in subject.channels.values()), "message")
 
 
 def seek(values: Values) -> int:
