@@ -5,8 +5,8 @@ from nsqc.broker.figures cimport TopicCounts
 from nsqc.broker.retired cimport Retired
 from nsqc.broker.topic cimport Topic
 from nsqc.broker.topicindex cimport TopicIndex
-from nsqc.store.backlog cimport CommitSchedule
 from nsqc.store.clock cimport Clock
+from nsqc.store.commit cimport CommitSchedule
 from nsqc.store.disk.queue cimport DiskQueue
 from nsqc.store.guid cimport GuidFactory
 from nsqc.store.slices cimport Slicer

@@ -18,7 +18,7 @@ from nsqc.broker.protocols import (
 from nsqc.broker.seams import TopicOwner
 from nsqc.broker.topic import Topic
 from nsqc.log import Log
-from nsqc.store.backlog import CommitSchedule
+from nsqc.store.commit import CommitSchedule
 from nsqc.store.disk.manager import DiskQueues
 from nsqc.store.guid import GuidFactory
 from nsqc.store.log.manager import Logs

@@ -2,8 +2,10 @@
 
 from libc.stdint cimport int64_t
 
-from nsqc.store.backlog cimport PUT_MEMORY, Commit
+from nsqc.store.backlog cimport PUT_MEMORY
 from nsqc.store.clock cimport monotonic_ns
+from nsqc.store.commit cimport Commit
+from nsqc.store.seams cimport LoopWork
 from nsqc.tcp.commands cimport continue_mpub
 from nsqc.tcp.gather cimport Body
 from nsqc.tcp.intake cimport HELD_INPUT, Intake
@@ -64,8 +66,8 @@ cdef class ConnectionState(Link):
 
     # ------------------------------------------------------------------ replies that depend on the disk
 
-    cdef void commit_ended(self, Commit commit, int error) noexcept:
-        self.marks.commit_ended(commit, error)
+    cdef void commit_ended(self, LoopWork commit, int error) noexcept:
+        self.marks.commit_ended(<Commit> commit, error)
         if self.marks.waits():
             self._settle_marks()
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from nsqc.log import Log
-from nsqc.store.backlog import CommitSchedule
+from nsqc.store.commit import CommitSchedule
 from nsqc.store.disk.manager import DiskQueues
 from nsqc.store.files import sync_folder
 from nsqc.store.log.looks import Looks
