@@ -91,10 +91,7 @@ def serve(command: str, words: list[str]) -> int:
     """Runs a server."""
     # Until the server enables it: objects created by imports stay, and collections would take a tenth of the start.
     gc.disable()
-    if command == "serve":
-        from nsqc.commands.start import serve as run
-    elif command == "lookupd":
-        from nsqc.commands.start_server import lookupd as run
-    else:
-        from nsqc.commands.start_server import admin as run
+    from nsqc.commands import start
+
+    run = {"serve": start.serve, "lookupd": start.lookupd, "admin": start.admin}[command]
     return run(words)

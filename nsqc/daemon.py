@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from nsqc import version_line
+from nsqc.admin.mounted import Mounted
 from nsqc.broker import metadata, nsqc_dat
 from nsqc.broker.broker import Broker
 from nsqc.broker.drain import Drain
@@ -25,7 +26,6 @@ from nsqc.broker.writable import WritableProbe
 from nsqc.httpd import router
 from nsqc.httpd.app import App, NodeInfo, Watched
 from nsqc.httpd.gate import Gate
-from nsqc.httpd.mounted import Mounted
 from nsqc.httpd.server import Server
 from nsqc.log import Log
 from nsqc.loop.busypoll import BusyPoll
@@ -40,7 +40,7 @@ from nsqc.net.listener import Listener, Listeners
 from nsqc.options.channel_rules import ChannelRules
 from nsqc.options.declared import OptionError, Options, Settings
 from nsqc.options.reload import Reloader, Reread
-from nsqc.options.tls import is_offered, settle
+from nsqc.options.tls import offered
 from nsqc.options.topic_rules import TopicRules
 from nsqc.options.values import TLS_REQUIRED
 from nsqc.peers.peers import Peers
@@ -62,8 +62,9 @@ from nsqc.tcp.hub import Hub
 from nsqc.wire.codecs import LIBRARIES
 
 if TYPE_CHECKING:
+    from nsqc.access.authority import Authority
     from nsqc.guarding import Guarding
-    from nsqc.peers.auth import Authority
+    from nsqc.peers.auth import AuthServers
 
 WORKERS = 4  # threads for nsqd.dat and other work with a waiting caller
 SYNC_WORKERS = 4  # threads for fsync and unlink of queue files
@@ -136,8 +137,9 @@ class Daemon:
         self.busy_poll: BusyPoll | None = None
         self.log = log
         try:
-            self.settings = Settings(settle(options))
-            self.certificates = tls.Certificates(self.settings.now) if is_offered(options) else None
+            self.settings = Settings(options.settled())
+            given = offered(options)
+            self.certificates = None if given is None else tls.Certificates(given)
             self.manager = ServiceManager(log)
             self.inherited = systemd.inherited()
         except (OptionError, tls.TlsError, EnvironmentVariableError, systemd.InheritError) as error:
@@ -174,7 +176,7 @@ class Daemon:
         options = self.settings.now
         self.timers = Timers(self.loop)
         self.open_files = descriptors.raise_limit()
-        self.disks = DiskQueues(options, self.data_path, self.loop, self.sync_workers, self.log)
+        self.disks = DiskQueues(self.data_path, self.loop, self.sync_workers, self.log, *options.disk_limits)
         self.space = DiskSpace()
         self.space_watch = SpaceWatch(self.loop, self.data_path, self.space, options.min_free_disk, self.log)
         self.write_health = WriteHealth(self.loop, self.workers, self.data_path, self.log, self.disks.failing_sync,
@@ -190,14 +192,12 @@ class Daemon:
         self.metadata = metadata.MetadataWriter(self.loop, self.workers, self.data_path, self.broker, self.log)
         self.broker.saver = self.metadata.save
         self.broker.folds_channels = not options.metrics_per_channel
-        self.connection_limits = ConnectionLimits(options, self.log)
+        self.connection_limits = ConnectionLimits(self.log, *options.connection_limits)
         self.listeners = Listeners(self.loop, self.log)
-        self.auth_servers = self._make_authority() if options.auth_http_address else None
+        self.auth_servers = self._make_auth_servers() if options.auth_http_address else None
         self.guarding = self._make_guarding()
-        guarding = self.guarding
         self.hub = Hub(self.broker, self.settings, self.log, self.loop, self.connection_limits, self.certificates,
-                       self.auth_servers if guarding is None or guarding.authority is None else guarding.authority,
-                       None if guarding is None else guarding.audit)
+                       self._make_authority(), None if self.guarding is None else self.guarding.audit)
         self.drain = Drain(self.loop, self.broker, lambda: self.settings.now.msg_timeout, self._drain_changed,
                            self._stop, self.log)
         self.saved_ids = SavedIds(self.loop, self.workers, self.data_path, self.guids, self.log)
@@ -210,11 +210,11 @@ class Daemon:
         except OSError as error:
             raise StartError(f"failed to read the rules of topics and channels - {error}") from None
 
-    def _make_authority(self) -> Authority:
-        from nsqc.peers.auth import Authority  # here: only daemons with auth servers need its regular expressions
+    def _make_auth_servers(self) -> AuthServers:
+        from nsqc.peers.auth import AuthServers  # here: only daemons with auth servers need its regular expressions
 
         try:
-            return Authority(self.loop, self.workers, self.settings, self.log)
+            return AuthServers(self.loop, self.workers, self.settings, self.log)
         except ValueError as error:
             raise StartError(f"--auth-http-address {error}") from None
 
@@ -225,9 +225,19 @@ class Daemon:
         from nsqc.guarding import Guarding, GuardingError  # here: most daemons have neither
 
         try:
-            return Guarding(self.loop, self.workers, options, self.log, self.auth_servers)
+            return Guarding(self.loop, self.workers, self.log, options.access_file, options.audit_file,
+                            options.audit_level, servers=self.auth_servers,
+                            trusts_certificates=options.tls_client_auth_policy == "require-verify")
         except GuardingError as error:
             raise StartError(str(error)) from None
+
+    def _make_authority(self) -> Authority | None:
+        access = None if self.guarding is None else self.guarding.access
+        if access is None and self.auth_servers is None:
+            return None
+        from nsqc.access.authority import Authority  # here: most daemons have neither
+
+        return Authority(self.loop, self.log, access, self.auth_servers)
 
     def _restore(self) -> None:
         """Topics, channels, and the delays of messages, as saved by the last shutdown."""
@@ -270,7 +280,7 @@ class Daemon:
         self.peers.start()
         self._reserve_descriptors()
         if self.guarding is not None:
-            self.guarding.watch(self.hub.sessions, self.app.servers)
+            self.guarding.watch(lambda: [session.rules_changed for session in self.hub.sessions()], self.app.servers)
         self.app.started = True
         gc.collect()
         gc.freeze()
@@ -287,9 +297,9 @@ class Daemon:
         options = self.settings.now
         self.info = {"hostname": socket.gethostname(), "tcp_port": self.listener.port, "http_port": 0, "https_port": 0}
         self.lag = LoopLag(self.loop)
-        self.mounted = Mounted(b"/ui", "nsqc.admin.local", router.resolve)
+        self.mounted = Mounted(router.resolve)
         watched = Watched(self.lag.lags, self.connection_limits, self.disks.syncer, self.space_watch,
-                          self.hub.connections)
+                          lambda: (connection.held_bytes() for connection in list(self.hub.connections)))
         self.app = App(broker=self.broker, settings=self.settings, rules=self.rules,
                        channel_rules=self.channel_rules, log=self.log,
                        sessions=self.hub.sessions, info=self.info, start_time=self.start_time, threads=self.workers,
@@ -376,7 +386,7 @@ class Daemon:
 
     def _settings_changed(self, options: Options) -> None:
         self.log.level = options.log_level
-        self.connection_limits.set_limits(options)
+        self.connection_limits.set_limits(*options.connection_limits)
         self.space_watch.set_limit(options.min_free_disk)
         self.slow.set_limit(options.slow_loop)
         if self.busy_poll is not None:

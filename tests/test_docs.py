@@ -50,7 +50,7 @@ def test_every_error_code_is_in_the_protocol():
 
 def test_seams_are_declared_where_the_design_says():
     rows = re.findall(r"^\| (`[^|]*\.(?:pxd|py)`) \| (`[A-Z][^|]*`) \|", (ROOT / "docs/design.md").read_text(), re.MULTILINE)
-    assert len(rows) > 15
+    assert len(rows) > 10
     for files, types in rows:
         texts = [(ROOT / "nsqc" / file).read_text() for file in re.findall(r"`([^`]+)`", files)]
         for name in re.findall(r"`([^`]+)`", types):

@@ -14,7 +14,7 @@ import msgspec
 
 from nsqc.log import Log
 
-OFF, REFUSED, CHANGES = LEVELS = ("off", "refused", "changes")
+OFF, CHANGES = "off", "changes"     # levels, besides "refused"
 MOST_WAITING = 8 * 1024 * 1024      # bytes of lines not written yet
 RETRY_S = 1.0                       # after a failed write
 CLOSE_S = 5.0

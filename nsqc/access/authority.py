@@ -1,22 +1,27 @@
-"""Permissions of V2 clients: granted by the access file or, if configured, by auth servers."""
+"""Permissions of V2 clients: granted by the access file, by auth servers, or by both."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sized
+from typing import TYPE_CHECKING
 
 from nsqc.access.keeper import CONSUMING, PUBLISHING, Access, Subject
 from nsqc.access.quotas import Account
-from nsqc.access.servers import Grant, Servers, Who
+from nsqc.access.servers import Who
 from nsqc.access.tokens import id_of
 from nsqc.access.verifier import TooManyWrong
 from nsqc.log import Log
+from nsqc.peers.tasks import spawn
+
+if TYPE_CHECKING:
+    from nsqc.peers.auth import AuthServers
 
 UNLIMITED_S = 2**31     # the file decides when grants end
 
 
-class LocalGrant:
-    """A client's permissions; implements nsqc.tcp.protocols.Grant."""
+class Grant:
+    """A client's permissions."""
 
     __slots__ = ("account", "rules", "subject")
 
@@ -46,68 +51,49 @@ class LocalGrant:
         return bool(self.subject.reason(CONSUMING if channel else PUBLISHING, topic, channel))
 
 
-class AccessAuthority:
-    """nsqc.tcp.protocols.Authority backed by an access file. servers: asked about secrets that are not tokens."""
+class Authority:
+    """Grants permissions. access: None: there is no access file. servers: asked about secrets that are not tokens of
+    such a file; None: there are none."""
 
-    def __init__(self, access: Access, loop: asyncio.AbstractEventLoop, log: Log, servers: Servers | None) -> None:
-        self._access = access
+    def __init__(self, loop: asyncio.AbstractEventLoop, log: Log, access: Access | None, servers: AuthServers | None
+                 ) -> None:
         self._loop = loop
         self._log = log
+        self._access = access
         self._servers = servers
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def ask(self, who: Who, secret: bytes, answered: Callable[[Grant | None, bool], None]) -> asyncio.Task[None]:
-        """Calls answered(grant, False) later, or answered(None, down); not if the returned task is cancelled."""
-        task = self._loop.create_task(self._ask(who, secret, answered))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        """Calls answered(grant, False) later, or answered(None, whether all servers are down); not if the returned task
+        is cancelled."""
+        return spawn(self._loop, self._ask(who, secret, answered), self._log)
 
-    def presented(self, who: Who) -> LocalGrant | None:
+    def presented(self, who: Who) -> Grant | None:
         """The grant of a client that sent no AUTH: its certificate's, or the anonymous one."""
-        subject = self._access.known(None, who)
-        return LocalGrant(subject) if subject is not None and subject.users else None
+        subject = self._unproven(who)
+        return Grant(subject) if subject.users else None
 
-    def renewed(self, grant: LocalGrant) -> LocalGrant | None:
+    def renewed(self, grant: Grant) -> Grant | None:
         """A grant updated to the current rules; None: no permission remains."""
+        if self._access is None:
+            return grant
         subject = self._access.renewed(grant.subject)
-        return LocalGrant(subject) if subject.users or subject.servers is not None else None
+        return Grant(subject) if subject.users or subject.servers is not None else None
 
-    async def close(self) -> None:
-        """Cancels all pending requests."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    def _unproven(self, who: Who) -> Subject:
+        """A client without a token."""
+        return Subject(()) if self._access is None else self._access.known(None, who) or Subject(())
 
     async def _ask(self, who: Who, secret: bytes, answered: Callable[[Grant | None, bool], None]) -> None:
-        address = who[0]
-        is_token = id_of(secret) is not None
-        subject = None
+        subject, down = None, False
         try:
-            if is_token or self._servers is None:
-                subject = self._access.known(secret, who)
-                if subject is None:
-                    subject = await self._access.check(secret, who)
+            if self._servers is not None and (self._access is None or id_of(secret) is None):
+                granted, down = await self._servers.ask(who, secret)
+                subject = None if granted is None else self._unproven(who)._replace(servers=granted)
+            elif self._access is not None:
+                subject = self._access.known(secret, who) or await self._access.check(secret, who)
         except TooManyWrong:
-            self._log.warn("PROTOCOL(V2): [%s] AUTH failed too many wrong tokens", address)
+            self._log.warn("PROTOCOL(V2): [%s] AUTH failed too many wrong tokens", who[0])
         except Exception as error:
             # A bug, which must not leave the client waiting. The error's text may contain the secret.
-            self._log.error("PROTOCOL(V2): [%s] AUTH failed %s", address, type(error).__name__)
-        if subject is None and self._servers is not None and not is_token:
-            await self._ask_servers(self._servers, who, secret, answered)
-            return
-        answered(None if subject is None else LocalGrant(subject), False)
-
-    async def _ask_servers(self, servers: Servers, who: Who, secret: bytes,
-                           answered: Callable[[Grant | None, bool], None]) -> None:
-        def joined(grant: Grant | None, down: bool) -> None:
-            subject = self._access.known(None, who) or Subject(())
-            answered(None if grant is None else LocalGrant(subject._replace(servers=grant)), down)
-
-        question = servers.ask(who, secret, joined)
-        try:
-            await question
-        except asyncio.CancelledError:
-            question.cancel()
-            raise
+            self._log.error("PROTOCOL(V2): [%s] AUTH failed %s", who[0], type(error).__name__)
+        answered(None if subject is None else Grant(subject), down)

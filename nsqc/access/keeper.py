@@ -6,16 +6,20 @@ import asyncio
 import os
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from nsqc.access import rules as files
 from nsqc.access.needs import CHANNEL, CONSUME, PUBLISH, TOPIC, Need
 from nsqc.access.quotas import Account
 from nsqc.access.rules import AccessError, Limits, Rules, Scope, User
-from nsqc.access.servers import Answers, Grant, Servers, Who
+from nsqc.access.servers import Answers, Who
 from nsqc.access.tokens import Hash, id_of
 from nsqc.access.verifier import Verifier, current
 from nsqc.log import Log
+
+if TYPE_CHECKING:
+    from nsqc.peers.auth import AuthServers
+    from nsqc.peers.grants import Grant
 
 CHECK_S = 0.5   # how often the file is checked for a change
 PUBLISHING, CONSUMING = Need((PUBLISH,), TOPIC), Need((CONSUME,), CHANNEL)
@@ -64,7 +68,7 @@ class Access:
     """Identifies clients. Their permissions are up to their Subject."""
 
     def __init__(self, path: str, loop: asyncio.AbstractEventLoop, workers: Executor, log: Log,
-                 trusts_certificates: bool, servers: Servers | None = None) -> None:
+                 trusts_certificates: bool, servers: AuthServers | None = None) -> None:
         """trusts_certificates: names in client certificates are verified. servers: asked about HTTP clients' secrets
         that are not tokens. Raises AccessError."""
         self.verifier = Verifier(loop)

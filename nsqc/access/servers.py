@@ -5,47 +5,21 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections.abc import Callable, Sized
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from nsqc.access.quotas import Account
+if TYPE_CHECKING:
+    from nsqc.peers.auth import AuthServers
+    from nsqc.peers.grants import Grant
 
 MOST_KNOWN = 4096       # answers; a full cache is emptied
 
 Who = tuple[str, str, bool, str]    # address, host or "", whether it uses TLS, common name of its certificate or ""
 
 
-class Grant(Protocol):
-    """As nsqc.tcp.protocols.Grant."""
-
-    @property
-    def account(self) -> Account | None: ...
-
-    @property
-    def identity(self) -> str: ...
-
-    @property
-    def identity_url(self) -> str: ...
-
-    @property
-    def rules(self) -> Sized: ...
-
-    @property
-    def ttl_s(self) -> int: ...
-
-    def allows(self, topic: str, channel: str) -> bool: ...
-
-
-class Servers(Protocol):
-    """Auth servers: nsqc.peers.auth.Authority."""
-
-    def ask(self, who: Who, secret: bytes, answered: Callable[[Grant | None, bool], None]) -> asyncio.Task[None]: ...
-
-
 class Answers:
     """Caches auth servers' answers by secret and client: an answer may depend on both."""
 
-    def __init__(self, servers: Servers, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, servers: AuthServers, loop: asyncio.AbstractEventLoop) -> None:
         self._servers = servers
         self._loop = loop
         self._key = os.urandom(32)
@@ -58,14 +32,7 @@ class Answers:
 
     async def ask(self, who: Who, secret: bytes) -> Grant | None:
         """Asks now; None without a positive answer."""
-        grants: list[Grant | None] = []
-        question = self._servers.ask(who, secret, lambda grant, down: grants.append(grant))
-        try:
-            await question
-        except asyncio.CancelledError:
-            question.cancel()
-            raise
-        grant = grants[0] if grants else None
+        grant, _ = await self._servers.ask(who, secret)
         if grant is not None:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()

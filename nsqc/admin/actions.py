@@ -21,9 +21,8 @@ from nsqc.admin.view import View, json_of, listed
 from nsqc.httpd.reply import ApiError
 from nsqc.httpd.request import Request
 from nsqc.wire.names import is_valid_name
-from nsqc.wire.outside import Decoder, JSONError
+from nsqc.wire.outside import Decoder, Json, JSONError
 
-Json = dict[str, Any]       # Any: JSON
 PLAIN = ("pause", "unpause", "empty")
 OF_LETTERS = tuple(DONE)
 NAMED = ("empty", "delete", "tombstone", "seek", "drain", "drop")     # these ask for the name
@@ -193,7 +192,7 @@ class Actions:
                     position, oldest = whole(channel, "position"), whole(channel, "oldest_unfinished")
             place = await self._offset_of(asked, node, first, following)
         except UpstreamError as error:
-            return {"node": node, "error": error.word or str(error)}
+            return {"node": node, "error": error.short}
         if not first <= place <= following:
             return {"node": node, "error": f"offset {place} does not exist: the log has {first} to {following}"}
         return {"node": node, "from": position, "target": place, "first": first, "end": following,

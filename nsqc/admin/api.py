@@ -9,7 +9,7 @@ import msgspec
 
 from nsqc.access.needs import ADMIN, STATS
 from nsqc.admin.changes import Result, failures
-from nsqc.admin.classic import Json, node_json, summed_channel, summed_topic, topic_json
+from nsqc.admin.classic import node_json, summed_channel, summed_topic, topic_json
 from nsqc.admin.fleet import NSQD, AllFailed, Fleet, Known, topics_in, version_key, warning
 from nsqc.admin.pace import Pace
 from nsqc.admin.rights import rights_of
@@ -20,7 +20,7 @@ from nsqc.admin.upstream import Ask, UpstreamError, target
 from nsqc.httpd.reply import ApiError
 from nsqc.httpd.request import Request, read_arguments
 from nsqc.wire.names import is_valid_name
-from nsqc.wire.outside import Decoder, JSONError
+from nsqc.wire.outside import Decoder, Json, JSONError
 
 ACTIONS = ("pause", "unpause", "empty")
 

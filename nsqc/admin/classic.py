@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from msgspec import Struct
 
 from nsqc.admin.fleet import Known, version_key
+from nsqc.wire.outside import Json
 from nsqc.wire.stats import ChannelStats, ClientStats, Latency, TopicStats, percentiles_of
 
 OF_CLIENT = ("remote_address", "version", "client_id", "hostname", "user_agent", "connect_ts", "connected",
@@ -17,7 +17,6 @@ OF_CLIENT = ("remote_address", "version", "client_id", "hostname", "user_agent",
 SUMMED = ("depth", "memory_depth", "backend_depth", "in_flight_count", "deferred_count", "requeue_count",
           "timeout_count", "message_count", "client_count")
 OF_TOPIC = ("depth", "memory_depth", "backend_depth", "message_count")
-Json = dict[str, Any]       # Any: JSON
 
 
 def latency_of(latency: Latency | None, topic: str, channel: str, host: str) -> Json:

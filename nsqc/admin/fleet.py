@@ -11,18 +11,9 @@ from typing import Generic, NamedTuple, TypeVar
 from nsqc.admin import shapes
 from nsqc.admin.pace import Pace
 from nsqc.admin.shapes import Info, Producer
-from nsqc.admin.upstream import (
-    LONGEST,
-    LOOKUP_NODES,
-    LOOKUP_TOPICS,
-    Answer,
-    Ask,
-    Nodes,
-    UpstreamError,
-    checked,
-    target,
-)
+from nsqc.admin.upstream import LONGEST, LOOKUP_NODES, LOOKUP_TOPICS, Ask, UpstreamError, checked, target
 from nsqc.log import Log
+from nsqc.peers.http import Answer
 from nsqc.wire import nsqstats
 from nsqc.wire.nsqstats import Names, RawStats, Stats
 from nsqc.wire.outside import JSONError
@@ -30,6 +21,7 @@ from nsqc.wire.stats import TopicStats
 
 LOOKUPD, NSQD = "nsqlookupd", "nsqd"
 T = TypeVar("T")
+AskNode = Callable[[str, Ask], Awaitable[Answer]]     # by address; any answer. Raises UpstreamError if there is none
 LONG_BODY = 1024 * 1024     # bytes
 _NUMBERS = re.compile(r"\d+")
 
@@ -81,8 +73,8 @@ def warning(errors: Iterable[object]) -> str:
 class Fleet:
     """The nodes that the options name."""
 
-    def __init__(self, nodes: Nodes, log: Log, lookupds: Sequence[str], nsqds: Sequence[str]) -> None:
-        self.nodes = nodes
+    def __init__(self, ask: AskNode, log: Log, lookupds: Sequence[str], nsqds: Sequence[str]) -> None:
+        self._ask = ask
         self.lookupds = tuple(lookupds)
         self.nsqds = tuple(nsqds)
         self._log = log
@@ -104,7 +96,7 @@ class Fleet:
     async def answer(self, address: str, ask: Ask) -> Answer:
         """Any answer. Raises UpstreamError."""
         self._log.debug("CI: querying http://%s%s", address, ask.target)
-        return await self.nodes.ask(address, ask)
+        return await self._ask(address, ask)
 
     async def get(self, address: str, ask: Ask, decode: Callable[[bytes], T]) -> T:
         """The same, decoded. Raises UpstreamError."""

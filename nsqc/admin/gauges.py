@@ -10,6 +10,9 @@ from nsqc.admin.model import P99, Buckets, NodeRow
 
 METRICS_BYTES = 96 * 1024
 NS = 1e9
+FIELDS = {b"nsqc_disk_free_bytes": "disk_free", b"nsqc_disk_size_bytes": "disk_size",
+          b"nsqc_disk_free_limit_bytes": "disk_limit", b"nsqc_process_resident_memory_bytes": "memory",
+          b"nsqc_process_cpu_seconds_total": "cpu_s"}
 _LE = re.compile(rb'(?:^|,)le="([^"]{1,32})"')
 _LINE = re.compile(rb"^(nsqc_[a-z_]+)(?:\{([^}\n]*)\})? ([0-9.eE+-]+)", re.MULTILINE)
 _VERSION = re.compile(rb'(?:^|,)version="([^"]{1,64})"')
@@ -35,16 +38,8 @@ def _take(row: NodeRow, name: bytes, labels: bytes, value: float) -> None:
     if name == b"nsqc_build_info":
         version = _VERSION.search(labels)
         row.nsqc = version[1].decode("utf-8", "replace") if version is not None else ""
-    elif name == b"nsqc_disk_free_bytes":
-        row.disk_free = value
-    elif name == b"nsqc_disk_size_bytes":
-        row.disk_size = value
-    elif name == b"nsqc_disk_free_limit_bytes":
-        row.disk_limit = value
-    elif name == b"nsqc_process_resident_memory_bytes":
-        row.memory = value
-    elif name == b"nsqc_process_cpu_seconds_total":
-        row.cpu_s = value
+    elif field := FIELDS.get(name):
+        setattr(row, field, value)
     elif name == b"nsqc_draining":
         row.draining = value > 0
     elif name == b"nsqc_processing_latency_seconds_bucket":

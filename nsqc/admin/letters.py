@@ -6,14 +6,14 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from nsqc.admin.changes import UNCERTAIN, Result
 from nsqc.admin.fleet import NSQD, Fleet
 from nsqc.admin.upstream import Ask, UpstreamError, target
 from nsqc.admin.view import json_of, listed
+from nsqc.wire.outside import Json
 
-Json = dict[str, Any]       # Any: JSON
 DONE = {"redrive": "redriven", "drop": "dropped"}   # of the actions: what nodes call that
 AT_ONCE = 1000              # letters of one call
 GONE = "it was redriven or dropped before"
@@ -75,7 +75,7 @@ async def _preview(fleet: Fleet, node: str, action: str, letters: Letters) -> Js
     try:
         moved = await _all(fleet, node, action, letters, True)
     except UpstreamError as error:
-        return {"node": node, "error": error.word or str(error)}
+        return {"node": node, "error": error.short}
     return {"node": node, "count": moved.done, "text": told(moved, f"will be {DONE[action]}")}
 
 

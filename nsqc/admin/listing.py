@@ -10,9 +10,9 @@ from nsqc.admin.history import History
 from nsqc.admin.model import ChannelRow, Moment, NodeRow, TopicRow, Totals
 from nsqc.admin.pace import Pace
 from nsqc.httpd.reply import ApiError
+from nsqc.wire.outside import Json
 
 T = TypeVar("T")
-Json = dict[str, Any]       # Any: JSON
 MOST_ROWS = 500
 MOST_FOUND = 30
 NS_PER_MS = 1e6

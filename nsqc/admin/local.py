@@ -12,26 +12,27 @@ import errno
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
-from nsqc.access.needs import GRANTS, NOTHING, Need
+from nsqc.access.needs import Need
 from nsqc.admin import own
 from nsqc.admin.fleet import Fleet
+from nsqc.admin.mounted import LOOKING, PREFIX
+from nsqc.admin.people import People
 from nsqc.admin.poller import Poller
 from nsqc.admin.router import TreeRouter
 from nsqc.admin.routes import PAGES
 from nsqc.admin.static import Page
-from nsqc.admin.upstream import Answer, Ask, UpstreamError
+from nsqc.admin.upstream import Ask, UpstreamError
 from nsqc.admin.view import View
-from nsqc.httpd.pieces import Pieces
 from nsqc.httpd.reply import ApiError, Reply, refusal
 from nsqc.httpd.request import Request, Route
 from nsqc.httpd.routing import Table
 from nsqc.httpd.site import Resolve, Site
+from nsqc.httpd.streaming import Pieces
 from nsqc.net.remote import join_address
+from nsqc.peers.http import Answer
 
-PREFIX = "/ui"
 INTERVAL_S = 5.0
 UNWATCHED_S = 60.0      # without a request for this time, nothing is looked at any more
-LOOKING = Need(GRANTS, NOTHING, own=True, local=True)
 
 _asking: contextvars.ContextVar[Request | None] = contextvars.ContextVar("asking", default=None)
 
@@ -43,7 +44,7 @@ class LocalNodes:
         self._site, self._resolve = site, resolve
 
     async def ask(self, address: str, ask: Ask) -> Answer:
-        """See nsqc.admin.upstream.Nodes."""
+        """See nsqc.admin.fleet.AskNode."""
         request = Request(ask.method.encode(), ask.target.encode(), length=len(ask.body))
         request.accept = ask.accept.encode()
         request.body = ask.body
@@ -88,40 +89,18 @@ def headers_of(reply: Reply) -> dict[str, str]:
     return {name.lower(): value.strip() for name, _, value in lines}
 
 
-class LocalPeople:
-    """The daemon's own rules decide, in each call that is made for a user."""
-
-    def user_of(self, request: Request) -> str:
-        """By the access file."""
-        return request.user
-
-    def may_change(self, request: Request) -> bool:
-        """The page offers everything; a call that is not permitted says so."""
-        return True
-
-    def may_extend(self, request: Request) -> bool:
-        """The same."""
-        return True
-
-    def check_change(self, request: Request) -> None:
-        """Nothing to check here."""
-
-    def check_extended(self, request: Request) -> None:
-        """Nothing to check here."""
-
-
 class Mount:
     """The page, as long as the daemon runs."""
 
     def __init__(self, site: Site, resolve: Resolve, name: str, port: int) -> None:
         """name, port: of the daemon's HTTP API, as others reach it. Raises OSError."""
         self._loop = asyncio.get_running_loop()
-        fleet = Fleet(LocalNodes(site, resolve), site.log, (), (join_address(name, port),))
+        fleet = Fleet(LocalNodes(site, resolve).ask, site.log, (), (join_address(name, port),))
         self._poller = Poller(self._loop, fleet, site.log, INTERVAL_S)
         self._page = Page("", PREFIX)
         self._seen = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        view = View(fleet, self._poller, LocalPeople(), site.log, mode="node", base=PREFIX + "/",
+        view = View(fleet, self._poller, People(), site.log, mode="node", base=PREFIX + "/",
                     notify=lambda *about, **more: None)
         table, trees = own.routes(view, LOOKING, self._watched)
         index = Route(lambda site, request: self._page.index(request), LOOKING, logged=False)

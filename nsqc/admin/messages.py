@@ -6,7 +6,6 @@ import time
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
@@ -14,12 +13,13 @@ from nsqc.access.needs import ADMIN, PUBLISH, READ
 from nsqc.admin.changes import places, send
 from nsqc.admin.fleet import NSQD
 from nsqc.admin.rights import rights_of
-from nsqc.admin.upstream import Answer, Ask, UpstreamError, target, word_of
+from nsqc.admin.upstream import Ask, UpstreamError, target, word_of
 from nsqc.admin.view import Arguments, View, json_of, listed
 from nsqc.httpd.reply import ApiError
 from nsqc.httpd.request import Request, read_arguments
+from nsqc.peers.http import Answer
 from nsqc.wire.names import is_valid_name
-from nsqc.wire.outside import Decoder, JSONError
+from nsqc.wire.outside import Decoder, Json, JSONError
 
 STATES = ("queued", "in_flight", "deferred", "history")
 MOST_MESSAGES = 200
@@ -31,7 +31,6 @@ SEARCHED_BYTES = 32 * 1024 * 1024
 SEARCH_S = 3.0
 LONGEST_WAIT_MS = 20_000
 LINES = "application/x-ndjson"
-Json = dict[str, Any]       # Any: JSON
 _line = Decoder(dict[str, object]).decode
 
 

@@ -144,6 +144,10 @@ class Moment:
         """Which processes have answered: counters of others begin at 0."""
         return frozenset((node.address, node.start_time) for node in self.nodes.values() if not node.error)
 
+    def answering(self, nsqc: bool = False) -> list[str]:
+        """The addresses of nodes that answer; nsqc: only of those that are nsqc's."""
+        return [node.address for node in self.nodes.values() if not node.error and (node.nsqc or not nsqc)]
+
     # ------------------------------------------------------------------ building
 
     def add(self, topic: TopicStats, node: NodeRow) -> None:

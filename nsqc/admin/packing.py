@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import zlib
 from collections.abc import Awaitable
 from typing import Any, cast
@@ -12,6 +13,7 @@ from nsqc.httpd.request import Handler, Request, Route
 
 LEAST = 1024            # bytes that are worth it
 ON_A_THREAD = 64 * 1024
+NONE = re.compile(r"q=0(\.0*)?")     # the weight of a coding that is refused
 VARY = "Vary: Accept-Encoding\r\n"
 
 
@@ -47,10 +49,10 @@ def _pack(request: Request, reply: Reply) -> Reply:
     return reply
 
 
-def coding_of(request: Request) -> str:
-    """gzip or deflate, whichever a client names first; empty: neither."""
+def coding_of(request: Request, known: tuple[str, ...] = ("gzip", "deflate")) -> str:
+    """The coding that a client names first, of those known; empty: none."""
     for part in request.header("Accept-Encoding").lower().split(","):
         name, _, weight = part.partition(";")
-        if name.strip() in ("gzip", "deflate") and weight.replace(" ", "") not in ("q=0", "q=0.0"):
+        if name.strip() in known and not NONE.fullmatch(weight.replace(" ", "")):
             return name.strip()
     return ""

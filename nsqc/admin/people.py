@@ -6,7 +6,7 @@ import hmac
 import secrets
 from base64 import b64decode
 from binascii import Error as NotBase64
-from typing import Protocol
+from collections.abc import Iterable
 
 from nsqc.httpd.reply import ApiError
 from nsqc.httpd.request import Request
@@ -16,54 +16,38 @@ TOKEN_BYTES = 24
 MOST_TOKEN = 64     # characters
 
 
-class PeopleOptions(Protocol):
-    """The options that decide."""
-
-    @property
-    def acl_http_header(self) -> str: ...
-
-    @property
-    def admin_user(self) -> tuple[str, ...]: ...
-
-    @property
-    def read_only(self) -> bool: ...
-
-    @property
-    def http_extended_api(self) -> str: ...
-
-    @property
-    def access_file(self) -> str: ...
-
-
 class People:
-    """The rules of one server."""
+    """The rules of one server; by default, everything is permitted."""
 
-    def __init__(self, options: PeopleOptions) -> None:
-        self._options = options
-        self._admins = frozenset(options.admin_user)
+    def __init__(self, header: str = "", admins: Iterable[str] = (), read_only: bool = False, extended: bool = True
+                 ) -> None:
+        """header: names the user. admins: who alone may change something, if any. extended: everybody may read
+        messages."""
+        self._header = header
+        self._admins = frozenset(admins)
+        self._read_only = read_only
+        self._extended = extended
 
     def user_of(self, request: Request) -> str:
         """The name of the user: by the access file, or as the proxy in front says; empty: unknown."""
-        return request.user or request.header(self._options.acl_http_header)
+        return request.user or self._proxied(request)
 
     def may_change(self, request: Request) -> bool:
         """As nsqadmin has it: everybody, or the users of --admin-user."""
-        if self._options.read_only:
+        if self._read_only:
             return False
-        return not self._admins or request.header(self._options.acl_http_header) in self._admins
+        return not self._admins or self._proxied(request) in self._admins
 
     def may_extend(self, request: Request) -> bool:
         """Whether a client may read messages, and use features that nsqadmin does not have."""
-        options = self._options
-        if options.access_file or options.http_extended_api == "all":
-            return True     # the access file has been asked already
-        if self._admins and request.header(options.acl_http_header) in self._admins:
-            return True
-        return request.caller.is_local
+        return self._extended or self._proxied(request) in self._admins or request.caller.is_local
+
+    def _proxied(self, request: Request) -> str:
+        return request.header(self._header) if self._header else ""
 
     def check_change(self, request: Request) -> None:
         """Raises ApiError for a client that may change nothing."""
-        if self._options.read_only:
+        if self._read_only:
             raise ApiError(403, "READ_ONLY")
         if not self.may_change(request):
             raise ApiError(403, "FORBIDDEN")

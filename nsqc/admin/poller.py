@@ -256,8 +256,7 @@ class Poller:
         due = self._loop.time() >= self._gauges_due
         if due:
             self._gauges_due = self._loop.time() + GAUGES_S
-        asked = [row.address for row in moment.nodes.values()
-                 if not row.error and (due or row.address not in self._gauges)]
+        asked = [address for address in moment.answering() if due or address not in self._gauges]
 
         async def ask(address: str) -> bytes:
             return (await self._fleet.answer(address, METRICS)).body
@@ -285,8 +284,7 @@ class Poller:
         chosen = waiting[:OLDEST]
         for row in waiting[OLDEST:]:
             row.oldest = 0.0        # the known value is out of date
-        nodes = [row.address for row in moment.nodes.values()
-                 if row.nsqc and not row.error and self._deaf.get(row.address, 0.0) <= now]
+        nodes = [address for address in moment.answering(nsqc=True) if self._deaf.get(address, 0.0) <= now]
         found: dict[int, float] = {}
         calls: list[Awaitable[None]] = [self._oldest(address, row, found) for row in chosen for address in nodes]
         await asyncio.gather(*calls)

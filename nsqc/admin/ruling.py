@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from nsqc.options.channel_keys import CHANNEL_FLAGS, DEFAULT, ChannelRule, json_value
 from nsqc.options.option import Kind, Option
 from nsqc.options.rule_scopes import BY_KEY
+from nsqc.wire.outside import Json
 
-Json = dict[str, Any]       # Any: JSON
 DEAD_LETTER = "dead-letter"     # value of a rule that sends messages there
 
 

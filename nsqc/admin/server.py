@@ -84,14 +84,14 @@ class AdminServer:
             raise StartError(str(error)) from None
         log.info("%s", version_line("nsqadmin"))
         descriptors.raise_limit()
-        self.limits = ConnectionLimits(options, log)
+        self.limits = ConnectionLimits(log, options.max_connections)
         self.listeners = Listeners(loop, log)
         self.threads = ThreadPoolExecutor(WORKERS, thread_name_prefix="nsqc-worker")
         self.guarding = self._make_guarding()
         self.nodes = HttpNodes(loop, connect_s=options.http_client_connect_timeout / 1e9,
                                request_s=options.http_client_request_timeout / 1e9, tls=client_context(options),
                                secret=secret_of(options))
-        self.fleet = Fleet(self.nodes, log, options.lookupd_http_address, options.nsqd_http_address)
+        self.fleet = Fleet(self.nodes.ask, log, options.lookupd_http_address, options.nsqd_http_address)
         self.page = page_of(options)
         endpoint = options.notification_http_endpoint
         try:
@@ -106,7 +106,8 @@ class AdminServer:
 
     def _make_guarding(self) -> Guarding:
         try:
-            return Guarding(self.loop, self.threads, self.options, self.log)
+            return Guarding(self.loop, self.threads, self.log, self.options.access_file, self.options.audit_file,
+                            self.options.audit_level)
         except GuardingError as error:
             raise StartError(str(error)) from None
 
@@ -124,7 +125,8 @@ class AdminServer:
             except ValueError as error:
                 raise StartError(f"--prometheus-url: {error}") from None
         self.poller = Poller(self.loop, fleet, self.log, options.poll_interval / 1e9)
-        people = People(options)
+        people = People(options.acl_http_header, options.admin_user, options.read_only,
+                        bool(options.access_file) or options.http_extended_api == "all")  # the file was asked already
         self.view = View(fleet, self.poller, people, self.log, mode="lookupd" if fleet.has_lookupds else "nsqd",
                          base=options.prefix + "/", notify=lambda *about, **more: site.notify(*about, **more),
                          prometheus=prometheus)

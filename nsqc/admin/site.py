@@ -11,7 +11,6 @@ from nsqc.admin.notify import Notifier, notification
 from nsqc.admin.people import People
 from nsqc.admin.static import Page
 from nsqc.httpd.gate import Gate
-from nsqc.httpd.known import NoPublishes
 from nsqc.httpd.request import Request
 from nsqc.httpd.site import Resolve, Site
 from nsqc.log import Log
@@ -28,7 +27,7 @@ class AdminSite(Site):
     def __init__(self, *, loop: asyncio.AbstractEventLoop, options: AdminOptions, fleet: Fleet, page: Page,
                  people: People, notifier: Notifier | None, log: Log, threads: Executor, resolve: Resolve,
                  listeners: Listeners, slow: SlowLoop, gate: Gate) -> None:
-        super().__init__(log=log, resolve=resolve, publishes=NoPublishes(), threads=threads,
+        super().__init__(log=log, resolve=resolve, threads=threads,
                          header_timeout=options.http_header_timeout, slow=slow, gate=gate)
         self.loop = loop
         self.options = options

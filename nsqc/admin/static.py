@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
+from nsqc.admin.packing import VARY, coding_of
 from nsqc.httpd.reply import HTML, ApiError, Reply
 from nsqc.httpd.request import Request
 
@@ -74,15 +75,6 @@ def read(folder: Path) -> dict[str, File]:
 
 def served(request: Request, file: File, caching: str) -> Reply:
     """A file for a browser."""
-    packed = takes_gzip(request)
-    extra = GUARDS + caching + "Vary: Accept-Encoding\r\n" + ("Content-Encoding: gzip\r\n" if packed else "")
+    packed = bool(coding_of(request, ("gzip",)))
+    extra = GUARDS + caching + VARY + ("Content-Encoding: gzip\r\n" if packed else "")
     return Reply(200, file.packed if packed else file.plain, file.kind, extra=extra)
-
-
-def takes_gzip(request: Request) -> bool:
-    """Whether a client takes answers that are compressed."""
-    for part in request.header("Accept-Encoding").lower().split(","):
-        name, _, weight = part.partition(";")
-        if name.strip() in ("gzip", "*"):
-            return weight.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
-    return False

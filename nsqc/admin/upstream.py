@@ -7,13 +7,13 @@ import ssl
 from collections import deque
 from contextlib import suppress
 from http import HTTPStatus
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple
 from urllib.parse import quote
 
-import httptools
 import msgspec
 
-from nsqc.peers.dial import Caller, Dialer
+from nsqc.peers.dial import Dialer
+from nsqc.peers.http import Answer, AnswerError, Ended, HttpConnection, NotHttp
 from nsqc.wire.outside import Decoder, JSONError
 
 LONGEST = 256 * 1024 * 1024         # bytes of an answer about all topics: /stats of 100,000 is a fifth of it
@@ -34,13 +34,10 @@ class UpstreamError(Exception):
         self.status = status    # of the node's answer; 0: there was none
         self.word = word        # the node's word for the reason, such as TOPIC_NOT_FOUND
 
-
-class Answer(NamedTuple):
-    """An answer of any status."""
-
-    status: int
-    headers: dict[str, str]     # names in lower case
-    body: bytes
+    @property
+    def short(self) -> str:
+        """The node's word, or the text."""
+        return self.word or str(self)
 
 
 class Ask(NamedTuple):
@@ -56,13 +53,6 @@ class Ask(NamedTuple):
 
 
 LOOKUP_NODES, LOOKUP_TOPICS = (Ask("GET", path, limit=LONGEST) for path in ("/nodes", "/topics"))
-
-
-class Nodes(Protocol):
-    """The way to the nodes: over HTTP, or, on the page of a single daemon, within the process."""
-
-    async def ask(self, address: str, ask: Ask) -> Answer:
-        """Any answer. Raises UpstreamError if there is none."""
 
 
 class _Refusal(msgspec.Struct):
@@ -118,7 +108,7 @@ class HttpNodes:
         self._https: dict[str, str] = {}        # addresses that want HTTPS, and where they have it
 
     async def ask(self, address: str, ask: Ask) -> Answer:
-        """See Nodes."""
+        """See nsqc.admin.fleet.AskNode."""
         each = self._each.setdefault(address, asyncio.Semaphore(PER_NODE))
         async with each, self._all:
             over_http = address not in self._https      # others may learn of the port while this one is answered
@@ -139,13 +129,13 @@ class HttpNodes:
             async with asyncio.timeout(self._request_s + ask.timeout_s):
                 kept = self._kept(address) if ask.method == "GET" else None
                 if kept is not None:
-                    with suppress(_Stale):
+                    with suppress(Ended):
                         return await self._exchange(kept, address, ask)
                 return await self._exchange(await self._dial(address), address, ask)
         except TimeoutError:
             raise UpstreamError(f'{_verb(ask)} "{url}": context deadline exceeded (Client.Timeout exceeded while '
                                 "awaiting headers)") from None
-        except (OSError, ValueError, _Stale) as error:
+        except (OSError, ValueError, AnswerError) as error:
             raise UpstreamError(f'{_verb(ask)} "{url}": {_reason(address, error)}') from None
 
     def _kept(self, address: str) -> _Connection | None:
@@ -167,7 +157,7 @@ class HttpNodes:
 
     async def _exchange(self, connection: _Connection, address: str, ask: Ask) -> Answer:
         try:
-            answer = await connection.exchange(_request(address, ask, self._secret), ask)
+            answer = await connection.exchange(_request(address, ask, self._secret), ask.limit, ask.most)
         except BaseException:
             connection.abort()
             raise
@@ -191,109 +181,11 @@ class HttpNodes:
             connection.abort()
 
 
-class _Stale(Exception):
-    """The connection has ended before an answer was complete."""
+class _Connection(HttpConnection):
+    """A connection to a node."""
 
-
-class _TooLong(ValueError):
-    """The answer is longer than any."""
-
-
-class _Connection(Caller):
-    """A connection to a node, for one exchange after the other."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.is_open = False
-        self.place = ""         # the HOST:PORT that it was dialled by
-        self.since = 0.0        # loop time since which it is idle
-        self._loop = loop
-        self._transport: asyncio.Transport | None = None
-        self._parser = httptools.HttpResponseParser(self)
-        self._answer: asyncio.Future[Answer] | None = None
-        self._start(Ask("GET", "/"))
-
-    def _start(self, ask: Ask) -> None:
-        self._headers: dict[str, str] = {}
-        self._body: list[bytes] = []
-        self._size = 0
-        self._ask = ask
-        self._in_body = self._delimited = False
-
-    async def exchange(self, request: bytes, ask: Ask) -> Answer:
-        """Sends a request. Raises _Stale, ValueError."""
-        self._start(ask)
-        if self._transport is None or not self.is_open:
-            raise _Stale("the connection is closed")
-        self._answer = self._loop.create_future()
-        self._transport.write(request)
-        try:
-            return await self._answer
-        finally:
-            self._answer = None
-
-    def abort(self) -> None:
-        """See Caller."""
-        self.is_open = False
-        if self._transport is not None:
-            self._transport.abort()
-        self._fail(_Stale("EOF"))
-
-    def _fail(self, error: Exception) -> None:
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(error)
-
-    def _complete(self) -> None:
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(Answer(self._parser.get_status_code(), self._headers, b"".join(self._body)))
-
-    # ------------------------------------------------------------------ from the loop
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-        self.is_open = True
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            # An exception of on_body comes wrapped.
-            cause = error.__context__
-            self._fail(ValueError(str(cause) if isinstance(cause, _TooLong) else "malformed HTTP response"))
-            self.abort()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.is_open = False
-        if self._in_body and not self._delimited and error is None:
-            self._complete()    # without a length, the end of the connection is the end of the answer
-        self._fail(_Stale("EOF" if error is None else str(error)))
-
-    # ------------------------------------------------------------------ from the parser
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        key = name.decode("latin-1").lower()
-        self._headers[key] = value.decode("latin-1")
-        self._delimited |= key in ("content-length", "transfer-encoding")
-
-    def on_headers_complete(self) -> None:
-        self._in_body = self._parser.get_status_code() >= 200
-
-    def on_body(self, body: bytes) -> None:
-        self._body.append(body)
-        self._size += len(body)
-        if self._ask.most and self._size >= self._ask.most:
-            self._complete()
-            self.is_open = False    # the rest of it is on its way
-            if self._transport is not None:
-                self._transport.abort()
-        elif self._size > self._ask.limit:
-            raise _TooLong(f"the answer is larger than {self._ask.limit} bytes")
-
-    def on_message_complete(self) -> None:
-        if not self._in_body:
-            return
-        if not self._parser.should_keep_alive():
-            self.is_open = False
-        self._complete()
+    place = ""          # the HOST:PORT that it was dialled by
+    since = 0.0         # loop time since which it is idle
 
 
 def _request(address: str, ask: Ask, secret: str) -> bytes:
@@ -329,4 +221,8 @@ def _reason(address: str, error: Exception) -> str:
         return f"dial tcp {address}: connect: connection refused"
     if isinstance(error, ssl.SSLError):
         return f"tls: {error.reason or error}"
+    if isinstance(error, NotHttp):
+        return "malformed HTTP response"
+    if isinstance(error, Ended):
+        return str(error.cause or "EOF")
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

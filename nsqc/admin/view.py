@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -29,7 +29,7 @@ from nsqc.admin.listing import (
 )
 from nsqc.admin.model import Moment, NodeRow, TopicRow
 from nsqc.admin.pace import Pace
-from nsqc.admin.people import cookie_of, new_token, token_in
+from nsqc.admin.people import People, cookie_of, new_token, token_in
 from nsqc.admin.poller import ALL_STATS, Poller
 from nsqc.admin.rights import Rights, Views, concerns_for, rights_of
 from nsqc.admin.ruling import KEYS, set_rules
@@ -39,7 +39,7 @@ from nsqc.httpd.request import Request, read_arguments
 from nsqc.log import Log
 from nsqc.wire import nsqstats
 from nsqc.wire.names import is_valid_name
-from nsqc.wire.outside import Decoder
+from nsqc.wire.outside import Decoder, Json
 from nsqc.wire.stats import ChannelStats, TopicStats
 
 if TYPE_CHECKING:
@@ -48,28 +48,13 @@ if TYPE_CHECKING:
 FIRST_S = 6.0           # how long the first call waits for the first look
 WATCHED_S = 60.0
 MOST_FEEDERS = 200      # channels that are listed with the topic of their dead letters
-Json = dict[str, Any]   # Any: JSON
 json_of = Decoder(dict[str, object]).decode
-
-
-class Rules(Protocol):
-    """The permissions of users."""
-
-    def user_of(self, request: Request) -> str: ...
-
-    def may_change(self, request: Request) -> bool: ...
-
-    def may_extend(self, request: Request) -> bool: ...
-
-    def check_change(self, request: Request) -> None: ...
-
-    def check_extended(self, request: Request) -> None: ...
 
 
 class View:
     """The state that the calls work on. mode: lookupd, nsqd, or node on the page of a single daemon."""
 
-    def __init__(self, fleet: Fleet, poller: Poller, people: Rules, log: Log, *, mode: str, base: str,
+    def __init__(self, fleet: Fleet, poller: Poller, people: People, log: Log, *, mode: str, base: str,
                  notify: Callable[..., None], prometheus: Prometheus | None = None) -> None:
         """base: path of the page, with a slash at its end. notify: as AdminSite.notify. prometheus: None: none is
         known."""

@@ -11,6 +11,7 @@ from nsqc.broker.topicstate cimport Storage, TopicState
 from nsqc.store.backlog cimport PUT_DISK, PUT_EXITING, PUT_MEMORY, PUT_NO_MEMORY, PUT_NO_SPACE
 from nsqc.store.log.buffer cimport Buffer, buffer_room
 from nsqc.store.message cimport message_unref
+from nsqc.store.seams cimport StoreOwner
 from nsqc.store.slices cimport SIZE_SHIFT, STEPS
 from nsqc.wire.hton cimport store_i32
 
@@ -120,8 +121,8 @@ cdef class Logged(Storage):
     cdef void empty(self, TopicState topic) noexcept:
         empty_log(topic)
 
-    cdef int add_channel(self, TopicState topic, Channel channel, start) except -1:
-        return give_cursor(topic, channel, start)
+    cdef int add_channel(self, TopicState topic, StoreOwner channel, start) except -1:
+        return give_cursor(topic, <Channel> channel, start)
 
     cdef void channel_gone(self, TopicState topic) noexcept:
         if not topic.channels and not topic.log.held:

@@ -26,7 +26,7 @@ cdef inline bint admits(TopicState topic, int64_t count, int64_t body_bytes) noe
 cdef bint admits_batch(TopicState topic, OpenBatch batch) noexcept
 # Sets topic.bounded and topic.limited, after a change of a rule or the channels.
 cdef void set_bounded(TopicState topic) noexcept
-cdef int set_limits(TopicState topic, object rule) except -1        # nsqc.broker.protocols.TopicRule
+cdef int set_limits(TopicState topic, object rule) except -1        # nsqc.options.topic_rules.TopicRule
 
 # A message was added to the topic's own backlog, which has limits.
 cdef void topic_waits(TopicState topic) noexcept

@@ -5,8 +5,8 @@ from nsqc.broker.figures cimport TopicCounts
 from nsqc.broker.retired cimport Retired
 from nsqc.broker.topic cimport Topic
 from nsqc.broker.topicindex cimport TopicIndex
-from nsqc.store.backlog cimport CommitSchedule
 from nsqc.store.clock cimport Clock
+from nsqc.store.commit cimport CommitSchedule
 from nsqc.store.disk.queue cimport DiskQueue
 from nsqc.store.guid cimport GuidFactory
 from nsqc.store.slices cimport Slicer
@@ -19,17 +19,17 @@ cdef class Broker(TopicIndex):
     cdef readonly Slicer slicer         # runs long work
     cdef readonly DiskSpace space       # of the data path
     cdef GuidFactory guids
-    # Upward calls, named as in nsqc.broker.protocols; starter and saver are set once their owners exist.
-    cdef object settings                # BrokerSettings
+    cdef object settings                # nsqc.options.declared.Settings
     cdef bytes node                     # this node, for the origins of dead letters
     cdef readonly bint is_topology_aware    # channels prefer near consumers
-    cdef object rules                   # TopicRules; None: all topics are in memory
-    cdef object channel_rules           # ChannelRules; None: no channel has rules
+    cdef object rules                   # nsqc.options.topic_rules.TopicRules; None: all topics are in memory
+    cdef object channel_rules           # nsqc.options.channel_rules.ChannelRules; None: no channel has rules
     cdef object log                     # nsqc.log.Log
-    cdef object timers                  # ChannelTimers
-    cdef readonly list listeners        # of TopicListener
-    cdef public object starter          # TopicStarter; None: topics start at once
-    cdef public object saver            # MetadataSaver
+    cdef object timers                  # nsqc.broker.timers.Timers
+    # Upward calls. Starter and saver are set once their owners exist.
+    cdef readonly list listeners        # called (event, topic, channel or None) for new and deleted topics and channels
+    cdef public object starter          # (topic): starts a new one now or when its channels are known; None: now
+    cdef public object saver            # (topic): saves its state; returns a future, done once that is on disk
     cdef readonly object logs                    # nsqc.store.log.manager.Logs; None: no topic has one
     cdef readonly dict watched          # by name: topics with log segments to remove or ids to forget, perhaps
     cdef object disks                   # nsqc.store.disk.manager.DiskQueues; None: all topics are ephemeral

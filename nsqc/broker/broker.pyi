@@ -1,24 +1,19 @@
 from asyncio import AbstractEventLoop, Future
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import final
 
 from nsqc.broker.channel import Channel
 from nsqc.broker.consumer import Consumer
 from nsqc.broker.health import WriteHealth
-from nsqc.broker.protocols import (
-    BrokerSettings,
-    ChannelRules,
-    ChannelTimers,
-    Delays,
-    MetadataSaver,
-    TopicListener,
-    TopicRules,
-    TopicStarter,
-)
+from nsqc.broker.nsqc_dat import Delays
 from nsqc.broker.seams import TopicOwner
+from nsqc.broker.timers import Timers
 from nsqc.broker.topic import Topic
 from nsqc.log import Log
-from nsqc.store.backlog import CommitSchedule
+from nsqc.options.channel_rules import ChannelRules
+from nsqc.options.declared import Settings
+from nsqc.options.topic_rules import TopicRules
+from nsqc.store.commit import CommitSchedule
 from nsqc.store.disk.manager import DiskQueues
 from nsqc.store.guid import GuidFactory
 from nsqc.store.log.manager import Logs
@@ -32,9 +27,9 @@ CHANNEL_DELETED: str
 
 @final
 class Broker(TopicOwner):
-    starter: TopicStarter | None
-    saver: MetadataSaver
-    def __init__(self, settings: BrokerSettings, log: Log, timers: ChannelTimers, disks: DiskQueues,
+    starter: Callable[[Topic], None] | None
+    saver: Callable[[Topic], Future[None]]
+    def __init__(self, settings: Settings, log: Log, timers: Timers, disks: DiskQueues,
                  write_health: WriteHealth, guids: GuidFactory, loop: AbstractEventLoop | None = None,
                  rules: TopicRules | None = None, space: DiskSpace | None = None,
                  logs: Logs | None = None, channel_rules: ChannelRules | None = None) -> None: ...
@@ -45,7 +40,7 @@ class Broker(TopicOwner):
     @property
     def watched(self) -> dict[bytes, Topic]: ...
     @property
-    def listeners(self) -> list[TopicListener]: ...
+    def listeners(self) -> list[Callable[[str, Topic, Channel | None], None]]: ...
     @property
     def commits(self) -> CommitSchedule: ...
     @property

@@ -20,9 +20,10 @@ from nsqc.broker.publishonce cimport follow_dedupe
 from nsqc.broker.retired cimport retire
 from nsqc.broker.topicindex cimport TopicIndex
 from nsqc.loop.unread cimport Unread
-from nsqc.store.backlog cimport BacklogOwner, CommitLog, CommitOwner, CommitSchedule
+from nsqc.store.commit cimport CommitSchedule
 from nsqc.store.disk.queue cimport DiskQueue
 from nsqc.store.log.topiclog cimport TopicLog
+from nsqc.store.seams cimport StoreOwner
 from nsqc.store.slices cimport Slicer
 from nsqc.store.space cimport DiskSpace
 from nsqc.wire.names cimport name_is_ephemeral
@@ -60,7 +61,7 @@ cdef class Broker(TopicIndex):
         self.rules = rules
         self.channel_rules = channel_rules
         self.space = DiskSpace() if space is None else space
-        self.commits = CommitSchedule(loop, self.slicer, write_health, self.space)
+        self.commits = CommitSchedule(loop, self.slicer, self.space)
         self.logs = logs
         self.ephemeral = {}
         self.watched = {}
@@ -153,9 +154,9 @@ cdef class Broker(TopicIndex):
         cdef TopicCounts counts = topic.metered()
         add_figures(&self.ephemeral_counts, &counts, sizeof(TopicCounts))
         for channel in topic.fan:
-            retire(&self.ephemeral_retired, channel)
+            retire(&self.ephemeral_retired, &channel.counts, channel.times)
 
-    cdef int on_topic_deleted(self, CommitOwner topic) except -1:
+    cdef int on_topic_deleted(self, StoreOwner topic) except -1:
         cdef TopicLog log = (<Topic> topic).log
         if log is not None:
             self.logs.remove(log)
@@ -164,13 +165,13 @@ cdef class Broker(TopicIndex):
             self._notify(TOPIC_DELETED, topic, None)
         return 0
 
-    cdef int on_last_channel_gone(self, CommitOwner topic) except -1:
+    cdef int on_last_channel_gone(self, StoreOwner topic) except -1:
         self.delete_topic((<Topic> topic).name)
         return 0
 
     # ------------------------------------------------------------------ for topics
 
-    cdef BacklogOwner make_channel(self, CommitOwner owner, bytes name):
+    cdef StoreOwner make_channel(self, StoreOwner owner, bytes name):
         """Creates a channel for a topic that is about to add it."""
         cdef Topic topic = <Topic> owner
         cdef bint ephemeral = name_is_ephemeral(name, len(name))
@@ -262,7 +263,7 @@ cdef class Broker(TopicIndex):
         rule = self.channel_rules.of(topic.name + b"/" + channel.name)
         channel.set_rule(rule, rule.dead_topic(topic.name))
 
-    cdef void on_dead(self, BacklogOwner channel) noexcept:
+    cdef void on_dead(self, StoreOwner channel) noexcept:
         cdef Channel origin = <Channel> channel
         cdef Topic target
         if self.closing:
@@ -311,18 +312,15 @@ cdef class Broker(TopicIndex):
                 while channel.forget_removed():
                     yield
 
-    cdef void on_log_grew(self, CommitOwner topic) noexcept:
+    cdef void on_aging(self, StoreOwner topic) noexcept:
         self.watched[(<Topic> topic).name] = topic
 
-    cdef void on_aging(self, CommitOwner topic) noexcept:
-        self.watched[(<Topic> topic).name] = topic
-
-    cdef void on_bound(self, CommitOwner topic) noexcept:
+    cdef void on_bound(self, StoreOwner topic) noexcept:
         cdef Topic of = <Topic> topic
         self.log.warn("TOPIC(%s): publishes are refused: %s", of.name.decode(), of.bound_reason,
                       kind=("bound", of.name))
 
-    cdef int on_log_full(self, CommitOwner topic, bint full) except -1:
+    cdef int on_log_full(self, StoreOwner topic, bint full) except -1:
         cdef Topic of = <Topic> topic
         if full:
             self.log.error("TOPIC(%s): publishes are refused: %s", of.name.decode(), of.full_reason)
@@ -330,7 +328,7 @@ cdef class Broker(TopicIndex):
             self.log.info("TOPIC(%s): publishes are accepted again", of.name.decode())
         return 0
 
-    cdef int on_log_left(self, CommitOwner topic, CommitLog log) except -1:
+    cdef int on_log_left(self, StoreOwner topic, TopicLog log) except -1:
         self.log.info("TOPIC(%s): everything in its log is finished; the log is removed", (<Topic> topic).name.decode())
         self.logs.abandon(log)
         return 0
@@ -343,20 +341,17 @@ cdef class Broker(TopicIndex):
         """Counts a refused publish; reason: one of nsqc.broker.refusals."""
         self.refusals[reason] += 1
 
-    cdef object space_reason(self):
-        return self.space.reason
-
-    cdef int on_channel_created(self, CommitOwner topic, BacklogOwner channel) except -1:
+    cdef int on_channel_created(self, StoreOwner topic, StoreOwner channel) except -1:
         return self._notify(CHANNEL_CREATED, topic, channel)
 
-    cdef int on_channel_deleted(self, CommitOwner owner, BacklogOwner gone) except -1:
+    cdef int on_channel_deleted(self, StoreOwner owner, StoreOwner gone) except -1:
         cdef Topic topic = <Topic> owner
         cdef Channel channel = <Channel> gone
         if topic.ephemeral:
             if not topic.exiting:
-                retire(&self.ephemeral_retired, channel)
+                retire(&self.ephemeral_retired, &channel.counts, channel.times)
         elif channel.ephemeral or self.folds_channels:
-            retire(&topic.retired, channel)
+            retire(&topic.retired, &channel.counts, channel.times)
         self.log.info("TOPIC(%s): deleting channel %s", topic.name.decode(), channel.name.decode())
         self.write_health.forget(channel)
         if self.channel_rules is not None and not topic.exiting:
@@ -365,13 +360,14 @@ cdef class Broker(TopicIndex):
             self._notify(CHANNEL_DELETED, topic, channel)
         return 0
 
-    cdef void on_write_failed(self, CommitOwner topic, BacklogOwner channel, int error) noexcept:
-        self.write_health.failed(topic, channel, error)
+    cdef void on_written(self, StoreOwner topic, StoreOwner channel, int error) noexcept:
+        if error:
+            self.failing = True
+            self.write_health.failed(topic, channel, error)
+        else:
+            self.failing = self.write_health.healed(topic, channel)
 
-    cdef void on_write_healed(self, CommitOwner topic, BacklogOwner channel) noexcept:
-        self.write_health.healed(topic, channel)
-
-    cdef void resume_later(self, CommitOwner topic) noexcept:
+    cdef void resume_later(self, StoreOwner topic) noexcept:
         self.timers.resume_later(topic)
 
     cdef int _notify(self, event, topic, channel) except -1:
@@ -430,7 +426,7 @@ cdef class Broker(TopicIndex):
         """For a stop: writes everything to disk and closes the queues.
 
         Returns (delays, lost): the delays of deferred messages, which the disk format cannot store, as
-        nsqc.broker.protocols.Delays; and how many queues could not be written.
+        nsqc.broker.nsqc_dat.Delays; and how many queues could not be written.
         """
         cdef Topic topic
         cdef Channel channel

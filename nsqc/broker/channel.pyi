@@ -2,7 +2,7 @@ from typing import final
 
 from nsqc.broker.channelstate import ChannelState
 from nsqc.broker.consumer import Consumer
-from nsqc.broker.protocols import ChannelRule
+from nsqc.options.channel_keys import ChannelRule
 
 @final
 class Channel(ChannelState):

@@ -377,7 +377,7 @@ cdef class Channel:
 
     # ------------------------------------------------------------------ time
 
-    cdef bint run_slice(self) noexcept:
+    cdef bint run(self) noexcept:
         if self.deserted:
             self.deserted = False
             if not self.clients and not self.exiting:
@@ -396,7 +396,7 @@ cdef class Channel:
         if unlikely(self.rules is not NULL) and not (expire_waiting(self) and trim_channel(self)):
             return True
         if unlikely(self.dead.count) and self.sender is None and not self.retrying:
-            self.owner.on_dead(self)
+            self.owner.owner.on_dead(self)
         if unlikely(self.throttled):
             self._throttle()
         self._arm()

@@ -116,7 +116,7 @@ cdef class ChannelControl(ChannelState):
         self.clock.refresh()
         self.slicer.begin(self.clock.monotonic)
         self.alarm_ns = NEVER
-        if self.run_slice():
+        if self.run():
             self.slicer.add(self)
         span_over(monotonic_ns() - began_ns, b"deadlines of", self)
 
@@ -166,7 +166,7 @@ cdef class ChannelControl(ChannelState):
         self._set_halted()
 
     def set_rule(self, rule, bytes dead_letter=b""):
-        """Sets its delivery rules: nsqc.broker.protocols.ChannelRule; None: none. dead_letter: name of that topic."""
+        """Sets its nsqc.options.channel_keys.ChannelRule, and the dead-letter topic's name. rule: None: no rules."""
         cdef ChannelRules *rules = rules_new(rule, len(dead_letter) > 0)
         free(self.rules)
         self.rules = rules
@@ -207,19 +207,14 @@ cdef class ChannelControl(ChannelState):
 
     # ------------------------------------------------------------------ failed writes
 
-    cdef void on_write_failed(self, int error, int64_t records, int64_t body_bytes) noexcept:
-        """The backlog could not be written: it keeps its messages, and the topic holds publishers."""
-        cdef bint first = not self.stuck
-        self.stuck = True
-        if self.owner is not None:
-            self.owner.on_channel_stuck(self, error, first)
-        self.slicer.add(self)       # its messages can still be delivered
-
-    cdef void on_write_healed(self) noexcept:
-        if self.stuck:
-            self.stuck = False
-            if self.owner is not None:
-                self.owner.on_channel_healed(self)
+    cdef void on_written(self, int error, int64_t records, int64_t body_bytes) noexcept:
+        """If it failed, the backlog keeps its messages, and the topic holds publishers."""
+        cdef bint before = self.stuck
+        self.stuck = error != 0
+        if (error or before) and self.owner is not None:
+            self.owner.on_channel_written(self, error, before)
+        if error:
+            self.slicer.add(self)       # its messages can still be delivered
 
     cdef void on_readable(self) noexcept:
         if (self.ready.c_next is not NULL or self.rules is not NULL) and not self.exiting:

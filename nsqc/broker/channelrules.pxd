@@ -32,7 +32,7 @@ cdef struct ChannelRules:
 
 # Converts the key `overflow` of a rule. can_die: there is a dead-letter topic.
 cdef Overflow overflow_of(object rule, bint can_die) except *
-# From a nsqc.broker.protocols.ChannelRule; NULL if it is None or changes nothing. can_die: there is a dead-letter
+# From a nsqc.options.channel_keys.ChannelRule; NULL if it is None or changes nothing. can_die: there is a dead-letter
 # topic. Raises MemoryError.
 cdef ChannelRules *rules_new(object rule, bint can_die) except? NULL
 # How long a message waits after a failed delivery if the client gave no delay.

@@ -12,9 +12,9 @@ from nsqc.broker.figures cimport ChannelCounts, ChannelLevels
 from nsqc.broker.latency cimport LatencyWindow
 from nsqc.broker.lost cimport Lost
 from nsqc.broker.ring cimport Ready
-from nsqc.broker.seams cimport ChannelOwner
+from nsqc.broker.topicstate cimport TopicState
 from nsqc.metrics.times cimport TwoTimes
-from nsqc.store.backlog cimport Backlog, BacklogOwner
+from nsqc.store.backlog cimport Backlog
 from nsqc.store.clock cimport Clock
 from nsqc.store.disk.unacked cimport Place
 from nsqc.store.heap cimport Heap
@@ -22,6 +22,7 @@ from nsqc.store.inflight cimport InFlightMap
 from nsqc.store.log.cursor cimport Cursor
 from nsqc.store.message cimport Message
 from nsqc.store.rules cimport CHECKS, broken
+from nsqc.store.seams cimport StoreOwner
 from nsqc.store.slices cimport Slicer
 
 cdef extern from *:
@@ -32,7 +33,7 @@ cdef enum Timed:            # of Channel.times
     TO_FINISH
 
 
-cdef class ChannelState(BacklogOwner):
+cdef class ChannelState(StoreOwner):
     cdef readonly bytes name
     cdef readonly bint ephemeral
     cdef readonly bint paused
@@ -53,7 +54,7 @@ cdef class ChannelState(BacklogOwner):
     cdef Heap timeouts                  # deliveries in flight, by time-out
     cdef Heap delayed                   # deferred deliveries, by due time
     cdef ChannelRules *rules            # owned; NULL: none
-    cdef readonly object rule           # nsqc.broker.protocols.ChannelRule; None: no rule
+    cdef readonly object rule           # nsqc.options.channel_keys.ChannelRule; None: no rule
     cdef Heap front                     # failed deliveries of an ordered channel, which go before all others
     cdef Again again                    # with message_ttl: requeued messages that wait
     cdef int64_t taken                  # messages taken from the queues for delivery; counted while there are rules
@@ -74,9 +75,9 @@ cdef class ChannelState(BacklogOwner):
     cdef readonly bint stuck            # the last attempt to write the backlog failed
     cdef bint retrying                  # memory or the disk failed; resume() will follow
     cdef int64_t alarm_ns               # monotonic: the timers call expire() then; NEVER: no alarm
-    cdef object timers                  # nsqc.broker.protocols.ChannelTimers
+    cdef object timers                  # nsqc.broker.timers.Timers
     cdef Slicer slicer                  # runs long work
-    cdef ChannelOwner owner             # the topic; None once this is deleted
+    cdef TopicState owner               # the topic; None once this is deleted
     cdef Place *place                   # of the last message taken from the backlog, or
     cdef int64_t offset                 # its offset in the log
 

@@ -2,13 +2,12 @@ from typing import Never
 
 from nsqc.broker.consumer import Consumer
 from nsqc.broker.latency import LatencyWindow
-from nsqc.broker.protocols import ChannelRule
-from nsqc.store.backlog import BacklogOwner
+from nsqc.options.channel_keys import ChannelRule
 from nsqc.store.disk.queue import DiskQueue
 
 FIGURES: tuple[str, ...]
 
-class ChannelState(BacklogOwner):
+class ChannelState:
     def __init__(self, *args: Never, **kwargs: Never) -> None: ...
     @property
     def name(self) -> bytes: ...

@@ -8,7 +8,7 @@ from nsqc.broker.consumer cimport DISTANCES, Consumer
 from nsqc.broker.figures cimport ChannelFigures, ChannelLevels, figure_names, figures_tuple
 from nsqc.broker.lost cimport lost_free
 from nsqc.metrics.times cimport TwoTimes, times_add
-from nsqc.store.backlog cimport Commit
+from nsqc.store.commit cimport Commit
 from nsqc.store.delivery cimport Delivery, delivery_free
 from nsqc.store.disk.queue cimport DiskQueue
 from nsqc.store.heap cimport Heap, heap_remove
@@ -22,11 +22,11 @@ cdef ChannelFigures no_figures
 FIGURES = figure_names(no_figures)
 
 
-cdef class ChannelState(BacklogOwner):
+cdef class ChannelState(StoreOwner):
     """State shared by the parts of a channel."""
 
     def __init__(self, bytes name not None, bint ephemeral, DiskQueue disk, int64_t max_memory, Commit commit not None,
-                 Clock clock not None, ChannelOwner owner not None, timers, LatencyWindow latency,
+                 Clock clock not None, TopicState owner not None, timers, LatencyWindow latency,
                  int64_t max_msg_timeout_ns, int64_t max_consumers):
         self.name = name
         self.ephemeral = ephemeral

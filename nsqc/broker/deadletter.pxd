@@ -2,10 +2,10 @@
 
 from nsqc.broker.channel cimport Channel
 from nsqc.broker.topic cimport Topic
-from nsqc.store.backlog cimport CommitWaiter
+from nsqc.store.seams cimport LoopWork
 
 
-cdef class DeadLetters(CommitWaiter):
+cdef class DeadLetters(LoopWork):
     # A running batch; channel.sender, unless it was forgotten meanwhile.
     cdef Channel channel
 

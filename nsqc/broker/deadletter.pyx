@@ -6,11 +6,11 @@ from libc.stdint cimport int64_t, uint32_t
 from nsqc.broker.appending cimport append_dead
 from nsqc.broker.dead cimport dead_ended, dead_recall
 from nsqc.broker.origin cimport origin_head, origin_store
-from nsqc.broker.topicstate cimport TopicState
-from nsqc.store.backlog cimport PUT_DISK, Commit, is_refused
+from nsqc.store.backlog cimport PUT_DISK, is_refused
 from nsqc.store.delivery cimport Delivery
 from nsqc.store.heap cimport heap_first, heap_push, heap_remove, heap_reserve
 from nsqc.store.log.frame cimport MOST_ORIGIN
+from nsqc.store.seams cimport LoopWork
 from nsqc.store.slices cimport SIZE_SHIFT
 
 cdef enum:
@@ -18,10 +18,10 @@ cdef enum:
 
 
 @cython.final
-cdef class DeadLetters(CommitWaiter):
+cdef class DeadLetters(LoopWork):
     """Waits for the commit of a batch."""
 
-    cdef void commit_ended(self, Commit commit, int error) noexcept:
+    cdef void commit_ended(self, LoopWork commit, int error) noexcept:
         cdef Channel channel = self.channel
         if channel.sender is not self:
             return
@@ -48,7 +48,7 @@ cdef bint dead_publish(Topic target, Channel channel, bytes node) except *:
     cdef bint waits = False
     cdef int result
     cdef int64_t left = MOST
-    cdef bytes head = origin_head(channel, (<TopicState> channel.owner).name, node)
+    cdef bytes head = origin_head(channel, channel.owner.name, node)
     if not dead_recall(channel):
         return False
     while channel.dead.count and left > 0 and not target.commit.is_full() and heap_reserve(&channel.sent):

@@ -66,7 +66,7 @@ class Drain:
         if begins or timeout is not None:
             timeout = self._timeout() if timeout is None else timeout
             self._deadline = self._loop.time() + timeout / 1e9
-            self._log.info("DRAIN: %s, for at most %g s; %s", "begins" if begins else "goes on", timeout / 1e9,
+            self._log.info("DRAIN: %s, for at most %g s; %s", "begins" if begins else "continues", timeout / 1e9,
                            "no stop follows" if keep else "then the daemon stops")
         elif keep != self._keep:
             self._log.info("DRAIN: %s", "no stop follows" if keep else "the daemon stops at its end")

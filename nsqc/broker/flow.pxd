@@ -23,4 +23,5 @@ cdef void flow_let_publish(TopicState topic, int64_t allowance) noexcept    # he
 cdef void flow_commit_began(TopicState topic) noexcept
 cdef void flow_commit_ended(TopicState topic, int error) noexcept
 cdef void flow_copies_done(TopicState topic) noexcept       # if no channel is stuck: all copies are written
+cdef void flow_drop_leftover(TopicState topic) noexcept
 cdef void flow_drop_places(TopicState topic) noexcept       # before the backlog is emptied

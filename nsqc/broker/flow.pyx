@@ -3,9 +3,11 @@
 from libc.stdint cimport INT64_MAX, int64_t
 
 from nsqc.broker.channel cimport Channel
-from nsqc.broker.seams cimport Publisher
+from nsqc.store.backlog cimport PUT_NO_MEMORY
 from nsqc.store.fifo cimport Entry
+from nsqc.store.message cimport message_ref, message_unref
 from nsqc.store.rules cimport CHECKS, broken
+from nsqc.store.seams cimport LoopWork
 from nsqc.store.slices cimport SIZE_SHIFT, STEPS
 
 cdef enum:
@@ -13,8 +15,8 @@ cdef enum:
 
 
 cdef void flow_refresh(TopicState topic) noexcept:
-    cdef bint flowing = flows(topic), behind = topic.leftover.waits() or topic.backlog.depth() > 0
-    topic.direct = flowing and not behind
+    cdef bint flowing = flows(topic)
+    topic.direct = flowing and not topic.is_behind()
     if topic.direct:
         topic.waiting = False
     if topic.direct or not flowing:
@@ -24,13 +26,13 @@ cdef void flow_refresh(TopicState topic) noexcept:
 
 
 cdef void flow_let_publish(TopicState topic, int64_t allowance) noexcept:
-    cdef Publisher publisher
+    cdef LoopWork publisher
     cdef list held = topic.held
     topic.allowance = allowance
     if held:
         topic.held = []
         for publisher in held:
-            publisher.publish_on()
+            topic.slicer.add(publisher)
 
 
 cdef void flow_slice(TopicState topic) noexcept:
@@ -54,7 +56,7 @@ cdef void drain(TopicState topic) noexcept:
     cdef Entry entry
     cdef int64_t passed = 0
     cdef int64_t cost = 1 + topic.fan_count, left = STEPS
-    if not topic.leftover.pass_again():
+    if not pass_again(topic):
         try_again(topic)
         return
     while topic.stuck == 0 and topic.fan_count > 0:
@@ -63,7 +65,7 @@ cdef void drain(TopicState topic) noexcept:
             break
         passed += 1
         left -= (cost - 1) * <int64_t> (entry.message.size >> SIZE_SHIFT)
-        if not topic.leftover.pass_on(&entry, topic.backlog.place is not NULL, topic.fan):
+        if not pass_on(topic, &entry, topic.backlog.place is not NULL, topic.fan):
             try_again(topic)
             break
         left -= cost
@@ -96,10 +98,59 @@ cdef void flow_unreadable(TopicState topic) noexcept:
     try_again(topic)
 
 
+# ---------------------------------------------------------------------- to the channels
+
+cdef bint pass_on(TopicState topic, Entry *entry, bint copy, list channels) noexcept:
+    """Passes a message on to these channels and takes its reference. False: no memory, so some get it later."""
+    cdef Channel channel
+    cdef list lacking = None
+    cdef int result
+    for channel in channels:
+        if channel.exiting:
+            continue
+        message_ref(entry.message)
+        if copy:
+            result = channel.put_copy(entry.message, entry.attempts, entry.defer_ms)
+        elif entry.defer_ms:
+            result = channel.put_deferred(entry.message, entry.attempts, entry.defer_ms)
+        else:
+            result = channel.put(entry.message, entry.attempts)
+        if result == PUT_NO_MEMORY:
+            message_unref(entry.message)
+            if lacking is None:
+                lacking = []
+            lacking.append(channel)
+    if lacking is None:
+        message_unref(entry.message)
+        return True
+    topic.leftover = entry[0]
+    topic.leftover_copy = copy
+    topic.lacking = lacking
+    return False
+
+
+cdef bint pass_again(TopicState topic) noexcept:
+    """Passes on the leftover message. True: no channel lacks it now."""
+    cdef Entry entry = topic.leftover
+    cdef list channels = topic.lacking
+    if entry.message is NULL:
+        return True
+    topic.leftover.message = NULL
+    topic.lacking = None
+    return pass_on(topic, &entry, topic.leftover_copy, channels)
+
+
+cdef void flow_drop_leftover(TopicState topic) noexcept:
+    if topic.leftover.message is not NULL:
+        message_unref(topic.leftover.message)
+        topic.leftover.message = NULL
+        topic.lacking = None
+
+
 # ---------------------------------------------------------------------- places of messages from disk
 
 cdef void flow_commit_began(TopicState topic) noexcept:
-    if topic.backlog.disk is not None and not topic.leftover.waits():
+    if topic.backlog.disk is not None and topic.leftover.message is NULL:
         topic.copied_serial = topic.backlog.disk.unacked.serial
 
 
@@ -115,7 +166,7 @@ cdef void flow_commit_ended(TopicState topic, int error) noexcept:
 
 
 cdef void flow_copies_done(TopicState topic) noexcept:
-    if topic.stuck == 0 and topic.backlog.disk is not None and not topic.leftover.waits():
+    if topic.stuck == 0 and topic.backlog.disk is not None and topic.leftover.message is NULL:
         check_copies(topic)
         topic.backlog.disk.done_before(topic.backlog.disk.unacked.serial)
 

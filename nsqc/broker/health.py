@@ -11,13 +11,12 @@ from contextlib import suppress
 from nsqc.broker.channel import Channel
 from nsqc.broker.topic import Topic
 from nsqc.log import Log
-from nsqc.store.backlog import WriteWatch
 
 RETRY_S = 0.25
 PROBE_BYTES = 65536
 
 
-class WriteHealth(WriteWatch):
+class WriteHealth:
     """Collects failed writes, retries them, and reports when all have healed.
 
     A channel that cannot write keeps its messages and is retried here until it can. A topic that could not write has
@@ -27,7 +26,6 @@ class WriteHealth(WriteWatch):
     def __init__(self, loop: asyncio.AbstractEventLoop, workers: Executor, data_path: str, log: Log,
                  failing_sync: Callable[[], str | None], low_space: Callable[[], str | None] = lambda: None):
         """failing_sync: why syncs fail; None while they succeed. low_space: the same for free space on the disk."""
-        super().__init__()
         self._loop = loop
         self._workers = workers
         self._data_path = data_path
@@ -39,6 +37,7 @@ class WriteHealth(WriteWatch):
         self._reason: str | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
+        self.failing = False  # a write has failed, and not all have healed
 
     def health(self) -> str:
         """OK, or NOK and the reason."""
@@ -59,24 +58,23 @@ class WriteHealth(WriteWatch):
             self._stuck[channel] = None
         self._watch()
 
-    def healed(self, topic: Topic, channel: Channel | None) -> None:
-        """A failed queue was written."""
+    def healed(self, topic: Topic | None, channel: Channel | None) -> bool:
+        """A failed queue was written. Both None: another one was; as with nsqd, that clears the error of a topic.
+
+        Returns whether others still fail.
+        """
         if channel is not None:
             self._stuck.pop(channel, None)
-        elif self._refusing is topic:
+        elif topic is None or self._refusing is topic:
             self._refusing = None
         self._settle()
+        return self.failing
 
     def forget(self, channel: Channel) -> None:
         """The channel is deleted; forgets its failure."""
         if channel in self._stuck:
             del self._stuck[channel]
             self._settle()
-
-    def written(self) -> None:
-        """A queue was written: as with nsqd, that clears the error of a topic that was not."""
-        self._refusing = None
-        self._settle()
 
     def close(self) -> None:
         """Stops watching."""

@@ -23,7 +23,6 @@ cdef int attach_log(TopicState topic, TopicLog log, Earlier earlier, rule) excep
     topic.log = log
     log.owner = topic
     log.commit = topic.commit
-    topic.commit.log = log
     topic.earlier = earlier
     topic.place = TopicPlace(log, log.first_offset() if place is None else min(<int64_t> place, log.next))
     restore_settled(topic)
@@ -73,7 +72,7 @@ cdef void log_grew(TopicState topic, int64_t records) noexcept:
     cdef Channel channel
     if topic.log.segments.count != topic.segment_count or topic.log.delays.count:
         topic.segment_count = topic.log.segments.count
-        topic.owner.on_log_grew(topic)
+        topic.owner.on_aging(topic)
     if 0 < topic.most_bytes <= topic.log.segments.bytes and not topic.log_full:
         retain_log(topic)
     if topic.log.held:
@@ -169,7 +168,6 @@ cdef int leave_log(TopicState topic) except -1:
     for channel in topic.fan:
         channel.set_cursor(None, False)
     topic.log = None
-    topic.commit.log = None
     topic.place = None
     topic.settled = None
     topic.storage_changed()
@@ -182,7 +180,7 @@ cdef int close_log(TopicState topic) except -1:
     cdef int64_t lost
     cdef int error
     if topic.log.unwritten_records() > 0:
-        topic.commit.begin()
+        topic.commit.run()
     lost = topic.log.unwritten_records()
     # A refused publish is not lost: its client is notified.
     error = topic.log.errno if lost else topic.log.recorder.error

@@ -102,7 +102,7 @@ def read(data_path: str, index: Index, log: Log) -> Metadata:
     salvaged = salvage(data, log)
     if salvaged is not None:
         backup = set_aside(path)
-        log.error("NSQ: %s is damaged (%s): kept as %s, what can be understood is restored", path, reason, backup)
+        log.error("NSQ: %s is damaged (%s): kept as %s, the readable part is restored", path, reason, backup)
         return salvaged
     rebuilt = rebuild(data_path, index)
     if rebuilt is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import Annotated, TypedDict, TypeVar
 
 import msgspec
 
@@ -25,9 +25,6 @@ from nsqc.store.files import read_file, replace_file
 from nsqc.store.machine import boot_id
 from nsqc.wire.outside import Decoder, JSONError
 
-if TYPE_CHECKING:
-    from nsqc.broker.protocols import Delays
-
 FILE_NAME = "nsqc.dat"
 IDS_NAME = "nsqc.ids.dat"
 UNIT_BITS = 20  # ids count time in units of 2^20 ns
@@ -39,6 +36,13 @@ ID_AT, ID_END = RECORD_ID_OFFSET, RECORD_HEAD_BYTES
 Unit = Annotated[int, msgspec.Meta(ge=0, lt=1288834974288 + (1 << 41))]
 Milliseconds = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
 Nanoseconds = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+
+
+class Delays(TypedDict):
+    """Delays of deferred messages, by queue name and message id."""
+
+    topics: dict[str, dict[bytes, int]]  # milliseconds
+    channels: dict[str, dict[bytes, int]]  # wall-clock nanoseconds
 
 
 class Ids(msgspec.Struct, gc=False):

@@ -3,11 +3,11 @@
 
 from libc.stdint cimport int64_t, uint32_t
 from libc.string cimport memchr
-from nsqc.store.backlog cimport CommitOwner
 from nsqc.store.fifo cimport Entry, Fifo, fifo_pop
 from nsqc.store.log.buffer cimport Buffer
 from nsqc.store.message cimport Message
 from nsqc.store.publishids cimport PublishId
+from nsqc.store.seams cimport StoreOwner
 from nsqc.store.slices cimport Slicer
 from nsqc.wire.hton cimport load_i32
 
@@ -43,14 +43,14 @@ cdef class OpenBatch:
     cdef bytes body             # owns c_data; None: the publisher does
     cdef Fifo gathered          # owned, with the references: the rest of GATHERED
     cdef uint32_t defer_ms      # of each message
-    cdef CommitOwner topic      # None: none yet, or the answer was given
+    cdef StoreOwner topic      # None: none yet, or the answer was given
     cdef readonly bint open     # some messages are not published yet
     cdef bint admitted          # its topic has room for the whole batch
     cdef int result             # PutResult of the messages published so far
     cdef Once once
     cdef Buffer staged          # owned: messages so far, for a log, which appends a batch as a whole
 
-    cdef void begin(self, CommitOwner topic, uint32_t defer_ms) noexcept
+    cdef void begin(self, StoreOwner topic, uint32_t defer_ms) noexcept
     cdef void take_sized(self, const char *c_data, int64_t at, int64_t end, int64_t count) noexcept
     cdef void take_gathered(self) noexcept
     cdef void measure(self, int64_t *count, int64_t *body_bytes) noexcept   # of the rest: messages, bytes of bodies

@@ -42,7 +42,7 @@ cdef class OpenBatch:
         self.at = next_line(self.c_data, 0, self.end)
         return self
 
-    cdef void begin(self, CommitOwner topic, uint32_t defer_ms) noexcept:
+    cdef void begin(self, StoreOwner topic, uint32_t defer_ms) noexcept:
         self.topic = topic
         self.defer_ms = defer_ms
         self.result = PUT_MEMORY

@@ -28,8 +28,8 @@ cdef Backlog backlog_of(queue):
 
 def add_leftover(TopicState topic not None, Page page not None):
     """See the .pyi."""
-    if topic.leftover.waits():
-        page.add(topic.leftover.entry.message, topic.leftover.entry.attempts, topic.leftover.entry.defer_ms)
+    if topic.leftover.message is not NULL:
+        page.add(topic.leftover.message, topic.leftover.attempts, topic.leftover.defer_ms)
 
 
 def in_memory(queue, int64_t at):

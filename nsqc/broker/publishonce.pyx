@@ -27,7 +27,7 @@ cdef int once_begins(TopicState topic, Once *once) noexcept:
     if topic.logs and (topic.log.ids is None or topic.log.ids.reserve(topic.ids.opened + 1) < 0):
         return PUT_NO_MEMORY
     if topic.ids.count == 0:
-        topic.owner.on_log_grew(topic)      # so that they are forgotten even without further publishes
+        topic.owner.on_aging(topic)      # so that they are forgotten even without further publishes
     verdict = topic.ids.claim(&once.id, topic.clock.monotonic, topic.commit.serial, &once.claim)
     if verdict == ID_CLAIMED:
         once.failures = topic.ids.failures
@@ -77,7 +77,7 @@ cdef int follow_dedupe(TopicState topic, int64_t window_ns, int64_t limit, objec
                                                   window_ns, limit, topic.clock.wall, topic.clock.monotonic,
                                                   topic.log.log)
         if topic.ids.count:
-            topic.owner.on_log_grew(topic)
+            topic.owner.on_aging(topic)
     else:
         topic.ids = PublishIds(window_ns, limit)
         if topic.log is not None and topic.log.ids is not None:

@@ -6,7 +6,7 @@ from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 from nsqc.broker.bounds cimport topic_waits
 from nsqc.broker.channel cimport Channel
 from nsqc.broker.channelstate cimport unlikely
-from nsqc.broker.flow cimport flow_drop_places, flows
+from nsqc.broker.flow cimport flow_drop_leftover, flow_drop_places, flows
 from nsqc.broker.openbatch cimport SIZE_BYTES, OpenBatch, Part, batch_next
 from nsqc.broker.publishonce cimport once_wrote
 from nsqc.broker.topicstate cimport TopicState
@@ -133,18 +133,18 @@ cdef class Queued(Storage):
         return topic.backlog.disk.write_path
 
     cdef int64_t depth(self, TopicState topic) noexcept:
-        return topic.backlog.depth() + topic.leftover.waits()
+        return topic.backlog.depth() + (topic.leftover.message is not NULL)
 
     cdef int64_t disk_depth(self, TopicState topic) noexcept:
         return topic.backlog.disk_depth()
 
     cdef void empty(self, TopicState topic) noexcept:
-        topic.leftover.drop()
+        flow_drop_leftover(topic)
         flow_drop_places(topic)
         topic.backlog.empty()
 
     cdef int delete(self, TopicState topic) except -1:
-        topic.leftover.drop()
+        flow_drop_leftover(topic)
         flow_drop_places(topic)
         topic.backlog.delete()
         return 0
@@ -154,12 +154,12 @@ cdef class Queued(Storage):
         cdef Entry left
         if topic.backlog.disk is None:
             return 0
-        if topic.leftover.waits():
+        if topic.leftover.message is not NULL:
             # Channels that already have it get it again; otherwise the others would never get it.
-            left = topic.leftover.entry
+            left = topic.leftover
             message_ref(left.message)
             topic.backlog.put(left.message, left.attempts, left.defer_ms, True, NULL)
-            topic.leftover.drop()
+            flow_drop_leftover(topic)
         waiting = topic.backlog.spill()
         if written:
             topic.backlog.disk.done_before(INT64_MAX)

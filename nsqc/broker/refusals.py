@@ -9,17 +9,17 @@ FULL = "full"
 WRITE_FAILED, INVALID, UNAUTHORIZED, FAILED = "write_failed", "invalid", "unauthorized", "failed"
 LIMIT, QUOTA = "limit", "quota"
 REASONS = {
-    NO_MEMORY: "the process has no memory for it",
+    NO_MEMORY: "the process is out of memory",
     EXITING: "the topic is being deleted, or the daemon stops",
-    DRAINING: "the daemon drains",
-    NO_SPACE: "less is free on the disk than `--min-free-disk`",
+    DRAINING: "the daemon is draining",
+    NO_SPACE: "free disk space is below `--min-free-disk`",
     LOG_FULL: "the topic's log is at its limit",
-    FULL: "the topic, or one of its channels, has its `max_depth` or `max_bytes`",
-    WRITE_FAILED: "it could not be written or synced",
+    FULL: "the topic, or one of its channels, has reached its `max_depth` or `max_bytes`",
+    WRITE_FAILED: "writing or syncing failed",
     INVALID: "the name, the size or the body is not valid",
     UNAUTHORIZED: "an auth server, or the access file, does not permit it",
-    LIMIT: "the topic does not exist, and there are `--max-topics`",
-    QUOTA: "its user publishes faster, or to more topics, than the access file says",
+    LIMIT: "the topic does not exist, and `--max-topics` is reached",
+    QUOTA: "the user exceeds a quota of the access file",
     FAILED: "anything else, such as a topic that cannot be created",
 }
 

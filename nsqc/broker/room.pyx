@@ -27,7 +27,7 @@ cdef bint room_helps(TopicState topic, int result) noexcept:
     return result == PUT_FULL and not topic.bound_lasts
 
 
-cdef void room_wait(TopicState topic, Publisher publisher, int64_t until_ns) noexcept:
+cdef void room_wait(TopicState topic, LoopWork publisher, int64_t until_ns) noexcept:
     global waited
     waited += 1
     # The number breaks ties, as publishers cannot be compared.
@@ -37,7 +37,7 @@ cdef void room_wait(TopicState topic, Publisher publisher, int64_t until_ns) noe
         look_later(topic, False)
 
 
-cdef void room_leave(TopicState topic, Publisher publisher) noexcept:
+cdef void room_leave(TopicState topic, LoopWork publisher) noexcept:
     topic.crowd = [waiting for waiting in topic.crowd if waiting[2] is not publisher]
     topic.crowded = len(topic.crowd) > 0
 
@@ -46,7 +46,7 @@ cdef void room_made(TopicState topic) noexcept:
     """Has publishers retry, as many as there is room for, some at once."""
     cdef int64_t count = 0, body_bytes = 0
     cdef int left = AT_ONCE
-    cdef Publisher publisher
+    cdef LoopWork publisher
     while left and topic.crowd and not topic.log_full:
         _, _, publisher, its_count, its_bytes = topic.crowd[0]
         count += <int64_t> its_count
@@ -54,7 +54,7 @@ cdef void room_made(TopicState topic) noexcept:
         if topic.bounded and not has_room(topic, count, body_bytes, False):
             break
         del topic.crowd[0]
-        publisher.publish_on()
+        topic.slicer.add(publisher)
         left -= 1
     topic.crowded = len(topic.crowd) > 0
 
@@ -78,14 +78,14 @@ cdef int look_later(TopicState topic, bint soon) except -1:
 
 def _look(TopicState topic not None):
     """Has publishers retry whose timeout has passed, and those that there is room for."""
-    cdef Publisher publisher
+    cdef LoopWork publisher
     cdef int64_t now = monotonic_ns()
     cdef int left = AT_ONCE
     cdef bint ends = topic.exiting or topic.owner.draining
     while left and topic.crowd and (ends or topic.crowd[0][0] <= now):
         publisher = topic.crowd[0][2]
         del topic.crowd[0]
-        publisher.publish_on()
+        topic.slicer.add(publisher)
         left -= 1
     topic.crowded = len(topic.crowd) > 0
     if left:
@@ -94,7 +94,7 @@ def _look(TopicState topic not None):
 
 
 @cython.final
-cdef class Room(Publisher):
+cdef class Room(LoopWork):
     """A waiting publish over HTTP. See the .pyi."""
 
     def __init__(self, TopicState topic not None, int64_t until_ns, call):
@@ -102,8 +102,9 @@ cdef class Room(Publisher):
         self.call = call
         room_wait(topic, self, until_ns)
 
-    cdef void publish_on(self) noexcept:
+    cdef bint run(self) noexcept:
         self.call()
+        return False
 
     def leave(self):
         """See the .pyi."""

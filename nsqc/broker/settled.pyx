@@ -72,7 +72,7 @@ def settle(TopicState topic not None, list offsets not None):
     trim(topic.settled)
     if not topic.channels and not topic.log.held and topic.settled.next > topic.place.next:
         topic.place.move(topic.settled.next)        # retention may remove settled messages
-        topic.owner.on_log_grew(topic)
+        topic.owner.on_aging(topic)
 
 
 cdef void trim(Cursor cursor) noexcept:

@@ -93,7 +93,7 @@ class SpaceWatch:
             self._question()
         if self._asked_at and not self._silent and self._loop.time() - self._asked_at >= SILENT_S:
             self._silent = True
-            self._log.warn("DISKSPACE: %s does not say how much is free, for %d s so far", self._data_path, SILENT_S)
+            self._log.warn("DISKSPACE: %s has not reported its free space for %d s", self._data_path, SILENT_S)
         self._timer = self._loop.call_later(LOW_EVERY_S if self._space.low else EVERY_S, self._tick)
 
     def _look(self) -> None:

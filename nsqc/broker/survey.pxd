@@ -6,10 +6,10 @@ from nsqc.broker.channel cimport Channel
 from nsqc.broker.retired cimport Retired
 from nsqc.broker.topic cimport Topic
 from nsqc.metrics.table cimport Row, Table
-from nsqc.store.slices cimport Sliced
+from nsqc.store.seams cimport LoopWork
 
 
-cdef class Survey(Sliced):
+cdef class Survey(LoopWork):
     cdef readonly Table topics
     cdef readonly Table channels
     cdef readonly int64_t topic_count, channel_count

@@ -21,7 +21,7 @@ from nsqc.store.delivery cimport Delivery
 from nsqc.store.fifo cimport FifoBlock
 from nsqc.store.heap cimport HeapItem
 from nsqc.store.inflight cimport IdSlot
-from nsqc.store.slices cimport Sliced
+from nsqc.store.seams cimport LoopWork
 
 cdef enum:
     STEPS = 16              # rows between two looks at the clock: each touches a dozen cold lines
@@ -37,7 +37,7 @@ assert max(len(TOPIC_COLUMNS), len(CHANNEL_COLUMNS)) <= MOST_COLUMNS
 
 
 @cython.final
-cdef class Survey(Sliced):
+cdef class Survey(LoopWork):
     """Collects once, then calls done(). failure: the exception that ended it early."""
 
     def __init__(self, Broker broker not None, done):
@@ -51,7 +51,7 @@ cdef class Survey(Sliced):
         """Collects from the next loop iteration on."""
         self.broker.slicer.add(self)
 
-    cdef bint run_slice(self) noexcept:
+    cdef bint run(self) noexcept:
         try:
             if self._collect():
                 return True

@@ -3,8 +3,8 @@
 
 from libc.stdint cimport uint32_t
 from nsqc.broker.openbatch cimport Once, OpenBatch
-from nsqc.broker.seams cimport Publisher
 from nsqc.broker.topicstate cimport TopicState
+from nsqc.store.seams cimport LoopWork
 
 
 cdef class Topic(TopicState):
@@ -15,7 +15,7 @@ cdef class Topic(TopicState):
     # Publishes messages of a batch until the slice is over; returns whether all are published, or the batch is refused:
     # batch.result.
     cdef bint publish_slice(self, OpenBatch batch) noexcept
-    # Whether a publisher has to wait; if so, publish_on() follows.
-    cdef bint holds(self, Publisher publisher) noexcept
+    # Whether a publisher has to wait; if so, the slicer runs it later.
+    cdef bint holds(self, LoopWork publisher) noexcept
     cdef object _settle(self, int result)
     cdef bint _delete_slice(self) noexcept

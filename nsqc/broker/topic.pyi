@@ -3,8 +3,8 @@ from typing import Never, final
 
 from nsqc.broker.channel import Channel
 from nsqc.broker.openbatch import OpenBatch
-from nsqc.broker.protocols import TopicRule
 from nsqc.broker.topicstate import TopicState
+from nsqc.options.topic_rules import TopicRule
 
 PENDING: int
 NO_SPACE: int

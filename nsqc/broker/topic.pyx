@@ -10,21 +10,22 @@ from nsqc.broker.bounds cimport admits, admits_batch, set_bounded
 from nsqc.broker.channel cimport Channel
 from nsqc.broker.channelstate cimport unlikely
 from nsqc.broker.channelend cimport delete_channel
-from nsqc.broker.flow cimport (flow_begin, flow_commit_began, flow_commit_ended, flow_copies_done, flow_let_publish,
-                               flow_readable, flow_refresh, flow_slice, flow_unreadable)
-from nsqc.broker.leftover cimport Leftover
+from nsqc.broker.flow cimport (flow_begin, flow_commit_began, flow_commit_ended, flow_copies_done, flow_drop_leftover,
+                               flow_let_publish, flow_readable, flow_refresh, flow_slice, flow_unreadable)
 from nsqc.broker.logged cimport drop_log, follow_rule, log_grew, needed_from, ranks_between, retain_log
 from nsqc.broker.openbatch cimport Once, OpenBatch
 from nsqc.broker.publishonce cimport GO, once_begins, once_dropped, once_ended, once_new
 from nsqc.broker.queued cimport Queued
 from nsqc.broker.room cimport room_end, room_made
-from nsqc.broker.seams cimport Publisher, TopicOwner
+from nsqc.broker.seams cimport TopicOwner
 from nsqc.broker.topicstate cimport Storage, TopicState
 from nsqc.store.backlog cimport (PUT_DISK, PUT_EXITING, PUT_FULL, PUT_MEMORY, PUT_NO_MEMORY, PUT_NO_SPACE, PUT_RUNNING,
-                                 PUT_TAKEN, Backlog, BacklogOwner, CallWaiter, Commit, CommitSchedule)
+                                 PUT_TAKEN, Backlog)
 from nsqc.store.clock cimport Clock
+from nsqc.store.commit cimport CallWaiter, Commit, CommitSchedule
 from nsqc.store.disk.queue cimport DiskQueue
 from nsqc.store.guid cimport GuidFactory
+from nsqc.store.seams cimport LoopWork, StoreOwner
 from nsqc.store.slices cimport STEPS
 
 from nsqc.broker import refusals
@@ -57,7 +58,6 @@ cdef class Topic(TopicState):
         self.space = schedule.space
         self.guids = guids
         self.owner = owner
-        self.leftover = Leftover.__new__(Leftover)
         self.channels = {}
         self.fan = []
         self.held = []
@@ -74,6 +74,7 @@ cdef class Topic(TopicState):
         return f"topic {self.name.decode()}"
 
     def __dealloc__(self):
+        flow_drop_leftover(self)
         free(self.retired)
         free(self.limited)
 
@@ -113,7 +114,7 @@ cdef class Topic(TopicState):
             once_ended(self, &batch.once, batch.result)
         return not batch.open
 
-    cdef bint holds(self, Publisher publisher) noexcept:
+    cdef bint holds(self, LoopWork publisher) noexcept:
         if not self.commit.is_full() and not self.storage.lags(self):
             return False
         self.held.append(publisher)
@@ -188,7 +189,7 @@ cdef class Topic(TopicState):
         self.retrying = False
         flow_refresh(self)
 
-    cdef bint run_slice(self) noexcept:
+    cdef bint run(self) noexcept:
         if self.exiting:
             return self._delete_slice()
         # During a stop, messages are as safe here as in the channels.
@@ -207,10 +208,12 @@ cdef class Topic(TopicState):
         if self.ids is not None:
             self.ids.commit_began()
 
-    cdef void on_commit_ended(self, int error) noexcept:
+    cdef void commit_ended(self, LoopWork commit, int error) noexcept:
         if self.ids is not None:
             self.ids.commit_ended(error)
         flow_commit_ended(self, error)
+        if error == 0 and self.owner.failing:
+            self.owner.on_written(None, None, 0)
 
     def start(self):
         """Lets messages flow: all channels of the last run exist."""
@@ -276,13 +279,10 @@ cdef class Topic(TopicState):
             self.owner.on_last_channel_gone(self)
         return True
 
-    cdef void on_dead(self, BacklogOwner channel) noexcept:
-        self.owner.on_dead(channel)
-
     cdef void on_room(self) noexcept:
         room_made(self)
 
-    cdef int on_clients_gone(self, BacklogOwner channel) except -1:
+    cdef int on_clients_gone(self, StoreOwner channel) except -1:
         self.delete_channel((<Channel> channel).name)
         return 0
 
@@ -342,7 +342,7 @@ cdef class Topic(TopicState):
             gone, self.gone = self.gone, None
             for call in gone:
                 call()
-            self.commit.let_go()
+            self.commit.owner = None
         return False
 
     def when_gone(self, call):
@@ -412,7 +412,7 @@ cdef class Topic(TopicState):
         """Why it accepts nothing now; failure: NO_SPACE or FULL."""
         if failure == FULL:
             return self.bound_reason
-        return self.full_reason if self.log_full else self.owner.space_reason()
+        return self.full_reason if self.log_full else self.space.reason
 
     cdef void on_appended(self, int64_t records) noexcept:
         log_grew(self, records)
@@ -423,39 +423,30 @@ cdef class Topic(TopicState):
             if channel.cursor is not None:
                 channel.cursor.release()
 
-    cdef bint is_behind(self) noexcept:
-        return self.leftover.waits() or self.backlog.depth() > 0
-
     # ------------------------------------------------------------------ failed writes
 
-    cdef void on_write_failed(self, int error, int64_t records, int64_t body_bytes) noexcept:
-        """The backlog could not be written and has removed the messages, so they do not count."""
+    cdef void on_written(self, int error, int64_t records, int64_t body_bytes) noexcept:
+        """If the backlog or log could not be written, it has removed the messages, so they do not count."""
+        if error == 0:
+            if self.owner.failing:
+                self.owner.on_written(self, None, 0)
+            return
         self.message_count -= <uint64_t> records
         self.message_bytes -= <uint64_t> body_bytes
         self.taken_count += <uint64_t> records
         self.taken_bytes += <uint64_t> body_bytes
         self.waiting = False        # it may have waited for these messages
         flow_refresh(self)
-        self.owner.on_write_failed(self, None, error)
+        self.owner.on_written(self, None, error)
 
-    cdef void on_write_healed(self) noexcept:
-        """A write of the backlog succeeded again."""
-        self.owner.on_write_healed(self, None)
-
-    cdef void on_channel_stuck(self, BacklogOwner channel, int error, bint first) noexcept:
-        """The channel keeps its messages, and this topic holds publishers until the channel can write again."""
-        if first:
-            self.stuck += 1
-            flow_refresh(self)
-        self.owner.on_write_failed(self, channel, error)
-
-    cdef void on_channel_healed(self, BacklogOwner channel) noexcept:
-        """It has written its backlog, or has none left."""
-        self.stuck -= 1
-        if self.commit.is_clean() and self._none_out():
+    cdef void on_channel_written(self, StoreOwner channel, int error, bint stuck) noexcept:
+        """A stuck channel keeps its messages, and this topic holds publishers until the channel can write again."""
+        self.stuck += (error != 0) - stuck
+        if error == 0 and self.commit.is_clean() and self._none_out():
             flow_copies_done(self)     # otherwise a disk full of only this topic's files would never empty
-        flow_refresh(self)
-        self.owner.on_write_healed(self, channel)
+        if error == 0 or not stuck:
+            flow_refresh(self)
+        self.owner.on_written(self, channel, error)
 
     def _none_out(self) -> bool:
         """Whether no channel has messages in flight or deferred, which may be in this topic's files only."""

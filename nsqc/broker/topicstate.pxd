@@ -1,21 +1,23 @@
-# The state of a topic, and its metrics. topic.pxd has its behaviour. Storages have its messages: queued.pxd (memory and
-# disk queues) and appending.pxd (a log).
+# The state of a topic, its metrics, and what its channels call: Channel is defined above this header, so channels have
+# the type of its base. topic.pxd has the behaviour of a topic. Storages have its messages: queued.pxd (memory and disk
+# queues) and appending.pxd (a log).
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from cpython.object cimport PyObject
-from nsqc.broker.channel cimport Channel
 from nsqc.broker.figures cimport DedupeFigures, TopicCounts, TopicLevels
-from nsqc.broker.leftover cimport Leftover
 from nsqc.broker.openbatch cimport OpenBatch
 from nsqc.broker.retired cimport Retired
-from nsqc.broker.seams cimport ChannelOwner, TopicOwner
-from nsqc.store.backlog cimport Backlog, Commit
+from nsqc.broker.seams cimport TopicOwner
+from nsqc.store.backlog cimport Backlog
 from nsqc.store.clock cimport Clock
+from nsqc.store.commit cimport Commit
+from nsqc.store.fifo cimport Entry
 from nsqc.store.guid cimport GuidFactory
 from nsqc.store.log.cursor cimport Cursor
 from nsqc.store.log.earlier cimport Earlier, TopicPlace
 from nsqc.store.log.topiclog cimport TopicLog
 from nsqc.store.publishids cimport PublishIds
+from nsqc.store.seams cimport StoreOwner
 from nsqc.store.slices cimport Slicer
 from nsqc.store.space cimport DiskSpace
 
@@ -42,7 +44,7 @@ cdef class Storage:
     cdef int64_t disk_depth(self, TopicState topic) noexcept
     cdef void empty(self, TopicState topic) noexcept
     # The topic or a channel starts, pauses or ends.
-    cdef int add_channel(self, TopicState topic, Channel channel, start) except -1
+    cdef int add_channel(self, TopicState topic, StoreOwner channel, start) except -1
     cdef void channel_gone(self, TopicState topic) noexcept
     cdef void pause(self, TopicState topic) noexcept
     cdef void unpause(self, TopicState topic) noexcept
@@ -51,7 +53,7 @@ cdef class Storage:
     cdef int64_t close(self, TopicState topic, bint written) except -1
 
 
-cdef class TopicState(ChannelOwner):
+cdef class TopicState(StoreOwner):
     cdef readonly bytes name
     cdef readonly bint ephemeral
     cdef readonly bint paused
@@ -81,11 +83,13 @@ cdef class TopicState(ChannelOwner):
     cdef object gone                    # callables for when its deletion ends; None: it has ended
     cdef PublishIds ids                 # None: it remembers no ids
     cdef uint64_t deduplicated          # publishes skipped as duplicates
-    cdef Leftover leftover
+    cdef Entry leftover                 # did not reach some channels for lack of memory; its message is NULL: none
+    cdef bint leftover_copy             # it was read from disk
+    cdef list lacking                   # Channels that get it later
     cdef Retired *retired               # of deleted folded channels; owned; NULL: none
 
     # For a log; see docs/design.md.
-    cdef readonly object rule           # nsqc.broker.protocols.TopicRule; None: in memory
+    cdef readonly object rule           # nsqc.options.topic_rules.TopicRule; None: in memory
     cdef readonly TopicLog log          # None: no log
     cdef bint logs                      # its rule says log; otherwise, the log is delivered first and then unused
     cdef TopicPlace place               # the first message hidden from channels
@@ -104,15 +108,24 @@ cdef class TopicState(ChannelOwner):
     cdef readonly str bound_reason      # why the last one was refused
     cdef int64_t bound_count, bound_bytes   # its messages
     cdef bint bound_lasts               # it would be refused even by empty queues
-    cdef readonly list crowd            # publishers that wait for room: see room.pyx
+    cdef bint crowded                   # publishers wait for room: see room.pxd
+    cdef readonly list crowd            # these publishers
     cdef bint looking                   # a timer checks for them
     cdef readonly bint aging            # the owner drops messages that expire here
     cdef uint64_t expired_count, overflow_count     # messages dropped here
 
     cdef int64_t allowance              # messages to accept before publishers are held
-    cdef list held                      # Publishers
+    cdef list held                      # LoopWork: the publishers
 
     cdef void storage_changed(self) noexcept        # after log or logs has changed
+    # Messages wait that its channels get before those of the log.
+    cdef inline bint is_behind(self) noexcept:
+        return self.leftover.message is not NULL or self.backlog.depth() > 0
+    # A channel's backlog could not be written, or, with error 0, was written or is empty. stuck: before that, it could
+    # not be written.
+    cdef void on_channel_written(self, StoreOwner channel, int error, bint stuck) noexcept
+    cdef void on_room(self) noexcept        # while crowded: a message has left the queues of a channel
+    cdef int on_clients_gone(self, StoreOwner channel) except -1        # an ephemeral one has lost its last client
     # Messages that wait in the topic itself, and those of them on disk.
     cdef int64_t count_waiting(self) noexcept
     cdef int64_t count_on_disk(self) noexcept

@@ -1,6 +1,5 @@
 from nsqc.broker.channel import Channel
-from nsqc.broker.protocols import TopicRule
-from nsqc.broker.seams import ChannelOwner
+from nsqc.options.topic_rules import TopicRule
 from nsqc.store.disk.queue import DiskQueue
 from nsqc.store.log.topiclog import TopicLog
 
@@ -8,7 +7,7 @@ FIGURES: tuple[str, ...]
 
 class Storage: ...
 
-class TopicState(ChannelOwner):
+class TopicState:
     @property
     def name(self) -> bytes: ...
     @property

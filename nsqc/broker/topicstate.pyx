@@ -35,7 +35,7 @@ cdef class Storage:
     cdef void empty(self, TopicState topic) noexcept:
         pass
 
-    cdef int add_channel(self, TopicState topic, Channel channel, start) except -1:
+    cdef int add_channel(self, TopicState topic, StoreOwner channel, start) except -1:
         return 0
 
     cdef void channel_gone(self, TopicState topic) noexcept:
@@ -54,11 +54,20 @@ cdef class Storage:
         return 0
 
 
-cdef class TopicState(ChannelOwner):
-    """The fields of a topic."""
+cdef class TopicState(StoreOwner):
+    """The fields of a topic, and what its channels call."""
 
     cdef void storage_changed(self) noexcept:
         pass
+
+    cdef void on_channel_written(self, StoreOwner channel, int error, bint stuck) noexcept:
+        pass
+
+    cdef void on_room(self) noexcept:
+        pass
+
+    cdef int on_clients_gone(self, StoreOwner channel) except -1:
+        return 0
 
     # ------------------------------------------------------------------ metrics
 

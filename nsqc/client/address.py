@@ -21,6 +21,11 @@ def split_address(address: str, usual: int = 4150) -> tuple[str, int]:
     return host, int(port)
 
 
+def join_address(host: str, port: int) -> str:
+    """HOST:PORT or [IPv6]:PORT."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def checked_address(address: str, port: int = 4150) -> str:
     """The address, if it is HOST:PORT or a unix socket's path. port: the default one, for errors. Raises BadAddress,
     TypeError."""

@@ -8,26 +8,22 @@ import selectors
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Unpack
 
-from nsqc.client.backoff import Backoff
 from nsqc.client.connection import Connection
-from nsqc.client.dialer import Dialer
+from nsqc.client.dialer import Dialer, subscribed
 from nsqc.client.errors import ConnectError, LookupFailed
 from nsqc.client.lookup import lookup
 from nsqc.client.message import Message
-from nsqc.client.options import ConnectionOptions, Options, checked
-from nsqc.client.peers import TICK_SECONDS, Peer, Peers
-from nsqc.client.statistics import ConsumerStats, of_peers
+from nsqc.client.options import ConnectionOptions
+from nsqc.client.peers import TICK_SECONDS, BaseConsumer, Peer
+from nsqc.client.waker import Waker
 
 log = logging.getLogger("nsqc.client")
 
-OWN = ("topic", "channel", "nsqd", "nsqlookupd", "max_in_flight", "connections", "poll_interval", "backoff",
-       "touch_limit")
 CHECK_SECONDS = 0.1     # interval for checking connections while received messages wait for the application
 # How often the background thread maintains connections while the application works. nsqd's shortest heartbeat
 # interval is a second, and it waits for two of them.
@@ -35,7 +31,7 @@ CARE_SECONDS = 0.25
 _consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
 
 
-class Consumer:
+class Consumer(BaseConsumer[Connection]):
     """Iterate over it for messages; finish or requeue each of them. If the connection of a message is lost first, nsqd
     delivers the message again, and its finish(), requeue() and touch() do nothing.
 
@@ -52,28 +48,24 @@ class Consumer:
                  nsqlookupd: str | Iterable[str] = (), max_in_flight: int | None = None, connections: int = 1,
                  poll_interval: float = 60.0, backoff: float = 0.1, touch_limit: float = 0.0, timeout: float = 10.0,
                  **options: Unpack[ConnectionOptions]):
-        self._closed = True
-        self._options = Options("Consumer", OWN, timeout, options)
-        checked(touch_limit=touch_limit)
-        self._peers: Peers[Connection] = Peers(topic, channel, nsqd, nsqlookupd, max_in_flight, connections,
-                                               poll_interval, Backoff(backoff))
-        self.topic, self.channel, self.max_in_flight = topic, channel, max_in_flight
-        self._touch_limit = touch_limit
+        super().__init__(topic, channel, nsqd, nsqlookupd, max_in_flight, connections, poll_interval, backoff,
+                         touch_limit, timeout, options)
         self._checked = float("-inf")
-        self._arrived: deque[Message] = deque()
-        self._received = 0
-        self._stopping = False                      # see stop()
-        self._error: Exception | None = None        # in the background; raised by the next get()
         # Held by the thread that maintains the connections: the one inside get(), otherwise the background thread.
         self._turn = threading.RLock()
         self._carer: threading.Thread | None = None
         self._ended = threading.Event()
+        self._prepare()
+        _consumers.add(self)
+
+    def _prepare(self) -> None:
+        """Creates the means of waiting, and of calls on threads."""
         # poll, not epoll: a forked child must not share kernel state with its parent.
         self._selector = selectors.PollSelector()
-        # Keys: the dialed peer, None for a lookup.
-        self._dialer: Dialer[Peer[Connection] | None, Connection | list[str]] = Dialer(self._selector)
-        self._closed = False
-        _consumers.add(self)
+        self._waker = Waker()
+        self._selector.register(self._waker, selectors.EVENT_READ)
+        self._dials: Dialer[Peer[Connection], Connection] = Dialer(self._waker.wake)
+        self._lookups: Dialer[str, list[str]] = Dialer(self._waker.wake)
 
     # ------------------------------------------------------------------ messages
 
@@ -129,7 +121,7 @@ class Consumer:
     def wake(self) -> None:
         """Makes a waiting get() check its connections, and whether the consumer is closed. Thread-safe; callable from
         signal handlers."""
-        self._dialer.wake()
+        self._waker.wake()
 
     def _check_connections(self) -> None:
         """Connects where due, reads, answers heartbeats, touches and updates RDY."""
@@ -150,17 +142,6 @@ class Consumer:
             except ConnectError as error:
                 self._lost(peer, error)
 
-    def _take(self, peer: Peer[Connection], connection: Connection) -> None:
-        messages = connection.collected()
-        connection.failed_ids.clear()       # nsqd delivers those messages again; no other code reads the list
-        peer.received(self._checked)
-        self._received += len(messages)
-        if self._stopping:
-            for message in messages:
-                message.requeue()
-        else:
-            self._arrived.extend(messages)
-
     def _wait(self, seconds: float) -> None:
         if not any(connection.pending for _, connection in self._peers.connected):
             self._selector.select(seconds)
@@ -178,10 +159,6 @@ class Consumer:
             self._turn.release()
 
     # ------------------------------------------------------------------ flow
-
-    def serve_at_least(self, count: int) -> None:
-        """Allows this many messages in flight, if max_in_flight is None and there are fewer connections."""
-        self._peers.least = count
 
     def throttle(self, most: int | None) -> None:
         """Limits the messages in flight until further notice, 0 for none; None: no limit besides the options."""
@@ -206,38 +183,33 @@ class Consumer:
             if not self._closed:
                 self._check_connections()
 
-    def stats(self) -> ConsumerStats:
-        """Messages received so far, and the state of each connection."""
-        return ConsumerStats(self._received, len(self._arrived), of_peers(self._peers.all))
-
     # ------------------------------------------------------------------ connections
 
     def _look_up(self) -> None:
-        now = time.monotonic()
-        if self._peers.look_up_due(now):
-            self._dialer.start(None, partial(lookup, self.topic, self._peers.nsqlookupd, self._options.timeout,
-                                             self._options.tls))
+        if self._peers.look_up_due(time.monotonic()):
+            self._lookups.start(self.topic, partial(lookup, self.topic, self._peers.nsqlookupd, self._options.timeout,
+                                                    self._options.tls))
 
     def _connect(self) -> None:
-        for key, outcome in self._dialer.finished():
-            if key is None:
-                self._looked_up(outcome)
-            elif isinstance(outcome, ConnectError):
-                self._peers.failed(key, outcome, time.monotonic())
-            elif isinstance(outcome, Exception):
-                self._peers.failed(key, outcome, time.monotonic())
+        self._waker.calm()
+        for _, found in self._lookups.finished():
+            self._looked_up(found)
+        for peer, outcome in self._dials.finished():
+            if isinstance(outcome, Connection):
+                self._connected(peer, outcome)
+                continue
+            self._peers.failed(peer, outcome, time.monotonic())
+            if not isinstance(outcome, ConnectError):
                 raise outcome
-            elif isinstance(outcome, Connection):
-                self._connected(key, outcome)
         for peer in self._peers.due(time.monotonic()):
-            self._dialer.start(peer, partial(self._subscribed, peer.address))
+            self._dials.start(peer, partial(self._subscribed, peer.address))
 
-    def _looked_up(self, outcome: Connection | list[str] | Exception) -> None:
+    def _looked_up(self, outcome: list[str] | Exception) -> None:
         first = not self._peers.looked_up
         self._peers.asked(time.monotonic())
         if isinstance(outcome, list):
             self._peers.found(outcome)
-        elif isinstance(outcome, Exception) and (first or not isinstance(outcome, LookupFailed)):
+        elif first or not isinstance(outcome, LookupFailed):
             raise outcome
         else:
             log.warning("%s; continuing with the known nsqd", outcome)
@@ -251,14 +223,7 @@ class Consumer:
 
     def _subscribed(self, address: str) -> Connection:
         """A consuming connection. Runs on a thread."""
-        connection = Connection.with_options(address, self._options)
-        connection.tolerant = True
-        try:
-            connection.subscribe(self.topic, self.channel)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+        return subscribed(Connection.with_options(address, self._options), self.topic, self.channel)
 
     def _lost(self, peer: Peer[Connection], error: ConnectError) -> None:
         """Drops a connection and its messages that the application has not received: nsqd delivers them again."""
@@ -288,7 +253,8 @@ class Consumer:
             for _, connection in self._peers.connected:
                 connection.leave()
             self._selector.close()
-            self._dialer.close()
+            self._dials.close()
+            self._waker.close()
 
     def __enter__(self) -> Consumer:
         return self
@@ -302,8 +268,7 @@ class Consumer:
         self._turn = threading.RLock()
         self._carer = None
         self._arrived.clear()
-        self._selector = selectors.PollSelector()
-        self._dialer = Dialer(self._selector)
+        self._prepare()
         for peer in self._peers.all:
             peer.connection = None
 

@@ -1,13 +1,11 @@
-"""Runs a consumer's dials and lookups on threads, so that an unresponsive server delays nothing else."""
+"""Runs dials and lookups on threads, so that an unresponsive server delays nothing else."""
 
 from __future__ import annotations
 
-import selectors
-import socket
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable
-from contextlib import suppress
 from typing import Generic, TypeVar
 
 from nsqc.client.connection import Connection
@@ -17,32 +15,32 @@ T = TypeVar("T")
 
 
 class Dialer(Generic[K, T]):
-    """Runs calls on threads, one at a time per key, and wakes a selector when one has ended. All methods are for
-    one thread, except wake()."""
+    """Runs calls on threads: one at a time per key, and up to `most`. wake: called on a thread when its call has ended.
+    All methods are for one thread."""
 
-    def __init__(self, selector: selectors.BaseSelector) -> None:
+    def __init__(self, wake: Callable[[], None], most: float = math.inf) -> None:
+        self._wake, self._most = wake, most
         self._running: set[K] = set()
         self._done: deque[tuple[K, T | Exception]] = deque()
         self._lock = threading.Lock()       # of _done and _closed
-        self._closed = self._woken = False
-        self._awake, self._wake = socket.socketpair()
-        self._awake.setblocking(False)
-        self._wake.setblocking(False)
-        selector.register(self._awake, selectors.EVENT_READ)
+        self._closed = False
 
-    def start(self, key: K, call: Callable[[], T]) -> None:
-        """Begins a call, unless one for this key is running."""
-        if key not in self._running:
-            self._running.add(key)
-            # A daemon thread: the process does not wait for its timeout at exit.
-            threading.Thread(target=self._run, args=(key, call), name="nsqc dialer", daemon=True).start()
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call is running, or its result not collected yet."""
+        return bool(self._running)
+
+    def start(self, key: K, call: Callable[[], T]) -> bool:
+        """Begins a call, unless one for this key is running, or as many as allowed; returns whether it has begun."""
+        if key in self._running or len(self._running) >= self._most:
+            return False
+        self._running.add(key)
+        # A daemon thread: the process does not wait for its timeout at exit.
+        threading.Thread(target=self._run, args=(key, call), name="nsqc dialer", daemon=True).start()
+        return True
 
     def finished(self) -> list[tuple[K, T | Exception]]:
         """The results of calls that ended since the last time, or their exceptions."""
-        if self._woken:
-            self._woken = False
-            with suppress(BlockingIOError):
-                self._awake.recv(4096)
         if not self._done:
             return []
         with self._lock:
@@ -51,18 +49,10 @@ class Dialer(Generic[K, T]):
         self._running.difference_update(key for key, _ in found)
         return found
 
-    def wake(self) -> None:
-        """Wakes the selector. Thread-safe; callable from signal handlers."""
-        self._woken = True
-        with suppress(OSError):     # it is awake already, or closed
-            self._wake.send(b".")
-
     def close(self) -> None:
         """Closes connections that were not collected, and later ones."""
         with self._lock:
             self._closed = True
-            self._awake.close()
-            self._wake.close()
         for _, outcome in self._done:
             self._discard(outcome)
         self._done.clear()
@@ -76,7 +66,7 @@ class Dialer(Generic[K, T]):
         with self._lock:
             if not self._closed:
                 self._done.append((key, outcome))
-                self.wake()
+                self._wake()
                 return
         self._discard(outcome)
 
@@ -84,3 +74,14 @@ class Dialer(Generic[K, T]):
     def _discard(outcome: T | Exception) -> None:
         if isinstance(outcome, Connection):
             outcome.close()
+
+
+def subscribed(connection: Connection, topic: str, channel: str) -> Connection:
+    """The connection, consuming, for an owner that reconnects; closed after a failure. Raises as subscribe()."""
+    connection.tolerant = True
+    try:
+        connection.subscribe(topic, channel)
+    except BaseException:
+        connection.close()
+        raise
+    return connection

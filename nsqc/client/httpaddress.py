@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from nsqc.client.address import checked_address, is_path, split_address
+from nsqc.client.address import checked_address, is_path, join_address, split_address
 from nsqc.client.errors import BadAddress
 
 PORTS = {"http": 80, "https": 443}
@@ -29,7 +29,7 @@ class HttpAddress(NamedTuple):
     @property
     def authority(self) -> str:
         """HOST:PORT."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return join_address(self.host, self.port)
 
     def below(self, path: str) -> str:
         """The target of a call of nsqd: the path of the URL comes before it."""

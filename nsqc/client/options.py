@@ -8,7 +8,8 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, NoReturn, TypedDict
+from types import EllipsisType
+from typing import Annotated, Any, NamedTuple, NoReturn, TypedDict, get_type_hints
 
 from nsqc import __version__
 
@@ -17,45 +18,16 @@ FRAME_ROOM = 64 * KIB           # bytes of a frame beyond the largest message
 MPUB_ROOM = 8                   # bytes of an MPUB body beyond its only message
 
 
-class ConnectionOptions(TypedDict, total=False):
-    """Options of a connection. tls: True (the system's authorities), an ssl.SSLContext (see nsqc.client.tls), None.
-    deflate: a level from 1 to 9, or 0. snappy: not with deflate. auth_secret: sent by AUTH if nsqd requires it.
-    client_id, hostname, user_agent: shown in nsqd's statistics. topology_zone, topology_region: the consumer's
-    location; nsqd prefers nearby consumers if configured to. heartbeat_interval_ms, msg_timeout_ms, output_buffer_size,
-    output_buffer_timeout_ms, sample_rate: as in IDENTIFY. max_msg_size, max_body_size: nsqd's limits in bytes, which
-    nsqd does not report; anything larger is refused before it is sent. max_frame_bytes: the largest frame to accept.
-    tick_ns: unit of timestamps in columns, in nanoseconds."""
-
-    tls: bool | ssl.SSLContext | None
-    deflate: int
-    snappy: bool
-    auth_secret: str | bytes | None
-    client_id: str | None
-    hostname: str | None
-    user_agent: str | None
-    topology_zone: str | None
-    topology_region: str | None
-    heartbeat_interval_ms: int | None
-    msg_timeout_ms: int | None
-    output_buffer_size: int | None
-    output_buffer_timeout_ms: int | None
-    sample_rate: int
-    max_msg_size: int
-    max_body_size: int
-    max_frame_bytes: int | None
-    tick_ns: int
-
-
 class Rule(NamedTuple):
-    """An option: its default, the accepted values (for errors), its types and bounds. None is valid if it is the
-    default."""
+    """An option: the accepted values (for errors), its types and bounds; the default, for options of a connection. None
+    is valid if it is the default."""
 
-    default: Any        # Any: options differ in type
     takes: str
     kinds: tuple[type, ...]
     low: float | None = None
     above: float | None = None
     high: float | None = None
+    default: Any = ...      # Any: options differ in type
 
     def check(self, name: str, value: object) -> None:
         """Raises TypeError, ValueError."""
@@ -69,66 +41,70 @@ class Rule(NamedTuple):
             raise ValueError(f"{name} is {value!r}; it takes {self.takes}")
 
 
-def whole(default: int | None, takes: str, low: int, high: int | None = None) -> Rule:
+def whole(takes: str, low: int, high: int | None = None, default: int | EllipsisType | None = ...) -> Rule:
     """A whole number from low to high."""
-    return Rule(default, takes, (int,), low=low, high=high)
+    return Rule(takes, (int,), low=low, high=high, default=default)
 
 
-def seconds(default: float, takes: str, low: float | None = None, above: float | None = None) -> Rule:
+def seconds(low: float | None = None, above: float | None = None) -> Rule:
     """Seconds, from low or above a bound."""
-    return Rule(default, takes, (int, float), low, above)
+    return Rule(f"seconds above {above}" if low is None else f"seconds, {low} or above", (int, float), low, above)
 
 
-MILLISECONDS = whole(None, "milliseconds, a whole number, -1 or above", -1)
-NAME = Rule(None, "a str or None", (str,))
+NAME = Rule("a str or None", (str,), default=None)
+MILLISECONDS = whole("milliseconds, a whole number, -1 or above", -1, default=None)
 
-CONNECTION: dict[str, Rule] = {
-    "tls": Rule(None, "True, False, None or an ssl.SSLContext", (bool, ssl.SSLContext)),
-    "deflate": whole(0, "a level from 1 to 9, or 0", 0, 9),
-    "snappy": Rule(False, "True or False", (bool,)),
-    "auth_secret": Rule(None, "a str, bytes or None", (str, bytes)),
-    "client_id": NAME,
-    "hostname": NAME,
-    "user_agent": NAME,
-    "topology_zone": NAME,
-    "topology_region": NAME,
-    "heartbeat_interval_ms": MILLISECONDS,
-    "msg_timeout_ms": MILLISECONDS,
-    "output_buffer_size": whole(None, "bytes, a whole number, -1 or above", -1),
-    "output_buffer_timeout_ms": MILLISECONDS,
-    "sample_rate": whole(0, "percent, a whole number from 0 to 99", 0, 99),
-    "max_msg_size": whole(MIB, "bytes, a whole number above 0", 1),
-    "max_body_size": whole(5 * MIB, f"bytes, a whole number above {MPUB_ROOM}", MPUB_ROOM + 1),
-    "max_frame_bytes": whole(None, "bytes, a whole number above 0", 1),
-    "tick_ns": whole(1, "nanoseconds, a whole number above 0", 1),
-}
+
+class ConnectionOptions(TypedDict, total=False):
+    """Options of a connection. tls: True (the system's authorities), an ssl.SSLContext (see nsqc.client.tls), None.
+    deflate: a level from 1 to 9, or 0. snappy: not with deflate. auth_secret: sent by AUTH if nsqd requires it.
+    client_id, hostname, user_agent: shown in nsqd's statistics. topology_zone, topology_region: the consumer's
+    location; nsqd prefers nearby consumers if configured to. heartbeat_interval_ms, msg_timeout_ms, output_buffer_size,
+    output_buffer_timeout_ms, sample_rate: as in IDENTIFY. max_msg_size, max_body_size: nsqd's limits in bytes, which
+    nsqd does not report; anything larger is refused before it is sent. max_frame_bytes: the largest frame to accept.
+    tick_ns: unit of timestamps in columns, in nanoseconds."""
+
+    tls: Annotated[bool | ssl.SSLContext | None,
+                   Rule("True, False, None or an ssl.SSLContext", (bool, ssl.SSLContext), default=None)]
+    deflate: Annotated[int, whole("a level from 1 to 9, or 0", 0, 9, 0)]
+    snappy: Annotated[bool, Rule("True or False", (bool,), default=False)]
+    auth_secret: Annotated[str | bytes | None, Rule("a str, bytes or None", (str, bytes), default=None)]
+    client_id: Annotated[str | None, NAME]
+    hostname: Annotated[str | None, NAME]
+    user_agent: Annotated[str | None, NAME]
+    topology_zone: Annotated[str | None, NAME]
+    topology_region: Annotated[str | None, NAME]
+    heartbeat_interval_ms: Annotated[int | None, MILLISECONDS]
+    msg_timeout_ms: Annotated[int | None, MILLISECONDS]
+    output_buffer_size: Annotated[int | None, whole("bytes, a whole number, -1 or above", -1, default=None)]
+    output_buffer_timeout_ms: Annotated[int | None, MILLISECONDS]
+    sample_rate: Annotated[int, whole("percent, a whole number from 0 to 99", 0, 99, 0)]
+    max_msg_size: Annotated[int, whole("bytes, a whole number above 0", 1, default=MIB)]
+    max_body_size: Annotated[int, whole(f"bytes, a whole number above {MPUB_ROOM}", MPUB_ROOM + 1, default=5 * MIB)]
+    max_frame_bytes: Annotated[int | None, whole("bytes, a whole number above 0", 1, default=None)]
+    tick_ns: Annotated[int, whole("nanoseconds, a whole number above 0", 1, default=1)]
+
+
+CONNECTION: dict[str, Rule] = {name: hint.__metadata__[0]
+                               for name, hint in get_type_hints(ConnectionOptions, include_extras=True).items()}
 OTHERS: dict[str, Rule] = {
-    "timeout": seconds(10.0, "seconds above 0", above=0),
-    "backoff": seconds(0.1, "seconds, 0 or above", low=0),
-    "spread": Rule(False, "True or False", (bool,)),
-    "retries": whole(5, "a whole number, 0 or above", 0),
-    "max_in_flight": whole(None, "a whole number, 1 or above, or None for one per connection", 1),
-    "connections": whole(1, "a whole number, 1 or above", 1),
-    "touch_limit": seconds(0.0, "seconds, 0 or above", low=0),
-    "concurrency": whole(1, "a whole number, 1 or above", 1),
-    "max_attempts": whole(0, "a whole number, 0 or above", 0),
-    "requeue_delay": seconds(1.0, "seconds, 0 or above", low=0),
-    "max_requeue_delay": seconds(900.0, "seconds, 0 or above", low=0),
-    "max_slowdown": seconds(120.0, "seconds, 0 or above", low=0),
-    "stop_timeout": seconds(30.0, "seconds, 0 or above", low=0),
-    "poll_interval": seconds(60.0, "seconds above 0", above=0),
-    "batch_bytes": whole(256 * KIB, "bytes, a whole number above 0", 1),
-    "batch_rows": whole(10_000, "a whole number, 1 or above", 1),
-    "window": whole(4, "a whole number, 1 or above", 1),
-    "delay_ms": whole(0, "milliseconds, a whole number, 0 or above", 0),
+    **dict.fromkeys(("timeout", "poll_interval"), seconds(above=0)),
+    **dict.fromkeys(("backoff", "touch_limit", "requeue_delay", "max_requeue_delay", "max_slowdown", "stop_timeout"),
+                    seconds(low=0)),
+    **dict.fromkeys(("retries", "max_attempts"), whole("a whole number, 0 or above", 0)),
+    **dict.fromkeys(("connections", "concurrency", "batch_rows", "window"), whole("a whole number, 1 or above", 1)),
+    "spread": Rule("True or False", (bool,)),
+    "max_in_flight": whole("a whole number, 1 or above, or None for one per connection", 1, default=None),
+    "batch_bytes": whole("bytes, a whole number above 0", 1),
+    "delay_ms": whole("milliseconds, a whole number, 0 or above", 0),
 }
 # Names of the same options in other NSQ clients.
 FOREIGN_NAMES = {"nsqd_tcp_addresses": "nsqd", "nsqd_addresses": "nsqd", "lookupd_http_addresses": "nsqlookupd",
-                    "lookupd_addresses": "nsqlookupd", "tls_v1": "tls", "ssl": "tls", "tls_options": "tls",
-                    "heartbeat_interval": "heartbeat_interval_ms", "msg_timeout": "msg_timeout_ms",
-                    "message_timeout": "msg_timeout_ms", "secret": "auth_secret", "deflate_level": "deflate",
-                    "lookupd_poll_interval": "poll_interval", "message_handler": "handler", "max_tries": "max_attempts",
-                    "giving_up": "on_give_up", "max_backoff_duration": "max_slowdown"}
+                 "lookupd_addresses": "nsqlookupd", "tls_v1": "tls", "ssl": "tls", "tls_options": "tls",
+                 "heartbeat_interval": "heartbeat_interval_ms", "msg_timeout": "msg_timeout_ms",
+                 "message_timeout": "msg_timeout_ms", "secret": "auth_secret", "deflate_level": "deflate",
+                 "lookupd_poll_interval": "poll_interval", "message_handler": "handler", "max_tries": "max_attempts",
+                 "giving_up": "on_give_up", "max_backoff_duration": "max_slowdown"}
 
 
 def checked(**values: object) -> None:
@@ -186,7 +162,7 @@ class Options:
             "topology_zone": given["topology_zone"] or None, "topology_region": given["topology_region"] or None,
             "output_buffer_size": given["output_buffer_size"],
             "output_buffer_timeout": given["output_buffer_timeout_ms"],
-            "sample_rate": self._identify["sample_rate"] or None, "tls_v1": bool(self.tls) or None,
+            "sample_rate": given["sample_rate"] or None, "tls_v1": bool(self.tls) or None,
             "snappy": self.snappy or None, "deflate": bool(self.deflate) or None,
             "deflate_level": self.deflate or None,
             # nsqc's own, which other servers ignore.

@@ -1,26 +1,34 @@
 """A consumer's nsqd: the current list, when to reconnect to each, and its share of max_in_flight. The policy of both
-Consumers and of Spark's stager."""
+Consumers, of the tools and of Spark's stager; and the state that both Consumers share."""
 
 from __future__ import annotations
 
 import logging
+import time
+from collections import deque
 from collections.abc import Iterable
 from typing import Generic, Protocol, TypeVar
 
 from nsqc.client.backoff import Backoff
 from nsqc.client.commands import channel_name, topic_name
 from nsqc.client.failover import nsqd_or_nsqlookupd
-from nsqc.client.options import checked
+from nsqc.client.message import Message
+from nsqc.client.options import ConnectionOptions, Options, checked
+from nsqc.client.statistics import ConsumerStats, PeerStats
 
 log = logging.getLogger("nsqc.client")
 
+OWN = ("topic", "channel", "nsqd", "nsqlookupd", "max_in_flight", "connections", "poll_interval", "backoff",
+       "touch_limit")
 # With more connections than RDY, an idle connection passes its RDY on after a tick, a busy one after this time.
 ROTATE_SECONDS = 5.0
 TICK_SECONDS = 0.5      # interval for checking connections while nothing arrives
 
 
 class Receiving(Protocol):
-    """The parts of a connection used by Peers."""
+    """The parts of a connection used here. failed_ids: messages answered too late."""
+
+    failed_ids: list[bytes]
 
     @property
     def max_ready(self) -> int:
@@ -29,6 +37,9 @@ class Receiving(Protocol):
     @property
     def in_flight(self) -> int:
         """Messages received and not answered, as far as the connection knows."""
+
+    def collected(self) -> list[Message]:
+        """The messages received since the last call."""
 
 
 C = TypeVar("C", bound=Receiving)
@@ -183,3 +194,45 @@ class Peers(Generic[C]):
         waiting = sorted((peer for peer, _ in connected if peer not in holders),
                          key=lambda peer: now if peer.ready else peer.ready_until)
         return holders | set(waiting[:free])
+
+
+class BaseConsumer(Generic[C]):
+    """The part of both Consumers without I/O: options, nsqd, and the messages that the application has not taken.
+    Raises BadName, BadAddress, ValueError, TypeError."""
+
+    def __init__(self, topic: str, channel: str, nsqd: str | Iterable[str], nsqlookupd: str | Iterable[str],
+                 max_in_flight: int | None, connections: int, poll_interval: float, backoff: float, touch_limit: float,
+                 timeout: float, options: ConnectionOptions):
+        self._options = Options("Consumer", OWN, timeout, options)
+        checked(touch_limit=touch_limit)
+        self._peers: Peers[C] = Peers(topic, channel, nsqd, nsqlookupd, max_in_flight, connections, poll_interval,
+                                      Backoff(backoff))
+        self.topic, self.channel, self.max_in_flight = topic, channel, max_in_flight
+        self._touch_limit = touch_limit
+        self._arrived: deque[Message] = deque()
+        self._received = 0
+        self._stopping = False                      # see stop()
+        self._error: Exception | None = None        # raised by the next get()
+        self._closed = False
+
+    def serve_at_least(self, count: int) -> None:
+        """Allows this many messages in flight, if max_in_flight is None and there are fewer connections."""
+        self._peers.least = count
+
+    def stats(self) -> ConsumerStats:
+        """Messages received so far, and the state of each connection."""
+        return ConsumerStats(self._received, len(self._arrived), [
+            PeerStats(peer.address, peer.connection is not None, peer.error, peer.ready,
+                      0 if peer.connection is None else peer.connection.in_flight) for peer in self._peers.all])
+
+    def _take(self, peer: Peer[C], connection: C) -> None:
+        """Takes the messages that a connection has received; requeues them once the consumer stops."""
+        messages = connection.collected()
+        connection.failed_ids.clear()       # nsqd delivers those messages again; no other code reads the list
+        peer.received(time.monotonic())
+        self._received += len(messages)
+        if self._stopping:
+            for message in messages:
+                message.requeue()
+        else:
+            self._arrived.extend(messages)

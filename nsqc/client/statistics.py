@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
-
-from nsqc.client.peers import C, Peer
 
 
 class PeerStats(NamedTuple):
@@ -36,9 +33,3 @@ class ProducerStats(NamedTuple):
     failed: int
     connections: dict[str, int]
     down: dict[str, str]
-
-
-def of_peers(peers: Iterable[Peer[C]]) -> list[PeerStats]:
-    """The state of each connection."""
-    return [PeerStats(peer.address, peer.connection is not None, peer.error, peer.ready,
-                      0 if peer.connection is None else peer.connection.in_flight) for peer in peers]

@@ -4,19 +4,19 @@ stop."""
 from __future__ import annotations
 
 import logging
-import os
 import select
 import signal
 import threading
 import time
 from collections.abc import Iterable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from types import FrameType
 from typing import Any, Unpack
 
 from nsqc.client.consumer import Consumer
 from nsqc.client.handling import AllOptions, GiveUp, H, Handler, Handling, WorkerStats, split
 from nsqc.client.message import Message
+from nsqc.client.waker import Waker
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -42,8 +42,7 @@ class Worker:
         self._changed = threading.Condition()   # protects counts and slowdown
         self._stopping = False
         self._error: BaseException | None = None    # ended a thread
-        # Awaited by the thread of run(). A pipe, because signal handlers may use nothing else.
-        self._awake, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._waker = Waker()       # of the thread of run(): signal handlers may use nothing else
 
     def __call__(self, handler: H) -> H:
         """Sets the handler: @worker."""
@@ -83,7 +82,7 @@ class Worker:
     def stop(self) -> None:
         """Ends run(). For any thread, and for signal handlers."""
         self._stopping = True
-        self._poke()
+        self._waker.wake()
 
     def stats(self) -> WorkerStats:
         """Counters so far."""
@@ -93,14 +92,6 @@ class Worker:
         """Closes a worker that is not running."""
         self._stopping = True
         self._consumer.close()
-
-    def _poke(self) -> None:
-        with suppress(BlockingIOError):
-            os.write(self._wake, b".")
-
-    def __del__(self) -> None:
-        for descriptor in (self._awake, self._wake) if hasattr(self, "_wake") else ():
-            os.close(descriptor)
 
     def _catch_signals(self) -> dict[int, Any]:    # Any: as of signal.signal()
         if threading.current_thread() is not threading.main_thread():
@@ -127,9 +118,8 @@ class Worker:
             if wanted != limit:
                 limit = wanted
                 self._consumer.throttle(limit)
-            select.select([self._awake], [], [], pause or None)
-            with suppress(BlockingIOError):
-                os.read(self._awake, 4096)
+            select.select([self._waker], [], [], pause or None)
+            self._waker.calm()
 
     def _wind_down(self, threads: list[threading.Thread]) -> None:
         """Takes no more messages, and waits for the handlers."""
@@ -216,5 +206,5 @@ class Worker:
             changed = self._handling.slowdown.ended(succeeded, time.monotonic())
             self._changed.notify_all()
         if changed:
-            self._poke()
+            self._waker.wake()
 

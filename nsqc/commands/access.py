@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nsqc.access.needs import CHANNEL, CONSUME, GRANTS, NODE, TOPIC, Need
-from nsqc.commands.output import EXIT_REFUSED, EXIT_USAGE, print_text
+from nsqc.commands.output import EXIT_REFUSED, EXIT_USAGE, fail, print_text
 
 if TYPE_CHECKING:
     from nsqc.access.rules import Rules, User
@@ -20,13 +19,6 @@ File = Annotated[str, typer.Argument(help="the access file", metavar="FILE")]
 AsJson = Annotated[bool, typer.Option("--json", help="as JSON")]
 Grant = Annotated[str, typer.Argument(help=", ".join(GRANTS), metavar="GRANT")]
 Target = Annotated[str, typer.Argument(help="TOPIC or TOPIC/CHANNEL; default: the whole node", metavar="TARGET")]
-
-
-def fail(name: str, text: str, code: int = EXIT_REFUSED) -> int:
-    """Prints an error of `nsqc access NAME`; returns the exit code."""
-    hint = f" (see nsqc access {name} --help)" if code == EXIT_USAGE else ""
-    print(f"nsqc access {name}: {text}{hint}", file=sys.stderr)
-    return code
 
 
 def need_of(grant: str, target: str) -> tuple[Need, str, str]:
@@ -82,17 +74,17 @@ def check_command(
     try:
         rules = rules_of(file)
     except AccessError as error:
-        return fail("check", str(error))
+        return fail("access check", str(error))
     if not user:
         print_text(f"{file}: ok, {len(rules.users)} user{'' if len(rules.users) == 1 else 's'}")
         return 0
     found = everybody(rules).get(user)
     if found is None:
-        return fail("check", f"{file} has no user {user!r}")
+        return fail("access check", f"{file} has no user {user!r}")
     try:
         need, topic, channel = need_of(grant, target)
     except ValueError as error:
-        return fail("check", str(error), EXIT_USAGE)
+        return fail("access check", str(error), EXIT_USAGE)
     reason = reason_of(rules, found, need, topic, channel)
     what = f"{user}: {grant} {target or 'everything'}"
     print_text(f"{what}: {f'yes, {reason}' if reason else 'no, no grant covers it'}")
@@ -111,9 +103,9 @@ def who_command(file: File, grant: Grant, target: Target = "", as_json: AsJson =
         rules = rules_of(file)
         need, topic, channel = need_of(grant, target)
     except AccessError as error:
-        return fail("who", str(error))
+        return fail("access who", str(error))
     except ValueError as error:
-        return fail("who", str(error), EXIT_USAGE)
+        return fail("access who", str(error), EXIT_USAGE)
     reasons = {name: reason for name, user in everybody(rules).items()
                if (reason := reason_of(rules, user, need, topic, channel))}
     if as_json:

@@ -13,7 +13,7 @@ from nsqc.commands import TAKES_FLAGS, declaration_of
 from nsqc.commands.output import EXIT_REFUSED, EXIT_USAGE, print_text
 from nsqc.commands.typed import takes_flags
 from nsqc.log.secrets import mask
-from nsqc.options.declared import FLAGS, NO_KEY, SERVE, Chosen, Declaration, OptionError, OptionSet, RuleTable
+from nsqc.options.declared import FLAGS, NO_KEY, Declaration, OptionError, Options, OptionSet, RuleTable
 from nsqc.options.environment import from_environment
 from nsqc.options.flags import help_text, parse_flags, plain, show, shown
 from nsqc.options.goflags import FlagError, HelpWanted
@@ -23,7 +23,6 @@ from nsqc.options.rule_scopes import BY_KEY, scope_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from nsqc.options.admin import AdminOptions
     from nsqc.options.check import Finding, Report
 
 FOR_LOOKUPD = "for nsqc lookupd instead of nsqc serve"
@@ -58,30 +57,21 @@ def check_command(
     Reads the file and the files it names, as serve does. Binds, connects to and writes nothing. The exit code is 1 if
     there are errors, and 0 if there are only warnings.
     """
-    server_of(lookupd, admin)
-    if lookupd:
-        from nsqc.options.check_server import examine_lookupd
-
-        lookupd_report = examine_lookupd(file)
-        lookupd_report.findings.extend(in_access_file(lookupd_report.options.access_file))
-        return conclude(file, lookupd_report)
-    if admin:
-        from nsqc.options.check_server import examine_admin
-
-        admin_report = examine_admin(file)
-        admin_report.findings.extend(in_access_file(admin_report.options.access_file))
-        admin_report.findings.extend(beside_admin(admin_report.options))
-        return conclude(file, admin_report)
     from nsqc.options.check import examine
 
-    report = examine(file)
+    report = examine(file, server_of(lookupd, admin))
     options = report.options
-    report.findings.extend(in_access_file(options.access_file))
-    folder = f"data path {options.data_path} is writable" if options.data_path else (
-        "no data path set: files go to the working folder of nsqc")
-    counts = ((len(options.topics), "topic"), (len(options.channels), "channel"))
-    tables = "".join(f", {number} {noun} table{'' if number == 1 else 's'}" for number, noun in counts if number)
-    return conclude(file, report, f"{tables}; {folder}")
+    report.findings.extend(in_access_file(str(options.value("access_file"))))
+    more = ""
+    if admin:
+        report.findings.extend(beside_admin(options))
+    elif isinstance(options, Options):
+        folder = f"data path {options.data_path} is writable" if options.data_path else (
+            "no data path set: files go to the working folder of nsqc")
+        counts = ((len(options.topics), "topic"), (len(options.channels), "channel"))
+        tables = "".join(f", {number} {noun} table{'' if number == 1 else 's'}" for number, noun in counts if number)
+        more = f"{tables}; {folder}"
+    return conclude(file, report, more)
 
 
 def in_access_file(path: str) -> Iterator[Finding]:
@@ -97,16 +87,18 @@ def in_access_file(path: str) -> Iterator[Finding]:
         yield Finding(0, True, str(error))
 
 
-def beside_admin(options: AdminOptions) -> Iterator[Finding]:
-    """What is wrong with the other files that a config file of the admin server names."""
+def beside_admin(options: OptionSet) -> Iterator[Finding]:
+    """Errors in the other files that a config file of the admin server names."""
     from nsqc.admin.server import unreadable
+    from nsqc.options.admin import AdminOptions
     from nsqc.options.check import Finding
 
-    for error in unreadable(options):
-        yield Finding(0, True, str(error))
+    if isinstance(options, AdminOptions):
+        for error in unreadable(options):
+            yield Finding(0, True, str(error))
 
 
-def conclude(file: str, report: Report[Chosen], more: str = "") -> int:
+def conclude(file: str, report: Report, more: str) -> int:
     """Prints the findings, or that the file is ok, and more; returns the exit code."""
     for line, fatal, text in report.findings:
         place = f"{file}:{line}" if line else file
@@ -130,17 +122,9 @@ def show_command(
     daemon would use.
     """
     declaration = server_of(lookupd, admin)
-    tables: tuple[RuleTable, ...] = ()
-    options: OptionSet
     try:
-        if declaration is not SERVE:
-            from nsqc.options.server import effective as effective_of
-
-            words = parse_flags(context.args, declaration)
-            options, sources, unknown = effective_of(declaration, words, from_environment(declaration))
-        else:
-            options, sources, unknown = effective(parse_flags(context.args), from_environment())
-            tables = (*options.topics, *options.channels)
+        words = parse_flags(context.args, declaration)
+        options, sources, unknown = effective(declaration, words, from_environment(declaration))
     except HelpWanted:
         which = " --lookupd" if lookupd else " --admin" if admin else ""
         usage = f"Usage: nsqc config show{which} [--json] [FLAGS]"
@@ -150,6 +134,7 @@ def show_command(
         return refuse(f"{error} ({declaration.command} --help lists all flags)", EXIT_USAGE)
     except OptionError as error:
         return refuse(str(error))
+    tables = (*options.topics, *options.channels) if isinstance(options, Options) else ()
     for warning in unknown.values():
         print(f"nsqc config: warning: {warning}", file=sys.stderr)
     print_text((as_json_text if as_json else as_table)(declaration, options, tables, sources))

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 
-from nsqc.commands.output import EXIT_REFUSED, EXIT_USAGE, print_text
+from nsqc.commands.output import EXIT_REFUSED, EXIT_USAGE, fail, print_text
 from nsqc.paths import local
 
 command = typer.Typer(help="Inspect log topics, check them, export them to nsqd.")
@@ -21,13 +19,6 @@ Paths = Annotated[list[str], typer.Argument(help="data paths, or TOPIC.log folde
 
 class UsageError(Exception):
     """A path is not what the command needs."""
-
-
-def fail(name: str, text: str, code: int = EXIT_REFUSED) -> int:
-    """Prints an error of `nsqc log NAME`; returns the exit code."""
-    hint = f" (see nsqc log {name} --help)" if code == EXIT_USAGE else ""
-    print(f"nsqc log {name}: {text}{hint}", file=sys.stderr)
-    return code
 
 
 def text_of(error: Exception) -> str:
@@ -52,24 +43,9 @@ def folders_of(paths: list[str]) -> list[str]:
     return list(folders)
 
 
-@contextmanager
-def locked(paths: set[str]) -> Iterator[None]:
-    """Locks data paths, as a daemon does. Raises LockError."""
-    from nsqc.process.lock import lock
-
-    descriptors: list[int] = []
-    try:
-        for path in sorted(paths):
-            descriptors.append(lock(path))
-        yield
-    finally:
-        for descriptor in descriptors:
-            os.close(descriptor)
-
-
 def warn_if_running(name: str, folders: list[str]) -> None:
     """For commands that only read."""
-    from nsqc.process.lock import LockError
+    from nsqc.process.lock import LockError, locked
 
     for path in sorted({os.path.dirname(folder) for folder in folders}):
         try:
@@ -97,9 +73,9 @@ def inspect_command(
         warn_if_running("inspect", folders)
         topics = [summary(read_log(folder)) for folder in folders]
     except UsageError as error:
-        return fail("inspect", str(error), EXIT_USAGE)
+        return fail("log inspect", str(error), EXIT_USAGE)
     except OSError as error:
-        return fail("inspect", text_of(error))
+        return fail("log inspect", text_of(error))
     print_text(json.dumps(topics, indent=2) if as_json else "\n\n".join(map(as_text, topics)))
     return 0
 
@@ -127,9 +103,9 @@ def verify_command(paths: Paths) -> int:
             state = "ok" if not found else f"{found} fault{'' if found == 1 else 's'}"
             print_text(f"{folder}: {state}, {verdict.records} intact messages")
     except UsageError as error:
-        return fail("verify", str(error), EXIT_USAGE)
+        return fail("log verify", str(error), EXIT_USAGE)
     except OSError as error:
-        return fail("verify", str(error))
+        return fail("log verify", str(error))
     return EXIT_REFUSED if faults else 0
 
 
@@ -149,16 +125,16 @@ def export_command(
     Examples: `nsqc log export --to nsqd /var/lib/nsqd`, `nsqc log export --to nsqd --out /srv/nsqd /var/lib/nsqd`.
     """
     from nsqc.log import Log
-    from nsqc.process.lock import LockError
+    from nsqc.process.lock import LockError, locked
     from nsqc.store.log.export import Export, ExportError
     from nsqc.store.log.topicfile import MetadataError
 
     if to != "nsqd":
-        return fail("export", f"cannot export to {to!r}; the only format is nsqd", EXIT_USAGE)
+        return fail("log export", f"cannot export to {to!r}; the only format is nsqd", EXIT_USAGE)
     try:
         out = local(out)
     except ValueError as error:
-        return fail("export", f"--out: {error}", EXIT_USAGE)
+        return fail("log export", f"--out: {error}", EXIT_USAGE)
     log = Log("nsqc log export: ")
     try:
         folders = folders_of(paths)
@@ -169,9 +145,9 @@ def export_command(
             for folder in folders:
                 Export(folder, out or os.path.dirname(folder), print_text, log).run()
     except UsageError as error:
-        return fail("export", str(error), EXIT_USAGE)
+        return fail("log export", str(error), EXIT_USAGE)
     except (OSError, LockError, ExportError, MetadataError) as error:
-        return fail("export", text_of(error))
+        return fail("log export", text_of(error))
     finally:
         log.close()
     return 0

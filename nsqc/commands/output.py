@@ -52,6 +52,13 @@ def writing() -> Iterator[None]:
             raise NotWritten(error.errno, error.strerror, "stdout") from None
 
 
+def fail(command: str, text: str, code: int = EXIT_REFUSED) -> int:
+    """Prints an error of a command; returns the exit code."""
+    hint = f" (see nsqc {command} --help)" if code == EXIT_USAGE else ""
+    print(f"nsqc {command}: {text}{hint}", file=sys.stderr)
+    return code
+
+
 def refused(error: NotWritten) -> int:
     """Reports that stdout cannot be written; returns the exit code."""
     print(f"nsqc: stdout: {error.strerror}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Starts a server from its flags, without typer. serve.py and lookupd.py stand for it in typer's help."""
+"""Starts a server from its flags, without typer."""
 
 from __future__ import annotations
 
@@ -7,18 +7,22 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from nsqc import version_line
 from nsqc.commands.output import EXIT_REFUSED, EXIT_USAGE, print_text
 from nsqc.log import Log
 from nsqc.log.secrets import mask
-from nsqc.options.declared import SERVE, Declaration, OptionError, OptionSet
+from nsqc.options.declared import SERVE, Chosen, Declaration, OptionError, Options
 from nsqc.options.environment import from_environment
 from nsqc.options.flags import help_text, parse_flags
 from nsqc.options.goflags import FlagError, HelpWanted
 from nsqc.options.option import Value
 from nsqc.options.resolve import resolve, resolve_again
+
+if TYPE_CHECKING:
+    from nsqc.options.admin import AdminOptions
+    from nsqc.options.lookupd import LookupdOptions
 
 STDERR = 2
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -27,10 +31,40 @@ DRAIN_SIGNAL = signal.SIGUSR1
 
 def serve(words: list[str]) -> int:
     """Runs the daemon with nsqd's flags. Exit code: 0, 1 if it cannot start, 2 if the flags are invalid."""
-    return launch(words, SERVE, start)
+    def run(options: Options, log: Log, flags: Mapping[str, Value]) -> int:
+        from nsqc.daemon import run as run_server  # here: wrong flags are reported without loading the server
+
+        return run_server(options, log, lambda: resolve_again(SERVE, flags))
+
+    return launch(words, SERVE, run)
 
 
-def launch(words: list[str], declaration: Declaration[OptionSet], run: Callable[[Mapping[str, Value]], int]) -> int:
+def lookupd(words: list[str]) -> int:
+    """Runs the lookup server with nsqlookupd's flags. Exit code as for serve()."""
+    from nsqc.options.lookupd import LOOKUPD
+
+    def run(options: LookupdOptions, log: Log, flags: Mapping[str, Value]) -> int:
+        from nsqc.lookupd.server import run as run_server  # here: as above
+
+        return run_server(options, log)
+
+    return launch(words, LOOKUPD, run)
+
+
+def admin(words: list[str]) -> int:
+    """Runs the admin server with nsqadmin's flags. Exit code as for serve()."""
+    from nsqc.options.admin import ADMIN
+
+    def run(options: AdminOptions, log: Log, flags: Mapping[str, Value]) -> int:
+        from nsqc.admin.server import run as run_server  # here: as above
+
+        return run_server(options, log)
+
+    return launch(words, ADMIN, run)
+
+
+def launch(words: list[str], declaration: Declaration[Chosen],
+           run: Callable[[Chosen, Log, Mapping[str, Value]], int]) -> int:
     """Runs a server with the flags in words and the environment; run() may raise OptionError. Exit code as for
     serve()."""
     hold_standard_files()
@@ -51,7 +85,7 @@ def launch(words: list[str], declaration: Declaration[OptionSet], run: Callable[
     given = {**{name: declaration.options().value(name) for name in ("log_prefix", "log_format")}, **flags}
     log = Log(str(given["log_prefix"]), form=str(given["log_format"]))
     try:
-        return run(flags)
+        return start(declaration, flags, run)
     except OptionError as error:
         log.fatal("%s", error)
         return EXIT_REFUSED
@@ -59,27 +93,27 @@ def launch(words: list[str], declaration: Declaration[OptionSet], run: Callable[
         log.close()
 
 
-def start(flags: Mapping[str, Value]) -> int:
-    """Merges the config file under the flags and runs the daemon. Raises OptionError."""
-    hold_signals((*STOP_SIGNALS, DRAIN_SIGNAL))     # there is nothing to drain yet
-    options, unknown = resolve(flags)
+def start(declaration: Declaration[Chosen], flags: Mapping[str, Value],
+          run: Callable[[Chosen, Log, Mapping[str, Value]], int]) -> int:
+    """Merges the config file under the flags and runs the server. Raises OptionError."""
+    hold_signals()
+    # There is nothing to drain yet, or never: NSQ's other programs ignore this signal.
+    signal.signal(DRAIN_SIGNAL, leave if declaration is SERVE else signal.SIG_IGN)
+    options, unknown = resolve(declaration, flags)
     log = Log(options.log_prefix, options.log_level, form=options.log_format)
     try:
         for warning in unknown.values():
             log.warn("config file %s: %s", options.config, warning)
-        # Imported here: wrong flags are reported without loading the daemon.
-        from nsqc.daemon import run
-
-        return run(options, log, lambda: resolve_again(flags))
+        return run(options, log, flags)
     finally:
         ignore_stop_signals()
         log.close()
 
 
-def hold_signals(numbers: tuple[signal.Signals, ...] = STOP_SIGNALS) -> None:
+def hold_signals() -> None:
     """Until the server handles signals, a stop needs no cleanup. SIGHUP is held until the server knows whether it means
     a reload or a stop."""
-    for number in numbers:
+    for number in STOP_SIGNALS:
         signal.signal(number, leave)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
 

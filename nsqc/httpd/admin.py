@@ -14,6 +14,7 @@ from nsqc.httpd.naming import existing, existing_channel, topic_and_channel
 from nsqc.httpd.publish import named_topic
 from nsqc.httpd.reply import ApiError, Reply
 from nsqc.httpd.request import Request, read_arguments, read_whole
+from nsqc.loop.promise import promise
 from nsqc.wire.names import is_valid_name
 
 
@@ -26,13 +27,8 @@ def delete_topic(app: App, request: Request) -> Awaitable[None]:
     """Deletes the topic with its channels and messages; answers once they are gone from disk."""
     topic = existing(app, _topic_name(app, request))
     app.broker.delete_topic(topic.name)
-    gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def topic_gone() -> None:
-        if not gone.done():
-            gone.set_result(None)
-
-    topic.when_gone(topic_gone)
+    gone, settle = promise()
+    topic.when_gone(settle)
     return _deleted(app, topic, topic.ephemeral, gone)
 
 

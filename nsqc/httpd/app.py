@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from nsqc.broker.broker import Broker
 from nsqc.broker.drain import Drain
 from nsqc.broker.stats import MemoryWatch
 from nsqc.broker.writable import WritableProbe
 from nsqc.httpd.gate import Gate
-from nsqc.httpd.known import KnownPublishes
 from nsqc.httpd.publishing import PublishPipeline
 from nsqc.httpd.site import Resolve, Site
 from nsqc.httpd.streaming import Stream
@@ -49,13 +48,6 @@ class NodeInfo(TypedDict):
     https_port: int
 
 
-class V2Client(Protocol):
-    """A V2 connection, from the metrics' view."""
-
-    def held_bytes(self) -> int:
-        """Bytes of memory in its buffers."""
-
-
 class Watched(NamedTuple):
     """The parts of a daemon, besides its topics, that metrics report."""
 
@@ -63,7 +55,7 @@ class Watched(NamedTuple):
     limits: ConnectionLimits
     syncer: Syncer
     space: SpaceWatch
-    tcp_clients: Collection[V2Client]
+    tcp_buffers: Callable[[], Iterable[int]]    # of each V2 client, bytes of memory
 
 
 class App(Site):
@@ -76,7 +68,7 @@ class App(Site):
                  limits: ConnectionLimits,
                  listeners: Listeners, writable: WritableProbe, drain: Drain, slow: SlowLoop, watched: Watched,
                  gate: Gate) -> None:
-        super().__init__(log=log, resolve=resolve, publishes=KnownPublishes(), threads=threads,
+        super().__init__(log=log, resolve=resolve, threads=threads,
                          header_timeout=settings.now.http_header_timeout, slow=slow, gate=gate)
         self.broker = broker
         self.unread = broker.slicer.unread

@@ -10,19 +10,20 @@ recognised by its target. Therefore plain Python suffices: see perf/RESULTS.md.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from nsqc.httpd.caller import Caller
 from nsqc.httpd.known import MOST_HEAD_BYTES
 from nsqc.httpd.pipeline import Pipeline
 from nsqc.httpd.reader import RequestReader
-from nsqc.httpd.site import ServerState, Site
 from nsqc.httpd.writer import Writer
 from nsqc.loop.watch import span_began, span_ended
 from nsqc.net.address import peer_text
 from nsqc.net.limits import host_of
 from nsqc.net.peercert import common_name
+
+if TYPE_CHECKING:
+    from nsqc.httpd.server import Server
 
 # When the server closes, a new client has this long to begin its first request.
 ARRIVING_S = 0.5
@@ -37,25 +38,6 @@ _SHORT_NS = 20_000
 _LONG_NS = 1_000_000
 
 
-class Owner(Protocol):
-    """The server that a connection belongs to."""
-
-    app: Site
-    state: ServerState
-    now: Callable[[], float]        # the loop's clock
-    header_timeout: float           # seconds
-    unfinished: set[Connection]     # with a deadline
-
-    def admit(self, connection: Connection, host: str) -> bool:
-        """Counts a new client; False: it must be closed."""
-
-    def forget(self, connection: Connection) -> None:
-        """The client is gone."""
-
-    def watch(self, connection: Connection) -> None:
-        """The connection has a deadline now."""
-
-
 class Connection(asyncio.Protocol):
     """The loop's protocol for one client."""
 
@@ -67,7 +49,7 @@ class Connection(asyncio.Protocol):
     _reader: RequestReader
     _writer: Writer
 
-    def __init__(self, server: Owner) -> None:
+    def __init__(self, server: Server) -> None:
         self.server = server
         self.host = ""                          # key for the connection limits
         self.due = 0.0                          # loop time by which more must arrive; 0: nothing is incomplete
@@ -113,7 +95,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """The client has left, or the connection has been closed."""
         if self._fresh:
-            self._app.log.debug("HTTP: client(%s) has left without a word", self._reader.remote)
+            self._app.log.debug("HTTP: client(%s) disconnected without sending anything", self._reader.remote)
         self._pipeline.abandon()
         self._writer.closed()
         self.caller.leave()
@@ -188,7 +170,8 @@ class Connection(asyncio.Protocol):
     # ------------------------------------------------------------------ publishing
 
     def _known_publishes(self, data: bytes, start: int) -> int:
-        """Answers the complete publishes with known heads at data[start:]; returns the index after them."""
+        """Answers the complete publishes with known heads at data[start:]; returns the index after them, or of the
+        first one that the fast path declines."""
         if self._state.closing:
             return start
         known = self._heads.get
@@ -202,7 +185,8 @@ class Connection(asyncio.Protocol):
             end = body + publish[1]
             if end > len(data):
                 return start
-            pipeline.publish(publish[0], data[body:end])
+            if not pipeline.publish(publish[0], data[body:end]):
+                return start
             start = end
             if end == len(data):
                 return end
@@ -226,7 +210,7 @@ class Connection(asyncio.Protocol):
         self.forget_heads()
         permits = self._app.gate.permits
         if permits is not None and permits.has_lost(self.caller):
-            self._app.log.info("HTTP: %s may no longer do what it did: closing", self)
+            self._app.log.info("HTTP: %s has lost its permissions: closing", self)
             self._pipeline.closing = True
             self.transport.abort()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
@@ -17,11 +17,11 @@ from nsqc.httpd.positions import number_of
 from nsqc.httpd.reply import ApiError
 from nsqc.httpd.request import Request, read_arguments, read_whole
 from nsqc.store.slicing import rest
+from nsqc.wire.outside import Json
 
 if TYPE_CHECKING:
     from nsqc.broker.topic import Topic
 
-Json = dict[str, Any]           # Any: JSON
 _SUFFIX = b".dead"              # of the default dead-letter topic: see nsqc.options.channel_keys
 _DEFAULT_LIMIT, _MAX_LIMIT = 1000, 10_000
 _DEFAULT_SHOWN, _MAX_SHOWN = 10, 1000
@@ -170,7 +170,7 @@ def redrive(app: App, request: Request) -> Awaitable[Json]:
     if topic.log is None and not topic.exiting:
         return _redrive_memory(app, topic, query, target, arguments)
     if b"source" in arguments:
-        raise ApiError(400, f"INVALID_ARG_SOURCE - {topic.name.decode()} is kept in a log: its letters wait in no "
+        raise ApiError(400, f"INVALID_ARG_SOURCE - {topic.name.decode()} is log-backed: its letters wait in no "
                        "channel")
     log_of(topic)
     return moving.redrive(app, topic, query, target, _MOST_READS)
@@ -181,11 +181,11 @@ def _redrive_memory(app: App, topic: Topic, query: Query, target: tuple[str, str
     name, source = topic.name.decode(), arguments.get(b"source", b"")
     if not target[0] or not source:
         raise ApiError(400, f"MISSING_ARG_{'TO' if source else 'SOURCE'} - {name} is kept in memory, so its messages "
-                       "have no origin: name the channel of it that they wait in (source) and the channel that they go "
-                       "to (to=TOPIC/CHANNEL)")
+                       "have no origin: name the channel that holds them (source) and their destination "
+                       "(to=TOPIC/CHANNEL)")
     if query.letters != Filter() or query.offset:
-        raise ApiError(400, f"NO_LOG - {name} is kept in memory: its messages can be redriven in their order only, "
-                       "without origin, reason, id and from")
+        raise ApiError(400, f"NO_LOG - {name} is kept in memory: its messages can only be redriven in order, without "
+                       "origin, reason, id and from")
     return moving.redrive_memory(app, topic, existing_channel(topic, source), query, target)
 
 

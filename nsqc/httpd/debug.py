@@ -19,12 +19,14 @@ import threading
 import time
 import traceback
 from collections import Counter
+from collections.abc import Callable
 from types import FrameType
 
 from nsqc.httpd.reply import ApiError, Reply, plain
 from nsqc.httpd.request import Request, read_arguments
 from nsqc.httpd.site import Site
 from nsqc.log.secrets import mask_word
+from nsqc.loop.promise import promise
 
 _DEFAULT_SECONDS = 30.0
 _MAX_SECONDS = 600.0
@@ -51,14 +53,14 @@ async def profile(app: Site, request: Request) -> Reply:
     if app.profiling:
         raise ApiError(500, "Could not enable CPU profiling: cpu profiling already in use")
     loop = asyncio.get_running_loop()
-    done: asyncio.Future[Counter[str]] = loop.create_future()
+    done, settle = promise()
     stop = threading.Event()
     request.when_dropped(stop.set)
     app.profiling = True
     try:
         # A daemon thread: the end of the process must not wait for it.
         sampler = threading.Thread(target=_sample, name="profile", daemon=True,
-                                   args=(threading.get_ident(), seconds, stop, loop, done))
+                                   args=(threading.get_ident(), seconds, stop, loop, settle))
         sampler.start()
         sampled = await done
     finally:
@@ -79,8 +81,8 @@ def _seconds(app: Site, request: Request) -> float:
 
 
 def _sample(thread: int, seconds: float, stop: threading.Event, loop: asyncio.AbstractEventLoop,
-            done: asyncio.Future[Counter[str]]) -> None:
-    """Counts the thread's stacks, and resolves done with the counts."""
+            settle: Callable[[Counter[str]], object]) -> None:
+    """Counts the thread's stacks, and passes the counts to settle, on the loop."""
     counts: Counter[str] = Counter()
     end = time.monotonic() + seconds
     while time.monotonic() < end and not stop.wait(1 / _SAMPLES_PER_SECOND):
@@ -88,13 +90,9 @@ def _sample(thread: int, seconds: float, stop: threading.Event, loop: asyncio.Ab
         if frame is not None:
             counts[_folded(frame)] += 1
 
-    def finish() -> None:
-        if not done.done():
-            done.set_result(counts)
-
     # A closed loop needs no result.
     with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(finish)
+        loop.call_soon_threadsafe(settle, counts)
 
 
 def _folded(frame: FrameType | None) -> str:

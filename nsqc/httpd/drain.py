@@ -5,7 +5,7 @@ from __future__ import annotations
 from nsqc.broker.drain import DrainState
 from nsqc.httpd.app import App
 from nsqc.httpd.reply import ApiError
-from nsqc.httpd.request import BOOLEANS, Request, read_arguments
+from nsqc.httpd.request import Request, boolean_in, read_arguments
 from nsqc.options.declared import LONGEST
 from nsqc.options.durations import parse_duration
 
@@ -21,9 +21,7 @@ def get(app: App, request: Request) -> DrainState:
 def post(app: App, request: Request) -> DrainState:
     """Begins a drain, or changes the running one."""
     arguments = read_arguments(app.log, request)
-    keep = BOOLEANS.get(arguments.get(b"keep", b"false"))
-    if keep is None:
-        raise ApiError(400, "INVALID_ARG_KEEP")
+    keep = boolean_in(arguments, b"keep")
     timeout = None if b"timeout" not in arguments else _duration(arguments[b"timeout"])
     if app.drain.closed:
         raise ApiError(503, "EXITING")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from nsqc.access.needs import OPEN
 from nsqc.httpd.caller import Caller
@@ -20,34 +20,25 @@ from nsqc.httpd.request import Handler, Request, Route
 if TYPE_CHECKING:
     from nsqc.httpd.audited import Recorder
     from nsqc.httpd.permits import Permits
+    from nsqc.options.admin import AdminOptions
+    from nsqc.options.declared import Options
+    from nsqc.options.lookupd import LookupdOptions
 
 _READING = frozenset((b"GET", b"HEAD", b"OPTIONS"))     # methods that change nothing
 _SHOWN = 100        # characters of a Host
 LOCAL, ALL = "local", "all"     # --http-extended-api
 
-class GateOptions(Protocol):
-    """The options that decide."""
-
-    @property
-    def broadcast_address(self) -> str: ...
-
-    @property
-    def http_allowed_hosts(self) -> tuple[str, ...]: ...
-
-    @property
-    def http_extended_api(self) -> str: ...
-
 
 class Gate:
     """The checks of one server."""
 
-    def __init__(self, options: GateOptions, permits: Permits | None = None,
+    def __init__(self, options: Options | LookupdOptions | AdminOptions, permits: Permits | None = None,
                  recorder: Recorder | None = None) -> None:
         self.permits = permits      # for the access file; None: no file
         self._recorder = recorder   # for the audit log; None: no log
         self.set_options(options)
 
-    def set_options(self, options: GateOptions) -> None:
+    def set_options(self, options: Options | LookupdOptions | AdminOptions) -> None:
         """Applies to requests from now on."""
         self._is_extended = options.http_extended_api == ALL
         self._hosts = {"localhost", socket.gethostname().lower(), options.broadcast_address.lower().strip("[]")}

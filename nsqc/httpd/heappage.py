@@ -12,7 +12,7 @@ from itertools import islice
 from typing import cast
 
 from nsqc.httpd.reply import ApiError, Reply, plain
-from nsqc.httpd.request import BOOLEANS, Request, read_arguments
+from nsqc.httpd.request import Request, boolean_in, read_arguments
 from nsqc.httpd.site import Site
 from nsqc.loop.steps import Steps
 from nsqc.process.census import Census
@@ -26,9 +26,7 @@ _EXACT_BLOCKS = 500_000     # of memory, and also the most objects: listing them
 async def heap_page(app: Site, request: Request, own: list[str]) -> Reply:
     """Memory, the program's own lines, and live objects: the reachable ones, or, with `exact`, all known to the
     collector."""
-    exact = BOOLEANS.get(read_arguments(app.log, request).get(b"exact", b"false"))
-    if exact is None:
-        raise ApiError(400, "INVALID_ARG_EXACT")
+    exact = boolean_in(read_arguments(app.log, request), b"exact")
     lines = [f"{name} {value}" for name, value in _process_memory()] + own
     kinds = _all_objects() if exact else await _reachable(app)
     names = {kind: f"{kind.__module__}.{kind.__qualname__}" for kind in kinds}
@@ -53,7 +51,7 @@ def _all_objects() -> Counter[type]:
     block the loop for long."""
     blocks = sys.getallocatedblocks()
     if blocks > _EXACT_BLOCKS:
-        raise ApiError(503, f"{blocks} blocks of memory are too many to be listed in one piece: leave out exact=true")
+        raise ApiError(503, f"{blocks} blocks of memory are too many to list at once: omit exact=true")
     return Counter(map(type, gc.get_objects()))
 
 

@@ -47,16 +47,6 @@ class KnownPublishes:
         self.heads.clear()
 
 
-class NoPublishes(KnownPublishes):
-    """For an API without publishes: `/pub` is an ordinary path."""
-
-    __slots__ = ()
-
-    def find_topic(self, target: bytes) -> bytes | None:
-        """None."""
-        return None
-
-
 def plain_topic(target: bytes) -> bytes | None:
     """The topic of `/pub?topic=NAME` with a valid name without escapes; None: another target."""
     path, _, name = target.partition(b"?topic=")

@@ -12,6 +12,7 @@ from nsqc.broker.settled import unsettled
 from nsqc.httpd.naming import invalid, log_of
 from nsqc.httpd.positions import number_of
 from nsqc.httpd.records import opened
+from nsqc.httpd.request import boolean_in
 from nsqc.store.log import reading
 from nsqc.wire.names import is_valid_name
 from nsqc.wire.outside import Decoder
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 _READ_BYTES = 256 * 1024        # of a log in one read, about
 _TRIES = 5
-_FLAGS = {b"true": True, b"false": False}
 
 
 class Origin(Struct, frozen=True, gc=False):
@@ -78,12 +78,10 @@ class Query(NamedTuple):
     def of(arguments: dict[bytes, bytes], default: int, most: int) -> Query:
         """The arguments, checked."""
         topic, channel = origin_in(arguments, b"origin")
-        dry_run = _FLAGS.get(arguments.get(b"dry_run", b"false"))
-        if dry_run is None:
-            raise invalid(b"dry_run")
         return Query(Filter(topic, channel, arguments.get(b"reason", b"").decode("latin-1"),
                             arguments.get(b"id", b"").decode("latin-1")),
-                     number_of(arguments, b"from", 0), number_of(arguments, b"limit", default, 1, most), dry_run)
+                     number_of(arguments, b"from", 0), number_of(arguments, b"limit", default, 1, most),
+                     boolean_in(arguments, b"dry_run"))
 
 
 def origin_in(arguments: dict[bytes, bytes], key: bytes) -> tuple[str, str]:

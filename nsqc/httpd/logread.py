@@ -16,6 +16,7 @@ from nsqc.httpd.naming import invalid, log_of, named
 from nsqc.httpd.positions import beyond, gone, number_of, time_of
 from nsqc.httpd.reply import ApiError, Reply
 from nsqc.httpd.request import Request, read_arguments
+from nsqc.loop.promise import promise
 
 if TYPE_CHECKING:
     from nsqc.broker.topic import Topic
@@ -92,7 +93,7 @@ async def _read(app: App, request: Request, topic: Topic, query: _Query) -> Repl
             continue
         run = found.run
         if run.damaged and log.found_damaged(run.first - run.damaged, run.first):
-            app.log.error("LOG(%s): %d damaged messages before offset %d are left out", log.name, run.damaged,
+            app.log.error("LOG(%s): %d damaged messages before offset %d are skipped", log.name, run.damaged,
                           run.first)
         return _reply(log, run.first, run.next, run.damaged, query.wanted.as_lines, found, segment)
     raise ApiError(500, "INTERNAL_ERROR")
@@ -149,16 +150,10 @@ def _reply(log: TopicLog, first: int, following: int, damaged: int, lines: bool,
 async def _until_readable(request: Request, log: TopicLog, offset: int, seconds: float) -> None:
     """Returns when a record exists at the offset, after a timeout, if the client has left, or if the topic is
     deleted."""
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[None] = loop.create_future()
-
-    def end() -> None:
-        if not ended.done():
-            ended.set_result(None)
-
-    request.when_dropped(end)
-    readable = log.when_readable(offset, end)
-    timer = loop.call_later(seconds, readable.expire)
+    ended, settle = promise()
+    request.when_dropped(settle)
+    readable = log.when_readable(offset, settle)
+    timer = asyncio.get_running_loop().call_later(seconds, readable.expire)
     try:
         await ended
     finally:

@@ -12,9 +12,9 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from nsqc.httpd import records
 from nsqc.httpd.app import App
-from nsqc.httpd.naming import invalid, log_of, named
+from nsqc.httpd.naming import log_of, named
 from nsqc.httpd.reply import ApiError, encoded
-from nsqc.httpd.request import Request, read_arguments
+from nsqc.httpd.request import Request, boolean_in, read_arguments
 from nsqc.store.log.names import FRAMES_AT
 from nsqc.store.machine import folder_key
 from nsqc.store.slices import Slicer
@@ -70,10 +70,7 @@ def show(app: App, request: Request) -> Awaitable[LogState]:
     arguments = read_arguments(app.log, request)
     topic = named(app, arguments)
     log = log_of(topic)
-    with_segments = arguments.get(b"segments", b"false")
-    if with_segments not in (b"true", b"false"):
-        raise invalid(b"segments")
-    return _show(app, topic, log, with_segments == b"true")
+    return _show(app, topic, log, boolean_in(arguments, b"segments"))
 
 
 async def _show(app: App, topic: Topic, log: TopicLog, with_segments: bool) -> LogState:

@@ -6,15 +6,15 @@ them. So a page of many megabytes costs the loop no more than these numbers, and
 
 from __future__ import annotations
 
-import asyncio
 from weakref import WeakSet
 
 from nsqc.broker.survey import CHANNEL_COLUMNS, TOPIC_COLUMNS, Survey
 from nsqc.httpd import scrape
 from nsqc.httpd.app import App
-from nsqc.httpd.pieces import Pieces
 from nsqc.httpd.reply import ApiError, Reply
 from nsqc.httpd.request import Request
+from nsqc.httpd.streaming import Pieces
+from nsqc.loop.promise import promise
 from nsqc.metrics import declared
 from nsqc.metrics.encoding import Format, family, head, histogram
 from nsqc.metrics.rising import Rising
@@ -40,11 +40,12 @@ _places: dict[bool, list[FamilyPlace]] = {}
 async def metrics(app: App, request: Request) -> Reply:
     """Everything, in the format that the client requests."""
     form = scrape.wanted(request.accept)
-    families = await scrape.common(_facts(app), app.threads, form)
     async with app.surveys:
         if len(_under_way) >= MOST_UNDER_WAY:
             raise ApiError(503, "TOO_MANY_SCRAPES")
-        buffers = await _connection_bytes(app)
+        clients, buffers = await _tcp_buffers(app)
+        facts = scrape.Facts("nsqd", app.start_time, app.watched.lags, app.watched.limits, clients, app.servers)
+        families = await scrape.common(facts, app.threads, form)
         survey = await _collected(app)
         families += _daemon(app, survey, buffers, form)
         text = Text(survey.topics, survey.channels, _families(form))
@@ -58,20 +59,9 @@ async def metrics(app: App, request: Request) -> Reply:
         return Reply(200, content_type=form.content_type, stream=pieces)
 
 
-def _facts(app: App) -> scrape.Facts:
-    return scrape.Facts("nsqd", app.start_time, app.watched.lags, app.watched.limits,
-                        len(app.watched.tcp_clients), app.servers)
-
-
 async def _collected(app: App) -> Survey:
-    loop = asyncio.get_running_loop()
-    done = loop.create_future()
-
-    def collected() -> None:
-        if not done.done():
-            done.set_result(None)
-
-    survey = Survey(app.broker, collected)
+    done, settle = promise()
+    survey = Survey(app.broker, settle)
     survey.start()
     await done
     if survey.failure is not None:
@@ -79,15 +69,16 @@ async def _collected(app: App) -> Survey:
     return survey
 
 
-async def _connection_bytes(app: App) -> int:
-    """The memory of all clients' buffers, in bytes."""
-    slicer, total = app.broker.slicer, 0
+async def _tcp_buffers(app: App) -> tuple[int, int]:
+    """The number of V2 clients, and the memory of their buffers in bytes."""
+    slicer, count, total = app.broker.slicer, 0, 0
     slicer.start()
-    for number, connection in enumerate(list(app.watched.tcp_clients)):
-        total += connection.held_bytes()
-        if number % _CONNECTIONS_AT_ONCE == 0:
+    for size in app.watched.tcp_buffers():
+        count += 1
+        total += size
+        if count % _CONNECTIONS_AT_ONCE == 0:
             await rest(slicer)
-    return total
+    return count, total
 
 
 def _daemon(app: App, survey: Survey, buffers: int, form: Format) -> list[bytes]:

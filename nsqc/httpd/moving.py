@@ -7,23 +7,23 @@ one of them, or in both: never in neither.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nsqc.broker.redrive import Taken, put_again, synced
 from nsqc.broker.settled import settle
 from nsqc.broker.topic import PENDING
 from nsqc.httpd.letters import Letter, Query, Scan
 from nsqc.httpd.naming import existing, existing_channel, log_of
-from nsqc.httpd.publish import topic_refusal
+from nsqc.httpd.publish import topic_refusal, written
 from nsqc.httpd.reply import ApiError
 from nsqc.store.slicing import rest
+from nsqc.wire.outside import Json
 
 if TYPE_CHECKING:
     from nsqc.broker.channel import Channel
     from nsqc.broker.topic import Topic
     from nsqc.httpd.app import App
 
-Json = dict[str, Any]       # Any: JSON
 _READ_AGAIN_S, _PATIENCE_S = 0.01, 5.0      # for messages that a thread reads from the disk
 NO_ORIGIN = "it has no origin; name a channel (to=TOPIC/CHANNEL)"
 NO_CHANNEL = "the channel does not exist; create it, or name another one (to=TOPIC/CHANNEL)"
@@ -124,7 +124,7 @@ class _Writes:
 
     def begin(self) -> None:
         """Begins to wait for the commits of the messages put so far; commits do not wait for this call."""
-        self._under_way += map(_written, self._topics.values())
+        self._under_way += map(written, self._topics.values())
         self._topics.clear()
 
     async def failed(self, app: App) -> bool:
@@ -140,13 +140,6 @@ async def _settle(app: App, topic: Topic, offsets: list[int]) -> None:
     if offsets:
         settle(topic, offsets)
         await app.broker.recorded(topic)
-
-
-def _written(topic: Topic) -> asyncio.Future[int]:
-    """0 or errno, once the last put messages are written."""
-    written: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    topic.when_written(written.set_result)
-    return written
 
 
 async def drop(app: App, topic: Topic, query: Query, reads: int) -> Json:
@@ -172,7 +165,7 @@ async def redrive_memory(app: App, topic: Topic, source: Channel, query: Query, 
     found = existing(app, target[0].encode())
     channel = existing_channel(found, target[1].encode())
     if channel is source:
-        raise ApiError(400, "INVALID_ARG_TO - that is the channel that they wait in")
+        raise ApiError(400, "INVALID_ARG_TO - the messages already wait in that channel")
     moved, idle = min(query.limit, source.depth) if query.dry_run else 0, 0.0
     async with app.redrives:
         while not query.dry_run and moved < query.limit and not source.exiting:

@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING
 from nsqc.broker import peek as places
 from nsqc.httpd import peeked
 from nsqc.httpd.app import App
-from nsqc.httpd.naming import invalid, named
+from nsqc.httpd.naming import existing_channel, invalid, named, topic_and_channel
 from nsqc.httpd.peeked import Bodies, Shown
 from nsqc.httpd.positions import number_of
 from nsqc.httpd.reply import ApiError, Reply
 from nsqc.httpd.request import Request, read_arguments
 from nsqc.store.disk import peek as disk
 from nsqc.store.peek import Held, Page
-from nsqc.wire.names import is_valid_name
 
 if TYPE_CHECKING:
     from nsqc.broker.channel import Channel
@@ -92,24 +91,15 @@ def topic(app: App, request: Request) -> Awaitable[Reply]:
 def channel(app: App, request: Request) -> Awaitable[Reply]:
     """Messages of a channel: waiting, in flight, or deferred."""
     arguments = read_arguments(app.log, request)
-    name = arguments.get(b"channel")
-    if b"topic" in arguments:
-        if name is None:
-            raise ApiError(400, "MISSING_ARG_CHANNEL")
-        if not is_valid_name(name):
-            raise ApiError(400, "INVALID_ARG_CHANNEL")
-    found = named(app, arguments)
-    queue = found.channel(name or b"")
-    if queue is None:
-        raise ApiError(404, "CHANNEL_NOT_FOUND")
-    return _peek(app, _Looking(app, found, queue, _Query(arguments, True)))
+    found, name = topic_and_channel(app, arguments)
+    return _peek(app, _Looking(app, found, existing_channel(found, name), _Query(arguments, True)))
 
 
 async def _peek(app: App, looking: _Looking) -> Reply:
     async with app.peeks:
         looking.still_there()
         if sum(page.length or 0 for page in app.pages) > _MOST_HELD:
-            raise ApiError(503, "FAILED - too many pages that their clients do not read")
+            raise ApiError(503, "FAILED - too many unread pages")
         following = await (looking.queued() if looking.query.state == _QUEUED else looking.held())
         await looking.add_origins()
         looking.still_there()

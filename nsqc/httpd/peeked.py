@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from nsqc.httpd.held import Held
 from nsqc.httpd.records import opened
 from nsqc.httpd.reply import JSON, Reply, encoded
+from nsqc.httpd.streaming import Held
 from nsqc.store.log import reading
 from nsqc.store.log.names import Bounds
 from nsqc.store.slicing import rest

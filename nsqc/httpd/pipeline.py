@@ -7,11 +7,10 @@ blocks the connection: input that has arrived waits as bytes, and at most one mo
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
-from nsqc.httpd.pieces import Pieces
 from nsqc.httpd.reply import ApiError, Reply, refusal, v1_error
-from nsqc.httpd.streaming import Feeder, Stream
+from nsqc.httpd.streaming import Feeder, Pieces, Stream
 from nsqc.httpd.writer import Writer
 from nsqc.loop.steps import Steps
 from nsqc.loop.watch import span_began, span_ended
@@ -19,6 +18,7 @@ from nsqc.loop.watch import span_began, span_ended
 if TYPE_CHECKING:
     import asyncio
 
+    from nsqc.httpd.connection import Connection
     from nsqc.httpd.request import Request
     from nsqc.httpd.site import ServerState, Site
 
@@ -28,20 +28,13 @@ _LONG_BYTES = 256 * 1024
 _PATIENCE_S = 5.0
 
 
-class Source(Protocol):
-    """The connection that sends the requests."""
-
-    def unblocked(self) -> None:
-        """All requests are answered: input may be taken again, or the connection end."""
-
-
 class Pipeline:
     """Calls handlers one at a time and sends their results. publishing.py adds publishes."""
 
-    __slots__ = ("_app", "_commit", "_feeder", "_next", "_paced", "_request", "_source", "_state", "_write_paused",
+    __slots__ = ("_app", "_commit", "_connection", "_feeder", "_next", "_paced", "_request", "_state", "_write_paused",
                  "blocked", "closing", "ended", "unread", "writer")
 
-    def __init__(self, app: Site, state: ServerState, writer: Writer, source: Source) -> None:
+    def __init__(self, app: Site, state: ServerState, writer: Writer, connection: Connection) -> None:
         self.writer = writer
         self.blocked = False                    # an answer waits, or the client does not read
         self.closing = False                    # takes no more requests, ends after the pending answers
@@ -49,7 +42,7 @@ class Pipeline:
         self.unread = False                     # closes before the client has sent everything
         self._app = app
         self._state = state
-        self._source = source
+        self._connection = connection
         self._write_paused = False
         self._request: Request | None = None    # its handler is waiting
         self._feeder: Feeder | None = None      # sends the body of its answer
@@ -59,9 +52,9 @@ class Pipeline:
 
     # ------------------------------------------------------------------ requests
 
-    def publish(self, name: bytes, body: bytes) -> None:
-        """Handles a plain publish: publishes the message and answers. Never called for sites that recognise none."""
-        raise NotImplementedError
+    def publish(self, name: bytes, body: bytes) -> bool:
+        """Publishes a plain message and answers, now or once it is written; False: the client needs handle()."""
+        return False
 
     def handle(self, request: Request) -> None:
         """Answers a request, now or in a later iteration. Only while not blocked."""
@@ -165,15 +158,15 @@ class Pipeline:
             request, self._next = self._next, None
             self._answer(request)
         self.writer.flush()
-        self._source.unblocked()
+        self._connection.unblocked()
 
     def untaken(self) -> int:
-        """See Taker."""
+        """Bytes of answers in memory that the client has not accepted."""
         return self.writer.unsent() + (0 if self._feeder is None else self._feeder.in_memory())
 
     def give_up(self) -> None:
-        """See Taker."""
-        self._app.log.warn("%s takes no answers, and others hold too much memory: closing", self._source)
+        """Drops the connection, to free the memory of its answers."""
+        self._app.log.warn("%s reads no answers, and unread answers use too much memory: closing", self._connection)
         self.closing = self.ended = True
         self.writer.transport.abort()
 

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from nsqc.broker import refusals
+from nsqc.broker import refusals, room
 from nsqc.broker.openbatch import OpenBatch
 from nsqc.broker.refusals import INVALID, QuotaReached, of_exception
 from nsqc.broker.topic import DRAINING, FULL, NO_SPACE, PENDING, RUNNING, TAKEN, Topic
-from nsqc.httpd.publishwait import NO_WAIT, Wait
 from nsqc.httpd.reply import ApiError, refusal
-from nsqc.httpd.request import BOOLEANS, Handler, Request, read_arguments
+from nsqc.httpd.request import BOOLEANS, Handler, Request, boolean_in, read_arguments
+from nsqc.loop.promise import promise
 from nsqc.options.declared import Options
 from nsqc.wire.mpub import check, has_long_line
 from nsqc.wire.names import is_valid_name
@@ -28,12 +29,15 @@ if TYPE_CHECKING:
     from nsqc.httpd.app import App
     from nsqc.store.slices import Slicer
 
+_Publish = Callable[[], int]                            # returns as Topic.publish()
+_Answer = Callable[[int], "str | Awaitable[str]"]       # to such a result
+
 _INTEGER = re.compile(rb"([+-]?)0*([0-9]{1,19})")
 _REFUSED_BY_TOPIC = 503
 _INT64 = range(-1 << 63, 1 << 63)
 
-REFUSED = "DRAINING"  # publishes refused by a draining node
-WRITING = (PENDING, RUNNING)  # results that a commit decides
+_REFUSED = "DRAINING"  # refused by a draining node
+_WRITING = (PENDING, RUNNING)  # results that a commit decides
 _ID = re.compile(rb"[!-~]{1,64}")  # X-NSQ-Publish-Id
 
 
@@ -57,14 +61,14 @@ def _open_topic(app: App, request: Request, arguments: dict[bytes, bytes]) -> To
     """The topic to publish to, unless the daemon is draining. Names are checked first."""
     if app.broker.draining and is_valid_name(arguments.get(b"topic", b"")):
         app.broker.refused(refusals.DRAINING)
-        raise ApiError(503, REFUSED)
+        raise ApiError(503, _REFUSED)
     return named_topic(app, request, arguments)
 
 
-def accepted(topic: Topic, failure: int) -> str | Awaitable[str]:
+def _answer(topic: Topic, failure: int) -> str | Awaitable[str]:
     """OK, or a refusal; an awaitable of either while the message is being written."""
-    if failure in WRITING:
-        return _after_write(topic, _written(topic, failure))
+    if failure in _WRITING:
+        return _after_write(topic, written(topic, failure))
     return _settled(topic, failure)
 
 
@@ -74,28 +78,23 @@ def _settled(topic: Topic, failure: int) -> str:
     return "OK"
 
 
-def _written(topic: Topic, failure: int = PENDING) -> asyncio.Future[int]:
-    """0 or errno, once the last publishes are written. Call it at once: a commit does not wait. failure: one of
-    WRITING."""
-    future = asyncio.get_running_loop().create_future()
-
-    def written(failure: int) -> None:
-        if not future.done():
-            future.set_result(failure)
-
-    (topic.when_written if failure == PENDING else topic.when_running_written)(written)
+def written(topic: Topic, failure: int = PENDING) -> asyncio.Future[int]:
+    """0 or errno, once the last publishes are written. Call it at once: a commit does not wait. failure: PENDING or
+    RUNNING."""
+    future, settle = promise()
+    (topic.when_written if failure == PENDING else topic.when_running_written)(settle)
     return future
 
 
-async def _after_write(topic: Topic, written: asyncio.Future[int]) -> str:
-    return _settled(topic, await written)
+async def _after_write(topic: Topic, result: asyncio.Future[int]) -> str:
+    return _settled(topic, await result)
 
 
 def topic_refusal(failure: int, topic: Topic) -> str:
     """The text of a 503 for an errno, NO_SPACE, FULL or DRAINING of a topic, which counts it."""
     topic.refused(failure)
     if failure == DRAINING:
-        return REFUSED
+        return _REFUSED
     return f"FAILED - {topic.refusal(failure)}" if failure in (NO_SPACE, FULL) else refusal(failure)
 
 
@@ -128,22 +127,33 @@ def pub(app: App, request: Request) -> str | Awaitable[str | Named]:
     arguments = read_arguments(app.log, request)
     topic = _open_topic(app, request, arguments)
     defer_ms = _defer_ms(arguments, options.max_req_timeout)
-    body, publish_id = request.body, _publish_id(request)
+    publish = partial(topic.publish, request.body, defer_ms, _publish_id(request))
     wait = _wait_of(request, topic, options)
-    if b"id" in arguments and _boolean(arguments[b"id"], "ID"):
-        return _named(app, topic, wait, body, defer_ms, publish_id)
-    failure = topic.publish(body, defer_ms, publish_id)
+    if boolean_in(arguments, b"id"):
+        return _named(app, topic, wait, publish)
+    return _published(app, wait, publish, partial(_answer, topic))
+
+
+def _published(app: App, wait: Wait, publish: _Publish, answer: _Answer) -> str | Awaitable[str]:
+    """The answer to a publish, now or after a wait."""
+    failure = publish()
     if failure == TAKEN or wait.helps(failure):
-        return _later(app, topic, wait, partial(topic.publish, body, defer_ms, publish_id))
-    return accepted(topic, failure)
+        return _published_later(app, wait, publish, answer)
+    return answer(failure)
 
 
-def _wait_of(request: Request, topic: Topic, options: Options) -> Wait:
-    if options.publish_wait == 0:
-        return NO_WAIT
-    wait = Wait(topic, options.publish_wait)
-    request.when_dropped(wait.give_up)
-    return wait
+async def _published_later(app: App, wait: Wait, publish: _Publish, answer: _Answer) -> str:
+    data = answer(await _outcome(app, wait, publish))
+    return data if isinstance(data, str) else await data
+
+
+async def _outcome(app: App, wait: Wait, publish: _Publish) -> int:
+    """The result of a publish that waits for room, or for another client's publish with the same id."""
+    failure = publish()
+    while failure == TAKEN or wait.helps(failure):
+        await (_next_slice(app.broker.slicer) if failure == TAKEN else wait.room())
+        failure = publish()
+    return failure
 
 
 class Named(msgspec.Struct, frozen=True, gc=False):
@@ -152,72 +162,45 @@ class Named(msgspec.Struct, frozen=True, gc=False):
     id: str | None
 
 
-def _boolean(value: bytes, name: str) -> bool:
-    chosen = BOOLEANS.get(value)
-    if chosen is None:
-        raise ApiError(400, f"INVALID_ARG_{name}")
-    return chosen
-
-
-async def _named(app: App, topic: Topic, wait: Wait, body: bytes, defer_ms: int, publish_id: bytes | None) -> Named:
+async def _named(app: App, topic: Topic, wait: Wait, publish: _Publish) -> Named:
     """Publishes a message; returns its id."""
-    before = topic.message_count
-    failure = topic.publish(body, defer_ms, publish_id)
-    while wait.helps(failure):
-        await wait.room()
+    before = 0
+
+    def attempt() -> int:
+        nonlocal before
         before = topic.message_count
-        failure = topic.publish(body, defer_ms, publish_id)
-    if failure == TAKEN:
-        await _later(app, topic, wait, partial(topic.publish, body, defer_ms, publish_id))
-        return Named(None)
+        return publish()
+
+    failure = await _outcome(app, wait, attempt)
     names: list[bytes | None] = [None]
-    written = None
+    result = None
     if topic.message_count == before:
-        written = _written(topic, failure) if failure in WRITING else None
+        result = written(topic, failure) if failure in _WRITING else None
     elif not topic.in_log:
         names = [topic.last_id()]
-        written = _written(topic) if failure == PENDING else None
+        result = written(topic) if failure == PENDING else None
     else:
-        written = _named_when_written(topic, topic.last_index(), names)
-    _settled(topic, failure if written is None else await written)
+        result = _named_when_written(topic, topic.last_index(), names)
+    _settled(topic, failure if result is None else await result)
     return Named(None if names[0] is None else names[0].decode())
 
 
 def _named_when_written(topic: Topic, index: int, names: list[bytes | None]) -> asyncio.Future[int]:
     """0 or errno, once the last publishes to a log are written; appends the id of one of them to names. Looks it up at
     once: the next write replaces it."""
-    future = asyncio.get_running_loop().create_future()
+    future, settle = promise()
 
-    def written(failure: int) -> None:
+    def look_up(failure: int) -> None:
         names[0] = topic.log.id_written(index) if failure == 0 and topic.log is not None else None
-        if not future.done():
-            future.set_result(failure)
+        settle(failure)
 
-    topic.when_written(written)
+    topic.when_written(look_up)
     return future
 
 
-async def _later(app: App, topic: Topic, wait: Wait, publish: Callable[[], int]) -> str:
-    return _settled(topic, await outcome(app.broker.slicer, topic, wait, publish))
-
-
-async def outcome(slicer: Slicer, topic: Topic, wait: Wait, publish: Callable[[], int]) -> int:
-    """0 or the failure of a publish that waits for room, or for another client's publish with the same id."""
-    failure = publish()
-    while failure == TAKEN or wait.helps(failure):
-        await (_next_slice(slicer) if failure == TAKEN else wait.room())
-        failure = publish()
-    return await _written(topic, failure) if failure in WRITING else failure
-
-
 async def _next_slice(slicer: Slicer) -> None:
-    begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def begin() -> None:
-        if not begun.done():
-            begun.set_result(None)
-
-    slicer.call(begin)
+    begun, settle = promise()
+    slicer.call(settle)
     await begun
 
 
@@ -254,8 +237,7 @@ def mpub(app: App, request: Request) -> str | Awaitable[str]:
     if publish_id is not None:
         topic.set_id(batch, publish_id)
     wait = _wait_of(request, topic, options)
-    failure = topic.publish_batch(batch)
-    return _once_it_fits(app, topic, batch, wait) if wait.helps(failure) else _with_rest(app, topic, batch, failure)
+    return _published(app, wait, partial(topic.publish_batch, batch), partial(_with_rest, app, topic, batch))
 
 
 def _is_binary(app: App, arguments: dict[bytes, bytes]) -> bool:
@@ -297,19 +279,10 @@ def _checked_lines(request: Request, options: Options) -> bytes:
     return body
 
 
-async def _once_it_fits(app: App, topic: Topic, batch: OpenBatch, wait: Wait) -> str:
-    failure = topic.publish_batch(batch)
-    while wait.helps(failure):
-        await wait.room()
-        failure = topic.publish_batch(batch)
-    answer = _with_rest(app, topic, batch, failure)
-    return answer if isinstance(answer, str) else await answer
-
-
 def _with_rest(app: App, topic: Topic, batch: OpenBatch, failure: int) -> str | Awaitable[str]:
     if batch.open:
-        return _rest(app, topic, batch, [_written(topic)] if failure == PENDING else [])
-    return accepted(topic, failure)
+        return _rest(app, topic, batch, [written(topic)] if failure == PENDING else [])
+    return _answer(topic, failure)
 
 
 async def _rest(app: App, topic: Topic, batch: OpenBatch, writes: list[asyncio.Future[int]]) -> str:
@@ -320,8 +293,8 @@ async def _rest(app: App, topic: Topic, batch: OpenBatch, writes: list[asyncio.F
         """Whether another slice should follow in this or the next iteration."""
         try:
             failure = topic.publish_batch(batch)
-            if failure in WRITING:
-                writes.append(_written(topic, failure))
+            if failure in _WRITING:
+                writes.append(written(topic, failure))
         except Exception as error:
             topic.drop_batch(batch)
             done.set_exception(error)
@@ -336,3 +309,50 @@ async def _rest(app: App, topic: Topic, batch: OpenBatch, writes: list[asyncio.F
 
     app.broker.slicer.call(next_slice)
     return _settled(topic, max(await done, *await asyncio.gather(*writes), 0))
+
+
+# ---------------------------------------------------------------------- --publish-wait
+
+class Wait:
+    """The wait of one publish, until it succeeds, fails for another reason, or times out."""
+
+    def __init__(self, topic: Topic | None, wait_ns: int) -> None:
+        """wait_ns: --publish-wait."""
+        self._topic = topic
+        self._until_ns = time.monotonic_ns() + wait_ns
+        self._woken: asyncio.Future[None] | None = None
+
+    def helps(self, failure: int) -> bool:
+        """Whether to retry the publish that just failed, after room()."""
+        return (failure in (FULL, NO_SPACE) and self._topic is not None and room.helps(self._topic, failure == FULL)
+                and time.monotonic_ns() < self._until_ns)
+
+    async def room(self) -> None:
+        """Waits until there may be room for the last refused publish. Call it right after that refusal."""
+        assert self._topic is not None
+        self._woken = asyncio.get_running_loop().create_future()
+        waiting = room.Room(self._topic, self._until_ns, self._wake)
+        try:
+            await self._woken
+        finally:
+            waiting.leave()
+
+    def give_up(self) -> None:
+        """The client has left, or the daemon is stopping: the next attempt is the last."""
+        self._topic = None
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+
+
+_NO_WAIT = Wait(None, 0)
+
+
+def _wait_of(request: Request, topic: Topic, options: Options) -> Wait:
+    if options.publish_wait == 0:
+        return _NO_WAIT
+    wait = Wait(topic, options.publish_wait)
+    request.when_dropped(wait.give_up)
+    return wait

@@ -22,7 +22,7 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 class RequestReader:
     """Takes bytes, request by request, and passes the requests to the pipeline.
 
-    A plain publish takes a fast path: only its topic and its body are extracted.
+    Of a plain publish, it first extracts only the topic and the body, for the pipeline's fast path.
     """
 
     __slots__ = ("_app", "_begun", "_body", "_caller", "_chunks", "_has_line", "_head", "_heads", "_missing",
@@ -188,20 +188,16 @@ class RequestReader:
     def _complete(self) -> None:
         """The request is complete."""
         body = self._body if type(self._body) is bytes else bytes(self._body)
-        if self._topic is not None:
-            self._pipeline.publish(self._topic, body)
-        elif self._request is not None and not self._skip:
-            self._request.body = body
-            self._pipeline.handle(self._request)
+        if self._topic is None or not self._pipeline.publish(self._topic, body):
+            request = self._opened()
+            if request is not None and not self._skip:
+                request.body = body
+                self._pipeline.handle(request)
         self._reset()
 
     def _fail_body(self) -> None:
         """The body cannot be read to its end."""
-        if self._request is None:
-            # A plain publish, so far.
-            self._topic = None
-            self._open_request(b"")
-        request = self._request
+        request = self._opened()
         if request is None:
             return  # refused
         request.broken = True
@@ -215,6 +211,13 @@ class RequestReader:
         self._topic = self._request = self._chunks = None
 
     # ------------------------------------------------------------------ requests
+
+    def _opened(self) -> Request | None:
+        """The arriving request, also that of a plain publish; None: refused."""
+        if self._topic is not None:
+            self._topic = None
+            self._open_request(b"")
+        return self._request
 
     def _open_request(self, raw: bytes) -> None:
         """Creates the Request, and answers it early if its body is irrelevant. raw: its head."""

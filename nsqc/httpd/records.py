@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
+from nsqc.httpd.streaming import Stream
 from nsqc.store.log import reading
 from nsqc.store.log.names import Bounds, segment_path
 from nsqc.store.log.reading import Run
@@ -131,10 +132,8 @@ def opened(folder: str, segment: Bounds) -> Iterator[int]:
         os.close(file)
 
 
-class Frames:
+class Frames(Stream):
     """A part of a segment, unchanged. Without TLS the kernel sends it from the page cache, without a copy here."""
-
-    patience_s = None
 
     def __init__(self, path: str, place: tuple[int, int], run: Run) -> None:
         self.length = self.left = run.end - run.start
@@ -142,19 +141,13 @@ class Frames:
         self._place = place
         self._at = run.start
 
-    @property
-    def in_memory(self) -> int:
-        """See Stream."""
-        return 0        # only a piece, while it is sent
-
     def send(self, socket: int) -> bytes:
-        """See Stream."""
         with _again(self._path, self._place) as file:
             if socket >= 0 and not self._send_file(file, socket):
                 return b""
             data = os.pread(file, min(self.left, _READ_AT_ONCE if socket < 0 else _KEPT_BYTES), self._at)
         if self.left and not data:
-            raise OSError(errno.EIO, "it is shorter than it was", self._path)
+            raise OSError(errno.EIO, "the segment is shorter than before", self._path)
         self._passed(len(data))
         return data
 
@@ -171,7 +164,7 @@ class Frames:
                     return True     # the file system does not support this: the transport sends
                 raise
             if not sent:
-                raise OSError(errno.EIO, "it is shorter than it was", self._path)
+                raise OSError(errno.EIO, "the segment is shorter than before", self._path)
             allowed -= sent
             self._passed(sent)
         return False
@@ -181,10 +174,8 @@ class Frames:
         self.left -= sent
 
 
-class Lines:
+class Lines(Stream):
     """Records as lines of JSON."""
-
-    patience_s = None
 
     def __init__(self, path: str, place: tuple[int, int], segment: Bounds, run: Run) -> None:
         self.length = self.left = run.lines
@@ -195,18 +186,12 @@ class Lines:
         self._offset = run.first
         self._position = run.start
 
-    @property
-    def in_memory(self) -> int:
-        """See Stream."""
-        return 0        # only a piece, while it is sent
-
     def send(self, socket: int) -> bytes:
-        """See Stream."""
         with _again(self._path, self._place) as file:
             first, next_, position, data = reading.records(file, self._segment, self._offset, self._position,
                                                            self._run.next, _READ_AT_ONCE, True)
         if first != self._offset or not 0 < len(data) <= self.left:
-            raise OSError(errno.EIO, "it is not what it was", self._path)
+            raise OSError(errno.EIO, "the segment has changed", self._path)
         self._offset, self._position = next_, position
         self.left -= len(data)
         return data
@@ -218,7 +203,7 @@ def _again(path: str, place: tuple[int, int]) -> Iterator[int]:
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if _place(file) != place:
-            raise OSError(errno.ESTALE, "it has been replaced", path)
+            raise OSError(errno.ESTALE, "the segment has been replaced", path)
         yield file
     finally:
         os.close(file)

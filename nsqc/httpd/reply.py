@@ -7,8 +7,7 @@ from http import HTTPStatus
 
 import msgspec
 
-from nsqc.httpd.held import Held
-from nsqc.httpd.streaming import Stream
+from nsqc.httpd.streaming import Held, Stream
 
 JSON = "application/json; charset=utf-8"
 TEXT = "text/plain; charset=utf-8"

@@ -197,6 +197,14 @@ def read_arguments(log: Log, request: Request) -> dict[bytes, bytes]:
         raise ApiError(400, "INVALID_REQUEST") from None
 
 
+def boolean_in(arguments: dict[bytes, bytes], key: bytes) -> bool:
+    """The value of a boolean argument; False if it is missing. Raises ApiError."""
+    value = BOOLEANS.get(arguments.get(key, b"false"))
+    if value is None:
+        raise ApiError(400, f"INVALID_ARG_{key.decode().upper()}")
+    return value
+
+
 def read_whole(log: Log, request: Request) -> dict[bytes, bytes]:
     """Like read_arguments, for calls that also require the whole body, though they ignore it."""
     arguments = read_arguments(log, request)

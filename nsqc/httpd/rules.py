@@ -8,13 +8,11 @@ from nsqc.httpd.app import MOST_RULES, App
 from nsqc.httpd.reply import ApiError
 from nsqc.httpd.request import Request, read_whole
 from nsqc.options.channel_keys import json_value
-from nsqc.options.declared import RuleValue
 from nsqc.options.rules import Rules, RuleT
 from nsqc.options.rules_file import from_json
 from nsqc.wire.names import is_valid_name
-from nsqc.wire.outside import Decoder, JSONError
+from nsqc.wire.outside import Decoder, Json, JSONError
 
-Json = dict[str, RuleValue]
 _decode = Decoder(dict[str, object]).decode
 
 

@@ -7,16 +7,18 @@ import sys
 import time
 from collections.abc import Iterable
 from concurrent.futures import Executor
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from nsqc import NSQD_VERSION, __version__
-from nsqc.httpd.site import Endpoint
 from nsqc.metrics import declared
 from nsqc.metrics.accept import format_for
 from nsqc.metrics.durations import Durations
 from nsqc.metrics.encoding import Format, family, histogram
 from nsqc.net.limits import ConnectionLimits
 from nsqc.process import usage
+
+if TYPE_CHECKING:
+    from nsqc.httpd.server import Server
 
 
 class Facts(NamedTuple):
@@ -27,7 +29,7 @@ class Facts(NamedTuple):
     lags: Durations     # of the loop
     limits: ConnectionLimits
     tcp_clients: int
-    servers: list[Endpoint]
+    servers: list[Server]
 
 
 def wanted(accept: bytes) -> Format:

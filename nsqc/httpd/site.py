@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from concurrent.futures import Executor
 from time import monotonic
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from nsqc.httpd.gate import Gate
 from nsqc.httpd.known import KnownPublishes
@@ -23,6 +23,7 @@ from nsqc.options.durations import format_duration
 
 if TYPE_CHECKING:
     from nsqc.httpd.request import Request, Route
+    from nsqc.httpd.server import Server
 
 # Threads that may read files for clients at once; a daemon's pool has more.
 _READERS = 2
@@ -30,48 +31,26 @@ _READERS = 2
 Resolve = Callable[["Request"], "Route"]
 
 
-class HttpClient(Protocol):
-    """A connection, for changes of options and access rules."""
-
-    def forget_heads(self) -> None:
-        """Forgets known heads: publishes need new checks."""
-
-    def rules_changed(self) -> None:
-        """The access rules have changed."""
-
-
-class Endpoint(Protocol):
-    """A listening server, for handlers."""
-
-    name: str
-    address: str
-    port: int
-
-    @property
-    def connections(self) -> Collection[HttpClient]:
-        """Its clients."""
-
-
 class Site:
     """Shared by all HTTP listeners of a program. Programs add the objects for their handlers."""
 
     pipeline: type[Pipeline] = Pipeline
-    max_msg_size = 0            # longest body of a plain publish, bytes
+    max_msg_size = 0            # longest body of a plain publish, bytes; 0: /pub is an ordinary path
     https_port = 0              # for the answer to clients that must use it
     unread: Unread | None = None    # waiting clients, for which long work pauses; None: not observed
 
-    def __init__(self, *, log: Log, resolve: Resolve, publishes: KnownPublishes, header_timeout: int,
-                 threads: Executor, slow: SlowLoop, gate: Gate) -> None:
+    def __init__(self, *, log: Log, resolve: Resolve, header_timeout: int, threads: Executor, slow: SlowLoop,
+                 gate: Gate) -> None:
         self.log = log
         self.gate = gate
         self.slow = slow
         self.resolve = resolve
-        self.publishes = publishes
+        self.publishes = KnownPublishes()
         self.header_timeout = header_timeout    # nanoseconds for a head, and for the first request
         self.profiling = False                  # /debug/pprof/profile is running
         self.census: asyncio.Task[object] | None = None     # live objects are being counted
         self.readers = Readers(threads, _READERS)
-        self.servers: list[Endpoint] = []
+        self.servers: list[Server] = []
         self.dates = Dates()
         self.share = Share(REQUESTS_S, "requests")
         self.untaken = Untaken()

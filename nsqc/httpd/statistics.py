@@ -1,4 +1,4 @@
-"""GET /stats: JSON, or text (nsqc.httpd.statstext)."""
+"""GET /stats: JSON, or text in nsqd's format."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from nsqc.broker.stats import producers_of, topics_of
 from nsqc.httpd.app import App
 from nsqc.httpd.reply import JSON, TEXT, Reply
 from nsqc.httpd.request import BOOLEANS, Request, read_whole
-from nsqc.httpd.statstext import client_line, topic_lines
+from nsqc.log.visible import visible
 from nsqc.options.durations import format_duration
 from nsqc.store.slicing import completed
-from nsqc.wire.stats import ClientStats
+from nsqc.wire.stats import ChannelStats, ClientStats, Latency, TopicStats, percentiles_of
 
 _SECOND_NS = 1_000_000_000
 _encode = msgspec.json.Encoder().encode
@@ -118,8 +118,8 @@ def _text(app: App, query: _Query) -> Generator[None, None, Reply]:
     producers = (producers_of(app.sessions(), query.topic, app.broker.slicer)
                  if query.clients and _is_known(app, query) else ())
     texts: tuple[tuple[str, str, Iterable[str | None]], ...] = (
-        ("Topics:", "", _texts(topics_of(app.broker, query.topic, query.channel, query.clients), topic_lines)),
-        ("Producers:", "\n", _texts(producers, lambda client: f"   {client_line(client)}\n")))
+        ("Topics:", "", _texts(topics_of(app.broker, query.topic, query.channel, query.clients), _topic_lines)),
+        ("Producers:", "\n", _texts(producers, lambda client: f"   {_client_line(client)}\n")))
     for title, end, items in texts:
         empty = True
         for text in items:
@@ -153,3 +153,54 @@ def _text_head(app: App, query: _Query) -> str:
         text += "\nMemory:\n"
         text += "".join(f"   {name:<25}\t{getattr(memory, name)}\n" for name in memory.__struct_fields__)
     return text
+
+
+# ---------------------------------------------------------------------- lines of text
+
+def _topic_lines(topic: TopicStats) -> str:
+    """A topic with its channels and their clients."""
+    out = [_topic_line(topic)]
+    for channel in topic.channels or ():
+        out.append(_channel_line(channel))
+        out += [f"        {_client_line(client)}\n" for client in channel.clients or ()]
+    return "".join(out)
+
+
+def _topic_line(topic: TopicStats) -> str:
+    return (f"\n{'*P ' if topic.paused else '   '}[{topic.topic_name:<15}] depth: {topic.depth:<5} "
+            f"be-depth: {topic.backend_depth:<5} msgs: {topic.message_count:<8} "
+            f"e2e%: {_latency_text(topic.e2e_processing_latency)}\n")
+
+
+def _channel_line(channel: ChannelStats) -> str:
+    return (f"{'   *P ' if channel.paused else '      '}[{channel.channel_name:<25}] depth: {channel.depth:<5} "
+            f"be-depth: {channel.backend_depth:<5} inflt: {channel.in_flight_count:<4} "
+            f"def: {channel.deferred_count:<4} re-q: {channel.requeue_count:<5} timeout: {channel.timeout_count:<5} "
+            f"msgs: {channel.message_count:<8} e2e%: {_latency_text(channel.e2e_processing_latency)}\n")
+
+
+def _latency_text(latency: Latency | None) -> str:
+    """The percentiles, each in a suitable unit, nanoseconds to seconds."""
+    return ", ".join(_human_ns(percentile["value"]) for percentile in percentiles_of(latency))
+
+
+def _human_ns(value: float) -> str:
+    for unit_ns, name in ((1e9, "s"), (1e6, "ms"), (1e3, "us")):
+        if value > unit_ns:
+            return f"{value / unit_ns:.1f}{name}"
+    return f"{value:.1f}ns"
+
+
+def _client_line(client: ClientStats) -> str:
+    """A consumer, or a producer with its topics; without a line end."""
+    port = client.remote_address.rpartition(":")[2] if ":" in client.remote_address else ""
+    # Chosen by clients, and shown on terminals.
+    name = visible(f"{client.hostname}:{port} {client.user_agent}")
+    connected = format_duration(client.connected)
+    if client.pub_counts:
+        total = sum(pub.count for pub in client.pub_counts)
+        topics = ",".join(f"{pub.topic}={pub.count}" for pub in client.pub_counts)
+        return f"[{client.version} {name:<21}] msgs: {total:<8} topics: {topics} connected: {connected}"
+    return (f"[{client.version} {name:<21}] state: {client.state} inflt: {client.in_flight_count:<4} "
+            f"rdy: {client.ready_count:<4} fin: {client.finish_count:<8} re-q: {client.requeue_count:<8} "
+            f"msgs: {client.message_count:<8} connected: {connected}")

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from time import monotonic
-from typing import Protocol
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nsqc.httpd.pipeline import Pipeline
 
 MOST_BYTES = 64 * 1024 * 1024   # above this, disconnects clients that accept nothing
 _AT_ONCE_BYTES = 2 * MOST_BYTES     # and above this, also those that have only just stopped
@@ -16,31 +19,21 @@ GRACE_S = 5.0                   # how long a client may accept nothing
 _LOOK_S = 0.25                  # between two checks for room
 
 
-class Taker(Protocol):
-    """A connection whose client reads an answer more slowly than it is sent."""
-
-    def untaken(self) -> int:
-        """Bytes of answers in memory."""
-
-    def give_up(self) -> None:
-        """Drops the connection."""
-
-
 class Untaken:
-    """The slow clients; those that have accepted nothing for longest come first."""
+    """The pipelines of slow clients; those that have accepted nothing for longest come first."""
 
     def __init__(self) -> None:
-        self._takers: dict[Taker, tuple[float, int]] = {}   # time of the last progress, and bytes
+        self._takers: dict[Pipeline, tuple[float, int]] = {}     # time of the last progress, and bytes
         self._bytes = 0
 
-    def add(self, taker: Taker) -> None:
+    def add(self, taker: Pipeline) -> None:
         """Notes that a client accepts nothing, or has just made progress; makes room if necessary."""
         self.discard(taker)
         self._note(taker, taker.untaken())
         if self.full:
             self._make_room(taker)
 
-    def discard(self, taker: Taker) -> None:
+    def discard(self, taker: Pipeline) -> None:
         """Removes a client that has read everything, or is gone."""
         known = self._takers.pop(taker, None)
         if known is not None:
@@ -58,11 +51,11 @@ class Untaken:
             if self.full:
                 await asyncio.sleep(_LOOK_S)
 
-    def _note(self, taker: Taker, size: int) -> None:
+    def _note(self, taker: Pipeline, size: int) -> None:
         self._takers[taker] = monotonic(), size
         self._bytes += size
 
-    def _make_room(self, latest: Taker | None) -> None:
+    def _make_room(self, latest: Pipeline | None) -> None:
         """Disconnects clients that have accepted nothing for too long, except latest, which needs the room."""
         now = monotonic()
         while self.full:

@@ -314,7 +314,7 @@ class Connection(asyncio.Protocol):
         log = self._hub.log
         if self._next == NO_MAGIC:
             if not self._spoke:
-                log.debug("TCP: client(%s) has left without a word", self.id)
+                log.debug("TCP: client(%s) disconnected without sending anything", self.id)
             elif reason and not reason.startswith("E_"):
                 log.error("failed to read protocol version - %s", reason)
             return

@@ -27,8 +27,9 @@ class Parts:
         if self._size >= PART_BYTES:
             self._close()
 
-    async def items(self, items: Iterable[bytes]) -> None:
-        """Items with commas between them; each is built on demand."""
+    async def items(self, items: Iterable[bytes], head: bytes = b"", tail: bytes = b"") -> None:
+        """Items with commas between them, each built on demand, after a head and before a tail."""
+        self.add(head)
         waiting: list[bytes] = []
         first = True
         for item in items:
@@ -40,6 +41,7 @@ class Parts:
                 await self._share.rest()
         if waiting:
             self.add(b",".join(waiting) if first else b"," + b",".join(waiting))
+        self.add(tail)
 
     def reply(self) -> Reply:
         """The answer."""

@@ -98,7 +98,7 @@ class LookupServer:
         log.info("%s", version_line("nsqlookupd"))
         self.open_files = descriptors.raise_limit()
         self.slow = slow
-        self.limits = ConnectionLimits(options, log)
+        self.limits = ConnectionLimits(log, options.max_connections)
         self.listeners = Listeners(loop, log)
         self.share = Share(REGISTRATIONS_S, "registrations")
         self.registry = Registry(options.inactive_producer_timeout, options.tombstone_lifetime)
@@ -115,7 +115,8 @@ class LookupServer:
         from nsqc.guarding import Guarding, GuardingError  # here: most servers have neither
 
         try:
-            guarding = Guarding(self.loop, self.threads, self.options, self.log)
+            guarding = Guarding(self.loop, self.threads, self.log, self.options.access_file, self.options.audit_file,
+                                self.options.audit_level)
         except GuardingError as error:
             raise StartError(str(error)) from None
         self.hub.access, self.hub.audit = guarding.access, guarding.audit
@@ -145,7 +146,7 @@ class LookupServer:
         except OSError as error:
             raise StartError(f"listen failed - {error}") from None
         if self.guarding is not None:
-            self.guarding.watch(lambda: list(self.hub.connections), [self.http])
+            self.guarding.watch(lambda: [client.rules_changed for client in self.hub.connections], [self.http])
         self._reserve_descriptors()
         gc.collect()
         gc.freeze()

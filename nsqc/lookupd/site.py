@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from concurrent.futures import Executor
 
 from nsqc.httpd.gate import Gate
-from nsqc.httpd.known import NoPublishes
 from nsqc.httpd.request import Request, Route
 from nsqc.httpd.site import Resolve, Site
 from nsqc.log import Log
@@ -29,7 +28,7 @@ class LookupSite(Site):
                  listeners: Listeners, slow: SlowLoop, routes: Iterable[str], lags: Durations,
                  gate: Gate) -> None:
         """routes: paths whose requests are counted separately."""
-        super().__init__(log=log, resolve=self._counted, publishes=NoPublishes(), header_timeout=header_timeout,
+        super().__init__(log=log, resolve=self._counted, header_timeout=header_timeout,
                          threads=threads, slow=slow, gate=gate)
         self.hub = hub
         self.listeners = listeners

@@ -80,16 +80,15 @@ async def _lookup_all(site: LookupSite) -> Reply:
     async with site.surveys:
         await site.untaken.room()
         registry, parts = site.registry, Parts(site.share)
-        parts.add(b'{"channels":[')
-        await parts.items(channel.quoted for channel in registry.find_channels(ALL))
-        parts.add(b'],"producers":[')
+        await parts.items((channel.quoted for channel in registry.find_channels(ALL)), b'{"channels":[',
+                          b'],"producers":[')
         first: dict[Peer, int] = {}
         for topic in registry.find_topics(ALL):
             await site.share.rest()
             for peer, marked in topic.producers.items():
                 first.setdefault(peer, marked)
-        await parts.items(peer.json for peer in registry.active(first) if not registry.is_tombstoned(first[peer]))
-        parts.add(b"]}")
+        await parts.items((peer.json for peer in registry.active(first) if not registry.is_tombstoned(first[peer])),
+                          tail=b"]}")
         return parts.reply()
 
 
@@ -116,9 +115,7 @@ async def _many_names(site: LookupSite, title: bytes, found: list[Registration])
     async with site.surveys:
         await site.untaken.room()
         parts = Parts(site.share)
-        parts.add(b'{"%b":[' % title)
-        await parts.items(one.quoted for one in found)
-        parts.add(b"]}")
+        await parts.items((one.quoted for one in found), b'{"%b":[' % title, b"]}")
         return parts.reply()
 
 
@@ -127,10 +124,8 @@ async def nodes(site: LookupSite, request: Request) -> Reply:
     async with site.surveys:
         await site.untaken.room()
         registry, parts = site.registry, Parts(site.share)
-        parts.add(b'{"producers":[')
-        await parts.items(_node(registry, peer) for peer in registry.active(registry.clients.producers)
-                          if not peer.gone)
-        parts.add(b"]}")
+        await parts.items((_node(registry, peer) for peer in registry.active(registry.clients.producers)
+                           if not peer.gone), b'{"producers":[', b"]}")
         return parts.reply()
 
 
@@ -155,10 +150,8 @@ async def debug(site: LookupSite, request: Request) -> Reply:
             peers = [peer for peer in registration.producers if not peer.gone]
             if peers:
                 name = _encode(f"{registration.category}:{registration.key}:{registration.subkey}")
-                parts.add((b"" if first else b",") + name + b":[")
+                await parts.items(_entries(registration, peers), (b"" if first else b",") + name + b":[", b"]")
                 first = False
-                await parts.items(_entries(registration, peers))
-                parts.add(b"]")
             await site.share.rest()
         parts.add(b"}")
         return parts.reply()

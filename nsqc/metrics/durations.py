@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 _FIRST_BITS = 17    # the first bound is 2 ** 17 ns, 131 µs
 _BOUNDS = 18        # each is twice the one before; the last is 2 ** 34 ns, 17 s
 BOUNDS_S = tuple((1 << (_FIRST_BITS + at)) / 1e9 for at in range(_BOUNDS))
@@ -25,8 +27,4 @@ class Durations:
 
     def cumulative(self) -> list[int]:
         """For each bound how many were at most that long, then how many there were."""
-        counts, below = [], 0
-        for count in self._counts:
-            below += count
-            counts.append(below)
-        return counts
+        return list(accumulate(self._counts))

@@ -6,7 +6,6 @@ Clients beyond these configured limits are closed; if descriptors run short, the
 from __future__ import annotations
 
 import sys
-from typing import Protocol
 
 from nsqc.log import Log
 from nsqc.net.listener import Listeners
@@ -15,24 +14,12 @@ CONNECTIONS, PER_ADDRESS, HANDSHAKES = LIMITS = (
     "--max-connections", "--max-connections-per-address", "--max-pending-handshakes")
 
 
-class LimitOptions(Protocol):
-    """The connection limits among the daemon's options; 0: no limit."""
-
-    @property
-    def max_connections(self) -> int: ...
-
-    @property
-    def max_connections_per_address(self) -> int: ...
-
-    @property
-    def max_pending_handshakes(self) -> int: ...
-
-
 class ConnectionLimits:
     """Counts the connections of all listeners. Unix sockets count only in total."""
 
-    def __init__(self, options: LimitOptions, log: Log):
-        self.set_limits(options)
+    def __init__(self, log: Log, connections: int = 0, per_address: int = 0, handshakes: int = 0):
+        """connections, per_address, handshakes: as of set_limits()."""
+        self.set_limits(connections, per_address, handshakes)
         self.connections = 0
         self.handshakes = 0
         self.shaken = {True: 0, False: 0}  # completed handshakes by success
@@ -42,11 +29,11 @@ class ConnectionLimits:
         self._listeners: Listeners | None = None
         self.refused = dict.fromkeys(LIMITS, 0)  # refused clients by limit
 
-    def set_limits(self, options: LimitOptions) -> None:
-        """Applies new limits to new clients; connected clients stay."""
-        self.max_connections = options.max_connections
-        self.max_per_address = options.max_connections_per_address
-        self.max_handshakes = options.max_pending_handshakes
+    def set_limits(self, connections: int, per_address: int, handshakes: int) -> None:
+        """Applies new limits to new clients; connected clients stay. 0: no limit."""
+        self.max_connections = connections
+        self.max_per_address = per_address
+        self.max_handshakes = handshakes
 
     def keep_within(self, capacity: int, listeners: Listeners) -> None:
         """Sets the connection count at which the listeners pause."""

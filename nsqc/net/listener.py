@@ -8,28 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from nsqc.log import Log
 from nsqc.net.address import address_text, bind, port_of, prepare, remove
 
+if TYPE_CHECKING:
+    from nsqc.net.acceptor import Acceptor
+    from nsqc.net.tls_acceptor import TlsAcceptor
+
 SETTLED_S = 1.0  # accepting for this long counts as resumed; at the limit each disconnect lets one client in
 
-
-class Accepting(Protocol):
-    """Accepts clients of a listening socket."""
-
-    async def start(self) -> None:
-        """Starts accepting. Raises OSError."""
-
-    def pause(self) -> None:
-        """Stops accepting until resume()."""
-
-    def resume(self) -> None:
-        """Starts accepting again."""
-
-    def close(self) -> None:
-        """Stops accepting and closes the socket."""
+Accepting: TypeAlias = "Acceptor | TlsAcceptor"
 
 
 class Listener:

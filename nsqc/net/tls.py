@@ -8,7 +8,7 @@ import ssl
 import warnings
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Protocol
+from typing import NamedTuple
 
 from nsqc.log import Log
 
@@ -17,52 +17,43 @@ CHECK_S = 2.0  # how often the files are checked for changes
 OLD_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20:ECDHE+AES:AESGCM:AES:!aNULL:!eNULL:!PSK:!SRP:!DSS:@SECLEVEL=0"
 
 
-class TlsOptions(Protocol):
-    """The daemon's options for a TLS context: file paths, a version as in the protocol, a policy."""
+class TlsSettings(NamedTuple):
+    """File paths, --tls-client-auth-policy, and a version as in the protocol."""
 
-    @property
-    def tls_cert(self) -> str: ...
-
-    @property
-    def tls_key(self) -> str: ...
-
-    @property
-    def tls_root_ca_file(self) -> str: ...
-
-    @property
-    def tls_client_auth_policy(self) -> str: ...
-
-    @property
-    def tls_min_version(self) -> int: ...
+    cert: str
+    key: str
+    root_ca_file: str
+    client_auth_policy: str
+    min_version: int
 
 
 class TlsError(Exception):
-    """The options or their files cannot make a TLS context; the text is one line for the operator."""
+    """The settings or their files cannot make a TLS context; the text is one line for the operator."""
 
 
-def build_context(options: TlsOptions) -> ssl.SSLContext:
+def build_context(settings: TlsSettings) -> ssl.SSLContext:
     """Creates the context for server-side handshakes from the files. Raises TlsError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with warnings.catch_warnings():
         # Old versions are deprecated, but the option may ask for them.
         warnings.simplefilter("ignore", DeprecationWarning)
-        context.minimum_version = ssl.TLSVersion(options.tls_min_version)
-    if options.tls_min_version < ssl.TLSVersion.TLSv1_2:
+        context.minimum_version = ssl.TLSVersion(settings.min_version)
+    if settings.min_version < ssl.TLSVersion.TLSv1_2:
         context.set_ciphers(OLD_CIPHERS)
-    for path in (options.tls_cert, options.tls_key):
+    for path in (settings.cert, settings.key):
         _check_readable(path)
     try:
         # Without a password OpenSSL would prompt on the terminal.
-        context.load_cert_chain(options.tls_cert, options.tls_key, password=lambda: b"")
+        context.load_cert_chain(settings.cert, settings.key, password=lambda: b"")
     except (ssl.SSLError, OSError, ValueError) as error:
-        raise TlsError(f"failed to build TLS config - {_blame(options, error)}") from None
+        raise TlsError(f"failed to build TLS config - {_blame(settings, error)}") from None
     from nsqc.net import openssl  # here: it imports ctypes, which only TLS needs
 
     openssl.prefer_light_suites(context)
-    _load_authorities(context, options)
-    if options.tls_client_auth_policy:
+    _load_authorities(context, settings)
+    if settings.client_auth_policy:
         context.verify_mode = ssl.CERT_REQUIRED
-    if options.tls_client_auth_policy == "require":
+    if settings.client_auth_policy == "require":
         try:
             openssl.accept_any_certificate(context)
         except openssl.UnreachableError:
@@ -78,10 +69,10 @@ def _check_readable(path: str) -> None:
         raise TlsError(f"failed to build TLS config - open {path}: {error.strerror}") from None
 
 
-def _load_authorities(context: ssl.SSLContext, options: TlsOptions) -> None:
-    path = options.tls_root_ca_file
+def _load_authorities(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    path = settings.root_ca_file
     if not path:
-        if options.tls_client_auth_policy == "require-verify":
+        if settings.client_auth_policy == "require-verify":
             context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
         return
     _check_readable(path)
@@ -91,18 +82,18 @@ def _load_authorities(context: ssl.SSLContext, options: TlsOptions) -> None:
         raise TlsError(f"failed to build TLS config - {path}: {_reason(error)}") from None
 
 
-def _blame(options: TlsOptions, error: Exception) -> str:
+def _blame(settings: TlsSettings, error: Exception) -> str:
     """Names the faulty file and the fault. OpenSSL itself only reports that a file is not PEM."""
     if _reason(error) == "key values mismatch":
-        return f"{options.tls_key} is not the key of {options.tls_cert}: key values mismatch"
+        return f"{settings.key} is not the key of {settings.cert}: key values mismatch"
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(options.tls_cert)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(settings.cert)
     except (ssl.SSLError, OSError):
-        return f"{options.tls_cert} has no readable certificate"
-    with open(options.tls_key, "rb") as file:
+        return f"{settings.cert} has no readable certificate"
+    with open(settings.key, "rb") as file:
         if b"ENCRYPTED" in file.read():
-            return f"{options.tls_key} is encrypted; nsqc cannot ask for its password: store it unencrypted"
-    return f"{options.tls_key} has no readable private key"
+            return f"{settings.key} is encrypted; nsqc cannot ask for its password: store it unencrypted"
+    return f"{settings.key} has no readable private key"
 
 
 def _reason(error: Exception) -> str:
@@ -121,12 +112,12 @@ class Certificates:
 
     context: ssl.SSLContext
 
-    def __init__(self, options: TlsOptions):
+    def __init__(self, settings: TlsSettings):
         """Raises TlsError."""
-        self._options = options
-        self._files = tuple(path for path in (options.tls_cert, options.tls_key, options.tls_root_ca_file) if path)
+        self._settings = settings
+        self._files = tuple(path for path in (settings.cert, settings.key, settings.root_ca_file) if path)
         self._seen = self._look()
-        self.context = build_context(options)
+        self.context = build_context(settings)
 
     def watch(self, loop: asyncio.AbstractEventLoop, workers: Executor, log: Log) -> Callable[[], None]:
         """Starts checking the files for changes; returns a function that stops it."""
@@ -168,7 +159,7 @@ class Certificates:
             return
         self._seen = seen
         try:
-            self.context = build_context(self._options)
+            self.context = build_context(self._settings)
         except TlsError as error:
             self._log.error("TLS: certificates are not reloaded, the old ones stay - %s", error)
         else:

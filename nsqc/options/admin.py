@@ -4,29 +4,28 @@
 import ipaddress
 import posixpath
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated
 
 import msgspec
 
-from nsqc.log import INFO
 from nsqc.net.remote import split_address
 from nsqc.options.declared import (
     ACCESS,
+    ACCESS_FILE,
+    AUDIT_LEVEL,
     BASIC,
-    LOG_FORMAT_HELP,
     METRICS,
     NETWORK,
+    SLOW_LOOP,
     TLS,
     Declaration,
-    OptionError,
     OptionSet,
     flag,
     flag_name,
 )
 from nsqc.options.durations import MINUTE, MS, S
-from nsqc.options.option import Kind, Value
-from nsqc.options.server import effective
+from nsqc.options.option import Kind
 
 NODES, GRAPHITE = "Nodes", "Graphite"
 
@@ -34,64 +33,52 @@ NODES, GRAPHITE = "Nodes", "Graphite"
 class AdminOptions(OptionSet, frozen=True, kw_only=True, gc=False):
     """All options of the admin server."""
 
-    version: Annotated[bool, flag(Kind.BOOL, BASIC, "print the version and exit")] = False
-    config: Annotated[str, flag(Kind.FILE, BASIC, "a TOML file with options; flags win over it")] = ""
-    log_level: Annotated[int, flag(Kind.LEVEL, BASIC, "lowest level that is logged")] = INFO
-    log_prefix: Annotated[str, flag(Kind.TEXT, BASIC, "prefix of log lines")] = "[nsqadmin] "
-    log_format: Annotated[str, flag(Kind.LOG_FORMAT, BASIC, LOG_FORMAT_HELP, own=True)] = "auto"
-    verbose: Annotated[bool, flag(Kind.BOOL, BASIC, "no effect; use --log-level")] = False
-    slow_loop: Annotated[int, flag(
-        Kind.DURATION, BASIC, "time after which an iteration of the event loop is logged; 0: none is", least=0,
-        own=True)] = 100 * MS
+    log_prefix: str = "[nsqadmin] "
+    slow_loop: Annotated[int, SLOW_LOOP] = 100 * MS
     dev_static_dir: Annotated[str, flag(
-        Kind.FOLDER, BASIC, "a folder with the files of the page, in place of those inside nsqc")] = ""
+        Kind.FOLDER, BASIC, "folder with the files of the page, instead of those inside nsqc")] = ""
 
     http_address: Annotated[str, flag(Kind.TEXT, NETWORK, "address to listen on, HOST:PORT")] = "0.0.0.0:4171"
     base_path: Annotated[str, flag(Kind.TEXT, NETWORK, "prefix of every path, for a reverse proxy")] = "/"
     http_allowed_hosts: Annotated[tuple[str, ...], flag(
-        Kind.TEXTS, NETWORK, "name, or glob such as *.example.com, by which browsers may reach this server; IP "
-        "addresses, localhost and the host name always work", own=True)] = ()
+        Kind.TEXTS, NETWORK, "name, or glob such as *.example.com, that browsers may use for this server; IP "
+        "addresses, localhost and the host name are always accepted", own=True)] = ()
     http_header_timeout: Annotated[int, flag(
-        Kind.DURATION, NETWORK, "time within which a client must send its first request, and the head of each",
+        Kind.DURATION, NETWORK, "timeout for an HTTP client to send its first request, and the head of each",
         least=1, own=True)] = 30 * S
     max_connections: Annotated[int, flag(
         Kind.INT, NETWORK, "maximum number of connections; 0: no limit", least=0, own=True)] = 10_000
 
     lookupd_http_address: Annotated[tuple[str, ...], flag(
-        Kind.TEXTS, NODES, "nsqlookupd to ask for nodes, HOST:PORT", key="nsqlookupd_http_addresses")] = ()
+        Kind.TEXTS, NODES, "nsqlookupd to query for nodes, HOST:PORT", key="nsqlookupd_http_addresses")] = ()
     nsqd_http_address: Annotated[tuple[str, ...], flag(
-        Kind.TEXTS, NODES, "nsqd to show, HOST:PORT; in place of --lookupd-http-address",
+        Kind.TEXTS, NODES, "nsqd to show, HOST:PORT; instead of --lookupd-http-address",
         key="nsqd_http_addresses")] = ()
     http_client_connect_timeout: Annotated[int, flag(
-        Kind.DURATION, NODES, "time limit for connecting to a node", least=1)] = 2 * S
+        Kind.DURATION, NODES, "timeout for connecting to a node", least=1)] = 2 * S
     http_client_request_timeout: Annotated[int, flag(
-        Kind.DURATION, NODES, "time limit for a request to a node", least=1)] = 5 * S
+        Kind.DURATION, NODES, "timeout for entire requests to a node", least=1)] = 5 * S
     poll_interval: Annotated[int, flag(
-        Kind.DURATION, NODES, "time between two looks at all nodes. It grows while an answer takes a node so long that "
-        "the looks would cost it more than 1 % of its time", least=S, most=MINUTE, own=True)] = 5 * S
+        Kind.DURATION, NODES, "time between two polls of all nodes. It grows if polling would take more than 1 % of a "
+        "node's time", least=S, most=MINUTE, own=True)] = 5 * S
     node_auth_secret: Annotated[str, flag(
         Kind.TEXT, NODES, "token to show to nodes that have an access file; @FILE reads it from a file", own=True)] = ""
 
     acl_http_header: Annotated[str, flag(
         Kind.TEXT, ACCESS, "header in which an authenticating proxy names the user")] = "X-Forwarded-User"
     admin_user: Annotated[tuple[str, ...], flag(
-        Kind.TEXTS, ACCESS, "user who may change things; by default everybody may", key="admin_users")] = ()
-    read_only: Annotated[bool, flag(Kind.BOOL, ACCESS, "nobody may change anything", own=True)] = False
+        Kind.TEXTS, ACCESS, "user who may make changes; by default everybody may", key="admin_users")] = ()
+    read_only: Annotated[bool, flag(Kind.BOOL, ACCESS, "refuse all changes", own=True)] = False
     allow_config_from_cidr: Annotated[str, flag(
         Kind.TEXT, ACCESS, "network from which /config may be used; empty: all")] = "127.0.0.1/8"
     http_extended_api: Annotated[str, flag(
-        Kind.TEXT, ACCESS, "who may read messages, seek, republish, drain and change rules: clients on this machine "
-        "(local), or all. With --admin-user those users may, too; with --access-file its grants decide",
+        Kind.TEXT, ACCESS, "clients that may read messages, seek, republish, drain and change rules: those on this "
+        "machine (local), or all. With --admin-user those users may, too; with --access-file its grants decide",
         choices=("local", "all"), own=True)] = "local"
-    access_file: Annotated[str, flag(
-        Kind.FILE, ACCESS, "a TOML file that says who may do what; read again on SIGHUP and when it changes",
-        own=True)] = ""
+    access_file: Annotated[str, ACCESS_FILE] = ""
     audit_file: Annotated[str, flag(
-        Kind.FILE, ACCESS, "file of the audit log, opened again on SIGHUP; by default it goes to the log",
-        own=True)] = ""
-    audit_level: Annotated[str, flag(
-        Kind.TEXT, ACCESS, "what the audit log has: calls that change something, and all that are refused (changes), "
-        "only the latter, or nothing", choices=("off", "refused", "changes"), own=True)] = "changes"
+        Kind.FILE, ACCESS, "file for the audit log, reopened on SIGHUP; by default it goes to the log", own=True)] = ""
+    audit_level: Annotated[str, AUDIT_LEVEL] = "changes"
     notification_http_endpoint: Annotated[str, flag(
         Kind.TEXT, ACCESS, "URL that each change is POSTed to")] = ""
 
@@ -116,9 +103,7 @@ class AdminOptions(OptionSet, frozen=True, kw_only=True, gc=False):
     statsd_interval: Annotated[int, flag(
         Kind.DURATION, METRICS, "nsqd's --statsd-interval; shown by /config", least=0)] = 60 * S
 
-    # Also needed by nsqc.net.limits and nsqc.httpd.gate.
-    max_connections_per_address: int = 0
-    max_pending_handshakes: int = 0
+    # Also needed by nsqc.httpd.gate.
     broadcast_address: str = msgspec.field(default_factory=socket.gethostname)
 
     @property
@@ -126,43 +111,34 @@ class AdminOptions(OptionSet, frozen=True, kw_only=True, gc=False):
         """The base path as a prefix of paths: without a trailing slash, so empty for /."""
         return posixpath.normpath("/" + self.base_path.strip("/")).rstrip("/")
 
+    def unusable(self) -> Iterator[tuple[str, str]]:
+        """See OptionSet."""
+        if not self.lookupd_http_address and not self.nsqd_http_address:
+            yield "nsqd_http_address", "--nsqd-http-address or --lookupd-http-address required"
+        if self.lookupd_http_address and self.nsqd_http_address:
+            yield "nsqd_http_address", "use --nsqd-http-address or --lookupd-http-address not both"
+        if self.http_client_tls_key and not self.http_client_tls_cert:
+            yield "http_client_tls_key", "--http-client-tls-key must be specified with --http-client-tls-cert"
+        if self.http_client_tls_cert and not self.http_client_tls_key:
+            yield "http_client_tls_cert", "--http-client-tls-cert must be specified with --http-client-tls-key"
+        for name, addresses in (("lookupd_http_address", self.lookupd_http_address),
+                                ("nsqd_http_address", self.nsqd_http_address)):
+            for address in addresses:
+                try:
+                    split_address(address)
+                except ValueError as error:
+                    yield name, f"failed to resolve {flag_name(name)} ({address}) - {error}"
+        if self.allow_config_from_cidr:
+            try:
+                ipaddress.ip_network(self.allow_config_from_cidr, strict=False)
+            except ValueError:
+                yield "allow_config_from_cidr", (
+                    f"failed to parse --allow-config-from-cidr ({self.allow_config_from_cidr}) - invalid CIDR address: "
+                    f"{self.allow_config_from_cidr}")
+        for name in ("notification_http_endpoint", "graphite_url", "prometheus_url"):
+            url = str(self.value(name))
+            if url and not url.startswith(("http://", "https://")):
+                yield name, f"{flag_name(name)}={url}: is not an http or https URL"
+
 
 ADMIN = Declaration(AdminOptions, "nsqc admin", "nsqadmin")
-
-
-def resolve(flags: Mapping[str, Value]) -> tuple[AdminOptions, dict[str, str]]:
-    """The options of flags and of the config file that they name, and warnings by unknown key. Raises OptionError."""
-    options, _, unknown = effective(ADMIN, flags, {})
-    for _, reason in unusable(options):
-        raise OptionError(f"failed to instantiate nsqadmin - {reason}")
-    return options, unknown
-
-
-def unusable(options: AdminOptions) -> Iterator[tuple[str, str]]:
-    """Errors that prevent a start, in nsqadmin's words if it has some: attribute name and reason."""
-    if not options.lookupd_http_address and not options.nsqd_http_address:
-        yield "nsqd_http_address", "--nsqd-http-address or --lookupd-http-address required"
-    if options.lookupd_http_address and options.nsqd_http_address:
-        yield "nsqd_http_address", "use --nsqd-http-address or --lookupd-http-address not both"
-    if options.http_client_tls_key and not options.http_client_tls_cert:
-        yield "http_client_tls_key", "--http-client-tls-key must be specified with --http-client-tls-cert"
-    if options.http_client_tls_cert and not options.http_client_tls_key:
-        yield "http_client_tls_cert", "--http-client-tls-cert must be specified with --http-client-tls-key"
-    for name, addresses in (("lookupd_http_address", options.lookupd_http_address),
-                            ("nsqd_http_address", options.nsqd_http_address)):
-        for address in addresses:
-            try:
-                split_address(address)
-            except ValueError as error:
-                yield name, f"failed to resolve {flag_name(name)} ({address}) - {error}"
-    if options.allow_config_from_cidr:
-        try:
-            ipaddress.ip_network(options.allow_config_from_cidr, strict=False)
-        except ValueError:
-            yield "allow_config_from_cidr", (
-                f"failed to parse --allow-config-from-cidr ({options.allow_config_from_cidr}) - invalid CIDR address: "
-                f"{options.allow_config_from_cidr}")
-    for name in ("notification_http_endpoint", "graphite_url", "prometheus_url"):
-        url = str(options.value(name))
-        if url and not url.startswith(("http://", "https://")):
-            yield name, f"{flag_name(name)}={url}: is not an http or https URL"

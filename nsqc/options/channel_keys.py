@@ -12,13 +12,12 @@ from nsqc.options.limit_keys import GROUP, LIMIT_FLAGS, Limits
 from nsqc.options.option import Kind, declared_in
 from nsqc.wire.names import EPHEMERAL
 
-SOURCE_DEFAULT = "default"
 DEAD = b".dead"         # default suffix of a dead-letter topic's name
 MAX_NAME = 64           # bytes in a topic's name
 
 
 class ChannelRule(Limits, frozen=True, gc=False, kw_only=True):
-    """How a channel delivers; the defaults are nsqd's behaviour. source: where the rule comes from."""
+    """How a channel delivers; the defaults are nsqd's behaviour."""
 
     requeue_delay: Annotated[int, flag(
         Kind.DURATION, GROUP, "delay after the first delivery that times out or is requeued with 0; 0: none",
@@ -45,7 +44,6 @@ class ChannelRule(Limits, frozen=True, gc=False, kw_only=True):
     rate_burst: Annotated[int, flag(
         Kind.INT, GROUP, "deliveries at once after a pause; never less than rate allows in 10 ms", least=1,
         most=1_000_000)] = 1
-    source: str = SOURCE_DEFAULT
 
     @property
     def is_off(self) -> bool:

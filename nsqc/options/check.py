@@ -1,4 +1,4 @@
-"""Finds problems that would prevent or hinder a daemon's start with a config file, without starting one.
+"""Finds problems that would prevent or hinder a server's start with a config file, without starting one.
 
 Nothing is bound, connected to, resolved or written.
 """
@@ -8,30 +8,19 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from nsqc.net import tls
 from nsqc.net.address import is_unix
 from nsqc.net.remote import split_address
 from nsqc.net.url import parse_server
 from nsqc.options import file, rule_globs, toml
-from nsqc.options.declared import (
-    KEYS,
-    SERVE,
-    Chosen,
-    Declaration,
-    OptionError,
-    Options,
-    OptionSet,
-    RuleTable,
-    flag_name,
-    out_of_range,
-)
+from nsqc.options.declared import SERVE, Declaration, OptionError, Options, OptionSet, RuleTable, flag_name
 from nsqc.options.lines import lines_of
 from nsqc.options.rule_scopes import BY_KEY
-from nsqc.options.tls import is_offered, settle
+from nsqc.options.tls import offered
 
 LINE = re.compile(r"at line (\d+)")
 NAME = re.compile(r"(?!.*\.sock(et)?$)[A-Za-z0-9.-]+")  # probably of a host, not of a unix socket
@@ -51,10 +40,10 @@ class Finding(NamedTuple):
     text: str
 
 
-class Report(NamedTuple, Generic[Chosen]):
+class Report(NamedTuple):
     """options: those of the file, with defaults instead of wrong values; option_count: how many the file sets."""
 
-    options: Chosen
+    options: OptionSet
     option_count: int
     findings: list[Finding]
 
@@ -66,17 +55,7 @@ class Problem(NamedTuple):
     text: str
 
 
-# Faults of options: attribute name and text of each.
-Problems: TypeAlias = Callable[[Chosen], Iterable[tuple[str, str]]]
-
-
-def examine(path: str) -> Report[Options]:
-    """Reads a config file as a start of the daemon would."""
-    return read(path, SERVE, lambda options: (*out_of_range(options), *surroundings(options)), ineffective)
-
-
-def read(path: str, declaration: Declaration[Chosen], errors: Problems[Chosen], warnings: Problems[Chosen]
-         ) -> Report[Chosen]:
+def examine(path: str, declaration: Declaration[OptionSet] = SERVE) -> Report:
     """Reads a file as a start with these options would."""
     try:
         text = file.read_text(path)
@@ -95,8 +74,10 @@ def read(path: str, declaration: Declaration[Chosen], errors: Problems[Chosen], 
     findings += [Finding(line_of(key, table.glob), False, f"{table.title} has no effect: {reason}")
                  for key in BY_KEY for table, reason in rule_globs.ineffective(tables_of(reading, key))]
     keys = {name: key for key, name in declaration.keys.items()}
-    problems = [(True, name, problem) for name, problem in errors(options)]
-    problems += [(False, name, problem) for name, problem in warnings(options)]
+    problems = [(True, name, problem) for faults in (declaration.faults(options), options.unusable(),
+                                                     surroundings(options, declaration)) for name, problem in faults]
+    if isinstance(options, Options):
+        problems += [(False, name, problem) for name, problem in ineffective(options)]
     for fatal, name, problem in problems:
         line_number = line_of(keys[name]) if name in reading.values else 0
         findings.append(Finding(line_number, fatal, problem.replace(flag_name(name), keys[name])))
@@ -112,12 +93,18 @@ def tables_of(reading: file.Reading, key: str) -> tuple[RuleTable, ...]:
 # ---------------------------------------------------------------------- the machine
 
 
-def surroundings(options: Options) -> Iterator[Problem]:
+def surroundings(options: OptionSet, declaration: Declaration[OptionSet]) -> Iterator[Problem]:
     """Values that do not fit this machine."""
-    for name in LISTENING:
-        if address := str(options.value(name)):
-            yield from (Problem(name, f"{flag_name(name)}: {reason}") for reason in listening(address))
-    yield from duplicates(options, KEYS, LISTENING if is_offered(options) else LISTENING[:2])
+    names = [name for name in LISTENING if name in declaration.flags]
+    for name in names:
+        address = str(options.value(name))
+        if address or declaration is not SERVE:     # of the daemon's, an empty address is none to listen on
+            yield from (Problem(name, f"{flag_name(name)}: {reason}")
+                        for reason in listening(address, declaration is SERVE))
+    if not isinstance(options, Options):
+        yield from duplicates(options, declaration, names)
+        return
+    yield from duplicates(options, declaration, names if options.offers_tls else names[:2])
     yield from unreachable(options)
     yield from encryption(options)
     if reason := unwritable(options.data_path):
@@ -135,8 +122,8 @@ def unreachable(options: Options) -> Iterator[Problem]:
                 yield Problem(name, f"{flag_name(name)}: {error}")
 
 
-def listening(address: str) -> Iterator[str]:
-    """Why an address cannot be listened on."""
+def listening(address: str, takes_unix: bool) -> Iterator[str]:
+    """Why an address cannot be listened on. takes_unix: the server listens on unix sockets, too."""
     try:
         if not is_unix(address):
             host = address.rpartition(":")[0]
@@ -145,6 +132,9 @@ def listening(address: str) -> Iterator[str]:
             return
     except ValueError as error:
         yield str(error)
+        return
+    if not takes_unix:
+        yield f"address {address}: missing port in address"
         return
     if NAME.fullmatch(address):
         # The daemon would create a unix socket of that name in its working folder, which is hardly ever intended.
@@ -166,9 +156,9 @@ def is_ipv4(host: str) -> bool:
     return True
 
 
-def duplicates(options: OptionSet, known: Mapping[str, str], names: Iterable[str]) -> Iterator[Problem]:
-    """Addresses to listen on that another option has, too; port 0 is any port. known: attribute names by config key."""
-    keys = {name: key for key, name in known.items()}
+def duplicates(options: OptionSet, declaration: Declaration[OptionSet], names: list[str]) -> Iterator[Problem]:
+    """Addresses to listen on that another option has, too; port 0 is any port."""
+    keys = {name: key for key, name in declaration.keys.items()}
     owners: dict[str, str] = {}
     for name in names:
         address = str(options.value(name))
@@ -181,7 +171,7 @@ def ineffective(options: Options) -> Iterator[Problem]:
     """Values without effect."""
     if options.is_topology_aware and not (options.topology_zone or options.topology_region):
         yield Problem("enable_experiment", "enable_experiment has no effect without topology_zone and topology_region")
-    if options.tls_root_ca_file and not is_offered(options):
+    if options.tls_root_ca_file and not options.offers_tls:
         yield Problem("tls_root_ca_file", "tls_root_ca_file has no effect without tls_cert and tls_key")
 
 
@@ -196,7 +186,7 @@ def unwritable(path: str) -> str:
 def encryption(options: Options) -> Iterator[Problem]:
     """Why the options of TLS, or the files they name, cannot be used."""
     try:
-        settled = settle(options)
+        settled = options.settled()
     except OptionError as error:
         if bool(options.tls_cert) != bool(options.tls_key):
             text = str(error).replace("--tls-cert", "tls_cert").replace("--tls-key", "tls_key")
@@ -204,9 +194,9 @@ def encryption(options: Options) -> Iterator[Problem]:
         else:
             yield Problem("tls_required" if options.tls_required else "tls_client_auth_policy", str(error))
         return
-    if is_offered(settled):
+    if settings := offered(settled):
         try:
-            tls.build_context(settled)
+            tls.build_context(settings)
         except tls.TlsError as error:
             names = ("tls_cert", "tls_key", "tls_root_ca_file")
             named = [name for name in names if (path := str(options.value(name))) and path in str(error)]

@@ -6,7 +6,7 @@ Attribute names are nsqd's flag names with underscores. Durations are nanosecond
 # No `from __future__ import annotations`: evaluating the texts would take a tenth of the daemon's start.
 import socket
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, ClassVar, Generic, Self, TypeAlias, TypeVar
 
 import msgspec
@@ -14,7 +14,7 @@ import msgspec
 from nsqc.log import INFO
 from nsqc.options.durations import HOUR, MINUTE, MS, S, format_duration
 from nsqc.options.option import Kind, Option, Value, declared_in
-from nsqc.options.values import DEFAULT_TLS_VERSION, TLS_NOT_REQUIRED, TLS_VERSIONS
+from nsqc.options.values import DEFAULT_TLS_VERSION, TLS_NOT_REQUIRED, TLS_REQUIRED, TLS_VERSIONS
 
 try:
     # hashlib would use OpenSSL's, whose tables cost 3 MB of memory and 3 ms.
@@ -33,10 +33,6 @@ LARGEST_BODY = 2**31 - 1 - 30
 LONGEST_DELAY = (2**32 - 1) * MS
 
 TOPOLOGY_AWARE = "topology-aware-consumption"
-LOG_FORMAT_HELP = (
-    "format of log lines: nsqd's (text), text with journald's priority in front (journal), JSON objects, or logfmt; "
-    "auto is text, or journal if systemd connected stderr to its journal")
-
 BASIC, NETWORK, LOOKUP, ACCESS, DISK, LOGS, MESSAGES, CLIENTS, TOPOLOGY, METRICS, STATSD, LATENCY, TLS, COMPRESSION = (
     "Basic", "Listening", "Lookup and auth", "Access", "Disk queues", "Logs", "Messages and commands",
     "Limits for clients", "Topology", "Metrics", "Statsd", "End-to-end latency", "TLS", "Compression")
@@ -48,6 +44,20 @@ def flag(kind: Kind, group: str, text: str, *, key: str = "", choices: tuple[str
     if kind is Kind.DURATION and most is None:
         most = LONGEST
     return Option("", text, kind, group=group, key=key, choices=choices, least=least, most=most, own=own, live=live)
+
+
+# Of all servers, among their own.
+SLOW_LOOP = flag(
+    Kind.DURATION, BASIC, "log iterations of the event loop that take longer than this, with the handler that took "
+    "longest; 0: off", least=0, own=True)
+ACCESS_FILE = flag(
+    Kind.FILE, ACCESS, "a TOML file with users and their permissions; read again on SIGHUP and on changes", own=True)
+AUDIT_FILE = flag(
+    Kind.FILE, ACCESS, "file for the audit log, reopened on SIGHUP; by default it goes to the log, if there is an "
+    "access file", own=True)
+AUDIT_LEVEL = flag(
+    Kind.TEXT, ACCESS, "what the audit log records: calls that change something, and all refused calls (changes), "
+    "only the latter (refused), or nothing (off)", choices=("off", "refused", "changes"), own=True)
 
 
 def default_node_id() -> int:
@@ -87,7 +97,17 @@ Field: TypeAlias = Value | tuple[RuleTable, ...]  # of Options
 
 
 class OptionSet(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A program's options; each field that is a flag is annotated with its declaration."""
+    """A server's options; each field that is a flag is annotated with its declaration. All servers have these."""
+
+    version: Annotated[bool, flag(Kind.BOOL, BASIC, "print the version and exit")] = False
+    config: Annotated[str, flag(Kind.FILE, BASIC, "a TOML file with options; flags override it")] = ""
+    log_level: Annotated[int, flag(Kind.LEVEL, BASIC, "lowest level to log")] = INFO
+    log_prefix: Annotated[str, flag(Kind.TEXT, BASIC, "prefix of log lines")] = ""
+    log_format: Annotated[str, flag(
+        Kind.LOG_FORMAT, BASIC, "format of log lines: nsqd's (text), text with journald's priority in front (journal), "
+        "JSON objects, or logfmt; auto is text, or journal if systemd connected stderr to its journal",
+        own=True)] = "auto"
+    verbose: Annotated[bool, flag(Kind.BOOL, BASIC, "no effect; use --log-level")] = False
 
     def replace(self, **changes: Field) -> Self:
         """A copy with changes."""
@@ -98,22 +118,32 @@ class OptionSet(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         value: Value = getattr(self, name)
         return value
 
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """Attribute name and a line for the operator, for each unusable value that its declared range does not
+        exclude."""
+        if (given := self.value("http_extended_api")) not in ("local", "all"):
+            yield "http_extended_api", f"--http-extended-api must be local or all, not {given!r}"
+        if (given := self.value("audit_level")) not in ("off", "refused", "changes"):
+            yield "audit_level", f"--audit-level must be off, refused or changes, not {given!r}"
+
+    def unusable(self) -> Iterable[tuple[str, str]]:
+        """The same, for each error that prevents a start, in the words of NSQ's program."""
+        return ()
+
+    def settled(self) -> Self:
+        """A copy with implied options. Raises OptionError."""
+        return self
+
 
 class Options(OptionSet, frozen=True, kw_only=True, gc=False):
     """All options of a daemon."""
 
-    version: Annotated[bool, flag(Kind.BOOL, BASIC, "print the version and exit")] = False
-    config: Annotated[str, flag(Kind.FILE, BASIC, "a TOML file with options; flags override it")] = ""
     log_level: Annotated[int, flag(Kind.LEVEL, BASIC, "lowest level to log", live=True)] = INFO
-    log_prefix: Annotated[str, flag(Kind.TEXT, BASIC, "prefix of log lines")] = "[nsqd] "
-    log_format: Annotated[str, flag(Kind.LOG_FORMAT, BASIC, LOG_FORMAT_HELP, own=True)] = "auto"
-    verbose: Annotated[bool, flag(Kind.BOOL, BASIC, "no effect; use --log-level")] = False
+    log_prefix: str = "[nsqd] "
     node_id: Annotated[int, flag(
         Kind.INT, BASIC, "identifies this daemon in message ids, 0 to 1023; by default a hash of the host name",
         key="id", least=0, most=1023)] = msgspec.field(default_factory=default_node_id)
-    slow_loop: Annotated[int, flag(
-        Kind.DURATION, BASIC, "log iterations of the event loop that take longer than this, with the handler that took "
-        "longest; 0: off", least=0, own=True, live=True)] = 100 * MS
+    slow_loop: Annotated[int, SLOW_LOOP._replace(live=True)] = 100 * MS
     busy_poll: Annotated[int, flag(
         Kind.DURATION, BASIC, "how long the event loop polls for events before it sleeps, under dense traffic; 0: "
         "never; needs two processors", least=0, most=10 * MS, own=True, live=True)] = 300_000
@@ -179,15 +209,9 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
     http_client_request_timeout: Annotated[int, flag(
         Kind.DURATION, LOOKUP, "timeout for entire requests to them", least=0, live=True)] = 5 * S
 
-    access_file: Annotated[str, flag(
-        Kind.FILE, ACCESS, "a TOML file with users and their permissions; read again on SIGHUP and on changes",
-        own=True)] = ""
-    audit_file: Annotated[str, flag(
-        Kind.FILE, ACCESS, "file for the audit log, reopened on SIGHUP; by default it goes to the log, if there is "
-        "an access file", own=True)] = ""
-    audit_level: Annotated[str, flag(
-        Kind.TEXT, ACCESS, "what the audit log records: calls that change something, and all refused calls (changes), "
-        "only the latter (refused), or nothing (off)", choices=("off", "refused", "changes"), own=True)] = "changes"
+    access_file: Annotated[str, ACCESS_FILE] = ""
+    audit_file: Annotated[str, AUDIT_FILE] = ""
+    audit_level: Annotated[str, AUDIT_LEVEL] = "changes"
 
     data_path: Annotated[str, flag(
         Kind.FOLDER, DISK, "folder for queues and metadata; by default the current one")] = ""
@@ -327,10 +351,52 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
             return {}
         return {"topology_zone": self.topology_zone, "topology_region": self.topology_region}
 
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """See OptionSet."""
+        for percentile in self.e2e_processing_latency_percentile:
+            if not 0 < percentile <= 1:
+                yield ("e2e_processing_latency_percentile",
+                       f"--e2e-processing-latency-percentile must be above 0 and at most 1, not {percentile}")
+        for name in self.enable_experiment:
+            if name != TOPOLOGY_AWARE:
+                yield "enable_experiment", f"--enable-experiment must be {TOPOLOGY_AWARE}, not {name!r}"
+        if self.auth_http_request_method not in ("get", "post"):
+            yield "auth_http_request_method", "--auth-http-request-method must be post or get"
+        yield from OptionSet.faults(self)
+
+    def settled(self) -> Self:
+        """See OptionSet."""
+        if self.tls_client_auth_policy not in ("", *FLAGS["tls_client_auth_policy"].choices):
+            raise OptionError(
+                f"--tls-client-auth-policy is require or require-verify, not {self.tls_client_auth_policy}")
+        if bool(self.tls_cert) != bool(self.tls_key):
+            given, missing = ("--tls-cert", "--tls-key") if self.tls_cert else ("--tls-key", "--tls-cert")
+            raise OptionError(f"failed to build TLS config - {given} is given without {missing}")
+        implied = self.tls_client_auth_policy and self.tls_required == TLS_NOT_REQUIRED
+        options = self.replace(tls_required=TLS_REQUIRED) if implied else self
+        if options.tls_required != TLS_NOT_REQUIRED and not options.offers_tls:
+            raise OptionError("cannot require TLS client connections without TLS key and cert")
+        return options
+
+    @property
+    def offers_tls(self) -> bool:
+        """Whether a certificate or a key is given; nsqd asks the same."""
+        return bool(self.tls_cert or self.tls_key)
+
     @property
     def message_limit(self) -> int:
         """max_msg_size, limited by the size field of a frame."""
         return min(self.max_msg_size, LARGEST_BODY)
+
+    @property
+    def connection_limits(self) -> tuple[int, int, int]:
+        """As of nsqc.net.limits.ConnectionLimits."""
+        return self.max_connections, self.max_connections_per_address, self.max_pending_handshakes
+
+    @property
+    def disk_limits(self) -> tuple[int, int, int, int]:
+        """As of nsqc.store.disk.manager.DiskQueues."""
+        return self.max_bytes_per_file, self.message_limit, self.sync_every, self.sync_timeout
 
     def by_config_name(self, name: str) -> bool | int | float | str | list[str | float]:
         """The answer of GET /config/NAME. Raises KeyError for an unknown option."""
@@ -352,7 +418,7 @@ class Declaration(Generic[Chosen]):
         self.command = command          # the command that takes these flags
         self.original = original        # the program of NSQ that has them, too
         self.has_tables = has_tables    # the config file may have tables with rules
-        self.flags = declared_in(options)
+        self.flags = declared_in(OptionSet) | declared_in(options)
         # Config file keys to attribute names.
         self.keys: dict[str, str] = {declared.key or name: name for name, declared in self.flags.items()
                                      if name not in NO_KEY}
@@ -364,12 +430,18 @@ class Declaration(Generic[Chosen]):
             groups.setdefault(declared.group, []).append(name)
         return groups
 
-    def out_of_range(self, options: OptionSet) -> Iterator[tuple[str, str]]:
-        """Attribute name and a line for the operator, for each number out of range."""
+    def check(self, options: OptionSet) -> None:
+        """Raises OptionError for the first unusable value."""
+        for _, text in self.faults(options):
+            raise OptionError(text)
+
+    def faults(self, options: OptionSet) -> Iterator[tuple[str, str]]:
+        """Attribute name and a line for the operator, for each unusable value."""
         for name, declared in self.flags.items():
             value = options.value(name)
             if isinstance(value, int) and (text := beyond(declared, value)):
                 yield name, f"{flag_name(name)} {text}"
+        yield from options.faults()
 
 
 SERVE = Declaration(Options, "nsqc serve", "nsqd", has_tables=True)
@@ -388,35 +460,6 @@ class OptionError(ValueError):
 def flag_name(name: str) -> str:
     """An attribute name as a flag."""
     return "--" + name.replace("_", "-")
-
-
-def check(options: Options) -> None:
-    """Raises OptionError for the first value out of range."""
-    for _, text in out_of_range(options):
-        raise OptionError(text)
-
-
-def out_of_range(options: Options) -> Iterator[tuple[str, str]]:
-    """Attribute name and a line for the operator, for each value out of range."""
-    yield from SERVE.out_of_range(options)
-    for percentile in options.e2e_processing_latency_percentile:
-        if not 0 < percentile <= 1:
-            yield ("e2e_processing_latency_percentile",
-                   f"--e2e-processing-latency-percentile must be above 0 and at most 1, not {percentile}")
-    for name in options.enable_experiment:
-        if name != TOPOLOGY_AWARE:
-            yield "enable_experiment", f"--enable-experiment must be {TOPOLOGY_AWARE}, not {name!r}"
-    if options.auth_http_request_method not in ("get", "post"):
-        yield "auth_http_request_method", "--auth-http-request-method must be post or get"
-    yield from unknown_choice(options)
-
-
-def unknown_choice(options: OptionSet) -> Iterator[tuple[str, str]]:
-    """out_of_range() for options of the HTTP API and of access."""
-    if (given := options.value("http_extended_api")) not in ("local", "all"):
-        yield "http_extended_api", f"--http-extended-api must be local or all, not {given!r}"
-    if (given := options.value("audit_level")) not in ("off", "refused", "changes"):
-        yield "audit_level", f"--audit-level must be off, refused or changes, not {given!r}"
 
 
 def beyond(declared: Option, value: float) -> str:
@@ -447,7 +490,7 @@ class Settings:
     def change(self, **fields: Field) -> None:
         """Sets new values and notifies the listeners. Raises OptionError."""
         changed = self.now.replace(**fields)
-        check(changed)
+        SERVE.check(changed)
         self.now = changed
         for callback in self._listeners:
             callback(changed)

@@ -11,11 +11,12 @@ from nsqc.options.declared import LARGEST, flag
 from nsqc.options.option import Kind, declared_in
 
 GROUP = "Delivery rules"
+FROM_DEFAULTS = "default"
 
 
 class Limits(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Limits for waiting messages in a topic or a channel. By default, as in nsqd: any number of messages, for any
-    time."""
+    time. source: where the rule comes from."""
 
     message_ttl: Annotated[int, flag(
         Kind.DURATION, GROUP, "time after publishing when a message that still waits expires; 0: never", least=0)] = 0
@@ -28,6 +29,7 @@ class Limits(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     overflow: Annotated[str, flag(
         Kind.OVERFLOW, GROUP, "what happens at a limit: publishes are refused, the oldest messages are dropped, or "
         "moved to the dead-letter topic")] = "refuse"
+    source: str = FROM_DEFAULTS
 
 
 LIMIT_FLAGS = declared_in(Limits)

@@ -2,16 +2,13 @@
 
 # No `from __future__ import annotations`: the annotations are read.
 import socket
-from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
 
-from nsqc.log import INFO
-from nsqc.options.declared import ACCESS, BASIC, LOG_FORMAT_HELP, NETWORK, Declaration, OptionSet, flag
+from nsqc.options.declared import ACCESS_FILE, AUDIT_FILE, AUDIT_LEVEL, NETWORK, SLOW_LOOP, Declaration, OptionSet, flag
 from nsqc.options.durations import MINUTE, MS, S
-from nsqc.options.option import Kind, Value
-from nsqc.options.server import effective
+from nsqc.options.option import Kind
 
 NODES, LIMITS = "Nodes", "Limits"
 
@@ -19,16 +16,8 @@ NODES, LIMITS = "Nodes", "Limits"
 class LookupdOptions(OptionSet, frozen=True, kw_only=True, gc=False):
     """All options of a lookup server."""
 
-    version: Annotated[bool, flag(Kind.BOOL, BASIC, "print the version and exit")] = False
-    config: Annotated[str, flag(Kind.FILE, BASIC, "a TOML file with options; flags override it")] = ""
-    log_level: Annotated[int, flag(Kind.LEVEL, BASIC, "lowest level to log")] = INFO
-    log_prefix: Annotated[str, flag(Kind.TEXT, BASIC, "prefix of log lines")] = "[nsqlookupd] "
-    log_format: Annotated[str, flag(Kind.LOG_FORMAT, BASIC, LOG_FORMAT_HELP, own=True)] = "auto"
-    verbose: Annotated[bool, flag(Kind.BOOL, BASIC, "no effect; use --log-level")] = False
-
-    slow_loop: Annotated[int, flag(
-        Kind.DURATION, BASIC, "log iterations of the event loop that take longer than this, with the handler that took "
-        "longest; 0: off", least=0, own=True)] = 100 * MS
+    log_prefix: str = "[nsqlookupd] "
+    slow_loop: Annotated[int, SLOW_LOOP] = 100 * MS
 
     tcp_address: Annotated[str, flag(
         Kind.TEXT, NETWORK, "address to listen on for nodes, HOST:PORT")] = "0.0.0.0:4160"
@@ -46,15 +35,9 @@ class LookupdOptions(OptionSet, frozen=True, kw_only=True, gc=False):
         "addresses, localhost, the host name and --broadcast-address are always accepted. Needed for browsers and for "
         "calls beyond nsqlookupd's", own=True)] = ()
 
-    access_file: Annotated[str, flag(
-        Kind.FILE, ACCESS, "a TOML file with users and their permissions; read again on SIGHUP and on changes",
-        own=True)] = ""
-    audit_file: Annotated[str, flag(
-        Kind.FILE, ACCESS, "file for the audit log, reopened on SIGHUP; by default it goes to the log, if there is "
-        "an access file", own=True)] = ""
-    audit_level: Annotated[str, flag(
-        Kind.TEXT, ACCESS, "what the audit log records: calls that change something, and all refused calls (changes), "
-        "only the latter (refused), or nothing (off)", choices=("off", "refused", "changes"), own=True)] = "changes"
+    access_file: Annotated[str, ACCESS_FILE] = ""
+    audit_file: Annotated[str, AUDIT_FILE] = ""
+    audit_level: Annotated[str, AUDIT_LEVEL] = "changes"
 
     inactive_producer_timeout: Annotated[int, flag(
         Kind.DURATION, NODES, "time since its last PING after which a node is no longer listed", least=0,
@@ -71,15 +54,5 @@ class LookupdOptions(OptionSet, frozen=True, kw_only=True, gc=False):
     max_connections: Annotated[int, flag(
         Kind.INT, LIMITS, "maximum number of connections; 0: no limit", least=0, own=True)] = 100_000
 
-    # Also needed by nsqc.net.limits.
-    max_connections_per_address: int = 0
-    max_pending_handshakes: int = 0
-
 
 LOOKUPD = Declaration(LookupdOptions, "nsqc lookupd", "nsqlookupd")
-
-
-def resolve(flags: Mapping[str, Value]) -> tuple[LookupdOptions, dict[str, str]]:
-    """The options of flags and of the config file that they name, and warnings by unknown key. Raises OptionError."""
-    options, _, unknown = effective(LOOKUPD, flags, {})
-    return options, unknown

@@ -15,7 +15,6 @@ from nsqc.options.declared import FLAGS, KEYS, Field, OptionError, Options, Rule
 from nsqc.options.flags import shown
 from nsqc.options.rule_scopes import BY_KEY, scope_of
 from nsqc.options.rule_tables import written
-from nsqc.options.tls import settle
 
 Reread = Callable[[], tuple[Options, dict[str, str]]]  # options and warnings by unknown key; raises OptionError
 
@@ -61,7 +60,7 @@ class Reloader:
     async def _options(self) -> None:
         try:
             given, unknown = await self._loop.run_in_executor(self._workers, self._reread)
-            options = settle(given)
+            options = given.settled()
             changes: dict[str, Field] = {name: options.value(name) for name in KEYS.values()
                                          if FLAGS[name].live and options.value(name) != self._last.value(name)}
             tables: list[str] = []

@@ -1,50 +1,52 @@
-"""Resolves flags, environment and config file to the daemon's options, with the source of each value."""
+"""Resolves flags, environment and config file to the options of a server, with the source of each value."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from typing import Generic, NamedTuple
 
-from nsqc.options.declared import KEYS, Field, OptionError, Options, check
+from nsqc.options.declared import Chosen, Declaration, Field, OptionError, Options
 from nsqc.options.file import read_config
 from nsqc.options.option import Value
 
 
-class Effective(NamedTuple):
+class Effective(NamedTuple, Generic[Chosen]):
     """Options as they take effect, the source of each value by config key, and warnings by unknown key of the file."""
 
-    options: Options
+    options: Chosen
     sources: dict[str, str]
     unknown: dict[str, str]
 
 
-def resolve(flags: Mapping[str, Value]) -> tuple[Options, dict[str, str]]:
-    """The options, and warnings by unknown key of the config file. Raises OptionError."""
-    values, unknown = read_file(flags)
-    return merged(values, flags), unknown
+def resolve(declaration: Declaration[Chosen], flags: Mapping[str, Value]) -> tuple[Chosen, dict[str, str]]:
+    """The options of a start, and warnings by unknown key of the config file. Raises OptionError."""
+    values, unknown = read_file(declaration, flags)
+    options = merged(declaration, values, flags)
+    for _, reason in options.unusable():
+        raise OptionError(f"failed to instantiate {declaration.original} - {reason}")
+    return options, unknown
 
 
-def resolve_again(flags: Mapping[str, Value]) -> tuple[Options, dict[str, str]]:
+def resolve_again(declaration: Declaration[Chosen], flags: Mapping[str, Value]) -> tuple[Chosen, dict[str, str]]:
     """Like resolve(), for a reload: a pipe can be read only once, and reading it again would block. Raises
     OptionError."""
     path = str(flags.get("config") or "")
     if path and os.path.exists(path) and not os.path.isfile(path):
         raise OptionError(f"failed to load config file {path} - not a file")
-    return resolve(flags)
+    return resolve(declaration, flags)
 
 
-def effective(words: Mapping[str, Value], environment: Mapping[str, Value]) -> Effective:
-    """Like resolve() with flags and environment variables, with the sources and with implied options. Raises
-    OptionError."""
-    from nsqc.options.tls import settle
-
+def effective(declaration: Declaration[Chosen], words: Mapping[str, Value], environment: Mapping[str, Value]
+              ) -> Effective[Chosen]:
+    """The options of flags, environment variables and the config file that they name, with the sources and with implied
+    options. Raises OptionError."""
     flags = {**environment, **words}
-    values, unknown = read_file(flags)
-    given = merged(values, flags)
-    options = settle(given)
+    values, unknown = read_file(declaration, flags)
+    given = merged(declaration, values, flags)
+    options = given.settled()
     sources = {}
-    for key, name in KEYS.items():
+    for key, name in declaration.keys.items():
         sources[key] = source(name, words, environment, values)
         if given.value(name) != options.value(name):
             sources[key] = "tls_client_auth_policy"  # the only option that implies others
@@ -57,16 +59,18 @@ def source(name: str, words: Collection[str], environment: Collection[str], valu
     return next((place for place, names in places if name in names), "default")
 
 
-def read_file(flags: Mapping[str, Value]) -> tuple[dict[str, Field], dict[str, str]]:
+def read_file(declaration: Declaration[Chosen], flags: Mapping[str, Value]
+              ) -> tuple[dict[str, Field], dict[str, str]]:
     """Runs read_config() on the file named by the flags, if any. Raises OptionError."""
-    return read_config(str(flags["config"])) if flags.get("config") else ({}, {})
+    return read_config(str(flags["config"]), declaration) if flags.get("config") else ({}, {})
 
 
-def merged(values: Mapping[str, Field], flags: Mapping[str, Value]) -> Options:
+def merged(declaration: Declaration[Chosen], values: Mapping[str, Field], flags: Mapping[str, Value]) -> Chosen:
     """The options from the values of a file and from flags, which win. Raises OptionError."""
-    options = Options().replace(**{**values, **flags})
-    check(options)
-    if options.lookupd_tcp_address or options.auth_http_address or options.statsd_address:
+    options = declaration.options().replace(**{**values, **flags})
+    declaration.check(options)
+    if isinstance(options, Options) and (options.lookupd_tcp_address or options.auth_http_address
+                                         or options.statsd_address):
         from nsqc.options.check import unreachable  # here: few daemons need it, and it needs the parser of URLs
 
         for _, text in unreachable(options):

@@ -8,10 +8,8 @@ from collections.abc import Mapping
 
 from nsqc.options.declared import RuleTable, RuleValue, beyond
 from nsqc.options.flags import show
-from nsqc.options.rule_scopes import BY_KEY, Scope, scope_of
+from nsqc.options.rule_scopes import Scope, scope_of
 from nsqc.options.values import from_toml
-
-KEYS = (*BY_KEY,)
 
 Place = tuple[str, ...]  # a key of the file and the keys below it
 

@@ -11,12 +11,13 @@ import errno
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from nsqc.log import Log
 from nsqc.options import rules_file
 from nsqc.options.declared import Options, RuleTable, Settings
 from nsqc.options.flags import show
+from nsqc.options.limit_keys import Limits
 from nsqc.options.rule_scopes import Scope
 from nsqc.options.rules_file import Changes, Values
 
@@ -25,15 +26,7 @@ MOST_KNOWN = 65536  # names whose rules are remembered; then all are looked up a
 OnChange = Callable[[bytes | None], object]
 
 
-class Sourced(Protocol):
-    """A rule of any kind."""
-
-    @property
-    def source(self) -> str:
-        """Where it comes from."""
-
-
-RuleT = TypeVar("RuleT", bound=Sourced)
+RuleT = TypeVar("RuleT", bound=Limits)
 
 
 class _Change:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from nsqc.options.declared import RULE_KEYS, Options, RuleValue
-from nsqc.options.limit_keys import LIMIT_FLAGS, Limits
+from nsqc.options.limit_keys import FROM_DEFAULTS, LIMIT_FLAGS, Limits
 from nsqc.options.rule_scopes import TOPICS
 from nsqc.options.rules import Rules
 from nsqc.options.rules_file import Values
@@ -18,19 +18,17 @@ from nsqc.options.topic_keys import MOST_IDS
 from nsqc.wire.names import is_ephemeral
 from nsqc.wire.outside import Decoder
 
-FROM_DEFAULTS, FROM_NAME = "default", "ephemeral"
+FROM_NAME = "ephemeral"
 
 
 class TopicRule(Limits, frozen=True, gc=False, kw_only=True):
     """How a topic is stored, and how much and how long. storage: memory or log. For logs, sync: write or fsync;
-    retain_time in nanoseconds; retain_bytes: 0 means no limit. dedupe, dedupe_ids: see nsqc.options.topic_keys. source:
-    where it comes from."""
+    retain_time in nanoseconds; retain_bytes: 0 means no limit. dedupe, dedupe_ids: see nsqc.options.topic_keys."""
 
     storage: str
     sync: str
     retain_time: int
     retain_bytes: int
-    source: str
     dedupe: int = 0
     dedupe_ids: int = MOST_IDS
 
@@ -62,7 +60,7 @@ class TopicRules(Rules[TopicRule]):
     def _take(self, options: Options) -> None:
         self._options = options
         defaults = {key: options.value(attribute) for key, attribute in RULE_KEYS.items()}
-        self._default = msgspec.convert({**defaults, "source": FROM_DEFAULTS}, TopicRule)
+        self._default = msgspec.convert(defaults, TopicRule)
         self._ephemeral = msgspec.structs.replace(self._default, storage="memory", source=FROM_NAME)
         self._tables = [msgspec.structs.replace(self._default, **table.values, source=f"config {table.title}")
                         for table in options.topics]

@@ -10,7 +10,7 @@ import asyncio
 import base64
 import random
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from typing import NamedTuple
@@ -24,7 +24,6 @@ from nsqc.options.declared import Options, Settings
 from nsqc.peers import http
 from nsqc.peers.dial import Dialer, seconds
 from nsqc.peers.grants import Grant, interpret
-from nsqc.peers.tasks import spawn
 from nsqc.wire.outside import Decoder, JSONError
 
 MAX_QUERIES = 64  # concurrent
@@ -70,7 +69,7 @@ class AddressQueue:
         self.users = 0
 
 
-class Authority:
+class AuthServers:
     """Queries the auth servers for the clients of a daemon."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, workers: Executor, settings: Settings, log: Log):
@@ -84,46 +83,33 @@ class Authority:
         self._failed_until: dict[Server, float] = {}
         self._slots = asyncio.Semaphore(MAX_QUERIES)
         self._queues: dict[str, AddressQueue] = {}  # by address; only those in use
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._asking: set[asyncio.Task[object] | None] = set()  # tasks that wait for an answer
         self._tls: asyncio.Future[ssl.SSLContext] | None = None
 
-    def ask(self, who: tuple[str, str, bool, str], secret: bytes,
-            answered: Callable[[Grant | None, bool], None]) -> asyncio.Task[None]:
-        """Calls answered(grant, False) later, or answered(None, down); not if the returned task is cancelled.
-
-        who: the fields of Client.
-        """
-        task = spawn(self._loop, self._ask(Client(*who), secret, answered), self._log)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-    def presented(self, who: tuple[str, str, bool, str]) -> None:
-        """Nothing is granted to clients without AUTH."""
-
-    def renewed(self, grant: Grant) -> Grant:
-        """A grant stays the same until it expires."""
-        return grant
-
-    async def close(self) -> None:
-        """Cancels all queries."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _ask(self, client: Client, secret: bytes, answered: Callable[[Grant | None, bool], None]) -> None:
-        grant, down = None, False
+    async def ask(self, who: tuple[str, str, bool, str], secret: bytes) -> tuple[Grant | None, bool]:
+        """The grant, or None and whether all servers are down. who: the fields of Client."""
+        client, down = Client(*who), False
+        task = asyncio.current_task()
+        self._asking.add(task)
         try:
             async with self._slot_of(client.remote_ip), self._slots:
-                grant = await self._query(client, secret)
+                return await self._query(client, secret), False
         except QueryError as error:
             down = error.down
             self._log.warn("PROTOCOL(V2): [%s] AUTH failed %s", client.address, error)
         except Exception as error:
             # A bug of the daemon, which must not leave the client waiting. The error's text may contain the secret.
             self._log.error("PROTOCOL(V2): [%s] AUTH failed %s", client.address, type(error).__name__)
-        answered(grant, down)
+        finally:
+            self._asking.discard(task)
+        return None, down
+
+    async def close(self) -> None:
+        """Cancels the tasks that wait for an answer."""
+        tasks = [task for task in self._asking if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     @asynccontextmanager
     async def _slot_of(self, remote_ip: str) -> AsyncIterator[None]:
@@ -184,9 +170,10 @@ class Authority:
             tls = await self._tls_context() if target.tls else None
             request = request_for(target, facts if post else None)
             answer = await http.ask(self._loop, self._dialer, target.address, request, connect_s, tls)
-            if answer.status in REDIRECTS and answer.location:
+            location = answer.headers.get("location")
+            if answer.status in REDIRECTS and location:
                 post = post and answer.status in (307, 308)
-                target = redirected(target, answer.location)
+                target = redirected(target, location)
             elif answer.status == 403 and not target.tls:
                 target = on_https(target, answer.body)
             elif answer.status >= 500:

@@ -126,7 +126,8 @@ class ChannelLookup:
         target = f"/channels?topic={quote(topic, safe='')}"
         self._log.info("CI: querying nsqlookupd http://%s%s", address, target)
         limit_s = seconds(self._settings.now.http_client_connect_timeout)
-        status, body = await http.get(self._loop, self._dialer, address, target, limit_s)
-        if status != 200:
-            raise http.AnswerError(f"got response {status} {body[:200].decode('utf-8', 'backslashreplace')!r}")
-        return _decode(body).channels or []
+        answer = await http.get(self._loop, self._dialer, address, target, limit_s)
+        if answer.status != 200:
+            shown = answer.body[:200].decode("utf-8", "backslashreplace")
+            raise http.AnswerError(f"got response {answer.status} {shown!r}")
+        return _decode(answer.body).channels or []

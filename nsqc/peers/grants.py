@@ -54,11 +54,6 @@ class Grant(NamedTuple):
     identity_url: str
     rules: tuple[Rule, ...]
 
-    @property
-    def account(self) -> None:
-        """Auth servers set no limits."""
-        return None
-
     def allows(self, topic: str, channel: str) -> bool:
         """Subscribing to the channel, or publishing if channel is empty. As in nsqd, one of the channel expressions
         must then match the empty name."""

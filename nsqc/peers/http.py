@@ -1,4 +1,4 @@
-"""A small HTTP client for the daemon's few requests: one request, one bounded answer, one connection."""
+"""A small HTTP client: bounded answers, over one connection each or over connections that are kept."""
 
 from __future__ import annotations
 
@@ -17,89 +17,128 @@ class AnswerError(Exception):
     """The response is not a complete HTTP answer of acceptable size."""
 
 
+class NotHttp(AnswerError):
+    """The response is not HTTP."""
+
+
+class Ended(AnswerError):
+    """The connection ended before an answer was complete. cause: why; None: the server closed it."""
+
+    def __init__(self, cause: Exception | None = None) -> None:
+        super().__init__("the connection ended within the answer")
+        self.cause = cause
+
+
 class Answer(NamedTuple):
-    """A server's answer; location is the target of a redirect, or empty."""
+    """An answer of any status."""
 
     status: int
+    headers: dict[str, str]     # names in lower case
     body: bytes
-    location: str
 
 
-class _Exchange(Caller):
-    """One request and its answer."""
+class HttpConnection(Caller):
+    """A connection to a server, for one exchange after the other."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, request: bytes):
-        self.answer: asyncio.Future[Answer] = loop.create_future()
-        self._request = request
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.is_open = False
+        self._loop = loop
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
+        self._used = False      # a request was sent
+        self._begin(MAX_ANSWER, 0)
+
+    def _begin(self, limit: int, most: int) -> None:
+        self._answer: asyncio.Future[Answer] = self._loop.create_future()
+        self._limit, self._most = limit, most
+        self._headers: dict[str, str] = {}
         self._body: list[bytes] = []
-        self._location = ""
-        self._received = 0
-        self._delimited = False     # a header defines the end of the answer
-        self._in_body = False
+        self._received = self._size = 0     # bytes, and those of the body
+        self._in_body = self._delimited = False     # delimited: a header defines the end of the answer
+
+    async def exchange(self, request: bytes, limit: int = MAX_ANSWER, most: int = 0) -> Answer:
+        """Sends a request and returns the answer. limit: its bytes, head and body; a longer answer is an error. most:
+        bytes of the body after which it is cut, and the connection closed; 0: never. Raises AnswerError."""
+        if self._used:
+            self._begin(limit, most)
+        else:
+            # The server may have answered already, without waiting for a request.
+            self._used, self._limit, self._most = True, limit, most
+        if self._transport is None or not self.is_open:
+            self._fail(Ended())
+        else:
+            self._transport.write(request)
+        return await self._answer
 
     def abort(self) -> None:
-        self.answer.cancel()
+        """See Caller."""
+        self.is_open = False
         if self._transport is not None:
             self._transport.abort()
+        self._fail(Ended())
 
-    def _settle(self, error: AnswerError | None = None) -> None:
-        if self.answer.done():
-            return
-        if error is None:
-            self.answer.set_result(Answer(self._parser.get_status_code(), b"".join(self._body), self._location))
-        else:
-            self.answer.set_exception(error)
+    def _fail(self, error: AnswerError) -> None:
+        if not self._answer.done():
+            self._answer.set_exception(error)
             # Marks it as retrieved: the caller may have given up.
-            self.answer.exception()
+            self._answer.exception()
+
+    def _complete(self) -> None:
+        if not self._answer.done():
+            self._answer.set_result(Answer(self._parser.get_status_code(), self._headers, b"".join(self._body)))
 
     # ------------------------------------------------------------------ called by the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._transport.write(self._request)
+        self.is_open = True
 
     def data_received(self, data: bytes) -> None:
         self._received += len(data)
         try:
-            if self._received > MAX_ANSWER:
-                raise AnswerError(f"the answer is larger than {MAX_ANSWER} bytes")
+            if self._received > self._limit:
+                raise AnswerError(f"the answer is larger than {self._limit} bytes")
             self._parser.feed_data(data)
         except AnswerError as error:
-            self._settle(error)
+            self._fail(error)
             self.abort()
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._settle(AnswerError(f"the answer is not HTTP: {error}"))
+            self._fail(NotHttp(f"the answer is not HTTP: {error}"))
             self.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
-        # Without a length, the end of the connection is the end of the answer.
-        complete = self._in_body and not self._delimited and error is None
-        self._settle(None if complete else AnswerError("the connection ended within the answer"))
+        self.is_open = False
+        if self._in_body and not self._delimited and error is None:
+            self._complete()    # without a length, the end of the connection is the end of the answer
+        self._fail(Ended(error))
 
     # ------------------------------------------------------------------ called by the parser
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._delimited |= name.lower() in (b"content-length", b"transfer-encoding")
-        if name.lower() == b"location":
-            self._location = value.decode("latin-1")
+        key = name.decode("latin-1").lower()
+        self._headers[key] = value.decode("latin-1")
+        self._delimited |= key in ("content-length", "transfer-encoding")
 
     def on_headers_complete(self) -> None:
         self._in_body = self._parser.get_status_code() >= 200
 
     def on_body(self, body: bytes) -> None:
         self._body.append(body)
+        self._size += len(body)
+        if self._most and self._size >= self._most:
+            self._complete()
+            self.abort()    # the rest of it is on its way
 
     def on_message_complete(self) -> None:
         if self._in_body:
-            self._settle()
+            self.is_open &= self._parser.should_keep_alive()
+            self._complete()
 
 
 async def get(loop: asyncio.AbstractEventLoop, dialer: Dialer, address: str, target: str,
-              connect_s: float | None) -> tuple[int, bytes]:
-    """Returns status and body of `GET http://ADDRESS/TARGET`; otherwise like ask()."""
-    return (await ask(loop, dialer, address, request("GET", address, target), connect_s))[:2]
+              connect_s: float | None) -> Answer:
+    """The answer to `GET http://ADDRESS/TARGET`; otherwise like ask()."""
+    return await ask(loop, dialer, address, request("GET", address, target), connect_s)
 
 
 def request(method: str, host: str, target: str, *headers: str, body: bytes = b"") -> bytes:
@@ -119,8 +158,8 @@ async def ask(loop: asyncio.AbstractEventLoop, dialer: Dialer, address: str, dat
 
     Raises OSError or ValueError if it cannot connect, AnswerError if no complete answer arrives.
     """
-    exchange = await dialer.connect(lambda: _Exchange(loop, data), address, connect_s, tls)
+    connection = await dialer.connect(lambda: HttpConnection(loop), address, connect_s, tls)
     try:
-        return await exchange.answer
+        return await connection.exchange(data)
     finally:
-        exchange.abort()
+        connection.abort()

@@ -6,6 +6,8 @@ import errno
 import fcntl
 import os
 import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class LockError(Exception):
@@ -26,6 +28,19 @@ def lock(folder: str) -> int:
         raise LockError(f"failed to lock data-path: cannot flock directory {folder} - {error.strerror} "
                         "(possibly in use by another instance of nsqd)") from None
     return descriptor
+
+
+@contextmanager
+def locked(folders: Iterable[str]) -> Iterator[None]:
+    """Locks folders meanwhile. Raises LockError."""
+    descriptors: list[int] = []
+    try:
+        for folder in sorted(folders):
+            descriptors.append(lock(folder))
+        yield
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
 
 
 def check_writable(folder: str) -> None:

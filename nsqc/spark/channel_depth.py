@@ -9,7 +9,7 @@ import threading
 from typing import Any
 from urllib.parse import quote
 
-from nsqc.client.address import split_address
+from nsqc.client.address import join_address, split_address
 from nsqc.client.lookup import fetch
 from nsqc.spark.options import Stream
 from nsqc.wire.outside import decode
@@ -59,7 +59,7 @@ class ChannelDepth:
                 addresses[f"{node.get('broadcast_address')}:{node.get('http_port')}"] = None
         for address in options.nsqd:
             host, port = split_address(address)
-            guess = f"[{host}]:{port + 1}" if ":" in host else f"{host}:{port + 1}"
+            guess = join_address(host, port + 1)
             if (get(guess, "/info", options.authSecret) or {}).get("tcp_port") == port:
                 addresses[guess] = None
         return list(addresses)

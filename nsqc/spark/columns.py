@@ -40,15 +40,16 @@ TYPES = {
         ("client", pa.struct([("client_id", pa.string()), ("hostname", pa.string()), ("remote_address", pa.string())])),
     ]),
 }
-SQL_TYPES = {
-    "value": "binary", "topic": "string", "id": "string", "timestamp": "timestamp", "attempts": "int",
-    "nsqd": "string", "offset": "bigint", "channel": "string", "file": "string", "pos": "bigint", "origin": ORIGIN,
-}
+
+
+def kinds(ddl: str) -> dict[str, str]:
+    """The columns of a schema in Spark's DDL, as above, and their types."""
+    return dict(field.split(" ") for field in ddl.split(", "))
 
 
 def names(ddl: str) -> list[str]:
-    """The column names of a schema in Spark's DDL, as above."""
-    return [field.split()[0] for field in ddl.split(", ")]
+    """The column names of a schema."""
+    return list(kinds(ddl))
 
 
 def schema(columns: Iterable[str]) -> pa.Schema:
@@ -58,7 +59,7 @@ def schema(columns: Iterable[str]) -> pa.Schema:
 
 def chosen(asked: StructType, known: str, source: str) -> list[str]:
     """The columns of a Spark schema, which must be known and have the right types. Raises ValueError."""
-    allowed = {column: SQL_TYPES[column] for column in names(known)}
+    allowed = kinds(known)
     found: list[str] = []
     for field in asked.fields:
         kind = field.dataType.simpleString()

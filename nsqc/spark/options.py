@@ -291,19 +291,12 @@ def parse(kind: type[O], given: Mapping[str, str], source: str) -> O:
     values = {}
     for key, (name, option, _) in known.items():
         if key in texts:
-            if (error := problem(known[key], texts[key], source)) is not None:
-                raise error
-            values[name] = option.kind.read(str(texts[key]).strip())
+            try:
+                values[name] = option.kind.read(str(texts[key]).strip())
+            except ValueError as error:
+                shown = "…" if option.secret else texts[key]
+                raise OptionError(f"{source}: option {name}={shown}: {error}") from None
     return kind(**values)
-
-
-def problem(item: Declared, text: str, source: str) -> OptionError | None:
-    """The error for an invalid value."""
-    try:
-        item.option.kind.read(str(text).strip())
-    except ValueError as error:
-        return OptionError(f"{source}: option {item.name}={'…' if item.option.secret else text}: {error}")
-    return None
 
 
 def hint(name: str, known: Mapping[str, Declared], kind: type[NodeOptions | DiskQueue]) -> str:

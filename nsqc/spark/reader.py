@@ -266,25 +266,10 @@ class Refusal(DataSourceStreamReader):
     def __init__(self, error: Exception):
         self._error = error
 
-    def initialOffset(self) -> NoReturn:
-        """Raises."""
+    def _refuse(self, *_: object) -> NoReturn:
         raise self._error
 
-    def latestOffset(self, *_: object) -> NoReturn:
-        """Raises."""
-        raise self._error
-
-    def getDefaultReadLimit(self) -> NoReturn:
-        """Raises."""
-        raise self._error
-
-    def partitions(self, *_: object) -> NoReturn:
-        """Raises."""
-        raise self._error
-
-    def read(self, *_: object) -> NoReturn:
-        """Raises."""
-        raise self._error
+    initialOffset = latestOffset = getDefaultReadLimit = partitions = read = _refuse  # type: ignore[assignment]
 
 
 def exit_cleanly(*_: object) -> None:

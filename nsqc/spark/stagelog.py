@@ -101,24 +101,23 @@ class StageLog:
                 time.sleep(0.02)
 
     def _open(self, topic: str, channel: str) -> None:
-        path = self.folder / "log.json"
+        self.uuid = uuid.uuid4().hex
+        self.about = {"version": VERSION, "uuid": self.uuid, "topic": topic, "channel": channel}
         try:
-            about = decode(path.read_text())
-            self.uuid, version = str(about["uuid"]), about["version"]
-            owner, self.released = (about["topic"], about["channel"]), int(about["released"])
+            about = decode((self.folder / "log.json").read_text())
+            self.about = {key: about[key] for key in self.about}
+            self.uuid, self.released = str(about["uuid"]), int(about["released"])
         except FileNotFoundError:
             if any(self.folder.glob(f"*{SUFFIX}")):
                 raise StageError(f"stagingDir={self.folder} has segments, but its log.json is missing") from None
-            self.uuid, version, owner = uuid.uuid4().hex, VERSION, (topic, channel)
-            self.about = {"version": VERSION, "uuid": self.uuid, "topic": topic, "channel": channel}
             self._note(durable=True)
         except (ValueError, KeyError, TypeError) as error:
             raise StageError(f"stagingDir={self.folder}: log.json is not readable: {error!r}") from None
+        version, owner = self.about["version"], (self.about["topic"], self.about["channel"])
         if version != VERSION:
             raise StageError(f"stagingDir={self.folder} was written by another version ({version}, this is {VERSION})")
         if owner != (topic, channel):
             raise StageError(f"stagingDir={self.folder} belongs to topic {owner[0]}, channel {owner[1]}")
-        self.about = {"version": VERSION, "uuid": self.uuid, "topic": topic, "channel": channel}
 
     def _note(self, durable: bool) -> None:
         """Writes log.json. A crash may lose Spark's progress, and some rows are then read again."""

@@ -9,13 +9,11 @@ one. Back-pressure: RDY 0 while the log is full, and no reading while the writer
 from __future__ import annotations
 
 import logging
-import os
 import selectors
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -24,6 +22,7 @@ from nsqc.client import ClientError, ConnectError, Connection, LookupFailed, Ref
 from nsqc.client.backoff import Backoff
 from nsqc.client.batch import Columns, Ids
 from nsqc.client.peers import Peer, Peers
+from nsqc.client.waker import Waker
 from nsqc.spark import columns, frames, mistakes
 from nsqc.spark.channel_depth import ChannelDepth
 from nsqc.spark.connect import connect
@@ -73,7 +72,7 @@ class Stager:
         self._peers: Peers[Connection] = Peers(
             options.topic, options.channel, options.nsqd, options.nsqlookupd, options.maxInFlight, options.connections,
             options.lookupInterval, Backoff(max(options.backoff, SHORTEST_PAUSE), LONGEST_PAUSE))
-        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._waker = Waker()
         self._loads: deque[list[Load]] = deque()    # for the writer; at most one waits
         self._loaded = threading.Condition()
         self._writing = False
@@ -92,7 +91,7 @@ class Stager:
     def start(self) -> None:
         """Connects and consumes in the background."""
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._wake_read, selectors.EVENT_READ)
+        self._selector.register(self._waker, selectors.EVENT_READ)
         self._last_old = time.monotonic()
         for thread in self._threads:
             thread.start()
@@ -109,8 +108,7 @@ class Stager:
 
     def wake(self) -> None:
         """Wakes the connections' loop: the log may have room again."""
-        with suppress(BlockingIOError):
-            os.write(self._wake_write, b"x")
+        self._waker.wake()
 
     def drain_from_now(self) -> None:
         """From now on, drained() ignores messages published later."""
@@ -198,12 +196,9 @@ class Stager:
         if self._unreachable_since is not None and self.options.failWhenUnreachable:
             wait = min(wait, max(self._unreachable_since + self.options.failWhenUnreachable - now, 0.01))
         wait = min(wait, max(self._peers.next_try - now, 0), max(self._peers.next_lookup - now, 0.01))
-        events = [key for key, _ in self._selector.select(wait)]
-        for key in events:
-            if key.fileobj == self._wake_read:
-                with suppress(BlockingIOError):
-                    os.read(self._wake_read, 1 << 16)
-        return [key.data for key in events if key.data is not None]
+        events = self._selector.select(wait)
+        self._waker.calm()
+        return [key.data for key, _ in events if key.data is not None]
 
     def _read(self, peers: list[Peer[Connection]]) -> None:
         """Reads available data, unless the writer lags too far."""
@@ -313,8 +308,9 @@ class Stager:
             if self._stopping:
                 return
             try:
-                connection = connect(peer.address, self.options, 1000, self.options.topologyZone,
-                                     self.options.topologyRegion)
+                connection = connect(peer.address, self.options, tick_ns=1000,
+                                     topology_zone=self.options.topologyZone,
+                                     topology_region=self.options.topologyRegion)
                 try:
                     connection.subscribe(self.options.topic, self.options.channel)
                 except BaseException:

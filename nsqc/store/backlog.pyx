@@ -1,4 +1,4 @@
-"""Memory first, then disk: the waiting messages of a topic or channel, and when they count as written."""
+"""Memory first, then disk: the waiting messages of a topic or channel. See the .pxd."""
 
 cimport cython
 from libc.errno cimport ENOMEM
@@ -7,236 +7,20 @@ from libc.stdint cimport int64_t, uint16_t, uint32_t
 from nsqc.store.fifo cimport fifo_free, fifo_oldest, fifo_pop, fifo_push
 from nsqc.store.message cimport Message, message_unref
 from nsqc.store.rules cimport CHECKS, broken
-from nsqc.store.sharing cimport sharing_began, sharing_ended, sharing_waits
 from nsqc.store.disk.segment cimport HEAD_BYTES
 from nsqc.store.disk.state cimport disk_bytes
 from nsqc.store.slices cimport Trash
 
 
-cdef class BacklogOwner(Sliced):
-    """A topic or channel, as seen by its backlog."""
-
-    cdef void on_write_failed(self, int error, int64_t records, int64_t body_bytes) noexcept:
-        pass
-
-    cdef void on_write_healed(self) noexcept:
-        pass
-
-    cdef void on_readable(self) noexcept:
-        pass
-
-    cdef void on_unreadable(self) noexcept:
-        pass
-
-
-cdef class CommitOwner(BacklogOwner):
-    """A topic, as seen by its commits."""
-
-    cdef void on_commit_began(self) noexcept:
-        pass
-
-    cdef void on_commit_ended(self, int error) noexcept:
-        pass
-
-    cdef void on_appended(self, int64_t records) noexcept:
-        pass
-
-    cdef void on_idle(self) noexcept:
-        pass
-
-
-cdef class CommitLog(JobOwner):
-    """A topic's log, as seen by its commits."""
-
-    cdef bint begin_write(self) noexcept:
-        return False
-
-    cdef int64_t unwritten_records(self) noexcept:
-        return 0
-
-    cdef bint shares_syncs(self) noexcept:
-        return False
-
-
-cdef class Scheduled(JobOwner):
-    """Work that starts in the next loop iteration."""
-
-    cdef void begin(self) noexcept:
-        pass
-
-
-cdef class WriteWatch:
-    """Watches for failing writes."""
-
-    cpdef object written(self):
-        """A commit succeeded; called only while failing."""
-
-
-cdef class CommitWaiter(Sliced):
-    """Waits for a commit, and must not answer before it ends."""
-
-    cdef void commit_ended(self, Commit commit, int error) noexcept:
-        pass
-
-
 @cython.final
-cdef class CallWaiter(CommitWaiter):
-    """Calls a Python function with the errno of a commit, or 0."""
-
-    def __init__(self, call):
-        self.call = call
-
-    cdef void commit_ended(self, Commit commit, int error) noexcept:
-        self.call(error)
-
-
-@cython.final
-cdef class CommitSchedule:
-    """The commits that start in the next loop iteration."""
-
-    def __init__(self, loop=None, Slicer slicer=None, WriteWatch watch=None, DiskSpace space=None):
-        self.loop = loop
-        self.slicer = Slicer() if slicer is None else slicer
-        self.watch = watch
-        self.space = DiskSpace() if space is None else space
-        self.due = []
-
-    cdef void add(self, Scheduled work) noexcept:
-        # A failure here (out of memory) is retried with the next record.
-        if not work.listed:
-            self.due.append(work)
-            work.listed = True
-        if not self.scheduled and self.loop is not None:
-            if not self.awaited:
-                self.loop.call_soon(self.run)
-            self.scheduled = True
-
-    cpdef run(self):
-        """Starts writing everything dirty."""
-        cdef Scheduled work
-        cdef list due
-        self.scheduled = False
-        due = self.due
-        self.due = []
-        for work in due:
-            work.listed = False
-            work.begin()
-
-    def finish(self):
-        """Runs until nothing is due; for tests and for pools without threads."""
-        while self.due:
-            self.run()
-
-
-@cython.final
-cdef class Commit:
-    """The writes of one topic and its channels."""
-
-    @staticmethod
-    cdef Commit new(CommitSchedule schedule, CommitOwner owner):
-        cdef Commit self = Commit.__new__(Commit)
-        self.schedule = schedule
-        self.owner = owner
-        self.serial = 1
-        self.dirty = []
-        self.waiters = []
-        self.under_way = []
-        self.blocked = []
-        return self
-
-    cdef void block(self, Sliced work) noexcept:
-        self.blocked.append(work)
-
-    cdef void wait(self, CommitWaiter waiter) noexcept:
-        self.waiters.append(waiter)
-
-    cdef void wait_running(self, CommitWaiter waiter) noexcept:
-        self.under_way.append(waiter)
-
-    cdef void let_go(self) noexcept:
-        self.owner = None
-        if self.is_clean():
-            self.log = None     # the log refers to this commit, too: a cycle would never be freed
-
-    cdef void begin(self) noexcept:
-        cdef Backlog backlog
-        cdef list dirty
-        if self.running or not self.is_due():
-            return
-        if self._waits():
-            self.schedule.add(self)
-            return
-        sharing_began(&self.sharing)
-        dirty = self.dirty
-        self.dirty = []
-        self.under_way = self.waiters
-        self.waiters = []
-        self.serial += 1
-        self.failed = 0
-        self.schedule.space.wrote(self.unwritten)
-        self.unwritten = 0
-        if self.owner is not None:
-            self.owner.on_commit_began()
-        self.running = 1        # prevents the first write to end from ending the commit before all have started
-        for backlog in dirty:
-            backlog.listed = False
-            self.running += 1
-            if not backlog.disk.begin_write(False):
-                # Nothing left to write, or out of memory.
-                if backlog.disk.buffered() > 0 and backlog.disk.write_error == ENOMEM:
-                    self.failed = ENOMEM
-                    backlog.refused()
-                self.running -= 1
-        if self.log is not None and self.log.unwritten_records() > 0:
-            self.running += 1
-            if not self.log.begin_write():
-                self.failed = ENOMEM
-                self.running -= 1
-        self.one_ended(0)
-
-    cdef bint _waits(self) noexcept:
-        return (self.sharing.enough > 0 and self.unwritten < MOST_SHARED
-                and sharing_waits(&self.sharing, len(self.waiters)))
-
-    cdef void one_ended(self, int error) noexcept:
-        if error and self.failed == 0:
-            self.failed = error
-        self.running -= 1
-        if self.running == 0:
-            self._end()
-
-    cdef void _end(self) noexcept:
-        cdef CommitWaiter waiter
-        cdef list under_way = self.under_way
-        cdef int failed = self.failed
-        self.under_way = []
-        if self.owner is not None:
-            self.owner.on_commit_ended(failed)
-        for waiter in under_way:
-            waiter.commit_ended(self, failed)
-        if self.blocked:
-            blocked, self.blocked = self.blocked, []
-            for work in blocked:
-                self.schedule.slicer.add(<Sliced> work)
-        if self.owner is None:
-            self.let_go()
-        if self.is_due():
-            if self.log is not None and self.log.shares_syncs():
-                sharing_ended(&self.sharing, len(under_way), len(self.waiters))
-            self.schedule.add(self)
-        if failed == 0 and self.schedule.watch is not None and self.schedule.watch.failing:
-            self.schedule.watch.written()
-
-
-@cython.final
-cdef class Backlog(QueueWatcher):
+cdef class Backlog(StoreOwner):
     """The queue of one topic or channel."""
 
     def __init__(self):
         raise TypeError("Backlog objects are made by Backlog.new()")
 
     @staticmethod
-    cdef Backlog new(DiskQueue disk, int64_t max_memory, bint keeps, Clock clock, Commit commit, BacklogOwner owner):
+    cdef Backlog new(DiskQueue disk, int64_t max_memory, bint keeps, Clock clock, Commit commit, StoreOwner owner):
         cdef Backlog self = Backlog.__new__(Backlog)
         self.max_memory = max_memory
         self.keeps = keeps
@@ -256,7 +40,7 @@ cdef class Backlog(QueueWatcher):
         self.disk = disk
         disk.tracks = True
         disk.keeps = self.keeps
-        disk.watcher = self
+        disk.owner = self
 
     cdef int64_t depth(self) noexcept:
         return self.memory.count + (self.disk.depth if self.disk is not None else 0)
@@ -309,12 +93,19 @@ cdef class Backlog(QueueWatcher):
     cdef void mark_dirty(self) noexcept:
         # After a failure it is retried at intervals, not in every loop iteration.
         if self.error == 0 or not self.keeps:
-            if not self.listed:
-                self.commit.dirty.append(self)
-                self.listed = True
-            self.commit.schedule.add(self.commit)
+            self.commit.write_later(self)
 
-    cdef void refused(self) noexcept:
+    cdef bint run(self) noexcept:
+        """Begins a write, for a commit."""
+        if not self.disk.begin_write(False):
+            if self.disk.buffered() > 0 and self.disk.write_error == ENOMEM:
+                self._refuse()
+                self.commit.one_ended(ENOMEM)
+            else:
+                self.commit.one_ended(0)    # nothing left to write
+        return False
+
+    cdef void _refuse(self) noexcept:
         """No memory to write the buffer. A channel retries; a topic drops the records and refuses the publishes."""
         cdef int64_t records, body_bytes = 0
         if self.keeps:
@@ -323,7 +114,7 @@ cdef class Backlog(QueueWatcher):
         records = self.disk.discard(&body_bytes)
         self.error = ENOMEM
         if self.owner is not None:
-            self.owner.on_write_failed(ENOMEM, records, body_bytes)
+            self.owner.on_written(ENOMEM, records, body_bytes)
 
     cdef bint pop(self, Entry *entry) noexcept:
         cdef uint16_t attempts
@@ -371,13 +162,9 @@ cdef class Backlog(QueueWatcher):
     # ------------------------------------------------------------------ called by the disk queue
 
     cdef void on_written(self, int error, int64_t records, int64_t body_bytes) noexcept:
-        cdef int before = self.error
         self.error = error
         if self.owner is not None:
-            if error:
-                self.owner.on_write_failed(error, 0 if self.keeps else records, body_bytes)
-            elif before:
-                self.owner.on_write_healed()
+            self.owner.on_written(error, records, body_bytes)
             if self.disk.depth > 0:
                 self.owner.on_readable()
         if not error and self.disk.buffered() > 0:
@@ -397,24 +184,22 @@ cdef class Backlog(QueueWatcher):
         # commit lists the backlog, and a commit with such backlogs is in progress or due.
         if not CHECKS:
             return
-        if self.disk.out.records and self.disk.writing is NULL and self.disk.write_error == 0 and not self.listed:
+        if self.disk.out.records and self.disk.writing is NULL and self.disk.write_error == 0 and not self.queued:
             broken("records without a scheduled write")
-        if self.listed and self not in self.commit.dirty:
+        if self.queued and self not in self.commit.dirty:
             broken("a dirty backlog is not listed in its commit")
         if self.commit.is_due() and self.commit.running == 0 and not (
-                self.commit.listed and self.commit in self.commit.schedule.due):
+                self.commit.queued and self.commit in self.commit.schedule.due):
             broken("a commit has dirty backlogs and is not due")
 
     # ------------------------------------------------------------------ administration
 
     def retry(self):
         """Retries a failed write, unless consumers have taken all of it meanwhile."""
-        if self.error == 0 or self.listed or self.disk.writing is not NULL:
+        if self.error == 0 or self.queued or self.disk.writing is not NULL:
             return
         if self.disk.buffered() > 0:
-            self.commit.dirty.append(self)
-            self.listed = True
-            self.commit.schedule.add(self.commit)
+            self.commit.write_later(self)
         else:
             self._nothing_left()
 
@@ -424,7 +209,7 @@ cdef class Backlog(QueueWatcher):
             self.error = 0
             self.disk.write_error = 0
             if self.owner is not None:
-                self.owner.on_write_healed()
+                self.owner.on_written(0, 0, 0)
 
     def empty(self):
         """Drops all waiting messages. Places held elsewhere stay with their holders, without effect."""

@@ -13,6 +13,7 @@ from nsqc.loop.unread cimport Unread
 from nsqc.store.clock cimport monotonic_ns
 from nsqc.store.fifo cimport Fifo
 from nsqc.store.heap cimport Heap
+from nsqc.store.seams cimport LoopWork
 
 cdef enum:
     SLICE_NS = 500000           # of one piece of work
@@ -21,21 +22,16 @@ cdef enum:
     SIZE_SHIFT = 13             # copying a body of n bytes counts as 1 + (n >> SIZE_SHIFT) steps
 
 
-cdef class Sliced:
-    cdef bint queued                        # in the slicer's queue
-    cdef bint run_slice(self) noexcept      # True: more remains
-
-
 cdef class Slicer:
     cdef object loop                        # None: slices do not end, and nothing runs automatically
-    cdef object queue                       # deque of Sliced
+    cdef object queue                       # deque of LoopWork
     cdef bint scheduled
     cdef int64_t deadline_ns                # monotonic: end of the current slice
     cdef readonly Unread unread             # None: light clients are not checked
     cdef int64_t look_ns                    # monotonic: time of the next check
     cdef bint gave_way                      # a light client was found in this iteration's slices
 
-    cdef void add(self, Sliced work) noexcept       # runs it in slices from the next iteration on
+    cdef void add(self, LoopWork work) noexcept       # runs it in slices from the next iteration on
     cdef void begin(self, int64_t now_ns) noexcept  # a callback of the loop is a slice, too
     # The same for code that may also run within a longer slice, whose end stays: otherwise a client that creates
     # thousands of topics would never reach the end of its own slice.
@@ -49,12 +45,12 @@ cdef class Slicer:
     cdef void look_from(self, int64_t now_ns) noexcept      # the first check is QUICK_NS later, unless a client waits
 
 
-cdef class SlicedCall(Sliced):
+cdef class SlicedCall(LoopWork):
     # A Python function, called once per slice until it returns a false value.
     cdef object call
 
 
-cdef class Trash(Sliced):
+cdef class Trash(LoopWork):
     # Dropped messages and deliveries, freed in slices. Owns them and their places, which must already be
     # unlinked.
     cdef Slicer slicer

@@ -4,8 +4,6 @@ from typing import final
 
 from nsqc.loop.unread import Unread
 
-class Sliced: ...
-
 @final
 class Slicer:
     def __init__(self, loop: AbstractEventLoop | None = None, unread: Unread | None = None) -> None: ...
@@ -18,8 +16,8 @@ class Slicer:
     def finish(self) -> None: ...
 
 @final
-class SlicedCall(Sliced):
+class SlicedCall:
     def __init__(self, call: Callable[[], object]) -> None: ...
 
 @final
-class Trash(Sliced): ...
+class Trash: ...

@@ -15,13 +15,6 @@ from nsqc.store.disk.unacked cimport Unacked, unacked_done
 from collections import deque
 
 
-cdef class Sliced:
-    """Work divided into slices; subclasses implement run_slice()."""
-
-    cdef bint run_slice(self) noexcept:
-        return False
-
-
 @cython.final
 cdef class Slicer:
     """The unfinished work of one daemon, run round-robin."""
@@ -32,7 +25,7 @@ cdef class Slicer:
         self.deadline_ns = self.look_ns = INT64_MAX
         self.unread = unread
 
-    cdef void add(self, Sliced work) noexcept:
+    cdef void add(self, LoopWork work) noexcept:
         if work.queued:
             return
         self.queue.append(work)
@@ -65,7 +58,7 @@ cdef class Slicer:
         """Called once per loop iteration."""
         cdef int64_t began, now = monotonic_ns()
         cdef int64_t end = now + ITERATION_NS
-        cdef Sliced work
+        cdef LoopWork work
         self.scheduled = True       # add() need not schedule it
         self.gave_way = False
         if self.unread is not None:
@@ -76,7 +69,7 @@ cdef class Slicer:
             work.queued = False
             self.deadline_ns = min(now + SLICE_NS, end)
             began = now
-            if work.run_slice():
+            if work.run():
                 self.add(work)
             now = monotonic_ns()
             span_over(now - began, b"a slice of", work)
@@ -102,17 +95,17 @@ cdef class Slicer:
 
     def finish(self):
         """Runs all remaining work, for a shutdown."""
-        cdef Sliced work
+        cdef LoopWork work
         while self.queue:
             work = self.queue.popleft()
             work.queued = False
             self.deadline_ns = self.look_ns = INT64_MAX
-            if work.run_slice():
+            if work.run():
                 self.add(work)
 
 
 @cython.final
-cdef class SlicedCall(Sliced):
+cdef class SlicedCall(LoopWork):
     """Long work in Python."""
 
     def __init__(self, call):
@@ -121,12 +114,12 @@ cdef class SlicedCall(Sliced):
     def __str__(self):
         return getattr(self.call, "__qualname__", "a call")
 
-    cdef bint run_slice(self) noexcept:
+    cdef bint run(self) noexcept:
         return bool(self.call())
 
 
 @cython.final
-cdef class Trash(Sliced):
+cdef class Trash(LoopWork):
     """Messages and deliveries without an owner."""
 
     def __str__(self):
@@ -158,7 +151,7 @@ cdef class Trash(Sliced):
         if self.slicer.loop is not None and (self.fifo.count or self.heaps[0].count or self.heaps[1].count):
             self.slicer.add(self)
 
-    cdef bint run_slice(self) noexcept:
+    cdef bint run(self) noexcept:
         cdef Entry entry
         cdef int index, steps = STEPS
         while fifo_pop(&self.fifo, &entry):

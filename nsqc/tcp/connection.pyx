@@ -11,8 +11,9 @@ from nsqc.broker.openbatch cimport GATHERED, OpenBatch
 from nsqc.broker.topic cimport Topic
 from nsqc.loop.unread cimport QUICK_NS
 from nsqc.loop.watch cimport span_over
-from nsqc.store.backlog cimport PUT_DISK, PUT_MEMORY, Commit
+from nsqc.store.backlog cimport PUT_DISK, PUT_MEMORY
 from nsqc.store.clock cimport monotonic_ns
+from nsqc.store.commit cimport Commit
 from nsqc.store.inflight cimport inflight_expect
 from nsqc.store.slices cimport STEPS
 from nsqc.tcp.commands cimport continue_mpub, run_body, run_gathered, run_line
@@ -20,7 +21,7 @@ from nsqc.tcp.connectionstate cimport ConnectionState
 from nsqc.tcp.guard cimport Guard
 from nsqc.tcp.heartbeat cimport Heartbeat
 from nsqc.tcp.hub cimport Hub
-from nsqc.tcp.intake cimport HELD_BEHIND, HELD_INPUT, HELD_PACE, HELD_SLICE, HELD_UNREAD, HELD_WAITING, Intake
+from nsqc.tcp.intake cimport HELD_INPUT, HELD_PACE, HELD_SLICE, HELD_UNREAD, HELD_WAITING, Intake
 from nsqc.tcp.largebody cimport LargeBody
 from nsqc.tcp.marks cimport Marks
 from nsqc.tcp.outbox cimport Outbox
@@ -212,7 +213,7 @@ cdef class Connection(ConnectionState):
                 if topic is not None and (not topic.direct or topic.commit.is_full()) and topic.holds(self):
                     c_at += parser.used
                     self.began_ns = 0
-                    intake.hold(HELD_BEHIND)
+                    intake.hold(HELD_SLICE)
                     break
                 if topic is not None:
                     steps -= topic.fan_count
@@ -328,26 +329,26 @@ cdef class Connection(ConnectionState):
     # ------------------------------------------------------------------ deferred commands
 
     cdef int _hold_slice(self) except -1:
-        """The slice is over: the next one runs the rest of the input."""
+        """The slice is over, or the batch waits for room: run() runs the rest of the input."""
         cdef OpenBatch batch = self.session.batch
         cdef Commit commit = (<Topic> batch.topic).commit if batch.open else None
         if commit is not None and batch.result == PUT_DISK:
             # If messages published so far cannot be written, that error replaces the answer.
             self.marks.add(commit, self.intake.parser.command.kind, self)
             batch.result = PUT_MEMORY
-        if self.session.awaits_room:
-            self.intake.hold(HELD_BEHIND)
-            wait_for_room(self.session, self)
-            return 0
         self.intake.hold(HELD_SLICE)
-        if commit is not None and commit.is_full():
+        if self.session.awaits_room:
+            wait_for_room(self.session, self)
+        elif commit is not None and commit.is_full():
             commit.block(self)
         else:
             self.hub.slicer.add(self)
         return 0
 
-    cdef bint run_slice(self) noexcept:
-        if self.intake.closed or self.intake.held & (HELD_WAITING | HELD_BEHIND | HELD_PACE):
+    cdef bint run(self) noexcept:
+        """Runs the rest of the input. With HELD_SLICE, exactly one waits to call this: the slicer, a full commit, or a
+        topic that has to catch up or make room."""
+        if self.intake.closed or self.intake.held & (HELD_WAITING | HELD_PACE):
             return False
         self.intake.run_now(HELD_SLICE)
         try:
@@ -355,12 +356,6 @@ cdef class Connection(ConnectionState):
         except BaseException as error:
             self.fail(error)
         return False
-
-    cdef void publish_on(self) noexcept:
-        """The topic published to has caught up, made progress, or may have room."""
-        if self.intake.held & HELD_BEHIND:
-            self.intake.run_later(HELD_BEHIND)
-            self.hub.slicer.add(self)
 
     cdef bint _must_wait(self) except -1:
         """Accounts for the client's topics, channels and messages; returns whether its input has to wait."""
@@ -411,8 +406,7 @@ cdef class Connection(ConnectionState):
         self.began_ns = 0
         self._act(outcome)
         if not self.intake.closed and self.session.topic.holds(self):
-            self.intake.hold(HELD_BEHIND)
-            self._hold_slice()      # the following commands run once both waits are over
+            self.intake.hold(HELD_SLICE)
         return 0 if gathered else self.intake.parser.used
 
     # ------------------------------------------------------------------ for the session and the upgrade

@@ -2,8 +2,10 @@
 
 from libc.stdint cimport int64_t
 
-from nsqc.store.backlog cimport PUT_MEMORY, Commit
+from nsqc.store.backlog cimport PUT_MEMORY
 from nsqc.store.clock cimport monotonic_ns
+from nsqc.store.commit cimport Commit
+from nsqc.store.seams cimport LoopWork
 from nsqc.tcp.commands cimport continue_mpub
 from nsqc.tcp.gather cimport Body
 from nsqc.tcp.intake cimport HELD_INPUT, Intake
@@ -64,8 +66,8 @@ cdef class ConnectionState(Link):
 
     # ------------------------------------------------------------------ replies that depend on the disk
 
-    cdef void commit_ended(self, Commit commit, int error) noexcept:
-        self.marks.commit_ended(commit, error)
+    cdef void commit_ended(self, LoopWork commit, int error) noexcept:
+        self.marks.commit_ended(<Commit> commit, error)
         if self.marks.waits():
             self._settle_marks()
 
@@ -191,7 +193,7 @@ cdef class ConnectionState(Link):
             self.stall_timer = self.hub.loop.call_later(GIVE_UP_S, self.give_up, left)
             return
         self.stall_timer = None
-        self.hub.log.warn("client(%s) - takes nothing while it is closed, %d bytes are dropped", self.address, left)
+        self.hub.log.warn("client(%s) - accepts no data while it is closed, %d bytes are dropped", self.address, left)
         self.outbox.transport.abort()
 
     cdef void fail(self, error) noexcept:
@@ -242,7 +244,7 @@ cdef class ConnectionState(Link):
         if self.spoke:
             self.hub.log.info("PROTOCOL(V2): [%s] connection closed", self.address)
         else:
-            self.hub.log.debug("TCP: client(%s) has left without a word", self.address)
+            self.hub.log.debug("TCP: client(%s) disconnected without sending anything", self.address)
         # Breaks cycles, which would wait for the garbage collector.
         self.intake.free()
         self.upgrade = None

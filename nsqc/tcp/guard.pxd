@@ -16,21 +16,21 @@ cdef enum Verdict:
 
 
 cdef class Guard:
-    cdef object authority           # nsqc.tcp.protocols.Authority
-    cdef object client              # nsqc.tcp.protocols.AuthClient: the session; None after its end
+    cdef object authority           # nsqc.access.authority.Authority
+    cdef object client              # nsqc.tcp.session.Session; None after its end
     cdef object log                 # nsqc.log.Log
     cdef bytes secret               # of AUTH
-    cdef readonly object grant      # the last good answer: nsqc.tcp.protocols.Grant; None before
+    cdef readonly object grant      # the last good answer: nsqc.access.authority.Grant; None before
     cdef int64_t until_ns           # monotonic: the next question is due then
     cdef int64_t expires_ns         # monotonic: when the answer expires
     cdef int64_t grace_until_ns     # monotonic: with all servers down, an expired answer counts until then; 0: no
     cdef int64_t grace_ns           # auth-grace
-    cdef object asking              # nsqc.tcp.protocols.Question: the pending one; None: none
+    cdef object asking              # the task of the pending question; None: none
     cdef bint waiting               # the client's command waits for it
     cdef bint settled               # it was answered; the command that waited comes next
     cdef bint failed                # without a good answer
     cdef bint implicit              # the grant is that of a client without AUTH
-    cdef object account             # nsqc.tcp.protocols.Account of the grant: counts this connection; None: no limits
+    cdef object account             # nsqc.access.quotas.Account of the grant: counts this connection; None: no limits
     cdef bint metered               # publishes count
     cdef bytes reason               # why the last question failed, for the client; empty: no answer
     cdef bytes topic, channel       # subscription; None before

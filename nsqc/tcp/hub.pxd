@@ -17,8 +17,8 @@ cdef class Hub:
     cdef object settings       # nsqc.options.declared.Settings
     cdef readonly object log            # nsqc.log.Log
     cdef readonly object loop
-    cdef public object authority        # nsqc.tcp.protocols.Authority; None: clients need not authenticate
-    cdef object audit                   # nsqc.tcp.protocols.Audit; None: nothing is recorded
+    cdef public object authority        # nsqc.access.authority.Authority; None: clients need not authenticate
+    cdef object audit                   # nsqc.access.audit.Audit; None: nothing is recorded
     cdef object connection_limits  # nsqc.net.limits.ConnectionLimits
     cdef object tls            # nsqc.net.tls.Certificates; None: TLS is not offered
     cdef readonly dict connections      # all open ones: Connection to None, in order of arrival

@@ -1,13 +1,14 @@
 from asyncio import AbstractEventLoop
 from typing import final
 
+from nsqc.access.audit import Audit
+from nsqc.access.authority import Authority
 from nsqc.broker.broker import Broker
 from nsqc.log import Log
 from nsqc.net.limits import ConnectionLimits
 from nsqc.net.tls import Certificates
 from nsqc.options.declared import Settings
 from nsqc.tcp.connection import Connection
-from nsqc.tcp.protocols import Audit, Authority
 from nsqc.tcp.session import Session
 
 @final

@@ -14,7 +14,7 @@ from nsqc.wire.codecs import CODECS
 from nsqc.wire.gojson import BOOL, INT32, INT64, STRING, GoJSONError, decode_struct
 
 if TYPE_CHECKING:
-    from nsqc.tcp.protocols import Grant
+    from nsqc.access.authority import Grant
 
 OK = b"OK"
 DEFAULT_DEFLATE_LEVEL = 6

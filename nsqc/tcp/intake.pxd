@@ -20,10 +20,9 @@ cdef enum Held:             # why reads are paused
     HELD_DECODING = 2       # some bytes are not decoded yet
     HELD_UPGRADE = 4        # TLS or compression from IDENTIFY is not in place yet
     HELD_WAITING = 8        # a command waits for resume(); inbuf keeps it and the following ones
-    HELD_SLICE = 16         # the next slice runs the commands in inbuf
-    HELD_BEHIND = 32        # the topic published to has to catch up or make room; publish_on() follows
-    HELD_PACE = 64          # it creates topics or channels too fast; create_on() follows
-    HELD_INPUT = 120        # any of the last four: commands in inbuf must wait
+    HELD_SLICE = 16         # the connection's run() follows and runs the commands in inbuf
+    HELD_PACE = 32          # it creates topics or channels too fast; create_on() follows
+    HELD_INPUT = 56         # any of the last three: commands in inbuf must wait
 
 
 cdef class Intake:

@@ -1,10 +1,10 @@
 # A connection, from the view of its parts: the session, the intake and the upgrade hold a Link and call upward through
 # it. nsqc.tcp.connection.Connection implements it; the parts know nothing else of that class.
 
-from nsqc.broker.seams cimport Publisher
+from nsqc.store.seams cimport LoopWork
 
 
-cdef class Link(Publisher):
+cdef class Link(LoopWork):
     # Runs the commands in these bytes; returns the number of bytes used.
     cdef Py_ssize_t consume(self, const char *c_from, Py_ssize_t length) except -1
     cdef void after_input(self) noexcept                    # after commands were run

@@ -1,9 +1,9 @@
 """A connection, from the view of its parts. See the .pxd."""
 
-from nsqc.broker.seams cimport Publisher
+from nsqc.store.seams cimport LoopWork
 
 
-cdef class Link(Publisher):
+cdef class Link(LoopWork):
     """Abstract base of Connection."""
 
     cdef Py_ssize_t consume(self, const char *c_from, Py_ssize_t length) except -1:

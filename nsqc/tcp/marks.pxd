@@ -2,7 +2,8 @@
 # commit has ended.
 
 from libc.stdint cimport int64_t
-from nsqc.store.backlog cimport Commit, CommitWaiter
+from nsqc.store.commit cimport Commit
+from nsqc.store.seams cimport LoopWork
 from nsqc.tcp.outbox cimport Outbox
 
 
@@ -24,9 +25,9 @@ cdef class Marks:
 
     # The next reply, to a command of this kind, is valid only after the collecting commit is written. commit_ended() of
     # waiter follows.
-    cdef int add(self, Commit commit, int kind, CommitWaiter waiter) except -1
+    cdef int add(self, Commit commit, int kind, LoopWork waiter) except -1
     # The same for the running commit, which must exist.
-    cdef int add_running(self, Commit commit, int kind, CommitWaiter waiter) except -1
+    cdef int add_running(self, Commit commit, int kind, LoopWork waiter) except -1
     cdef bint _mark(self, Commit commit, int64_t serial, int kind) except -1
     cdef void commit_ended(self, Commit commit, int error) noexcept
     # Removes settled marks. Returns the first mark whose commit failed: the output from there on is dropped, and all

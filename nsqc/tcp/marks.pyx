@@ -2,7 +2,8 @@
 
 cimport cython
 
-from nsqc.store.backlog cimport Commit, CommitWaiter
+from nsqc.store.commit cimport Commit
+from nsqc.store.seams cimport LoopWork
 from nsqc.tcp.outbox cimport Outbox
 
 from collections import deque
@@ -24,12 +25,12 @@ cdef class Marks:
         self.outbox = outbox
         return self
 
-    cdef int add(self, Commit commit, int kind, CommitWaiter waiter) except -1:
+    cdef int add(self, Commit commit, int kind, LoopWork waiter) except -1:
         if self._mark(commit, commit.serial, kind):
             commit.wait(waiter)
         return 0
 
-    cdef int add_running(self, Commit commit, int kind, CommitWaiter waiter) except -1:
+    cdef int add_running(self, Commit commit, int kind, LoopWork waiter) except -1:
         if self._mark(commit, commit.serial - 1, kind):
             commit.wait_running(waiter)
         return 0

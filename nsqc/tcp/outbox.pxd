@@ -11,7 +11,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint16_t
 from nsqc.broker.consumer cimport Consumer
-from nsqc.store.backlog cimport CommitSchedule
+from nsqc.store.commit cimport CommitSchedule
 from nsqc.store.message cimport Message
 from nsqc.store.slices cimport Slicer
 from nsqc.tcp.gather cimport Gather

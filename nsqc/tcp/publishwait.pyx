@@ -28,11 +28,11 @@ cdef bint begin_wait(Session session) noexcept:
     return True
 
 
-cdef void wait_for_room(Session session, Publisher publisher) noexcept:
+cdef void wait_for_room(Session session, LoopWork publisher) noexcept:
     room_wait(<Topic> session.batch.topic, publisher, session.room_until_ns)
 
 
-cdef void end_wait(Session session, Publisher publisher) noexcept:
+cdef void end_wait(Session session, LoopWork publisher) noexcept:
     if session.awaits_room:
         room_leave(<Topic> session.batch.topic, publisher)
         session.room_until_ns = 1

@@ -65,7 +65,7 @@ cdef class Session(Consumer):
     cdef int64_t room_until_ns          # monotonic: deadline for that; 0: has not waited yet
     cdef int created                    # topics and channels since the connection last checked, see Connection.pace
     cdef double delay_s                 # wait imposed on the client after a publish
-    cdef object audit                   # nsqc.tcp.protocols.Audit; None: nothing is recorded
+    cdef object audit                   # nsqc.access.audit.Audit; None: nothing is recorded
     cdef dict published                 # topic name to count of messages, in order of first publishes
     cdef Guard guard                    # None: everything is permitted; otherwise it permitted `topic`
     cdef bytes reply                    # to the last command, with REPLY, UPGRADE, ERROR and FATAL

@@ -8,16 +8,12 @@ from typing import TYPE_CHECKING
 from nsqc.tools import output
 from nsqc.tools.declare import Values
 from nsqc.tools.errors import EXIT_FAILED, NoName, ToolError, UsageError
-from nsqc.tools.nodehttp import BadStatus, Unreachable
-from nsqc.wire.outside import Json
+from nsqc.tools.nodehttp import BadStatus, topics_at
 
 if TYPE_CHECKING:
     from nsqc.tools.cluster import Cluster, Node
     from nsqc.tools.nodehttp import NodeHttp
-
-OF_CHANNELS = {"channel_name", "depth", "in_flight_count", "deferred_count", "message_count", "paused"}
-NUMBERS = ("depth", "message_count", "in_flight_count", "deferred_count", "requeue_count", "timeout_count",
-           "client_count", "paused")
+    from nsqc.wire.stats import ChannelStats, TopicStats
 
 
 class Acting:
@@ -35,21 +31,22 @@ class Acting:
         self._failed += 1
         output.error(self.tool, text)
 
-    def topics(self, topic: str = "", clients: bool = False) -> dict[Node, list[Json]]:
+    def topics(self, topic: str = "") -> dict[Node, list[TopicStats]]:
         """The topics of each node, or one of them. Raises NoNode, NoName if no node has it."""
-        arguments = {"format": "json", "include_clients": "true" if clients else "false", "include_mem": "false"}
-        if topic:
-            arguments["topic"] = topic
         found = self.cluster.each(self.cluster.nodes(topic) or self._nobody(topic),
-                                  lambda api, _: topics_of(api, api.get("/stats", arguments)), self.warn)
+                                  lambda api, _: topics_at(api, topic), self.warn)
         if topic and not any(found.values()):
             self._nobody(topic)
         return found
 
-    def channels(self, topic: str, channel: str) -> dict[Node, Json]:
+    def holders(self, topic: str) -> dict[Node, TopicStats]:
+        """A topic, by the nodes that have it. Raises NoNode, NoName."""
+        return {node: topics[0] for node, topics in self.topics(topic).items() if topics}
+
+    def channels(self, topic: str, channel: str) -> dict[Node, ChannelStats]:
         """A channel, by the nodes that have it. Raises NoNode, NoName."""
-        found = {node: one for node, topics in self.topics(topic).items()
-                 for one in topics[0]["channels"] if one["channel_name"] == channel} if channel else {}
+        found = {node: one for node, its_topic in self.holders(topic).items()
+                 for one in its_topic.channels or () if one.channel_name == channel} if channel else {}
         if not found:
             raise NoName("channel", channel, self.cluster.channel_names(topic), f" in topic {topic!r}")
         return found
@@ -90,7 +87,7 @@ class Acting:
                 output.line(f"{node.http}: {done}")
             if refusal:
                 self.warn(f"{node.http}: {refusal}")
-        return EXIT_FAILED if self._failed else 0
+        return self.code
 
     @property
     def code(self) -> int:
@@ -108,18 +105,20 @@ class Subject:
         topic = values.text("TOPIC")
         self._arguments = {"topic": topic}
         self.name = f"topic {topic}"
-        self.nodes: dict[Node, Json]     # its part of /stats
+        self.topics: dict[Node, TopicStats] = {}
+        self.channels: dict[Node, ChannelStats] = {}
         if kind == "topic":
-            self.nodes = {node: topics[0] for node, topics in self._acting.topics(topic).items() if topics}
-            return
-        channel = values.text("CHANNEL")
-        self._arguments["channel"] = channel
-        self.name = f"channel {channel} of topic {topic}"
-        self.nodes = self._acting.channels(topic, channel)
+            self.topics = self._acting.holders(topic)
+        else:
+            channel = values.text("CHANNEL")
+            self._arguments["channel"] = channel
+            self.name = f"channel {channel} of topic {topic}"
+            self.channels = self._acting.channels(topic, channel)
+        self.nodes = [*self.topics, *self.channels]
 
     def confirm(self, question: str) -> None:
         """Like Acting's; adds the nodes to the question."""
-        where = f"on {next(iter(self.nodes)).http}" if len(self.nodes) == 1 else f"on {len(self.nodes)} nodes"
+        where = f"on {self.nodes[0].http}" if len(self.nodes) == 1 else f"on {len(self.nodes)} nodes"
         self._acting.confirm(f"{question}, {where}?")
 
     def post(self, done: str, **more: str) -> int:
@@ -127,27 +126,9 @@ class Subject:
         return self._acting.post(self.nodes, self._path, {**self._arguments, **more}, f"{self.name} {done}")
 
 
-def topics_of(api: NodeHttp, answer: Json) -> list[Json]:
-    """The topics in an answer of /stats. Raises Unreachable if it is another service's."""
-    topics = answer.get("topics", 0) if isinstance(answer, dict) else 0
-    if topics is None:
-        return []
-    if not isinstance(topics, list) or not all(map(is_topic, topics)):
-        raise Unreachable(f"{api.address}: is not an nsqd: it has no statistics")
-    return topics
-
-
-def is_topic(topic: object) -> bool:
-    """Whether it has the fields that every nsqd reports for a topic and its channels."""
-    return (isinstance(topic, dict) and {"topic_name", "depth", "message_count"} <= topic.keys()
-            and has_numbers(topic) and isinstance(channels := topic.get("channels"), list)
-            and all(isinstance(channel, dict) and channel.keys() >= OF_CHANNELS and has_numbers(channel)
-                    for channel in channels))
-
-
-def has_numbers(found: dict[str, Json]) -> bool:
-    """Whether the values to sum up are whole numbers or booleans."""
-    return all(isinstance(found.get(name, 0), int) for name in NUMBERS)
+def plain(kind: str, action: str, done: str) -> Callable[[Values], int]:
+    """An action without a question or more arguments, as a tool's run."""
+    return lambda values: Subject(values, kind, action).post(done)
 
 
 def count(number: int, word: str) -> str:

@@ -6,7 +6,7 @@ from nsqc.options.channel_keys import CHANNEL_FLAGS
 from nsqc.options.option import Kind
 from nsqc.tools import output
 from nsqc.tools import rules as rule
-from nsqc.tools.acting import Acting, Subject, count
+from nsqc.tools.acting import Acting, Subject, count, plain
 from nsqc.tools.declare import Argument, Group, Tool, Values
 from nsqc.tools.errors import UsageError
 from nsqc.tools.family import CHANNEL, FROM, HTTP_NODES, JSON, TOPIC, YES
@@ -22,27 +22,21 @@ COLUMNS = ("depth", "in_flight_count", "deferred_count", "requeue_count", "timeo
 RULES = tuple(rule.option_of(key, declared) for key, declared in CHANNEL_FLAGS.items())
 
 
-def words(name: str) -> str:
-    """The words of a sub-command."""
-    return f"nsqc channel {name}"
-
-
 def list_channels(values: Values) -> int:
     """`nsqc channel list`."""
-    acting = Acting(values, words("list"))
+    acting = Acting(values, "nsqc channel list")
     found = [(node, channel) for node, topics in acting.topics(values.text("TOPIC")).items() for topic in topics
-             for channel in topic["channels"]]
+             for channel in topic.channels or ()]
     if values.flag("json"):
         for node, channel in found:
-            output.as_json({"node": node.http, "channel": channel["channel_name"], "paused": channel["paused"],
-                            "message_count": channel["message_count"],
-                            **{key: channel.get(key, 0) for key in COLUMNS}})
+            output.as_json({"node": node.http, "channel": channel.channel_name, "paused": channel.paused,
+                            "message_count": channel.message_count, **{key: getattr(channel, key) for key in COLUMNS}})
         return acting.code
     sums: dict[str, list[int]] = {}
     for _, channel in found:
-        row = sums.setdefault(str(channel["channel_name"]), [0] * (len(COLUMNS) + 2))
-        numbers = (1, *(int(channel.get(key, 0)) for key in COLUMNS), int(channel["paused"]))
-        sums[str(channel["channel_name"])] = [before + number for before, number in zip(row, numbers, strict=True)]
+        row = sums.setdefault(channel.channel_name, [0] * (len(COLUMNS) + 2))
+        numbers = (1, *(getattr(channel, key) for key in COLUMNS), channel.paused)
+        sums[channel.channel_name] = [before + number for before, number in zip(row, numbers, strict=True)]
     rows = [["CHANNEL", "NODES", "DEPTH", "IN FLIGHT", "DEFERRED", "REQUEUES", "TIMEOUTS", "CLIENTS", ""]]
     rows += [[name, *map(str, numbers[:-1]), state(numbers[-1], numbers[0])] for name, numbers in sorted(sums.items())]
     output.write(output.table(rows, frozenset(range(1, 8))) if sums else "no channels\n")
@@ -51,24 +45,14 @@ def list_channels(values: Values) -> int:
 
 def create(values: Values) -> int:
     """`nsqc channel create`."""
-    acting = Acting(values, words("create"))
+    acting = Acting(values, "nsqc channel create")
     topic, channel = values.text("TOPIC"), values.text("CHANNEL")
-    nodes = [node for node, topics in acting.topics(topic).items() if topics]
+    nodes = acting.holders(topic)
     arguments = {"topic": topic, "channel": channel}
     if values.text("from"):
-        one_node(values.text("from"), len(nodes), words("create"))
+        one_node(values.text("from"), len(nodes), "nsqc channel create")
         arguments["from"] = values.text("from")
     return acting.post(nodes, "/channel/create", arguments, f"channel {channel} of topic {topic} exists")
-
-
-def pause(values: Values) -> int:
-    """`nsqc channel pause`."""
-    return Subject(values, "channel", "pause").post("paused")
-
-
-def unpause(values: Values) -> int:
-    """`nsqc channel unpause`."""
-    return Subject(values, "channel", "unpause").post("unpaused")
 
 
 def empty(values: Values) -> int:
@@ -81,7 +65,7 @@ def empty(values: Values) -> int:
 def delete(values: Values) -> int:
     """`nsqc channel delete`."""
     subject = Subject(values, "channel", "delete")
-    clients = sum(int(channel.get("client_count", 0)) for channel in subject.nodes.values())
+    clients = sum(channel.client_count for channel in subject.channels.values())
     with_clients = f" and {count(clients, 'client')}" if clients else ""
     subject.confirm(f"Delete {subject.name} with {held(subject)}{with_clients}")
     return subject.post("deleted")
@@ -89,8 +73,7 @@ def delete(values: Values) -> int:
 
 def held(subject: Subject) -> str:
     """A channel's message count, for a question."""
-    return count(sum(int(channel["depth"]) + int(channel["in_flight_count"]) + int(channel["deferred_count"])
-                     for channel in subject.nodes.values()), "message")
+    return count(sum(channel.held for channel in subject.channels.values()), "message")
 
 
 def seek(values: Values) -> int:
@@ -102,12 +85,12 @@ def seek(values: Values) -> int:
 
 def cancel(values: Values) -> int:
     """`nsqc channel cancel`."""
-    acting = Acting(values, words("cancel"))
+    acting = Acting(values, "nsqc channel cancel")
     topic, channel, message = values.text("TOPIC"), values.text("CHANNEL"), values.text("ID")
     holders = acting.channels(topic, channel)
     if len(holders) > 1:
         raise UsageError(f"a message is on one node, and {len(holders)} have the channel: choose one by --nsqd",
-                         words("cancel"))
+                         "nsqc channel cancel")
     return acting.post(holders, "/message/cancel", {"topic": topic, "channel": channel, "id": message},
                        f"message {message} of channel {channel} of topic {topic} cancelled")
 
@@ -132,9 +115,11 @@ TOOL = Group(("channel",), "List, create, pause, empty, delete and move channels
          arguments=NAMES, examples=(
              ("nsqc channel create orders billing", "starting with the next message published"),
              ("nsqc channel create orders audit --from beginning", "with all messages in the topic's log"))),
-    Tool(("channel", "pause"), "Stop deliveries from a channel.", pause, options=(JSON, *HTTP_NODES), arguments=NAMES,
+    Tool(("channel", "pause"), "Stop deliveries from a channel.", plain("channel", "pause", "paused"),
+         options=(JSON, *HTTP_NODES), arguments=NAMES,
          examples=(("nsqc channel pause orders billing", "on the local daemon"),)),
-    Tool(("channel", "unpause"), "Resume deliveries.", unpause, options=(JSON, *HTTP_NODES), arguments=NAMES,
+    Tool(("channel", "unpause"), "Resume deliveries.", plain("channel", "unpause", "unpaused"),
+         options=(JSON, *HTTP_NODES), arguments=NAMES,
          examples=(("nsqc channel unpause orders billing", "on the local daemon"),)),
     Tool(("channel", "empty"), "Drop all messages of a channel, including those in flight or deferred.", empty,
          options=(YES, JSON, *HTTP_NODES), arguments=NAMES, text="Asks for confirmation, unless --yes is given.",

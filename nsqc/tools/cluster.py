@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import reprlib
 import ssl
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from nsqc.client.address import checked_address, is_path, split_address
+from nsqc.client.address import checked_address, is_path, join_address, split_address
 from nsqc.client.errors import BadAddress
 from nsqc.client.httpaddress import http_address
 from nsqc.client.options import ConnectionOptions
@@ -19,6 +18,7 @@ from nsqc.wire.outside import Json
 
 if TYPE_CHECKING:
     from nsqc.tools.nodehttp import NodeHttp
+    from nsqc.wire.stats import TopicStats
 
 T = TypeVar("T")
 
@@ -148,7 +148,7 @@ class Cluster:
         try:
             host, tcp, http = producer["broadcast_address"], int(producer["tcp_port"]), int(producer["http_port"])
             # An announcement has no port for HTTPS: by default it is the next one.
-            node = Node(joined(host, tcp), joined(host, http + (1 if self.tls is not None else 0)))
+            node = Node(join_address(host, tcp), join_address(host, http + (1 if self.tls is not None else 0)))
             for address in node:
                 split_address(address)
         except (KeyError, TypeError, ValueError, OverflowError, BadAddress):
@@ -164,7 +164,7 @@ class Cluster:
         if is_path(tcp):
             raise UsageError(f"--nsqd {tcp}: give the HTTP socket by --http", self._tool)
         host, port = split_address(tcp)
-        return joined(host, port + (2 if self.tls is not None else 1))
+        return join_address(host, port + (2 if self.tls is not None else 1))
 
     def each(self, nodes: Iterable[Node], call: Callable[[NodeHttp, Node], T],
              warn: Callable[[str], None]) -> dict[Node, T]:
@@ -195,9 +195,10 @@ class Cluster:
         if self.nsqlookupd:
             answers = self.lookup("/topics")
             return sorted({name for answer in answers for name in names_in(answer, "topics")})
-        arguments = {"format": "json", "include_clients": "false"}
-        found = self.each(self.nodes(), lambda api, _: api.get("/stats", arguments), lambda _: None)
-        return sorted({str(topic.get("topic_name")) for stats in found.values() for topic in topics_of(stats)})
+        from nsqc.tools.nodehttp import topics_at
+
+        found = self.each(self.nodes(), lambda api, _: topics_at(api), lambda _: None)
+        return sorted({topic.topic_name for topics in found.values() for topic in topics})
 
     def channel_names(self, topic: str) -> list[str]:
         """All channels of a topic, sorted; none if the topic does not exist. Raises NoNode."""
@@ -205,14 +206,14 @@ class Cluster:
             answers = self.lookup("/channels", topic=topic)
             return sorted({name for answer in answers for name in names_in(answer, "channels")})
         found = self.topic_stats(topic)
-        return sorted({str(channel.get("channel_name")) for stats in found.values()
-                       for channel in stats.get("channels") or ()})
+        return sorted({channel.channel_name for stats in found.values() for channel in stats.channels or ()})
 
-    def topic_stats(self, topic: str, warn: Callable[[str], None] = lambda _: None) -> dict[Node, Json]:
+    def topic_stats(self, topic: str) -> dict[Node, TopicStats]:
         """A topic's part of /stats, by the nodes that have it. Raises NoNode."""
-        arguments = {"format": "json", "include_clients": "false", "topic": topic}
-        found = self.each(self.nodes(topic), lambda api, _: api.get("/stats", arguments), warn)
-        return {node: topics[0] for node, stats in found.items() if (topics := topics_of(stats))}
+        from nsqc.tools.nodehttp import topics_at
+
+        found = self.each(self.nodes(topic), lambda api, _: topics_at(api, topic), lambda _: None)
+        return {node: topics[0] for node, topics in found.items() if topics}
 
     def require_topic(self, topic: str) -> None:
         """Raises NoName with the nearest name if no node that answers has the topic, NoNode."""
@@ -231,26 +232,7 @@ class Cluster:
             raise NoName("channel", channel, names, f" in topic {topic!r}")
 
 
-def topics_of(stats: Json) -> list[dict[str, Json]]:
-    """The topics in an answer to /stats. Raises NoNode for any other answer."""
-    topics = stats.get("topics") if isinstance(stats, dict) else stats
-    if not isinstance(stats, dict) or not are_objects(topics) or not all(
-            are_objects(topic.get("channels")) for topic in topics or ()):
-        raise NoNode(f"/stats is answered with {reprlib.repr(stats)[:40]!r}: not an nsqd")
-    return topics or []
-
-
-def are_objects(found: object) -> bool:
-    """Whether it is a list of JSON's objects, or null."""
-    return found is None or (isinstance(found, list) and all(isinstance(each, dict) for each in found))
-
-
 def names_in(answer: Json, key: str) -> list[str]:
     """The names in an answer of nsqlookupd; invalid names are omitted."""
     names = answer.get(key) if isinstance(answer, dict) else None
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
-
-
-def joined(host: str, port: int) -> str:
-    """HOST:PORT."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

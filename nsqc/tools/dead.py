@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from nsqc.options.option import Kind, Option
@@ -11,12 +11,12 @@ from nsqc.tools.acting import Acting, count, nodes_for
 from nsqc.tools.declare import Argument, Group, Tool, Values
 from nsqc.tools.errors import ToolError
 from nsqc.tools.family import HTTP_NODES, JSON, TOPIC, YES
+from nsqc.wire.outside import Json
 
 if TYPE_CHECKING:
     from nsqc.tools.cluster import Node
     from nsqc.tools.nodehttp import NodeHttp
 
-Json = dict[str, Any]           # Any: JSON
 PAGE, MOST = 1000, 10_000       # letters of one call
 NOT_KNOWN = "-"
 ORIGIN = Option("origin", "only letters of this channel, or of all channels of a topic", Kind.TEXT, "",
@@ -34,11 +34,6 @@ def asked(values: Values) -> dict[str, str]:
                                               if values.text(name)}}
 
 
-def holders(acting: Acting) -> list[Node]:
-    """The nodes that have the topic."""
-    return [node for node, topics in acting.topics(acting.values.text("TOPIC")).items() if topics]
-
-
 # ---------------------------------------------------------------------- list
 
 def list_letters(values: Values) -> int:
@@ -52,7 +47,7 @@ def list_letters(values: Values) -> int:
                 output.as_json({"node": node.http, **group})
             else:
                 rows.append([group["topic"], node.http, group["origin"] or NOT_KNOWN, group["reason"] or NOT_KNOWN,
-                             str(group["count"]), moment(group["oldest"])])
+                             str(group["count"]), output.moment(group["oldest"])])
     if not values.flag("json"):
         output.write(output.table(rows, frozenset((4,))))
     return acting.code
@@ -81,13 +76,6 @@ def groups_of(api: NodeHttp, topic: Json) -> Iterator[Json]:
             if group["oldest"] is not None:
                 one["oldest"] = min(one["oldest"] or group["oldest"], group["oldest"])
     yield from sorted(found.values(), key=lambda group: (group["origin"] or "", group["reason"] or ""))
-
-
-def moment(ns: object) -> str:
-    """A time; empty without one."""
-    from nsqc.tools.peek import time
-
-    return time(ns) if isinstance(ns, int) else ""
 
 
 def pages(api: NodeHttp, method: str, path: str, arguments: dict[str, str]) -> Iterator[Json]:
@@ -126,7 +114,7 @@ def show(values: Values) -> int:
     """`nsqc dead show`."""
     acting = Acting(values, "nsqc dead show")
     arguments = {**asked(values), "body": values.text("body"), "max_bytes": str(values.number("max-bytes"))}
-    left, nodes = values.number("count") or 2**62, holders(acting)
+    left, nodes = values.number("count") or 2**62, acting.holders(arguments["topic"])
 
     def look(api: NodeHttp, node: Node) -> None:
         nonlocal left
@@ -153,7 +141,7 @@ def print_letter(node: Node, letter: Json, as_json: bool, with_node: bool) -> No
     origin = letter.get("origin")
     if origin:
         parts.append(f"  from {origin['topic']}/{origin['channel']}  {origin['reason']}, attempts {origin['attempts']}"
-                     f"  published {moment(origin['timestamp'])}")
+                     f"  published {output.moment(origin['timestamp'])}")
         if origin.get("client"):
             parts.append(f"  last client {origin['client']['client_id']} {origin['client']['remote_address']}")
     parts.append(f"  {letter['size']} B  {body(letter)}")
@@ -168,13 +156,14 @@ def redrive(values: Values) -> int:
     for option, name in (("target", "to"), ("channel", "source")):
         if values.text(option):
             arguments[name] = values.text(option)
-    return act(acting, holders(acting), "/dead/redrive", arguments, "redriven", values.flag("dry-run"))
+    nodes = acting.holders(arguments["topic"])
+    return act(acting, nodes, "/dead/redrive", arguments, "redriven", values.flag("dry-run"))
 
 
 def drop(values: Values) -> int:
     """`nsqc dead drop`."""
     acting, arguments = Acting(values, "nsqc dead drop"), asked(values)
-    nodes = holders(acting)
+    nodes = acting.holders(arguments["topic"])
     if values.flag("dry-run"):
         return act(acting, nodes, "/dead/drop", arguments, "dropped", True)
     acting.confirm(f"Drop {'these letters' if len(arguments) > 1 else 'all letters'} of topic {arguments['topic']} on "
@@ -182,7 +171,7 @@ def drop(values: Values) -> int:
     return act(acting, nodes, "/dead/drop", arguments, "dropped", False)
 
 
-def act(acting: Acting, nodes: list[Node], path: str, arguments: dict[str, str], word: str, dry_run: bool) -> int:
+def act(acting: Acting, nodes: Iterable[Node], path: str, arguments: dict[str, str], word: str, dry_run: bool) -> int:
     """Calls nodes until no letter is left, or enough are done; the exit code."""
     values = acting.values
 

@@ -56,28 +56,22 @@ def max_record(values: Values) -> int:
 
 
 @contextmanager
-def locked(folders: set[str]) -> Iterator[None]:
+def without_daemon(folders: set[str]) -> Iterator[None]:
     """Locks data paths, as a daemon does. Raises ToolError."""
-    from nsqc.process.lock import LockError, lock
+    from nsqc.process.lock import LockError, locked
 
-    descriptors: list[int] = []
     try:
-        for folder in sorted(folders):
-            try:
-                descriptors.append(lock(folder))
-            except LockError as error:
-                raise ToolError(f"{error}; stop the daemon first") from None
-        yield
-    finally:
-        for descriptor in descriptors:
-            os.close(descriptor)
+        with locked(folders):
+            yield
+    except LockError as error:
+        raise ToolError(f"{error}; stop the daemon first") from None
 
 
 def warn_if_running(folders: set[str]) -> None:
     """For commands that only read."""
     for folder in sorted(folders):
         try:
-            with locked({folder}):
+            with without_daemon({folder}):
                 pass
         except ToolError:
             output.error(PLACE, f"warning: a daemon is running on {folder}: its files change while they are read, and "
@@ -162,7 +156,7 @@ def repair(values: Values) -> int:
     found = queues_of(values, f"{PLACE} repair")
     dry_run = values.flag("dry-run")
 
-    with locked({folder for folder, _ in found}):
+    with without_daemon({folder for folder, _ in found}):
         for folder, name in found:
             try:
                 steps = Repair(folder, name, max_record(values), output.line, dry_run).run()

@@ -11,16 +11,18 @@ import logging
 import select
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from nsqc.client.backoff import Backoff
 from nsqc.client.batch import Batch, Ids
 from nsqc.client.connection import Connection
 from nsqc.client.core import TOUCHES
+from nsqc.client.dialer import Dialer, subscribed
 from nsqc.client.encode import touch
 from nsqc.client.errors import ClientError, ConnectError
+from nsqc.client.lookup import lookup
 from nsqc.client.options import MIB, Options
 from nsqc.client.peers import Peer, Peers
 from nsqc.process.descriptors import raise_limit
@@ -79,9 +81,8 @@ class Feed:
         self._connections, self._insists, self._lookup_tls = connections, insists, cluster.lookup_tls
         self._peers: dict[str, Peers[Connection]] = {}
         self._sources: dict[int, Source] = {}   # by descriptor
-        self._dialling: set[Peer[Connection]] = set()
-        self._looking: set[str] = set()
-        self._results: deque[Callable[[], None]] = deque()      # from other threads, for this one
+        self._dials: Dialer[tuple[str, Peer[Connection]], Connection] = Dialer(stop.wake, AT_ONCE)
+        self._lookups: Dialer[str, list[str]] = Dialer(stop.wake, AT_ONCE)
         self._limit = min(max_in_flight, FIRST_IN_FLIGHT)
         self._cap: int | None = None            # set by limit()
         self._sized = False
@@ -142,7 +143,8 @@ class Feed:
             self._early.append(text)
 
     def _all_tried(self) -> bool:
-        return not self._dialling and not self._looking and all(peers.all_tried for peers in self._peers.values())
+        return not self._dials.is_busy and not self._lookups.is_busy and all(
+            peers.all_tried for peers in self._peers.values())
 
     @property
     def connected(self) -> int:
@@ -282,14 +284,11 @@ class Feed:
             raise self._fatal
         self._next_tick = now + TICK_SECONDS
         for topic, peers in self._peers.items():
-            if peers.look_up_due(now) and topic not in self._looking and len(self._looking) < AT_ONCE:
+            if peers.look_up_due(now) and self._lookups.start(topic, partial(
+                    lookup, topic, peers.nsqlookupd, self._cluster.lookup_timeout, self._lookup_tls)):
                 peers.asked(now)
-                self._looking.add(topic)
-                self._in_thread(lambda topic=topic: self._look_up(topic))      # type: ignore[misc]
             for peer in peers.due(now):
-                if peer not in self._dialling and len(self._dialling) < AT_ONCE:
-                    self._dialling.add(peer)
-                    self._in_thread(lambda topic=topic, peer=peer: self._dial(topic, peer))  # type: ignore[misc]
+                self._dials.start((topic, peer), partial(self._subscribed, topic, peer.address))
         self._share()
         for descriptor, source in list(self._sources.items()):
             try:
@@ -306,81 +305,38 @@ class Feed:
                 delivery.touched = now
                 source.connection.post(touch(delivery.ids))
 
-    @staticmethod
-    def _in_thread(work: Callable[[], None]) -> None:
-        threading.Thread(target=work, daemon=True).start()
-
-    def _report(self, result: Callable[[], None]) -> None:
-        """Called on another thread: result() runs on the thread of receive()."""
-        self._results.append(result)
-        self._stop.wake()
+    def _subscribed(self, topic: str, address: str) -> Connection:
+        """A consuming connection. Runs on a thread."""
+        return subscribed(connect(address, self._options), topic, self.channel)
 
     def _take_results(self) -> None:
-        while self._results:
-            self._results.popleft()()
+        """Processes the lookups and dials that have ended. Raises Refused, NoNode."""
+        for topic, found in self._lookups.finished():
+            if isinstance(found, list):
+                self._peers[topic].found(found)
+                self._next_tick = 0.0
+            elif not self._sources and self._insists:
+                self._fatal = NoNode(str(found))
+            else:
+                self._say(f"{found}; retrying later")
+        for (topic, peer), outcome in self._dials.finished():
+            if isinstance(outcome, Connection):
+                self._connected(topic, peer, outcome)
+            elif isinstance(outcome, ConnectError):
+                self._peers[topic].failed(peer, outcome, time.monotonic())
+            else:
+                self._fatal = outcome
         if self._fatal is not None:
             raise self._fatal
 
-    def _dial(self, topic: str, peer: Peer[Connection]) -> None:
-        """Runs on its own thread."""
-        try:
-            connection = connect(peer.address, self._options)
-            try:
-                connection.tolerant = True
-                connection.subscribe(topic, self.channel)
-            except BaseException:
-                connection.close()
-                raise
-        except ConnectError as error:
-            reason: ConnectError = error
-            self._report(lambda: self._failed(topic, peer, reason))
-        except (ClientError, OSError, ValueError) as error:
-            refused = error
-            self._report(lambda: self._refused(peer, refused))
-        else:
-            self._report(lambda: self._dialled(topic, peer, connection))
-
-    def _dialled(self, topic: str, peer: Peer[Connection], connection: Connection) -> None:
-        self._dialling.discard(peer)
-        if self._closed or peer not in self._peers[topic].all:
+    def _connected(self, topic: str, peer: Peer[Connection], connection: Connection) -> None:
+        if peer not in self._peers[topic].all:      # nsqlookupd no longer lists it
             connection.close()
             return
         peer.connected(connection)
         self._sources[connection.fileno()] = Source(topic, peer, connection)
         self._poll.register(connection, select.POLLIN)
         self._next_tick = 0.0
-
-    def _failed(self, topic: str, peer: Peer[Connection], error: ConnectError) -> None:
-        self._dialling.discard(peer)
-        self._peers[topic].failed(peer, error, time.monotonic())
-
-    def _refused(self, peer: Peer[Connection], error: Exception) -> None:
-        self._dialling.discard(peer)
-        self._fatal = error
-
-    def _look_up(self, topic: str) -> None:
-        """Runs on its own thread."""
-        from nsqc.client.lookup import lookup
-
-        try:
-            found = lookup(topic, self._peers[topic].nsqlookupd, self._cluster.lookup_timeout, self._lookup_tls)
-        except (ClientError, OSError, ValueError) as error:
-            failure = str(error)
-            self._report(lambda: self._not_found(topic, failure))
-        else:
-            self._report(lambda: self._found(topic, found))
-
-    def _found(self, topic: str, addresses: list[str]) -> None:
-        self._looking.discard(topic)
-        self._peers[topic].found(addresses)
-        self._next_tick = 0.0
-
-    def _not_found(self, topic: str, failure: str) -> None:
-        self._looking.discard(topic)
-        if not self._sources and self._insists:
-            self._fatal = NoNode(failure)
-        else:
-            self._say(f"{failure}; retrying later")
 
     def _lost(self, source: Source, error: ConnectError) -> None:
         """Drops a connection: nsqd delivers its unanswered messages again."""
@@ -413,8 +369,7 @@ class Feed:
         for thread in leaving:
             thread.join()
         self._sources.clear()
-        while self._results:
-            self._results.popleft()()
+        self._dials.close()
         log.removeHandler(self._handler)
 
     def __enter__(self) -> Feed:

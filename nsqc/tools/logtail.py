@@ -44,11 +44,11 @@ class LogTail:
     unreadable messages."""
 
     def __init__(self, cluster: Cluster, place: Place, stop: Stop, form: Form, count: int, warn: Callable[[str], None]):
-        self._cluster, self._place, self._stop, self._form, self._warn = cluster, place, stop, form, warn
+        self._cluster, self._place, self._stop, self._form, self.warn = cluster, place, stop, form, warn
         self._left = count
         self._endless = count == 0
-        # In a topic that appears later, everything published from now on is new.
-        self._later = Place(time=time.time_ns()) if place.word == END else place
+        # Where topics that do not exist yet begin: everything published from now on is new.
+        self.later = Place(time=time.time_ns()) if place.word == END else place
         self._arrived: deque[Arrived] = deque()
         self._room = threading.BoundedSemaphore(PIECES)
         self._ended = threading.Event()
@@ -132,15 +132,6 @@ class LogTail:
     def pause(self, seconds: float) -> bool:
         """Waits; whether to continue."""
         return not self._ended.wait(seconds)
-
-    @property
-    def later(self) -> Place:
-        """The starting place of topics that did not exist at the start."""
-        return self._later
-
-    def warn(self, text: str) -> None:
-        """A line for the user."""
-        self._warn(text)
 
 
 class Follower:

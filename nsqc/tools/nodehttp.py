@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import ssl
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, urlencode
 
 from nsqc.client.http import answered_by, authorization, connection_to
@@ -14,6 +14,10 @@ from nsqc.tools.errors import EXIT_FAILED, NoNode, ToolError
 from nsqc.tools.probing import probe
 from nsqc.wire.answers import WANTS_TLS, Answer, Service, of_info, wrong_port
 from nsqc.wire.outside import Json, JSONError, decode
+
+if TYPE_CHECKING:
+    from nsqc.wire.nsqstats import Stats
+    from nsqc.wire.stats import TopicStats
 
 ACCEPT = {"Accept": "application/vnd.nsq; version=1.0", "User-Agent": "nsqc"}
 MOST_BYTES = 1 << 30        # of an answer; a larger one is invalid
@@ -79,6 +83,18 @@ class NodeHttp:
         # An nsqd before 1.0 wraps its answers in "data".
         wrapped = isinstance(value, dict) and value.keys() == {"status_code", "status_txt", "data"}
         return value["data"] if wrapped else value
+
+    def stats(self, **arguments: str) -> Stats:
+        """The answer of /stats; without clients unless these are asked for. Raises Unreachable, also if another service
+        answers, BadStatus."""
+        answer = self.call("GET", "/stats", {"format": "json", "include_clients": "false", "include_mem": "false",
+                                             **arguments})
+        from nsqc.tools.nsqdstats import stats_in
+
+        stats = stats_in(answer)
+        if stats is None:
+            raise Unreachable(f"{self.address}: is not an nsqd: it has no statistics")
+        return stats
 
     def post(self, path: str, arguments: Mapping[str, object] | None = None, body: bytes = b"") -> bytes:
         """The body of the answer to a POST. Raises Unreachable, BadStatus."""
@@ -186,6 +202,11 @@ class NodeHttp:
         return Unreachable(f"{self.address}: this is {found.service.value}, which does not speak TLS" + (
             f"; nsqd's HTTPS port is another one ({HTTPS_PORT} by default)"
             if found.service in (Service.NSQD_HTTP, Service.NSQD_TCP) else ""))
+
+
+def topics_at(api: NodeHttp, topic: str = "") -> list[TopicStats]:
+    """The topics of a node, or only this one. Raises Unreachable, BadStatus."""
+    return (api.stats(topic=topic) if topic else api.stats()).topics or []
 
 
 def is_of_nsq(answer: Reply) -> bool:

@@ -78,24 +78,21 @@ def ask_all(cluster: Cluster) -> dict[Node, State]:
 
 def state_of(cluster: Cluster, node: Node, producer: dict[str, Json]) -> State:
     """Asks a node. producer: its entry in the answer of nsqlookupd."""
-    from nsqc.tools.acting import topics_of
-
     known = State(text(producer, "hostname"), text(producer, "version"))
     api = cluster.http(node)
     try:
         api.check()
         info = api.get("/info")
-        stats = api.get("/stats", {"format": "json", "include_clients": "false", "include_mem": "false"})
-        topics = topics_of(api, stats)
+        stats = api.stats()
     except ToolError as error:
         return known._replace(error=str(error).removeprefix(f"{api.address}: "))
     finally:
         api.close()
-    channels = [channel for topic in topics for channel in topic["channels"]]
-    started = stats.get("start_time")
-    return State(text(info, "hostname") or known.hostname, text(stats, "version"), len(topics), len(channels),
-                 sum(int(each["depth"]) for each in (*topics, *channels)),
-                 started if isinstance(started, int) else 0, text(stats, "health"))
+    topics = stats.topics or []
+    channels = [channel for topic in topics for channel in topic.channels or ()]
+    return State(text(info, "hostname") or known.hostname, stats.version, len(topics), len(channels),
+                 sum(topic.depth for topic in topics) + sum(channel.depth for channel in channels),
+                 stats.start_time, stats.health)
 
 
 def text(answer: Json, key: str) -> str:

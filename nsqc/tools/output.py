@@ -79,6 +79,18 @@ def table(rows: list[list[str]], right: frozenset[int] = frozenset()) -> str:
                    for row in rows)
 
 
+def moment(ns: object) -> str:
+    """Nanoseconds since 1970 in UTC, to the millisecond; empty without a time."""
+    from datetime import UTC, datetime
+
+    if not isinstance(ns, int):
+        return ""
+    try:
+        return datetime.fromtimestamp(ns // 10**6 / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+    except (ValueError, OverflowError, OSError):
+        return str(ns)      # from a malicious publisher
+
+
 def confirm(question: str) -> bool:
     """Asks on the terminal; False without one."""
     if sys.stdin is None or not is_terminal(STDIN) or not is_terminal(STDERR):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from nsqc.options.option import Kind, Option
@@ -31,10 +30,7 @@ def run(values: Values) -> int:
     topic, channel = values.text("TOPIC"), values.text("CHANNEL")
     if values.text("state") != "queued" and not channel:
         raise UsageError("--state needs a CHANNEL: all messages of a topic itself are queued", WORDS)
-    if channel:
-        nodes = list(acting.channels(topic, channel))
-    else:
-        nodes = [node for node, topics in acting.topics(topic).items() if topics]
+    nodes = acting.channels(topic, channel) if channel else acting.holders(topic)
     arguments = {"topic": topic, "state": values.text("state"), "body": values.text("body"),
                  "max_bytes": str(values.number("max-bytes")), **({"channel": channel} if channel else {})}
     left = values.number("count") or 2**62
@@ -100,16 +96,16 @@ def show(node: Node, message: dict[str, Json], as_json: bool, with_node: bool) -
     if as_json:
         output.as_json({"node": node.http, **message})
         return
-    parts = [f"{node.http} " if with_node else "", message["id"], "  ", time(message["timestamp"]),
+    parts = [f"{node.http} " if with_node else "", message["id"], "  ", output.moment(message["timestamp"]),
              f"  {message['state']}  attempts {message['attempts']}"]
     if "offset" in message:
         parts.append(f"  offset {message['offset']}")
     if "delivered" in message:
         client = message.get("client")
         parts.append(f"  to {client['client_id'] + ' ' + client['remote_address'] if client else 'a client that left'}"
-                     f" until {time(message['due'])}")
+                     f" until {output.moment(message['due'])}")
     elif "due" in message:
-        parts.append(f"  due {time(message['due'])}")
+        parts.append(f"  due {output.moment(message['due'])}")
     if "delay_ms" in message:
         parts.append(f"  delay {message['delay_ms']} ms")
     if origin := message.get("origin"):
@@ -131,14 +127,6 @@ def body(message: dict[str, Json]) -> str:
     else:
         return ""
     return f"{text}..." if message.get("truncated") else text if isinstance(text, str) else str(text)
-
-
-def time(ns: int) -> str:
-    """Nanoseconds since 1970 in UTC, to the millisecond."""
-    try:
-        return datetime.fromtimestamp(ns // 10**6 / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
-    except (ValueError, OverflowError, OSError):
-        return str(ns)      # from a malicious publisher
 
 
 TOOL = Tool(

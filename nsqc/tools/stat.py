@@ -63,17 +63,8 @@ def rates(now: Sums, before: Sums, seconds: float) -> tuple[int, int]:
 
 def channel_of(api: NodeHttp, topic: str, channel: str) -> ChannelStats | None:
     """A channel as a node has it; None: it does not. Raises Unreachable, BadStatus."""
-    from nsqc.tools.nodehttp import Unreachable
-    from nsqc.wire import nsqstats
-    from nsqc.wire.outside import JSONError
-
-    arguments = {"format": "json", "topic": topic, "channel": channel, "include_clients": "false"}
-    answer = api.call("GET", "/stats", arguments)
-    try:
-        topics = nsqstats.stats(answer).topics
-    except JSONError:
-        raise Unreachable(f"{api.address}: is not an nsqd: it has no statistics") from None
-    return next((one for found in topics or () for one in found.channels or () if one.channel_name == channel), None)
+    topics = api.stats(topic=topic, channel=channel).topics or ()
+    return next((one for found in topics for one in found.channels or () if one.channel_name == channel), None)
 
 
 def rows(sample: Callable[[], Sums], interval: float, count: int) -> Iterable[tuple[bool, Sums, Sums, float]]:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import signal
-from contextlib import suppress
 from types import FrameType
 
+from nsqc.client.waker import Waker
 from nsqc.tools.errors import EXIT_INTERRUPTED, EXIT_TERMINATED
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Stop:
-    """Use in a with block. number: the received signal, 0 for none. fileno() becomes readable on it, and by wake(), for
-    a poll that waits for several things. A second signal ends the process at once."""
+class Stop(Waker):
+    """Use in a with block. number: the received signal, 0 for none; it wakes, for a poll that waits for several things.
+    A second signal ends the process at once."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.number = 0
         self.hangups = 0        # SIGHUPs so far, if hear_hangup() was called
-        self._read, self._write = os.pipe()
-        os.set_blocking(self._read, False)
-        os.set_blocking(self._write, False)
 
     def __enter__(self) -> Stop:
         self._before = {number: signal.signal(number, self._caught) for number in NUMBERS}
@@ -30,8 +27,7 @@ class Stop:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler if not self.number else signal.SIG_IGN)
-        os.close(self._read)
-        os.close(self._write)
+        self.close()
 
     def __bool__(self) -> bool:
         return self.number != 0
@@ -43,20 +39,6 @@ class Stop:
     def code(self, terminated: int = EXIT_TERMINATED) -> int:
         """The exit code; terminated: after SIGTERM. 0 without a signal."""
         return {0: 0, signal.SIGINT: EXIT_INTERRUPTED}.get(self.number, terminated)
-
-    def fileno(self) -> int:
-        """For a poll."""
-        return self._read
-
-    def wake(self) -> None:
-        """Makes fileno() readable. Thread-safe."""
-        with suppress(OSError):     # it is full, and so readable, or the tool is ending
-            os.write(self._write, b".")
-
-    def calm(self) -> None:
-        """Drains the bytes written by wake()."""
-        with suppress(BlockingIOError):
-            os.read(self._read, 4096)
 
     def _caught(self, number: int, frame: FrameType | None) -> None:
         self.number = number

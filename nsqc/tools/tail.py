@@ -7,6 +7,7 @@ import os
 import select
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from nsqc.log.visible import visible_bytes, visible_json
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from nsqc.tools.stopping import Stop
 
 PLACE = "nsqc tail"
+warn = partial(output.error, PLACE)
 WAIT_SECONDS = 60.0
 MOST_UNWRITTEN = 4 << 20    # bytes; above this, nothing more is formatted
 MAX_IN_FLIGHT = 2500
@@ -163,11 +165,6 @@ def run_log(values: Values, topics: tuple[str, ...]) -> int:
             tail.start(topic, values.flag("wait"))
         tail.run()
         return stop.code(terminated=0)
-
-
-def warn(text: str) -> None:
-    """A line about an nsqd."""
-    output.error(PLACE, text)
 
 
 def ephemeral_channel() -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from nsqc.client.backoff import Backoff
 from nsqc.client.connection import Connection
+from nsqc.client.dialer import Dialer
 from nsqc.client.errors import ClientError, ConnectError, NoAnswer, Refused
 from nsqc.client.options import Options
 from nsqc.tools.parcel import Parcel
@@ -29,10 +30,9 @@ class Target:
         self.next_try = 0.0
         self.since = 0.0                        # start of waiting for the next answer
         self.watched = -1                       # the descriptor registered with a poll
-        self._options, self._wake, self._window = options, wake, window
+        self._options, self._window = options, window
         self._connection: Connection | None = None
-        self._dialled: deque[Connection | Exception] = deque()      # from the thread
-        self._dialling = self._closed = False
+        self._dialer: Dialer[str, Connection] = Dialer(wake)
 
     @property
     def is_up(self) -> bool:
@@ -43,11 +43,6 @@ class Target:
     def has_room(self) -> bool:
         """Whether it accepts another parcel."""
         return self._connection is not None and len(self.waiting) < self._window
-
-    @property
-    def may_try(self) -> bool:
-        """Whether it may become usable: it is up, being dialled, or due to be."""
-        return self.is_up or self._dialling or time.monotonic() >= self.next_try
 
     @property
     def wants_write(self) -> bool:
@@ -62,12 +57,14 @@ class Target:
         """Dials if needed, sends, reads: returns answered parcels, and those to be sent again because the connection
         failed (see `error`)."""
         now = time.monotonic()
-        if self._dialled:
-            self._take_dialled()
+        for _, outcome in self._dialer.finished():
+            if isinstance(outcome, Connection):
+                self._connection = outcome
+            else:
+                self._failed(outcome)
         if self._connection is None:
-            if not self._dialling and now >= self.next_try:
-                self._dialling = True
-                threading.Thread(target=self._dial, daemon=True).start()
+            if now >= self.next_try:
+                self._dialer.start(self.address, partial(connect, self.address, self._options))
             return [], []
         done: list[Parcel] = []
         try:
@@ -122,26 +119,6 @@ class Target:
         self.waiting.clear()
         return back
 
-    def _dial(self) -> None:
-        """Runs on its own thread."""
-        try:
-            result: Connection | Exception = connect(self.address, self._options)
-        except (ClientError, OSError, ValueError) as error:
-            result = error
-        if self._closed and isinstance(result, Connection):
-            result.close()
-            return
-        self._dialled.append(result)
-        self._wake()
-
-    def _take_dialled(self) -> None:
-        self._dialling = False
-        result = self._dialled.popleft()
-        if isinstance(result, Connection):
-            self._connection = result
-        else:
-            self._failed(result)
-
     def close_connection(self) -> None:
         """Closes it; parcels stay."""
         if self._connection is not None:
@@ -150,9 +127,5 @@ class Target:
 
     def close(self) -> None:
         """Permanently."""
-        self._closed = True
+        self._dialer.close()
         self.close_connection()
-        while self._dialled:
-            result = self._dialled.popleft()
-            if isinstance(result, Connection):
-                result.close()

@@ -9,14 +9,14 @@ from nsqc.options.option import Kind, Option
 from nsqc.options.topic_keys import TOPIC_FLAGS
 from nsqc.tools import output, topiclog
 from nsqc.tools import rules as rule
-from nsqc.tools.acting import Acting, Subject, count, nodes_for
+from nsqc.tools.acting import Acting, Subject, count, nodes_for, plain
 from nsqc.tools.declare import Group, Tool, Values
 from nsqc.tools.family import HTTP_NODES, JSON, TOPIC, YES
-from nsqc.wire.outside import Json
 
 if TYPE_CHECKING:
     from nsqc.tools.cluster import Node
     from nsqc.tools.nodehttp import NodeHttp
+    from nsqc.wire.stats import TopicStats
 
 RULES = (
     Option("storage", "where messages are stored", Kind.TEXT, "", rule.GROUP, choices=("memory", "log")),
@@ -30,14 +30,9 @@ RULES = (
 )
 
 
-def words(name: str) -> str:
-    """The words of a sub-command."""
-    return f"nsqc topic {name}"
-
-
 def list_topics(values: Values) -> int:
     """`nsqc topic list`."""
-    acting = Acting(values, words("list"))
+    acting = Acting(values, "nsqc topic list")
     found = acting.topics()
     if values.flag("json"):
         for node, topics in found.items():
@@ -48,15 +43,12 @@ def list_topics(values: Values) -> int:
     paused: dict[str, int] = {}
     for topics in found.values():
         for topic in topics:
-            name = str(topic["topic_name"])
+            name, channels = topic.topic_name, topic.channels or ()
             row = sums.setdefault(name, [0] * 6)
-            waiting = int(topic["depth"])
-            in_channels = sum(int(channel["depth"]) for channel in topic["channels"])
-            in_flight = sum(int(channel["in_flight_count"]) for channel in topic["channels"])
-            for at, number in enumerate((1, len(topic["channels"]), waiting, in_channels, in_flight,
-                                         int(topic["message_count"]))):
+            for at, number in enumerate((1, len(channels), topic.depth, sum(channel.depth for channel in channels),
+                                         sum(channel.in_flight_count for channel in channels), topic.message_count)):
                 row[at] = max(row[at], number) if at == 1 else row[at] + number
-            paused[name] = paused.get(name, 0) + bool(topic.get("paused"))
+            paused[name] = paused.get(name, 0) + topic.paused
     rows = [["TOPIC", "NODES", "CHANNELS", "DEPTH", "IN CHANNELS", "IN FLIGHT", "MESSAGES", ""]]
     rows += [[name, *map(str, numbers), state(paused[name], numbers[0])] for name, numbers in sorted(sums.items())]
     output.write(output.table(rows, frozenset(range(1, 7))) if sums else "no topics\n")
@@ -68,16 +60,16 @@ def state(paused: int, nodes: int) -> str:
     return "" if not paused else "paused" if paused == nodes else f"paused on {paused}"
 
 
-def summary(topic: Json) -> dict[str, object]:
+def summary(topic: TopicStats) -> dict[str, object]:
     """A topic for --json."""
-    return {"topic": topic["topic_name"], "depth": topic["depth"], "backend_depth": topic.get("backend_depth", 0),
-            "message_count": topic["message_count"], "paused": bool(topic.get("paused")),
-            "channels": [channel["channel_name"] for channel in topic["channels"]]}
+    return {"topic": topic.topic_name, "depth": topic.depth, "backend_depth": topic.backend_depth,
+            "message_count": topic.message_count, "paused": topic.paused,
+            "channels": [channel.channel_name for channel in topic.channels or ()]}
 
 
 def create(values: Values) -> int:
     """`nsqc topic create`."""
-    acting = Acting(values, words("create"))
+    acting = Acting(values, "nsqc topic create")
     name = values.text("TOPIC")
 
     def make(api: NodeHttp, _: Node) -> object:
@@ -87,20 +79,10 @@ def create(values: Values) -> int:
     return acting.call(nodes_for(acting.cluster), make, f"topic {name} exists")
 
 
-def pause(values: Values) -> int:
-    """`nsqc topic pause`."""
-    return Subject(values, "topic", "pause").post("paused")
-
-
-def unpause(values: Values) -> int:
-    """`nsqc topic unpause`."""
-    return Subject(values, "topic", "unpause").post("unpaused")
-
-
 def empty(values: Values) -> int:
     """`nsqc topic empty`."""
     subject = Subject(values, "topic", "empty")
-    waiting = sum(int(topic["depth"]) for topic in subject.nodes.values())
+    waiting = sum(topic.depth for topic in subject.topics.values())
     subject.confirm(f"Drop {count(waiting, 'message')} waiting in {subject.name} itself")
     return subject.post("emptied")
 
@@ -108,10 +90,10 @@ def empty(values: Values) -> int:
 def delete(values: Values) -> int:
     """`nsqc topic delete`."""
     subject = Subject(values, "topic", "delete")
-    channels = {channel["channel_name"] for topic in subject.nodes.values() for channel in topic["channels"]}
-    waiting = sum(int(topic["depth"]) + sum(int(channel["depth"]) for channel in topic["channels"])
-                  for topic in subject.nodes.values())
-    subject.confirm(f"Delete {subject.name} with {count(len(channels), 'channel')} and {count(waiting, 'message')}")
+    channels = [channel for topic in subject.topics.values() for channel in topic.channels or ()]
+    waiting = sum(topic.depth for topic in subject.topics.values()) + sum(channel.depth for channel in channels)
+    names = {channel.channel_name for channel in channels}
+    subject.confirm(f"Delete {subject.name} with {count(len(names), 'channel')} and {count(waiting, 'message')}")
     return subject.post("deleted")
 
 
@@ -129,11 +111,12 @@ TOOL = Group(("topic",), "List, create, read, pause, empty and delete topics, an
     Tool(("topic", "create"), "Create a topic.", create, options=(JSON, *HTTP_NODES), arguments=(TOPIC,),
          text="With --nsqlookupd it is created on all nodes.",
          examples=(("nsqc topic create orders", "on the local daemon"),)),
-    Tool(("topic", "pause"), "Hold messages in a topic: its channels get no more.", pause, options=(JSON, *HTTP_NODES),
-         arguments=(TOPIC,),
+    Tool(("topic", "pause"), "Hold messages in a topic: its channels get no more.", plain("topic", "pause", "paused"),
+         options=(JSON, *HTTP_NODES), arguments=(TOPIC,),
          examples=(("nsqc topic pause orders --nsqlookupd lookup:4161", "on all nodes that have it"),)),
-    Tool(("topic", "unpause"), "Resume passing messages to channels.", unpause, options=(JSON, *HTTP_NODES),
-         arguments=(TOPIC,), examples=(("nsqc topic unpause orders", "on the local daemon"),)),
+    Tool(("topic", "unpause"), "Resume passing messages to channels.", plain("topic", "unpause", "unpaused"),
+         options=(JSON, *HTTP_NODES), arguments=(TOPIC,),
+         examples=(("nsqc topic unpause orders", "on the local daemon"),)),
     Tool(("topic", "empty"), "Drop the messages waiting in a topic itself, not in its channels.", empty,
          options=(YES, JSON, *HTTP_NODES), arguments=(TOPIC,), text="Asks for confirmation, unless --yes is given.",
          examples=(("nsqc topic empty orders", "asks first"), ("nsqc topic empty orders --yes", "in a script"))),

@@ -27,7 +27,7 @@ UNTIL = Option("until", "stop before this place: end (the current one), an offse
 def show(values: Values) -> int:
     """`nsqc topic log`."""
     acting, topic = Acting(values, LOG_WORDS), values.text("TOPIC")
-    nodes = [node for node, topics in acting.topics(topic).items() if topics]
+    nodes = acting.holders(topic)
 
     def look(api: NodeHttp, _: Node) -> dict[str, Json]:
         from nsqc.tools.logreader import LogReader
@@ -43,7 +43,7 @@ def show(values: Values) -> int:
              "LAST MESSAGE"]]
     rows += [[node.http, *(str(state[key]) for key in ("first_offset", "next_offset", "bytes", "segments", "damaged",
                                                        "missing", "sync")),
-              moment(state.get("first_time")), moment(state.get("last_time"))] for node, state in found.items()]
+              *(output.moment(state.get(key)) for key in ("first_time", "last_time"))] for node, state in found.items()]
     output.write(output.table(rows, frozenset(range(1, 7))))
     for title, table in (("CHANNEL", channel_rows(found)), ("SEGMENT", segment_rows(found))):
         if len(table) > 1:
@@ -78,19 +78,12 @@ def segment_rows(found: dict[Node, dict[str, Json]]) -> list[list[str]]:
     return rows
 
 
-def moment(ns: object) -> str:
-    """A time of the log; empty without one."""
-    from nsqc.tools.peek import time
-
-    return time(ns) if isinstance(ns, int) else ""
-
-
 # ---------------------------------------------------------------------- topic delete-log
 
 def delete_log(values: Values) -> int:
     """`nsqc topic delete-log`."""
     acting, topic = Acting(values, DELETE_WORDS), values.text("TOPIC")
-    nodes = [node for node, topics in acting.topics(topic).items() if topics]
+    nodes = acting.holders(topic)
     acting.confirm(f"Delete the log of topic {topic} on {count(len(nodes), 'node')}: its history will be lost")
     return acting.call(nodes, lambda api, _: api.json("DELETE", "/topic/log", {"topic": topic}),
                        f"log of topic {topic} deleted")
@@ -106,7 +99,7 @@ def read(values: Values) -> int:
     acting, topic = Acting(values, READ_WORDS), values.text("TOPIC")
     begin = parse_place(values.text("from")) if values.given("from") else Place(BEGINNING)
     end = parse_place(values.text("until"))
-    nodes = [node for node, topics in acting.topics(topic).items() if topics]
+    nodes = acting.holders(topic)
     if max(begin.offset, end.offset) >= 0 and len(nodes) > 1:
         raise UsageError(f"an offset belongs to one node, but {len(nodes)} have the topic: choose one by --nsqd",
                          READ_WORDS)

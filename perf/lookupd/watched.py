@@ -14,7 +14,7 @@ import time
 
 import uvloop
 
-from nsqc.commands.start_server import lookupd
+from nsqc.commands.start import lookupd
 
 MEASURE = struct.Struct("d")
 

@@ -35,7 +35,7 @@ async def rows(folder: str, workers: ThreadPoolExecutor, batch: bytes, times: in
     loop, log = asyncio.get_running_loop(), Quiet()
     settings = Settings(Options(topic_storage="log", log_sync="write"))
     rules = TopicRules(loop, workers, folder, settings, log)
-    disks = DiskQueues(settings.now, folder, loop, workers, log)
+    disks = DiskQueues(folder, loop, workers, log, *settings.now.disk_limits)
     logs = Logs(folder, disks, False, 1 << 30, loop, workers, log)
     health = WriteHealth(loop, workers, folder, log, disks.failing_sync)
     broker = Broker(settings, log, Timers(loop), disks, health, GuidFactory.make(1), loop, rules, None, logs)

@@ -9,6 +9,7 @@ from nsqc.access.servers import Answers
 from tests.access.files import AccessFile
 from tests.peers.authd import AuthServer, reply
 from tests.peers.conftest import factory
+from tests.support.daemon import wait_until
 
 authd = factory(AuthServer)
 
@@ -94,6 +95,18 @@ def test_answers_end(node, server):
             time.sleep(0.1)
         else:
             raise AssertionError("the answer counted for ever")
+
+
+def test_a_stop_waits_for_no_server(start, access, authd):
+    server = authd(hangs=True)
+    node = start(access.flag, f"--auth-http-address=127.0.0.1:{server.port}", "--http-client-request-timeout=1h")
+    client = node.connect()
+    client.command("AUTH", b"sesame")
+    with node.wire() as wire:
+        wire.request("POST", "/pub?topic=orders", b"x", "Authorization: Bearer sesame\r\n")
+        wait_until(lambda: len(server.asked) == 2)
+        assert node.stop() == 0
+    assert "AUTH failed" not in node.log and "ended: " not in node.log
 
 
 def test_a_remembered_answer_is_of_one_client():

@@ -191,7 +191,7 @@ def test_secrets_appear_nowhere(start, access):
     node.call("GET", "/stats", headers=f"Authorization: Bearer {token}x\r\n")
     node.call("GET", "/stats", headers=f"Authorization: Digest {token}\r\n")
     assert node.stop() == 0
-    secret = token.rpartition("_")[2][:20]
+    secret = token.split("_", 2)[2][:20]      # may have underscores, too
     for text in [node.log, *(page.decode() for page in pages)]:
         assert secret not in text
         assert "scrypt:" not in text

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from nsqc.admin.upstream import Ask, HttpNodes
-from nsqc.options.admin import AdminOptions, unusable
+from nsqc.options.admin import AdminOptions
 from tests.admin.conftest import address
 from tests.support.daemon import wait_until
 from tests.support.patience import WAIT_SECONDS
@@ -332,7 +332,7 @@ def test_a_node_that_wants_tls_asked_by_several_at_once(daemon, tmp_path):
      "failed to parse --allow-config-from-cidr (foo) - invalid CIDR address: foo"),
 ])
 def test_what_stops_a_start(options, reason):
-    assert next(unusable(AdminOptions().replace(**options)))[1] == reason
+    assert next(AdminOptions().replace(**options).unusable())[1] == reason
 
 
 def test_the_address_is_taken(cluster, tmp_path):

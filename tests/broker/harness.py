@@ -38,7 +38,7 @@ def run(tmp_path, scenario, closed=lambda broker, delays, lost: None, **options)
         log = Log(level=5)
         with ThreadPoolExecutor(2) as workers:
             settings = Settings(Options(**options))
-            disks = DiskQueues(settings.now, tmp_path, loop, workers, log)
+            disks = DiskQueues(tmp_path, loop, workers, log, *settings.now.disk_limits)
             write_health = WriteHealth(loop, workers, str(tmp_path), log, disks.failing_sync)
             rules = TopicRules(loop, workers, str(tmp_path), settings, log)
             logs = Logs(tmp_path, disks, False, settings.now.max_bytes_per_file, loop, workers, log)

@@ -42,7 +42,7 @@ def test_a_stuck_channel_is_retried_until_it_heals(tmp_path):
         assert health.failing
         assert log.lines == ["DISKQUEUE(t:c): write failed - No space left on device"], "not for each failure"
         await until(lambda: channel.retries >= 2)
-        health.written()
+        health.healed(None, None)
         assert health.failing, "another queue was written, which shows nothing for this one"
         health.healed(topic, channel)
         assert (health.health(), health.failing) == ("OK", False)
@@ -68,7 +68,7 @@ def test_any_write_ends_the_complaint_about_a_topic(tmp_path):
         topic = Queue(b"t", str(tmp_path / "missing" / "file"))
         health.failed(topic, None, errno.ENOSPC)
         assert health.health() == "NOK - failed to write t - No space left on device"
-        health.written()
+        health.healed(None, None)
         assert health.health() == "OK"
 
     run(tmp_path, scenario)

@@ -13,7 +13,7 @@ import pytest
 from nsqc.commands import COMMANDS, SERVERS
 from nsqc.commands.app import describe
 from nsqc.commands.pages.manpage import man_page
-from nsqc.options.declared import FLAGS, KEYS, Options
+from nsqc.options.declared import FLAGS, KEYS, SERVE, Options
 from nsqc.options.flags import parse_flags
 from nsqc.options.option import Kind
 from nsqc.options.resolve import resolve
@@ -50,7 +50,7 @@ def test_without_arguments_it_tells_all_commands_by_group(nsqc):
 
 def test_every_command_has_a_module_and_every_module_is_a_command():
     modules = {path.stem for path in (ROOT / "nsqc/commands").glob("*.py")} - {
-        "__init__", "app", "output", "start", "start_server", "tools", "typed"}
+        "__init__", "app", "output", "start", "tools", "typed"}
     assert modules == {one.name for one in COMMANDS if not one.tool} - SERVERS.keys()
 
 
@@ -379,7 +379,7 @@ def test_show_as_json_can_be_read_back(nsqc, config):
     again = config(*(f"{key} = {json.dumps(one['value'])}" for key, one in found.items()))
     flags = ["--lookupd-tcp-address=a:1,b:2", "--log-level=debug", "--mem-queue-size=7", "--tls-required=tcp-https",
              "--tls-cert=x", "--tls-key=y"]
-    assert resolve(parse_flags([f"--config={again}"]))[0].replace(config="") == resolve(parse_flags(flags))[0]
+    assert resolve(SERVE, parse_flags([f"--config={again}"]))[0].replace(config="") == resolve(SERVE, parse_flags(flags))[0]
 
 
 def test_show_tells_what_a_daemon_has_in_force(nsqc, daemon):
@@ -434,7 +434,7 @@ def test_init_uncommented_gives_the_defaults(nsqc, tmp_path):
     code, told, _ = nsqc("config", "check", path)
     assert code == 0
     assert told.startswith(f"{path}: ok, {len(KEYS)} options")
-    assert resolve(parse_flags([f"--config={path}"])) == (Options(config=str(path)), {})
+    assert resolve(SERVE, parse_flags([f"--config={path}"])) == (Options(config=str(path)), {})
 
 
 def test_init_writes_over_nothing_unless_told(nsqc, tmp_path):

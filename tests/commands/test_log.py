@@ -134,7 +134,7 @@ def test_a_newest_segment_that_was_cut_or_removed(nsqc, daemon, channels):
     code, out, _ = nsqc("verify", node.data_path)
     assert (code, out.splitlines()[0]) == (1, f"{path}: damaged at byte {4096 + 72}: messages 1 to 2 are lost")
     node.start()
-    assert "2 damaged messages between offsets 0 and 3 are left out" in node.log
+    assert "2 damaged messages between offsets 0 and 3 are skipped" in node.log
     assert json.loads(node.http("GET", "/topic/log?topic=t")[1])["next_offset"] == 3
     node.post("/pub?topic=t", b"new")
     consumer = node.connect().sub("t", "c", 9)

@@ -16,9 +16,8 @@ from nsqc.commands.pages.manpage import escape, man_page
 from nsqc.commands.pages.markdown import (
     OPTIONS_TITLE,
     options_page,
-    with_admin_options,
-    with_lookupd_options,
     with_metrics,
+    with_options,
     with_rules,
 )
 from nsqc.metrics.declared import EVERY
@@ -81,7 +80,7 @@ def test_the_options_page_has_a_row_for_every_option():
 
 def test_the_options_of_lookupd_are_fresh():
     page = (ROOT / "docs/lookupd.md").read_text()
-    assert page == with_lookupd_options(page), "run make pages"
+    assert page == with_options(page, LOOKUPD), "run make pages"
     options = page.partition(OPTIONS_TITLE)[2]
     assert re.findall(r"^\| `(--\S+)`", options, re.MULTILINE) == [flag_name(name) for name in LOOKUPD.flags]
     assert set(re.findall(r"^\| `(--\S+)`.*\*not in nsqlookupd\*", options, re.MULTILINE)) == {
@@ -90,7 +89,7 @@ def test_the_options_of_lookupd_are_fresh():
 
 def test_the_options_of_admin_are_fresh():
     page = (ROOT / "docs/admin.md").read_text()
-    assert page == with_admin_options(page), "run make pages"
+    assert page == with_options(page, ADMIN), "run make pages"
     options = page.partition(OPTIONS_TITLE)[2]
     assert re.findall(r"^\| `(--\S+)`", options, re.MULTILINE) == [flag_name(name) for name in ADMIN.flags]
 

@@ -7,7 +7,8 @@ from libc.stdlib cimport calloc, free
 from posix.unistd cimport read
 
 from nsqc.store.clock cimport monotonic_ns
-from nsqc.store.disk.pool cimport IoPool, Job, JobOwner
+from nsqc.store.disk.pool cimport IoPool
+from nsqc.store.seams cimport Job, LoopWork
 
 cdef extern from "<pthread.h>" nogil:
     unsigned long pthread_self()
@@ -35,7 +36,7 @@ cdef void run(Job *c_job) noexcept nogil:
         pass
 
 
-cdef class Jobs(JobOwner):
+cdef class Jobs(LoopWork):
     """Submits jobs; done has (number, thread it ran on, thread that collected it) of each."""
 
     cdef readonly list done

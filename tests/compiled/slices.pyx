@@ -8,10 +8,11 @@ from nsqc.store.disk.unacked cimport Unacked, unacked_add, unacked_drop
 from nsqc.store.fifo cimport Fifo, fifo_push
 from nsqc.store.heap cimport Heap, heap_push
 from nsqc.store.message cimport message_new
-from nsqc.store.slices cimport Sliced, Slicer, Trash
+from nsqc.store.seams cimport LoopWork
+from nsqc.store.slices cimport Slicer, Trash
 
 
-cdef class Work(Sliced):
+cdef class Work(LoopWork):
     """Takes this many slices; appends each one to journal. greedy: a slice uses all its time."""
 
     cdef Slicer slicer
@@ -31,7 +32,7 @@ cdef class Work(Sliced):
         """Adds it to the slicer's work."""
         self.slicer.add(self)
 
-    cdef bint run_slice(self) noexcept:
+    cdef bint run(self) noexcept:
         self.journal.append(self.name)
         while self.greedy and not self.slicer.over():
             pass

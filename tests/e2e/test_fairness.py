@@ -163,7 +163,7 @@ def test_a_slow_disk_delays_only_those_who_wait_for_it(tmp_path):
         loop = asyncio.get_running_loop()
         with ThreadPoolExecutor(2) as workers:
             log, settings = Log(level=5), Settings(Options(mem_queue_size=0))
-            disks = DiskQueues(settings.now, tmp_path, loop, workers, log)
+            disks = DiskQueues(tmp_path, loop, workers, log, *settings.now.disk_limits)
             write_health = WriteHealth(loop, workers, str(tmp_path), log, disks.failing_sync)
             broker = Broker(settings, log, Timers(loop), disks, write_health, GuidFactory.make(1), loop)
             for call in ("read", "write", "sync", "rename"):

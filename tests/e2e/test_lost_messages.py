@@ -91,7 +91,7 @@ def test_damage_that_a_reader_finds(daemon):
     for _ in range(2):
         assert b'"offset":8,' in node.http("GET", "/topic/read?topic=t&offset=7")[1]
     assert reports(node) == everywhere(1, 0)
-    wait_until(lambda: "LOG(t): 1 damaged messages before offset 8 are left out" in node.log)
+    wait_until(lambda: "LOG(t): 1 damaged messages before offset 8 are skipped" in node.log)
 
 
 def test_damage_that_a_start_finds(daemon):

@@ -92,7 +92,7 @@ def test_counting_live_objects_holds_nobody_up(start):
     assert server.call("POST", "/debug/freememory").status == 500
     refused = server.call("GET", "/debug/pprof/heap?exact=true")
     assert refused.status == 503
-    assert refused.body.endswith(b" blocks of memory are too many to be listed in one piece: leave out exact=true")
+    assert refused.body.endswith(b" blocks of memory are too many to list at once: omit exact=true")
 
 
 def test_exact_counts_what_nothing_refers_to(server):

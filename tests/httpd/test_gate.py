@@ -11,8 +11,9 @@ from nsqc.httpd.caller import Caller
 from nsqc.httpd.gate import Gate, host_name, is_address
 from nsqc.httpd.request import Request
 from nsqc.lookupd import router as lookupd_router
-from nsqc.options.declared import OptionError, Options, Settings, check
-from nsqc.options.lookupd import resolve as resolve_lookupd
+from nsqc.options.declared import SERVE, OptionError, Options, Settings
+from nsqc.options.lookupd import LOOKUPD
+from nsqc.options.resolve import resolve
 from tests.httpd.wire import Wire
 from tests.support import network
 from tests.support.lookupd import LookupServer
@@ -109,9 +110,9 @@ def test_all_may_if_the_operator_says_so(elsewhere):
 
 def test_the_option_is_checked():
     with pytest.raises(OptionError, match="--http-extended-api must be local or all, not 'some'"):
-        check(Options(http_extended_api="some"))
+        SERVE.check(Options(http_extended_api="some"))
     with pytest.raises(OptionError, match="--http-extended-api"):
-        resolve_lookupd({"http_extended_api": "some"})
+        resolve(LOOKUPD, {"http_extended_api": "some"})
 
 
 def test_it_changes_while_the_daemon_runs():

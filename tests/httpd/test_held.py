@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from nsqc.httpd.held import Held
+from nsqc.httpd.streaming import Held
 
 PARTS = [b"a", b"", os.urandom(3_000_000), b"b" * 17, *(os.urandom(size) for size in range(200)), os.urandom(70_000)]
 

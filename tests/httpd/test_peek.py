@@ -414,7 +414,7 @@ def test_clients_that_read_nothing_hold_a_bounded_amount(start):
     for wire in deaf:
         wire.request("GET", path, b"", "")
     wait_until(lambda: node.call("GET", path).status == 503, "pages are refused")
-    assert node.call("GET", path).json == {"message": "FAILED - too many pages that their clients do not read"}
+    assert node.call("GET", path).json == {"message": "FAILED - too many unread pages"}
     assert node.rss() < 250 << 20
     for wire in deaf:
         wire.sock.close()

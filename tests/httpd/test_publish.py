@@ -116,3 +116,19 @@ def test_repeated_heads(server):
         assert [wire.reply().body for _ in range(2)] == [b"OK"] * 2
     seen = topic(server, "repeated")
     assert (seen["message_count"], seen["message_bytes"]) == (10, 21 + 5 * 5 + 7)
+
+
+def test_repeated_heads_of_a_deleted_topic(server):
+    """Their requests stay in order among others, complete or still arriving."""
+    kept, gone = request("POST", "/pub?topic=kept", b"12345"), request("POST", "/pub?topic=gone", b"1234567")
+    with server.wire() as wire:
+        wire.send(kept + gone)
+        wire.request("POST", "/topic/delete?topic=gone")
+        wire.send((kept + gone) * 3 + kept)
+        assert [wire.reply().status for _ in range(10)] == [200] * 10
+        wire.send(gone[:-2])
+        server.call("POST", "/topic/delete?topic=gone")
+        wire.send(gone[-2:] + kept)
+        assert [wire.reply().body for _ in range(2)] == [b"OK"] * 2
+    assert topic(server, "kept")["message_count"] == 6
+    assert topic(server, "gone")["message_count"] == 1

@@ -38,8 +38,9 @@ class Recorder:
         self.requests: list[Seen] = []
         self.blocked = self.closing = self.unread = False
 
-    def publish(self, topic: bytes, body: bytes) -> None:
+    def publish(self, topic: bytes, body: bytes) -> bool:
         self.requests.append(Seen(b"POST", b"/pub?topic=" + topic, body))
+        return True
 
     def handle(self, request) -> None:
         self.closing |= not request.keep_alive

@@ -15,7 +15,7 @@ from tests.support.daemon import wait_until
 from tests.support.lookupd import LookupServer, Node
 
 MIB = 1 << 20
-TOO_MUCH = "takes no answers, and others hold too much memory"
+TOO_MUCH = "reads no answers, and unread answers use too much memory"
 
 
 class Taker:

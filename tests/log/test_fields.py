@@ -76,7 +76,7 @@ def test_formats_have_as_many_marks_as_arguments():
     (ERROR, "LOOKUPD(%s): %s", ("l:1", "timed out"), {"peer": "l:1", "error": "timed out"}),
     (ERROR, "DISKQUEUE(%s): write failed - %s", ("t:c", "No space"), {"topic": "t", "channel": "c", "error": "No space"}),
     (ERROR, "DISKQUEUE(%s): write failed - %s", ("t", "No space"), {"topic": "t", "error": "No space"}),
-    (ERROR, "LOG(%s): channel %s: %d damaged messages from offset %d on are left out", ("t", "c", 1, 2),
+    (ERROR, "LOG(%s): channel %s: %d damaged messages from offset %d on are skipped", ("t", "c", 1, 2),
      {"topic": "t", "channel": "c"}),
     (ERROR, "LOG(%s): failed to write the journal - %s", ("/data/a.log.log~2", "x"), {"topic": "a.log", "error": "x"}),
     (ERROR, "PROTOCOL(V2): [%s] AUTH failed %s", ("1.2.3.4:5", "x"), {"client": "1.2.3.4:5", "error": "x"}),

@@ -74,7 +74,7 @@ def test_the_lookup_server(tmp_path, level):
                 for _ in range(COUNT):
                     probe(port)
         if level == "debug":
-            wait_until(lambda: server.log.count("has left without a word") == 4 * COUNT)
+            wait_until(lambda: server.log.count("disconnected without sending anything") == 4 * COUNT)
         assert server.stop() == 0
     finally:
         server.close()

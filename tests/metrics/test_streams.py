@@ -38,7 +38,7 @@ def large(tmp_path_factory, certs):
     with ask(node, receive=4096) as sock:       # a stop does not wait for it
         assert sock.recv(10)
         assert node.stop() == 0
-    errors = [line for line in node.log.splitlines() if " ERROR: " in line and "the client takes nothing" not in line]
+    errors = [line for line in node.log.splitlines() if " ERROR: " in line and "the client reads nothing" not in line]
     assert errors == []
 
 

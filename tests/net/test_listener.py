@@ -13,7 +13,6 @@ from nsqc.net.acceptor import Acceptor
 from nsqc.net.address import bind
 from nsqc.net.limits import ConnectionLimits
 from nsqc.net.listener import Listener, Listeners
-from nsqc.options.declared import Options
 from tests.support.echo import Echo
 from tests.support.patience import WAIT_SECONDS
 
@@ -149,7 +148,7 @@ def test_limits_pause_and_resume(log):
     async def scenario():
         listener = Listener("TCP", "127.0.0.1:0", log)
         listeners = await started(listener, log)
-        limits = ConnectionLimits(Options(), log)
+        limits = ConnectionLimits(log)
         limits.keep_within(2, listeners)
         assert limits.enter("a") and not listeners.paused
         assert limits.enter("b") and listeners.paused
@@ -167,13 +166,13 @@ def test_limits_pause_and_resume(log):
 
 
 @pytest.mark.parametrize("limits,clients,counted", [
-    ({"max_connections": 2}, ["a", "b", "c"], 2),
-    ({"max_connections_per_address": 1}, ["a", "a", "b", "", ""], 4),
-    ({"max_connections": 0, "max_connections_per_address": 0}, ["a"] * 9, 9),
+    ({"connections": 2}, ["a", "b", "c"], 2),
+    ({"per_address": 1}, ["a", "a", "b", "", ""], 4),
+    ({}, ["a"] * 9, 9),
 ])
 def test_limits_refuse(log_lines, limits, clients, counted):
     log, lines = log_lines
-    counter = ConnectionLimits(Options(**limits), log)
+    counter = ConnectionLimits(log, **limits)
     admitted = [client for client in clients if counter.enter(client)]
     assert len(admitted) == counter.connections == counted
     assert sum("refused: " in line for line in lines()) == (counted < len(clients))

@@ -7,7 +7,7 @@ import zlib
 import msgspec
 import pytest
 
-from nsqc.options.declared import FLAGS, OptionError, Options, Settings, check
+from nsqc.options.declared import FLAGS, SERVE, OptionError, Options, Settings
 
 MS, S = 10**6, 10**9
 # nsqd 1.3.0's.
@@ -35,7 +35,7 @@ def test_defaults_are_nsqds():
     options = msgspec.structs.asdict(Options())
     own = {name for name, flag in FLAGS.items() if flag.own}
     assert {name: value for name, value in options.items() if name in FLAGS and name not in own | {"node_id"}} == DEFAULTS
-    check(Options())
+    SERVE.check(Options())
 
 
 def test_the_node_id_is_the_hash_of_the_host_name():
@@ -62,7 +62,7 @@ def test_the_node_id_is_the_hash_of_the_host_name():
 ])
 def test_values_out_of_range(changes, complaint):
     with pytest.raises(OptionError, match=complaint):
-        check(Options(**changes))
+        SERVE.check(Options(**changes))
 
 
 @pytest.mark.parametrize("changes", [
@@ -71,7 +71,7 @@ def test_values_out_of_range(changes, complaint):
     {"snappy": False, "deflate": False}, {"https_address": ""}, {"tls_min_version": 0x304},
 ])
 def test_values_at_the_edge(changes):
-    check(Options(**changes))
+    SERVE.check(Options(**changes))
 
 
 def test_config_names():

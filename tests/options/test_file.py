@@ -5,7 +5,7 @@ import tomllib
 import pytest
 
 from nsqc.options.check import examine
-from nsqc.options.declared import FLAGS, KEYS, OptionError, Options
+from nsqc.options.declared import FLAGS, KEYS, SERVE, OptionError, Options
 from nsqc.options.file import read_config
 from nsqc.options.flags import parse_flags
 from nsqc.options.resolve import resolve
@@ -14,7 +14,7 @@ from tests.support import nested
 
 def test_flags_win_over_the_file_and_the_file_over_defaults(config):
     path = config('max_rdy_count = 77\nmax_msg_size = 5000\nnsqlookupd_tcp_addresses = ["a:1"]\n')
-    options, unknown = resolve(parse_flags([f"--config={path}", "--max-msg-size=6000", "--lookupd-tcp-address=b:2"]))
+    options, unknown = resolve(SERVE, parse_flags([f"--config={path}", "--max-msg-size=6000", "--lookupd-tcp-address=b:2"]))
     assert (options.max_rdy_count, options.max_msg_size, options.mem_queue_size) == (77, 6000, 10000)
     assert options.lookupd_tcp_address == ("b:2",)
     assert unknown == {}

@@ -8,7 +8,8 @@ from nsqc.options.declared import OptionError
 from nsqc.options.file import read_config
 from nsqc.options.flags import parse_flags
 from nsqc.options.goflags import FlagError
-from nsqc.options.lookupd import LOOKUPD, LookupdOptions, resolve
+from nsqc.options.lookupd import LOOKUPD, LookupdOptions
+from nsqc.options.resolve import resolve
 
 
 def test_defaults_are_nsqlookupds():
@@ -30,7 +31,7 @@ def test_flags_of_the_daemon_are_not_known():
 def test_flags_win_over_the_file(tmp_path):
     path = tmp_path / "l.cfg"
     path.write_text('log_level = "warn"\ntombstone_lifetime = 1500\nother = 1\n[topics."a"]\nstorage = "log"\n')
-    options, unknown = resolve({"config": str(path), "tcp_address": "1.2.3.4:5"})
+    options, unknown = resolve(LOOKUPD, {"config": str(path), "tcp_address": "1.2.3.4:5"})
     assert (options.log_level, options.tombstone_lifetime, options.tcp_address) == (WARN, 1_500_000_000, "1.2.3.4:5")
     assert list(unknown) == ["other", "topics"]
 
@@ -45,7 +46,7 @@ def test_what_is_wrong_is_refused(tmp_path, line, complaint):
     path = tmp_path / "l.cfg"
     path.write_text(line + "\n")
     with pytest.raises(OptionError, match=complaint):
-        resolve({"config": str(path)})
+        resolve(LOOKUPD, {"config": str(path)})
 
 
 def test_the_written_file_has_every_key_and_its_default(tmp_path):

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from nsqc.options.check import examine
 from nsqc.options.declared import OptionError, TopicTable
 from nsqc.options.file import read_config
-from nsqc.options.rule_globs import can_match, covers
-from nsqc.wire.names import EPHEMERAL, is_valid_name
+from nsqc.options.rule_globs import covers
 
 
 def test_tables_in_the_order_of_the_file(config):
@@ -72,28 +71,8 @@ def test_tables_without_effect(config):
     assert report.option_count == 0 and len(report.options.topics) == 9
 
 
-@pytest.mark.parametrize(("glob", "ordinary", "ephemeral"), [
-    ("*", True, True), ("a", True, False), ("", False, False), ("a b", False, False), ("?" * 64, True, True),
-    ("?" * 65, False, False), ("?" * 65 + "*", False, False), ("*" + "a" * 64, True, False),
-    ("x#ephemeral", False, True), ("#ephemeral", False, False), ("x#*", False, True), ("x#eph", False, False),
-    ("*ephemeral", True, True), ("[!a-z]", True, False), ("[#]", False, False), ("[]a]", True, False),
-    ("[a", False, False), ("a" * 54 + "#ephemeral", False, True), ("a" * 55 + "#ephemeral", False, False),
-])
-def test_what_a_glob_can_match(glob, ordinary, ephemeral):
-    assert (can_match(glob), can_match(glob, EPHEMERAL)) == (ordinary, ephemeral)
-
-
 GLOBS = st.text("ab.*?[]!#", max_size=8)
 NAMES = st.text("ab.", min_size=1, max_size=6)
-
-
-@given(GLOBS, NAMES)
-def test_a_glob_that_matches_a_name_can_match(glob, name):
-    assert is_valid_name(name.encode())
-    if fnmatchcase(name, glob):
-        assert can_match(glob)
-    if fnmatchcase(name + EPHEMERAL, glob):
-        assert can_match(glob, EPHEMERAL)
 
 
 @given(GLOBS, GLOBS, NAMES)

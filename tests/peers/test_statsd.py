@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from nsqc.broker.stats import MemoryStats
-from nsqc.options.declared import OptionError, Options, check
+from nsqc.options.declared import SERVE, OptionError, Options
 from nsqc.peers.statsd import Datagrams, Report, preferred, prefix_of
 from nsqc.wire.stats import ChannelStats, Latency, TopicStats
 from tests.support.daemon import wait_until
@@ -216,4 +216,4 @@ def test_report():
 
 def test_an_interval_too_short_to_keep_is_refused():
     with pytest.raises(OptionError, match="--statsd-interval must be at least 10ms"):
-        check(Options(statsd_interval=1))
+        SERVE.check(Options(statsd_interval=1))

@@ -9,7 +9,6 @@ import pytest
 
 from nsqc.options.channel_keys import CHANNEL_FLAGS, DEFAULT
 from nsqc.options.check import examine
-from nsqc.options.rule_globs import can_match_channel
 from tests.rules.support import publish, set_rule, subscribe, until_channel
 from tests.support.daemon import wait_until
 
@@ -159,10 +158,3 @@ def test_check_finds_what_is_wrong(tmp_path):
 
 def test_defaults_are_off():
     assert DEFAULT.is_off and DEFAULT.as_json() == {}
-
-
-@pytest.mark.parametrize(("glob", "fits"), [
-    ("*", True), ("a/b", True), ("*/b", True), ("a/*", True), ("a", False), ("a/b/c", False), ("a*c", True),
-    ("a/", False), ("/b", False), ("a?b", True), ("a[/]b", True), ("x#ephemeral/y#ephemeral", True), ("", False)])
-def test_which_globs_can_match(glob, fits):
-    assert can_match_channel(glob) is fits

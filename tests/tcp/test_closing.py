@@ -10,7 +10,7 @@ from tests.support.daemon import Client, wait_until
 from tests.support.patience import WAIT_SECONDS
 from tests.support.secure import connect
 
-GIVEN_UP = "takes nothing while it is closed"
+GIVEN_UP = "accepts no data while it is closed"
 PUB = b"PUB t\n\x00\x00\x00\x01x"
 # More answers than the buffers of the kernel hold, at 10 bytes each.
 MANY = 700_000

@@ -145,10 +145,10 @@ def served(tmp_path, scenario):
         log = Lines()
         with ThreadPoolExecutor(4) as workers:
             settings = Settings(Options())
-            disks = DiskQueues(settings.now, tmp_path, loop, workers, log)
+            disks = DiskQueues(tmp_path, loop, workers, log, *settings.now.disk_limits)
             write_health = WriteHealth(loop, workers, str(tmp_path), log, disks.failing_sync)
             broker = Broker(settings, log, Timers(loop), disks, write_health, GuidFactory.make(1))
-            hub = Hub(broker, settings, log, loop, ConnectionLimits(settings.now, log))
+            hub = Hub(broker, settings, log, loop, ConnectionLimits(log))
             server = await loop.create_server(lambda: Connection(hub), "127.0.0.1", 0)
             port = server.sockets[0].getsockname()[1]
 

@@ -6,7 +6,6 @@ import struct
 import pytest
 
 from nsqc.net.limits import ConnectionLimits, host_of
-from nsqc.options.declared import Options
 from tests.support.daemon import wait_until
 from tests.support.patience import WAIT_SECONDS
 from tests.support.secure import connect, identify
@@ -71,7 +70,7 @@ class Lines:
 
 def test_the_gate_counts():
     log = Lines()
-    limits = ConnectionLimits(Options(max_connections=3, max_connections_per_address=2, max_pending_handshakes=1), log)
+    limits = ConnectionLimits(log, 3, 2, 1)
     assert [limits.enter(host) for host in ("a", "a", "a", "b", "", "b")] == [True, True, False, True, False, False]
     limits.leave("a")
     assert limits.enter("")

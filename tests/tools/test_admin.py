@@ -83,6 +83,9 @@ def test_several_nodes(node, other):
         nsqc("topic", "list", *where(node, other))[0])
     # Only one has the other topic.
     nsqc("topic", "create", "single", *where(other))
+    nsqc("channel", "create", "single", "c", *where(node, other))
+    out, _ = nsqc("channel", "pause", "single", "c", *where(node, other))
+    assert out == f"127.0.0.1:{other.http_port}: channel c of topic single paused\n"
     out, _ = nsqc("topic", "delete", "single", "--yes", *where(node, other))
     assert out == f"127.0.0.1:{other.http_port}: topic single deleted\n"
 

@@ -195,6 +195,7 @@ def test_processes_that_are_killed(place):
         tool.process.kill()
         tool.process.wait()
     tool = place.handling("handle", "--concurrency", "4", "--max-in-flight", str(in_flight))
+    tool.says("working, 4 at a time")       # the one before may have left nothing to handle
     wait_until(place.settled)
     assert tool.stop(signal.SIGTERM) == 0
     counts = Counter(place.lines())

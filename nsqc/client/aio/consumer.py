@@ -14,22 +14,19 @@ from typing import Unpack
 
 from nsqc.client.aio.connection import Connection
 from nsqc.client.aio.threads import in_thread
-from nsqc.client.backoff import Backoff
-from nsqc.client.consumer import OWN
 from nsqc.client.core import CLOSE_SECONDS
 from nsqc.client.errors import ConnectError, LookupFailed, Refused
 from nsqc.client.lookup import lookup
 from nsqc.client.message import Message
-from nsqc.client.options import ConnectionOptions, Options, checked
-from nsqc.client.peers import TICK_SECONDS, Peer, Peers
-from nsqc.client.statistics import ConsumerStats, of_peers
+from nsqc.client.options import ConnectionOptions
+from nsqc.client.peers import TICK_SECONDS, BaseConsumer, Peer
 
 log = logging.getLogger("nsqc.client")
 
 HOG_SECONDS = 0.01      # messages are handed out this long before the loop regains control
 
 
-class Consumer:
+class Consumer(BaseConsumer[Connection]):
     """Like nsqc.client.Consumer, for one event loop: `async with Consumer(...) as consumer`, `async for message in
     consumer`. Several tasks may take messages from one consumer. finish(), requeue() and touch() of a message do not
     wait.
@@ -43,22 +40,13 @@ class Consumer:
                  nsqlookupd: str | Iterable[str] = (), max_in_flight: int | None = None, connections: int = 1,
                  poll_interval: float = 60.0, backoff: float = 0.1, touch_limit: float = 0.0, timeout: float = 10.0,
                  **options: Unpack[ConnectionOptions]):
-        self._options = Options("Consumer", OWN, timeout, options)
-        checked(touch_limit=touch_limit)
-        self._peers: Peers[Connection] = Peers(topic, channel, nsqd, nsqlookupd, max_in_flight, connections,
-                                               poll_interval, Backoff(backoff))
-        self.topic, self.channel, self.max_in_flight = topic, channel, max_in_flight
-        self._touch_limit = touch_limit
-        self._arrived: deque[Message] = deque()
-        self._received = 0
-        self._stopping = False                      # see stop()
+        super().__init__(topic, channel, nsqd, nsqlookupd, max_in_flight, connections, poll_interval, backoff,
+                         touch_limit, timeout, options)
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._error: Exception | None = None        # raised by the next get()
         self._keeper: asyncio.Task[None] | None = None
         self._dialing: dict[Peer[Connection], asyncio.Task[None]] = {}
         self._check = asyncio.Event()               # wakes the keeper
         self._yield_at = 0.0
-        self._closed = False
 
     # ------------------------------------------------------------------ messages
 
@@ -115,15 +103,7 @@ class Consumer:
         """Turns received rows into messages; returns whether there are any."""
         for peer, connection in self._peers.connected:
             if connection.inflow.rows:
-                messages = connection.collected()
-                connection.failed_ids.clear()       # nsqd delivers those messages again; no other code reads the list
-                peer.received(time.monotonic())
-                self._received += len(messages)
-                if self._stopping:
-                    for message in messages:
-                        message.requeue()
-                else:
-                    self._arrived.extend(messages)
+                self._take(peer, connection)
         return bool(self._arrived)
 
     def _wake(self) -> None:
@@ -133,10 +113,6 @@ class Consumer:
                 waiter.set_result(None)
 
     # ------------------------------------------------------------------ flow
-
-    def serve_at_least(self, count: int) -> None:
-        """Allows this many messages in flight, if max_in_flight is None and there are fewer connections."""
-        self._peers.least = count
 
     def throttle(self, most: int | None) -> None:
         """Limits the messages in flight until further notice, 0 for none; None: no limit besides the options."""
@@ -156,10 +132,6 @@ class Consumer:
         while self._arrived:
             self._arrived.popleft().requeue()
         self.stop()
-
-    def stats(self) -> ConsumerStats:
-        """Messages received so far, and the state of each connection."""
-        return ConsumerStats(self._received, len(self._arrived), of_peers(self._peers.all))
 
     # ------------------------------------------------------------------ connections
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from nsqc.broker.refusals import REASONS
 from nsqc.commands.pages.facts import config_key, fixed_default, takes, value_range
 from nsqc.metrics.declared import EVERY, Metric, Type
-from nsqc.options.admin import ADMIN
 from nsqc.options.channel_keys import CHANNEL_FLAGS, DEFAULT
 from nsqc.options.declared import SERVE, Declaration, OptionSet, flag_name
 from nsqc.options.flags import marks, show
-from nsqc.options.lookupd import LOOKUPD
 
 METRICS_TITLE = "## All metrics\n"
 REASONS_TITLE = "## Reasons of refused publishes\n"
@@ -40,16 +38,6 @@ rules for some topics and channels: see [operations.md](operations.md#topic-rule
 def options_page() -> str:
     """The whole page."""
     return "\n".join([HEAD, *tables(SERVE, "##")])
-
-
-def with_lookupd_options(page: str) -> str:
-    """docs/lookupd.md, with its last section (the options) regenerated."""
-    return with_options(page, LOOKUPD)
-
-
-def with_admin_options(page: str) -> str:
-    """docs/admin.md, likewise."""
-    return with_options(page, ADMIN)
 
 
 def with_options(page: str, declaration: Declaration[OptionSet]) -> str:

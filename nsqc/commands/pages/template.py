@@ -20,8 +20,8 @@ HEAD = """\
 # --config FILE` prints the values in effect. nsqd reads the file, too, and ignores keys marked "not in nsqd".
 """
 SERVER_HEAD = """\
-# Options of the {noun}, as `{command} --config FILE` reads them. Flags win over this file.
-# Values that are commented out are the defaults. {original} reads the file, too, and ignores what is marked "not in
+# Options of the {noun}, as `{command} --config FILE` reads them. Flags override this file.
+# Commented-out values are the defaults. {original} reads the file, too, and ignores keys marked "not in
 # {original}".
 """
 NOUNS = {"nsqlookupd": "lookup server", "nsqadmin": "admin server"}

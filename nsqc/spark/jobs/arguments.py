@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -83,26 +83,17 @@ def read_cluster(
 
 
 def read_nodes(
-    nsqd: Nsqd = None,
-    nsqlookupd: Nsqlookupd = None,
     http: Annotated[str | None, typer.Option(
         help="HTTP addresses of the nsqd, in the order of --nsqd; HTTPS addresses with --tls. Default: the port after "
         "TCP's (with --tls the one after that), or as reported by nsqlookupd",
         callback=checks.reads(values.read_addresses))] = None,
-    tls: Tls = False,
-    tls_ca_file: TlsCaFile = None,
-    tls_cert_file: TlsCertFile = None,
-    tls_key_file: TlsKeyFile = None,
-    tls_verify: TlsVerify = True,
-    auth_secret: AuthSecret = None,
+    **others: Any,      # Any: typer has read them
 ) -> Cluster | None:
-    """The cluster of a job that uses only its HTTP API; None if no option gives one."""
-    if not (nsqd or nsqlookupd or http or tls or tls_ca_file or tls_cert_file or tls_key_file) and tls_verify:
+    """The cluster of a job that uses only its HTTP API; None if no option gives one. others: those of read_cluster."""
+    if not any(given for name, given in (*others.items(), ("http", http)) if name not in ("auth_secret", "tls_verify")
+               ) and others["tls_verify"]:
         return None
-    given = addresses_and_tls(nsqd, nsqlookupd, tls, tls_ca_file, tls_cert_file, tls_key_file, tls_verify)
-    if auth_secret:
-        given["authSecret"] = auth_secret
-    return Cluster(given, values.read_addresses(http) if http else (), False)
+    return read_cluster(http=http, **others)
 
 
 def addresses_and_tls(nsqd: str | None, nsqlookupd: str | None, tls: bool, ca_file: Path | None,
@@ -127,30 +118,32 @@ def addresses_and_tls(nsqd: str | None, nsqlookupd: str | None, tls: bool, ca_fi
 
 def with_nsqd(command: Callable[..., int]) -> Callable[..., int]:
     """A job with the options of a cluster, which it gets as its argument cluster."""
-    return with_cluster(command, read_cluster)
+    return with_cluster(command, read_cluster, inspect.signature(read_cluster, eval_str=True).parameters)
 
 
 def with_nodes(command: Callable[..., int]) -> Callable[..., int]:
     """The same for a job that uses only the cluster's HTTP API; the cluster may be None."""
-    return with_cluster(command, read_nodes)
+    own = inspect.signature(read_nodes, eval_str=True).parameters
+    return with_cluster(command, read_nodes, {
+        name: own.get(name, parameter)
+        for name, parameter in inspect.signature(read_cluster, eval_str=True).parameters.items() if name != "create"})
 
 
-def with_cluster(command: Callable[..., int], read: Callable[..., Cluster | None]) -> Callable[..., int]:
-    """A job that gets read()'s result, from its own options, as its argument cluster."""
-    names = inspect.signature(read).parameters
-
+def with_cluster(command: Callable[..., int], read: Callable[..., Cluster | None],
+                 options: Mapping[str, inspect.Parameter]) -> Callable[..., int]:
+    """A job that gets read()'s result, from these options, as its argument cluster."""
     def call(**arguments: Any) -> int:      # Any: typer has read them
-        return command(cluster=read(**{name: arguments.pop(name) for name in names}), **arguments)
+        return command(cluster=read(**{name: arguments.pop(name) for name in options}), **arguments)
 
-    return with_options(call, command, inspect.signature(read, eval_str=True), leave_out="cluster")
+    return with_options(call, command, options.values(), leave_out="cluster")
 
 
 def without_nsqd(command: Callable[..., int]) -> Callable[..., int]:
     """A job without nsqd."""
-    return with_options(command, command, inspect.Signature())
+    return with_options(command, command, ())
 
 
-def with_options(call: Callable[..., int], command: Callable[..., int], more: inspect.Signature,
+def with_options(call: Callable[..., int], command: Callable[..., int], more: Iterable[inspect.Parameter],
                  leave_out: str = "") -> Callable[..., int]:
     """Combines call with the arguments of command, those of more, and --verbose, in a form that typer reads."""
     def run(**arguments: Any) -> int:       # Any: typer has read them
@@ -159,7 +152,7 @@ def with_options(call: Callable[..., int], command: Callable[..., int], more: in
 
     own = inspect.signature(command, eval_str=True)
     parameters = [parameter for parameter in own.parameters.values() if parameter.name != leave_out]
-    parameters += more.parameters.values()
+    parameters += more
     parameters.append(inspect.Parameter("verbose", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Verbose))
     run = wraps(command)(run)
     run.__annotations__ = {}

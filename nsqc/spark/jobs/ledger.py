@@ -150,7 +150,8 @@ class Ledger:
         """
         described = {name: footer(path) for name, path in new.items()}
         for path in new.values():
-            sync_file(path)
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
         with self._locked():
             state = self.read()
             if batch is not None and batch[1] <= state.batches.get(batch[0], -1):
@@ -255,15 +256,6 @@ def is_taken(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def sync_file(path: Path) -> None:
-    """Makes a file durable. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def footer(path: Path) -> File:

@@ -16,6 +16,7 @@ from nsqc.spark.jobs.arguments import Cluster
 from nsqc.spark.jobs.running import JobError
 from nsqc.spark.log import ranges
 from nsqc.spark.log.api import State
+from nsqc.spark.log.checkpoint import nested
 from nsqc.spark.log.ranges import Place
 from nsqc.spark.values import read_json
 from nsqc.wire.names import is_ephemeral
@@ -135,8 +136,8 @@ def rows(spark: SparkSession, logs: Logs, columns: str, start: int | None = None
     per log, in the order of its offsets."""
     from pyspark.sql import functions as f
 
-    given = {**logs.source, "minPartitions": "1", "startingOffsets": nested(logs.starts),
-             "endingOffsets": nested(logs.ends)}
+    given = {**logs.source, "minPartitions": "1", "startingOffsets": json.dumps(nested(logs.starts)),
+             "endingOffsets": json.dumps(nested(logs.ends))}
     if start is not None or end is not None:
         given["pushFilters"] = "true"       # each query of the frame has these filters
     frame = spark.read.format("nsq").schema(columns).options(**given).load()
@@ -145,11 +146,3 @@ def rows(spark: SparkSession, logs: Logs, columns: str, start: int | None = None
     if end is not None:
         frame = frame.where(f.col("timestamp") < f.timestamp_micros(f.lit(end)))
     return frame
-
-
-def nested(offsets: dict[Place, int]) -> str:
-    """Offsets in the data source's form."""
-    by_topic: dict[str, dict[str, int]] = {}
-    for place, offset in offsets.items():
-        by_topic.setdefault(place.topic, {})[place.node] = offset
-    return json.dumps(by_topic)

@@ -8,14 +8,13 @@ from contextlib import contextmanager
 from typing import NamedTuple, TypedDict
 from urllib.parse import quote
 
-from nsqc.client.address import split_address
+from nsqc.client.address import join_address, split_address
 from nsqc.spark import options, values
 from nsqc.spark.jobs import handshake
 from nsqc.spark.jobs.arguments import Cluster
 from nsqc.spark.jobs.running import JobError
-from nsqc.spark.log.api import LogApi, State, segments_of
+from nsqc.spark.log.api import LogApi, State
 from nsqc.spark.log.errors import BadAnswer, LogError, NoTopic, Unreachable
-from nsqc.spark.log.ranges import LogSegment
 
 AT_ONCE = 16        # nodes queried concurrently
 
@@ -40,15 +39,10 @@ class Channel(TypedDict):
 
 
 class Holding(NamedTuple):
-    """The contents of a log, and its channels. Offsets; segments as in nsqc.spark.log.ranges; last_time in nanoseconds;
-    id: empty if nothing was published yet."""
+    """The contents of a log, and its channels."""
 
-    first: int
-    next: int
-    last_time: int | None
-    segments: tuple[LogSegment, ...]
+    log: State
     channels: tuple[Channel, ...]
-    id: str
 
 
 class NodeApi(LogApi):
@@ -80,14 +74,12 @@ class NodeApi(LogApi):
 
     def holding(self, topic: str) -> Holding:
         """A snapshot of a log with its channels."""
-        answer = self._json(f"/topic/log?topic={quote(topic, safe='')}&segments=true", topic)
+        state, answer = self._log(topic)
         try:
-            channels = tuple(Channel(**{key: one[key] for key in Channel.__annotations__})  # type: ignore[typeddict-item]
-                             for one in answer["channels"])
-            last = answer["last_time"]
-            return Holding(int(answer["first_offset"]), int(answer["next_offset"]), None if last is None else int(last),
-                           segments_of(answer["segment_list"]), channels, str(answer.get("id") or ""))
-        except (KeyError, TypeError, ValueError, OverflowError):
+            return Holding(state, tuple(
+                Channel(**{key: one[key] for key in Channel.__annotations__})  # type: ignore[typeddict-item]
+                for one in answer["channels"]))
+        except (KeyError, TypeError):
             raise self._bad("/topic/log", "not the state of a log") from None
 
 
@@ -148,7 +140,7 @@ def given(cluster: Cluster, chosen: options.NodeOptions) -> dict[str, str]:
 def beside(name: str, tls: bool) -> str:
     """nsqd's default HTTP, or HTTPS, address."""
     host, port = split_address(name)
-    return joined(host, port + (2 if tls else 1))
+    return join_address(host, port + (2 if tls else 1))
 
 
 def looked_up(cluster: Cluster, note: Callable[[str], None]) -> dict[str, str]:
@@ -158,11 +150,6 @@ def looked_up(cluster: Cluster, note: Callable[[str], None]) -> dict[str, str]:
     addresses = values.read_addresses(cluster.options["nsqlookupd"])
     handshake.addresses_by_lookup(addresses, note)      # raises with the cause
     tls = cluster.options.get("tls") == "true"
-    return {joined(str(node["broadcast_address"]), int(node["tcp_port"])):
-            joined(str(node["broadcast_address"]), int(node["http_port"]) + tls)
+    return {join_address(str(node["broadcast_address"]), int(node["tcp_port"])):
+            join_address(str(node["broadcast_address"]), int(node["http_port"]) + tls)
             for address in addresses for node in handshake.producers(address) or ()}
-
-
-def joined(host: str, port: int) -> str:
-    """HOST:PORT."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -12,8 +11,10 @@ from nsqc.spark.jobs.checkpoints import Checkpoint
 from nsqc.spark.jobs.nodes import AT_ONCE, Holding, NodeApi, Nodes
 from nsqc.spark.jobs.running import JobError
 from nsqc.spark.log import ranges
+from nsqc.spark.log.api import State
 from nsqc.spark.log.checkpoint import moved_to
 from nsqc.spark.log.errors import NoLog, NoTopic, Unreachable
+from nsqc.spark.log.lag import age
 from nsqc.spark.log.ranges import Place
 
 CHANNEL, QUERY = "channel", "query"
@@ -78,9 +79,9 @@ def look(nodes: Nodes, names: tuple[str, ...]) -> Found:
 
 def channels(logs: Mapping[Place, Holding]) -> list[Reader]:
     """All channels."""
-    return [Reader(place.topic, place.node, CHANNEL, channel["channel_name"], channel["position"], log.next,
+    return [Reader(place.topic, place.node, CHANNEL, channel["channel_name"], channel["position"], held.log.next,
                    channel["lag_messages"], channel["lag_seconds"])
-            for place, log in sorted(logs.items()) for channel in log.channels]
+            for place, held in sorted(logs.items()) for channel in held.channels]
 
 
 def query(name: str, known: Checkpoint, names: tuple[str, ...], found: Found, nodes: Nodes,
@@ -96,15 +97,15 @@ def query(name: str, known: Checkpoint, names: tuple[str, ...], found: Found, no
     wanted = reads & set(names) if names else reads
     if not wanted:
         raise JobError(f"the query of {name} reads {', '.join(sorted(reads))}, not {', '.join(names)}")
-    moved = moved_to(known.logs, known.ids, {place: log.id for place, log in found.logs.items()})
+    moved = moved_to(known.logs, known.ids, {place: held.log.id for place, held in found.logs.items()})
     positions = {moved.get(place, place): offset for place, offset in known.logs.items()}
     ids = {moved.get(place, place): log_id for place, log_id in known.ids.items()}
     places = sorted({place for place in (*positions, *found.logs) if place.topic in wanted})
-    return [at_log(name, place, positions.get(place), ids.get(place, ""), found.logs.get(place), nodes, note)
-            for place in places]
+    return [at_log(name, place, positions.get(place), ids.get(place, ""),
+                   found.logs[place].log if place in found.logs else None, nodes, note) for place in places]
 
 
-def at_log(name: str, place: Place, position: int | None, log_id: str, log: Holding | None, nodes: Nodes,
+def at_log(name: str, place: Place, position: int | None, log_id: str, log: State | None, nodes: Nodes,
            note: Callable[[str], None]) -> Reader:
     """A query at one log. position: None if it has not started there; log_id: of the log it has read there, if
     known."""
@@ -120,13 +121,5 @@ def at_log(name: str, place: Place, position: int | None, log_id: str, log: Hold
              f"{log.first}: retention has removed the messages in between")
     start = log.first if position is None else max(position, log.first)
     behind = ranges.count(log.segments, start, log.next)
-    return Reader(*place, QUERY, name, position, log.next, behind, age(place, start, log, nodes) if behind else 0.0)
-
-
-def age(place: Place, start: int, log: Holding, nodes: Nodes) -> float:
-    """The age of the message at an offset, in seconds; also measured by the last message's time, as the node's clock
-    may be ahead."""
-    stamp = nodes.apis[place.node].time_of(place.topic, start)
-    if stamp is None:
-        return 0.0
-    return max(time.time_ns() - stamp, (log.last_time or stamp) - stamp, 0) / 1e9
+    oldest = age(nodes.apis[place.node], place.topic, start, log.last_time) if behind else 0.0
+    return Reader(*place, QUERY, name, position, log.next, behind, oldest)

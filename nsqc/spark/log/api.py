@@ -52,12 +52,6 @@ class Piece(NamedTuple):
     block: LogBlock
 
 
-# Any: JSON
-def segments_of(listed: Any) -> tuple[LogSegment, ...]:
-    """From the segment_list of /topic/log. Raises TypeError, ValueError, OverflowError."""
-    return tuple(LogSegment(int(first), int(end), int(size), int(salt, 16)) for first, end, size, salt in listed)
-
-
 class LogApi(Calls):
     """The calls that read logs."""
 
@@ -88,18 +82,24 @@ class LogApi(Calls):
 
     def state(self, topic: str) -> State:
         """The current contents of a topic's log."""
-        answer = self._json(f"/topic/log?topic={quote(topic, safe='')}&segments=true", topic)
-        try:
-            segments = segments_of(answer["segment_list"])
-            last = answer["last_time"]
-            state = State(int(answer["first_offset"]), int(answer["next_offset"]), None if last is None else int(last),
-                          int(answer["bytes"]), segments, *(str(answer.get(name) or "") for name in (
-                              "id", "folder", "folder_key")))
-        except (KeyError, TypeError, ValueError, OverflowError):
-            raise self._bad("/topic/log", "not the state of a log") from None
+        state = self._log(topic)[0]
         if not state.possible:
             raise self._bad("/topic/log", f"offsets {state.first} to {state.next} in segments that do not fit")
         return state
+
+    # Any: JSON
+    def _log(self, topic: str) -> tuple[State, dict[str, Any]]:
+        """The same, unchecked, and the answer itself."""
+        answer = self._json(f"/topic/log?topic={quote(topic, safe='')}&segments=true", topic)
+        try:
+            segments = tuple(LogSegment(int(first), int(end), int(size), int(salt, 16))
+                             for first, end, size, salt in answer["segment_list"])
+            last = answer["last_time"]
+            return State(int(answer["first_offset"]), int(answer["next_offset"]), None if last is None else int(last),
+                         int(answer["bytes"]), segments, *(str(answer.get(name) or "") for name in (
+                             "id", "folder", "folder_key"))), answer
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise self._bad("/topic/log", "not the state of a log") from None
 
     def offset_at(self, topic: str, time_ns: int) -> int:
         """The first message published at a time or later; the end, if there is none."""

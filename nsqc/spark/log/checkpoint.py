@@ -22,8 +22,8 @@ Offset: TypeAlias = dict[str, dict[str, dict[str, Any]]]
 
 def offset_of(ends: Mapping[Place, int], joined: Mapping[Place, int], ids: Mapping[Place, str]) -> Offset:
     """An offset with the end of each log, the start of some, and their ids."""
-    return {"topics": _nested(ends), "joined": _nested(joined),
-            "logs": _nested({place: log_id for place, log_id in ids.items() if log_id})}
+    return {"topics": nested(ends), "joined": nested(joined),
+            "logs": nested({place: log_id for place, log_id in ids.items() if log_id})}
 
 
 def places_of(offset: Offset, part: str) -> dict[Place, int]:
@@ -71,8 +71,9 @@ def _flat(offset: Offset, nested: Mapping[str, Mapping[str, T]] | None) -> dict[
         raise unfit(offset) from None
 
 
-def _nested(values: Mapping[Place, T]) -> dict[str, dict[str, T]]:
-    nested: dict[str, dict[str, T]] = {}
+def nested(values: Mapping[Place, T]) -> dict[str, dict[str, T]]:
+    """By topic and node."""
+    found: dict[str, dict[str, T]] = {}
     for place, value in sorted(values.items()):
-        nested.setdefault(place.topic, {})[place.node] = value
-    return nested
+        found.setdefault(place.topic, {})[place.node] = value
+    return found

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from nsqc.client.address import split_address
+from nsqc.client.address import join_address, split_address
 from nsqc.client.lookup import NotHttp, fetch
 from nsqc.spark.log.api import LogApi, State
 from nsqc.spark.log.errors import BadAnswer, LogError, NoLog, NoTopic, Unreachable
@@ -158,7 +158,7 @@ class Cluster:
     def _find(self, node: str) -> None:
         """Finds the HTTP address of a node. Raises LogError."""
         host, port = split_address(node)
-        guess = _joined(host, port + (2 if self._options.tls else 1))
+        guess = join_address(host, port + (2 if self._options.tls else 1))
         try:
             found = self._api(guess).tcp_port()
         except LogError as error:
@@ -228,10 +228,10 @@ class Cluster:
     def _nodes_in(self, answer: dict[str, Any]) -> list[tuple[str, str]]:
         found = []
         for node in answer.get("producers") or ():
-            tcp, http = (_joined(str(node["broadcast_address"]), int(node[port])) for port in ("tcp_port", "http_port"))
-            split_address(tcp)
-            host, port = split_address(http)
-            found.append((tcp, _joined(host, port + self._options.tls)))
+            host, port = str(node["broadcast_address"]), int(node["http_port"])
+            tcp, http = join_address(host, int(node["tcp_port"])), join_address(host, port)
+            split_address(tcp), split_address(http)     # raise for invalid ones
+            found.append((tcp, join_address(host, port + self._options.tls)))
         return found
 
     def _states(self, node: str, topics: set[str]) -> dict[Place, State]:
@@ -339,9 +339,3 @@ def _ask(address: str, path: str, timeout: float) -> dict[str, Any]:
     if not isinstance(said, dict):
         raise ValueError("its answer is not a JSON object")
     return said
-
-
-def _joined(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-

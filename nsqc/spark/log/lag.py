@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import TypedDict
 
+from nsqc.spark.log.api import LogApi
 from nsqc.spark.log.cluster import Cluster, Snapshot
 from nsqc.spark.log.errors import LogError
 from nsqc.spark.log.ranges import Place, count
@@ -77,18 +78,17 @@ class Lag:
                 continue
             if place.node not in silent:
                 try:
-                    ages[place] = self._age(cluster, snapshot, place)
+                    ages[place] = age(cluster.api(place.node), place.topic, self._ends[place],
+                                      snapshot.states[place].last_time)
                     continue
                 except LogError:
                     silent.add(place.node)
             ages[place] = self._seconds.get(place, 0.0)
         return ages
 
-    def _age(self, cluster: Cluster, snapshot: Snapshot, place: Place) -> float:
-        """The age of the next message; also measured by the last one's time, as the node's clock may be ahead. Raises
-        LogError."""
-        stamp = cluster.api(place.node).time_of(place.topic, self._ends[place])
-        if stamp is None:
-            return 0.0
-        last = snapshot.states[place].last_time or stamp
-        return max(time.time_ns() - stamp, last - stamp, 0) / 1e9
+
+def age(api: LogApi, topic: str, offset: int, last_time: int | None) -> float:
+    """The age of the message at an offset, in seconds; also measured by the last message's time, as the node's clock
+    may be ahead. Raises LogError."""
+    stamp = api.time_of(topic, offset)
+    return 0.0 if stamp is None else max(time.time_ns() - stamp, (last_time or stamp) - stamp, 0) / 1e9

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from concurrent.futures import Executor
-from typing import Protocol
 from weakref import WeakValueDictionary
 
 from nsqc.log import Log
@@ -18,41 +17,23 @@ from nsqc.store.rules import ENABLED as CHECKS
 THREADS = 4  # for reads and writes
 
 
-class DiskOptions(Protocol):
-    """The daemon's options for disk queues."""
-
-    @property
-    def max_bytes_per_file(self) -> int:
-        """Size at which a new file starts."""
-
-    @property
-    def message_limit(self) -> int:
-        """Bytes of the largest body."""
-
-    @property
-    def sync_every(self) -> int:
-        """Reads and writes between two syncs."""
-
-    @property
-    def sync_timeout(self) -> int:
-        """Nanoseconds between two syncs."""
-
-
 class DiskQueues:
     """Opens disk queues in a data path and keeps them synced."""
 
-    def __init__(self, options: DiskOptions, data_path: str | os.PathLike[str], loop: asyncio.AbstractEventLoop,
-                 workers: Executor, log: Log):
-        """workers: used only for syncs."""
+    def __init__(self, data_path: str | os.PathLike[str], loop: asyncio.AbstractEventLoop, workers: Executor, log: Log,
+                 max_bytes_per_file: int, message_limit: int, sync_every: int, sync_timeout_ns: int):
+        """workers: used only for syncs. message_limit: bytes of the largest body. sync_every: reads and writes between
+        two syncs."""
 
         def run(job: Job) -> Future:
             return loop.run_in_executor(workers, job)
 
         self._folder = os.fspath(data_path)
-        self._options = options
+        self._max_bytes_per_file = max_bytes_per_file
+        self._message_limit = message_limit
         self._log = log
         self.pool = IoPool(THREADS, loop)
-        self.syncer = Syncer(options.sync_every, options.sync_timeout, run, log)
+        self.syncer = Syncer(sync_every, sync_timeout_ns, run, log)
         self._queues: WeakValueDictionary[str, DiskQueue] = WeakValueDictionary()
         self.index = Index(self._folder)
 
@@ -70,8 +51,8 @@ class DiskQueues:
         if earlier is not None:
             earlier.delete()
             first = earlier.write_number
-        queue = DiskQueue(name, self._folder, self._options.max_bytes_per_file, self._options.message_limit,
-                          self.pool, self.syncer, self._log, self.index.take(name), first)
+        queue = DiskQueue(name, self._folder, self._max_bytes_per_file, self._message_limit, self.pool, self.syncer,
+                          self._log, self.index.take(name), first)
         self._queues[name] = queue
         return queue
 

@@ -10,25 +10,12 @@
 #
 # A pool without threads runs jobs, and job_done(), within submit(): for tools, tests and the end of a shutdown.
 
-from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
+from nsqc.store.seams cimport Job, LoopWork
 
 cdef enum:                      # for creators of jobs
     SHORT_BYTES = 131072        # a write up to this size is short if the page cache takes it
     QUIET_NS = 1000000000       # after a write, the page cache keeps the data for the next one for at least this long
-
-
-cdef struct Job:
-    Job *next                                       # in the pool's lists
-    void (*run)(Job *job) noexcept nogil            # called on a thread; must not touch Python
-    PyObject *owner                                 # a JobOwner; a reference from submit() to job_done()
-    bint is_short           # may be run within submit()
-    int64_t bytes           # size of its write
-    int64_t took_ns         # duration of run()
-
-
-cdef class JobOwner:
-    cdef void job_done(self, Job *job) noexcept     # on the loop
 
 
 cdef class IoPool:
@@ -49,7 +36,7 @@ cdef class IoPool:
     cdef void *c_state                  # owned: State, shared by the threads
 
     # Takes ownership of the job. Runs it at once if no thread can be started.
-    cdef void submit(self, Job *job, JobOwner owner) noexcept
+    cdef void submit(self, Job *job, LoopWork owner) noexcept
 
     # Whether submit() would run a short job.
     cdef inline bint runs_here(self, Job *job) noexcept:

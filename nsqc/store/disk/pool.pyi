@@ -1,7 +1,5 @@
 import asyncio
 
-class JobOwner: ...
-
 class IoPool:
     def __init__(self, threads: int = 0, loop: asyncio.AbstractEventLoop | None = None) -> None: ...
     @property

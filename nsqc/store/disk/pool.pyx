@@ -5,6 +5,7 @@ from libc.stdlib cimport atoll, calloc, free
 from libc.string cimport strlen, strstr
 from posix.fcntl cimport O_RDONLY
 from posix.unistd cimport close, pread, read, write
+from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 
 from nsqc.loop.watch cimport span_over
@@ -128,13 +129,6 @@ cdef void release(State *state) noexcept nogil:
     free(state)
 
 
-cdef class JobOwner:
-    """Submits jobs and receives them back; subclasses implement job_done()."""
-
-    cdef void job_done(self, Job *job) noexcept:
-        free(job)
-
-
 cdef class IoPool:
     """Up to `threads` threads, each started on demand. The loop collects results; without a loop, no threads."""
 
@@ -144,7 +138,7 @@ cdef class IoPool:
         self.vmstat = -1
         self.loop = loop
 
-    cdef void submit(self, Job *job, JobOwner owner) noexcept:
+    cdef void submit(self, Job *job, LoopWork owner) noexcept:
         cdef State *state
         cdef bint start
         job.next = NULL
@@ -172,7 +166,7 @@ cdef class IoPool:
 
     cdef void _finish(self, Job *job) noexcept:
         """Returns a finished job to its owner."""
-        cdef JobOwner owner = <JobOwner> job.owner
+        cdef LoopWork owner = <LoopWork> job.owner
         self.under_way -= 1
         if job.is_short:
             self._judge(job)

@@ -125,8 +125,8 @@ cdef class DiskQueue(QueueState):
                 message = NULL
         if message is NULL:
             self.read_error = ENOMEM
-            if self.watcher is not None:
-                self.watcher.on_unreadable()
+            if self.owner is not None:
+                self.owner.on_unreadable()
             return NULL
         self.read_at += length
         self.depth -= 1
@@ -154,7 +154,7 @@ cdef class DiskQueue(QueueState):
         return count
 
     cdef void let_go(self) noexcept:
-        self.watcher = None
+        self.owner = None
 
     cdef void drop_out(self) noexcept:
         unacked_drop(&self.unacked)
@@ -252,5 +252,5 @@ cdef class DiskQueue(QueueState):
 
     def check_rules(self):
         """Checks the rules in the debug build; called between two callbacks of the loop."""
-        if self.watcher is not None:
-            self.watcher.check_rules()
+        if self.owner is not None:
+            self.owner.check_rules()

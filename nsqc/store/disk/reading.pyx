@@ -81,14 +81,14 @@ cdef void finish_read(QueueState queue, ReadJob *job) noexcept:
         drop_block(queue)
         retry_later(queue, EIO)
     free_read(job)
-    if queue.watcher is None or queue.reading is not NULL:
+    if queue.owner is None or queue.reading is not NULL:
         return
     if queue.read_error:
         queue.waiting = False
-        queue.watcher.on_unreadable()
+        queue.owner.on_unreadable()
     elif waited:
         queue.waiting = False
-        queue.watcher.on_readable()
+        queue.owner.on_readable()
 
 
 cdef int use_block(QueueState queue, ReadJob *job) except -1:

@@ -11,22 +11,14 @@
 
 from libc.stdint cimport int64_t
 from nsqc.store.disk.filejobs cimport ReadJob, WriteJob
-from nsqc.store.disk.pool cimport IoPool, JobOwner
+from nsqc.store.disk.pool cimport IoPool
 from nsqc.store.disk.segment cimport Block, Window
 from nsqc.store.disk.unacked cimport Place, Unacked
 from nsqc.store.disk.writebuf cimport Spare, WriteBuf
+from nsqc.store.seams cimport LoopWork, StoreOwner
 
 
-cdef class QueueWatcher:
-    # Notified by a disk queue, always on the loop: its backlog.
-    # A write has ended; if it failed: the records and body bytes that were rolled back.
-    cdef void on_written(self, int error, int64_t records, int64_t body_bytes) noexcept
-    cdef void on_readable(self) noexcept        # pop() has more to return than before
-    cdef void on_unreadable(self) noexcept      # see read_error
-    cdef void check_rules(self) noexcept        # in the debug build, now and then
-
-
-cdef class QueueState(JobOwner):
+cdef class QueueState(LoopWork):
     cdef readonly object name           # TOPIC or TOPIC:CHANNEL
     cdef readonly object folder         # of the files
     cdef object __weakref__
@@ -39,7 +31,7 @@ cdef class QueueState(JobOwner):
     cdef IoPool io
     cdef object syncer                  # nsqc.store.disk.syncer.Syncer
     cdef object log                     # nsqc.log.Log
-    cdef QueueWatcher watcher           # None: not watched
+    cdef StoreOwner owner               # its backlog; None: none
     cdef readonly bint keeps            # records of a failed write stay in the buffer; otherwise they are rolled back
     cdef readonly bint closed
     cdef readonly bint deleted

@@ -1,9 +1,6 @@
-from nsqc.store.disk.pool import JobOwner
 from nsqc.store.disk.syncer import Data, Done
 
-class QueueWatcher: ...
-
-class QueueState(JobOwner):
+class QueueState:
     @property
     def name(self) -> str: ...
     @property

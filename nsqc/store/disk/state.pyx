@@ -11,24 +11,8 @@ from nsqc.store.disk.unacked cimport unacked_count
 from nsqc.store.disk.writebuf cimport forget_formers, out_free, spare_free
 
 
-cdef class QueueWatcher:
-    """Notified by a disk queue."""
-
-    cdef void on_written(self, int error, int64_t records, int64_t body_bytes) noexcept:
-        pass
-
-    cdef void on_readable(self) noexcept:
-        pass
-
-    cdef void on_unreadable(self) noexcept:
-        pass
-
-    cdef void check_rules(self) noexcept:
-        pass
-
-
 @cython.no_gc_clear     # __dealloc__ needs the prefix
-cdef class QueueState(JobOwner):
+cdef class QueueState(LoopWork):
     """Shared by the parts of a disk queue."""
 
     def __dealloc__(self):

@@ -17,11 +17,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from nsqc.log import Log
 from nsqc.metrics.durations import Durations
 from nsqc.store.disk import names, syscalls
+
+if TYPE_CHECKING:
+    from nsqc.store.disk.queue import DiskQueue
+    from nsqc.store.log.topiclog import TopicLog
 
 REWRITE_BYTES = 1 << 20  # size of one read and write when data is rewritten
 REST = 9  # multiple of its last sync's duration that a log rests
@@ -29,6 +33,7 @@ LONGEST_REST_NS = 1_000_000_000
 SLICE_NS = 1_000_000  # of checking all queues, per loop iteration
 MOST_RUNNING = 1024  # due syncs wait for the next round while this many are in progress
 
+SyncedQueue: TypeAlias = "DiskQueue | TopicLog"
 Job = Callable[[], OSError | None]  # for a worker thread; returns its error
 Future = asyncio.Future[OSError | None]
 Run = Callable[[Job], Future]
@@ -36,49 +41,6 @@ Ended = Callable[[BaseException | None], None]
 Data = list[tuple[str, int]]  # files to sync; from a non-negative offset on, they are rewritten first
 Done = list[tuple[str, str]]  # files to remove, or to rename if there is a new path
 Closed = list[tuple[str, "Work"]]  # queue names and their last syncs
-
-
-class SyncedQueue(Protocol):
-    """A disk queue, as seen by the syncer."""
-
-    @property
-    def name(self) -> str:
-        """TOPIC or TOPIC:CHANNEL."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether it must no longer be synced, except by finish()."""
-
-    @property
-    def meta_path(self) -> str:
-        """Of the positions file."""
-
-    @property
-    def unsynced(self) -> int:
-        """Reads and writes since the last sync started."""
-
-    @property
-    def needs_sync(self) -> bool:
-        """Whether positions or data have changed since then."""
-
-    @property
-    def rests(self) -> bool:
-        """Whether it rests after a sync."""
-
-    def sync_began(self) -> tuple[Data, bool, bytes, Done]:
-        """The work of the sync: see Work."""
-
-    def sync_succeeded(self) -> None:
-        """The work returned by sync_began() is done."""
-
-    def sync_failed(self, done: Done) -> None:
-        """The work failed and must be repeated, done files included."""
-
-    def was_active(self) -> bool:
-        """Whether it was read or written since the last call."""
-
-    def release(self) -> None:
-        """Frees memory that an idle queue does not need."""
 
 
 class Work(NamedTuple):

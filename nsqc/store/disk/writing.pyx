@@ -73,8 +73,8 @@ cdef void finish_write(QueueState queue, WriteJob *job) noexcept:
     if not queue.closed:
         spare_keep(&queue.spare, &job.out)
     free_write(job, &queue.unacked)
-    if queue.watcher is not None:
-        queue.watcher.on_written(error, records, body_bytes)
+    if queue.owner is not None:
+        queue.owner.on_written(error, records, body_bytes)
 
 
 cdef void remove_stale(QueueState queue, int64_t first, int64_t last) noexcept:

@@ -4,7 +4,6 @@
 # Every offset below next that is not in flight, requeued or deferred is finished.
 
 from libc.stdint cimport int64_t, uint32_t
-from nsqc.store.backlog cimport BacklogOwner
 from nsqc.store.fifo cimport Entry
 from nsqc.store.log.offsets cimport OffsetSet
 from nsqc.store.log.read cimport Reader, Spot
@@ -12,12 +11,13 @@ from nsqc.store.log.recorder cimport Journaled
 from nsqc.store.log.topiclog cimport TopicLog
 from nsqc.store.log.uses cimport Uses
 from nsqc.store.log.waiting cimport DeferredHeap, RequeuedFifo
+from nsqc.store.seams cimport StoreOwner
 
 
 cdef class Cursor(Journaled):
     cdef TopicLog log
     cdef readonly bytes name
-    cdef BacklogOwner owner         # the channel; None once it is deleted
+    cdef StoreOwner owner         # the channel; None once it is deleted
     cdef readonly int64_t next      # the first offset that was never delivered
     cdef int64_t journaled          # next, as recorded in the journal
     cdef int64_t offset             # of the message pop() returned last
@@ -55,6 +55,7 @@ cdef class Cursor(Journaled):
     cdef int64_t depth(self) noexcept                           # waiting messages
     cdef int64_t deferred_count(self) noexcept
     cdef int64_t least_waiting(self) noexcept                   # the lowest waiting offset; next if none waits
+    cdef int64_t needed_from(self) noexcept                     # earlier offsets are not needed
     cdef void release(self) noexcept                            # frees memory that an idle cursor does not need
     cdef void drop(self) noexcept                               # the channel was deleted
     cdef void let_go(self) noexcept                             # drops its reference to the channel

@@ -45,7 +45,7 @@ cdef int64_t NEVER = INT64_MAX
 cdef class Cursor(Journaled):
     """The position of one channel in a log."""
 
-    def __init__(self, TopicLog log not None, bytes name not None, BacklogOwner owner not None, int64_t number,
+    def __init__(self, TopicLog log not None, bytes name not None, StoreOwner owner not None, int64_t number,
                  int64_t next):
         """number: in the journal; below 0: not recorded there."""
         self.log = log
@@ -154,7 +154,7 @@ cdef class Cursor(Journaled):
     cdef void _advance(self, int64_t next) noexcept:
         """Moves to the next record, or further."""
         self.next = next
-        if not self.dirty:
+        if not self.queued:
             self.mark_dirty()
 
     cdef bint _pop_requeued(self, Entry *entry) noexcept:
@@ -317,7 +317,7 @@ cdef class Cursor(Journaled):
 
     cdef void _lost(self, int64_t first, int64_t count) noexcept:
         damage_found(self.log, first, first + count)
-        self.log.log.error("LOG(%s): channel %s: %d damaged messages from offset %d on are left out", self.log.name,
+        self.log.log.error("LOG(%s): channel %s: %d damaged messages from offset %d on are skipped", self.log.name,
                            self.name.decode(), count, first)
 
     # ------------------------------------------------------------------ requeues
@@ -437,10 +437,11 @@ cdef class Cursor(Journaled):
 
     # ------------------------------------------------------------------ the journal
 
-    cdef void complete(self) noexcept:
+    cdef bint run(self) noexcept:
         if self.next != self.journaled:
             self.journaled = self.next
             self.add(OP_ADVANCE, self.next, 0, 0)
+        return False
 
     cdef int64_t needed_from(self) noexcept:
         self.loses |= drop_before(&self.uses, self.log.first_offset())

@@ -1,12 +1,12 @@
 # The journal of an earlier run, until the channels have restored their state from it.
 
 from libc.stdint cimport int64_t
-from nsqc.store.backlog cimport BacklogOwner
 from nsqc.store.log.cursor cimport Cursor
 from nsqc.store.log.journal cimport JournalState
 from nsqc.store.log.journalfile cimport FoundFiles
 from nsqc.store.log.recorder cimport Journaled
 from nsqc.store.log.topiclog cimport TopicLog
+from nsqc.store.seams cimport StoreOwner
 
 
 cdef class Earlier:
@@ -18,7 +18,7 @@ cdef class Earlier:
     cdef readonly int64_t torn_bytes    # of an incomplete frame at the end of a file, as after a kill
 
     # The cursor of a channel as it was; None: the journal does not have it.
-    cdef Cursor cursor(self, TopicLog log, bytes name, BacklogOwner owner)
+    cdef Cursor cursor(self, TopicLog log, bytes name, StoreOwner owner)
 
 
 cdef class TopicPlace(Journaled):
@@ -30,4 +30,4 @@ cdef class TopicPlace(Journaled):
 
 # From what was read of a folder: takes the state.
 cdef Earlier make_earlier(JournalState *state, const FoundFiles *files)
-cdef Cursor new_cursor(TopicLog log, bytes name, BacklogOwner owner, bint ephemeral, int64_t start)
+cdef Cursor new_cursor(TopicLog log, bytes name, StoreOwner owner, bint ephemeral, int64_t start)

@@ -69,7 +69,7 @@ cdef class Earlier:
         return [channel_tuple(self.state.channels[index]) for index in range(self.state.count)
                 if self.state.channels[index].number != TOPIC_NUMBER]
 
-    cdef Cursor cursor(self, TopicLog log, bytes name, BacklogOwner owner):
+    cdef Cursor cursor(self, TopicLog log, bytes name, StoreOwner owner):
         cdef ChannelState *state
         cdef Cursor cursor
         if name not in self.numbers:
@@ -174,7 +174,7 @@ cdef int wait_again(Cursor cursor, int64_t offset, uint32_t attempts, int64_t du
     return 0
 
 
-cdef Cursor new_cursor(TopicLog log, bytes name, BacklogOwner owner, bint ephemeral, int64_t start):
+cdef Cursor new_cursor(TopicLog log, bytes name, StoreOwner owner, bint ephemeral, int64_t start):
     cdef Cursor cursor
     if ephemeral:
         return Cursor(log, name, owner, NO_NUMBER, start)

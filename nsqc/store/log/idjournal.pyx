@@ -250,7 +250,7 @@ cdef tuple read_file(str folder, int64_t number, uint64_t log_id, log):
     if len(head) == HEAD_BYTES and <uint64_t> load_i64(<const char *> head + KEY_BYTES) == log_id:
         return head[:KEY_BYTES], blocks
     if size > OPS_AT + HEAD_BYTES:
-        log.warn("LOG: %s has no publish ids of this log and is left out", path)
+        log.warn("LOG: %s has no publish ids of this log and is skipped", path)
     return None, []
 
 

@@ -3,8 +3,8 @@
 
 from libc.stdint cimport int64_t
 
-from nsqc.store.backlog cimport Commit, CommitLog, CommitOwner
 from nsqc.store.clock cimport Clock
+from nsqc.store.commit cimport Commit
 from nsqc.store.disk.pool cimport IoPool
 from nsqc.store.guid cimport GuidFactory
 from nsqc.store.log.append cimport AppendJob
@@ -19,9 +19,10 @@ from nsqc.store.log.readers cimport Readers
 from nsqc.store.log.recorder cimport Recorder
 from nsqc.store.log.segments cimport Segments
 from nsqc.store.log.unsynced cimport Unsynced
+from nsqc.store.seams cimport LoopWork, StoreOwner
 
 
-cdef class LogState(CommitLog):
+cdef class LogState(LoopWork):
     cdef readonly object name           # of the topic
     cdef readonly object folder
     cdef bytes c_folder
@@ -32,7 +33,7 @@ cdef class LogState(CommitLog):
     cdef Clock clock
     cdef GuidFactory guids              # of the daemon
     cdef Commit commit
-    cdef CommitOwner owner              # the topic; None once it is deleted
+    cdef StoreOwner owner               # the topic; None once it is deleted
     cdef readonly Recorder recorder
     cdef Segments segments
     cdef Manifest manifest              # as last written

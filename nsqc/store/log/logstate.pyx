@@ -17,7 +17,7 @@ cdef enum:
 
 
 @cython.no_gc_clear     # __dealloc__ closes files
-cdef class LogState(CommitLog):
+cdef class LogState(LoopWork):
     """State shared by a TopicLog and the functions on it."""
 
     def __cinit__(self):

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from nsqc.log import Log
-from nsqc.store.backlog import CommitSchedule
+from nsqc.store.commit import CommitSchedule
 from nsqc.store.disk.manager import DiskQueues
 from nsqc.store.files import sync_folder
 from nsqc.store.log.looks import Looks
@@ -133,7 +133,7 @@ class Logs:
                 self._log.error("LOG(%s): %d messages before offset %d are gone, with their segments", topic,
                                 segment.lost, segment.first)
             if segment.damaged:
-                self._log.error("LOG(%s): %d damaged messages between offsets %d and %d are left out", topic,
+                self._log.error("LOG(%s): %d damaged messages between offsets %d and %d are skipped", topic,
                                 segment.damaged, segment.first, segment.end)
         if opened.lost:
             self._log.error("LOG(%s): at least %d messages from offset %d on are gone, with the newest segment; new "

@@ -4,20 +4,20 @@
 # meanwhile. While too many bytes wait, is_full() tells channels to stop delivering.
 
 from libc.stdint cimport int64_t, uint32_t
-from nsqc.store.backlog cimport CommitSchedule, Scheduled
-from nsqc.store.disk.pool cimport IoPool, JobOwner
+from nsqc.store.commit cimport CommitSchedule
+from nsqc.store.disk.pool cimport IoPool
 from nsqc.store.log.buffer cimport Buffer
 from nsqc.store.log.journalfile cimport JournalFile
 from nsqc.store.log.journaljobs cimport Compaction, JournalJob
+from nsqc.store.seams cimport LoopWork
 
 cdef enum:
     MOST_KEPT = 8388608     # bytes of waiting operations
 
 
-cdef class Journaled(JobOwner):
-    # A channel, or the topic itself, for the journal.
+cdef class Journaled(LoopWork):
+    # A channel, or the topic itself, for the journal. After mark_dirty(), run() adds pending operations to the frame.
     cdef int64_t number         # in the journal; below 0: it is not recorded
-    cdef bint dirty             # in Recorder.dirty: complete() is called before the next frame is written
     cdef int64_t fin_frame      # Recorder.frame with its last operation, an OP_FIN,
     cdef int64_t fin_at         # which begins here,
     cdef int64_t fin_end        # and ends here
@@ -28,11 +28,9 @@ cdef class Journaled(JobOwner):
     cdef void add_fin(self, int64_t first, int64_t end) noexcept
     cdef void add_name(self, bytes name) noexcept
     cdef void mark_dirty(self) noexcept
-    cdef void complete(self) noexcept               # implemented by the subclass: adds pending operations
-    cdef int64_t needed_from(self) noexcept         # by the subclass: earlier offsets are not needed
 
 
-cdef class Recorder(Scheduled):
+cdef class Recorder(LoopWork):
     cdef readonly object folder         # of the log
     cdef bytes c_folder
     cdef IoPool io

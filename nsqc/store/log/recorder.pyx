@@ -25,21 +25,15 @@ cdef enum:
 cdef double RETRY_S = 0.25
 
 
-cdef class Journaled(JobOwner):
+cdef class Journaled(LoopWork):
     """Records the progress of a channel as operations of the journal."""
 
     def __cinit__(self):
         self.fin_frame = -1
 
-    cdef void complete(self) noexcept:
-        pass
-
-    cdef int64_t needed_from(self) noexcept:
-        return 0
-
     cdef void mark_dirty(self) noexcept:
-        if not self.dirty and self.number >= 0 and not self.recorder.forgotten:
-            self.dirty = True
+        if not self.queued and self.number >= 0 and not self.recorder.forgotten:
+            self.queued = True
             self.recorder.dirty.append(self)
             self.recorder.schedule.add(self.recorder)
 
@@ -76,7 +70,7 @@ cdef inline bint put(Journaled source, Op *op) noexcept:
 
 @cython.final
 @cython.no_gc_clear
-cdef class Recorder(Scheduled):
+cdef class Recorder(LoopWork):
     """The journal of one log."""
 
     def __init__(self, str folder not None, IoPool io not None, CommitSchedule schedule not None, syncer, log, synced,
@@ -143,17 +137,18 @@ cdef class Recorder(Scheduled):
         self.ops.length += bytes
         return c_at
 
-    cdef void begin(self) noexcept:
+    cdef bint run(self) noexcept:
         cdef Journaled source
         cdef list dirty = self.dirty
         if self.running or self.forgotten:
-            return      # job_done() begins the next one
+            return False    # job_done() begins the next one
         self.dirty = []
         for source in dirty:
-            source.dirty = False
-            source.complete()
+            source.queued = False
+            source.run()
         if self.ops.length:
             self._submit()
+        return False
 
     cdef void _submit(self) noexcept:
         self.under_way, self.waiting = self.under_way + self.waiting, []
@@ -336,5 +331,5 @@ cdef class Recorder(Scheduled):
         """For a stop: writes the remaining operations, if the disk accepts them."""
         self.closed = True
         self.synced = None
-        self.begin()
+        self.run()
         self.close_file()

@@ -8,10 +8,10 @@ from posix.unistd cimport close
 from cpython.bytes cimport PyBytes_AS_STRING
 
 from nsqc.store.disk.names cimport PATH_BYTES
-from nsqc.store.disk.pool cimport Job, JobOwner
 from nsqc.store.disk.syscalls cimport io_open, io_truncate
 from nsqc.store.log.index cimport index_free, index_write
 from nsqc.store.log.segmenthead cimport segment_path
+from nsqc.store.seams cimport Job, LoopWork
 
 
 cdef struct SealJob:
@@ -23,7 +23,7 @@ cdef struct SealJob:
 
 
 @cython.final
-cdef class Sealer(JobOwner):
+cdef class Sealer(LoopWork):
     """Keeps the folder's name alive while a job runs."""
 
     cdef bytes c_folder

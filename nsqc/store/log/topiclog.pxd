@@ -26,6 +26,7 @@ cdef class TopicLog(LogState):
     cdef void unhold(self) noexcept
     cdef void let_go(self) noexcept                             # drops its reference to the topic
     cdef int64_t appended(self) noexcept                        # the offset of the next record
+    cdef int64_t unwritten_records(self) noexcept
 
     cdef void _rest(self) noexcept
     cdef void _keep_end(self) noexcept

@@ -3,8 +3,8 @@ from collections.abc import Callable
 from typing import final
 
 from nsqc.log import Log
-from nsqc.store.backlog import CommitLog, CommitSchedule
 from nsqc.store.clock import Clock
+from nsqc.store.commit import CommitSchedule
 from nsqc.store.disk.pool import IoPool
 from nsqc.store.disk.syncer import Data, Done, Syncer
 from nsqc.store.guid import GuidFactory
@@ -14,7 +14,7 @@ from nsqc.store.log.recorder import Recorder
 from nsqc.store.log.recovery import Opened
 
 @final
-class TopicLog(CommitLog):
+class TopicLog:
     longest_delay_ns: int
     losers: dict[str, TopicLog]
     def __init__(self, name: str, folder: str, io: IoPool, syncer: Syncer, log: Log, clock: Clock,

@@ -7,8 +7,8 @@ from libc.string cimport memset
 import os
 import time
 
-from nsqc.store.backlog cimport CommitSchedule
 from nsqc.store.clock cimport Clock
+from nsqc.store.commit cimport CommitSchedule
 from nsqc.store.disk.pool cimport IoPool, Job
 from nsqc.store.guid cimport GuidFactory, guid_after, guid_write
 from nsqc.store.log.append cimport AppendJob
@@ -91,11 +91,9 @@ cdef class TopicLog(LogState):
             at += frame.length
         return None
 
-    cdef bint shares_syncs(self) noexcept:
-        return self.syncs
-
-    cdef bint begin_write(self) noexcept:
-        return write_next(self)
+    cdef bint run(self) noexcept:
+        write_next(self)
+        return False
 
     cdef void job_done(self, Job *job) noexcept:
         finish_write(self, <AppendJob *> job)
@@ -409,5 +407,5 @@ cdef inline int collected(TopicLog log, int64_t before, int answer) noexcept:
     """Schedules the write of added records; returns the answer."""
     if answer == 0:
         log.commit.unwritten += log.frames.out.length - before
-        log.commit.schedule.add(log.commit)
+        log.commit.write_later(log)
     return answer

@@ -25,16 +25,20 @@ cdef enum:
     MOST_SPARE = 1048576        # most memory kept for the next buffer
 
 
-cdef bint write_next(LogState log) noexcept:
+cdef void write_next(LogState log) noexcept:
     cdef AppendJob *job
+    if log.frames.records == 0:
+        log.commit.one_ended(0)
+        return
     frames_close(&log.frames, log.guids)
     job = new_job(log)
     if job is NULL:
         refuse(log, ENOMEM)
-        return False
+        log.commit.one_ended(ENOMEM)
+        return
+    log.commit.syncs = log.syncs
     log.writing = job
     log.io.submit(&job.job, log)
-    return True
 
 
 cdef AppendJob *new_job(LogState log) noexcept:
@@ -117,7 +121,7 @@ cdef void refuse(LogState log, int error) noexcept:
         log.ids.drop()
     log.write_error = error
     if log.owner is not None:
-        log.owner.on_write_failed(error, records, body_bytes)
+        log.owner.on_written(error, records, body_bytes)
 
 
 cdef int64_t bodies_of(const Buffer *out) noexcept:
@@ -132,7 +136,7 @@ cdef int64_t bodies_of(const Buffer *out) noexcept:
 
 
 cdef void finish_write(LogState log, AppendJob *job) noexcept:
-    cdef int error = job.error, before = log.write_error
+    cdef int error = job.error
     log.writing = NULL
     log.wrote_ns = log.clock.monotonic
     log.write_error = error
@@ -146,8 +150,6 @@ cdef void finish_write(LogState log, AppendJob *job) noexcept:
         keep_file(log, job)
         take_tail(log, job)
         if log.owner is not None:
-            if before:
-                log.owner.on_write_healed()
             log.owner.on_appended(job.records)
             wake_readers(log)
     else:
@@ -156,7 +158,7 @@ cdef void finish_write(LogState log, AppendJob *job) noexcept:
             unsynced_failed(&log.unsynced_files)
         append_close(job)
         if log.owner is not None:
-            log.owner.on_write_failed(error, job.records, bodies_of(&job.out))
+            log.owner.on_written(error, job.records, bodies_of(&job.out))
     append_free(job)
     log.commit.one_ended(error)    # answers publishers; consumers first, who wait longer
 

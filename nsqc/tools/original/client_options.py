@@ -156,23 +156,17 @@ class Given(NamedTuple):
 
     def connection(self, user_agent: str) -> ConnectionOptions:
         """Options of the connection itself."""
-        options: ConnectionOptions = {"user_agent": user_agent}
-        if self.text("client_id"):
-            options["client_id"] = self.text("client_id")
-        if self.text("hostname"):
-            options["hostname"] = self.text("hostname")
-        options["heartbeat_interval_ms"] = round(self.seconds("heartbeat_interval", 30.0) * 1000)
-        if "msg_timeout" in self.values:
-            options["msg_timeout_ms"] = round(self.seconds("msg_timeout", 0) * 1000)
-        if "output_buffer_size" in self.values:
-            options["output_buffer_size"] = self.number("output_buffer_size", 0)
-        if "output_buffer_timeout" in self.values:
-            options["output_buffer_timeout_ms"] = round(self.seconds("output_buffer_timeout", 0) * 1000)
-        options["sample_rate"] = self.number("sample_rate", 0)
-        if self.on("deflate"):
-            options["deflate"] = self.number("deflate_level", 6)
-        options["snappy"] = self.on("snappy")
-        return options
+        def milliseconds(name: str) -> int | None:
+            return round(self.seconds(name, 0) * 1000) if name in self.values else None
+
+        size = self.number("output_buffer_size", 0) if "output_buffer_size" in self.values else None
+        return {
+            "user_agent": user_agent, "client_id": self.text("client_id"), "hostname": self.text("hostname"),
+            "heartbeat_interval_ms": round(self.seconds("heartbeat_interval", 30.0) * 1000),
+            "msg_timeout_ms": milliseconds("msg_timeout"), "output_buffer_size": size,
+            "output_buffer_timeout_ms": milliseconds("output_buffer_timeout"),
+            "sample_rate": self.number("sample_rate", 0), "snappy": self.on("snappy"),
+            "deflate": self.number("deflate_level", 6) if self.on("deflate") else 0}
 
 
 def read(texts: Iterable[str], *used: str) -> Given:

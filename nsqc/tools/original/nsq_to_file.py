@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from functools import partial
 
 from nsqc import paths
 from nsqc.options.durations import S
@@ -31,7 +32,6 @@ def run(flags: Values) -> int:
         raise Fatal("--log-level is invalid")
     topics = tuple(dict.fromkeys(flags.texts("topic")))
     pattern = check(flags, topics)
-    notes = Lines(flags.text("log-prefix"), level, flags.text("channel"))
     output_dir = folder_of(flags, "output-dir")
     work_dir = folder_of(flags, "work-dir") or output_dir
     zipped, moves = flags.flag("gzip"), work_dir != output_dir
@@ -53,7 +53,7 @@ def run(flags: Values) -> int:
     code = archive(cluster, Plan(
         "nsq_to_file", topics, (pattern or re.compile("")) if discovers else None, flags.seconds("topic-refresh"),
         flags.text("channel"), rules, flags.seconds("sync-interval"), max(flags.number("max-in-flight"), 1),
-        CONNECTIONS, True), notes, insists=False)
+        CONNECTIONS, True), partial(say, flags, level), insists=False)
     return 1 if code == 1 else 0        # signals are a clean end
 
 
@@ -89,31 +89,15 @@ def check(flags: Values, topics: tuple[str, ...]) -> re.Pattern[str] | None:
         raise Fatal(f"--topic-pattern is invalid: {error}") from None
 
 
-class Lines:
-    """nsq_to_file's log."""
-
-    def __init__(self, prefix: str, level: int, channel: str):
-        self._prefix, self._level, self._channel = prefix, level, channel
-
-    def info(self, topic: str, text: str) -> None:
-        """Normal operation."""
-        self._line("info", "INFO", topic, text)
-
-    def warn(self, topic: str, text: str) -> None:
-        """Something unusual."""
-        self._line("warn", "WARNING", topic, text)
-
-    def error(self, topic: str, text: str) -> None:
-        """Something failed."""
-        self._line("error", "ERROR", topic, text)
-
-    def _line(self, level: str, word: str, topic: str, text: str) -> None:
-        if LEVELS[level] < self._level:
-            return
-        now = time.time()
-        stamp = f"{time.strftime('%Y/%m/%d %H:%M:%S', time.localtime(now))}.{int(now % 1 * 1e6):06d}"
-        place = f"[{topic}/{self._channel}] " if topic else ""
-        output.note(f"{self._prefix}{stamp} {word}: {place}{text}")
+def say(flags: Values, lowest: int, level: str, topic: str, text: str) -> None:
+    """A line of nsq_to_file's log. lowest: the level from which on there are lines."""
+    if LEVELS[level] < lowest:
+        return
+    now = time.time()
+    stamp = f"{time.strftime('%Y/%m/%d %H:%M:%S', time.localtime(now))}.{int(now % 1 * 1e6):06d}"
+    word = "WARNING" if level == "warn" else level.upper()
+    place = f"[{topic}/{flags.text('channel')}] " if topic else ""
+    output.note(f"{flags.text('log-prefix')}{stamp} {word}: {place}{text}")
 
 
 PROGRAM = Program("nsq_to_file", (

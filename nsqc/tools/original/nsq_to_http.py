@@ -13,7 +13,8 @@ from nsqc.tools.original.cluster import LOOKUPD, MAX_IN_FLIGHT, NSQD, check_name
 from nsqc.tools.original.program import Fatal, Program, log_line, warn_line
 from nsqc.tools.original.status import Status
 from nsqc.tools.tohttp.declaration import LONGEST_DELAY, read_header
-from nsqc.tools.tohttp.running import Settings, send
+from nsqc.tools.tohttp.engine import Settings
+from nsqc.tools.tohttp.running import send
 from nsqc.tools.tohttp.url import read_url
 
 OCTETS = "application/octet-stream"

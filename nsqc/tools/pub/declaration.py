@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 from nsqc.options.durations import MS
 from nsqc.options.option import Kind, Option
@@ -12,6 +13,7 @@ from nsqc.tools.errors import UsageError
 from nsqc.tools.family import JSON, OUTPUT, TCP_NODES, TOPIC
 
 PLACE = "nsqc pub"
+say = partial(output.error, PLACE)
 ESCAPES = {"\\n": "\n", "\\t": "\t", "\\0": "\0", "\\r": "\r"}
 LONGEST_DELAY = 2**32 * MS      # the protocol's limit
 
@@ -32,11 +34,6 @@ def run(values: Values) -> int:
         whole=values.flag("whole"), delay_ms=round(values.seconds("defer") * 1000), rate=values.decimal("rate"),
         to_all=values.flag("all"), max_message=values.number("max-msg-size"),
         retries=values.number("retries"), say=say), shows=not values.flag("quiet"), as_json=values.flag("json"))
-
-
-def say(text: str) -> None:
-    """A line about a failure."""
-    output.error(PLACE, text)
 
 
 TOOL = Tool(

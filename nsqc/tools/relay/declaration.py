@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from nsqc.options.option import Kind, Option
 from nsqc.tools import output
 from nsqc.tools.declare import Tool, Values
@@ -9,6 +11,7 @@ from nsqc.tools.errors import UsageError
 from nsqc.tools.family import CHANNEL_OPTION, TCP_NODES, TOPICS, in_flight, other_side
 
 PLACE = "nsqc relay"
+say = partial(output.error, PLACE)
 REFUSED_DELAY = 90.0    # seconds until a message that a target refused is retried
 TARGETS, FILTER, TO_SECURITY = "Targets", "Filter", "TLS, authentication, compression of the targets"
 
@@ -57,11 +60,6 @@ def run(values: Values) -> int:
         if engine.dropped:
             say(f"{engine.relayed:,} messages relayed, {engine.dropped:,} filtered out")
         return stop.code(terminated=0)
-
-
-def say(text: str) -> None:
-    """A line about the work."""
-    output.error(PLACE, text)
 
 
 TOOL = Tool(

@@ -12,6 +12,7 @@ from nsqc.client.commands import topic_name
 from nsqc.client.errors import Refused
 from nsqc.client.failover import ELSEWHERE
 from nsqc.tools.cut import repack
+from nsqc.tools.lane import TOO_LARGE
 from nsqc.tools.parcel import Parcel, packed
 from nsqc.tools.relay.filtering import Filter
 from nsqc.tools.target import Target
@@ -26,7 +27,6 @@ BATCH_ROWS = 10_000
 TICK_SECONDS = 0.2
 PATIENCE_SECONDS = 2.0          # without any target, before messages are requeued
 CLOSE_SECONDS = 10.0            # for answers at the end
-TOO_LARGE = ("E_BAD_MESSAGE", "E_BAD_BODY")
 
 
 class Plan(NamedTuple):

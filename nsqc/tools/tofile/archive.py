@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from nsqc.store.files import sync_folder
 from nsqc.tools.lines import lines
 from nsqc.tools.tofile.growth import Growth
 from nsqc.tools.tofile.naming import Naming, numbered_name
@@ -347,12 +348,3 @@ class Archive:
         self._say("info", f"moving finished file {self._path} to {final}")
         sync_folder(os.path.dirname(final))
         os.unlink(self._path)
-
-
-def sync_folder(path: str) -> None:
-    """Makes a new name durable. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import partial
 
 from nsqc.options.durations import MS, S
 from nsqc.options.option import Kind, Option
@@ -57,26 +58,12 @@ def run(values: Values) -> int:
     return archive(Cluster(values, PLACE), Plan(
         PLACE, topics, pattern, values.seconds("topic-refresh"), values.text("channel"), rules,
         values.seconds("sync-interval"), values.number("max-in-flight"), values.number("connections"),
-        values.flag("wait")), CommandNotes(values.flag("verbose")))
+        values.flag("wait")), partial(say, values.flag("verbose")))
 
 
-class CommandNotes:
-    """Reports on the work, on stderr: warnings and errors, and with verbose everything."""
-
-    def __init__(self, verbose: bool):
-        self._verbose = verbose
-
-    def info(self, topic: str, text: str) -> None:
-        """Normal operation."""
-        if self._verbose:
-            self.error(topic, text)
-
-    def warn(self, topic: str, text: str) -> None:
-        """Something unusual."""
-        self.error(topic, text)
-
-    def error(self, topic: str, text: str) -> None:
-        """Something failed."""
+def say(verbose: bool, level: str, topic: str, text: str) -> None:
+    """Reports warnings and errors on stderr, and with verbose everything."""
+    if verbose or level != "info":
         output.error(PLACE, f"{topic}: {text}" if topic else text)
 
 

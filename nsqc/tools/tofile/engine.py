@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from nsqc.client.backoff import Backoff
 from nsqc.tools.errors import EXIT_FAILED
@@ -20,24 +20,16 @@ TRIAL_FACTOR = 4
 ENOUGH = 0.25           # fraction of the messages in flight that starts a round; the rest arrives during it
 STARVED = 0.5           # of a connection's RDY: at this fraction a round begins as soon as nothing more arrives
 STARVED_SECONDS = 0.005     # or after this, if others still receive
-
-
-class Notes(Protocol):
-    """The engine's reports for the user; topic: the one concerned."""
-
-    def info(self, topic: str, text: str) -> None:
-        """Normal operation."""
-
-    def error(self, topic: str, text: str) -> None:
-        """A failure that is retried."""
+# Reports for the user: a level (info, warn or error), the topic concerned, empty if there is none, and a text.
+Say: TypeAlias = Callable[[str, str, str], None]
 
 
 class Engine:
     """sync_interval: maximum seconds before a message is synced."""
 
     def __init__(self, feed: Feed, stop: Stop, archive_of: Callable[[str], Archive], sync_interval: float,
-                 notes: Notes):
-        self._feed, self._stop, self._sync_interval, self._notes = feed, stop, sync_interval, notes
+                 say: Say):
+        self._feed, self._stop, self._sync_interval, self._say = feed, stop, sync_interval, say
         self._worker = Worker(archive_of, stop.wake)
         self._pending: dict[str, list[Delivery]] = {}
         self._count = 0                     # messages in it
@@ -113,7 +105,7 @@ class Engine:
                    for topic, deliveries in self._pending.items()}
         self._forget()
         for topic, deliveries in pending.items():
-            self._notes.info(topic, f"syncing {sum(one.count for one in deliveries)} records to disk")
+            self._say("info", topic, f"syncing {sum(one.count for one in deliveries)} records to disk")
         self._last = time.monotonic()
         self._worker.begin(Round(pending, close, self._last))
 
@@ -168,7 +160,7 @@ class Engine:
 
     def _tell(self, topic: str, error: OSError, pause: float) -> None:
         self._told.add(topic)
-        self._notes.error(topic, f"{reason(error)}; no message of it finished, retrying in {pause:g} s")
+        self._say("error", topic, f"{reason(error)}; no message of it finished, retrying in {pause:g} s")
 
     def _last_round(self) -> int:
         """Stores the messages received, and closes the files."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
 
 from nsqc.client.errors import BadName
 from nsqc.client.options import Options
@@ -11,7 +13,7 @@ from nsqc.tools.cluster import Cluster
 from nsqc.tools.feed import Feed, check_topics
 from nsqc.tools.stopping import Stop
 from nsqc.tools.tofile.archive import PIECE_BYTES, Archive, Rules
-from nsqc.tools.tofile.engine import Engine
+from nsqc.tools.tofile.engine import Engine, Say
 from nsqc.tools.tofile.piece import Piece
 from nsqc.tools.tofile.topics import Discovery
 
@@ -33,40 +35,23 @@ class Plan(NamedTuple):
     wait: bool
 
 
-class Notes(Protocol):
-    """Receives lines about the work; topic: empty if it concerns none."""
-
-    def info(self, topic: str, text: str) -> None:
-        """Normal operation."""
-
-    def warn(self, topic: str, text: str) -> None:
-        """Something unusual."""
-
-    def error(self, topic: str, text: str) -> None:
-        """A failure that is retried."""
-
-
-def archive(cluster: Cluster, plan: Plan, notes: Notes, insists: bool = True) -> int:
+def archive(cluster: Cluster, plan: Plan, say: Say, insists: bool = True) -> int:
     """Returns the exit code. insists: see Feed. Raises ClientError, ToolError."""
     options = Options("to-file", (), cluster.timeout, cluster.connection_options())
     if not plan.connections:
         plan = plan._replace(connections=good_connections(cluster, plan))
     if not plan.wait:
         check_topics(cluster, plan.topics)
-
     piece = Piece(PIECE_BYTES)
 
     def archive_of(topic: str) -> Archive:
-        def say(level: str, text: str) -> None:
-            (notes.warn if level == "warn" else notes.info)(topic, text)
-
-        return Archive(topic, plan.rules, say, piece)
+        return Archive(topic, plan.rules, lambda level, text: say(level, topic, text), piece)
 
     with Stop() as stop:
         stop.hear_hangup()
-        with DiscoveringFeed(cluster, plan, options, stop, notes, insists) as feed:
+        with DiscoveringFeed(cluster, plan, options, stop, partial(say, "warn", ""), insists) as feed:
             feed.start()
-            code = Engine(feed, stop, archive_of, plan.sync_interval, notes).run()
+            code = Engine(feed, stop, archive_of, plan.sync_interval, say).run()
             return code or stop.code(terminated=0)
 
 
@@ -80,11 +65,12 @@ def good_connections(cluster: Cluster, plan: Plan) -> int:
 class DiscoveringFeed(Feed):
     """A feed that adds topics as they appear."""
 
-    def __init__(self, cluster: Cluster, plan: Plan, options: Options, stop: Stop, notes: Notes, insists: bool):
-        super().__init__(cluster, plan.topics, plan.channel, plan.max_in_flight, options, stop,
-                         lambda text: notes.warn("", text), plan.connections, insists)
-        self._discovery = (Discovery(cluster, plan.pattern, plan.refresh, lambda text: notes.warn("", text), stop.wake)
-                           if plan.pattern is not None else None)
+    def __init__(self, cluster: Cluster, plan: Plan, options: Options, stop: Stop, warn: Callable[[str], None],
+                 insists: bool):
+        super().__init__(cluster, plan.topics, plan.channel, plan.max_in_flight, options, stop, warn, plan.connections,
+                         insists)
+        self._discovery = (Discovery(cluster, plan.pattern, plan.refresh, warn, stop.wake) if plan.pattern is not None
+                           else None)
 
     def _tend(self, now: float) -> None:
         if self._discovery is not None:

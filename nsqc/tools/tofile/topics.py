@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from nsqc.client.errors import ClientError
-from nsqc.tools.errors import ToolError
+from nsqc.client.dialer import Dialer
 
 if TYPE_CHECKING:
     from nsqc.tools.cluster import Cluster
@@ -18,32 +16,20 @@ if TYPE_CHECKING:
 class Discovery:
     """found() returns new topics once. interval: seconds between two lists."""
 
-    def __init__(self, cluster: Cluster, pattern: re.Pattern[str] | None, interval: float,
+    def __init__(self, cluster: Cluster, pattern: re.Pattern[str], interval: float,
                  warn: Callable[[str], None], wake: Callable[[], None]):
-        self._cluster, self._pattern, self._interval = cluster, pattern, interval
-        self._warn, self._wake = warn, wake
-        self._names: list[str] = []
-        self._failure = ""
-        self._is_asking = False
+        self._cluster, self._pattern, self._interval, self._warn = cluster, pattern, interval, warn
+        self._dialer: Dialer[None, list[str]] = Dialer(wake)
         self._next = 0.0
 
     def found(self) -> list[str]:
         """Topics of the last list; requests the next one when due."""
-        now = time.monotonic()
-        if self._failure:
-            self._warn(self._failure)
-            self._failure = ""
-        if now >= self._next and not self._is_asking:
-            self._is_asking = True
-            self._next = now + self._interval
-            threading.Thread(target=self._ask, daemon=True).start()
-        names, self._names = self._names, []
-        return [name for name in names if self._pattern is None or self._pattern.search(name)]
-
-    def _ask(self) -> None:
-        try:
-            self._names = self._cluster.topic_names()
-        except (ToolError, ClientError, OSError, ValueError) as error:
-            self._failure = str(error)
-        self._is_asking = False
-        self._wake()
+        names: list[str] = []
+        for _, outcome in self._dialer.finished():
+            if isinstance(outcome, Exception):
+                self._warn(str(outcome))
+            else:
+                names = [name for name in outcome if self._pattern.search(name)]
+        if time.monotonic() >= self._next and self._dialer.start(None, self._cluster.topic_names):
+            self._next = time.monotonic() + self._interval
+        return names

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import ssl
+from functools import partial
 
 from nsqc import __version__
 from nsqc.options.durations import MS, S
@@ -14,6 +15,7 @@ from nsqc.tools.errors import UsageError
 from nsqc.tools.family import CHANNEL_OPTION, TCP_NODES, TOPICS, in_flight
 
 PLACE = "nsqc to-http"
+say = partial(output.error, PLACE)
 LONGEST_DELAY = 900.0   # seconds until a failed message is delivered again
 SERVERS, FAILURES = "Servers", "Failures"
 HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([ -~\t\x80-\U0010ffff]*)")
@@ -32,8 +34,8 @@ def run(values: Values) -> int:
             raise UsageError(f"--get {text}: needs one %s, for the message", PLACE)
     headers = [read_header(text, PLACE) for text in values.texts("header")]
     from nsqc.tools.cluster import Cluster
-    from nsqc.tools.tohttp.engine import PAUSE
-    from nsqc.tools.tohttp.running import Settings, send
+    from nsqc.tools.tohttp.engine import PAUSE, Settings
+    from nsqc.tools.tohttp.running import send
 
     return send(Cluster(values, PLACE), Settings(
         topics, values.text("channel"), post or get, bool(get), headers,
@@ -61,11 +63,6 @@ def tls_of(values: Values) -> ssl.SSLContext:
         return tls(values.text("server-ca") or None, verify=not values.flag("server-insecure"))
     except OSError as error:
         raise UsageError(f"--server-ca: {error.strerror or error}", PLACE) from None
-
-
-def say(text: str) -> None:
-    """A line about the work."""
-    output.error(PLACE, text)
 
 
 TOOL = Tool(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+import ssl
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from nsqc.client.backoff import Backoff
@@ -24,23 +25,32 @@ CLOSE_SECONDS = 30.0
 REPORT_SECONDS = 5.0            # between two lines about the same server
 
 
-class Plan(NamedTuple):
-    """urls: the destinations; head: builds a request from its URL and body. mode: round-robin, least-busy or all.
-    requeue_delay: seconds, times the attempts, at most max_requeue_delay; max_attempts: after which a message is
-    dropped, 0: never. pause: after STREAK consecutive failures, up to 0 s: none; has_jitter: a random part of it."""
+class Settings(NamedTuple):
+    """The job; times in seconds. headers override content_type and user_agent. mode: round-robin, least-busy or all.
+    requeue_delay: times the attempts, at most max_requeue_delay; max_attempts: after which a message is dropped, 0:
+    never. pause: after STREAK consecutive failures, up to 0 s: none; has_jitter: a random part of it. wait: for topics
+    that do not exist yet."""
 
-    urls: Sequence[Url]
+    topics: tuple[str, ...]
+    channel: str
+    urls: tuple[str, ...]
     is_get: bool
-    head: Callable[[Url, bytes], bytes]
+    headers: Sequence[tuple[str, str]]
+    content_type: str
+    user_agent: str
     mode: str
     at_once: int
+    max_in_flight: int
     sample: float
+    connect_timeout: float
+    request_timeout: float
     requeue_delay: float
     max_requeue_delay: float
     max_attempts: int
-    pause: Backoff = PAUSE
-    has_jitter: bool = False
-    answered: Callable[[str, float], None] | None = None
+    pause: Backoff
+    has_jitter: bool
+    tls: ssl.SSLContext
+    wait: bool
 
 
 class Server:
@@ -65,11 +75,15 @@ class Job:
 
 
 class Engine:
-    """say gets lines about servers and dropped messages."""
+    """urls: the destinations; head: builds a request from its URL and body. say gets lines about servers and dropped
+    messages; answered the URL and the seconds of each answer."""
 
-    def __init__(self, feed: Feed, stop: Stop, plan: Plan, sender: Sender, say: Callable[[str], None]):
-        self._feed, self._stop, self._plan, self._sender, self._say = feed, stop, plan, sender, say
-        self._servers = [Server(url) for url in plan.urls]
+    def __init__(self, feed: Feed, stop: Stop, settings: Settings, urls: Iterable[Url],
+                 head: Callable[[Url, bytes], bytes], sender: Sender, say: Callable[[str], None],
+                 answered: Callable[[str, float], None] | None):
+        self._feed, self._stop, self._settings, self._sender, self._say = feed, stop, settings, sender, say
+        self._head, self._answered = head, answered
+        self._servers = [Server(url) for url in urls]
         self._turn = 0
         self._waiting: deque[Job] = deque()
         self._running = 0
@@ -101,22 +115,22 @@ class Engine:
         attempts = memoryview(batch.attempts).cast("B").cast("i")
         parts = self._feed.parts(delivery, [ids[row * 16:row * 16 + 16] for row in range(batch.count)])
         for row, part in enumerate(parts):
-            if self._plan.sample < 1 and random.random() > self._plan.sample:
+            if self._settings.sample < 1 and random.random() > self._settings.sample:
                 self.skipped += 1
                 self._feed.finish(part)
                 continue
-            if 0 < self._plan.max_attempts < attempts[row]:
+            if 0 < self._settings.max_attempts < attempts[row]:
                 self.dropped += 1
                 self._say(f"message {part.ids.decode() if isinstance(part.ids, bytes) else ''} dropped after "
                           f"{attempts[row] - 1} attempts")
                 self._feed.finish(part)
                 continue
-            left = list(self._servers) if self._plan.mode == "all" else []
+            left = list(self._servers) if self._settings.mode == "all" else []
             self._waiting.append(Job(part, bodies[offsets[row]:offsets[row + 1]], attempts[row], left))
 
     def _start(self) -> None:
         requests: list[Request] = []
-        while self._waiting and self._running < self._plan.at_once and time.monotonic() >= self._resume:
+        while self._waiting and self._running < self._settings.at_once and time.monotonic() >= self._resume:
             job = self._waiting.popleft()
             if not self._feed.is_live(job.delivery):
                 continue
@@ -128,8 +142,8 @@ class Engine:
         server = job.left[0] if job.left else self._choose()
         server.busy += 1
         job.server = server
-        body = b"" if self._plan.is_get else job.body
-        return Request(job, server.url, self._plan.head(server.url, job.body), body)
+        body = b"" if self._settings.is_get else job.body
+        return Request(job, server.url, self._head(server.url, job.body), body)
 
     def _choose(self) -> Server:
         """The server for the next message: a working one, if any."""
@@ -138,7 +152,7 @@ class Engine:
         ready = [server for server in order if server.out_until <= now]
         if not ready:
             chosen = min(order, key=lambda server: server.out_until)
-        elif self._plan.mode == "least-busy":
+        elif self._settings.mode == "least-busy":
             chosen = min(ready, key=lambda server: server.busy)
         else:
             chosen = ready[0]
@@ -153,8 +167,8 @@ class Engine:
             job = outcome.token
             assert isinstance(job, Job) and job.server is not None
             job.server.busy -= 1
-            if self._plan.answered is not None:
-                self._plan.answered(outcome.url.text, outcome.seconds)
+            if self._answered is not None:
+                self._answered(outcome.url.text, outcome.seconds)
             if not self._is_success(outcome):
                 self._running -= 1
                 self._fail(job, job.server, outcome)
@@ -174,7 +188,7 @@ class Engine:
         self._sender.send(again)
 
     def _is_success(self, outcome: Outcome) -> bool:
-        return outcome.status == 200 if self._plan.is_get else 200 <= outcome.status < 300
+        return outcome.status == 200 if self._settings.is_get else 200 <= outcome.status < 300
 
     def _fail(self, job: Job, server: Server, outcome: Outcome) -> None:
         self.failed += 1
@@ -185,13 +199,13 @@ class Engine:
             server.reported = now
             what = f"status {outcome.status}" if outcome.status else outcome.error
             self._say(f"{server.url.text}: {what}; the message will be retried")
-        delay = min(self._plan.requeue_delay * max(job.attempts, 1), self._plan.max_requeue_delay)
+        delay = min(self._settings.requeue_delay * max(job.attempts, 1), self._settings.max_requeue_delay)
         self._feed.requeue(job.delivery, round(delay * 1000))
         self._streak += 1
-        if self._streak >= STREAK and now >= self._resume and self._plan.pause.longest > 0:
+        if self._streak >= STREAK and now >= self._resume and self._settings.pause.longest > 0:
             self._pauses += 1
-            pause = self._plan.pause.pause(self._pauses)
-            self._resume = now + (random.uniform(0, pause) if self._plan.has_jitter else pause)
+            pause = self._settings.pause.pause(self._pauses)
+            self._resume = now + (random.uniform(0, pause) if self._settings.has_jitter else pause)
             self._feed.limit(0)
             # Requests not started are requeued at once: another consumer may succeed.
             while self._waiting:

@@ -2,43 +2,15 @@
 
 from __future__ import annotations
 
-import ssl
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable
 
-from nsqc.client.backoff import Backoff
 from nsqc.client.options import Options
 from nsqc.tools.cluster import Cluster
 from nsqc.tools.feed import Feed, check_topics
 from nsqc.tools.stopping import Stop
-from nsqc.tools.tohttp.engine import Engine, Plan
+from nsqc.tools.tohttp.engine import Engine, Settings
 from nsqc.tools.tohttp.sender import Sender
 from nsqc.tools.tohttp.url import Url, read_url
-
-
-class Settings(NamedTuple):
-    """The job; times in seconds. headers override content_type and user_agent."""
-
-    topics: tuple[str, ...]
-    channel: str
-    urls: tuple[str, ...]
-    is_get: bool
-    headers: Sequence[tuple[str, str]]
-    content_type: str
-    user_agent: str
-    mode: str
-    at_once: int
-    max_in_flight: int
-    sample: float
-    connect_timeout: float
-    request_timeout: float
-    requeue_delay: float
-    max_requeue_delay: float
-    max_attempts: int
-    pause: Backoff
-    has_jitter: bool
-    tls: ssl.SSLContext
-    wait: bool
 
 
 def head_writer(settings: Settings) -> Callable[[Url, bytes], bytes]:
@@ -73,10 +45,7 @@ def send(cluster: Cluster, settings: Settings, say: Callable[[str], None],
         feed.start()
         sender = Sender(settings.connect_timeout, settings.request_timeout, settings.tls, stop.wake)
         try:
-            plan = Plan(urls, settings.is_get, head_writer(settings), settings.mode, settings.at_once, settings.sample,
-                        settings.requeue_delay, settings.max_requeue_delay, settings.max_attempts, settings.pause,
-                        settings.has_jitter, answered)
-            Engine(feed, stop, plan, sender, say).run()
+            Engine(feed, stop, settings, urls, head_writer(settings), sender, say, answered).run()
         finally:
             sender.close()
         return stop.code(terminated=0)

@@ -4,28 +4,16 @@ from __future__ import annotations
 
 import time
 
-from nsqc.tools.cluster import Cluster, Node
+from nsqc.tools.cluster import Cluster
 from nsqc.tools.declare import Values
 from nsqc.tools.errors import NoNode
-from nsqc.tools.nodehttp import NodeHttp, Unreachable
 from nsqc.tools.top.model import Model
 from nsqc.tools.top.sampling import Sampler
 from nsqc.tools.top.screen import Screen
 from nsqc.tools.top.stats import Sample
 from nsqc.tools.top.terminal import Terminal
-from nsqc.wire import nsqstats
-from nsqc.wire.outside import JSONError
 
 WORDS = "nsqc top"
-
-
-def first_look(api: NodeHttp, node: Node) -> Sample:
-    """Queries a node. Raises Unreachable, BadStatus."""
-    answer = api.call("GET", "/stats", {"format": "json", "include_clients": "false"})
-    try:
-        return Sample(node.http, nsqstats.stats(answer), None)
-    except JSONError:
-        raise Unreachable(f"{api.address}: is not an nsqd: it has no statistics") from None
 
 
 def top(values: Values) -> int:
@@ -38,7 +26,7 @@ def top(values: Values) -> int:
     sampler = Sampler(cluster, values.seconds("interval"))
     sampler.with_clients = values.text("view") == "clients"
     # Before the screen is taken over: if no node answers, that is a line on stderr.
-    cluster.each(nodes, lambda api, node: sampler.arrived.append(first_look(api, node)), lambda _: None)
+    cluster.each(nodes, lambda api, node: sampler.arrived.append(Sample(node.http, api.stats(), None)), lambda _: None)
     model = Model(sampler)
     sampler.start(nodes)
     model.take()

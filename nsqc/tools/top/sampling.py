@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import deque
@@ -10,21 +9,22 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from nsqc.client.errors import ClientError
+from nsqc.client.waker import Waker
 from nsqc.tools.cluster import Cluster, Node
 from nsqc.tools.errors import ToolError
 from nsqc.tools.nodehttp import BadStatus, NodeHttp
 from nsqc.tools.top.stats import Key, Sample
-from nsqc.wire import nsqstats
 
 FIND_S = 15.0           # between two nsqlookupd queries
 MOST_ASKED = 24         # ages of oldest messages queried per round
 NOT_KNOWN = (404, 405)
 
 
-class Sampler:
+class Sampler(Waker):
     """interval: seconds between two rounds, may be changed. The main thread takes the results; wake() notifies it."""
 
     def __init__(self, cluster: Cluster, interval: float):
+        super().__init__()
         self.cluster, self.interval = cluster, interval
         self.with_clients = False
         self.wanted: list[Key] = []         # topics and channels whose oldest message is shown
@@ -35,9 +35,6 @@ class Sampler:
         self.reports: deque[str] = deque()  # results of actions
         self._hurry = threading.Event()
         self._closing = False
-        self._read, self._write = os.pipe()
-        os.set_blocking(self._write, False)
-        os.set_blocking(self._read, False)
         self._started: set[str] = set()
 
     def start(self, nodes: list[Node]) -> None:
@@ -53,26 +50,13 @@ class Sampler:
                 self._started.add(node.http)
                 threading.Thread(target=self._ask, args=(node,), daemon=True).start()
 
-    def fileno(self) -> int:
-        """Readable when results have arrived."""
-        return self._read
-
-    def calm(self) -> None:
-        """Drains the wakeup."""
-        with suppress(BlockingIOError):
-            os.read(self._read, 4096)
-
-    def wake(self) -> None:
-        """Wakes the main thread. Thread-safe."""
-        with suppress(OSError):
-            os.write(self._write, b".")
-
     def hurry(self) -> None:
         """Queries all nodes now."""
         self._hurry.set()
 
     def close(self) -> None:
         """Threads end on their own, or with the process."""
+        super().close()
         self._closing = True
         self._hurry.set()
 
@@ -107,9 +91,8 @@ class Sampler:
                 self._hurry.clear()
 
     def _sample(self, api: NodeHttp, node: Node, before: Sample | None) -> Sample:
-        clients = "true" if self.with_clients else "false"
-        answer = api.call("GET", "/stats", {"format": "json", "include_clients": clients, "include_mem": "false"})
-        sample = Sample(node.http, nsqstats.stats(answer), before)
+        stats = api.stats(include_clients="true" if self.with_clients else "false")
+        sample = Sample(node.http, stats, before)
         self.arrived.append(sample)
         self.wake()
         return sample

@@ -1,9 +1,9 @@
-"""Paths below a prefix that a module of another room serves, imported at its first request."""
+"""The paths of a daemon below /ui. Their module is imported at the first request: many daemons never get one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from nsqc.access.needs import GRANTS, NOTHING, Need
 from nsqc.httpd.first import imported
@@ -11,27 +11,23 @@ from nsqc.httpd.reply import ApiError
 from nsqc.httpd.request import Request, Route
 from nsqc.httpd.site import Resolve, Site
 
-_FIRST = Need(GRANTS, NOTHING, own=True, local=True)
+if TYPE_CHECKING:
+    from nsqc.admin.local import Mount
+
+PREFIX = "/ui"
+LOOKING = Need(GRANTS, NOTHING, own=True, local=True)
 _MOST_BODY = 1024 * 1024
 
 
-class Mount(Protocol):
-    """Serves the paths below the prefix."""
-
-    resolve: Resolve
-
-    def close(self) -> None:
-        """The server is stopping."""
-
-
 class Mounted:
-    """A router with a late imported part. module: has mount(site, resolve), which returns a Mount."""
+    """A router for these paths and the daemon's others."""
 
-    def __init__(self, prefix: bytes, module: str, resolve: Resolve) -> None:
-        self._prefix, self._below = prefix, prefix + b"/"
-        self._module, self._others = module, resolve
+    def __init__(self, resolve: Resolve) -> None:
+        """resolve: for the other paths."""
+        self._prefix, self._below = PREFIX.encode(), f"{PREFIX}/".encode()
+        self._others = resolve
         self._mount: Mount | None = None
-        self._first = Route(self._answer_first, _FIRST, logged=False, body_limit=_MOST_BODY, reads_body=True)
+        self._first = Route(self._answer_first, LOOKING, logged=False, body_limit=_MOST_BODY, reads_body=True)
 
     def resolve(self, request: Request) -> Route:
         """The route of a request."""
@@ -45,9 +41,9 @@ class Mounted:
         if self._mount is not None:
             self._mount.close()
 
-    # Any: a site of any program
+    # Any: the site of a daemon, which has more than this room knows
     async def _answer_first(self, site: Any, request: Request) -> object:
-        module = await imported(self._module)
+        module = await imported("nsqc.admin.local")
         if self._mount is None:
             make: Callable[[Site, Resolve], Mount] = module.mount
             self._mount = make(site, self._others)
