@@ -10,6 +10,7 @@ PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "perf/RESULTS.
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
 FILE = re.compile(r"`((?:[\w*-]+/)+[\w*-]+\.(?:pyx|pxd|pyi|py|c|h|md|service|socket))`")
+DAEMON = ("wire", "metrics", "loop", "store", "broker", "process", "net", "options", "access", "tcp", "httpd", "peers", "lookupd", "admin")
 ERROR = re.compile(r"\bE(?:_[A-Z]+)+\b")
 
 
@@ -48,11 +49,29 @@ def test_every_error_code_is_in_the_protocol():
     assert sent == listed
 
 
-def test_seams_are_declared_where_the_design_says():
+def seams() -> dict[str, list[str]]:
+    """The types in the design's table of seams, and the files that declare them."""
     rows = re.findall(r"^\| (`[^|]*\.(?:pxd|py)`) \| (`[A-Z][^|]*`) \|", (ROOT / "docs/design.md").read_text(), re.MULTILINE)
-    assert len(rows) > 10
-    for files, types in rows:
-        texts = [(ROOT / "nsqc" / file).read_text() for file in re.findall(r"`([^`]+)`", files)]
-        for name in re.findall(r"`([^`]+)`", types):
-            declared = rf"^(?:cdef )?class {name}\b|^{name} ?[:=]|^type {name}\b"
-            assert any(re.search(declared, text, re.MULTILINE) for text in texts), (files, name)
+    return {name: re.findall(r"`([^`]+)`", files) for files, types in rows for name in re.findall(r"`([^`]+)`", types)}
+
+
+def test_seams_are_declared_where_the_design_says():
+    assert seams()
+    for name, files in seams().items():
+        texts = [(ROOT / "nsqc" / file).read_text() for file in files]
+        assert any(re.search(rf"^(?:cdef )?class {name}\b", text, re.MULTILINE) for text in texts), (files, name)
+
+
+def test_no_other_type_is_a_seam():
+    """Compiled bases that another room implements, and Protocols of the daemon's rooms."""
+    bases, owners = {}, {}
+    for path in (ROOT / "nsqc").rglob("*.pxd"):
+        room = path.relative_to(ROOT / "nsqc").parts[0]
+        for name, base in re.findall(r"^cdef class (\w+)(?:\((\w+)\))?:", path.read_text(), re.MULTILINE):
+            owners[name] = room
+            bases[name] = base
+    found = {base for name, base in bases.items() if owners.get(base, owners[name]) != owners[name]}
+    for room in DAEMON:
+        for path in (ROOT / "nsqc" / room).rglob("*.py"):
+            found |= set(re.findall(r"^class (\w+)\(Protocol\)", path.read_text(), re.MULTILINE))
+    assert found and found <= set(seams())

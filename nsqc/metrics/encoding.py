@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from nsqc.metrics.declared import Metric, Type
 
+if TYPE_CHECKING:
+    from nsqc.metrics.durations import Durations
+    from nsqc.metrics.rising import Rising
+
 Sample = tuple[Sequence[str], float]    # the labels' values, and the number
-
-
-class Counted(Protocol):
-    """Durations by bucket. bounds: of the buckets, seconds."""
-
-    sum_ns: int
-
-    @property
-    def bounds(self) -> tuple[float, ...]: ...
-
-    def cumulative(self) -> list[int]:
-        """For each bound how many were at most that long, then how many there were."""
 
 
 class Format(NamedTuple):
@@ -51,7 +43,7 @@ def family(metric: Metric, samples: Iterable[Sample], form: Format) -> bytes:
     return head(metric, form) + "".join(lines).encode()
 
 
-def histogram(metric: Metric, durations: Counted, form: Format) -> bytes:
+def histogram(metric: Metric, durations: Durations | Rising, form: Format) -> bytes:
     """All of a histogram without labels."""
     *counts, total = durations.cumulative()
     lines = [f'{metric.name}_bucket{{le="{number(bound)}"}} {count}\n'
