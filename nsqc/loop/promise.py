@@ -11,7 +11,7 @@ from typing import Any
 def promise() -> tuple[asyncio.Future[Any], Callable[..., None]]:
     """A future of the running loop, and a callback that sets its result. Later calls, and calls after the future was
     cancelled, have no effect."""
-    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()    # Any: the same
 
     def settle(result: object = None) -> None:
         if not future.done():
