@@ -43,7 +43,7 @@ cdef class Channel(ChannelControl):
     cdef bint _reads_log(self) noexcept
     cdef bint _nothing_waits(self) noexcept
     # Whether a message would go straight to a consumer; if so, makes room.
-    cdef bint _goes_out(self) noexcept
+    cdef bint _delivers_at_once(self) noexcept
     # With room: to the next ready consumer, which must exist. Takes the reference and the place.
     cdef void _deliver(self, Message *message, uint32_t attempts, Place *place, int64_t offset) noexcept
     cdef void _delay(self, Delivery *delivery, int64_t delay_ns) noexcept

@@ -55,17 +55,17 @@ cdef class Channel:
     # ------------------------------------------------------------------ from the topic
 
     cdef bint fits(self, uint32_t defer_ms) noexcept:
-        return defer_ms != 0 or self._goes_out() or self.backlog.fits(0)
+        return defer_ms != 0 or self._delivers_at_once() or self.backlog.fits(0)
 
-    cdef bint _goes_out(self) noexcept:
+    cdef bint _delivers_at_once(self) noexcept:
         return self.ready.c_next is not NULL and not self.halted and self._nothing_waits() and has_room(self)
 
     cdef int put(self, Message *message, uint32_t attempts) noexcept:
         cdef int result = 0
         check_alive(self)
-        if unlikely(self.rules is not NULL) and (self.rules.watches or self._goes_out()):
+        if unlikely(self.rules is not NULL) and (self.rules.watches or self._delivers_at_once()):
             result = self._put_by_rules(message, attempts)
-        elif self._goes_out():
+        elif self._delivers_at_once():
             self._deliver(message, attempts, NULL, NO_OFFSET)
         else:
             result = self.backlog.put(message, attempts, 0, False, NULL)
@@ -75,7 +75,7 @@ cdef class Channel:
 
     cdef int _put_by_rules(self, Message *message, uint32_t attempts) noexcept:
         cdef int result
-        if self._goes_out() and reason_to_leave(self, message, attempts) == STAYS:
+        if self._delivers_at_once() and reason_to_leave(self, message, attempts) == STAYS:
             self._deliver(message, attempts, NULL, NO_OFFSET)
             return 0
         self._watch(message.timestamp_ns)
@@ -210,7 +210,7 @@ cdef class Channel:
     cdef bint _reads_log(self) noexcept:
         """Whether all messages come from the log, until pump() ends."""
         return (self.cursor is not None and self.backlog.depth() == 0
-                and (self.log_first or not self.owner.is_behind()))
+                and (self.log_first or not self.owner.has_queued()))
 
     cdef bint _pop_logged(self, Entry *entry) noexcept:
         if not self.cursor.pop(entry):
@@ -226,7 +226,7 @@ cdef class Channel:
                 return False
             self.place = self.backlog.place
             return True
-        return (self.log_first or not self.owner.is_behind()) and self._pop_logged(entry)
+        return (self.log_first or not self.owner.has_queued()) and self._pop_logged(entry)
 
     cdef bint _nothing_waits(self) noexcept:
         return (self.backlog.depth() == 0 and self.again.heap.count == 0
@@ -329,8 +329,8 @@ cdef class Channel:
         cdef uint16_t attempts = delivery.attempts
         cdef Place *place = delivery.place
         cdef int64_t offset = delivery.offset
-        cdef bint goes_out = self._goes_out()
-        if goes_out:
+        cdef bint delivers_at_once = self._delivers_at_once()
+        if delivers_at_once:
             if offset >= 0:
                 self.cursor.came_back(offset, attempts)
         elif unlikely(self.rules is not NULL) and wait_to_expire(self, delivery, heap):
@@ -341,7 +341,7 @@ cdef class Channel:
         if delivery.owner:
             inflight_remove(&self.in_flight, delivery)
         heap_remove(heap, delivery)
-        if goes_out:
+        if delivers_at_once:
             self._deliver(delivery_take(delivery), attempts, place, offset)
         else:
             if self.backlog.disk is None and offset < 0:

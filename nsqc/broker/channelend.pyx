@@ -79,7 +79,7 @@ cdef int64_t record_out(Channel channel) except -1:
         delivery_free(delivery)
         count += 1
         index = 0 if index else index
-    channel.cursor.let_go()
+    channel.cursor.release_owner()
     return count
 
 

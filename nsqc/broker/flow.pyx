@@ -16,7 +16,7 @@ cdef enum:
 
 cdef void flow_refresh(TopicState topic) noexcept:
     cdef bint flowing = flows(topic)
-    topic.direct = flowing and not topic.is_behind()
+    topic.direct = flowing and not topic.has_queued()
     if topic.direct:
         topic.waiting = False
     if topic.direct or not flowing:

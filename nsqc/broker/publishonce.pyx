@@ -81,7 +81,7 @@ cdef int follow_dedupe(TopicState topic, int64_t window_ns, int64_t limit, objec
     else:
         topic.ids = PublishIds(window_ns, limit)
         if topic.log is not None and topic.log.ids is not None:
-            topic.log.ids.begin_anew(topic.ids)
+            topic.log.ids.restart(topic.ids)
     give_journal(topic)
     return 0
 
@@ -92,6 +92,6 @@ cdef int give_journal(TopicState topic) except -1:
         return 0
     if topic.log.ids is None:
         topic.log.ids = IdJournal(topic.log.folder, topic.log.log)
-        topic.log.ids.begin_anew(topic.ids)
+        topic.log.ids.restart(topic.ids)
     topic.log.ids.window_ns = topic.ids.window_ns
     return 0

@@ -29,13 +29,13 @@ cdef inline void ring_add(PyObject **c_ring, Consumer consumer) noexcept:
 
 
 cdef inline void ring_remove(PyObject **c_ring, Consumer consumer) noexcept:
-    cdef Consumer before, behind
+    cdef Consumer before, following
     if consumer.c_next == <PyObject *> consumer:
         c_ring[0] = NULL
     else:
-        before, behind = <Consumer> consumer.c_previous, <Consumer> consumer.c_next
+        before, following = <Consumer> consumer.c_previous, <Consumer> consumer.c_next
         before.c_next = consumer.c_next
-        behind.c_previous = consumer.c_previous
+        following.c_previous = consumer.c_previous
         if c_ring[0] == <PyObject *> consumer:
             c_ring[0] = consumer.c_next
     consumer.c_next = consumer.c_previous = NULL

@@ -119,7 +119,7 @@ cdef class TopicState(StoreOwner):
 
     cdef void storage_changed(self) noexcept        # after log or logs has changed
     # Messages wait that its channels get before those of the log.
-    cdef inline bint is_behind(self) noexcept:
+    cdef inline bint has_queued(self) noexcept:
         return self.leftover.message is not NULL or self.backlog.depth() > 0
     # A channel's backlog could not be written, or, with error 0, was written or is empty. stuck: before that, it could
     # not be written.

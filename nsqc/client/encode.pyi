@@ -16,7 +16,7 @@ def with_body(line: bytes, body: bytes) -> bytes:
     """A command with a body."""
 
 def batch(line: bytes, bodies: tuple[bytes, ...], start: int, max_rows: int, max_bytes: int) -> tuple[bytes, int]:
-    """A batch of bodies from start on, behind the line of its command: (command, index after the last). At least one
+    """A batch of bodies from start on, after the line of its command: (command, index after the last). At least one
     body, otherwise within both limits; max_bytes counts the body of the command. bodies: from all_checked."""
 
 def finish(ids: Ids) -> bytes:

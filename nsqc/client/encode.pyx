@@ -58,7 +58,7 @@ def pub(bytes topic not None, bytes body not None) -> bytes:
 
 def batch(bytes line not None, tuple bodies not None, Py_ssize_t start, Py_ssize_t max_rows,
           int64_t max_bytes) -> tuple:
-    """A batch of bodies from start on, behind the line of its command: (command, index after the last). At least one
+    """A batch of bodies from start on, after the line of its command: (command, index after the last). At least one
     body, otherwise within both limits; max_bytes counts the body of the command. bodies: from all_checked."""
     cdef Py_ssize_t end = start, index, count = len(bodies)
     cdef int64_t size = SIZE_BYTES, record

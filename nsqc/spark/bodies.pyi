@@ -26,4 +26,4 @@ class Bodies:
         self, topic: bytes, delays: memoryview[int], start: int, max_rows: int, max_bytes: int, id: bytes = b""
     ) -> tuple[bytes, int]:
         """A DPUB for each row from start on, joined: (commands, row after the last). delays: milliseconds, by row. id:
-        of all; each has it with a number behind."""
+        of all; each is followed by a number."""

@@ -116,7 +116,7 @@ cdef class Bodies:
     def dpub(self, bytes topic not None, const int[::1] delays not None, Py_ssize_t start, Py_ssize_t max_rows,
              int64_t max_bytes, bytes id=b""):
         """A DPUB for each row from start on, joined: (commands, row after the last). delays: milliseconds, by row. id:
-        of all; each has it with a number behind."""
+        of all; each is followed by a number."""
         cdef Py_ssize_t end = start, row
         cdef int64_t room = 0, size
         cdef bytes commands

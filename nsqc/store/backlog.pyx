@@ -234,7 +234,7 @@ cdef class Backlog(StoreOwner):
         if self.disk is not None:
             writing = self.disk.writing is not NULL
             self.disk.delete()
-            self.disk.let_go()
+            self.disk.release_owner()
             self._write_forgotten(writing)
 
     def _write_forgotten(self, bint writing):
@@ -245,7 +245,7 @@ cdef class Backlog(StoreOwner):
     def close(self):
         """On shutdown: writes and closes the disk queue. Raises OSError if messages are lost."""
         self.owner = None
-        self.disk.let_go()
+        self.disk.release_owner()
         self.disk.close()
 
     def spill(self) -> int:

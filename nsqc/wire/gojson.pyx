@@ -227,10 +227,10 @@ cdef inline Py_ssize_t digits_from(const char *c_text, Py_ssize_t at, Py_ssize_t
 
 cdef Py_ssize_t some_digits(const char *c_text, Py_ssize_t at, Py_ssize_t end) except -1:
     """The position after the digits at at, at least one."""
-    cdef Py_ssize_t behind = digits_from(c_text, at, end)
-    if behind == at:
+    cdef Py_ssize_t after = digits_from(c_text, at, end)
+    if after == at:
         raise GoJSONError(f"a digit is missing at byte {at}")
-    return behind
+    return after
 
 
 cdef Py_ssize_t skip_number(const char *c_text, Py_ssize_t at, Py_ssize_t end) except -1:

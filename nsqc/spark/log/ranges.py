@@ -56,35 +56,35 @@ class Range(NamedTuple):
 
 def count(segments: Segments, start: int, end: int) -> int:
     """Messages from one offset to before another."""
-    return sum(max(0, min(end, behind) - max(start, first)) for first, behind, _, _ in segments)
+    return sum(max(0, min(end, stop) - max(start, first)) for first, stop, _, _ in segments)
 
 
 def lost(segments: Segments, start: int, first: int) -> int:
     """Number of missing messages from start on if reading continues at first: none, if numbering jumped there."""
-    before = max((behind for _, behind, _, _ in segments if behind <= start), default=None)
+    before = max((stop for _, stop, _, _ in segments if stop <= start), default=None)
     return first - start if before is not None and first - before < LEAST_JUMP else 0
 
 
 def size(segments: Segments, start: int, end: int) -> int:
     """Approximate bytes of their records."""
     total = 0
-    for first, behind, length, _ in segments:
-        part = min(end, behind) - max(start, first)
+    for first, stop, length, _ in segments:
+        part = min(end, stop) - max(start, first)
         if part > 0:
-            total += length * part // (behind - first)
+            total += length * part // (stop - first)
     return total
 
 
 def advance(segments: Segments, start: int, messages: int) -> int:
     """The offset after this many messages from start on; the end, if there are fewer."""
-    for first, behind, _, _ in segments:
+    for first, stop, _, _ in segments:
         at = max(start, first)
-        if behind <= at:
+        if stop <= at:
             continue
-        if messages <= behind - at:
+        if messages <= stop - at:
             return at + messages
-        messages -= behind - at
-        start = behind
+        messages -= stop - at
+        start = stop
     return start
 
 
@@ -94,8 +94,8 @@ def pieces(segments: Segments, start: int, end: int, number: int) -> list[tuple[
     messages = count(segments, start, end)
     number = min(number, messages)
     bounds, passed, part = [start], 0, 1
-    for first, behind, _, _ in segments:
-        at, to = max(start, first), min(end, behind)
+    for first, stop, _, _ in segments:
+        at, to = max(start, first), min(end, stop)
         if at >= to:
             continue
         while part < number and messages * part // number <= passed + to - at:

@@ -75,7 +75,7 @@ cdef void end_write_file(QueueState queue) noexcept:
 
 cdef void recount(QueueState queue, ReadJob *job) noexcept:
     """Sets depth after damage: the thread's count, and records written since."""
-    queue.depth = job.here + job.behind + queue.committed - job.committed + buffered_records(queue)
+    queue.depth = job.here + job.later + queue.committed - job.committed + buffered_records(queue)
     count_operations(queue, 1)
 
 

@@ -36,7 +36,7 @@ cdef struct ReadJob:
     # The result, if records were counted after damage.
     int64_t here            # records in the rest of this file
     int64_t lost            # bytes there that belong to no record
-    int64_t behind          # records in later files
+    int64_t later           # records in later files
     int64_t following       # the first existing later file; 0: none of those tried
 
 

@@ -113,7 +113,7 @@ cdef void run_read(Job *c_job) noexcept nogil:
     for number in range(job.number + 1, job.last_number + 1):
         path_store(c_path, job.c_prefix, number)
         rest = tally(c_path, 0, job.last_at if number == job.last_number else -1, job.max_record)
-        job.behind += rest.records
+        job.later += rest.records
         if rest.error != ENOENT and job.following == 0:
             job.following = number
         if number - job.number > FEW_FILES and rest.error == ENOENT:

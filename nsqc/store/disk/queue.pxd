@@ -25,7 +25,7 @@ cdef class DiskQueue(QueueState):
     cdef void done(self, Place *place) noexcept     # the record is finished; its place on disk may be released
     cdef int64_t done_before(self, int64_t serial) noexcept  # the same for all handed out before; returns their number
     cdef int64_t buffered(self) noexcept            # records that are in no file
-    cdef void let_go(self) noexcept                 # drops its owner, which holds a reference to this queue
+    cdef void release_owner(self) noexcept          # the owner holds a reference to this queue
     cdef void drop_out(self) noexcept               # forgets all places, which then belong to their holders
 
     cdef Message *_take(self, uint16_t *attempts) noexcept

@@ -153,7 +153,7 @@ cdef class DiskQueue(QueueState):
             count += 1
         return count
 
-    cdef void let_go(self) noexcept:
+    cdef void release_owner(self) noexcept:
         self.owner = None
 
     cdef void drop_out(self) noexcept:

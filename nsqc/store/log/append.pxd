@@ -40,13 +40,13 @@ cdef struct AppendJob:
     bint syncs_parent           # the folder's own name may not be durable
     bint syncs_names            # nor may names in the folder
     int64_t names               # Recorder.names when the job began
-    int64_t *behind             # owned: first offsets of segments that may not be durable, and are synced first
-    int64_t behind_count
+    int64_t *earlier            # owned: first offsets of segments that may not be durable, and are synced first
+    int64_t earlier_count
     bint rewrites               # a sync of them may have failed: copy them first
     int fd                      # of the last segment; -1: closed
     # The result.
     int error                   # then nothing was added
-    bint behind_failed          # the sync of `behind` failed
+    bint earlier_failed         # the sync of `earlier` failed
     bint made_names             # the folder has names that it has not synced
     bint synced_names           # all earlier names are durable, the folder's own included
     Piece *pieces               # owned: segments written to, in order

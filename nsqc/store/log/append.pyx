@@ -45,8 +45,8 @@ cdef void run_append(Job *c_job) noexcept nogil:
     cdef Piece *piece
     job.error = make_folder(job) if job.makes_folder else 0
     if job.error == 0:
-        job.error = sync_behind(job)
-        job.behind_failed = job.error != 0
+        job.error = sync_earlier(job)
+        job.earlier_failed = job.error != 0
     if job.error == 0 and job.ids.out.length:
         # First: after a kill, ids count only up to the end of the records.
         job.made_names = job.ids.position == 0
@@ -248,23 +248,23 @@ cdef void append_free(AppendJob *job) noexcept nogil:
     ids_free(&job.ids)
     buffer_free(&job.out)
     free(job.pieces)
-    free(job.behind)
+    free(job.earlier)
     free(job)
 
 
 # ---------------------------------------------------------------------- syncs of earlier appends
 
-cdef int sync_behind(AppendJob *job) noexcept nogil:
+cdef int sync_earlier(AppendJob *job) noexcept nogil:
     """Syncs earlier data that was written without a sync; 0 or errno."""
     cdef char c_path[PATH_BYTES]
     cdef int64_t index
     cdef int error = 0
-    for index in range(job.behind_count):
-        segment_path(c_path, job.c_folder, job.behind[index])
+    for index in range(job.earlier_count):
+        segment_path(c_path, job.c_folder, job.earlier[index])
         error = copy_again(job, c_path) if job.rewrites else io_sync_path(c_path, O_RDONLY)
         if error and error != ENOENT:       # retention removed it
             return error
-    if job.behind_count and job.rewrites:
+    if job.earlier_count and job.rewrites:
         append_close(job)       # copies now have these names
         return io_sync_path(job.c_folder, O_RDONLY | O_DIRECTORY)
     return 0

@@ -50,4 +50,4 @@ cdef class SegmentBlocks:
     cdef BlockMemory memory     # of the last read; replaced while a block uses it
     # Where the last read ended, for a sequential next read: first offset of the segment, offset (-1: the read failed),
     # position.
-    cdef int64_t first, known, behind
+    cdef int64_t first, known, after

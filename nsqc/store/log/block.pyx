@@ -342,7 +342,7 @@ cdef class SegmentBlocks:
         if self.memory is None or Py_REFCNT(self.memory) > 1:
             self.memory = BlockMemory.__new__(BlockMemory)
         job = &self.memory.job
-        job.position = self.behind if offset == self.known and segment[0] == self.first else 0
+        job.position = self.after if offset == self.known and segment[0] == self.first else 0
         self.first, self.known = segment[0], -1
         job.first, job.end, job.limit, job.salt = segment[0], segment[1], segment[2], segment[3]
         job.offset, job.want = offset, max_bytes
@@ -351,7 +351,7 @@ cdef class SegmentBlocks:
             run_read(&job.job)
         if job.error or job.begin != offset or job.next <= offset or end <= offset:
             return None
-        self.known, self.behind = job.next, job.behind
+        self.known, self.after = job.next, job.after
         block.owner = self.memory
         block.c_data = job.memory.c_data + job.at
         block.first, block.next = offset, min(end, job.next)

@@ -58,7 +58,7 @@ cdef class Cursor(Journaled):
     cdef int64_t needed_from(self) noexcept                     # earlier offsets are not needed
     cdef void release(self) noexcept                            # frees memory that an idle cursor does not need
     cdef void drop(self) noexcept                               # the channel was deleted
-    cdef void let_go(self) noexcept                             # drops its reference to the channel
+    cdef void release_owner(self) noexcept                      # drops its reference to the channel
 
     cdef int _take_next(self, Entry *entry, Spot *spot, const char *c_record) noexcept
     cdef bint _pop_requeued(self, Entry *entry) noexcept

@@ -256,13 +256,13 @@ cdef class Cursor(Journaled):
         reader.block.job.bytes = 0
         reader.block.job.is_short = False
         reader.block.c_folder = PyBytes_AS_STRING(self.log.c_folder)
-        if not (reader.block.first == segment.first and reader.block.next == offset and reader.block.behind):
-            reader.block.behind = self.log.position_before(index, offset)
+        if not (reader.block.first == segment.first and reader.block.next == offset and reader.block.after):
+            reader.block.after = self.log.position_before(index, offset)
         reader.block.first = segment.first
         reader.block.salt = segment.salt
         reader.block.limit = segment.position
         reader.block.end = segment.end
-        reader.block.position = reader.block.behind
+        reader.block.position = reader.block.after
         reader.block.offset = offset
         reader.block.want = want
         reader.block.cached = True
@@ -293,7 +293,7 @@ cdef class Cursor(Journaled):
         cdef int error = reader.block.error
         memset(&reader.spot, 0, sizeof(Spot))
         if error:
-            reader.block.behind = 0
+            reader.block.after = 0
             reader.block.begin = reader.block.next = -1
             if error == ENOENT and first < self.log.first_offset():
                 return True         # removed meanwhile
@@ -432,7 +432,7 @@ cdef class Cursor(Journaled):
         self.add(OP_DROP, 0, 0, 0)
         self.owner = None
 
-    cdef void let_go(self) noexcept:
+    cdef void release_owner(self) noexcept:
         self.owner = None
 
     # ------------------------------------------------------------------ the journal

@@ -53,7 +53,7 @@ cdef class IdJournal:
     cdef void take(self, IdWrite *job, uint64_t log_id, int64_t offset, int64_t wall_ns) noexcept
     cdef void ended_with(self, IdWrite *job, int error) noexcept
     cdef void drop(self) noexcept                                   # drops the collected ids unwritten
-    cdef void begin_anew(self, PublishIds ids) noexcept             # starts over with other ids
+    cdef void restart(self, PublishIds ids) noexcept             # starts over with other ids
     cdef void close_file(self) noexcept
     cdef int _next_file(self, int64_t wall_ns) except -1
 

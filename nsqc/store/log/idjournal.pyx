@@ -116,7 +116,7 @@ cdef class IdJournal:
     cdef void drop(self) noexcept:
         self.out.length = 0
 
-    cdef void begin_anew(self, PublishIds ids) noexcept:
+    cdef void restart(self, PublishIds ids) noexcept:
         self.drop()
         self.key[0] = ids.key[0]
         self.key[1] = ids.key[1]
@@ -201,7 +201,7 @@ def load(str folder not None, uint64_t log_id, int64_t end, int64_t window_ns, i
 cdef int adopt(IdJournal journal, PublishIds ids, list numbers, int64_t wall_ns) except -1:
     """Each run begins its own file: the end of the last one may be torn. Earlier runs' files hold at most the ids
     remembered now."""
-    journal.begin_anew(ids)
+    journal.restart(ids)
     if numbers:
         journal.oldest, journal.number = numbers[0], numbers[len(numbers) - 1]
         journal.ended = [(number, wall_ns) for number in numbers[:len(numbers) - 1]]

@@ -27,7 +27,7 @@ cdef struct ReadFrames:
     Buffer memory           # owned
     int64_t at, length      # the frames in it: the first starts with `begin` or contains it
     int64_t begin, next     # offsets: of the first record to use, after the last; equal: no records
-    int64_t behind          # position of the frame after them
+    int64_t after          # position of the frame after them
     int64_t damaged         # lost records from offset on: begin is offset + damaged
 
 

@@ -84,18 +84,18 @@ cdef void take_block(ReadFrames *job, Walk *walk) noexcept nogil:
     job.at = walk.position - walk.start
     job.begin = max(job.offset, walk.frame.first)
     job.damaged = job.begin - job.offset
-    job.behind = walk.next
+    job.after = walk.next
     while next_ < job.end:
-        have = walk.start + walk.memory.length - job.behind
-        if (frame_check(walk.memory.c_data + (job.behind - walk.start), have, job.salt, job.behind,
-                        &frame) != FRAME_SOUND or frame.first != next_ or job.behind + frame.length > job.limit):
+        have = walk.start + walk.memory.length - job.after
+        if (frame_check(walk.memory.c_data + (job.after - walk.start), have, job.salt, job.after,
+                        &frame) != FRAME_SOUND or frame.first != next_ or job.after + frame.length > job.limit):
             break
-        job.behind += frame.length
+        job.after += frame.length
         next_ += frame.records
     job.next = min(next_, job.end)
-    job.length = job.behind - walk.position
+    job.length = job.after - walk.position
     if not job.cached:
-        posix_fadvise(job.fd, job.behind, AHEAD_BYTES, POSIX_FADV_WILLNEED)
+        posix_fadvise(job.fd, job.after, AHEAD_BYTES, POSIX_FADV_WILLNEED)
 
 
 cdef const char *spot_find(Spot *spot, const char *c_data, int64_t offset) noexcept nogil:

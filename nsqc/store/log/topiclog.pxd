@@ -24,7 +24,7 @@ cdef class TopicLog(LogState):
     cdef int64_t position_before(self, int64_t index, int64_t offset) noexcept
     cdef void hold(self, int64_t at) noexcept                   # hides all records from an offset on
     cdef void unhold(self) noexcept
-    cdef void let_go(self) noexcept                             # drops its reference to the topic
+    cdef void release_owner(self) noexcept                      # drops its reference to the topic
     cdef int64_t appended(self) noexcept                        # the offset of the next record
     cdef int64_t unwritten_records(self) noexcept
 

@@ -251,7 +251,7 @@ cdef class TopicLog(LogState):
     @property
     def needs_sync(self) -> bool:
         """Whether written data may not be on disk."""
-        return self.unsynced_files.behind or len(self.recorder.numbers) > 0
+        return self.unsynced_files.lags or len(self.recorder.numbers) > 0
 
     def continue_at(self, int64_t offset):
         """The log is new, and an earlier one of its topic used all offsets before this one."""
@@ -262,7 +262,7 @@ cdef class TopicLog(LogState):
         offset that the newest header names."""
         if offset >= 0:
             self.unsynced_files.synced = offset
-        self.unsynced_files.behind = True
+        self.unsynced_files.lags = True
         self.recorder.wrote()
 
     def sync_began(self) -> tuple:
@@ -273,7 +273,7 @@ cdef class TopicLog(LogState):
         self.recorder.told = False
         for index in range(self.segments.count):
             segment = &self.segments.items[index]
-            if self.unsynced_files.behind and segment.first >= self.unsynced_files.synced:
+            if self.unsynced_files.lags and segment.first >= self.unsynced_files.synced:
                 data.append((file_path(self, segment.first), again))
         if self.manifest.newest:
             data.append((f"{self.folder}/manifest", -1))
@@ -328,7 +328,7 @@ cdef class TopicLog(LogState):
 
     # ------------------------------------------------------------------ the end
 
-    cdef void let_go(self) noexcept:
+    cdef void release_owner(self) noexcept:
         self.owner = None
 
     def close(self):

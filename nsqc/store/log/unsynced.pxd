@@ -7,7 +7,7 @@ from nsqc.store.log.segments cimport Segments
 
 cdef struct Unsynced:
     int64_t synced          # segments that begin before this offset are on disk
-    bint behind             # later ones may not be
+    bint lags               # later ones may not be
     bint rewrite            # a sync failed: rewrite its data before the next one
     int64_t syncing         # value of `synced` once the running sync succeeds
     bint covers             # all is on disk then

@@ -9,7 +9,7 @@ from nsqc.store.log.segments cimport Segment
 cdef int unsynced_take(Unsynced *unsynced, Segments *segments, AppendJob *job, bint ends) noexcept:
     cdef int64_t index, count = 0
     cdef Segment *items = segments.items
-    if unsynced.behind:
+    if unsynced.lags:
         while count < segments.count and items[segments.count - 1 - count].first >= unsynced.synced:
             count += 1
     if not job.syncs:
@@ -18,19 +18,19 @@ cdef int unsynced_take(Unsynced *unsynced, Segments *segments, AppendJob *job, b
         job.durable_from = items[index].sequence if index < segments.count else 0
         return 0
     if count:
-        job.behind = <int64_t *> malloc(<size_t> count * sizeof(int64_t))
-        if job.behind is NULL:
+        job.earlier = <int64_t *> malloc(<size_t> count * sizeof(int64_t))
+        if job.earlier is NULL:
             return -1
-        job.behind_count = count
+        job.earlier_count = count
         for index in range(count):
-            job.behind[index] = items[segments.count - count + index].first
+            job.earlier[index] = items[segments.count - count + index].first
         # A running sync may be about to fail; after that the files look clean.
         job.rewrites = unsynced.rewrite or unsynced.runs
     return 0
 
 
 cdef void unsynced_appended(Unsynced *unsynced, bint syncs, int64_t last) noexcept:
-    unsynced.behind = not syncs
+    unsynced.lags = not syncs
     if syncs:
         unsynced.synced = last
     else:
@@ -54,5 +54,5 @@ cdef void unsynced_ended(Unsynced *unsynced, bint succeeded) noexcept:
     unsynced.rewrite = not succeeded
     if succeeded:
         unsynced.synced = max(unsynced.synced, unsynced.syncing)
-        unsynced.behind = unsynced.behind and not unsynced.covers
+        unsynced.lags = unsynced.lags and not unsynced.covers
     unsynced.covers = False

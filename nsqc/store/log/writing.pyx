@@ -154,7 +154,7 @@ cdef void finish_write(LogState log, AppendJob *job) noexcept:
             wake_readers(log)
     else:
         log.ends = True
-        if job.behind_failed:
+        if job.earlier_failed:
             unsynced_failed(&log.unsynced_files)
         append_close(job)
         if log.owner is not None:
