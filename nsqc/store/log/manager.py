@@ -150,7 +150,7 @@ class Logs:
 
     def leave(self, log: TopicLog) -> None:
         """Prepares for the removal of a log: the topic's next log has another folder, and begins at 0."""
-        self._begin_anew(log)
+        self._next_folder(log)
         self._unmark(log.name)
 
     def remove(self, log: TopicLog) -> None:
@@ -160,7 +160,7 @@ class Logs:
     def abandon(self, log: TopicLog) -> None:
         """Removes the deleted log that a topic has switched from, with its files. If the topic gets a log again, its
         numbering continues. See removed()."""
-        self._begin_anew(log)
+        self._next_folder(log)
         # Remove the old mark after creating the new one; both are the same if nothing was published in between.
         offsets = [log.following]
         if self._left.get(log.name, log.following) != log.following:
@@ -173,7 +173,7 @@ class Logs:
         """Deletes a topic without a log: its next log begins at 0."""
         self._unmark(topic)
 
-    def _begin_anew(self, log: TopicLog) -> None:
+    def _next_folder(self, log: TopicLog) -> None:
         self._names[log.name] = self._names.get(log.name, 0) + 1
 
     def _unmark(self, topic: str) -> None:
