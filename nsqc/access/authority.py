@@ -52,8 +52,8 @@ class Grant:
 
 
 class Authority:
-    """Grants permissions. access: None: there is no access file. servers: asked about secrets that are not tokens of
-    such a file; None: there are none."""
+    """Grants permissions by an access file (access), by auth servers (servers), or by both: then the servers decide on
+    secrets that are not tokens of the file."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, log: Log, access: Access | None, servers: AuthServers | None
                  ) -> None:

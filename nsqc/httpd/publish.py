@@ -320,7 +320,7 @@ class Wait:
         """wait_ns: --publish-wait."""
         self._topic = topic
         self._until_ns = time.monotonic_ns() + wait_ns
-        self._woken: asyncio.Future[None] | None = None
+        self._wake: Callable[..., None] = lambda: None
 
     def helps(self, failure: int) -> bool:
         """Whether to retry the publish that just failed, after room()."""
@@ -330,10 +330,10 @@ class Wait:
     async def room(self) -> None:
         """Waits until there may be room for the last refused publish. Call it right after that refusal."""
         assert self._topic is not None
-        self._woken = asyncio.get_running_loop().create_future()
+        woken, self._wake = promise()
         waiting = room.Room(self._topic, self._until_ns, self._wake)
         try:
-            await self._woken
+            await woken
         finally:
             waiting.leave()
 
@@ -341,10 +341,6 @@ class Wait:
         """The client has left, or the daemon is stopping: the next attempt is the last."""
         self._topic = None
         self._wake()
-
-    def _wake(self) -> None:
-        if self._woken is not None and not self._woken.done():
-            self._woken.set_result(None)
 
 
 _NO_WAIT = Wait(None, 0)

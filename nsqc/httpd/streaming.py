@@ -16,6 +16,8 @@ from concurrent.futures import Executor
 from itertools import islice
 from typing import TypeVar
 
+from nsqc.loop.promise import promise
+
 _Result = TypeVar("_Result")
 
 # A TLS transport buffers this much, and gets it in one piece; others pass all bytes on at once.
@@ -215,7 +217,7 @@ class Feeder:
         self._tls = tls
         self._stream = stream
         self._gone = False
-        self._room: asyncio.Future[None] | None = None
+        self._wake: Callable[..., None] = lambda: None
         # Worker threads send after the transport's bytes: it must not buffer any unnoticed.
         transport.set_write_buffer_limits(high=_TLS_BUFFER_BYTES if tls else 0)
 
@@ -223,9 +225,9 @@ class Feeder:
         """Returns when all is sent, or the client is gone. Raises OSError if the rest cannot be sent."""
         while self._stream.left and not self._gone:
             if self.paused:
-                self._room = asyncio.get_running_loop().create_future()
+                room, self._wake = promise()
                 try:
-                    await asyncio.wait_for(self._room, self._stream.patience_s)
+                    await asyncio.wait_for(room, self._stream.patience_s)
                 except TimeoutError:
                     raise OSError(errno.ETIMEDOUT, "the client reads nothing") from None
                 continue
@@ -248,7 +250,3 @@ class Feeder:
         """The client is gone."""
         self._gone = True
         self._wake()
-
-    def _wake(self) -> None:
-        if self._room is not None and not self._room.done():
-            self._room.set_result(None)
