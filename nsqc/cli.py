@@ -91,6 +91,10 @@ def serve(command: str, words: list[str]) -> int:
     """Runs a server."""
     # Until the server enables it: objects created by imports stay, and collections would take a tenth of the start.
     gc.disable()
+    from nsqc.process.shortage import too_small
+
+    if reason := too_small():
+        sys.exit(f"nsqc: {reason}")
     from nsqc.commands import start
 
     run = {"serve": start.serve, "lookupd": start.lookupd, "admin": start.admin}[command]

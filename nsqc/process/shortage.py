@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import errno
+import resource
 
+# A server needs more even before it opens a file. With less, what fails, and whether Python can still say so, depends
+# on the page.
+LEAST_ADDRESS_BYTES = 45_000_000
 MEMORY = "the limit of memory (ulimit -v, memory.max)"
 FILES = "the limit of open files (ulimit -n)"
 LIMITS = {errno.ENOMEM: MEMORY, errno.EAGAIN: "the limit of processes (ulimit -u, pids.max)", errno.EMFILE: FILES,
@@ -12,6 +16,14 @@ LIMITS = {errno.ENOMEM: MEMORY, errno.EAGAIN: "the limit of processes (ulimit -u
 NOT_MAPPED = "failed to map segment"
 NO_MEMORY = ("annot allocate memory", "annot create shared object descriptor", "annot enable executable stack")
 TOO_MANY_FILES = "Too many open files"
+
+
+def too_small() -> str | None:
+    """The limit that no server can start under, and the remedy; None: there is none."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY or limit >= LEAST_ADDRESS_BYTES:
+        return None
+    return f"the limit of memory, {limit:,} bytes (ulimit -v), is too small for a server; raise it, to 100 MB or more"
 
 
 def shortage(error: BaseException) -> str | None:

@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -17,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from perf.programs import ROOT
+from tests.support.ports import free_port
 
-START_SECONDS = 20
-STOP_SECONDS = 20
+START_SECONDS = 60
+STOP_SECONDS = 60
 PAGE = os.sysconf("SC_PAGESIZE")
 
 
@@ -35,13 +35,6 @@ class Side:
     command: tuple[str, ...]
     queues: bool = True  # False: the floor
     forwards: bool = True  # whether a PUB reaches a subscriber; not with another floor
-
-
-def free_port() -> int:
-    """A TCP port that is free now."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
 
 
 class Server:

@@ -33,8 +33,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from perf.load.server import free_port
 from perf.lookupd.watched import MEASURE
+from tests.support.ports import free_port
 
 WAIT_S = 300.0
 LOOKUPS = 1000

@@ -33,8 +33,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from perf import programs
-from perf.load.server import free_port
 from perf.stalls.stage import Program
+from tests.support.ports import free_port
 
 WAIT_S = 300.0
 REPEATS = 50
