@@ -49,7 +49,6 @@ from nsqc.process.environment import EnvironmentVariableError
 from nsqc.process.hangup import Hangup
 from nsqc.process.lock import LockError, check_writable, lock
 from nsqc.process.notify import ServiceManager
-from nsqc.process.terminal import Terminal
 from nsqc.process.workers import Workers
 from nsqc.store.disk.manager import DiskQueues
 from nsqc.store.guid import GuidFactory
@@ -97,24 +96,16 @@ async def serve(loop: asyncio.AbstractEventLoop, options: Options, log: Log, rer
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
         loop.add_signal_handler(number, stop.set)
     hangup = Hangup(loop)
-    terminal: Terminal | None = None
     try:
         daemon = Daemon(loop, options, log, reread, slow, stop.set)
         await daemon.start()
         loop.add_signal_handler(signal.SIGUSR1, daemon.drain.begin, None, False)
-        if daemon.can_reload:
-            # Under nohup the daemon survives its terminal.
-            terminal = None if hangup.ignored else Terminal(loop)
-            hangup.begin(lambda: stop.set() if terminal and terminal.has_just_closed() else daemon.reload())
-        elif not hangup.ignored:
-            hangup.begin(stop.set)
+        hangup.begin(stop.set, daemon.reload if daemon.can_reload else None)
     except StartError as error:
         log.fatal("%s", error)
         return 1
     await stop.wait()
     hangup.end()
-    if terminal is not None:
-        terminal.close()
     return await daemon.stop()
 
 

@@ -59,10 +59,8 @@ async def serve(loop: asyncio.AbstractEventLoop, options: AdminOptions, log: Log
     except StartError as error:
         log.fatal("failed to instantiate nsqadmin - %s", error)
         return 1
-    if not hangup.ignored:
-        # With neither file there is nothing to read again.
-        reloads = server.guarding if options.access_file or options.audit_file else None
-        hangup.begin(stop.set if reloads is None else reloads.reload)
+    # With neither file there is nothing to read again.
+    hangup.begin(stop.set, server.guarding.reload if options.access_file or options.audit_file else None)
     await stop.wait()
     hangup.end()
     await server.stop()

@@ -31,7 +31,6 @@ from nsqc.process import descriptors, running
 from nsqc.process.environment import EnvironmentVariableError
 from nsqc.process.hangup import Hangup
 from nsqc.process.notify import ServiceManager
-from nsqc.process.terminal import Terminal
 
 if TYPE_CHECKING:
     from nsqc.guarding import Guarding
@@ -63,19 +62,9 @@ async def serve(loop: asyncio.AbstractEventLoop, options: LookupdOptions, log: L
     except StartError as error:
         log.fatal("failed to instantiate nsqlookupd - %s", error)
         return 1
-    terminal: Terminal | None = None
-    if server.guarding is not None:
-        # Under nohup the server survives its terminal.
-        terminal = None if hangup.ignored else Terminal(loop)
-        guarding = server.guarding
-        hangup.begin(lambda: stop.set() if terminal and terminal.has_just_closed() else guarding.reload())
-    elif not hangup.ignored:
-        # Nothing can be read again.
-        hangup.begin(stop.set)
+    hangup.begin(stop.set, None if server.guarding is None else server.guarding.reload)
     await stop.wait()
     hangup.end()
-    if terminal is not None:
-        terminal.close()
     await server.stop()
     return 0
 

@@ -6,6 +6,8 @@ import asyncio
 import signal
 from collections.abc import Callable
 
+from nsqc.process.terminal import Terminal
+
 
 class Hangup:
     """Handles SIGHUP: defers it until begin(), which makes up for an earlier signal, and ignores it after end().
@@ -14,21 +16,31 @@ class Hangup:
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop):
+        self._loop = loop
         self._action: Callable[[], None] | None = None
+        self._terminal: Terminal | None = None
         self._missed = False
-        self.ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        self._nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
         loop.add_signal_handler(signal.SIGHUP, self._received)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])
 
-    def begin(self, action: Callable[[], None]) -> None:
-        """Calls action() for each signal from now on, and once if one arrived earlier."""
-        self._action = action
+    def begin(self, stop: Callable[[], None], reload: Callable[[], None] | None) -> None:
+        """From now on a signal reads files again, or stops the server if its terminal has just closed; without a
+        reload, as there are no such files, it always stops it."""
+        if reload is None:
+            self._action = None if self._nohup else stop
+        else:
+            # Under nohup the server survives its terminal.
+            terminal = self._terminal = None if self._nohup else Terminal(self._loop)
+            self._action = lambda: stop() if terminal and terminal.has_just_closed() else reload()
         if self._missed:
-            action()
+            self._received()
 
     def end(self) -> None:
         """Ignores the signal from now on."""
         self._action = None
+        if self._terminal is not None:
+            self._terminal.close()
 
     def _received(self) -> None:
         self._missed = True

@@ -8,6 +8,7 @@ import shlex
 import signal
 import socket
 import subprocess
+import sys
 import termios
 import threading
 import time
@@ -17,6 +18,7 @@ import pytest
 from tests.support.daemon import wait_until
 from tests.support.manager import SERVE, Manager, handed, listening
 from tests.support.patience import WAIT_SECONDS
+from tests.support.ports import free_port
 
 
 @pytest.fixture(params=["path", "abstract"])
@@ -286,6 +288,30 @@ def test_a_closed_terminal_stops_it(daemon, tmp_path, started):
     wait_until(lambda: not web.exists())
     node = wait_until(lambda: restarted(daemon, tmp_path))
     assert node.stats("t")["depth"] == 1
+
+
+@pytest.mark.parametrize("command", ["lookupd", "admin"])
+def test_a_closed_terminal_stops_the_other_servers(tmp_path, command):
+    """Also one with a file that a hangup could mean to read again."""
+    port, audit = free_port(), tmp_path / "audit"
+    more = {"lookupd": ["--tcp-address=127.0.0.1:0"], "admin": ["--nsqd-http-address=127.0.0.1:1"]}[command]
+    process, master = in_terminal([sys.executable, "-m", "nsqc", command, f"--http-address=127.0.0.1:{port}",
+                                   f"--audit-file={audit}", *more])
+    try:
+        wait_until(lambda: listens(port))
+        audit.rename(tmp_path / "old")
+        process.send_signal(signal.SIGHUP)
+        wait_until(audit.exists)    # reopened
+        os.close(master)
+        assert process.wait(WAIT_SECONDS) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def listens(port: int) -> bool:
+    with contextlib.closing(socket.socket()) as sock:
+        return sock.connect_ex(("127.0.0.1", port)) == 0
 
 
 def restarted(daemon, data_path):

@@ -13,36 +13,37 @@ import uvloop
 from nsqc.process.hangup import Hangup
 
 async def main():
-    signals = []
+    done = []
     hangup = Hangup(asyncio.get_running_loop())
-    print("ignored" if hangup.ignored else "default")
     for moment in ("before", "running", "after"):
         if moment == "running":
-            hangup.begin(lambda: signals.append(1))
-            print(len(signals))
+            hangup.begin(lambda: done.append("stop"), (lambda: done.append("reload")) if "files" in sys.argv else None)
+            print(done)
         if moment == "after":
             hangup.end()
         if moment in sys.argv[1:]:
             os.kill(os.getpid(), signal.SIGHUP)
             await asyncio.sleep(0.05)
-    print(len(signals))
+    print(done)
 
 uvloop.run(main())
 """
 
 
-@pytest.mark.parametrize("moments,counts", [
-    ((), ["0", "0"]),
-    (("before",), ["1", "1"]),
-    (("running",), ["0", "1"]),
-    (("before", "running", "after"), ["1", "2"]),
+@pytest.mark.parametrize("files, wanted", [((), "stop"), (("files",), "reload")])
+@pytest.mark.parametrize("moments, begun, ended", [
+    ((), 0, 0),
+    (("before",), 1, 1),
+    (("running",), 0, 1),
+    (("before", "running", "after"), 1, 2),
 ])
-def test_signals(moments, counts):
-    done = subprocess.run([sys.executable, "-c", CODE, *moments], capture_output=True, text=True, timeout=WAIT_SECONDS)
-    assert done.stdout.split() == ["default", *counts], done.stderr
+def test_signals(moments, begun, ended, files, wanted):
+    done = subprocess.run([sys.executable, "-c", CODE, *moments, *files], capture_output=True, text=True, timeout=WAIT_SECONDS)
+    assert done.stdout.splitlines() == [str([wanted] * begun), str([wanted] * ended)], done.stderr
 
 
-def test_nohup():
-    done = subprocess.run(["nohup", sys.executable, "-c", CODE, "running"], stdin=subprocess.DEVNULL,
+@pytest.mark.parametrize("files, wanted", [((), []), (("files",), ["reload"])])
+def test_nohup(files, wanted):
+    done = subprocess.run(["nohup", sys.executable, "-c", CODE, "running", *files], stdin=subprocess.DEVNULL,
                           capture_output=True, text=True, timeout=WAIT_SECONDS)
-    assert done.stdout.split() == ["ignored", "0", "1"], done.stderr
+    assert done.stdout.splitlines() == ["[]", str(wanted)], done.stderr
