@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _READING = frozenset((b"GET", b"HEAD", b"OPTIONS"))     # methods that change nothing
 _SHOWN = 100        # characters of a Host
-LOCAL, ALL = "local", "all"     # --http-extended-api
+_ALL = "all"        # of --http-extended-api
 
 
 class Gate:
@@ -40,7 +40,7 @@ class Gate:
 
     def set_options(self, options: Options | LookupdOptions | AdminOptions) -> None:
         """Applies to requests from now on."""
-        self._is_extended = options.http_extended_api == ALL
+        self._is_extended = options.http_extended_api == _ALL
         self._hosts = {"localhost", socket.gethostname().lower(), options.broadcast_address.lower().strip("[]")}
         self._globs = [name.lower() for name in options.http_allowed_hosts]
 

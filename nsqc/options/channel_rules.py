@@ -9,15 +9,12 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import Executor
 
-import msgspec
-
 from nsqc.log import Log
 from nsqc.options.channel_keys import DEFAULT, ChannelRule
 from nsqc.options.declared import Options, Settings
 from nsqc.options.limit_keys import DEFAULT_LIMITS
 from nsqc.options.rule_scopes import CHANNELS
 from nsqc.options.rules import Rules
-from nsqc.options.rules_file import Values
 from nsqc.options.topic_rules import TopicRule, TopicRules
 
 
@@ -63,10 +60,6 @@ class ChannelRules(Rules[ChannelRule]):
         if all(limits[key] == getattr(DEFAULT_LIMITS, key) for key in limits):
             return DEFAULT
         return self._changed(DEFAULT, limits, f"topic: {topic.source}")
-
-    @staticmethod
-    def _changed(rule: ChannelRule, values: Values, source: str) -> ChannelRule:
-        return msgspec.structs.replace(rule, **values, source=source)
 
     def forget_topic(self, name: bytes) -> None:
         """A deleted topic also loses the rules set for its channels."""

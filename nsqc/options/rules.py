@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Generic, TypeVar
 
+import msgspec
+
 from nsqc.log import Log
 from nsqc.options import rules_file
 from nsqc.options.declared import Options, RuleTable, Settings
@@ -103,7 +105,7 @@ class Rules(Generic[RuleT]):
     @staticmethod
     def _changed(rule: RuleT, values: Values, source: str) -> RuleT:
         """The rule with other values."""
-        raise NotImplementedError
+        return msgspec.structs.replace(rule, **values, source=source)
 
     def _with_put(self, name: bytes, rule: RuleT) -> RuleT:
         values = self._put.get(name)

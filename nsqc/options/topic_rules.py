@@ -13,7 +13,6 @@ from nsqc.options.declared import RULE_KEYS, Options, RuleValue
 from nsqc.options.limit_keys import FROM_DEFAULTS, LIMIT_FLAGS, Limits
 from nsqc.options.rule_scopes import TOPICS
 from nsqc.options.rules import Rules
-from nsqc.options.rules_file import Values
 from nsqc.options.topic_keys import MOST_IDS
 from nsqc.wire.names import is_ephemeral
 from nsqc.wire.outside import Decoder
@@ -70,6 +69,3 @@ class TopicRules(Rules[TopicRule]):
         names = ("topics", *RULE_KEYS.values())
         return any(getattr(options, name) != getattr(self._options, name) for name in names)
 
-    @staticmethod
-    def _changed(rule: TopicRule, values: Values, source: str) -> TopicRule:
-        return msgspec.structs.replace(rule, **values, source=source)

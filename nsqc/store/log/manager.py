@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from nsqc.log import Log
+from nsqc.loop.promise import promise
 from nsqc.store.commit import CommitSchedule
 from nsqc.store.disk.manager import DiskQueues
 from nsqc.store.files import sync_folder
@@ -223,13 +224,8 @@ class Logs:
     async def recorded(self, log: TopicLog) -> None:
         """Waits until all progress of channels so far is in the journal. Raises OSError if it cannot be written; it is
         retried."""
-        written: asyncio.Future[None] = self._loop.create_future()
-
-        def end() -> None:
-            if not written.done():
-                written.set_result(None)
-
-        log.recorder.when_written(end)
+        written, settle = promise()
+        log.recorder.when_written(settle)
         await written
         if log.recorder.refused:
             raise OSError(log.recorder.refused, os.strerror(log.recorder.refused))
