@@ -52,3 +52,21 @@ class TcpServer:
         self._porter.join()  # or it might accept on the next file with that descriptor
         self.door.close()
         self.drop()
+
+
+class Answering(TcpServer):
+    """Reads once, sends the same answer to everybody, and closes; for use in a with statement."""
+
+    def __init__(self, answer: bytes):
+        self.answer = answer
+        super().__init__()
+
+    def serve(self, guest: socket.socket) -> None:
+        guest.recv(4096)
+        guest.sendall(self.answer)
+
+    def __enter__(self) -> Answering:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -4,10 +4,8 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
-import threading
 from importlib import import_module
 
 import pytest
@@ -20,6 +18,7 @@ from nsqc.tools.errors import UsageError
 from nsqc.tools.localnode import local_node
 from tests.support.lookupd import LookupServer
 from tests.support.patience import WAIT_SECONDS
+from tests.support.tcpserver import Answering
 from tests.tools.calling import help_of, parsed, refusal
 from tests.tools.conftest import ENV, ROOT
 
@@ -271,22 +270,10 @@ def test_lookup_servers_fail_over(tmp_path, daemon, tools):
     (b"\0\1\2garbage", "not an HTTP answer"), (b"", "closed"), (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "not JSON"),
     (b'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]', ""), (b'HTTP/1.1 500 Oh\r\nContent-Length: 2\r\n\r\nno', "500 no")])
 def test_a_node_that_answers_garbage(tools, answer, text):
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        def serve():
-            while True:
-                try:
-                    client, _ = server.accept()
-                except OSError:
-                    return
-                client.recv(4096)
-                client.sendall(answer)
-                client.close()
-
-        threading.Thread(target=serve, daemon=True).start()
-        done = tools.run("stat", "--topic", "x", "--channel", "y", "--nsqlookupd", f"127.0.0.1:{server.getsockname()[1]}", nodes=False)
+    with Answering(answer) as server:
+        done = tools.run("stat", "--topic", "x", "--channel", "y", "--nsqlookupd", server.address, nodes=False)
         assert done.returncode in (3, 4) and text in done.stderr.decode()
         assert len(done.stderr.splitlines()) == 1
-        server.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.mark.parametrize("words, text", [

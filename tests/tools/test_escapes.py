@@ -2,7 +2,6 @@
 
 import json
 import re
-import socket
 import struct
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,6 +14,7 @@ from nsqc.options.option import Kind
 from nsqc.spark.jobs.progress import Progress
 from nsqc.tools.completing import names
 from tests.support.screens import InTerminal
+from tests.support.tcpserver import Answering
 from tests.tools.conftest import ENV, Tools
 
 # Characters that a terminal interprets, or would reorder: C0, DEL, C1, separators, bidi controls; and harmless ones.
@@ -213,21 +213,8 @@ def test_what_a_shell_completes_are_names(liar):
 
 def test_an_nsqd_that_refuses_with_escapes(inside):
     """Its words go into an error, not to the terminal."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        def serve():
-            while True:
-                try:
-                    client, _ = server.accept()
-                except OSError:
-                    return
-                text = b"E_INVALID " + OBEYED.encode() + b"\nforged"
-                client.recv(4096)
-                client.sendall(struct.pack(">ii", len(text) + 4, 1) + text)
-                client.close()
-
-        threading.Thread(target=serve, daemon=True).start()
-        address = f"127.0.0.1:{server.getsockname()[1]}"
-        done = inside("pub", "t", "--nsqd", address, "--retries", "0", "/etc/hostname")
+    text = b"E_INVALID " + OBEYED.encode() + b"\nforged"
+    with Answering(struct.pack(">ii", len(text) + 4, 1) + text) as server:
+        done = inside("pub", "t", "--nsqd", server.address, "--retries", "0", "/etc/hostname")
         assert done.returncode != 0 and r"E_INVALID \x1b[31m\x07\x08" in done.stderr and not CONTROLS.search(done.stderr)
         assert len(done.stderr.splitlines()) == 2
-        server.shutdown(socket.SHUT_RDWR)

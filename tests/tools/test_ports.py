@@ -1,14 +1,13 @@
 """Addresses of something else: tools report the server there, and the port to use."""
 
-import socket
 import subprocess
-import threading
 
 import pytest
 
 from nsqc.client.errors import ConnectError
 from nsqc.wire.answers import Answer, Service, of_info, probed, recognized, wrong_port
 from tests.support.places import WORDS, Places
+from tests.support.tcpserver import Answering
 from tests.tools.conftest import ENV, SECONDS, Tool
 
 EVERYTHING = tuple(WORDS)
@@ -152,18 +151,7 @@ def test_info_of_something_else(body):
 
 def test_a_server_that_says_nothing_is_not_waited_for(inside):
     """A probe's failure does not replace the error."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        def serve():
-            while True:
-                try:
-                    client, _ = server.accept()
-                except OSError:
-                    return
-                client.close()
-
-        threading.Thread(target=serve, daemon=True).start()
-        address = f"127.0.0.1:{server.getsockname()[1]}"
-        done = inside("tail", "t", "--wait", "--nsqd", address)
-        assert done.returncode == 3 and address in done.stderr and ("closed by nsqd" in done.stderr or "reset" in done.stderr)
-        server.shutdown(socket.SHUT_RDWR)
+    with Answering(b"") as server:
+        done = inside("tail", "t", "--wait", "--nsqd", server.address)
+        assert done.returncode == 3 and server.address in done.stderr and ("closed by nsqd" in done.stderr or "reset" in done.stderr)
     assert issubclass(ConnectError, OSError)

@@ -4,16 +4,15 @@ import json
 import os
 import pty
 import signal
-import socket
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 
 from tests.support.daemon import wait_until
 from tests.support.patience import WAIT_SECONDS
+from tests.support.tcpserver import Answering
 from tests.tools.conftest import ENV
 
 
@@ -112,22 +111,10 @@ def test_nobody_answers(tools):
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\0\0\6\0\0\0\0OK", b"\xff" * 100])
 def test_garbage_instead_of_an_nsqd(tools, answer):
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        def serve():
-            while True:
-                try:
-                    client, _ = server.accept()
-                except OSError:
-                    return
-                client.sendall(answer)
-                client.close()
-
-        threading.Thread(target=serve, daemon=True).start()
-        address = f"127.0.0.1:{server.getsockname()[1]}"
-        done = tools.run("pub", "--topic", "x", "--retries", "0", "--nsqd", address, input="a\n", nodes=False)
+    with Answering(answer) as server:
+        done = tools.run("pub", "--topic", "x", "--retries", "0", "--nsqd", server.address, input="a\n", nodes=False)
         assert done.returncode == 3
-        assert done.stderr.decode().startswith(f"nsqc pub: {address}: ") and len(done.stderr.splitlines()) == 2
-        server.shutdown(socket.SHUT_RDWR)
+        assert done.stderr.decode().startswith(f"nsqc pub: {server.address}: ") and len(done.stderr.splitlines()) == 2
 
 
 @pytest.mark.parametrize("words, code, text", [
