@@ -14,7 +14,7 @@ from tests.support.patience import WAIT_SECONDS
 SEED = int(os.environ.get("NSQC_TEST_FUZZ_SEED", "20261121"))
 ROUNDS = 1500
 CEILING_BYTES = 150_000_000
-WORDS = [b"IDENTIFY", b"SUB", b"PUB", b"MPUB", b"DPUB", b"RDY", b"FIN", b"REQ", b"TOUCH", b"CLS", b"NOP", b"AUTH", b"t", b"c",
+WORDS = [b"IDENTIFY", b"SUB", b"PUB", b"MPUB", b"DPUB", b"DMPUB", b"RDY", b"FIN", b"REQ", b"TOUCH", b"CLS", b"NOP", b"AUTH", b"t", b"c",
          b"0123456789abcdef", b"-1", b"0", b"1", b"2500", b"99999999999999999999", b"", b"x" * 64, b"x" * 65, b"e#ephemeral",
          b"\xff\x00", b"  V2"]
 

@@ -123,12 +123,14 @@ def test_nothing_is_kept_between_whole_commands():
     assert reader.kept == 0
 
 
+WITH_BODY = (b"PUB", b"MPUB", b"DPUB", b"DMPUB", b"IDENTIFY", b"AUTH")
 words = st.lists(st.binary(min_size=1, max_size=12).filter(lambda w: not set(w) & set(b" \r\n")), min_size=1, max_size=3)
-lines = words.filter(lambda w: w[0] not in (b"PUB", b"MPUB", b"DPUB", b"IDENTIFY", b"AUTH")).map(
+lines = words.filter(lambda w: w[0] not in WITH_BODY).map(
     lambda w: (b" ".join(w) + b"\n", (w, None)))
 publishes = st.binary(min_size=1, max_size=200).map(lambda b: (b"PUB topic\n" + sized(b), ([b"PUB", b"topic"], b)))
-batches = st.lists(st.binary(min_size=1, max_size=50), min_size=1, max_size=5).map(
-    lambda b: (b"MPUB topic\n" + batch(*b), ([b"MPUB", b"topic"], batch(*b)[4:])))
+batches = st.builds(lambda words, b: (b" ".join(words) + b"\n" + batch(*b), (words, batch(*b)[4:])),
+                    st.sampled_from([[b"MPUB", b"topic"], [b"DMPUB", b"topic", b"1000"]]),
+                    st.lists(st.binary(min_size=1, max_size=50), min_size=1, max_size=5))
 
 
 @given(st.lists(lines | publishes | batches, max_size=12), st.randoms(use_true_random=False))
