@@ -3,6 +3,7 @@
 import json
 import signal
 import socket
+import struct
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,6 +13,7 @@ from tests.publishing.support import post, publisher, remember
 from tests.rules.support import publish, set_rule, set_topic_rule, subscribe, until_channel
 from tests.rules.test_bounds import make, numbered
 from tests.support.daemon import batch, wait_until
+from tests.support.secure import connect, make_certificates
 
 LONG = "--publish-wait=5m"
 REASON = "channel c has 3 messages, its max_depth is 3 (PUT /channel/rules)"
@@ -23,6 +25,10 @@ def full(node, depth: int = 3, **rule: object) -> None:
     set_rule(node, "t", "c", max_depth=depth, **rule)
     publish(node, "t", *numbered(depth))
     until_channel(node, "t", depth=depth)
+
+
+def sized(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
 
 
 def until_waiting(node, count: int, topic: str = "t") -> None:
@@ -52,6 +58,23 @@ def test_a_publish_waits_for_its_room(node, line, body, count):
     assert bodies_of(consumer, 3) == [b"0", b"1", b"2"]
     assert [message.body[:1] for message in consumer.messages(count, finish=True)] == [b"x", b"y"][:count]
     client.ok("PUB t", b"after")
+    until_waiting(node, 0)
+
+
+@pytest.mark.parametrize("transport", ["plain", "tls", "deflate", "tls+snappy"])
+def test_a_deferred_batch_waits_over_any_transport(daemon, tmp_path, transport):
+    """What follows it may be decoded already, and waits as well."""
+    certs = make_certificates(tmp_path)
+    node = daemon(LONG, f"--tls-cert={certs}/server.pem", f"--tls-key={certs}/server.key")
+    full(node)
+    client = connect(node, transport, deferred_batches=True)
+    client.send(b"DMPUB t 1\n" + sized(batch(b"x", b"y")) + b"PUB t\n" + sized(b"z"))
+    until_waiting(node, 1)
+    assert node.stats("t")["message_count"] == 3
+    consumer = subscribe(node, "t", rdy=10)
+    assert client.frame() == client.frame() == (0, b"OK")
+    assert bodies_of(consumer, 3) == [*numbered(3)]
+    assert sorted(bodies_of(consumer, 3)) == [b"x", b"y", b"z"]
     until_waiting(node, 0)
 
 

@@ -30,4 +30,3 @@ cdef Place *unacked_add(Unacked *unacked, int64_t number, int64_t at, int64_t le
 cdef bint unacked_done(Unacked *unacked, Place *place) noexcept nogil   # whether it was the oldest
 cdef int64_t unacked_count(Unacked *unacked) noexcept nogil     # records from the oldest on, done or not
 cdef void unacked_drop(Unacked *unacked) noexcept nogil         # forgets all; the places belong to their holders
-cdef int64_t places_alive() noexcept nogil

@@ -97,10 +97,6 @@ cdef void unacked_drop(Unacked *unacked) noexcept nogil:
         unlink(unacked, unacked.oldest)
 
 
-cdef int64_t places_alive() noexcept nogil:
-    return alive_count
-
-
 def alive() -> int:
     """Existing places, in all queues."""
     return alive_count
