@@ -27,7 +27,8 @@ from hypothesis.stateful import (
 from tests.support.daemon import Client, Daemon, Message, batch, wait_until
 
 SHORT_MS, LONG_MS = 40, 800_000
-FLAGS = ("--topic-storage=log", "--max-bytes-per-file=400", "--log-retain-time=1h", f"--msg-timeout={SHORT_MS}ms", "--max-rdy-count=100000")
+TIMEOUT_MS = 300    # a busy machine takes less between a delivery and the RDY 0 that follows it
+FLAGS = ("--topic-storage=log", "--max-bytes-per-file=400", "--log-retain-time=1h", f"--msg-timeout={TIMEOUT_MS}ms", "--max-rdy-count=100000")
 CHANNELS = ("a", "b", "c")
 EXAMPLES, STEPS = 15, 40
 GOES_ON = b"PUB beats#ephemeral\n" + struct.pack(">i", 1) + b"x"
