@@ -25,8 +25,8 @@ class Hangup:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])
 
     def begin(self, stop: Callable[[], None], reload: Callable[[], None] | None) -> None:
-        """From now on a signal reads files again, or stops the server if its terminal has just closed; without a
-        reload, as there are no such files, it always stops it."""
+        """From now on a signal reads files again, or stops the server if its terminal has just closed. Without a
+        reload, as there are no such files, it stops the server, but not under nohup."""
         if reload is None:
             self._action = None if self._nohup else stop
         else:
