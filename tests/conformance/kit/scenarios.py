@@ -75,4 +75,19 @@ def packed(rows: list[str], width: int) -> list[str]:
 
 
 def save(file: ScenarioFile) -> None:
-    file.path.write_text(layout(file.doc, spread=1) + "\n")
+    """One step a line, so a diff shows the steps that changed."""
+    file.path.write_text(rows_of(file.doc, ("scenarios", "steps")) + "\n")
+
+
+def rows_of(value: dict[str, Any], lists: tuple[str, ...], pad: str = "") -> str:
+    """An object, a key a line. lists: the key of its list of objects that are written alike, ..., the key of a list with
+    an element a line."""
+    rows = []
+    for key, element in value.items():
+        text = json.dumps(element, ensure_ascii=False)
+        if key == lists[0] and element:
+            inner = ",\n".join(rows_of(e, lists[1:], pad + "  ") if lists[1:] else
+                               f"{pad}  {json.dumps(e, ensure_ascii=False)}" for e in element)
+            text = f"[\n{inner}\n{pad} ]"
+        rows.append(f"{pad} {json.dumps(key)}: {text}")
+    return f"{pad}{{\n" + ",\n".join(rows) + f"\n{pad}}}"
