@@ -185,16 +185,17 @@ cdef void make_ready(AppendJob *job, int64_t position) noexcept nogil:
 
 
 cdef int complete(AppendJob *job) noexcept nogil:
-    """Updates the manifest for the new segments and offsets, and syncs names. 0 or errno."""
+    """Updates the manifest for the new segments and offsets, and for the first write since a stop or a start, and syncs
+    names. 0 or errno."""
     cdef Piece *last = &job.pieces[job.count - 1]
     cdef bint begun = last.fresh, reserves = job.offset + job.records > job.manifest.reserved - MARGIN
     cdef int error = 0
-    if begun or reserves:
+    if begun or reserves or job.manifest.end_size:
+        job.manifest.end_size = 0
         if begun:
             job.manifest.newest = last.head.sequence
             job.manifest.newest_first = last.head.first
             job.manifest.newest_salt = last.head.salt
-            job.manifest.end_size = 0
         if reserves:
             job.manifest.reserved = max(job.manifest.reserved, job.offset) + RESERVE
         error = manifest_write(job.c_folder, &job.manifest)
