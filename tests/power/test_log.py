@@ -382,6 +382,7 @@ def test_segments_that_go_while_messages_come(daemon, traced, tmp_path):
         after = daemon(*LOG, "--log-sync=fsync", data_path=path)
         required = {body for batch in books.until(position) for body in batch.bodies}
         required -= {body for phase, bodies in finished if phase < position for body in bodies}
+        assert not described(after).get("missing"), "what retention has removed seems lost"
         there = consume_all(after, "t", "c", required)
         assert required <= there, f"{path.name}: {len(required - there)} of {len(required)} are missing"
         assert there <= books.sent.keys()

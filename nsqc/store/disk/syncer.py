@@ -445,7 +445,7 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 def sync_and_take_away(done: Done, because: Sequence[str]) -> None:
     """If they cannot be synced, only a power failure might make the removed files seem lost."""
-    for path in because:
+    for path in (*because, *{os.path.dirname(path) for path in because}):
         with suppress(OSError):
             syscalls.sync_path(path)
     take_away(done)
