@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.test_log_faults import small as small
 from tests.support.counting import consume_all
 from tests.support.daemon import wait_until
 
@@ -118,3 +119,21 @@ def test_ids_continue_while_the_bound_cannot_be_written(daemon):
     assert len(set(found.values())) == len(found)
     assert max(found, key=found.__getitem__) == b"later"
     assert consume_all(node, "t", "c", found.keys()) == found.keys()
+
+
+def test_the_bound_is_raised_on_a_full_disk(small, daemon):
+    node = daemon("--min-free-disk=0", data_path=small)
+    client = node.connect().sub("t#ephemeral", "c#ephemeral", 1)
+    with pytest.raises(OSError, match="No space left"), (small / "filler").open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    bound = bound_of(small)
+
+    def raised() -> bool:
+        node.post("/pub?topic=t%23ephemeral", b"x")
+        client.fin(client.message())
+        return bound_of(small) > bound
+
+    wait_until(raised)
+    assert not list(small.glob("nsqc.ids.dat.*"))
+    assert "failed to write nsqc.ids.dat" not in node.log
