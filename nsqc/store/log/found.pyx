@@ -359,14 +359,13 @@ cdef void keep_place(Found *found, const char *c_folder, bint keeps) noexcept no
     been used. If this cannot be written, the next start finds it again."""
     cdef FoundSegment *last = &found.items[found.count - 1]
     found.manifest.resume = max(found.manifest.resume, found.manifest.reserved, last.end)
-    if found.unlisted:
-        found.manifest.resume += RESERVE    # a later manifest, now lost, may have reserved more
-    found.manifest.reserved = found.manifest.resume + RESERVE
-    if not found.has_manifest or found.unlisted:
+    if found.manifest.newest < last.head.sequence:
+        found.manifest.resume += RESERVE    # the lost manifest may have reserved more
         found.manifest.log_id = last.head.log_id
         found.manifest.newest = last.head.sequence
         found.manifest.newest_first = last.head.first
         found.manifest.newest_salt = last.head.salt
+    found.manifest.reserved = found.manifest.resume + RESERVE
     found.manifest.end_size = last.size
     found.manifest.end_position = last.position
     found.manifest.end = last.end

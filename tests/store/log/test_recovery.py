@@ -198,6 +198,8 @@ def test_segments_that_the_manifest_does_not_know_count(folder):
     write_manifest(folder, known[0], reserved=100)
     assert (start(folder, True).resume_at, start(folder, True).resume_at) == (132 + RESERVED, 132 + 2 * RESERVED)
     assert (start(folder).next, start(folder).unlisted) == (132, 0)
+    (folder / "manifest").unlink()
+    assert start(folder, True).resume_at == 132 + RESERVED
     write_segment(folder, 140, 2, sequence=6, log_id=77)
     assert start(folder).next == 132
 
