@@ -107,7 +107,7 @@ cdef Opened make_opened(Found *found, str folder):
     if opened.found.count:
         last = &opened.found.items[opened.found.count - 1]
         opened.next = last.end
-        opened.lost_first = lost_first(&opened.found.items[0].head, opened.earlier.removed_to)
+        opened.lost_first = lost_first(&opened.found.items[0].head, opened.earlier)
     else:
         opened.next = opened.earlier.topic_cursor or 0
     opened.resume_at = max(opened.next, opened.found.manifest.resume)
@@ -122,10 +122,12 @@ cdef Opened make_opened(Found *found, str folder):
     return opened
 
 
-cdef int64_t lost_first(const SegmentHead *head, int64_t removed_to) noexcept:
+cdef int64_t lost_first(const SegmentHead *head, Earlier earlier) noexcept:
     """Records of segments before the first one that are missing: retention has not removed them."""
     cdef int64_t end = head.before_end if head.before_end else head.first
-    return lost_before(head) if head.before_salt == 0 else max(min(head.before_records, end - removed_to), <int64_t> 0)
+    if head.before_salt == 0 or earlier.damaged and earlier.removed_to == 0:
+        return lost_before(head)        # a damaged journal may have lost what retention has removed
+    return max(min(head.before_records, end - earlier.removed_to), <int64_t> 0)
 
 
 cdef int raise_refusal(Found *found, str folder) except -1:

@@ -193,6 +193,8 @@ def test_segments_that_are_missing_between_others(tmp_path):
     assert said(folder) == [f".: 9 messages before offset {2**32} are gone, with their segments"]
     write_journal(folder, [(1, [(RESET, 2**32), (NAME, "(removed)")])])
     assert said(folder) == []
+    journal_path(folder).write_bytes(b"x" * 100)        # what retention has removed is unknown
+    assert said(folder) == ["cursors.000001: is damaged"]
     assert check_folder(str(folder)).records == 3
 
 
