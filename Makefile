@@ -122,7 +122,7 @@ asan:                                    ## the compiled rooms and real daemons 
 	cd build/asan/tree && LD_PRELOAD=$$($${CC:-cc} -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=2 NSQC_BUILD=debug NSQC_TEST_ENDS=all \
 		$(CURDIR)/$(BIN)/python -m pytest tests/wire tests/store tests/broker tests/tcp tests/leaks tests/peers/test_auth.py tests/e2e/test_fuzz.py $(CHECKED) --ignore=tests/broker/test_log_memory.py -q
 
-crash: build                             ## kill -9 at random moments, 1,000 times; ARGS="--rounds 100 --seed 2 --sync fsync"
+crash: build                             ## kill -9 at random moments, 1,000 times; ARGS="--rounds 100 --seed 2 --sync fsync", ARGS="--interval 0-6 --seconds 300 --storage all"
 	$(BIN)/python -m tests.crash.run $(ARGS)
 
 bench-%: build                           ## a bench of perf/, such as bench-load; perf/RESULTS.md has the list; ARGS="..."

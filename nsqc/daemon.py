@@ -241,11 +241,10 @@ class Daemon:
             raise StartError(f"failed to open a queue - {error}") from None
         self.disks.index.loaded()
         nsqc_dat.restore(self.broker, self.saved)
-        has_delays = bool(self.saved.topics or self.saved.channels)
         del self.saved
         try:
             self.metadata.write_missing()
-            self.saved_ids.replace(durable=has_delays)
+            self.saved_ids.begin()
         except OSError as error:
             raise StartError(f"failed to persist metadata - {error}") from None
 
@@ -266,7 +265,6 @@ class Daemon:
         await self._listen_http()
         self._warn_of_open_http()
         await self._listen_tcp()
-        self.saved_ids.start()
         self.peers = Peers(self.loop, self.broker, self.settings, self.info, self.app.memory, self.log)
         self.peers.start()
         self._reserve_descriptors()
@@ -394,6 +392,7 @@ class Daemon:
     def _tick(self) -> None:
         began = span_began()
         more = self.disks.tick()
+        self.saved_ids.tick()
         span_ended(began, "deadlines of syncs")
         if self.open_files != (now := descriptors.limit()):
             self.open_files = now
@@ -427,7 +426,6 @@ class Daemon:
         if self.auth_servers is not None:
             await self.auth_servers.close()
         self._ticking.cancel()
-        self.saved_ids.close()
         if self.certificates is not None:
             self.certificates.close()
         self.lag.close()

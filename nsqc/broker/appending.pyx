@@ -21,7 +21,7 @@ cdef enum:
 
 cdef inline int refusal(TopicState topic) noexcept:
     """PUT_DISK: the log accepts messages."""
-    if topic.space.low or topic.log_full:
+    if topic.space.low or topic.log_full or topic.guids.is_short():
         return PUT_NO_SPACE
     return PUT_EXITING if topic.exiting else PUT_DISK
 

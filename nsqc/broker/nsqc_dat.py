@@ -1,16 +1,18 @@
 """nsqc.dat and nsqc.ids.dat: state that nsqd's files cannot store. nsqd ignores both.
 
-nsqc.ids.dat has the highest message id so far, so ids rise across restarts even if the clock steps back, and whether
-the last run ended in a clean stop. nsqc.dat has the delays of deferred messages that a stop wrote to the disk queues;
-only a stop writes it. After a kill, a delay counts only if a search of the queue files finds its message, and it is not
-due yet. Messages that are not found, or not searched for, are due at once.
+nsqc.ids.dat has a bound of the message ids so far, so ids rise across restarts even if the clock steps back, and
+whether the last run ended in a clean stop. nsqc.dat has the delays of deferred messages that a stop wrote to the disk
+queues; only a stop writes it. After a kill, a delay counts only if a search of the queue files finds its message, and
+it is not due yet. Messages that are not found, or not searched for, are due at once.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Annotated, TypedDict, TypeVar
 
 import msgspec
@@ -21,13 +23,16 @@ from nsqc.store.disk import positions
 from nsqc.store.disk.index import ODD, Index
 from nsqc.store.disk.names import META, path_of
 from nsqc.store.disk.segment import RECORD_HEAD_BYTES, RECORD_ID_OFFSET
-from nsqc.store.files import read_file, replace_file
+from nsqc.store.files import overwrite_file, read_file, replace_file
+from nsqc.store.log.names import split_folder
 from nsqc.store.machine import boot_id
 from nsqc.wire.outside import Decoder, JSONError
 
 FILE_NAME = "nsqc.dat"
 IDS_NAME = "nsqc.ids.dat"
 UNIT_BITS = 20  # ids count time in units of 2^20 ns
+IDS_BYTES = 256  # of nsqc.ids.dat, padded: overwriting it needs no room
+LOST_S = 86_400  # without nsqc.ids.dat, ids start this long after the newest message file: they may be ahead of it
 MAX_SEARCHED_BYTES = 512 << 20  # of queue files, after a kill
 ID_AT, ID_END = RECORD_ID_OFFSET, RECORD_HEAD_BYTES
 
@@ -46,8 +51,8 @@ class Delays(TypedDict):
 
 
 class Ids(msgspec.Struct, gc=False):
-    """nsqc.ids.dat. reached_unit: upper bound of all ids so far; stopped: the run ended with all data on disk; boot_id:
-    of the machine's current boot."""
+    """nsqc.ids.dat. reached_unit: upper bound of all ids so far, 0: unknown; stopped: the run ended with all data on
+    disk; boot_id: of the machine's current boot."""
 
     reached_unit: Unit = 0
     stopped: bool = False
@@ -74,8 +79,27 @@ def power_failed(ids: Ids) -> bool:
 
 
 def load_ids(data_path: str, log: Log) -> Ids:
-    """nsqc.ids.dat from an earlier run."""
-    return read(os.path.join(data_path, IDS_NAME), Ids, _decode_ids, log)
+    """nsqc.ids.dat from an earlier run; if that is lost, a bound that is safe for the messages on disk."""
+    path = os.path.join(data_path, IDS_NAME)
+    ids = read(path, Ids, _decode_ids, log)
+    if ids.reached_unit == 0 and (newest := newest_message_ns(data_path)):
+        ids.reached_unit = (newest + LOST_S * 10**9) >> UNIT_BITS
+        log.warn("NSQ: %s has no bound of message ids: new ones are above those of the next %d s after the newest file",
+                 path, LOST_S)
+    return ids
+
+
+def newest_message_ns(data_path: str) -> int:
+    """The latest modification time of the files with messages, in ns since 1970; 0: there are none."""
+    newest = 0
+    for entry in os.scandir(data_path):
+        with suppress(OSError):  # it is reported when it is opened
+            if split_folder(entry.name)[0] and entry.is_dir():
+                found = [*os.scandir(entry.path)]
+            else:
+                found = [entry] if ".diskqueue." in entry.name else []
+            newest = max([newest, *(file.stat().st_mtime_ns for file in found)])
+    return newest
 
 
 def load(data_path: str, index: Index, ids: Ids, log: Log) -> NsqcDat:
@@ -107,9 +131,15 @@ def save(data_path: str, saved: NsqcDat) -> None:
     replace_file(os.path.join(data_path, FILE_NAME), msgspec.json.encode(saved))
 
 
-def save_ids(data_path: str, ids: Ids, durable: bool) -> None:
-    """Writes nsqc.ids.dat. Raises OSError."""
-    replace_file(os.path.join(data_path, IDS_NAME), msgspec.json.encode(ids), durable)
+def save_ids(data_path: str, ids: Ids) -> None:
+    """Writes nsqc.ids.dat, durably. On a full disk it is overwritten in place, in one sector. Raises OSError."""
+    path, data = os.path.join(data_path, IDS_NAME), msgspec.json.encode(ids).ljust(IDS_BYTES)
+    try:
+        replace_file(path, data)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        overwrite_file(path, data)
 
 
 # ---------------------------------------------------------------------- after a kill

@@ -69,6 +69,8 @@ cdef inline int put_message(TopicState topic, Message *message, uint32_t defer_m
 cdef inline int put_body(TopicState topic, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept:
     cdef char c_id[16]
     cdef Message *message
+    if unlikely(topic.guids.is_short()):
+        return PUT_NO_SPACE
     topic.guids.next(topic.clock.wall, c_id)
     message = message_new(c_id, topic.clock.wall, c_body, size)
     return PUT_NO_MEMORY if message is NULL else put_message(topic, message, defer_ms)
@@ -77,6 +79,9 @@ cdef inline int put_body(TopicState topic, const char *c_body, uint32_t size, ui
 cdef inline int put_part(TopicState topic, const Part *part, uint32_t defer_ms) noexcept:
     if part.message is NULL:
         return put_body(topic, part.c_body, part.size, defer_ms)
+    if unlikely(topic.guids.is_short()):
+        message_unref(part.message)
+        return PUT_NO_SPACE
     topic.guids.next(topic.clock.wall, part.message.id)
     part.message.timestamp_ns = topic.clock.wall
     return put_message(topic, part.message, defer_ms)

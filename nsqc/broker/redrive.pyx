@@ -23,7 +23,7 @@ cdef object prepare(Broker broker, Topic topic, Channel channel):
         return DRAINING
     if topic.exiting or channel.exiting:
         return ESHUTDOWN
-    if broker.space.low:
+    if broker.space.low or broker.guids.is_short():
         return NO_SPACE
     if channel.backlog.disk is None and not channel.ephemeral:
         # A channel of a log has no files until a message is for it alone.

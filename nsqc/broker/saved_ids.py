@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from concurrent.futures import Executor
 
 from nsqc.broker import nsqc_dat
@@ -10,11 +11,16 @@ from nsqc.log import Log
 from nsqc.store.guid import GuidFactory
 from nsqc.store.machine import boot_id
 
-EVERY_S = 5.0
+LEAD_UNITS = (10 * 10**9) >> nsqc_dat.UNIT_BITS  # the saved bound is this far ahead of the ids or the clock
+FOLLOWED_UNITS = LEAD_UNITS // 2  # of these: then the bound is raised
+RETRY_S = 1.0
 
 
 class SavedIds:
-    """Saves it periodically, ahead of the ids in use."""
+    """Keeps a bound on disk that no id exceeds: it is written before the first id, and raised well before ids reach it.
+
+    While the bound cannot be raised, ids use the rest of it, which has millions; then publishes are refused.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, workers: Executor, data_path: str, guids: GuidFactory,
                  log: Log):
@@ -24,40 +30,58 @@ class SavedIds:
         self._guids = guids
         self._log = log
         self._boot_id = boot_id()
-        self._saved = guids.reached
-        self._timer: asyncio.TimerHandle | None = None
+        self._writing = False
+        self._retry_at = 0.0  # loop time
 
-    def replace(self, durable: bool) -> None:
-        """Before any message moves: the contents of nsqc.dat are only true until then. Raises OSError."""
-        nsqc_dat.save_ids(self._data_path, self._ids(self._guids.reached), durable=durable)
+    def begin(self) -> None:
+        """Before the first id, and before any message moves: the contents of nsqc.dat are only true until then. Raises
+        OSError."""
+        bound = self._next_bound()
+        nsqc_dat.save_ids(self._data_path, nsqc_dat.Ids(bound, False, self._boot_id))
+        self._set_bound(bound)
 
-    def start(self) -> None:
-        """Makes the write of replace() durable now, so that the start need not wait for the disk."""
-        self._loop.run_in_executor(self._workers, self._write, self._ids(self._guids.reached))
-        self._save()
-
-    def close(self) -> None:
-        """For a stop."""
-        if self._timer is not None:
-            self._timer.cancel()
+    def tick(self) -> None:
+        """Raises the bound if necessary. Called every 0.1 s."""
+        if self._guids.is_low and not self._writing and self._loop.time() >= self._retry_at:
+            self._writing = True
+            bound = self._next_bound()
+            written = self._loop.run_in_executor(self._workers, self._write, bound, False)
+            written.add_done_callback(lambda done: self._written(bound, done))
 
     def write_stopped(self) -> None:
         """The last write of a stop: everything is on disk, and nsqc.dat is true."""
-        self._write(self._ids(self._guids.reached, stopped=True))
+        if (error := self._write(self._guids.reached, stopped=True)) is not None:
+            self._log.error("%s", failure(error))
 
-    def _save(self) -> None:
-        reached = self._guids.reached
-        if reached != self._saved:
-            self._saved = reached
-            ahead = reached + (int(2 * EVERY_S * 1e9) >> nsqc_dat.UNIT_BITS)
-            self._loop.run_in_executor(self._workers, self._write, self._ids(ahead))
-        self._timer = self._loop.call_later(EVERY_S, self._save)
+    def _next_bound(self) -> int:
+        return max(self._guids.reached, time.time_ns() >> nsqc_dat.UNIT_BITS) + LEAD_UNITS
 
-    def _ids(self, reached: int, stopped: bool = False) -> nsqc_dat.Ids:
-        return nsqc_dat.Ids(reached, stopped, self._boot_id)
+    def _set_bound(self, bound: int) -> None:
+        self._guids.set_bound(bound, bound - LEAD_UNITS + FOLLOWED_UNITS)
 
-    def _write(self, ids: nsqc_dat.Ids) -> None:
+    def _write(self, bound: int, stopped: bool) -> OSError | None:
+        """Runs on a worker thread; returns its error."""
         try:
-            nsqc_dat.save_ids(self._data_path, ids, durable=True)
+            nsqc_dat.save_ids(self._data_path, nsqc_dat.Ids(bound, stopped, self._boot_id))
         except OSError as error:
-            self._log.error("NSQ: failed to write %s - %s", nsqc_dat.IDS_NAME, error)
+            return error
+        return None
+
+    def _written(self, bound: int, done: asyncio.Future[OSError | None]) -> None:
+        self._writing = False
+        error = done.exception() or done.result()
+        if error is None:
+            self._set_bound(bound)
+            if self._guids.reason:
+                self._log.info("NSQ: %s can be written again", nsqc_dat.IDS_NAME)
+            self._guids.reason = ""
+            return
+        self._retry_at = self._loop.time() + RETRY_S
+        if not self._guids.reason:
+            self._log.error("%s; publishes are refused once the saved bound of message ids is reached", failure(error))
+        self._guids.reason = failure(error)
+
+
+def failure(error: BaseException) -> str:
+    """For the log and for publishers."""
+    return f"NSQ: failed to write {nsqc_dat.IDS_NAME} - {error}"

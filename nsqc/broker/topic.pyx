@@ -405,6 +405,8 @@ cdef class Topic(TopicState):
             self.owner.on_bound(self)
         elif failure != NO_SPACE:
             self.owner.on_refused(refusals.of_error(failure))
+        elif self.guids.is_short():
+            self.owner.on_refused(refusals.WRITE_FAILED)
         else:
             self.owner.on_refused(refusals.LOG_FULL if self.log_full else refusals.NO_SPACE)
 
@@ -412,6 +414,8 @@ cdef class Topic(TopicState):
         """Why it accepts nothing now; failure: NO_SPACE or FULL."""
         if failure == FULL:
             return self.bound_reason
+        if self.guids.is_short():
+            return self.guids.reason
         return self.full_reason if self.log_full else self.space.reason
 
     cdef void on_appended(self, int64_t records) noexcept:

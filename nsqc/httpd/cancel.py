@@ -26,15 +26,15 @@ from nsqc.wire.outside import Decoder
 _ID = re.compile(rb"[0-9a-f]{16}")
 # Of an id: its time in units of 2^20 ns.
 _TIME_SHIFT, _UNIT_SHIFT, _EPOCH_UNITS = 22, 20, 1288834974288
-_NEAR_NS = 50_000_000       # most time between a message and its id, unless ids have run ahead of the clock
-_FAR_NS = 120_000_000_000
+# A search begins this long before the time in an id: usually the first does. Ids may have run ahead of the clock, the
+# more often the daemon was killed. Behind the clock they are only after an idle time, with no messages to search.
+_BEFORE_NS = (50_000_000, 120 * 10**9, 48 * 3600 * 10**9)
 _AT_ONCE = 1 << 20          # bytes of lines in one step
 _MOST = 64 << 20            # bytes of lines to search for one id
 
 
 class _Line(msgspec.Struct, gc=False):
     offset: int
-    timestamp: int
     id: str
 
 
@@ -96,14 +96,13 @@ def _found_in(channel: Channel, message_id: bytes) -> Generator[None, None, bool
 async def _offset_of(app: App, topic: Topic, message_id: bytes) -> int | None:
     """The offset of a message in the topic's log; None: not found."""
     made_ns = ((int(message_id, 16) >> _TIME_SHIFT) + _EPOCH_UNITS) << _UNIT_SHIFT
-    for before_ns in (_NEAR_NS, _FAR_NS):
+    for before_ns in _BEFORE_NS:
         log = topic.log
         segments = [] if log is None else log.segments_at(made_ns - before_ns)
         segment = segments[0] if segments else None
         left = _MOST
         while log is not None and segment is not None and left > 0:
-            found = await app.readers.run(partial(_find, log.folder, segment, message_id, made_ns - before_ns,
-                                                  made_ns + _NEAR_NS, left))
+            found = await app.readers.run(partial(_find, log.folder, segment, message_id, made_ns - before_ns, left))
             if found.offset is not None:
                 return found.offset
             segment = None if found.is_past else log.segment_at(segment[1])
@@ -119,8 +118,9 @@ class _Found(NamedTuple):
     left: int
 
 
-def _find(folder: str, segment: Bounds, message_id: bytes, first_ns: int, last_ns: int, left: int) -> _Found:
-    """Looks for an id among the messages of a time range; runs on a worker thread. Raises OSError."""
+def _find(folder: str, segment: Bounds, message_id: bytes, first_ns: int, left: int) -> _Found:
+    """Looks for an id among the messages from a time on, up to a higher id: those of a log rise. Runs on a worker
+    thread. Raises OSError."""
     # Retention may have removed it.
     with suppress(FileNotFoundError), opened(folder, segment) as file:
         at, position = reading.first_at(file, segment, first_ns), 0
@@ -131,7 +131,7 @@ def _find(folder: str, segment: Bounds, message_id: bytes, first_ns: int, last_n
             left -= len(lines)
             if (place := lines.find(b'"id":"%b"' % message_id)) >= 0:
                 return _Found(_line_at(lines, place).offset, True, left)
-            if _line_at(lines, len(lines) - 2).timestamp > last_ns:
+            if _line_at(lines, len(lines) - 2).id.encode() > message_id:
                 return _Found(None, True, left)
     return _Found(None, False, left)
 

@@ -45,6 +45,16 @@ def replace_file(path: str | os.PathLike[str], data: bytes, durable: bool = True
         sync_folder(os.path.dirname(path) or ".")
 
 
+def overwrite_file(path: str | os.PathLike[str], data: bytes) -> None:
+    """Overwrites an existing file that has at least this size, durably: on a full disk. Raises OSError."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.pwrite(descriptor, data, 0)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def sync_folder(path: str | os.PathLike[str]) -> None:
     """Makes renames in a folder durable. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

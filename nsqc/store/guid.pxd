@@ -7,14 +7,24 @@
 
 from libc.stdint cimport int64_t
 
+cdef enum:
+    SPARE_UNITS = 1024          # of 4096 ids each, below the bound
+
 
 cdef class GuidFactory:
     cdef int64_t node_bits      # node id, shifted into place
     cdef int64_t unit           # of the last id; may run ahead of the clock, never decreases
     cdef int64_t sequence       # of the last id within its unit
+    cdef int64_t bound          # the highest unit that ids may reach: it is on disk; see set_bound()
+    cdef int64_t follow_to      # ids follow the clock up to this unit
+    cdef public str reason      # why the bound cannot be raised, for refused publishers
 
     @staticmethod
     cdef GuidFactory new(int64_t node_id, int64_t first_unit)
+
+    # Whether publishes have to be refused: the remaining ids are for messages that are already accepted.
+    cdef inline bint is_short(self) noexcept:
+        return self.unit >= self.bound - SPARE_UNITS
 
     # Writes the next id, 16 digits, to c_to. wall_ns: the current time.
     cdef void next(self, int64_t wall_ns, char *c_to) noexcept

@@ -1,12 +1,14 @@
 """Message ids in increasing order, across restarts and when the clock is set back.
 
 If the 4096 ids of a unit are used up or the clock has been set back, nsqd waits for the clock. This factory borrows
-the next unit: it runs ahead of the clock until the clock catches up. broker/nsqc_dat.py saves the last unit, so a
-restart continues above it.
+the next unit: it runs ahead of the clock until the clock catches up.
+
+A restart continues above a bound that is on disk (broker/saved_ids.py), so no id exceeds that bound. The clock may,
+after an idle time or a step: then ids stay below it until the bound is raised.
 """
 
 cimport cython
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
 
 from nsqc.wire.hton cimport store_i64
 
@@ -53,15 +55,27 @@ cdef class GuidFactory:
         self.node_bits = node_id << SEQUENCE_BITS
         self.unit = first_unit
         self.sequence = LAST_SEQUENCE
+        self.bound = self.follow_to = INT64_MAX
+        self.reason = ""
         return self
 
     @staticmethod
     def make(node_id: int, first_unit: int = 0):
-        """A factory whose ids start above first_unit, in units of 2^20 ns since 1970."""
+        """A factory whose ids start above first_unit, in units of 2^20 ns since 1970, without a bound."""
         return GuidFactory.new(node_id, first_unit)
 
+    def set_bound(self, int64_t bound, int64_t follow_to):
+        """No id may exceed the unit `bound`. Ids follow the clock up to follow_to: the units between are for ids that
+        are created before the bound is raised."""
+        self.bound, self.follow_to = bound, follow_to
+
+    @property
+    def is_low(self) -> bool:
+        """Whether the bound has to be raised."""
+        return self.unit >= self.follow_to
+
     cdef void next(self, int64_t wall_ns, char *c_to) noexcept:
-        cdef int64_t unit = wall_ns >> UNIT_BITS
+        cdef int64_t unit = min(wall_ns >> UNIT_BITS, self.follow_to)
         cdef int64_t number
         if unit > self.unit:
             self.unit = unit
@@ -81,7 +95,7 @@ cdef class GuidFactory:
 
     cdef int64_t take(self, int64_t count, int64_t wall_ns) noexcept:
         cdef int64_t next_ = 1 + max(self.unit << SEQUENCE_BITS | self.sequence,
-                                     ((wall_ns >> UNIT_BITS) << SEQUENCE_BITS) - 1)
+                                     (min(wall_ns >> UNIT_BITS, self.follow_to) << SEQUENCE_BITS) - 1)
         cdef int64_t last = next_ + count - 1
         self.unit = last >> SEQUENCE_BITS
         self.sequence = last & LAST_SEQUENCE

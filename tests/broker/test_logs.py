@@ -1,16 +1,21 @@
 """Log-backed topics, without sockets: long work is sliced, and nothing remains of clients that have left."""
 
 import asyncio
+import errno
 import itertools
 import os
 import re
 import sys
+import time
 
 import pytest
 
 from nsqc.broker import settled
+from nsqc.broker.topic import PENDING
+from nsqc.store.disk import syscalls
 from nsqc.store.log import openfiles
-from tests.broker.harness import publish, run, until
+from nsqc.store.log.recovery import read_folder
+from tests.broker.harness import publish, run, until, written
 from tests.compiled.taker import Taker
 
 MANY = 150_000      # take some ten slices
@@ -248,3 +253,21 @@ def test_a_topic_that_is_created_again_while_it_is_deleted(tmp_path):
     segment, = tmp_path.glob("t.log*/*.log")
     assert b"new 1" in segment.read_bytes()
     run(tmp_path, after, topic_storage="log")
+
+
+def test_a_refused_write_leaves_nothing_in_the_segment_before_the_one_that_it_could_not_begin(tmp_path):
+    """Even if the daemon is killed before the next publish."""
+
+    async def scenario(broker):
+        topic = broker.get_topic(b"t")
+        topic.start()
+        assert await publish(topic, b"first" * 20) == 0
+        syscalls.fail("write", errno.ENOSPC, skip=1)
+        assert topic.publish(b"a" * 500) == PENDING
+        time.sleep(0.002)       # another frame
+        assert topic.publish(b"b" * 3000) == PENDING
+        assert await written(topic) == errno.ENOSPC
+        found = read_folder(str(tmp_path / "t.log"))
+        assert (found.next, len(found.segments)) == (1, 1)
+
+    run(tmp_path, scenario, topic_storage="log", max_bytes_per_file=2000)

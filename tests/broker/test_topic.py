@@ -5,8 +5,10 @@ import errno
 
 import pytest
 
-from nsqc.broker.topic import PENDING
+from nsqc.broker.openbatch import OpenBatch
+from nsqc.broker.topic import NO_SPACE, PENDING
 from nsqc.store.disk import syscalls, unacked
+from nsqc.store.guid import GuidFactory
 from tests.broker.harness import publish, run, until
 
 
@@ -116,3 +118,20 @@ def test_a_topic_that_drops_what_it_passes_on_keeps_no_places(tmp_path, drop):
         await until(lambda: broker.health() == "OK")
 
     run(tmp_path, scenario, mem_queue_size=0)
+
+
+@pytest.mark.parametrize("storage", ["memory", "log"])
+def test_publishes_are_refused_when_the_saved_bound_of_ids_is_reached(tmp_path, storage):
+    guids = GuidFactory.make(1, 1 << 42)
+
+    async def scenario(broker):
+        topic = broker.get_topic(b"t")
+        topic.start()
+        guids.set_bound(guids.reached + 1000, guids.reached + 10)
+        guids.reason = "no bound"
+        for refused in (topic.publish(b"x"), topic.publish_batch(OpenBatch.lines(b"x\ny"))):
+            assert (refused, topic.refusal()) == (NO_SPACE, "no bound")
+        guids.set_bound(guids.reached + 5000, guids.reached + 10)
+        assert await publish(topic, b"x") == await publish(topic, b"x", b"y") == 0
+
+    run(tmp_path, scenario, guids=guids, topic_storage=storage)

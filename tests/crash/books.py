@@ -38,6 +38,14 @@ class Known:
     # Delivered and not acknowledged: a kill may come before the write, and then the log lacks them.
     seen: set[bytes] = field(default_factory=set)
     void: set[bytes] = field(default_factory=set)               # sent before a kill, never answered, not stored
+    ids: dict[bytes, bytes] = field(default_factory=dict)       # message ids to bodies, and bodies to ids
+
+    def check_id(self, message: Message) -> None:
+        """A message keeps its id, and no other has it: a FIN would finish the wrong one."""
+        body = self.ids.setdefault(message.id, message.body)
+        assert body == message.body, f"{show(body)} and {show(message.body)} have the id {message.id.decode()}"
+        id = self.ids.setdefault(message.body, message.id)
+        assert id == message.id, f"{show(message.body)} has the ids {id.decode()} and {message.id.decode()}"
 
     def store(self, batch: Batch) -> None:
         """A batch is in the log, with all its parts."""
@@ -118,6 +126,7 @@ class ChannelBooks:
         with self._lock:
             batch = self._known.books.sent.get(body)
             assert batch is not None, f"{self.name}: {show(body)} was never published"
+            self._known.check_id(message)
             assert body not in self._known.void or not self._promises.whole, f"{self.name}: {show(body)} was not in the log after a kill, and is now"
             if self._promises.whole and after_kill:
                 self._known.store(batch)

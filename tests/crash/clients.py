@@ -166,8 +166,8 @@ class Worker(threading.Thread):
                     return
 
 
-def look(node: Daemon, topic: str, books: ChannelBooks, finish: bool, tell: Callable[[], str]) -> None:
-    """Receives everything in the channel, and finishes it or keeps it in flight to the end.
+def look(node: Daemon, topic: str, books: ChannelBooks, finished: Callable[[], bool], tell: Callable[[], str]) -> None:
+    """Receives everything in the channel; finishes a message if finished() is true, or keeps it in flight to the end.
 
     Fails when a message that must be delivered is missing; tell() adds details to the error.
     """
@@ -190,11 +190,11 @@ def look(node: Daemon, topic: str, books: ChannelBooks, finish: bool, tell: Call
     missing = books.required() - {message.body for message in came}
     assert not missing, f"{books.name} lacks {len(missing)} messages, among them {', '.join(map(show, sorted(missing)[:3]))}; {tell()}"
     books.settle()
-    if finish:
-        frames.client.send(b"".join(b"FIN " + message.id + b"\n" for message in came) + BARRIER)
+    if done := [message for message in came if finished()]:
+        frames.client.send(b"".join(b"FIN " + message.id + b"\n" for message in done) + BARRIER)
         answer = frames.client.frame()
         assert answer == (0, b"OK"), answer
-        books.finish_all({message.body for message in came})
+        books.finish_all({message.body for message in done})
     frames.client.close()
 
 

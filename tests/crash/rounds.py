@@ -25,9 +25,10 @@ from tests.support.publishing import WAYS, Books, Publishers
 
 TOPIC = "t"
 FIXED = ("kept", "worked", "sought")    # channels: without consumers, with two, and one that is sought and emptied
-SHORTEST, LONGEST = 0.05, 0.5           # seconds of load before the kill
+INTERVAL = 0.05, 0.5                    # seconds of load before the kill
 STALL_SECONDS = 1.0                     # seconds before a kill in which the machine's stalls count
-DRAINED_EVERY = 3                       # rounds, after which everything is finished
+DRAINED_EVERY = 3                       # rounds, after which everything is finished; in others a part
+FINISHED = 0.5
 TRACE_BYTES = 1 << 30
 MOMENTS = ("time", "record", "create", "rename", "unlink", "sync", "stop", "start", "graceful")
 WEIGHTS = (5, 4, 3, 3, 3, 3, 1, 2, 1)
@@ -38,16 +39,20 @@ RECORDS: dict[str, tuple[tuple[str, ...], int]] = {
 
 
 class Rounds:
-    """The daemon, and the expected state of its topic. storage: "log" or "memory"."""
+    """The daemon, and the expected state of its topic. storage: "log" or "memory". interval: seconds of load before a
+    kill; kills: the most of them before what is there is looked at."""
 
-    def __init__(self, folder: Path, seed: int, storage: str, flags: tuple[str, ...]):
+    def __init__(self, folder: Path, seed: int, storage: str, flags: tuple[str, ...],
+                 interval: tuple[float, float] = INTERVAL, kills: int = 1):
         self.folder = folder
         self.random = random.Random(seed)
         self.storage = storage
         self.promises = Promises(cursors=storage == "log", whole=storage == "log")
         self.known = Known(Books())
         self.channels = {name: ChannelBooks(name, self.known, self.promises) for name in FIXED}
-        self.number = 0
+        self.interval = interval
+        self.kills = kills
+        self.number = self.loads = 0
         self.moments: Counter[str] = Counter()
         self.totals: Counter[str] = Counter()
         data = folder / "data"
@@ -70,8 +75,16 @@ class Rounds:
     # ------------------------------------------------------------------ a round
 
     def round(self) -> str:
-        """Loads, kills, starts and checks; returns the kind of kill. Fails when a promise does not hold."""
+        """Loads, kills, starts and checks; returns the kind of the last kill. Fails when a promise does not hold."""
         self.number += 1
+        for _ in range(self.random.randint(1, self.kills)):
+            moment = self._kill()
+        self._check(share=1 if self.number % DRAINED_EVERY == 0 else FINISHED)
+        return moment
+
+    def _kill(self) -> str:
+        """Loads, kills, and starts; returns the kind of kill."""
+        self.loads += 1
         moment, self._moment = self._moment, self._choose()
         self.moments[moment] += 1
         self._load(moment)
@@ -80,8 +93,10 @@ class Rounds:
                 self._killed_start()
         shutil.rmtree(self.folder / "killed", ignore_errors=True)
         shutil.copytree(self.node.data_path, self.folder / "killed")    # for debugging
+        self.known.take_acknowledged()
+        for books in self.channels.values():
+            books.killed(self._killed, self._stall)
         self._start()
-        self._check(finish=self.number % DRAINED_EVERY == 0)
         return moment
 
     def _choose(self) -> str:
@@ -116,7 +131,7 @@ class Rounds:
                    for name in worked for _ in range(2)]
         operator = threading.Thread(target=self._operate, args=(random.Random(self.random.randrange(1 << 30)),), daemon=True)
         with Stalls(self.folder / "stalls") as stalls, Publishers(
-                self.node, self.known.books, TOPIC, ways, self.random.randrange(1 << 30), f"r{self.number}p",
+                self.node, self.known.books, TOPIC, ways, self.random.randrange(1 << 30), f"r{self.loads}p",
                 pause=0.005):
             for worker in workers:
                 worker.start()
@@ -139,9 +154,9 @@ class Rounds:
         if self._trace:
             kinds, most = RECORDS[moment]
             self._trace.kill_with(self.random.randint(1, most), *kinds)
-            self._gone(LONGEST)
+            self._gone(self.interval[1])
         else:
-            time.sleep(self.random.uniform(SHORTEST, LONGEST))
+            time.sleep(self.random.uniform(*self.interval))
         if moment == "graceful":
             assert self.node.stop() == 0
         elif moment == "stop":
@@ -210,10 +225,8 @@ class Rounds:
 
     # ------------------------------------------------------------------ after the kill
 
-    def _check(self, finish: bool) -> None:
-        self.known.take_acknowledged()
-        for books in self.channels.values():
-            books.killed(self._killed, self._stall)
+    def _check(self, share: float) -> None:
+        """share: of the messages of each channel that are finished."""
         status, _ = self.node.http("GET", "/ping")
         assert status == 200
         for path in (f"/topic/unpause?topic={TOPIC}", f"/channel/unpause?topic={TOPIC}&channel=worked"):
@@ -225,12 +238,13 @@ class Rounds:
         for name in there - self.channels.keys():       # the kill came during its creation or deletion
             self.node.post(f"/channel/delete?topic={TOPIC}&channel={name}")
         for name, books in self.channels.items():
-            look(self.node, TOPIC, books, finish, lambda name=name: str(self.node.channel(TOPIC, name)))
+            look(self.node, TOPIC, books, lambda: self.random.random() < share,
+                 lambda name=name: str(self.node.channel(TOPIC, name)))
         self.known.settle()
         for books in self.channels.values():
             self.totals.update(books.counts)
             books.counts = dict.fromkeys(books.counts, 0)
-        if finish:
+        if share == 1:
             self._check_empty()
 
     def _check_empty(self) -> None:
@@ -239,9 +253,10 @@ class Rounds:
 
 
 @contextlib.contextmanager
-def rounds(folder: Path, seed: int, storage: str, *flags: str) -> Iterator[Rounds]:
+def rounds(folder: Path, seed: int, storage: str, *flags: str, interval: tuple[float, float] = INTERVAL,
+           kills: int = 1) -> Iterator[Rounds]:
     """Rounds on a new data path in a folder."""
-    made = Rounds(folder, seed, storage, flags)
+    made = Rounds(folder, seed, storage, flags, interval, kills)
     try:
         yield made
     finally:

@@ -1,4 +1,4 @@
-"""A log and a clock that jumps: a deferred message waits for one delay at most, wherever the clock was."""
+"""A clock that jumps: a deferred message in a log waits for one delay at most, wherever the clock was; ids rise."""
 
 from __future__ import annotations
 
@@ -61,3 +61,22 @@ def test_delays_after_the_clock_has_jumped(daemon, shim, before_s, after_s):
     node.start()
     for topic in ("unseen", "seen", "requeued"):
         assert consume(node, topic, "c", {b"m"}) == {b"m": 1}
+
+
+@pytest.mark.parametrize("flag", ["--topic-storage=log", "--mem-queue-size=0"])
+def test_ids_rise_when_the_clock_is_set_back(daemon, shim, flag):
+    """Over kills and a stop."""
+    environment = {**os.environ, "LD_PRELOAD": str(shim)}
+    node = daemon(flag, env={**environment, "SHIFTED_S": str(YEARS_S)})
+    node.post("/topic/create?topic=t")
+    node.post("/channel/create?topic=t&channel=c")
+    for number in range(4):
+        node.post("/pub?topic=t", b"%d" % number)
+        if number == 2:
+            assert node.stop() == 0
+        else:
+            node.kill()
+        node.popen["env"] = {**environment, "SHIFTED_S": str(-number)}
+        node.start()
+    messages = node.connect().sub("t", "c", 10).messages(4)
+    assert [message.body for message in sorted(messages, key=lambda message: message.id)] == [b"0", b"1", b"2", b"3"]

@@ -261,8 +261,12 @@ def test_batches_are_whole_with_fsync_whatever_the_disk_has_made_of_them(traced,
 def test_with_write_only_what_was_not_synced_is_lost_and_offsets_never_repeat(daemon, traced, tmp_path):
     node, trace, books = traced(*LOG, "--log-sync=write")
     make_channels(node, "kept")
+    with Publishers(node, books, "t", seed=SEED, name="stopped"):
+        time.sleep(SECONDS / 2)
+    assert node.stop() == 0
+    node.start()
     begin = trace.position
-    with Publishers(node, books, "t", seed=SEED):
+    with Publishers(node, books, "t", seed=SEED + 1):
         time.sleep(SECONDS)
         node.kill()
     positions = moments(trace, begin, MOMENTS, SEED + 1)
@@ -292,6 +296,28 @@ def test_with_write_only_what_was_not_synced_is_lost_and_offsets_never_repeat(da
         # Any part of an unsynced batch may be gone.
         assert there - {b"later-1-0/1-"} <= books.sent.keys()
         assert offsets.keys() <= there
+        after.close()
+
+
+def test_offsets_do_not_repeat_after_a_stop_and_a_start(daemon, traced, tmp_path):
+    """What was written since the start is not on disk; what the stop recorded is."""
+    node, trace, _ = traced("--topic-storage=log", "--log-sync=write", "--sync-timeout=1h")
+    make_channels(node, "kept")
+    for body in (b"0", b"1"):
+        node.post("/pub?topic=t", body)
+    assert node.stop() == 0
+    node.start()
+    for body in (b"2", b"3"):
+        node.post("/pub?topic=t", body)
+    node.kill()
+    end = list(trace.events())[-1].end
+    for _, path, _ in disks(trace, [end] * 3, tmp_path, SEED):
+        other_boot(path)
+        after = daemon("--topic-storage=log", data_path=path)
+        assert {b"0": 0, b"1": 1}.items() <= log_of(after).items()
+        after.post("/pub?topic=t", b"later")
+        assert log_of(after)[b"later"] > 3
+        assert {b"0", b"1", b"later"} <= consume_all(after, "t", "kept", {b"0", b"1", b"later"})
         after.close()
 
 
@@ -356,6 +382,7 @@ def test_segments_that_go_while_messages_come(daemon, traced, tmp_path):
         after = daemon(*LOG, "--log-sync=fsync", data_path=path)
         required = {body for batch in books.until(position) for body in batch.bodies}
         required -= {body for phase, bodies in finished if phase < position for body in bodies}
+        assert not described(after).get("missing"), "what retention has removed seems lost"
         there = consume_all(after, "t", "c", required)
         assert required <= there, f"{path.name}: {len(required - there)} of {len(required)} are missing"
         assert there <= books.sent.keys()

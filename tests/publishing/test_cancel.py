@@ -3,13 +3,14 @@
 import json
 import subprocess
 import sys
+import time
 
 import pytest
 
 from tests.access.files import AccessFile
 from tests.publishing.support import drained, post, publisher, remember
 from tests.rules.support import subscribe, until_channel
-from tests.support.daemon import Daemon, batch
+from tests.support.daemon import Daemon, batch, wait_until
 
 LONG = 600_000
 
@@ -132,6 +133,29 @@ def test_many_deferred_messages(node):
     assert cancel(node, last, "&channel=c")[0] == 200
     assert cancel(node, last, "&channel=c")[0] == 404
     until_channel(node, "t", "c", deferred_count=200_000)
+
+
+def test_ids_whose_time_is_not_that_of_the_message(daemon):
+    """After an idle time they are behind the clock, after kills ahead of it. Slow: it is idle."""
+    node = daemon("--topic-storage=log")
+    node.post("/topic/create?topic=t")
+    node.post("/channel/create?topic=t&channel=c")
+    made = [named(node, b"first")]
+    wait_until(lambda: time.time_ns() > time_of(made[0]) + 8 * 10**9)
+    made += [named(node, b"%d" % number) for number in range(3)]
+    assert time_of(made[1]) < time.time_ns() - 10**9
+    for _ in range(3):
+        node.kill()
+        node.start()
+        made.append(named(node, b"later"))
+    assert time_of(made[-1]) > time.time_ns() + 10**9
+    for message_id in made:
+        assert cancel(node, message_id) == (200, {"channels": ["c"]})
+
+
+def time_of(message_id: str) -> int:
+    """The time in an id, nanoseconds since 1970."""
+    return (int(message_id, 16) >> 22) + 1288834974288 << 20
 
 
 def test_messages_that_are_still_in_the_topic(daemon):

@@ -53,3 +53,20 @@ def test_goes_on_above_an_earlier_run():
     last = max(next_id(first, NOW) for _ in range(9000))
     second = GuidFactory.make(9, first.reached)
     assert next_id(second, NOW - 10**12) > last
+
+
+@given(st.lists(st.tuples(st.integers(-10**12, 10**13), st.booleans()), min_size=1, max_size=60))
+def test_stays_within_its_bound_whatever_the_clock_does(steps):
+    factory, clock, made = GuidFactory.make(3), NOW, []
+    bound = (NOW >> 20) + 100
+    factory.set_bound(bound, bound - 50)
+    for step, raises in steps:
+        clock += step
+        made += [next_id(factory, clock) for _ in range(3)]
+        assert unit_of(made[-1]) <= bound
+        if raises and factory.is_low:
+            bound = max(factory.reached, clock >> 20) + 100
+            factory.set_bound(bound, bound - 50)
+            made.append(next_id(factory, clock))
+            assert unit_of(made[-1]) >= clock >> 20
+    assert made == sorted(set(made))

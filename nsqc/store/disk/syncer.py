@@ -14,7 +14,7 @@ import asyncio
 import errno
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -180,12 +180,12 @@ class Syncer:
 
     # ------------------------------------------------------------------ deleted queues
 
-    def remove(self, done: Done) -> None:
-        """Removes files that no positions refer to."""
+    def remove(self, done: Done, because: Sequence[str] = ()) -> None:
+        """Removes files that no positions refer to. because: files that say so, which are synced first."""
         if self._run is None:
-            take_away(done)
+            sync_and_take_away(done, because)
             return
-        removal = self._run(partial(take_away, done))
+        removal = self._run(partial(sync_and_take_away, done, because))
         self._removals.add(removal)
         removal.add_done_callback(self._removals.discard)
 
@@ -441,6 +441,14 @@ def write_all(descriptor: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest):]
+
+
+def sync_and_take_away(done: Done, because: Sequence[str]) -> None:
+    """If they cannot be synced, only a power failure might make the removed files seem lost."""
+    for path in (*because, *{os.path.dirname(path) for path in because}):
+        with suppress(OSError):
+            syscalls.sync_path(path)
+    take_away(done)
 
 
 def take_away(done: Done) -> None:

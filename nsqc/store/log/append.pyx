@@ -185,16 +185,17 @@ cdef void make_ready(AppendJob *job, int64_t position) noexcept nogil:
 
 
 cdef int complete(AppendJob *job) noexcept nogil:
-    """Updates the manifest for the new segments and offsets, and syncs names. 0 or errno."""
+    """Updates the manifest for the new segments and offsets, and for the first write since a stop or a start, and syncs
+    names. 0 or errno."""
     cdef Piece *last = &job.pieces[job.count - 1]
     cdef bint begun = last.fresh, reserves = job.offset + job.records > job.manifest.reserved - MARGIN
     cdef int error = 0
-    if begun or reserves:
+    if begun or reserves or job.manifest.end_size:
+        job.manifest.end_size = 0
         if begun:
             job.manifest.newest = last.head.sequence
             job.manifest.newest_first = last.head.first
             job.manifest.newest_salt = last.head.salt
-            job.manifest.end_size = 0
         if reserves:
             job.manifest.reserved = max(job.manifest.reserved, job.offset) + RESERVE
         error = manifest_write(job.c_folder, &job.manifest)
@@ -227,13 +228,18 @@ cdef void remove_segment(AppendJob *job, int64_t first) noexcept nogil:
 
 
 cdef void undo(AppendJob *job) noexcept nogil:
-    """Invalidates the written data: it lies after the end of its segment, or the manifest does not know its segment.
-    Removes it, too, as far as the disk allows."""
+    """Removes the written data, as far as the disk allows. The next append begins a segment, whose header says where
+    the data before it ends; after a kill until then, what is left here would count."""
+    cdef char c_path[PATH_BYTES]
     cdef int64_t index
-    if job.fd >= 0 and job.count and not job.pieces[job.count - 1].fresh:
-        io_truncate(job.fd, job.last.position)
-        job.ready = job.last.position
     append_close(job)
+    if job.last.head.sequence and not job.fresh:
+        segment_path(c_path, job.c_folder, job.last.head.first)
+        job.fd = io_open(c_path, O_RDWR)
+        if job.fd >= 0:
+            io_truncate(job.fd, job.last.position)
+            close(job.fd)
+        job.fd = -1
     for index in range(job.count):
         if job.pieces[index].fresh:
             remove_segment(job, job.pieces[index].head.first)

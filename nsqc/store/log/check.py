@@ -47,7 +47,8 @@ def check_manifest(folder: str, opened: Opened, segments: list[SegmentState]) ->
     """Checks that it exists and is sound. After a kill, the first segment may lack one."""
     path = os.path.join(folder, "manifest")
     if opened.has_manifest:
-        return []
+        text = f"is older than the newest {plural(opened.unlisted, 'segment')}: a start adds them"
+        return [Finding(path, text, opened.unlisted > 1)] if opened.unlisted else []
     if os.path.lexists(path):
         return [Finding(path, "is damaged")] if os.path.isfile(path) else []
     return [Finding(path, "is missing", segments[-1].sequence > 1)] if segments else []
@@ -83,9 +84,7 @@ def check_head(path: str, log_id: int, first: int, known: dict[int, SegmentState
         return [Finding(path, "its header is lost, and with it all its messages")]
     if its_id != log_id or its_first != first:
         return [Finding(path, "is not a segment of this log", False)]
-    if any(other < first and segment.sequence >= sequence for other, segment in known.items()):
-        return [Finding(path, f"its number, {sequence}, is not above those before it: its messages do not count")]
-    return [Finding(path, "was never acknowledged, and does not count", False)]
+    return [Finding(path, f"its number, {sequence}, is not above those before it: its messages do not count")]
 
 
 def check_segment(folder: str, segment: SegmentState) -> tuple[int, list[Finding]]:

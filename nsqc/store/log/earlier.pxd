@@ -12,6 +12,7 @@ from nsqc.store.seams cimport StoreOwner
 cdef class Earlier:
     cdef JournalState state         # owned
     cdef dict numbers               # name of a channel: its number
+    cdef readonly int64_t removed_to    # retention has removed all segments before this offset; 0: none
     cdef readonly tuple journal     # for a Recorder
     cdef readonly list files        # number, and whether part of it was unreadable
     cdef readonly int64_t damaged   # number of unreadable places

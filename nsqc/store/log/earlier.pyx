@@ -13,12 +13,13 @@ from nsqc.store.log.segments cimport segments_find
 from nsqc.store.log.uses cimport use_add
 from nsqc.store.log.waiting cimport Deferred, Requeued, deferred_push, requeued_push
 
-from nsqc.store.log.names import SETTLED
+from nsqc.store.log.names import REMOVED, SETTLED
 
 NO_NUMBER = -1
 
 cdef enum:
     KEPT_FILES = 2              # of a journal: one with the state, one for later operations
+    REMOVED_AT = 7              # in Earlier.journal
 
 
 @cython.final
@@ -67,7 +68,7 @@ cdef class Earlier:
         """See the .pyi."""
         cdef int64_t index
         return [channel_tuple(self.state.channels[index]) for index in range(self.state.count)
-                if self.state.channels[index].number != TOPIC_NUMBER]
+                if self.state.channels[index].number not in (TOPIC_NUMBER, self.journal[REMOVED_AT])]
 
     cdef Cursor cursor(self, TopicLog log, bytes name, StoreOwner owner):
         cdef ChannelState *state
@@ -96,11 +97,14 @@ cdef Earlier make_earlier(JournalState *state, const FoundFiles *files):
         channel = earlier.state.channels[index]
         if channel.name_bytes:
             earlier.numbers[PyBytes_FromStringAndSize(channel.name, channel.name_bytes)] = channel.number
+    removed = earlier.numbers.pop(REMOVED, NO_NUMBER)
+    if removed != NO_NUMBER:
+        earlier.removed_to = state_channel(&earlier.state, removed).cursor
     index = earlier.state.count
     earlier.journal = ([number for number, _ in earlier.files], files.last.number, files.last.begins,
                        files.last.position, earlier.state.at + 1, files.state_bytes,
                        earlier.state.channels[index - 1].number + 1 if index else 1,
-                       earlier.damaged > 0 or files.count > KEPT_FILES)
+                       removed, earlier.damaged > 0 or files.count > KEPT_FILES)
     return earlier
 
 

@@ -2,7 +2,9 @@
 # on any thread.
 #
 # A segment ends where the header of its successor says. The manifest has the end of the newest one if nothing was
-# written since; otherwise segment_scan() finds it. A segment that the manifest does not know was never acknowledged.
+# written since; otherwise segment_scan() finds it, and always after a power failure: then the file may have that size
+# without what was written since. Segments that the manifest does not know count: a kill came before it was replaced, or
+# it is from an earlier moment.
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -37,6 +39,7 @@ cdef struct Found:
     int64_t count, room
     bint clean                  # the newest segment ends where the manifest says
     bint lost_newest            # the manifest knows a newer one
+    int64_t unlisted            # segments that are newer than the manifest
     Index index                 # owned: of the newest segment, if it was scanned
     Buffer delays               # owned: Deferral of each delayed record that is not due yet
     FoundFiles cursors          # owned

@@ -205,10 +205,10 @@ cdef bint drop_unused(Found *found) noexcept nogil:
     cdef int64_t at, kept = 0, last = 0
     for at in range(found.count):
         segment = &found.items[at]
-        if (segment.lost or segment.unused or segment.head.sequence <= last
-                or (found.has_manifest and segment.head.sequence > found.manifest.newest)):
+        if segment.lost or segment.unused or segment.head.sequence <= last:
             continue
         last = segment.head.sequence
+        found.unlisted += found.has_manifest and last > found.manifest.newest
         found.items[kept] = segment[0]
         kept += 1
     found.count = kept
@@ -230,7 +230,7 @@ cdef bint find_ends(Found *found, const char *c_folder, bint power_failed) noexc
             segment.end = next_.head.before_end
             segment.due_ns = next_.head.before_due_ns
             segment.time_ns = next_.head.before_time_ns
-        elif (at + 1 == found.count and found.manifest.newest == segment.head.sequence
+        elif (not power_failed and at + 1 == found.count and found.manifest.newest == segment.head.sequence
               and 0 < found.manifest.end_size == segment.size):
             segment.position = found.manifest.end_position
             segment.end = found.manifest.end
@@ -335,8 +335,7 @@ cdef void keep_known_end(Found *found) noexcept nogil:
     if found.count == 0:
         return
     last = &found.items[found.count - 1]
-    if (last.scanned and found.manifest.newest == last.head.sequence and found.manifest.end_size
-            and last.end < found.manifest.end):
+    if last.scanned and found.manifest.newest == last.head.sequence and last.end < found.manifest.end:
         last.damaged += found.manifest.end - last.end
         last.end = found.manifest.end
         last.position = max(last.position, found.manifest.end_position)
@@ -360,12 +359,13 @@ cdef void keep_place(Found *found, const char *c_folder, bint keeps) noexcept no
     been used. If this cannot be written, the next start finds it again."""
     cdef FoundSegment *last = &found.items[found.count - 1]
     found.manifest.resume = max(found.manifest.resume, found.manifest.reserved, last.end)
-    found.manifest.reserved = found.manifest.resume + RESERVE
-    if not found.has_manifest:
+    if found.manifest.newest < last.head.sequence:
+        found.manifest.resume += RESERVE    # the lost manifest may have reserved more
         found.manifest.log_id = last.head.log_id
         found.manifest.newest = last.head.sequence
         found.manifest.newest_first = last.head.first
         found.manifest.newest_salt = last.head.salt
+    found.manifest.reserved = found.manifest.resume + RESERVE
     found.manifest.end_size = last.size
     found.manifest.end_position = last.position
     found.manifest.end = last.end

@@ -129,6 +129,9 @@ class Logs:
         """Logs damage and losses."""
         if opened.earlier.damaged:
             self._log.error("LOG(%s): the journal is damaged: messages that were finished may come again", topic)
+        if opened.unlisted:
+            self._log.warn("LOG(%s): the manifest is older than %d segments, which count: the daemon was killed, or "
+                           "the folder is a copy from an earlier moment", topic, opened.unlisted)
         for segment in opened.segments:
             if segment.lost:
                 self._log.error("LOG(%s): %d messages before offset %d are gone, with their segments", topic,

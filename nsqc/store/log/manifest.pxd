@@ -12,7 +12,8 @@ cdef struct Manifest:           # 8 bytes each, in the order of the file
     uint64_t newest_salt
     int64_t reserved            # offsets below this one may have been used
     int64_t resume              # the next record goes to this offset or later
-    # Where the newest segment ends, if its file has this size: found by a stop or a start. 0: unknown.
+    # Where the newest segment ends, if its file has this size: found by a stop or a start. 0: it was written to since,
+    # and ends there or later; or unknown.
     int64_t end_size
     int64_t end_position, end   # of its frames; the offset after its last record
     int64_t end_due_ns          # the latest due time of its delayed records; 0: it has none

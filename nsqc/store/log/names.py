@@ -18,6 +18,8 @@ LEFT = re.compile(r"([^~]+)\.log\.next\.([0-9]{20})")
 FRAMES_AT = 4096  # where the frames of a segment begin: see segmenthead.pxd
 # In the journal, for redriven or dropped dead letters: no channel can have this name.
 SETTLED = b"(settled)"
+# The same, for the first offset that retention has not removed: if the first segment begins later, others are missing.
+REMOVED = b"(removed)"
 # Offset limit for the start of a segment. Publishes are refused before offsets reach it.
 MOST_OFFSET = 2**62
 Bounds = tuple[int, int, int, int]  # of a segment: its first offset, the one after its last, where its frames end, salt

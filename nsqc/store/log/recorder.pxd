@@ -46,6 +46,7 @@ cdef class Recorder(LoopWork):
     cdef bint renews                    # compact the files, however small
     cdef bint told                      # the syncer knows that data waits for a sync
     cdef int64_t next_number            # of the next channel
+    cdef int64_t removed_number         # of the entry REMOVED; below 0: none
     cdef readonly bint exists           # the folder exists
     # Count of names created in the folder, and how many of the first of them are on disk. All names of an earlier run
     # count as one: a kill may have ended it before it synced.
@@ -75,6 +76,8 @@ cdef class Recorder(LoopWork):
     cdef void _wrote(self) noexcept
     cdef void _compact(self) noexcept
     cdef void _compacted(self) noexcept
+    # Retention removes all segments before this offset, once when_written() has called back.
+    cdef int note_removed(self, int64_t first) except -1
     cdef void names_synced(self, int64_t names) noexcept    # the first ones, and the folder's own
     cdef void wrote(self) noexcept                  # from now on data waits for a sync
     cdef void _call_waiting(self) noexcept

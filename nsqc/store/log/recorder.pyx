@@ -18,6 +18,8 @@ from nsqc.store.log.openfiles cimport close_counted
 from nsqc.store.log.ops cimport OP_END_AT, OP_FIN, OP_NAME, OP_RESET, Op, op_length, op_store
 from nsqc.wire.hton cimport store_i64
 
+from nsqc.store.log.names import REMOVED
+
 cdef enum:
     LEAST_COMPACTED = 8388608   # bytes of a journal; smaller ones are not worth compacting
     KEPT_OPS = 65536            # buffer size that a quiet log keeps for operations
@@ -89,9 +91,10 @@ cdef class Recorder(LoopWork):
         if earlier is None:
             self.numbers = []
             self.file.number = self.id = self.next_number = 1
+            self.removed_number = -1
         else:
             (self.numbers, self.file.number, self.file.begins, self.file.position, self.id, self.base, self.next_number,
-             self.renews) = earlier
+             self.removed_number, self.renews) = earlier
         self.dirty = []
         self.waiting = []
         self.under_way = []
@@ -136,6 +139,18 @@ cdef class Recorder(LoopWork):
         c_at = self.ops.c_data + self.ops.length
         self.ops.length += bytes
         return c_at
+
+    cdef int note_removed(self, int64_t first) except -1:
+        cdef Journaled source = Journaled.__new__(Journaled)
+        source.recorder = self
+        if self.removed_number < 0:
+            self.removed_number = self.next_number
+            self.next_number += 1
+            source.number = self.removed_number
+            source.add_name(REMOVED)
+        source.number = self.removed_number
+        source.add(OP_RESET, first, 0, 0)
+        return 0
 
     cdef bint run(self) noexcept:
         cdef Journaled source

@@ -13,4 +13,5 @@ cdef class Opened:
     cdef readonly int64_t next      # the offset after the last record
     cdef public int64_t resume_at   # the next record goes to this offset or later
     cdef readonly int64_t lost      # messages gone with the newest segment, at least
+    cdef readonly int64_t lost_first    # messages of segments before the first one that retention has not removed
     cdef readonly int64_t had       # messages after the last record that a channel had received, and that are gone

@@ -14,7 +14,7 @@ from nsqc.store.log.earlier cimport make_earlier
 from nsqc.store.log.found cimport OLD_FORMAT, FoundSegment, folder_find, found_free
 from nsqc.store.log.index cimport Index
 from nsqc.store.log.logstate cimport LogState, losses_found
-from nsqc.store.log.segmenthead cimport FRAMES_AT, lost_before
+from nsqc.store.log.segmenthead cimport FRAMES_AT, SegmentHead, lost_before
 from nsqc.store.log.segments cimport Segment, segments_add, segments_reserve
 from nsqc.store.log import names
 
@@ -69,6 +69,11 @@ cdef class Opened:
         return self.found.clean
 
     @property
+    def unlisted(self) -> int:
+        """Segments that are newer than the manifest."""
+        return self.found.unlisted
+
+    @property
     def segments(self) -> list:
         """SegmentState of each, oldest first."""
         cdef FoundSegment *segment
@@ -76,7 +81,7 @@ cdef class Opened:
         found = []
         for at in range(self.found.count):
             segment = &self.found.items[at]
-            lost = max(segment.head.before_records - before, 0) if at else lost_before(&segment.head)
+            lost = max(segment.head.before_records - before, 0) if at else self.lost_first
             before = segment.head.before_records + segment.end - segment.head.first
             found.append(SegmentState(segment.head.first, segment.end, segment.position, segment.head.salt,
                                       segment.head.sequence, segment.size, lost, segment.damaged))
@@ -102,19 +107,27 @@ cdef Opened make_opened(Found *found, str folder):
     if opened.found.count:
         last = &opened.found.items[opened.found.count - 1]
         opened.next = last.end
+        opened.lost_first = lost_first(&opened.found.items[0].head, opened.earlier)
     else:
         opened.next = opened.earlier.topic_cursor or 0
     opened.resume_at = max(opened.next, opened.found.manifest.resume)
     if opened.earlier.reached < names.MOST_OFFSET:
         opened.resume_at = max(opened.resume_at, opened.earlier.reached)
     if opened.found.lost_newest:
-        opened.lost = max(1, opened.resume_at - opened.next)
-        if opened.found.manifest.end_size:
-            opened.lost = max(opened.lost, opened.found.manifest.end - opened.found.manifest.newest_first)
+        opened.lost = max(1, opened.resume_at - opened.next,
+                          opened.found.manifest.end - opened.found.manifest.newest_first)
         opened.resume_at = max(opened.resume_at, opened.found.manifest.reserved)
     elif opened.found.count and opened.resume_at == opened.earlier.reached:
         opened.had = opened.resume_at - opened.next
     return opened
+
+
+cdef int64_t lost_first(const SegmentHead *head, Earlier earlier) noexcept:
+    """Records of segments before the first one that are missing: retention has not removed them."""
+    cdef int64_t end = head.before_end if head.before_end else head.first
+    if head.before_salt == 0 or earlier.damaged and earlier.removed_to == 0:
+        return lost_before(head)        # a damaged journal may have lost what retention has removed
+    return max(min(head.before_records, end - earlier.removed_to), <int64_t> 0)
 
 
 cdef int raise_refusal(Found *found, str folder) except -1:
@@ -155,7 +168,7 @@ def enter(LogState log not None, Opened opened not None):
         memset(&segment, 0, sizeof(segment))
         segment.first, segment.end, segment.position = seen.head.first, seen.end, seen.position
         segment.before = seen.head.before_records
-        segment.lost = 0 if at else lost_before(&seen.head)
+        segment.lost = 0 if at else opened.lost_first
         segment.sequence, segment.salt = seen.head.sequence, seen.head.salt
         segment.due_ns, segment.time_ns = seen.due_ns, seen.time_ns
         segments_add(&log.segments, &segment)

@@ -6,6 +6,7 @@ from libc.string cimport memset
 
 import os
 import time
+from functools import partial
 
 from nsqc.store.clock cimport Clock
 from nsqc.store.commit cimport CommitSchedule
@@ -228,8 +229,13 @@ cdef class TopicLog(LogState):
             delays_drop_before(&self.delays, first)
             file_removed(&self.reading, first)
             self.unsynced_files.synced = max(self.unsynced_files.synced, first)
-            self.syncer.remove(paths)
+            self.recorder.note_removed(first)
+            self.recorder.when_written(partial(self._remove, paths))
         return gone
+
+    def _remove(self, list paths not None):
+        """The journal has it: until that is on disk, a power failure would make the segments seem lost."""
+        self.syncer.remove(paths, self.recorder.paths)
 
     # ------------------------------------------------------------------ for the syncer
 

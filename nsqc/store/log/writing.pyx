@@ -77,7 +77,7 @@ cdef AppendJob *new_job(LogState log) noexcept:
         log.ids.take(&job.ids, log.manifest.log_id, job.offset, log.clock.wall)
     # Publishers wait for it: handing it to a thread and back would take longer than the write itself.
     job.job.is_short = (
-        job.out.length <= SHORT_BYTES and not job.fresh and not job.syncs
+        job.out.length <= SHORT_BYTES and not job.fresh and not job.syncs and job.manifest.end_size == 0
         and (job.ids.out.length == 0 or job.ids.position > 0)
         and last.position - FRAMES_AT + job.out.length <= job.max_file
         and (log.clock.monotonic - log.wrote_ns < QUIET_NS or job.fd >= 0 and io_write_ready(job.fd, last.position)))

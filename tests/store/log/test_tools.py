@@ -150,11 +150,11 @@ def test_what_a_kill_leaves_is_not_a_fault(folder):
     os.truncate(journal_path(folder), journal_path(folder).stat().st_size - 1)
     for name in ("cursors.tmp", "next.tmp", "manifest.tmp"):
         (folder / name).write_bytes(b"NSQ")
-    written = write_segment(folder, 60, 2, sequence=3)
+    write_segment(folder, 60, 2, sequence=3)
     assert said(folder) == []
     assert len(said(folder, False)) == 6
-    assert f"{written.path.name}: was never acknowledged, and does not count" in said(folder, False)
-    assert check_folder(str(folder)).records == 60
+    assert "manifest: is older than the newest 1 segment: a start adds them" in said(folder, False)
+    assert check_folder(str(folder)).records == 62
 
 
 @pytest.mark.parametrize("journal", [True, False])
@@ -187,8 +187,14 @@ def test_segments_that_are_missing_between_others(tmp_path):
     assert said(folder) == [".: 5 messages before offset 15 are gone, with their segments"]
     written[2].path.unlink()
     assert said(folder) == [f".: 9 messages before offset {2**32} are gone, with their segments"]
-    written[0].path.unlink()                # like retention
+    written[0].path.unlink()
+    assert said(folder) == [f".: 19 messages before offset {2**32} are gone, with their segments"]
+    write_journal(folder, [(1, [(RESET, 10), (NAME, "(removed)")])])
+    assert said(folder) == [f".: 9 messages before offset {2**32} are gone, with their segments"]
+    write_journal(folder, [(1, [(RESET, 2**32), (NAME, "(removed)")])])
     assert said(folder) == []
+    journal_path(folder).write_bytes(b"x" * 100)        # what retention has removed is unknown
+    assert said(folder) == ["cursors.000001: is damaged"]
     assert check_folder(str(folder)).records == 3
 
 
