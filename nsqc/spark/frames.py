@@ -104,7 +104,7 @@ def decode_stored(data: Bytes) -> tuple[str, pa.RecordBatch]:
         batch = pa.ipc.read_record_batch(pa.py_buffer(data).slice(begin, head.body), STORED)
         # The checksum only proves that the bytes are unchanged: Arrow would follow any offsets.
         batch.validate(full=True)
-    except (ValueError, OSError, MemoryError, pa.ArrowException) as error:
+    except (ValueError, EOFError, OSError, MemoryError, pa.ArrowException) as error:
         raise BadFrame(f"not a batch: {error}") from None
     if batch.num_rows != head.rows:
         raise BadFrame(f"{batch.num_rows} rows instead of {head.rows}")
