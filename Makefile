@@ -113,14 +113,14 @@ e2e: build $(VENV)/.testing
 	$(PYTEST) tests/e2e tests/conformance $(ARGS)
 
 debug-test: debug $(VENV)/.testing                       ## leaks and bounds: the compiled rooms with checks and counters
-	cd build/debug/tree && NSQC_BUILD=debug $(PYTEST) tests/wire tests/store tests/broker tests/tcp tests/leaks $(CHECKED) -q
+	cd build/debug/tree && NSQC_BUILD=debug $(PYTEST) tests/wire tests/store tests/broker tests/tcp tests/leaks tests/hostile $(CHECKED) -q
 
 # Not test_log_memory: its failing allocator and the sanitizer's cannot both be preloaded first.
 asan:                                    ## the compiled rooms and real daemons under AddressSanitizer
 	@$(MAKE) --no-print-directory build/asan/.compiled
 	@$(BIN)/python packaging/tree.py build/asan/tree
 	cd build/asan/tree && LD_PRELOAD=$$($${CC:-cc} -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=2 NSQC_BUILD=debug NSQC_TEST_ENDS=all \
-		$(CURDIR)/$(BIN)/python -m pytest tests/wire tests/store tests/broker tests/tcp tests/leaks tests/peers/test_auth.py tests/e2e/test_fuzz.py $(CHECKED) --ignore=tests/broker/test_log_memory.py -q
+		$(CURDIR)/$(BIN)/python -m pytest tests/wire tests/store tests/broker tests/tcp tests/leaks tests/peers/test_auth.py tests/e2e/test_fuzz.py tests/hostile $(CHECKED) --ignore=tests/broker/test_log_memory.py -q
 
 crash: build                             ## kill -9 at random moments, 1,000 times; ARGS="--rounds 100 --seed 2 --sync fsync", ARGS="--interval 0-6 --seconds 300 --storage all"
 	$(BIN)/python -m tests.crash.run $(ARGS)

@@ -236,7 +236,7 @@ def collect(reached_unit: int, delays: Delays) -> NsqcDat:
 
 def as_bytes(delays: dict[str, int]) -> dict[bytes, int]:
     """With ids in the form of queues."""
-    return {digits.encode("latin-1"): value for digits, value in delays.items()}
+    return {digits.encode("latin-1", "replace"): value for digits, value in delays.items()}
 
 
 def as_text(delays: dict[bytes, int]) -> dict[str, int]:

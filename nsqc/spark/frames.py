@@ -99,5 +99,13 @@ def decode_stored(data: Bytes) -> tuple[str, pa.RecordBatch]:
     """The nsqd's address and the stored columns. Raises BadFrame."""
     head = check(data)
     begin = HEAD.size + padded(head.node)
-    node = bytes(data[HEAD.size:HEAD.size + head.node]).decode()
-    return node, pa.ipc.read_record_batch(pa.py_buffer(data).slice(begin, head.body), STORED)
+    try:
+        node = bytes(data[HEAD.size:HEAD.size + head.node]).decode()
+        batch = pa.ipc.read_record_batch(pa.py_buffer(data).slice(begin, head.body), STORED)
+        # The checksum only proves that the bytes are unchanged: Arrow would follow any offsets.
+        batch.validate(full=True)
+    except (ValueError, EOFError, OSError, MemoryError, pa.ArrowException) as error:
+        raise BadFrame(f"not a batch: {error}") from None
+    if batch.num_rows != head.rows:
+        raise BadFrame(f"{batch.num_rows} rows instead of {head.rows}")
+    return node, batch

@@ -15,6 +15,7 @@ import fcntl
 import json
 import logging
 import os
+import re
 import threading
 import time
 import uuid
@@ -37,6 +38,8 @@ VERSION = 1
 LOCK_SECONDS = 15.0         # a query that was just stopped may still be requeuing its messages
 MAGIC = b"NSQCLOG1"
 SUFFIX = ".seg"
+NUMBER = re.compile("[0-9]{20}")
+UUID = re.compile("[0-9a-f]{32}")
 READ_BYTES = 1 << 20
 
 
@@ -107,11 +110,13 @@ class StageLog:
             about = decode((self.folder / "log.json").read_text())
             self.about = {key: about[key] for key in self.about}
             self.uuid, self.released = str(about["uuid"]), int(about["released"])
+            if not UUID.fullmatch(self.uuid):
+                raise ValueError("its uuid is not one")
         except FileNotFoundError:
             if any(self.folder.glob(f"*{SUFFIX}")):
                 raise StageError(f"stagingDir={self.folder} has segments, but its log.json is missing") from None
             self._note(durable=True)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise StageError(f"stagingDir={self.folder}: log.json is not readable: {error!r}") from None
         version, owner = self.about["version"], (self.about["topic"], self.about["channel"])
         if version != VERSION:
@@ -126,6 +131,10 @@ class StageLog:
     def _recover(self) -> None:
         """Finds the frames of all segments and cuts off a torn write."""
         segments = sorted(self.folder.glob(f"*{SUFFIX}"))
+        for path in segments:
+            # Its end is cut off, or it is removed. A link may lead to anything.
+            if not NUMBER.fullmatch(path.stem) or path.is_symlink() or not path.is_file():
+                raise StageError(f"{path} is not a segment: move it away")
         self.rows = int(segments[0].stem) if segments else 0
         for path in segments:
             if int(path.stem) > self.rows:

@@ -2,7 +2,7 @@
 
 import os
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 from libc.string cimport memset
 
 from nsqc.store.guid cimport GuidFactory
@@ -52,7 +52,7 @@ def check(bytes data not None, uint64_t salt, int64_t position):
     return int(frame_check(data, len(data), salt, position, &frame)), frame.length
 
 
-def walk(str path not None, uint64_t salt, int64_t position, int64_t limit, int64_t least, bint heads=False,
+def walk(str path not None, uint64_t salt, int64_t position, int64_t limit, int64_t base, bint heads=False,
          int64_t step=0):
     """The frames of a file: (position, first offset, bodies, delays, flags, hole before); then (None, hole at the
     end)."""
@@ -60,7 +60,7 @@ def walk(str path not None, uint64_t salt, int64_t position, int64_t limit, int6
     cdef int answer
     cdef int fd = os.open(path, os.O_RDONLY)
     found = []
-    walk_open(&walk_, fd, salt, position, limit, least)
+    walk_open(&walk_, fd, salt, position, limit, base, INT64_MAX)
     walk_.heads = heads
     if step:
         walk_.step = step

@@ -49,7 +49,7 @@ def test_folders_of_others_are_neither_topics_nor_removed(killed):
 
 
 def test_a_folder_on_another_disk(killed, tmp_path):
-    """An operator has moved the log and left a link: it is the same log, until it is deleted."""
+    """An operator has moved the log and left a link: it is the same log. Deleting the topic removes the link alone."""
     folder, elsewhere = killed.data_path / "t.log", tmp_path / "elsewhere"
     shutil.move(folder, elsewhere)
     folder.symlink_to(elsewhere)
@@ -59,7 +59,26 @@ def test_a_folder_on_another_disk(killed, tmp_path):
     assert consume(killed, "t", "c", wanted).keys() == wanted
     killed.post("/topic/delete?topic=t")
     assert not folder.is_symlink()
-    assert not elsewhere.exists()
+    assert any(elsewhere.glob("*.log")) and f"{elsewhere}, is left alone" in killed.log
+
+
+@pytest.mark.parametrize("name", ["x.log", "x.log.gone", "x.log~3", "x.log~3.gone", "t.log~7", "x.log.exported"])
+def test_a_link_to_the_data_of_others(killed, tmp_path, name):
+    """Restored with a backup: the folder that it leads to stays, and so do the messages of other topics."""
+    others = tmp_path / "others"
+    (others / "deep").mkdir(parents=True)
+    for path in others / "precious", others / "deep" / "precious":
+        path.write_bytes(b"data of others")
+    (killed.data_path / name).symlink_to(others)
+    killed.start("--topic-storage=memory")
+    killed.restart("--topic-storage=memory")
+    assert consume(killed, "t", "c", set(numbered(COUNT))).keys() == set(numbered(COUNT))
+    for topic in killed.stats()["topics"]:
+        killed.post(f"/topic/delete?topic={topic['topic_name']}")
+    assert killed.stop() == 0
+    assert (others / "precious").exists() and (others / "deep" / "precious").exists()
+    if name == "t.log~7":
+        assert "t.log~7 is a link and is left alone" in killed.log
 
 
 def test_a_folder_that_is_put_back_while_the_daemon_runs(killed, tmp_path):

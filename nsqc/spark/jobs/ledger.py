@@ -31,7 +31,8 @@ from nsqc.store.files import replace_file, sync_folder
 from nsqc.wire.outside import Decoder, JSONError
 
 VERSION = 1
-NAME = re.compile(r"\d{12}-[0-9a-f]{8}(?:-\d+)?\.parquet")     # names of an archive's own files
+NAME = re.compile(r"\d{12}-[0-9a-f]{8}(?:-\d+)?\.parquet", re.ASCII)     # names of an archive's own files
+PATH = re.compile(r"date=[^/\0]+/[^/\0]+\.parquet", re.DOTALL)     # of a file in the archive
 NO_LINKS = {errno.EPERM, errno.EACCES, errno.EROFS, errno.ENOTSUP, errno.EXDEV}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -98,6 +99,9 @@ class Ledger:
             raise LedgerError(f"{self._path} is not readable: {error}") from None
         if state.version != VERSION:
             raise LedgerError(f"{self._path} has version {state.version}, this is {VERSION}")
+        # They are linked and removed: other paths would lead out of the archive.
+        if others := [name for name in state.files if not PATH.fullmatch(name)]:
+            raise LedgerError(f"{self._path} is damaged: {others[0]!r:.200} is not the path of an archive's file")
         return state
 
     def _write(self, state: State) -> None:
@@ -134,7 +138,8 @@ class Ledger:
                 if not (self.folder / name).exists():
                     raise LedgerError(f"{self.folder / name} is missing, with {files[name].rows} rows")
             for path in self.folder.glob("date=*/*"):
-                if NAME.fullmatch(path.name) and str(path.relative_to(self.folder)) not in files:
+                if (NAME.fullmatch(path.name) and str(path.relative_to(self.folder)) not in files
+                        and not path.parent.is_symlink()):
                     path.unlink()
             for lock in self.folder.glob("_pins/*.lock"):
                 with opened(lock) as descriptor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -94,12 +95,18 @@ def look(folder: str, name: str, max_record: int) -> Queue:
         begin = (waiting[0], 0)
     looked = [look_at(folder, name, number, files[number], begin[1] if number == begin[0] else 0, max_record)
               for number in waiting]
-    known = set(waiting)
-    missing = [number for number in range(begin[0], waiting[-1] if waiting else 0) if number not in known]
+    missing = list(itertools.islice(gaps(begin[0], waiting), MOST_MISSING))
     others = [entry for entry in sorted(os.listdir(folder)) if entry.startswith(f"{name}.diskqueue.")]
     return Queue(folder, name, meta, has_meta, trusted, begin, looked, [n for n in numbers if n < begin[0]],
-                 missing[:MOST_MISSING], [entry for entry in others if ".dat.bad" in entry],
+                 missing, [entry for entry in others if ".dat.bad" in entry],
                  [entry for entry in others if is_leftover(entry)])
+
+
+def gaps(begin: int, numbers: list[int]) -> Iterator[int]:
+    """The numbers from begin on that are missing between these, which are in order."""
+    for number in numbers:
+        yield from range(begin, number)
+        begin = number + 1
 
 
 def is_credible(meta: Positions, files: dict[int, int]) -> bool:

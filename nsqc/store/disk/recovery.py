@@ -206,7 +206,8 @@ class Recovery:
         if sound and end == size:
             return number, end
         try:
-            if sound and self._is_incomplete_record(number, end, size):
+            # A link may lead to anything, which is not cut off.
+            if sound and not os.path.islink(path) and self._is_incomplete_record(number, end, size):
                 with open(path, "r+b") as file:
                     file.truncate(end)
                 self.log.error("DISKQUEUE(%s): %s ends with a torn write: %d bytes cut off", self.name, path,

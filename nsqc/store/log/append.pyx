@@ -1,6 +1,6 @@
 """Appends to a log on a thread. See the .pxd."""
 
-from libc.errno cimport EEXIST, ENOENT, ENOMEM, errno
+from libc.errno cimport EEXIST, ENOENT, ENOMEM, EOVERFLOW, errno
 from libc.stdint cimport int64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free, malloc, realloc
@@ -12,7 +12,7 @@ from posix.unistd cimport close, unlink
 from nsqc.store.disk.names cimport PATH_BYTES
 from nsqc.store.disk.syscalls cimport io_open, io_read, io_sync_data, io_sync_path, io_truncate, io_write
 from nsqc.store.log.buffer cimport buffer_free
-from nsqc.store.log.frame cimport MORE, Frame, frame_load, frames_latest, frames_seal
+from nsqc.store.log.frame cimport MORE, MOST_OFFSET, Frame, frame_load, frames_latest, frames_seal, is_offset
 from nsqc.store.log.idjournal cimport ids_free, ids_write
 from nsqc.store.log.manifest cimport manifest_write
 from nsqc.store.log.newfile cimport newfile_open, newfile_place
@@ -43,7 +43,10 @@ cdef void run_append(Job *c_job) noexcept nogil:
     cdef int64_t at = 0, length, records, offset = job.offset
     cdef bint fresh = job.fresh
     cdef Piece *piece
-    job.error = make_folder(job) if job.makes_folder else 0
+    # Only a hostile file brings a log that far.
+    job.error = 0 if is_offset(job.offset + job.records) else EOVERFLOW
+    if job.error == 0 and job.makes_folder:
+        job.error = make_folder(job)
     if job.error == 0:
         job.error = sync_earlier(job)
         job.earlier_failed = job.error != 0
@@ -117,6 +120,9 @@ cdef Piece *begin_segment(AppendJob *job, Piece *last, int64_t offset) noexcept 
     fresh.fresh = True
     fresh.head.log_id = job.manifest.log_id
     fresh.head.sequence = max(last.head.sequence, job.manifest.newest) + 1
+    if not is_offset(fresh.head.sequence):
+        job.error = EOVERFLOW
+        return NULL
     fresh.head.first = fresh.end = offset
     fresh.head.made_ns = job.wall_ns
     fresh.head.before_salt = last.head.salt
@@ -197,7 +203,7 @@ cdef int complete(AppendJob *job) noexcept nogil:
             job.manifest.newest_first = last.head.first
             job.manifest.newest_salt = last.head.salt
         if reserves:
-            job.manifest.reserved = max(job.manifest.reserved, job.offset) + RESERVE
+            job.manifest.reserved = min(max(job.manifest.reserved, job.offset) + RESERVE, MOST_OFFSET)
         error = manifest_write(job.c_folder, &job.manifest)
         job.made_names = True
     if error == 0 and (job.syncs and (job.made_names or job.syncs_names or job.syncs_parent) or reserves):

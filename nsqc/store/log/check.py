@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from nsqc.store.log.names import MOST_OFFSET, OTHER, TEMPORARY, first_of, segment_path
+from nsqc.store.log.names import OTHER, TEMPORARY, first_of, segment_path
 from nsqc.store.log.offline import has_index, read_frames, read_head
 from nsqc.store.log.progress import TopicProgress, progress_of
 from nsqc.store.log.recovery import LogError, Opened, SegmentState, read_folder
@@ -127,9 +127,6 @@ def check_progress(folder: str, progress: TopicProgress) -> list[Finding]:
     for channel in progress.channels:
         if not channel.name:
             findings.append(Finding(folder, f"the name of channel number {channel.number} is lost"))
-        elif channel.cursor > MOST_OFFSET:
-            text = f"channel {channel.name} is at offset {channel.cursor}, where no log comes to"
-            findings.append(Finding(folder, text))
     return findings
 
 

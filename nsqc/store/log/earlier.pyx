@@ -1,15 +1,17 @@
 """Restores cursors at the start: unfinished messages of an earlier run wait again. See the .pxd."""
 
 cimport cython
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 from libc.string cimport memset
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
+from nsqc.store.log.frame cimport RECORD_SIZE
 from nsqc.store.log.journal cimport ChannelState, state_channel, state_free
 from nsqc.store.log.journalfile cimport FoundFiles
-from nsqc.store.log.offsets cimport NO_ATTEMPTS, Range, RangeWalk, offsets_next
+from nsqc.store.log.offsets cimport NO_ATTEMPTS, Range, RangeWalk, offsets_next, offsets_remove
 from nsqc.store.log.ops cimport OP_REQ, OP_RESET, TOPIC_NUMBER
-from nsqc.store.log.segments cimport segments_find
+from nsqc.store.log.segmenthead cimport FRAMES_AT
+from nsqc.store.log.segments cimport Segment, segments_find
 from nsqc.store.log.uses cimport use_add
 from nsqc.store.log.waiting cimport Deferred, Requeued, deferred_push, requeued_push
 
@@ -79,6 +81,9 @@ cdef class Earlier:
         cursor = Cursor(log, name, owner, state.number, min(state.cursor, log.next))
         log.clock.refresh()
         cursor.skips, state.skips = state.skips, cursor.skips
+        # Messages that the log does not have are not finished: later ones may get these offsets.
+        if offsets_remove(&cursor.skips, log.next, INT64_MAX) < 0:
+            raise MemoryError
         restore(cursor, state)
         return cursor
 
@@ -133,20 +138,30 @@ cdef tuple channel_tuple(const ChannelState *channel):
 # ---------------------------------------------------------------------- unfinished messages
 
 cdef int restore(Cursor cursor, ChannelState *state) except -1:
-    """Unfinished messages wait first, by offset, or until they are due."""
+    """Unfinished messages wait first, by offset, or until they are due, if the log has them."""
     cdef RangeWalk walk
     cdef Range *out
-    cdef int64_t offset, index
+    cdef int64_t index
     memset(&walk, 0, sizeof(walk))
     out = offsets_next(&state.out, &walk)
     while out is not NULL:
-        for offset in range(out.first, out.end):
-            index = segments_find(&cursor.log.segments, offset)
-            # The log may not have it any more, or never got it.
-            if index >= 0 and offset < cursor.log.segments.items[index].end:
-                wait_again(cursor, offset, <uint32_t> (out.attempts if out.attempts >= 0 else 1),
-                           due_again(cursor, offset, out) if out.due_ns > cursor.log.clock.wall else 0)
+        for index in range(max(segments_find(&cursor.log.segments, out.first), 0), cursor.log.segments.count):
+            if cursor.log.segments.items[index].first >= out.end:
+                break
+            restore_in(cursor, &cursor.log.segments.items[index], out)
         out = offsets_next(&state.out, &walk)
+    return 0
+
+
+cdef int restore_in(Cursor cursor, const Segment *segment, const Range *out) except -1:
+    """Those in a segment; those that its file is too short for are lost."""
+    cdef int64_t first = max(out.first, segment.first), end = min(out.end, segment.end), offset
+    cdef int64_t held = min(end, segment.first + (segment.position - FRAMES_AT) // RECORD_SIZE)
+    for offset in range(first, held):
+        wait_again(cursor, offset, <uint32_t> (out.attempts if out.attempts >= 0 else 1),
+                   due_again(cursor, offset, out) if out.due_ns > cursor.log.clock.wall else 0)
+    if max(first, held) < end:
+        cursor._lost(max(first, held), end - max(first, held))
     return 0
 
 

@@ -63,6 +63,9 @@ class Export:
 
     def run(self) -> None:
         """Raises OSError or ExportError; it can be run again after that."""
+        for path in self.staging, self.undecided:
+            if os.path.islink(path):
+                raise ExportError(f"{path} is a link, and files would be moved from where it leads: remove it")
         if not os.path.isdir(self.staging):
             self._stage()
         self._settle()

@@ -14,7 +14,7 @@ from nsqc.store.log.append cimport RESERVE
 from nsqc.store.log.array cimport array_room
 from nsqc.store.log.buffer cimport Buffer, buffer_free, buffer_room
 from nsqc.store.log.delays cimport Deferral, deferral_at
-from nsqc.store.log.frame cimport MORE, Frame
+from nsqc.store.log.frame cimport MORE, MOST_OFFSET, RECORD_SIZE, Frame, is_offset
 from nsqc.store.log.index cimport Index, index_free, index_note
 from nsqc.store.log.journal cimport state_free
 from nsqc.store.log.journalfile cimport files_add, files_free, files_load, journal_number
@@ -109,7 +109,7 @@ cdef bint list_names(Found *found, const char *c_folder) noexcept nogil:
             break
         if c"0" <= entry.d_name[0] <= c"9" and strlen(entry.d_name) == DIGITS + 4:
             first = strtoll(entry.d_name, &c_end, 10)
-            if c_end - entry.d_name != DIGITS or not nsqc_leads_to_file(folder, entry):
+            if c_end - entry.d_name != DIGITS or not is_offset(first) or not nsqc_leads_to_file(folder, entry):
                 continue
             if strcmp(c_end, b".log") == 0:
                 error = add_segment(found, first)
@@ -237,15 +237,22 @@ cdef bint find_ends(Found *found, const char *c_folder, bint power_failed) noexc
             segment.due_ns = found.manifest.end_due_ns
             segment.time_ns = found.manifest.end_time_ns
             found.clean = True
-        else:
-            segment.scanned = True
+        segment.scanned = not is_end(segment, segment.position, segment.end,
+                                     next_.head.first if at + 1 < found.count else INT64_MAX)
+        segment.position = min(segment.position, max(segment.size, <int64_t> FRAMES_AT))
         if (segment.scanned or segment.due_ns > now_ns) and not look_into(found, c_folder, segment, power_failed,
                                                                           now_ns):
             return False
-    found.clean = found.clean or found.count == 0
+    found.clean = found.count == 0 or found.clean and not found.items[found.count - 1].scanned
     keep_known_end(found)
     settle_counts(found)
     return True
+
+
+cdef bint is_end(const FoundSegment *segment, int64_t position, int64_t end, int64_t most) noexcept nogil:
+    """Whether a segment can end here: a record takes at least RECORD_SIZE bytes. Its file may be shorter."""
+    return (FRAMES_AT <= position
+            and segment.head.first <= end <= min(most, segment.head.first + (position - FRAMES_AT) // RECORD_SIZE))
 
 
 cdef bint look_into(Found *found, const char *c_folder, FoundSegment *segment, bint power_failed,
@@ -261,6 +268,7 @@ cdef bint look_into(Found *found, const char *c_folder, FoundSegment *segment, b
         return fail(found, -fd, segment.head.first)
     memset(&index, 0, sizeof(index))
     error = segment_scan(fd, segment.size if segment.scanned else segment.position,
+                         INT64_MAX if is_last else segment[1].head.first,
                          power_failed and is_last and segment.scanned, now_ns, &seen, &index, &found.delays)
     close(fd)
     if segment.scanned:
@@ -272,25 +280,26 @@ cdef bint look_into(Found *found, const char *c_folder, FoundSegment *segment, b
     return fail(found, error, segment.head.first) if error else True
 
 
-cdef int segment_scan(int fd, int64_t limit, bint power_failed, int64_t now_ns, FoundSegment *segment, Index *index,
-                      Buffer *delays) noexcept nogil:
-    """Finds the valid part of a segment, in the bytes of its file up to a limit. 0 or errno.
+cdef int segment_scan(int fd, int64_t limit, int64_t most, bint power_failed, int64_t now_ns, FoundSegment *segment,
+                      Index *index, Buffer *delays) noexcept nogil:
+    """Finds the valid part of a segment, in the bytes of its file up to a limit, below an offset. 0 or errno.
 
     Valid frames count. Bytes between them were damaged later. The last batch counts if all its parts exist. Only a
     power failure can leave a hole where bytes were never durable: then the frames after the first hole past the
     highest `synced` do not count, as they were never acknowledged as durable.
     """
-    cdef int error = walk_over(fd, limit, INT64_MAX, now_ns, segment, NULL, NULL) if power_failed else 0
-    return error or walk_over(fd, limit, segment.synced if power_failed else INT64_MAX, now_ns, segment, index, delays)
+    cdef int error = walk_over(fd, limit, most, INT64_MAX, now_ns, segment, NULL, NULL) if power_failed else 0
+    return error or walk_over(fd, limit, most, segment.synced if power_failed else INT64_MAX, now_ns, segment, index,
+                              delays)
 
 
-cdef int walk_over(int fd, int64_t limit, int64_t durable, int64_t now_ns, FoundSegment *segment, Index *index,
-                   Buffer *delays) noexcept nogil:
+cdef int walk_over(int fd, int64_t limit, int64_t most, int64_t durable, int64_t now_ns, FoundSegment *segment,
+                   Index *index, Buffer *delays) noexcept nogil:
     """Walks to the first hole at or after `durable`; without delays, only finds `synced`. 0 or errno."""
     cdef Walk walk
     cdef int64_t records = 0, counted = 0
     cdef int answer
-    walk_open(&walk, fd, segment.head.salt, FRAMES_AT, limit, segment.head.first)
+    walk_open(&walk, fd, segment.head.salt, FRAMES_AT, limit, segment.head.first, most)
     walk.step = SCAN_BYTES
     segment.position, segment.end, segment.time_ns = FRAMES_AT, segment.head.first, segment.head.before_time_ns
     while True:
@@ -308,9 +317,9 @@ cdef int walk_over(int fd, int64_t limit, int64_t durable, int64_t now_ns, Found
             segment.due_ns = max(segment.due_ns, keep_delays(walk_data(&walk), &walk.frame, now_ns, delays))
         if not walk.frame.flags & MORE:
             segment.position = walk.next
-            segment.end = walk.frame.first + walk.frame.records
+            segment.end = min(walk.frame.first + walk.frame.records, most)
             counted = records
-    segment.damaged = segment.end - segment.head.first - counted
+    segment.damaged = max(segment.end - segment.head.first - counted, <int64_t> 0)
     walk_free(&walk)
     return -min(answer, 0)
 
@@ -335,23 +344,22 @@ cdef void keep_known_end(Found *found) noexcept nogil:
     if found.count == 0:
         return
     last = &found.items[found.count - 1]
-    if last.scanned and found.manifest.newest == last.head.sequence and last.end < found.manifest.end:
+    if (last.scanned and found.manifest.newest == last.head.sequence and last.end < found.manifest.end
+            and is_end(last, found.manifest.end_position, found.manifest.end, INT64_MAX)):
         last.damaged += found.manifest.end - last.end
         last.end = found.manifest.end
-        last.position = max(last.position, found.manifest.end_position)
+        last.position = max(last.position, min(found.manifest.end_position, last.size))
         last.due_ns = max(last.due_ns, found.manifest.end_due_ns)
 
 
 cdef void settle_counts(Found *found) noexcept nogil:
-    """Counts the records before a segment whose header is lost."""
+    """Counts the records before a segment whose header is lost, or counts fewer than there are."""
     cdef FoundSegment *segment
-    cdef FoundSegment *before
-    cdef int64_t at
+    cdef int64_t at, records = 0
     for at in range(found.count):
         segment = &found.items[at]
-        if segment.head.before_records < 0:
-            before = segment - 1
-            segment.head.before_records = (before.head.before_records + before.end - before.head.first) if at else 0
+        segment.head.before_records = max(segment.head.before_records, records)
+        records = segment.head.before_records + segment.end - segment.head.first
 
 
 cdef void keep_place(Found *found, const char *c_folder, bint keeps) noexcept nogil:
@@ -360,12 +368,13 @@ cdef void keep_place(Found *found, const char *c_folder, bint keeps) noexcept no
     cdef FoundSegment *last = &found.items[found.count - 1]
     found.manifest.resume = max(found.manifest.resume, found.manifest.reserved, last.end)
     if found.manifest.newest < last.head.sequence:
-        found.manifest.resume += RESERVE    # the lost manifest may have reserved more
+        # The lost manifest may have reserved more.
+        found.manifest.resume = min(found.manifest.resume + RESERVE, MOST_OFFSET)
         found.manifest.log_id = last.head.log_id
         found.manifest.newest = last.head.sequence
         found.manifest.newest_first = last.head.first
         found.manifest.newest_salt = last.head.salt
-    found.manifest.reserved = found.manifest.resume + RESERVE
+    found.manifest.reserved = min(found.manifest.resume + RESERVE, MOST_OFFSET)
     found.manifest.end_size = last.size
     found.manifest.end_position = last.position
     found.manifest.end = last.end

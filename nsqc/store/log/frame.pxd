@@ -20,10 +20,17 @@ cdef enum:
     MOST_ORIGIN = 4096          # bytes of an origin
     FRAME_FULL = 65536          # payload bytes at which a frame is closed; one larger record makes a larger frame
 
+cdef extern from *:
+    """
+    #define NSQC_MOST_OFFSET (1LL << 62)
+    """
+    const int64_t MOST_OFFSET "NSQC_MOST_OFFSET"
+
+
 cdef enum FrameCheck:
     FRAME_SOUND
     FRAME_SHORT                 # more bytes are needed, Frame.length in total
-    FRAME_DAMAGED               # a sound head with a damaged payload: exactly its records are lost
+    FRAME_DAMAGED               # its records are lost: the payload is damaged, or the head contradicts itself
     FRAME_NONE                  # no head: search for the next one in steps of FRAME_ALIGN
     FRAME_UNKNOWN               # a flag of a later version
 
@@ -41,8 +48,9 @@ cdef struct Frame:
     uint16_t flags
 
 
-# Whether a valid frame begins at c_at, with `have` bytes in memory. Without FRAME_SOUND only the head may be used, and
-# only after FRAME_DAMAGED and FRAME_SHORT (with more than a head).
+# Whether a valid frame begins at c_at, with `have` bytes in memory. Checksums only prove that it is unchanged, and a
+# file may come from anyone: after FRAME_SOUND all its parts lie within it, and its numbers can be added. After
+# FRAME_SHORT (with more than a head) only the head may be used, and after FRAME_DAMAGED only the length.
 cdef FrameCheck frame_check(const char *c_at, int64_t have, uint64_t salt, int64_t position,
                             Frame *frame) noexcept nogil
 # The head of a frame that was already checked.
@@ -55,6 +63,11 @@ cdef void frame_store(char *c_at, const Frame *frame) noexcept nogil    # an uns
 
 # Raises these to the latest publish time of consecutive frames, and the latest due time of their delayed records.
 cdef void frames_latest(const char *c_at, int64_t length, int64_t *time_ns, int64_t *due_ns) noexcept nogil
+
+# Offsets, positions and sequence numbers do not exceed names.MOST_OFFSET, so the sum of two fits 64 bits. Publishes are
+# refused before that.
+cdef inline bint is_offset(int64_t number) noexcept nogil:
+    return 0 <= number <= MOST_OFFSET
 
 cdef inline int64_t frame_length(int64_t payload) noexcept nogil:
     return (FRAME_HEAD + payload + FRAME_ALIGN - 1) & ~<int64_t> (FRAME_ALIGN - 1)

@@ -21,6 +21,7 @@ cdef enum:
     TIME_AT = 40
     ID_AT = 48
     SYNCED_AT = 56
+    DELAY_DUE_AT = 4            # in the entry of a delayed record
     SEEDED_BYTES = 72           # salt, position, and the head after its checksum
     MAGIC = 0x6E714652
 
@@ -86,6 +87,8 @@ cdef FrameCheck frame_check(const char *c_at, int64_t have, uint64_t salt, int64
     frame_load(c_at, frame)
     if frame.flags & ~<int> KNOWN_FLAGS:
         return FRAME_UNKNOWN
+    if not is_consistent(frame):
+        return FRAME_DAMAGED
     if have < frame.length:
         return FRAME_SHORT
     if crc32c(<const unsigned char *> c_at + FRAME_HEAD, frame.payload) != frame.crc or not is_walkable(c_at, frame):
@@ -93,14 +96,34 @@ cdef FrameCheck frame_check(const char *c_at, int64_t have, uint64_t salt, int64
     return FRAME_SOUND
 
 
+cdef bint is_consistent(const Frame *frame) noexcept nogil:
+    """Whether the numbers of a head fit each other. None overflows: counts and lengths have 32 bits."""
+    return (frame.records > 0 and frame.delays <= frame.records
+            and (frame.records == 1 or frame_records(frame) + frame.origins <= FRAME_FULL)
+            and (frame.delays > 0) == ((frame.flags & DELAYS) > 0)
+            and (frame.origins > 0) == ((frame.flags & ORIGINS) > 0)
+            and frame_records(frame) >= <int64_t> frame.records * RECORD_SIZE
+            and is_offset(frame.first) and is_offset(frame.first + frame.records) and frame.time_ns >= 0)
+
+
 cdef bint is_walkable(const char *c_at, const Frame *frame) noexcept nogil:
-    """Whether the records and the origins fill the payload: the checksum only proves that the payload is unchanged, and
-    a file may come from anyone."""
-    if frame.records == 0 or (frame.origins > 0) != ((frame.flags & ORIGINS) > 0):
-        return False
-    if frame.origins and not fills(c_at + FRAME_HEAD + frame.payload - frame.origins, frame.origins, frame.records):
-        return False
-    return fills(c_at + FRAME_HEAD, frame_records(frame), frame.records)
+    """Whether the records, the delays and the origins fill the payload of a consistent frame."""
+    return (fills(c_at + FRAME_HEAD, frame_records(frame), frame.records)
+            and (frame.delays == 0 or are_delays(frame_delays(c_at, frame), frame))
+            and (frame.origins == 0 or fills(c_at + FRAME_HEAD + frame.payload - frame.origins, frame.origins,
+                                             frame.records)))
+
+
+cdef bint are_delays(const char *c_delay, const Frame *frame) noexcept nogil:
+    """Whether they belong to records, in order, and have times."""
+    cdef int64_t record = -1
+    cdef uint32_t _index
+    for _index in range(frame.delays):
+        if <int64_t> <uint32_t> load_i32(c_delay) <= record or load_i64(c_delay + DELAY_DUE_AT) < 0:
+            return False
+        record = <int64_t> <uint32_t> load_i32(c_delay)
+        c_delay += DELAY_BYTES
+    return record < frame.records
 
 
 cdef inline bint fills(const char *c_item, int64_t left, uint32_t count) noexcept nogil:
@@ -134,7 +157,7 @@ cdef void frames_latest(const char *c_at, int64_t length, int64_t *time_ns, int6
         time_ns[0] = max(time_ns[0], frame.time_ns)
         c_delay = frame_delays(c_at + at, &frame)
         for index in range(frame.delays):
-            due_ns[0] = max(due_ns[0], load_i64(c_delay + index * DELAY_BYTES + 4))
+            due_ns[0] = max(due_ns[0], load_i64(c_delay + index * DELAY_BYTES + DELAY_DUE_AT))
         at += frame.length
 
 

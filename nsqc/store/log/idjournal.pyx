@@ -11,7 +11,7 @@ from posix.unistd cimport close, unlink
 from nsqc.store.disk.names cimport PATH_BYTES
 from nsqc.store.disk.syscalls cimport io_open, io_sync_data, io_sync_path
 from nsqc.store.log.buffer cimport buffer_free, buffer_room
-from nsqc.store.log.frame cimport FRAME_ALIGN, RECORD_SIZE
+from nsqc.store.log.frame cimport FRAME_ALIGN, RECORD_SIZE, is_offset
 from nsqc.store.log.journalfile cimport OPS_AT, JournalFile, journal_append
 from nsqc.store.log.openfiles cimport close_counted, count_open, too_many_open
 from nsqc.store.log.walk cimport Walk, walk_data, walk_free, walk_next, walk_open
@@ -24,6 +24,7 @@ cdef enum:
     KEY_BYTES = 16
     HEAD_BYTES = 24             # in the first frame of a file: the key, and the log's id
     PARTS = 4                   # files that the ids of one window are spread over
+    MOST_REMOVED = 16           # files that one commit removes
 
 cdef int64_t LEAST_NS = 1_000_000_000    # shortest use of a file
 cdef object NAME = re.compile(r"ids\.([0-9]{6,13})")
@@ -35,6 +36,7 @@ cdef int ids_write(IdWrite *job, bint syncs) noexcept nogil:
     cdef char c_path[PATH_BYTES]
     cdef char c_head[OPS_AT + HEAD_BYTES + FRAME_ALIGN]
     cdef JournalFile file
+    cdef int64_t oldest = job.oldest
     cdef int error = 0
     cdef bint begins = job.position == 0
     file.number, file.position, file.begins = job.number, job.position, job.time_ns
@@ -59,7 +61,8 @@ cdef int ids_write(IdWrite *job, bint syncs) noexcept nogil:
         error = io_sync_data(job.fd)
     if error == 0 and syncs and begins:
         error = io_sync_path(job.c_folder, O_RDONLY | O_DIRECTORY)      # its name, too, before the records
-    while error == 0 and job.oldest < job.keeps:
+    # Not all at once: the numbers between two existing files may be many.
+    while error == 0 and job.oldest < min(job.keeps, oldest + MOST_REMOVED):
         path_of(c_path, job.c_folder, job.oldest)
         unlink(c_path)
         job.oldest += 1
@@ -227,11 +230,11 @@ cdef tuple read_file(str folder, int64_t number, uint64_t log_id, log):
     cdef Walk walk
     cdef int answer, fd = -1
     try:
-        fd = os.open(path, O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path, O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)     # not to wait for the writer of a pipe
         size = os.fstat(fd).st_size
-        walk_open(&walk, fd, number, 0, size, 0)
+        walk_open(&walk, fd, number, 0, size, 0, INT64_MAX)
         answer = walk_next(&walk)
-        while answer == 1 and walk.hole < 0:
+        while answer == 1 and walk.hole < 0 and is_offset(walk.frame.id):
             data = (walk_data(&walk) + OPS_AT)[:walk.frame.payload - RECORD_SIZE]
             if walk.position == 0:
                 head = data

@@ -1,6 +1,6 @@
 # The sparse index of a segment: where a walk to an offset or a time begins. In memory for the segment being written;
-# after the frames of a sealed one. It is only a hint: readers check each frame it points to, and without an index a
-# walk begins at the first frame.
+# after the frames of a sealed one. It is only a hint: a walk begins at the first frame if the index does not point to
+# another one.
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -30,5 +30,5 @@ cdef const IndexEntry *index_before(const Index *index, int64_t time_ns) noexcep
 # ENODATA: no index, or that of another segment.
 cdef int index_write(const Index *index, int fd, int64_t position, uint64_t salt) noexcept nogil
 cdef int index_read(Index *index, int fd, uint64_t salt) noexcept nogil
-# Where in a sealed segment a walk to an offset, or a publish time (offset below 0), begins.
+# Where in a sealed segment a walk to an offset, or a publish time (offset below 0), begins: at a frame.
 cdef int64_t index_position(int fd, uint64_t salt, int64_t offset, int64_t time_ns) noexcept nogil

@@ -7,6 +7,7 @@ from libc.string cimport memset
 
 from nsqc.store.disk.syscalls cimport io_read, io_size, io_truncate, io_write
 from nsqc.store.log.array cimport array_below, array_room
+from nsqc.store.log.frame cimport FRAME_HEAD, FRAME_SHORT, FRAME_SOUND, Frame, FrameCheck, frame_check
 from nsqc.store.log.segmenthead cimport FRAMES_AT
 from nsqc.wire.crc32c cimport crc32c
 from nsqc.wire.hton cimport load_i32, load_i64, store_i32, store_i64
@@ -81,7 +82,7 @@ cdef int index_read(Index *index, int fd, uint64_t salt) noexcept nogil:
     if io_read(fd, c_foot, FOOT_BYTES, size - FOOT_BYTES) != FOOT_BYTES:
         return ENODATA
     count = load_i64(c_foot + 12)
-    if load_i64(c_foot) != <int64_t> salt or load_i32(c_foot + 8) != MAGIC or not 0 < count <= size // ENTRY_BYTES:
+    if load_i64(c_foot) != <int64_t> salt or load_i32(c_foot + 8) != MAGIC or not 0 < count <= 1 + size // INDEX_STEP:
         return ENODATA
     length = count * ENTRY_BYTES + FOOT_BYTES
     c_data = <char *> malloc(<size_t> length)
@@ -107,13 +108,24 @@ cdef void load_entries(Index *index, const char *c_from, int64_t count) noexcept
     index.count = index.room = count
 
 
+cdef bint is_at_frame(int fd, uint64_t salt, const IndexEntry *entry) noexcept nogil:
+    """Whether a frame with its offset begins at its position: a walk from any other place would miss records."""
+    cdef char c_head[FRAME_HEAD]
+    cdef FrameCheck answer
+    cdef Frame frame
+    if entry.position < FRAMES_AT or io_read(fd, c_head, FRAME_HEAD, entry.position) != FRAME_HEAD:
+        return False
+    answer = frame_check(c_head, FRAME_HEAD, salt, entry.position, &frame)
+    return (answer == FRAME_SHORT or answer == FRAME_SOUND) and frame.first == entry.first
+
+
 cdef int64_t index_position(int fd, uint64_t salt, int64_t offset, int64_t time_ns) noexcept nogil:
     cdef const IndexEntry *entry
     cdef int64_t position = FRAMES_AT
     cdef Index index
     if index_read(&index, fd, salt) == 0:
         entry = index_find(&index, offset) if offset >= 0 else index_before(&index, time_ns)
-        if entry is not NULL:
+        if entry is not NULL and is_at_frame(fd, salt, entry):
             position = entry.position
         index_free(&index)
     return position

@@ -8,11 +8,18 @@ from libc.string cimport memcmp, memcpy, memmove, memset
 from nsqc.store.log.array cimport array_room
 from nsqc.store.log.offsets cimport (Range, RangeWalk, offsets_add, offsets_free, offsets_from, offsets_next,
                                      offsets_put, offsets_remove)
-from nsqc.store.log.ops cimport (OP_ADVANCE, OP_DROP, OP_FIN, OP_NAME, OP_REQ, OP_RESET, OP_SKIP, Op, op_length,
-                                 op_load)
+from nsqc.store.log.ops cimport (OP_ADVANCE, OP_DROP, OP_FIN, OP_NAME, OP_REQ, OP_RESET, OP_SKIP, TOPIC_NUMBER, Op,
+                                 op_length, op_load)
+from nsqc.wire.names cimport name_is_ephemeral, name_is_valid
+
+from nsqc.store.log.names import SETTLED
 
 cdef enum:
     FIRST_ROOM = 4
+
+cdef bytes settled = SETTLED
+cdef const char *c_settled = settled
+cdef int SETTLED_BYTES = len(settled)
 
 
 # ---------------------------------------------------------------------- channels
@@ -85,6 +92,15 @@ cdef void name_channel(JournalState *state, ChannelState *channel, const Op *op)
     channel.name_bytes = op.name_bytes
 
 
+cdef bint names_channel(const Op *op) noexcept nogil:
+    """Whether it names a channel that has a place in journals."""
+    if op.number == TOPIC_NUMBER:
+        return False
+    if op.name_bytes == SETTLED_BYTES and memcmp(op.c_name, c_settled, <size_t> SETTLED_BYTES) == 0:
+        return True
+    return name_is_valid(op.c_name, op.name_bytes) and not name_is_ephemeral(op.c_name, op.name_bytes)
+
+
 # ---------------------------------------------------------------------- operations
 
 cdef void reset(ChannelState *channel, int64_t cursor) noexcept nogil:
@@ -143,7 +159,7 @@ cdef int state_apply(JournalState *state, const char *c_ops, int64_t length) noe
     cdef int64_t at = 0
     cdef Op op
     while at < length:
-        if not op_load(c_ops + at, length - at, &op):
+        if not op_load(c_ops + at, length - at, &op) or op.kind == OP_NAME and not names_channel(&op):
             state.damaged += 1
             break
         at += op_length(op.kind)

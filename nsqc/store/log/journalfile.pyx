@@ -1,7 +1,7 @@
 """Files of a journal. See the .pxd."""
 
 from libc.errno cimport ENOMEM
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free, qsort, strtoll
 from libc.string cimport memset, strcmp, strncmp
@@ -13,7 +13,7 @@ from nsqc.store.disk.syscalls cimport io_open, io_read, io_size, io_truncate, io
 from nsqc.store.log.array cimport array_room
 from nsqc.store.log.buffer cimport buffer_free, buffer_room
 from nsqc.store.log.frame cimport (FRAME_ALIGN, FRAME_FULL, FRAME_SHORT, MORE, Frame, frame_check, frame_length,
-                                   frame_store, frames_seal)
+                                   frame_store, frames_seal, is_offset)
 from nsqc.store.log.journal cimport ChannelState, state_apply, state_free
 from nsqc.store.log.offsets cimport NO_ATTEMPTS, Range, RangeWalk, offsets_next
 from nsqc.store.log.ops cimport (NAME_ROOM, OP_ADVANCE, OP_BYTES, OP_NAME, OP_REQ, OP_RESET, OP_SKIP, TOPIC_NUMBER, Op,
@@ -125,7 +125,7 @@ cdef int load_file(FoundFiles *files, JournalState *state, const char *c_folder,
     if limit < 0:
         error = <int> -limit
     else:
-        walk_open(&walk, fd, <uint64_t> number, 0, limit, 0)
+        walk_open(&walk, fd, <uint64_t> number, 0, limit, 0, INT64_MAX)
         error = load_frames(files, state, &walk, number)
         if error == 0 and walk.hole >= 0:
             error = judge_end(files, state, &walk)
@@ -149,6 +149,9 @@ cdef int load_frames(FoundFiles *files, JournalState *state, Walk *walk, int64_t
         if answer <= 0:
             error = -answer
             break
+        if not is_offset(walk.frame.id) or not is_offset(walk.frame.time_ns):
+            state.damaged += 1
+            continue
         c_ops = walk_data(walk) + OPS_AT
         length = walk.frame.payload - RECORD_SIZE
         pending = pending and walk.frame.time_ns > 0

@@ -55,8 +55,7 @@ class Logs:
 
     def _list(self) -> set[str]:
         """The topics that have a log; completes interrupted removals."""
-        found: dict[str, int] = {}
-        folders: list[tuple[str, int]] = []
+        folders: dict[str, list[tuple[bool, int]]] = {}  # by topic: whether it is no link, and its number
         gone = []
         with os.scandir(self._data_path) as entries:
             for entry in entries:
@@ -71,13 +70,23 @@ class Logs:
                 if entry.name.endswith(GONE):
                     gone.append(entry.path)
                 else:
-                    folders.append((topic, number))
-                    found[topic] = max(found.get(topic, 0), number)
-        gone += [self.folder_of(topic, number) for topic, number in folders if number < found[topic]]
+                    folders.setdefault(topic, []).append((not entry.is_symlink(), number))
+        for topic, its in folders.items():
+            chosen = max(its)
+            self._names[topic] = chosen[1]
+            for is_folder, number in set(its) - {chosen}:
+                if is_folder:
+                    gone.append(self.folder_of(topic, number))
+                else:
+                    self._log.error("LOG(%s): %s is a link and is left alone: the topic's log is %s", topic,
+                                    self.folder_of(topic, number), self.folder_of(topic, chosen[1]))
         for path in gone:
-            remove_tree(path)
-        self._names = found
-        return set(found)
+            self._left_alone(path, remove_tree(path))
+        return set(self._names)
+
+    def _left_alone(self, link: str, target: str | None) -> None:
+        if target is not None:
+            self._log.warn("LOG: %s was a link and is removed; the folder it led to, %s, is left alone", link, target)
 
     def _look(self) -> Looks:
         """Starts threads that read the folders of an earlier run."""
@@ -197,7 +206,8 @@ class Logs:
     async def _try_to_remove(self, folder: str, marks: list[str], again: bool = False) -> OSError | None:
         """Returns why a folder cannot be removed; then retries."""
         try:
-            await self._loop.run_in_executor(self._workers, self._remove_folder, folder, marks)
+            target = await self._loop.run_in_executor(self._workers, self._remove_folder, folder, marks)
+            self._left_alone(folder, target)
         except OSError as error:
             if not again:
                 self._log.error("LOG: failed to remove %s - %s", folder, error)
@@ -208,8 +218,8 @@ class Logs:
             self._log.info("LOG: %s is removed", folder)
         return None
 
-    def _remove_folder(self, folder: str, marks: list[str]) -> None:
-        """marks: a file to create first, and one that it replaces. Raises OSError."""
+    def _remove_folder(self, folder: str, marks: list[str]) -> str | None:
+        """marks: a file to create first, and one that it replaces. Returns as remove_tree(). Raises OSError."""
         gone = folder + GONE
         try:
             for mark in marks[:1]:
@@ -220,9 +230,9 @@ class Logs:
             remove_tree(gone)
             os.rename(folder, gone)
             sync_folder(self._data_path)
-            remove_tree(gone)
+            return remove_tree(gone)
         except FileNotFoundError:
-            pass  # nothing was ever written
+            return None  # nothing was ever written
 
     async def recorded(self, log: TopicLog) -> None:
         """Waits until all progress of channels so far is in the journal. Raises OSError if it cannot be written; it is
@@ -251,11 +261,15 @@ def remove_file(path: str) -> OSError | None:
     return None
 
 
-def remove_tree(path: str) -> None:
-    """Removes a folder and its contents, as far as possible."""
-    import shutil  # here: only needed to remove a log
-
-    shutil.rmtree(os.path.realpath(path), ignore_errors=True)
+def remove_tree(path: str) -> str | None:
+    """Removes a folder and its contents, as far as possible. Of a link, only the link: it may lead to anything. Then
+    returns where it leads."""
     if os.path.islink(path):
+        target = os.path.realpath(path)
         with suppress(OSError):
             os.unlink(path)
+        return target
+    import shutil  # here: only needed to remove a log
+
+    shutil.rmtree(path, ignore_errors=True)
+    return None

@@ -9,8 +9,10 @@ from posix.unistd cimport close
 
 from nsqc.store.disk.names cimport PATH_BYTES
 from nsqc.store.disk.syscalls cimport io_open, io_read
+from nsqc.store.log.frame cimport is_offset
 from nsqc.store.log.newfile cimport newfile_make
-from nsqc.store.log.segmenthead cimport HEAD_DAMAGED, HEAD_ROOM, HeadCheck, numbers_load, numbers_store
+from nsqc.store.log.segmenthead cimport (FRAMES_AT, HEAD_DAMAGED, HEAD_ROOM, HEAD_SOUND, HeadCheck, numbers_load,
+                                         numbers_store)
 
 cdef const char *MANIFEST_MAGIC = b"NSQCMAN\n"
 
@@ -35,9 +37,23 @@ cdef int manifest_read(const char *c_folder, Manifest *manifest) noexcept nogil:
 
 
 cdef HeadCheck manifest_load(const char *c_data, int64_t length, Manifest *manifest) noexcept nogil:
-    if length < HEAD_ROOM:
-        return HEAD_DAMAGED
-    return numbers_load(c_data, MANIFEST_MAGIC, manifest, sizeof(Manifest))
+    cdef HeadCheck answer = HEAD_DAMAGED
+    if length >= HEAD_ROOM:
+        answer = numbers_load(c_data, MANIFEST_MAGIC, manifest, sizeof(Manifest))
+    if answer == HEAD_SOUND and not (
+            is_offset(manifest.newest) and is_offset(manifest.newest_first) and is_offset(manifest.reserved)
+            and is_offset(manifest.resume) and has_end(manifest)):
+        answer = HEAD_DAMAGED
+    if answer != HEAD_SOUND:
+        memset(manifest, 0, sizeof(Manifest))
+    return answer
+
+
+cdef bint has_end(const Manifest *manifest) noexcept nogil:
+    """Whether the end of a segment is possible."""
+    return (is_offset(manifest.end_position) and is_offset(manifest.end)
+            and manifest.end_due_ns >= 0 and manifest.end_time_ns >= 0
+            and (manifest.end_size == 0 or FRAMES_AT <= manifest.end_position <= manifest.end_size <= MOST_OFFSET))
 
 
 cdef int manifest_write(const char *c_folder, const Manifest *manifest) noexcept nogil:

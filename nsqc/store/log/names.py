@@ -43,14 +43,14 @@ def topic_of(folder: str) -> str:
 
 def folders_in(data_path: str) -> dict[str, str]:
     """The topics that have a log, and their folders. Raises OSError."""
-    found: dict[str, tuple[int, str]] = {}
+    found: dict[str, tuple[bool, int, str]] = {}
     with os.scandir(data_path) as entries:
         for entry in entries:
             topic, number = split_folder(entry.name)
             # A link: the operator has moved the folder to another disk.
             if topic and entry.is_dir():
-                found[topic] = max(found.get(topic, (-1, "")), (number, entry.path))
-    return {topic: os.path.abspath(folder) for topic, (_, folder) in sorted(found.items())}
+                found[topic] = max(found.get(topic, (False, -1, "")), (not entry.is_symlink(), number, entry.path))
+    return {topic: os.path.abspath(folder) for topic, (_, _, folder) in sorted(found.items())}
 
 
 def segment_path(folder: str, first: int) -> str:

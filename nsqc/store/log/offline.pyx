@@ -28,7 +28,7 @@ def read_frames(str path not None, segment):
     cdef Walk walk
     cdef int fd = opened(path)
     damage = []
-    walk_open(&walk, fd, segment[3], FRAMES_AT, segment[2], first)
+    walk_open(&walk, fd, segment[3], FRAMES_AT, segment[2], first, end)
     try:
         while answer == 1:
             with nogil:

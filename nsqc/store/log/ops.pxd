@@ -1,8 +1,9 @@
 # Operations of channels, as stored in journals: see docs/ondisk.md. Header only.
 
-from libc.stdint cimport INT64_MAX, int64_t, uint16_t, uint32_t
+from libc.stdint cimport int64_t, uint16_t, uint32_t
 from libc.string cimport memcpy, memset
 
+from nsqc.store.log.frame cimport MOST_OFFSET
 from nsqc.wire.const cimport MAX_NAME_BYTES
 from nsqc.wire.hton cimport load_i32, load_i64, load_u16, store_i32, store_i64, store_u16
 
@@ -18,6 +19,7 @@ cdef enum:
     OP_END_AT = 16          # where the end of OP_FIN lies
     NAME_ROOM = 72
     TOPIC_NUMBER = 0
+    MOST_NUMBER = 0x7FFFFFFF    # of a channel: the next ones are counted up from it
 
 cdef struct Op:
     int kind, name_bytes
@@ -43,7 +45,7 @@ cdef inline void op_store(char *c_to, const Op *op) noexcept nogil:     # op_len
 
 
 cdef inline bint op_load(const char *c_from, int64_t have, Op *op) noexcept nogil:
-    # False: this is not an operation.
+    # False: this is not an operation, or its numbers are impossible: a file may come from anyone.
     if have < OP_BYTES or have < op_length(c_from[0]):
         return False
     op.kind = c_from[0]
@@ -53,8 +55,10 @@ cdef inline bint op_load(const char *c_from, int64_t have, Op *op) noexcept nogi
     op.offset = load_i64(c_from + 8)
     op.value = load_i64(c_from + OP_END_AT)
     op.c_name = c_from + OP_BYTES
+    if op.number > MOST_NUMBER:
+        return False
     if op.kind == OP_NAME:
         return 0 < op.name_bytes <= MAX_NAME_BYTES
     if op.kind == OP_FIN or op.kind == OP_SKIP:
-        return 0 <= op.offset < op.value
-    return OP_ADVANCE <= op.kind <= OP_DROP and 0 <= op.offset < INT64_MAX
+        return 0 <= op.offset < op.value < MOST_OFFSET
+    return OP_ADVANCE <= op.kind <= OP_DROP and 0 <= op.offset < MOST_OFFSET

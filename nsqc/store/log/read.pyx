@@ -57,7 +57,7 @@ cdef int read_block(ReadFrames *job) noexcept nogil:
     """0 or -errno."""
     cdef Walk walk
     cdef int answer
-    walk_open(&walk, job.fd, job.salt, job.position, job.limit, job.first)
+    walk_open(&walk, job.fd, job.salt, job.position, job.limit, job.first, job.end)
     walk.cached = job.cached
     walk.memory = job.memory        # reused
     walk.memory.length = 0

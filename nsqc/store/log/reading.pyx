@@ -72,7 +72,7 @@ cdef int go_to(Walk *walk, int fd, const Bounds *bounds, int64_t offset, int64_t
     """Walks to the first frame with an offset or a later one, as walk_to()."""
     if position == 0:
         position = FRAMES_AT if offset <= bounds.first else index_position(fd, bounds.salt, offset, 0)
-    walk_open(walk, fd, bounds.salt, position, bounds.position, bounds.first)
+    walk_open(walk, fd, bounds.salt, position, bounds.position, bounds.first, bounds.end)
     return walk_to(walk, offset, INT64_MIN)
 
 
@@ -221,7 +221,8 @@ def first_at(int fd, segment, int64_t time_ns):
     cdef Walk walk
     cdef int answer
     with nogil:
-        walk_open(&walk, fd, bounds.salt, index_position(fd, bounds.salt, -1, time_ns), bounds.position, bounds.first)
+        walk_open(&walk, fd, bounds.salt, index_position(fd, bounds.salt, -1, time_ns), bounds.position, bounds.first,
+                  bounds.end)
         answer = walk_to(&walk, 0, time_ns)
         walk_free(&walk)
     if answer < 0:

@@ -9,6 +9,7 @@ from cpython.bytes cimport PyBytes_AS_STRING
 import os
 from collections import namedtuple
 
+from nsqc.store.log.append cimport RESERVE
 from nsqc.store.log.delays cimport Deferral, delay_add
 from nsqc.store.log.earlier cimport make_earlier
 from nsqc.store.log.found cimport OLD_FORMAT, FoundSegment, folder_find, found_free
@@ -16,7 +17,6 @@ from nsqc.store.log.index cimport Index
 from nsqc.store.log.logstate cimport LogState, losses_found
 from nsqc.store.log.segmenthead cimport FRAMES_AT, SegmentHead, lost_before
 from nsqc.store.log.segments cimport Segment, segments_add, segments_reserve
-from nsqc.store.log import names
 
 
 class LogError(OSError):
@@ -108,11 +108,14 @@ cdef Opened make_opened(Found *found, str folder):
         last = &opened.found.items[opened.found.count - 1]
         opened.next = last.end
         opened.lost_first = lost_first(&opened.found.items[0].head, opened.earlier)
-    else:
+    elif (opened.earlier.topic_cursor or 0) <= opened.found.manifest.reserved + RESERVE:
         opened.next = opened.earlier.topic_cursor or 0
     opened.resume_at = max(opened.next, opened.found.manifest.resume)
-    if opened.earlier.reached < names.MOST_OFFSET:
+    # Offsets are reserved before they are used, so no channel gets further, even with an older manifest.
+    if opened.earlier.reached <= max(opened.next, opened.found.manifest.reserved) + RESERVE:
         opened.resume_at = max(opened.resume_at, opened.earlier.reached)
+    else:
+        opened.earlier.damaged += 1
     if opened.found.lost_newest:
         opened.lost = max(1, opened.resume_at - opened.next,
                           opened.found.manifest.end - opened.found.manifest.newest_first)

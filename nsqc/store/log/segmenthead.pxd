@@ -37,7 +37,8 @@ cdef HeadCheck numbers_load(const char *c_from, const char *c_magic, void *numbe
 cdef inline int64_t lost_before(const SegmentHead *head) noexcept nogil:
     return 0 if head.before_salt else head.before_records
 
-cdef HeadCheck head_load(const char *c_copy, SegmentHead *head) noexcept nogil      # of one copy
+# Of one copy. Numbers that no segment has are damage, as a wrong checksum is: the file may come from anyone.
+cdef HeadCheck head_load(const char *c_copy, SegmentHead *head) noexcept nogil
 # Reads the header of an open file; HeadCheck, or -errno.
 cdef int head_read(int fd, SegmentHead *head) noexcept nogil
 # Creates the file with its header under a temporary name and renames it; returns its descriptor or -errno. syncs: the

@@ -12,7 +12,9 @@ cdef struct Walk:
     int fd                  # borrowed
     uint64_t salt
     int64_t limit           # where the frames of the segment, or its file, end
+    int64_t base            # the first offset of the segment
     int64_t least           # no frame begins at a lower offset: the end of the frame before
+    int64_t most            # no frame begins at this offset or a higher one: the end of the segment
     int64_t step            # bytes of a read, unless a frame needs more
     bint cached             # reads the page cache only; else returns -EAGAIN
     bint heads              # payloads are neither read nor checked
@@ -25,7 +27,8 @@ cdef struct Walk:
     int64_t next            # where to look for the next one
     int64_t hole            # where damage before the frame, or before the end, begins; -1: none
 
-cdef void walk_open(Walk *walk, int fd, uint64_t salt, int64_t position, int64_t limit, int64_t least) noexcept nogil
+cdef void walk_open(Walk *walk, int fd, uint64_t salt, int64_t position, int64_t limit, int64_t base,
+                    int64_t most) noexcept nogil
 # 1: walk.frame lies at walk.position, and whole at walk_data() unless only heads are read; 0: no more frames;
 # -errno: of a read, ENOMEM, or EOPNOTSUPP for a frame of a later version.
 cdef int walk_next(Walk *walk) noexcept nogil

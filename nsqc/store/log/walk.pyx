@@ -14,12 +14,14 @@ cdef enum:
     HOP_BYTES = 4096            # bytes of a read that needs a head
 
 
-cdef void walk_open(Walk *walk, int fd, uint64_t salt, int64_t position, int64_t limit, int64_t least) noexcept nogil:
+cdef void walk_open(Walk *walk, int fd, uint64_t salt, int64_t position, int64_t limit, int64_t base,
+                    int64_t most) noexcept nogil:
     memset(walk, 0, sizeof(Walk))
     walk.fd = fd
     walk.salt = salt
     walk.limit = limit
-    walk.least = least
+    walk.base = walk.least = base
+    walk.most = most
     walk.step = STEP_BYTES
     walk.next = position
     walk.hole = -1
@@ -61,6 +63,12 @@ cdef inline FrameCheck check_next(Walk *walk, int64_t have) noexcept nogil:
     return frame_check(walk.memory.c_data + (walk.next - walk.start), have, walk.salt, walk.next, &walk.frame)
 
 
+cdef inline bint is_possible(const Walk *walk) noexcept nogil:
+    """Whether the offsets of a sound frame fit its place. A lost record leaves its bytes, so offsets rise no faster
+    than positions: no count of records exceeds the size of their file."""
+    return walk.least <= walk.frame.first <= walk.base + walk.next and walk.frame.first < walk.most
+
+
 cdef int walk_next(Walk *walk) noexcept nogil:
     cdef FrameCheck answer
     cdef int64_t have
@@ -70,19 +78,19 @@ cdef int walk_next(Walk *walk) noexcept nogil:
         if have < 0:
             return <int> have
         answer = check_next(walk, have)
-        if answer == FRAME_SHORT and not (walk.heads and have >= FRAME_HEAD):
-            if have >= FRAME_HEAD and walk.next + walk.frame.length <= walk.limit:
+        if answer == FRAME_SHORT and have >= FRAME_HEAD and walk.next + walk.frame.length <= walk.limit:
+            if walk.heads:
+                answer = FRAME_SOUND
+            else:
                 have = fill(walk, walk.next, walk.frame.length)
                 if have < 0:
                     return <int> have
                 answer = check_next(walk, have)
-            if answer == FRAME_SHORT:
-                answer = FRAME_DAMAGED      # the file ends within it
-        elif answer == FRAME_SHORT:
-            answer = FRAME_SOUND
+        if answer == FRAME_SHORT:
+            answer = FRAME_NONE     # the file ends within it
         if answer == FRAME_UNKNOWN:
             return -EOPNOTSUPP
-        if answer == FRAME_SOUND and walk.frame.first >= walk.least:
+        if answer == FRAME_SOUND and is_possible(walk):
             walk.position = walk.next
             walk.next += walk.frame.length
             walk.least = walk.frame.first + walk.frame.records
@@ -99,17 +107,23 @@ cdef int walk_next(Walk *walk) noexcept nogil:
 cdef int walk_to(Walk *walk, int64_t offset, int64_t time_ns) noexcept nogil:
     cdef int64_t step = walk.step
     cdef int answer = 1
-    walk.heads = True
-    walk.step = HOP_BYTES
     walk.frame.records = 0
     walk.frame.first = offset
-    while answer == 1 and (walk.frame.first + walk.frame.records <= offset or walk.frame.time_ns < time_ns):
-        answer = walk_next(walk)
-    walk.heads = False
-    walk.step = step
-    if answer != 1:
-        return answer
-    walk.next = walk.position
-    walk.least = 0
-    walk.memory.length = 0  # read it again, with the following bytes
-    return walk_next(walk)
+    while answer == 1 and is_before(walk, offset, time_ns):
+        walk.heads = True
+        walk.step = HOP_BYTES
+        while answer == 1 and is_before(walk, offset, time_ns):
+            answer = walk_next(walk)
+        walk.heads = False
+        walk.step = step
+        if answer == 1:
+            # Read it again, with the following bytes. If its payload is damaged, another one is found.
+            walk.next = walk.position
+            walk.least = walk.frame.first
+            walk.memory.length = 0
+            answer = walk_next(walk)
+    return answer
+
+
+cdef inline bint is_before(const Walk *walk, int64_t offset, int64_t time_ns) noexcept nogil:
+    return walk.frame.first + walk.frame.records <= offset or walk.frame.time_ns < time_ns

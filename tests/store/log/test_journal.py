@@ -35,6 +35,7 @@ from tests.store.log.journals import (
     operations,
     write_journal,
 )
+from tests.store.log.segments import write_log, write_manifest
 
 DUE = 1_800_000_000_000_000_000
 
@@ -289,8 +290,9 @@ def test_requeued_before_the_cursor_has_come_there(tmp_path):
 
 
 def test_attempts_and_numbers_as_large_as_they_get(tmp_path):
-    far = 2**62
-    write_journal(tmp_path, [(2**31, [(NAME, "x" * 64), (RESET, far), (ADVANCE, far + 2), (REQ, far, 10**9, -1)])])
+    far = 2**62 - 3
+    write_manifest(tmp_path, write_log(tmp_path, [(0, 1)])[0], reserved=2**62)
+    write_journal(tmp_path, [(2**31 - 1, [(NAME, "x" * 64), (RESET, far), (ADVANCE, far + 2), (REQ, far, 10**9, -1)])])
     assert only(tmp_path) == ("x" * 64, far + 2, {far + 1}, set(), {far: (65535, -1)})
 
 

@@ -1,0 +1,108 @@
+"""Files of a log that anyone may have written: with valid checksums, and impossible contents."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from nsqc.store.log.block import LogBlock
+from tests.store.log.journals import ADVANCE, FIN, NAME, REQ, RESET, SKIP, write_journal
+from tests.store.log.segments import LOG_ID, body_of, sealed, write_log
+from tests.support.counting import consume
+from tests.support.crc32c import crc32c
+
+COUNT = 40
+LOG = "--topic-storage=log"
+ORIGINS = 4
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A log of a channel that has had no message yet."""
+    made = tmp_path / "data" / "t.log"
+    made.mkdir(parents=True)
+    write_journal(made, [(1, [(NAME, "c"), (RESET, 0)])])
+    return made
+
+
+def changed(data: bytearray, salt: int, position: int, at: int, form: str, *values: int) -> None:
+    """Changes fields of a frame's head, and seals it again."""
+    struct.pack_into(form, data, position + at, *values)
+    head = bytes(data[position + 8:position + 64])
+    struct.pack_into(">I", data, position + 4, crc32c(struct.pack(">Qq", salt, position) + head))
+
+
+@pytest.mark.parametrize(("at", "form", "values"), [
+    (16, ">HHIII", (ORIGINS, 0, 1, 0, 2**32 - 1)), (16, ">HHIII", (ORIGINS, 0, 1, 0, 2**31)), (16, ">HHIII", (2, 0, 1, 2**28, 0)),
+    (16, ">HHIII", (6, 0, 1, 1, 2**32 - 16)), (20, ">I", (2**32 - 1,)), (8, ">I", (2**32 - 1,)), (32, ">q", (2**63 - 1,)),
+    (32, ">q", (2**50,)), (40, ">q", (-1,))])
+def test_a_frame_whose_fields_contradict_each_other(daemon, folder, at, form, values):
+    """It is damaged, and costs its own messages alone: at a start, over HTTP, and for readers of a node's frames."""
+    written, = write_log(folder, [(0, COUNT)], clean=False, synced=True)
+    place, data = written.frames[7], bytearray(written.path.read_bytes())
+    changed(data, written.salt, place.position, at, form, *values)
+    written.path.write_bytes(data)
+    frame = bytes(data[place.position:written.frames[8].position])
+    with pytest.raises(ValueError):
+        LogBlock(frame, len(frame), written.salt, place.position, 7, 8)
+    node = daemon(LOG, data_path=folder.parent)
+    bodies = {body_of(offset) for offset in range(COUNT) if offset != 7}
+    status, read = node.http("GET", "/topic/read?topic=t&max_messages=100")
+    assert status == 200 and read.count(b"\n") < COUNT
+    assert consume(node, "t", "c", bodies).keys() == bodies
+    assert node.stop() == 0
+
+
+@pytest.mark.parametrize("op", [(ADVANCE, 2**40), (FIN, 2**40, 1), (REQ, 2**40, 1, 0), (ADVANCE, 2**62), (FIN, 2**61, 2**60),
+                                (ADVANCE, 2**63 - 1)])
+def test_a_channel_at_an_offset_that_the_log_does_not_have(daemon, folder, op):
+    """The start takes no longer than usual; unfinished messages are delivered, later ones too."""
+    write_log(folder, [(0, COUNT)])
+    write_journal(folder, [(1, [op])])
+    node = daemon(LOG, data_path=folder.parent)
+    node.post("/pub?topic=t", b"new")
+    bodies = {*map(body_of, range(COUNT)), b"new"}
+    assert consume(node, "t", "c", bodies).keys() == bodies
+    assert "LOG(t): " in node.log
+    assert node.stop() == 0
+
+
+def test_messages_that_do_not_exist_are_not_finished(daemon, folder):
+    write_log(folder, [(0, COUNT)])
+    write_journal(folder, [(1, [(SKIP, 5, 2**61)])])
+    node = daemon(LOG, data_path=folder.parent)
+    node.post("/pub?topic=t", b"new")
+    bodies = {*map(body_of, range(5)), b"new"}
+    assert consume(node, "t", "c", bodies).keys() == bodies
+
+
+@pytest.mark.parametrize("number", [2**62, 2**63 - 1, -1, 2**40])
+@pytest.mark.parametrize("field", range(1, 12))       # the id of the log is any number
+def test_a_header_with_impossible_numbers(daemon, folder, field, number):
+    """The start does not fail, and new messages survive the next one."""
+    written = write_log(folder, [(0, 20), (20, 20)])[1]
+    data = bytearray(written.path.read_bytes())
+    for copy in 0, 2048:
+        struct.pack_into(">q", data, copy + 16 + 8 * field, number)
+        data[copy:copy + 128] = sealed(bytes(data[copy:copy + 124]))
+    written.path.write_bytes(data)
+    node = daemon(LOG, data_path=folder.parent)
+    node.post("/pub?topic=t", b"new")
+    assert node.stop() == 0
+    node.start()
+    bodies = {*map(body_of, range(20)), b"new"}
+    assert consume(node, "t", "c", bodies).keys() >= bodies
+
+
+@pytest.mark.parametrize("number", [2**62, 2**63 - 1, -1])
+@pytest.mark.parametrize("field", range(1, 11))
+def test_a_manifest_with_impossible_numbers(daemon, folder, field, number):
+    write_log(folder, [(0, 20), (20, 20)])
+    data = bytearray((folder / "manifest").read_bytes())
+    struct.pack_into(">q", data, 16 + 8 * field, number)
+    (folder / "manifest").write_bytes(sealed(bytes(data[:124])))
+    assert struct.unpack_from(">Q", data, 16) == (LOG_ID,)
+    node = daemon(LOG, data_path=folder.parent)
+    assert consume(node, "t", "c", set(map(body_of, range(20)))).keys() >= set(map(body_of, range(20)))
+    assert node.stop() == 0
