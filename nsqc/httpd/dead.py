@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -15,7 +16,7 @@ from nsqc.httpd.naming import existing_channel, invalid, log_of, named
 from nsqc.httpd.peeked import FORMS, Bodies
 from nsqc.httpd.positions import number_of
 from nsqc.httpd.reply import ApiError
-from nsqc.httpd.request import Request, read_arguments, read_whole
+from nsqc.httpd.request import Request, check_publish, may_publish, read_arguments, read_whole
 from nsqc.store.slicing import rest
 from nsqc.wire.outside import Json
 
@@ -167,13 +168,15 @@ def redrive(app: App, request: Request) -> Awaitable[Json]:
     target = origin_in(arguments, b"to")
     if target[0] and not target[1]:
         raise invalid(b"to")
+    if target[0]:
+        check_publish(request, target[0])
     if topic.log is None and not topic.exiting:
         return _redrive_memory(app, topic, query, target, arguments)
     if b"source" in arguments:
         raise ApiError(400, f"INVALID_ARG_SOURCE - {topic.name.decode()} is log-backed: its letters wait in no "
                        "channel")
     log_of(topic)
-    return moving.redrive(app, topic, query, target, _MOST_READS)
+    return moving.redrive(app, topic, query, target, _MOST_READS, partial(may_publish, request))
 
 
 def _redrive_memory(app: App, topic: Topic, query: Query, target: tuple[str, str],

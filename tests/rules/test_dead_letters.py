@@ -96,6 +96,42 @@ def test_messages_do_not_circle(node):
     assert {topic["topic_name"] for topic in node.stats()["topics"]} == {"t.dead", "g"}
 
 
+def put_rule(node, target: str, **changes: object) -> tuple[int, str]:
+    """PUT /channel/rules or /topic/rules; the message of a refusal."""
+    kind = "channel" if "channel=" in target else "topic"
+    status, answer = node.http("PUT", f"/{kind}/rules?{target}", json.dumps(changes).encode())
+    return status, json.loads(answer).get("message", "")
+
+
+def test_rules_by_which_dead_letters_would_circle_are_refused(node):
+    set_rule(node, "a", "x", max_attempts=1, dead_letter="b")
+    set_rule(node, "b", "y", dead_letter="c")      # without effect so far
+    set_rule(node, "c", "z", message_ttl="1h", expired="dead-letter", dead_letter="a")
+    for changes in ({"max_attempts": 1}, {"max_depth": 9, "overflow": "dead-letter"}):
+        status, message = put_rule(node, "topic=b&channel=y", **changes)
+        assert status == 400 and "would circle: b/y to c, c/z to a, a/x to b" in message
+    status, message = put_rule(node, "topic=b", max_depth=9, overflow="dead-letter")
+    assert status == 400 and "b/y to c, c/z to a, a/x to b" in message
+    set_rule(node, "c", "z", expired="drop")
+    set_rule(node, "b", "y", max_attempts=1)
+    assert put_rule(node, "topic=c&channel=z", expired="dead-letter")[0] == 400
+
+
+def test_the_config_file_may_not_make_dead_letters_circle(daemon, tmp_path):
+    config = tmp_path / "nsqd.toml"
+    config.write_text('[channels."a/*"]\nmax_attempts = 1\ndead_letter = "b"\n')
+    node = daemon(f"--config={config}")
+    status, message = put_rule(node, "topic=b&channel=y", max_attempts=1, dead_letter="a")
+    assert status == 400 and 'b/y to a, [channels."a/*"] to b' in message
+    config.write_text(config.read_text() + '[channels."b*/y"]\nmax_attempts = 1\ndead_letter = "a"\n')
+    node.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: "no option is changed" in node.log and "would circle" in node.log)
+    assert node.stop() == 0
+    with pytest.raises(AssertionError):
+        node.start()
+    assert node.log.count("dead letters would circle") == 2
+
+
 @pytest.mark.parametrize("name", ["a b", "x#ephemeral", "a" * 65])
 def test_a_name_that_is_none_is_refused(daemon, name):
     node = daemon()
