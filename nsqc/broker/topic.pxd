@@ -10,6 +10,8 @@ from nsqc.store.seams cimport LoopWork
 cdef class Topic(TopicState):
     # Publishes a message with a new id; PutResult.
     cdef int publish_bytes(self, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept
+    # Publishes a dead letter, under the same conditions. c_origin: see Storage.put().
+    cdef int publish_dead(self, const char *c_body, uint32_t size, const char *c_origin, uint32_t origin_size) noexcept
     # Publishes a message with a publish id; PUT_TAKEN: another client is publishing it.
     cdef int publish_once(self, Once *once, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept
     # Publishes messages of a batch until the slice is over; returns whether all are published, or the batch is refused:
@@ -18,4 +20,6 @@ cdef class Topic(TopicState):
     # Whether a publisher has to wait; if so, the slicer runs it later.
     cdef bint holds(self, LoopWork publisher) noexcept
     cdef object _settle(self, int result)
+    # Why it has refused a message: PutResult.
+    cdef object why(self, int result)
     cdef bint _delete_slice(self) noexcept
