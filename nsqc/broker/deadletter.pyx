@@ -9,6 +9,7 @@ from nsqc.store.backlog cimport PUT_DISK, PUT_MEMORY, PUT_NO_MEMORY, is_refused
 from nsqc.store.delivery cimport Delivery
 from nsqc.store.heap cimport heap_first, heap_push, heap_remove, heap_reserve
 from nsqc.store.log.frame cimport MOST_ORIGIN
+from nsqc.store.message cimport Message
 from nsqc.store.seams cimport LoopWork
 from nsqc.store.slices cimport SIZE_SHIFT
 
@@ -31,11 +32,15 @@ cdef class DeadLetters(LoopWork):
             channel.owner.owner.on_dead(channel, error)
 
 
-cdef int put(Topic target, Channel channel, Delivery *delivery, bytes head) noexcept:
+cdef int put(Topic target, Channel channel, Delivery *delivery, bytes head, int64_t more_bytes) noexcept:
     """PutResult. Disk queue files cannot store an origin, and a memory queue may be written to a file."""
     cdef char c_origin[MOST_ORIGIN]
-    cdef uint32_t size = origin_store(c_origin, channel, delivery, head) if target.logs else 0
-    return target.publish_dead(delivery.message.body, delivery.message.size, c_origin if size else NULL, size)
+    cdef Message *message = delivery.message
+    if not target.logs:
+        return target.publish_dead(message.body, message.size, NULL, 0, 0, 0)
+    # A log counts its messages when they are written.
+    return target.publish_dead(message.body, message.size, c_origin, origin_store(c_origin, channel, delivery, head),
+                               channel.sent.count, more_bytes)
 
 
 cdef inline LeaveReason reason_of(const Delivery *delivery) noexcept:
@@ -49,19 +54,20 @@ cdef int dead_publish(Topic target, Channel channel, bytes node, int *reasons) e
     cdef Delivery *delivery
     cdef bint waits = False
     cdef int result = PUT_DISK
-    cdef int64_t left = MOST
+    cdef int64_t left = MOST, sent_bytes = 0
     cdef bytes head = origin_head(channel, channel.owner.name, node)
     if not dead_recall(channel):
         return PUT_NO_MEMORY
     while channel.dead.count and left > 0 and not target.commit.is_full():
         delivery = heap_first(&channel.dead)
-        result = put(target, channel, delivery, head) if heap_reserve(&channel.sent) else PUT_NO_MEMORY
+        result = put(target, channel, delivery, head, sent_bytes) if heap_reserve(&channel.sent) else PUT_NO_MEMORY
         if is_refused(result):
             break
         waits |= result == PUT_DISK
         reasons[0] |= 1 << reason_of(delivery)
         heap_remove(&channel.dead, delivery)
         heap_push(&channel.sent, delivery)
+        sent_bytes += delivery.message.size
         left -= 1 + <int64_t> (delivery.message.size >> SIZE_SHIFT)
     if channel.sent.count == 0:
         return result

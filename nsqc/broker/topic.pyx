@@ -86,8 +86,9 @@ cdef class Topic(TopicState):
         cdef int result = admission(self, 1, size)
         return result if is_refused(result) else self.storage.put(self, c_body, size, defer_ms, NULL, 0)
 
-    cdef int publish_dead(self, const char *c_body, uint32_t size, const char *c_origin, uint32_t origin_size) noexcept:
-        cdef int result = admission(self, 1, size)
+    cdef int publish_dead(self, const char *c_body, uint32_t size, const char *c_origin, uint32_t origin_size,
+                          int64_t more, int64_t more_bytes) noexcept:
+        cdef int result = admission(self, 1 + more, size + more_bytes)
         return result if is_refused(result) else self.storage.put(self, c_body, size, 0, c_origin, origin_size)
 
     cdef int publish_once(self, Once *once, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept:
