@@ -28,6 +28,7 @@ _DEFAULT_LIMIT, _MAX_LIMIT = 1000, 10_000
 _DEFAULT_SHOWN, _MAX_SHOWN = 10, 1000
 _DEFAULT_BYTES, _MAX_BYTES = 64 * 1024, 1024 * 1024
 _SHOWN_BYTES = 256 * 1024       # of bodies in one answer, unless the first is larger
+MALFORMED = "malformed_origin"  # reason of letters whose origin is damaged
 _MOST_READS = 64                # of the log, for one call
 
 
@@ -59,6 +60,7 @@ class _Shown(Struct, frozen=True, omit_defaults=True):
     body_json: Raw | UnsetType = UNSET
     body_base64: str | UnsetType = UNSET
     truncated: bool = False
+    malformed_origin: bool = False
 
 
 # ---------------------------------------------------------------------- GET /dead
@@ -107,7 +109,8 @@ async def _groups(app: App, topic: Topic, query: Query) -> Json:
             break
         for letter in filter(query.letters.fits, letters):
             origin = letter.origin
-            key = (None, None) if origin is None else (f"{origin.topic}/{origin.channel}", origin.reason)
+            key = ((None, MALFORMED if letter.malformed else None) if origin is None
+                   else (f"{origin.topic}/{origin.channel}", origin.reason))
             group = found.setdefault(key, _Group(key[0], key[1], 0, None))
             group.count += 1
             if origin is not None:
@@ -149,7 +152,8 @@ def _shown(letter: Letter, bodies: Bodies, most: int) -> _Shown:
     cut = len(letter.body) > most
     body: Json = bodies.show(letter.body[:most], cut)
     return _Shown(letter.offset, letter.id, letter.timestamp, len(letter.body),
-                  None if letter.raw is None else Raw(letter.raw), truncated=cut and bool(body), **body)
+                  None if letter.raw is None else Raw(letter.raw), truncated=cut and bool(body),
+                  malformed_origin=letter.malformed, **body)
 
 
 def _asked(app: App, arguments: dict[bytes, bytes], default: int, most: int) -> tuple[Topic, Query]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _READ_AGAIN_S, _PATIENCE_S = 0.01, 5.0      # for messages that a thread reads from the disk
 NO_ORIGIN = "it has no origin; name a channel (to=TOPIC/CHANNEL)"
+MALFORMED = "its origin is malformed; name a channel (to=TOPIC/CHANNEL)"
 NO_GRANT = "the user has no grant publish for this topic"
 NO_CHANNEL = "the channel does not exist; create it, or name another one (to=TOPIC/CHANNEL)"
 
@@ -94,7 +95,7 @@ async def _put_all(app: App, topic: Topic, letters: list[Letter], target: tuple[
         found = app.broker.topic(to[0].encode())
         channel = None if found is None else found.channel(to[1].encode())
         if found is None or channel is None:
-            moved.skip(label, NO_CHANNEL if label else NO_ORIGIN)
+            moved.skip(label, NO_CHANNEL if label else MALFORMED if letter.malformed else NO_ORIGIN)
             continue
         if not moved.permitted(to[0]):
             moved.skip(label, NO_GRANT)

@@ -83,8 +83,8 @@ CREATIONS_REFUSED = _counter(CLIENTS, "creations_refused", "Refused creations of
                              "is the option that refused them.", labels=("limit",))
 CREATIONS_DELAYED = _counter(CLIENTS, "creations_delayed",
                              "How often a connection had to wait as it created faster than --max-create-rate.")
-CIRCLING = _gauge(CLIENTS, "dead_letters_circling", "Channels that keep their messages, because their dead letters would "
-                  "come back to their topic.")
+CIRCLING = _gauge(CLIENTS, "dead_letters_circling",
+                  "Channels that keep their messages, because their dead letters would come back to their topic.")
 HEALTHY = _gauge(DISK, "healthy", "1 while /ping says OK, else 0.")
 DRAINING = _gauge(CLIENTS, "draining", "1 while the daemon drains, and while it stays drained, else 0.")
 PROCESSING = _histogram(CLIENTS, "processing_latency_seconds",
