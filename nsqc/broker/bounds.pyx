@@ -63,8 +63,9 @@ cdef bint overflows(TopicState topic) noexcept:
     cdef int at
     for at in range(topic.limited_count):
         channel = <ChannelState> topic.limited[at]
-        if (channel.rules.overflow == OVERFLOW_DIE and not channel.dead_waits and not surely_fits(channel, 0)
-                and not dead_has_room(channel) and channel_exceeds(channel, 0, 0)):
+        if (channel.rules.overflow == OVERFLOW_DIE and channel.dead.count + channel.sent.count > 0
+                and not channel.dead_waits and not surely_fits(channel, 0) and not dead_has_room(channel)
+                and channel_exceeds(channel, 0, 0)):
             return True
     return False
 

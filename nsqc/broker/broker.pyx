@@ -269,8 +269,8 @@ cdef class Broker(TopicIndex):
         target = rule.dead_topic(topic.name)
         if target and rule.moves and self._leads_to(target, topic.name):
             self.circling.add(channel)
-            self.log.warn("DEAD LETTERS: %s keeps its messages: its dead-letter topic %s sends dead letters back to topic "
-                          "%s, so they would circle - name another dead_letter in one of these rules", channel,
+            self.log.warn("DEAD LETTERS: %s keeps its messages: its dead-letter topic %s sends dead letters back to "
+                          "topic %s, so they would circle - name another dead_letter in one of these rules", channel,
                           target.decode(), topic.name.decode(), kind=("dead letters circle", str(channel)))
             target = b""
         else:

@@ -9,8 +9,8 @@ from nsqc.broker.channelrules cimport rules_delay
 from nsqc.broker.channelstate cimport TO_DELIVERY, TO_FINISH, check_alive, count_time, drop_logged, unlikely
 from nsqc.broker.consumer cimport wants_more
 from nsqc.broker.dead cimport STAYS, LeaveReason, dead_has_room, dead_recall
-from nsqc.broker.expiry cimport (due_or_expired, expire_deferred, expire_waiting, leave_delivery, leave_exhausted, pop_again,
-                                 reason_to_leave, wait_to_expire, withheld)
+from nsqc.broker.expiry cimport (due_or_expired, expire_deferred, expire_waiting, leave_delivery, leave_exhausted,
+                                 pop_again, reason_to_leave, wait_to_expire, withheld)
 from nsqc.broker.lost cimport RETURNED, lost_clear, lost_has, lost_step
 from nsqc.broker.origin cimport DEAD_DISCONNECTED, DEAD_REQUEUED, DEAD_TIMED_OUT
 from nsqc.broker.overflow cimport surely_fits, trim_channel

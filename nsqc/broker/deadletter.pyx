@@ -1,7 +1,7 @@
 """Publishing to a dead-letter topic. See the .pxd."""
 
 cimport cython
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t
 
 from nsqc.broker.dead cimport EXPIRED, FAILED, OVERFLOWED, LeaveReason, dead_ended, dead_recall
 from nsqc.broker.origin cimport DEAD_EXPIRED, DEAD_OVERFLOWED, origin_head, origin_store

@@ -10,8 +10,8 @@ from nsqc.store.seams cimport LoopWork
 cdef class Topic(TopicState):
     # Publishes a message with a new id; PutResult.
     cdef int publish_bytes(self, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept
-    # Publishes a dead letter, under the same conditions. c_origin: see Storage.put(). more, more_bytes: letters published
-    # before it that no queue counts yet.
+    # Publishes a dead letter, under the same conditions. c_origin: see Storage.put(). more, more_bytes: letters
+    # published before it that no queue counts yet.
     cdef int publish_dead(self, const char *c_body, uint32_t size, const char *c_origin, uint32_t origin_size,
                           int64_t more, int64_t more_bytes) noexcept
     # Publishes a message with a publish id; PUT_TAKEN: another client is publishing it.

@@ -74,7 +74,7 @@ async def topics(app: App, request: Request) -> dict[str, list[_DeadTopic]]:
         if topic.name.endswith(_SUFFIX):
             sources.setdefault(topic.name, [])
         for channel in list(topic.channels.values()):
-            if channel.rule is not None and channel.rule.max_attempts and channel.dead_letter:
+            if channel.rule is not None and channel.rule.moves and channel.dead_letter:
                 sources.setdefault(channel.dead_letter, []).append(f"{topic.name.decode()}/{channel.name.decode()}")
         await rest(slicer)
     found = []

@@ -243,3 +243,15 @@ def test_a_malformed_origin_stops_no_other_letter(node):
     assert "its origin is malformed" in answer["skipped"][0]["reason"]
     assert ask(node, "POST", "/dead/redrive?topic=t.dead&to=t/other")["redriven"] == 1
     wait_until(lambda: "the origin of the message at offset 1 is malformed" in node.log)
+
+
+def test_channels_whose_messages_expire_or_overflow_are_listed(node):
+    for channel, changes in (("old", {"message_ttl": "1ms", "expired": "dead-letter"}),
+                             ("full", {"max_depth": 1, "overflow": "dead-letter"}), ("other", {"max_depth": 99})):
+        node.post("/topic/create?topic=t")
+        node.post(f"/channel/create?topic=t&channel={channel}")
+        set_rule(node, "t", channel, **changes)
+    publish(node, "t", b"0", b"1")
+    until_channel(node, "t", "old", dead_letter_count=2)
+    [dead] = ask(node, "GET", "/dead")["topics"]
+    assert (dead["topic"], dead["channels"]) == ("t.dead", ["t/full", "t/old"])
