@@ -100,8 +100,8 @@ MEMORY = _gauge(DISK, "memory_bytes",
                 "(buffers of clients).", BYTES, ("room",))
 TOPIC_COUNT = _gauge(DISK, "topics", "Topics, ephemeral ones included.")
 CHANNEL_COUNT = _gauge(DISK, "channels", "Channels of all topics, ephemeral ones included.")
-DAEMON = (HANDSHAKES, REFUSED, CREATIONS_REFUSED, CREATIONS_DELAYED, DRAINING, PROCESSING, HEALTHY, SYNC, SYNC_FAILURES,
-          DISK_FREE, DISK_SIZE, DISK_LIMIT, MEMORY, TOPIC_COUNT, CHANNEL_COUNT)
+DAEMON = (HANDSHAKES, REFUSED, CREATIONS_REFUSED, CREATIONS_DELAYED, CIRCLING, DRAINING, PROCESSING, HEALTHY, SYNC,
+          SYNC_FAILURES, DISK_FREE, DISK_SIZE, DISK_LIMIT, MEMORY, TOPIC_COUNT, CHANNEL_COUNT)
 
 def _figures(group: str, prefix: str, shape: type[Struct], labels: tuple[str, ...]) -> dict[str, Metric]:
     return {name: Metric(f"nsqc_{prefix}{figure.metric}", Type.COUNTER if figure.rises else Type.GAUGE, group,
