@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable, Sized
 from typing import TYPE_CHECKING
 
-from nsqc.access.keeper import CONSUMING, PUBLISHING, Access, Subject
+from nsqc.access.keeper import Access, Subject
+from nsqc.access.needs import CONSUMING, PUBLISHING
 from nsqc.access.quotas import Account
 from nsqc.access.servers import Who
 from nsqc.access.tokens import id_of

@@ -9,7 +9,7 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING, NamedTuple
 
 from nsqc.access import rules as files
-from nsqc.access.needs import CHANNEL, CONSUME, PUBLISH, TOPIC, Need
+from nsqc.access.needs import CONSUMING, PUBLISHING, Need
 from nsqc.access.quotas import Account
 from nsqc.access.rules import AccessError, Limits, Rules, Scope, User
 from nsqc.access.servers import Answers, Who
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from nsqc.peers.grants import Grant
 
 CHECK_S = 0.5   # how often the file is checked for a change
-PUBLISHING, CONSUMING = Need((PUBLISH,), TOPIC), Need((CONSUME,), CHANNEL)
 
 
 class Subject(NamedTuple):
@@ -58,9 +57,9 @@ class Subject(NamedTuple):
                 return reason
         if self.servers is None or not topic:
             return ""
-        # Auth servers grant publishing and consuming only.
-        may = ((PUBLISH in need.grants and self.servers.allows(topic, ""))
-               or (CONSUME in need.grants and bool(channel) and self.servers.allows(topic, channel)))
+        # Auth servers grant publishing and consuming, and nothing else that needs such a grant.
+        may = ((need == PUBLISHING and self.servers.allows(topic, ""))
+               or (need == CONSUMING and bool(channel) and self.servers.allows(topic, channel)))
         return "auth servers" if may else ""
 
 

@@ -28,6 +28,7 @@ _CHANGING = ((ADMIN,), (ADMIN, PUBLISH))
 OPEN = Need()                                   # reveals and changes nothing
 OPEN_OWN = Need(own=True)
 KNOWN = Need(GRANTS, NOTHING)                   # any grant
+PUBLISHING, CONSUMING = Need((PUBLISH,), TOPIC), Need((CONSUME,), CHANNEL)
 
 
 def need(grant: str, of: str = NODE) -> Need:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from nsqc.access.needs import ADMIN
+from nsqc.access.needs import ADMIN, PUBLISH
 from nsqc.admin.changes import Result, places, send, subject
 from nsqc.admin.fleet import NSQD
 from nsqc.admin.letters import DONE, Letters, move, preview
 from nsqc.admin.messages import LINES
 from nsqc.admin.model import Moment
 from nsqc.admin.rights import rights_of
+from nsqc.admin.ruling import dead_topic, set_rules
 from nsqc.admin.shapes import encode
 from nsqc.admin.upstream import Ask, UpstreamError, target
 from nsqc.admin.view import View, json_of, listed
 from nsqc.httpd.reply import ApiError
 from nsqc.httpd.request import Request
+from nsqc.options.dead_letters import KEYS as MOVING
 from nsqc.wire.names import is_valid_name
 from nsqc.wire.outside import Decoder, Json, JSONError
 
@@ -72,6 +74,8 @@ class Actions:
         self._check(request, asked)
         moment = await view.moment()
         nodes = self._nodes(moment, asked)
+        if asked.action == "rules" and asked.rules.keys() & MOVING:
+            await self._check_ways(request, asked, moment, nodes)
         if asked.preview:
             return {"preview": await self._preview(asked, nodes)}
         results = await self._carried_out(asked, nodes)
@@ -95,6 +99,8 @@ class Actions:
         if asked.channel and not is_valid_name(asked.channel.encode()):
             raise ApiError(400, "INVALID_CHANNEL")
         rights_of(request).require(ADMIN, *about(asked))
+        if asked.action == "redrive":
+            rights_of(request).require(PUBLISH, asked.origin.partition("/")[0])
         if asked.action == "seek" and not (asked.channel and asked.to):
             raise ApiError(400, "INVALID_SEEK - channel and to are required")
         if asked.action in OF_LETTERS and (asked.channel or asked.offset < 0):
@@ -103,6 +109,20 @@ class Actions:
             raise ApiError(400, "INVALID_NODES - one node")
         if asked.action in NAMED and not asked.preview and asked.confirm != name_of(asked):
             raise ApiError(400, f"NOT_CONFIRMED - confirm must be {name_of(asked)!r}")
+
+    async def _check_ways(self, request: Request, asked: Asked, moment: Moment, nodes: Sequence[str]) -> None:
+        """Raises ApiError if nodes would publish dead letters to a topic for a user who may not."""
+        path, arguments = subject(asked.topic, asked.channel)
+        found = await self._view.fleet.ask_all(nodes, Ask("GET", target(f"/{path}/rules", **arguments)), json_of)
+        now: list[Mapping[str, object]] = [*found.answers.values()] or [{}]
+        if not asked.channel and asked.topic in moment.topics:
+            now += [row.rules or {} for row in moment.topics[asked.topic].channels.values()]
+        changes = {key: value for key, value in asked.rules.items() if value is not None}
+        named = changes.get("dead_letter")
+        topics = {dead_topic(asked.topic, set_rules({**rules, **changes})) for rules in now}
+        topics.add(named if isinstance(named, str) else "")
+        for topic in sorted(topics - {""}):
+            rights_of(request).require(PUBLISH, topic)
 
     def _nodes(self, moment: Moment, asked: Asked) -> list[str]:
         """The nodes that an action is for. One that does not answer is asked, too: its result says so."""

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nsqc.options.channel_keys import CHANNEL_FLAGS, DEFAULT, ChannelRule, json_value
+from nsqc.options.channel_keys import CHANNEL_FLAGS, DEAD_LETTER, DEFAULT, ChannelRule, json_value
 from nsqc.options.option import Kind, Option
 from nsqc.options.rule_scopes import BY_KEY
 from nsqc.wire.outside import Json
-
-DEAD_LETTER = "dead-letter"     # value of a rule that sends messages there
 
 
 def key_json(key: str, declared: Option) -> Json:

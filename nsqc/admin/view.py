@@ -95,6 +95,7 @@ class View:
                     "may_publish": people.may_change(request) and rights.has(PUBLISH),
                     "may_extend": people.may_extend(request) and rights.has(ADMIN, PUBLISH, READ),
                     "may_redrive": people.may_change(request) and people.may_extend(request) and rights.may(ADMIN),
+                    "publishes_all": rights.may(PUBLISH),
                     "sees_all": rights.sees_all, "csrf": token, "mode": self.mode, "version": __version__,
                     "interval": round(self.poller.interval_s, 1), "time": round(time.time(), 3)})
         reply.extra += cookie_of(token, self.base, request.header("X-Forwarded-Proto") == "https")
@@ -151,7 +152,8 @@ class View:
         logs, rules = await asyncio.gather(self._logs(moment, name), self._rules(moment, name))
         ruled = {each["node"]: each.get("rules") for each in rules}
         return {"at": round(moment.at, 3), **topic_row(row), **self._may(request, rights, name),
-                "dead_letters_of": [{"topic": each.topic, "channel": each.name, "dead_letters": each.dead_letters}
+                "dead_letters_of": [{"topic": each.topic, "channel": each.name, "dead_letters": each.dead_letters,
+                                     "may_publish": rights.may(PUBLISH, each.topic)}
                                     for each in moment.feeders.get(name, [])[:MOST_FEEDERS]],
                 "series": await self._series((name,)),
                 "channel_rows": [channel_row(each, history) for each in cut(channels, offset, limit)],

@@ -42,14 +42,6 @@ cdef inline int append_whole(TopicState topic, const char *c_payload, int64_t le
                     length - records * SIZE_BYTES)
 
 
-cdef int append_dead(TopicState topic, const char *c_body, uint32_t size, const char *c_origin,
-                     uint32_t origin_size) noexcept:
-    cdef int result = refusal(topic)
-    if result != PUT_DISK:
-        return result
-    return appended(topic, topic.log.append(topic.clock.wall, c_body, size, 0, c_origin, origin_size), 1, size)
-
-
 cdef int stage(OpenBatch batch) noexcept:
     """Copies some messages; PUT_DISK, or PUT_NO_MEMORY."""
     cdef Part part
@@ -78,11 +70,12 @@ cdef int stage(OpenBatch batch) noexcept:
 cdef class Logged(Storage):
     """The log of a topic."""
 
-    cdef int put(self, TopicState topic, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept:
+    cdef int put(self, TopicState topic, const char *c_body, uint32_t size, uint32_t defer_ms, const char *c_origin,
+                 uint32_t origin_size) noexcept:
         cdef int result = refusal(topic)
         if result != PUT_DISK:
             return result
-        return appended(topic, topic.log.append(topic.clock.wall, c_body, size, defer_ms, NULL, 0), 1,
+        return appended(topic, topic.log.append(topic.clock.wall, c_body, size, defer_ms, c_origin, origin_size), 1,
                         size)
 
     cdef bint put_batch(self, TopicState topic, OpenBatch batch) noexcept:
@@ -97,7 +90,7 @@ cdef class Logged(Storage):
                 return batch.end_with(result, topic.slicer)
             if batch.source == GATHERED and batch.end - batch.at == 1:
                 batch_next(batch, &part)
-                result = self.put(topic, part.c_body, part.size, batch.defer_ms)
+                result = self.put(topic, part.c_body, part.size, batch.defer_ms, NULL, 0)
                 message_unref(part.message)
                 return batch.end_with(result, topic.slicer)
         while batch.more() and result == PUT_DISK:

@@ -6,7 +6,12 @@ from nsqc.broker.channelstate cimport ChannelState
 from nsqc.broker.openbatch cimport OpenBatch
 from nsqc.broker.overflow cimport surely_fits
 from nsqc.broker.topicstate cimport TopicState
+from nsqc.store.backlog cimport PUT_EXITING, PUT_FULL, PUT_MEMORY
 
+# Whether these messages fit into one channel; if not, topic.bound_reason says why.
+cdef bint channel_admits(TopicState topic, ChannelState channel, int64_t count, int64_t body_bytes) noexcept
+# Whether publishers have to wait while its channels move excess messages to their dead-letter topics.
+cdef bint overflows(TopicState topic) noexcept
 # Whether all of these messages fit. tells: if not, explains it in topic.bound_reason and the following fields.
 cdef bint has_room(TopicState topic, int64_t count, int64_t body_bytes, bint tells) noexcept
 
@@ -21,6 +26,14 @@ cdef inline bint admits(TopicState topic, int64_t count, int64_t body_bytes) noe
         if at == topic.limited_count:
             return True
     return has_room(topic, count, body_bytes, True)
+
+
+# Whether a topic takes these messages: PUT_MEMORY, or why it does not. Its storage may still refuse them. Of publishes
+# and dead letters alike.
+cdef inline int admission(TopicState topic, int64_t count, int64_t body_bytes) noexcept:
+    if topic.exiting:
+        return PUT_EXITING
+    return PUT_FULL if topic.bounded and not admits(topic, count, body_bytes) else PUT_MEMORY
 
 
 cdef bint admits_batch(TopicState topic, OpenBatch batch) noexcept

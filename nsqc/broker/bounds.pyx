@@ -1,15 +1,16 @@
 """Limits of waiting messages. See the .pxd."""
 
 from cpython.object cimport PyObject
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free, malloc
 
 from nsqc.broker.channel cimport Channel
-from nsqc.broker.channelrules cimport OVERFLOW_DIE, OVERFLOW_DROP, OVERFLOW_REFUSE, overflow_of
+from nsqc.broker.channelrules cimport OVERFLOW_DIE, OVERFLOW_DROP, overflow_of
 from nsqc.broker.channelstate cimport ChannelState
 from nsqc.broker.dead cimport dead_has_room
 from nsqc.broker.flow cimport flow_refresh
 from nsqc.broker.overflow cimport channel_bytes, channel_exceeds, exceeds, surely_fits
+from nsqc.store.clock cimport dated_ns
 from nsqc.store.fifo cimport Entry
 from nsqc.store.message cimport message_unref
 from nsqc.store.slices cimport STEPS
@@ -36,13 +37,37 @@ cdef bint has_room(TopicState topic, int64_t count, int64_t body_bytes, bint tel
             tell(topic, None, topic.count_waiting(), topic.backlog.bytes(), count, body_bytes)
         return False
     for channel in topic.fan:
-        if not refuses(channel) or surely_fits(channel, count) or not channel_exceeds(channel, count, body_bytes):
-            continue
-        if channel.rules.overflow == OVERFLOW_REFUSE or not dead_has_room(channel):
+        if not channel_has_room(channel, count, body_bytes):
             if tells:
                 tell(topic, channel, channel.count_waiting(), channel_bytes(channel), count, body_bytes)
             return False
     return True
+
+
+cdef bint channel_admits(TopicState topic, ChannelState channel, int64_t count, int64_t body_bytes) noexcept:
+    if channel_has_room(channel, count, body_bytes):
+        return True
+    tell(topic, channel, channel.count_waiting(), channel_bytes(channel), count, body_bytes)
+    return False
+
+
+cdef inline bint channel_has_room(ChannelState channel, int64_t count, int64_t body_bytes) noexcept:
+    if not refuses(channel) or surely_fits(channel, count) or not channel_exceeds(channel, count, body_bytes):
+        return True
+    # While the dead-letter topic accepts messages, there will be room: overflows() has publishers wait for it.
+    return channel.rules.overflow == OVERFLOW_DIE and not (channel.dead_waits and not dead_has_room(channel))
+
+
+cdef bint overflows(TopicState topic) noexcept:
+    cdef ChannelState channel
+    cdef int at
+    for at in range(topic.limited_count):
+        channel = <ChannelState> topic.limited[at]
+        if (channel.rules.overflow == OVERFLOW_DIE and channel.dead.count + channel.sent.count > 0
+                and not channel.dead_waits and not surely_fits(channel, 0) and not dead_has_room(channel)
+                and channel_exceeds(channel, 0, 0)):
+            return True
+    return False
 
 
 cdef inline bint refuses(ChannelState channel) noexcept:
@@ -51,7 +76,7 @@ cdef inline bint refuses(ChannelState channel) noexcept:
             and (channel.rules.max_depth > 0 or channel.rules.max_bytes > 0))
 
 
-cdef int tell(TopicState topic, Channel channel, int64_t depth, int64_t waiting, int64_t count,
+cdef int tell(TopicState topic, ChannelState channel, int64_t depth, int64_t waiting, int64_t count,
               int64_t body_bytes) except -1:
     """Records why a publish is refused: the rule, its value, and its origin."""
     cdef object what, source = topic.rule_source
@@ -134,6 +159,7 @@ cdef void topic_waits(TopicState topic) noexcept:
 cdef bint topic_expire(TopicState topic) noexcept:
     cdef int left = AT_ONCE
     cdef int64_t oldest_ns
+    cdef uint32_t attempts = 0
     topic.aging = False
     if topic.exiting or not topic.limits.watched or topic.direct:
         return False
@@ -142,7 +168,7 @@ cdef bint topic_expire(TopicState topic) noexcept:
         topic.overflow_count += 1
         left -= 1
     while left and topic.limits.message_ttl_ns:
-        oldest_ns = topic.backlog.oldest_ns()
+        oldest_ns = dated_ns(topic.clock, topic.backlog.oldest_ns(&attempts))
         if not 0 < oldest_ns <= topic.clock.wall - topic.limits.message_ttl_ns or not drop_oldest(topic):
             break
         topic.expired_count += 1

@@ -1,6 +1,7 @@
 # All topics of one daemon: created and deleted here.
 
 from libc.stdint cimport int64_t, uint64_t
+from nsqc.broker.channel cimport Channel
 from nsqc.broker.figures cimport TopicCounts
 from nsqc.broker.retired cimport Retired
 from nsqc.broker.topic cimport Topic
@@ -34,6 +35,11 @@ cdef class Broker(TopicIndex):
     cdef readonly dict watched          # by name: topics with log segments to remove or ids to forget, perhaps
     cdef object disks                   # nsqc.store.disk.manager.DiskQueues; None: all topics are ephemeral
     cdef object write_health            # nsqc.broker.health.WriteHealth
+    # Channels that keep their messages, as their dead letters would come back to their topic. No ways of other channels
+    # lead in a circle.
+    cdef readonly set circling
+    cdef uint64_t steps                 # Clock.steps, as of the last check
+    cdef bint warned                    # of messages from the future
     # For metrics.
     cdef public bint folds_channels     # all topics fold their channels into one series; else only ephemeral ones
     cdef readonly dict refusals         # refused publishes by reason: see nsqc.broker.refusals
@@ -45,4 +51,6 @@ cdef class Broker(TopicIndex):
 
     cdef int _notify(self, event, topic, channel) except -1
     cdef int _need_room(self, option, int64_t limit, Py_ssize_t count, bytes topic) except -1
+    cdef bint _leads_to(self, bytes name, bytes goal) except -1
+    cdef int _moves(self, Channel channel, int reasons) except -1
     cdef DiskQueue _open(self, name, bint ephemeral, bint needed)

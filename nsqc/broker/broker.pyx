@@ -4,6 +4,8 @@ Listeners are notified of new and deleted topics and channels. Metadata and the 
 the broker knows neither.
 """
 
+import os
+
 cimport cython
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free
@@ -12,6 +14,7 @@ from nsqc.broker.bounds cimport set_bounded, set_limits, topic_expire
 from nsqc.broker.channel cimport Channel
 from nsqc.broker.channelend cimport close_channel
 from nsqc.broker.consumer cimport Consumer
+from nsqc.broker.dead cimport EXPIRED, FAILED, OVERFLOWED
 from nsqc.broker.deadletter cimport dead_publish
 from nsqc.broker.figures cimport TopicCounts, add_figures
 from nsqc.broker.latency cimport LatencyWindow
@@ -20,6 +23,7 @@ from nsqc.broker.publishonce cimport follow_dedupe
 from nsqc.broker.retired cimport retire
 from nsqc.broker.topicindex cimport TopicIndex
 from nsqc.loop.unread cimport Unread
+from nsqc.store.backlog cimport PUT_DISK, is_refused
 from nsqc.store.commit cimport CommitSchedule
 from nsqc.store.disk.queue cimport DiskQueue
 from nsqc.store.log.topiclog cimport TopicLog
@@ -65,6 +69,7 @@ cdef class Broker(TopicIndex):
         self.logs = logs
         self.ephemeral = {}
         self.watched = {}
+        self.circling = set()
         self.listeners = []
         self.refusals = dict.fromkeys(refusals.REASONS, 0)
         self.creations_refused = dict.fromkeys(refusals.LIMITS, 0)
@@ -261,25 +266,78 @@ cdef class Broker(TopicIndex):
     def _set_rule(self, Topic topic, Channel channel):
         """Call set_bounded() afterwards."""
         rule = self.channel_rules.of(topic.name + b"/" + channel.name)
-        channel.set_rule(rule, rule.dead_topic(topic.name))
+        target = rule.dead_topic(topic.name)
+        if target and rule.moves and self._leads_to(target, topic.name):
+            self.circling.add(channel)
+            self.log.warn("DEAD LETTERS: %s keeps its messages: its dead-letter topic %s sends dead letters back to "
+                          "topic %s, so they would circle - name another dead_letter in one of these rules", channel,
+                          target.decode(), topic.name.decode(), kind=("dead letters circle", str(channel)))
+            target = b""
+        else:
+            self.circling.discard(channel)
+        channel.set_rule(rule, target)
 
-    cdef void on_dead(self, StoreOwner channel) noexcept:
+    cdef bint _leads_to(self, bytes name, bytes goal) except -1:
+        """Whether dead letters of a topic, by the rules of its channels, may come to another one."""
+        cdef Topic topic
+        cdef Channel channel
+        cdef list reached = [name]
+        cdef set seen = {name}
+        while reached:
+            topic = self.topics.get(reached.pop())
+            for channel in () if topic is None else topic.channels.values():
+                if channel.rules is NULL or not channel.rules.dies or channel.dead_letter in seen:
+                    continue
+                if channel.dead_letter == goal:
+                    return True
+                seen.add(channel.dead_letter)
+                reached.append(channel.dead_letter)
+        return False
+
+    def _uncircle(self):
+        """After a rule has changed or a channel is gone: dead letters of some channels may no longer circle."""
+        cdef Channel channel
+        for channel in list(self.circling):
+            if channel.exiting:
+                self.circling.discard(channel)
+            else:
+                self._set_rule(<Topic> channel.owner, channel)
+                set_bounded(channel.owner)
+
+    cdef void on_dead(self, StoreOwner channel, int error) noexcept:
         cdef Channel origin = <Channel> channel
         cdef Topic target
+        cdef int reasons = 0, result
         if self.closing:
             return
         try:
-            target = self.get_topic(origin.dead_letter)
-            if dead_publish(target, origin, self.node):
-                self.log.warn("DEAD LETTERS: messages of %s have failed too often and go to topic %s", origin,
-                              origin.dead_letter.decode(), kind=("dead letters", str(origin)))
-                return
-            reason = target.refusal() or target.bound_reason or "it accepts nothing"
-        except Exception as error:
-            reason = error
+            reason = os.strerror(error)
+            if not error:
+                target = self.get_topic(origin.dead_letter)
+                result = dead_publish(target, origin, self.node, &reasons)
+                if result == PUT_DISK:
+                    target.commit.block(origin)
+                    return
+                if not is_refused(result):
+                    self._moves(origin, reasons)
+                    return
+                reason = target.why(result)
+        except Exception as failure:
+            reason = failure
         self.log.error("DEAD LETTERS: messages of %s cannot be moved to topic %s and wait - %s", origin,
                        origin.dead_letter.decode(), reason, kind=("dead letters wait", str(origin)))
+        origin.dead_waits = True
+        origin.owner.on_moved()
         origin._try_again()
+
+    cdef int _moves(self, Channel channel, int reasons) except -1:
+        """Logs, once for a while, that messages of a channel are moved. reasons: see dead_publish()."""
+        for reason, text in ((FAILED, "have failed too often"), (EXPIRED, "have expired"),
+                             (OVERFLOWED, "exceed its max_depth or max_bytes")):
+            if reasons & (1 << <int> reason):
+                self.log.warn("DEAD LETTERS: messages of %s %s and go to topic %s", channel, text,
+                              channel.dead_letter.decode(), kind=("dead letters", reason, str(channel)))
+        return 0
 
     def channel_rule_changed(self, name):
         """Applies the changed rule of a channel, TOPIC/CHANNEL; TOPIC/: any channel of the topic may be affected; None:
@@ -295,10 +353,24 @@ cdef class Broker(TopicIndex):
                     self._set_rule(topic, channel)
                 yield
             set_bounded(topic)
+        self._uncircle()
 
     def retain(self):
         """Removes old segments and messages, by the rules; a generator that yields after each step."""
         cdef Topic topic
+        cdef Channel channel
+        self.clock.refresh()
+        if self.clock.steps != self.steps:
+            self.steps = self.clock.steps
+            for topic in list(self.topics.values()):
+                for channel in topic.fan:
+                    channel.clock_was_set()
+                yield
+        if self.clock.ahead and not self.warned:
+            self.warned = True
+            self.log.warn("CLOCK: there are messages from up to %d s in the future: this node's clock was ahead. For "
+                          "message_ttl they count as published now, and for retain_time as soon as the next ones",
+                          self.clock.ahead // 1000000000)
         for name, topic in list(self.watched.items()):
             while topic.forget_ids():
                 yield
@@ -354,11 +426,18 @@ cdef class Broker(TopicIndex):
             retire(&topic.retired, &channel.counts, channel.times)
         self.log.info("TOPIC(%s): deleting channel %s", topic.name.decode(), channel.name.decode())
         self.write_health.forget(channel)
+        if self.circling:
+            # Later: the channel is still among those of its topic.
+            self.slicer.call(self._uncircled)
         if self.channel_rules is not None and not topic.exiting:
             self.channel_rules.forget(topic.name + b"/" + channel.name)
         if not topic.exiting or topic.name not in self.topics:
             self._notify(CHANNEL_DELETED, topic, channel)
         return 0
+
+    def _uncircled(self):
+        self._uncircle()
+        return False
 
     cdef void on_written(self, StoreOwner topic, StoreOwner channel, int error) noexcept:
         if error:

@@ -9,8 +9,8 @@ from nsqc.broker.channelrules cimport rules_delay
 from nsqc.broker.channelstate cimport TO_DELIVERY, TO_FINISH, check_alive, count_time, drop_logged, unlikely
 from nsqc.broker.consumer cimport wants_more
 from nsqc.broker.dead cimport STAYS, LeaveReason, dead_has_room, dead_recall
-from nsqc.broker.expiry cimport (due_or_expired, expire_waiting, leave_delivery, pop_again, reason_to_leave,
-                                 wait_to_expire, withheld)
+from nsqc.broker.expiry cimport (due_or_expired, expire_deferred, expire_waiting, leave_delivery, leave_exhausted,
+                                 pop_again, reason_to_leave, wait_to_expire, withheld)
 from nsqc.broker.lost cimport RETURNED, lost_clear, lost_has, lost_step
 from nsqc.broker.origin cimport DEAD_DISCONNECTED, DEAD_REQUEUED, DEAD_TIMED_OUT
 from nsqc.broker.overflow cimport surely_fits, trim_channel
@@ -388,15 +388,18 @@ cdef class Channel:
         while self.lost.count and lost_step(&self.lost, &self.timeouts, STEPS):
             if self.slicer.over():
                 return True
+        if unlikely(self.undated) and self.rules is not NULL and not expire_deferred(self):
+            return True
         if not self._expire():
             if self.backlog.commit.is_full():
                 self.backlog.commit.block(self)
                 return False
             return True
-        if unlikely(self.rules is not NULL) and not (expire_waiting(self) and trim_channel(self)):
+        if unlikely(self.rules is not NULL) and not (leave_exhausted(self) and expire_waiting(self)
+                                                     and trim_channel(self)):
             return True
         if unlikely(self.dead.count) and self.sender is None and not self.retrying:
-            self.owner.owner.on_dead(self)
+            self.owner.owner.on_dead(self, 0)
         if unlikely(self.throttled):
             self._throttle()
         self._arm()
@@ -488,6 +491,7 @@ cdef class Channel:
         if not dead_recall(self):
             raise MemoryError
         drop_logged(&self.dead)
+        self.owner.on_moved()
         drop_logged(&self.front)
         again_drop_logged(&self.again)
         self.cursor.reset(min(max(offset, self.cursor.log.first_offset()), self.cursor.log.next))

@@ -12,6 +12,7 @@ from nsqc.store.message cimport Message
 
 cdef class ChannelControl(ChannelState):
     cdef void set_draining(self, bint draining) noexcept        # from the broker: the daemon starts or ends a drain
+    cdef void clock_was_set(self) noexcept      # from the broker: the wall clock has jumped
     # To the next ready consumer, like Channel._deliver().
     cdef void send(self, Message *message, uint32_t attempts, Place *place, int64_t offset) noexcept
     cdef void _watch(self, int64_t timestamp_ns) noexcept       # with rules: a message published then waits

@@ -171,12 +171,19 @@ cdef class ChannelControl(ChannelState):
         free(self.rules)
         self.rules = rules
         self.rule = rule if rules is not NULL else None
+        self.dead_waits = False
         if dead_letter:
             self.dead_letter = dead_letter      # without a rule, messages already in dead still go there
         self.clock.refresh()
         self.paced_ns = 0
         self._throttle()
         if self.front.count or rules is not NULL:
+            self.slicer.add(self)
+
+    cdef void clock_was_set(self) noexcept:
+        if self.rules is not NULL and self.rules.message_ttl_ns > 0:
+            self.undated = self.delayed.count
+            self.look_ns = 0
             self.slicer.add(self)
 
     def pause(self):
@@ -199,6 +206,8 @@ cdef class ChannelControl(ChannelState):
         trash.take_heap(0, &self.dead)
         trash.take_heap(1, &self.sent)
         trash.start()
+        if self.owner is not None:
+            self.owner.on_moved()
         trash = Trash.new(self.slicer)
         trash.take_heap(0, &self.front)
         trash.take_heap(1, &self.again.heap)

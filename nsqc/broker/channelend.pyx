@@ -38,11 +38,13 @@ cdef tuple close_channel(Channel channel):
         drop_logged(&channel.front)
         again_drop_logged(&channel.again)
         in_flight -= record_out(channel)
-    deferred += channel.dead.count + channel.front.count
+    deferred += channel.dead.count + channel.front.count        # before they are written
     waiting = channel.again.heap.count
     if channel.backlog.disk is None:
         return (0, 0, 0, {})
     delays = channel.backlog.delays
+    # Before those in memory: if no others are on disk, the next run finds them first.
+    write_all_back(channel, &channel.dead)
     waiting += channel.backlog.spill()
     channel.clock.refresh()
     while channel.timeouts.count:
@@ -59,7 +61,6 @@ cdef tuple close_channel(Channel channel):
     write_all_back(channel, &channel.again.heap)
     again_forget(&channel.again)
     write_all_back(channel, &channel.front)
-    write_all_back(channel, &channel.dead)
     channel.backlog.close()
     return (waiting, in_flight, deferred, delays)
 

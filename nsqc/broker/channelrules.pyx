@@ -29,8 +29,8 @@ cdef ChannelRules *rules_new(object rule, bint can_die) except? NULL:
         rules.interval_ns = <int64_t> interval_ns
         rules.burst_ns = max(<int64_t> (rule.rate_burst - 1) * rules.interval_ns, LEAST_BURST_NS)
     # Without a dead-letter topic, messages for it stay: none is dropped against the rule.
-    rules.expired_die = rule.expired == "dead-letter"
-    rules.message_ttl_ns = rule.message_ttl if can_die or not rules.expired_die else 0
+    rules.expired_die = can_die and rule.expired == "dead-letter"
+    rules.message_ttl_ns = rule.message_ttl if can_die or rule.expired == "drop" else 0
     rules.max_depth = rule.max_depth
     rules.max_bytes = rule.max_bytes
     rules.overflow = overflow_of(rule, can_die)

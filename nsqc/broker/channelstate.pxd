@@ -4,7 +4,7 @@
 # Invariants: every Delivery of in_flight is in timeouts, and vice versa; deferred ones are only in
 # delayed. A consumer is in a ring of ready ones exactly while wants_more(consumer) holds.
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from nsqc.broker.again cimport Again
 from nsqc.broker.channelrules cimport ChannelRules
 from nsqc.broker.consumer cimport DISTANCES
@@ -59,10 +59,13 @@ cdef class ChannelState(StoreOwner):
     cdef Again again                    # with message_ttl: requeued messages that wait
     cdef int64_t taken                  # messages taken from the queues for delivery; counted while there are rules
     cdef int64_t look_ns                # monotonic: next check for expired messages; NEVER: once some arrive
+    cdef uint32_t undated               # deferred ones still to be checked after a step of the wall clock
+    cdef bint sorted                    # exhausted messages of an earlier run go first
     cdef Lost lost
     cdef Heap dead, sent                # deliveries on their way to the dead-letter topic: see dead.pxd
     cdef int64_t dead_serial            # messages added to dead since it was empty
     cdef object sender                  # of the batch in sent; None: no batch
+    cdef bint dead_waits                # the dead-letter topic accepted nothing at the last attempt
     cdef dict last_clients              # id of a consumer to its part of an origin; None: none known. See origin.pxd
     cdef readonly bytes dead_letter     # name of the dead-letter topic; empty: none
     cdef int64_t paced_ns               # monotonic: when the deliveries so far would end at the rule's rate

@@ -51,6 +51,7 @@ cdef void dead_ended(ChannelState channel, int error) noexcept:
         dead_recall(channel)
         return
     channel.sender = None
+    channel.dead_waits = False
     while channel.sent.count:
         delivery = heap_first(&channel.sent)
         heap_remove(&channel.sent, delivery)
@@ -61,6 +62,7 @@ cdef void dead_ended(ChannelState channel, int error) noexcept:
         delivery_free(delivery)
         channel.counts.dead_letter_count += 1
     channel.slicer.add(channel)     # for more of them, or for messages that waited for room
+    channel.owner.on_moved()
 
 
 cdef bint dead_recall(ChannelState channel) noexcept:

@@ -10,5 +10,7 @@ cdef class DeadLetters(LoopWork):
     cdef Channel channel
 
 
-# Begins a batch; none may be running. node: of the daemon, for the origins. False: the topic accepts nothing now.
-cdef bint dead_publish(Topic target, Channel channel, bytes node) except *
+# Begins a batch; none may be running. node: of the daemon, for the origins. reasons: gets a bit for each LeaveReason
+# of its messages. PutResult: PUT_MEMORY if it has begun; PUT_DISK if the commit has to end before; or why the topic
+# refused the first message.
+cdef int dead_publish(Topic target, Channel channel, bytes node, int *reasons) except -1

@@ -1,15 +1,15 @@
 """Publishing to a dead-letter topic. See the .pxd."""
 
 cimport cython
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t
 
-from nsqc.broker.appending cimport append_dead
-from nsqc.broker.dead cimport dead_ended, dead_recall
-from nsqc.broker.origin cimport origin_head, origin_store
-from nsqc.store.backlog cimport PUT_DISK, is_refused
+from nsqc.broker.dead cimport EXPIRED, FAILED, OVERFLOWED, LeaveReason, dead_ended, dead_recall
+from nsqc.broker.origin cimport DEAD_EXPIRED, DEAD_OVERFLOWED, origin_head, origin_store
+from nsqc.store.backlog cimport PUT_DISK, PUT_MEMORY, PUT_NO_MEMORY, is_refused
 from nsqc.store.delivery cimport Delivery
 from nsqc.store.heap cimport heap_first, heap_push, heap_remove, heap_reserve
 from nsqc.store.log.frame cimport MOST_ORIGIN
+from nsqc.store.message cimport Message
 from nsqc.store.seams cimport LoopWork
 from nsqc.store.slices cimport SIZE_SHIFT
 
@@ -29,39 +29,48 @@ cdef class DeadLetters(LoopWork):
         if channel.throttled:
             channel._throttle()
         if error:
-            channel._try_again()
+            channel.owner.owner.on_dead(channel, error)
 
 
-cdef int put(Topic target, Channel channel, Delivery *delivery, bytes head) noexcept:
+cdef int put(Topic target, Channel channel, Delivery *delivery, bytes head, int64_t more_bytes) noexcept:
     """PutResult. Disk queue files cannot store an origin, and a memory queue may be written to a file."""
     cdef char c_origin[MOST_ORIGIN]
-    cdef uint32_t size
-    if not target.logs or target.exiting:
-        return target.publish_bytes(delivery.message.body, delivery.message.size, 0)
-    size = origin_store(c_origin, channel, delivery, head)
-    return append_dead(target, delivery.message.body, delivery.message.size, c_origin, size)
+    cdef Message *message = delivery.message
+    if not target.logs:
+        return target.publish_dead(message.body, message.size, NULL, 0, 0, 0)
+    # A log counts its messages when they are written.
+    return target.publish_dead(message.body, message.size, c_origin, origin_store(c_origin, channel, delivery, head),
+                               channel.sent.count, more_bytes)
 
 
-cdef bint dead_publish(Topic target, Channel channel, bytes node) except *:
+cdef inline LeaveReason reason_of(const Delivery *delivery) noexcept:
+    if delivery.reason == DEAD_EXPIRED:
+        return EXPIRED
+    return OVERFLOWED if delivery.reason == DEAD_OVERFLOWED else FAILED
+
+
+cdef int dead_publish(Topic target, Channel channel, bytes node, int *reasons) except -1:
     cdef DeadLetters batch
     cdef Delivery *delivery
     cdef bint waits = False
-    cdef int result
-    cdef int64_t left = MOST
+    cdef int result = PUT_DISK
+    cdef int64_t left = MOST, sent_bytes = 0
     cdef bytes head = origin_head(channel, channel.owner.name, node)
     if not dead_recall(channel):
-        return False
-    while channel.dead.count and left > 0 and not target.commit.is_full() and heap_reserve(&channel.sent):
+        return PUT_NO_MEMORY
+    while channel.dead.count and left > 0 and not target.commit.is_full():
         delivery = heap_first(&channel.dead)
-        result = put(target, channel, delivery, head)
+        result = put(target, channel, delivery, head, sent_bytes) if heap_reserve(&channel.sent) else PUT_NO_MEMORY
         if is_refused(result):
             break
         waits |= result == PUT_DISK
+        reasons[0] |= 1 << reason_of(delivery)
         heap_remove(&channel.dead, delivery)
         heap_push(&channel.sent, delivery)
+        sent_bytes += delivery.message.size
         left -= 1 + <int64_t> (delivery.message.size >> SIZE_SHIFT)
     if channel.sent.count == 0:
-        return False
+        return result
     batch = DeadLetters.__new__(DeadLetters)
     batch.channel = channel
     channel.sender = batch
@@ -69,4 +78,4 @@ cdef bint dead_publish(Topic target, Channel channel, bytes node) except *:
         target.commit.wait(batch)
     else:
         batch.commit_ended(target.commit, 0)
-    return True
+    return PUT_MEMORY

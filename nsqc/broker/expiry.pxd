@@ -5,6 +5,7 @@
 from libc.stdint cimport int64_t, uint32_t
 from nsqc.broker.channelstate cimport ChannelState
 from nsqc.broker.dead cimport EXPIRED, FAILED, STAYS, LeaveReason
+from nsqc.store.clock cimport dated_ns
 from nsqc.store.delivery cimport Delivery
 from nsqc.store.disk.unacked cimport Place
 from nsqc.store.fifo cimport Entry
@@ -26,7 +27,7 @@ cdef struct Taken:          # a message taken from a queue
 cdef inline LeaveReason reason_to_leave(ChannelState channel, const Message *message, uint32_t attempts) noexcept:
     if 0 < channel.rules.max_attempts <= attempts:
         return FAILED
-    if 0 < channel.rules.message_ttl_ns <= channel.clock.wall - message.timestamp_ns:
+    if 0 < channel.rules.message_ttl_ns <= channel.clock.wall - dated_ns(channel.clock, message.timestamp_ns):
         return EXPIRED
     return STAYS
 
@@ -35,15 +36,16 @@ cdef inline LeaveReason reason_to_leave(ChannelState channel, const Message *mes
 cdef inline int64_t due_or_expired(ChannelState channel, const Message *message, int64_t due_ns) noexcept:
     if channel.rules.message_ttl_ns == 0:
         return due_ns
-    return min(due_ns, channel.clock.monotonic + message.timestamp_ns + channel.rules.message_ttl_ns
-               - channel.clock.wall)
+    return min(due_ns, channel.clock.monotonic + dated_ns(channel.clock, message.timestamp_ns)
+               + channel.rules.message_ttl_ns - channel.clock.wall)
 
 
 # With rules: a message published then waits. Arm the alarm if look_ns has changed.
 cdef inline void expiry_watch(ChannelState channel, int64_t timestamp_ns) noexcept:
     if channel.rules.message_ttl_ns:
         channel.look_ns = min(channel.look_ns, channel.clock.monotonic + max(
-            timestamp_ns + channel.rules.message_ttl_ns - channel.clock.wall, <int64_t> LOOK_NS))
+            dated_ns(channel.clock, timestamp_ns) + channel.rules.message_ttl_ns - channel.clock.wall,
+            <int64_t> LOOK_NS))
 
 
 # The next message if channel.again, which must not be empty, has it; its place and offset go to the channel.
@@ -60,5 +62,9 @@ cdef bint leave_delivery(ChannelState channel, Delivery *delivery, Heap *heap, L
 # Takes the oldest message of a queue, if it was published no later than before_ns. False: none now; then oldest_ns is
 # the publish time of the oldest one if known, or NEVER.
 cdef bint take_oldest(ChannelState channel, int64_t before_ns, Taken *taken, int64_t *oldest_ns) noexcept
+# The wall clock has been set: deferred messages may expire at another time. False: the slice ended.
+cdef bint expire_deferred(ChannelState channel) noexcept
+# Moves messages that wait first in a queue and have used up their attempts; False: the slice ended.
+cdef bint leave_exhausted(ChannelState channel) noexcept
 # Removes expired messages, and schedules the next check; False: the slice ended.
 cdef bint expire_waiting(ChannelState channel) noexcept

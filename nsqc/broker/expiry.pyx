@@ -6,8 +6,9 @@ from nsqc.broker.again cimport AgainSlot, again_add, again_first, again_remove, 
 from nsqc.broker.channelrules cimport OVERFLOW_DIE
 from nsqc.broker.channelstate cimport unlikely
 from nsqc.broker.dead cimport dead_add, dead_has_room, dead_take
+from nsqc.store.clock cimport dated_ns
 from nsqc.store.delivery cimport delivery_free, delivery_reserve, delivery_take
-from nsqc.store.heap cimport heap_first, heap_remove, heap_reserve
+from nsqc.store.heap cimport heap_first, heap_moved, heap_remove, heap_reserve
 from nsqc.store.inflight cimport inflight_remove
 from nsqc.store.message cimport message_unref
 from nsqc.store.slices cimport STEPS
@@ -112,15 +113,16 @@ cdef bint take_oldest(ChannelState channel, int64_t before_ns, Taken *taken, int
     cdef Delivery *delivery = heap_first(&channel.again.heap)
     cdef Entry entry
     cdef int64_t waits_ns
+    cdef uint32_t attempts = 0
     oldest_ns[0] = NEVER
     if delivery is not NULL:
-        if delivery.message.timestamp_ns <= before_ns:
+        oldest_ns[0] = dated_ns(channel.clock, delivery.message.timestamp_ns)
+        if oldest_ns[0] <= before_ns:
             again_remove(&channel.again, delivery)
             taken.place, taken.offset, taken.attempts = delivery.place, delivery.offset, delivery.attempts
             taken.message = delivery_take(delivery)
             return True
-        oldest_ns[0] = delivery.message.timestamp_ns
-    waits_ns = channel.backlog.oldest_ns()
+    waits_ns = dated_ns(channel.clock, channel.backlog.oldest_ns(&attempts))
     if 0 < waits_ns <= before_ns and channel.backlog.pop(&entry):
         taken.place = channel.backlog.place
         taken.offset = -1
@@ -137,6 +139,62 @@ cdef bint take_oldest(ChannelState channel, int64_t before_ns, Taken *taken, int
     taken.message = entry.message
     taken.attempts = entry.attempts
     took(channel)
+    return True
+
+
+cdef bint expire_deferred(ChannelState channel) noexcept:
+    cdef Delivery *delivery
+    cdef int64_t due_ns
+    cdef int steps = STEPS
+    # Backwards; an item that moves is replaced by one that was not checked, so that place is checked again.
+    while channel.undated:
+        channel.undated = min(channel.undated, channel.delayed.count)
+        if channel.undated == 0:
+            break
+        if steps == 0:
+            if channel.slicer.over():
+                return False
+            steps = STEPS
+        steps -= 1
+        delivery = channel.delayed.items[channel.undated - 1].delivery
+        due_ns = due_or_expired(channel, delivery.message, delivery.delivered_ns)
+        if due_ns == delivery.deadline_ns:
+            channel.undated -= 1
+            continue
+        delivery.deadline_ns = due_ns
+        heap_moved(&channel.delayed, delivery)
+    return True
+
+
+cdef bint leave_exhausted(ChannelState channel) noexcept:
+    cdef uint32_t most = channel.rules.max_attempts, attempts
+    cdef int steps = STEPS
+    cdef Entry entry
+    cdef Taken taken
+    if most == 0:
+        return True
+    if not channel.sorted and channel.cursor is not None and not channel.rules.ordered:
+        channel.cursor.exhausted_first(most)
+        channel.sorted = True
+    while delivery_reserve() and dead_has_room(channel):        # else dead_ended() follows
+        attempts = 0
+        if channel.backlog.oldest_ns(&attempts) > 0 and attempts >= most and channel.backlog.pop(&entry):
+            taken.place = channel.backlog.place
+            taken.offset = -1
+        elif channel.cursor is not None and channel.cursor.pop_exhausted(&entry, most):
+            taken.place = NULL
+            taken.offset = channel.cursor.offset
+        else:
+            return True
+        taken.message = entry.message
+        taken.attempts = entry.attempts
+        took(channel)
+        leave_taken(channel, &taken, FAILED)
+        steps -= 1
+        if steps == 0:
+            if channel.slicer.over():
+                return False
+            steps = STEPS
     return True
 
 
@@ -179,8 +237,9 @@ cdef int64_t expire_front(ChannelState channel, int64_t before_ns) noexcept:
         if at == 0:
             break
         delivery = channel.front.items[at - 1].delivery
-        if delivery.message.timestamp_ns <= before_ns and leave_delivery(channel, delivery, &channel.front, EXPIRED):
+        if (dated_ns(channel.clock, delivery.message.timestamp_ns) <= before_ns
+                and leave_delivery(channel, delivery, &channel.front, EXPIRED)):
             continue
-        oldest_ns = min(oldest_ns, delivery.message.timestamp_ns)
+        oldest_ns = min(oldest_ns, dated_ns(channel.clock, delivery.message.timestamp_ns))
         at -= 1
     return oldest_ns

@@ -4,7 +4,7 @@ from libc.stdint cimport INT64_MAX, int64_t
 
 from nsqc.broker.channelrules cimport OVERFLOW_DIE, ChannelRules
 from nsqc.broker.dead cimport OVERFLOWED, dead_has_room
-from nsqc.broker.expiry cimport Taken, leave_taken, take_oldest
+from nsqc.broker.expiry cimport LOOK_NS, Taken, leave_taken, take_oldest
 from nsqc.store.delivery cimport delivery_reserve
 from nsqc.store.log.cursor cimport Cursor
 from nsqc.store.log.segmenthead cimport FRAMES_AT
@@ -47,6 +47,9 @@ cdef bint trim_channel(ChannelState channel) noexcept:
     cdef Taken taken
     if not channel.rules.trims:
         return True
+    if channel.cursor is not None and channel.cursor.log.delays.count:
+        # Deferred messages that no consumer has reached become due without any event.
+        channel.look_ns = min(channel.look_ns, channel.clock.monotonic + LOOK_NS)
     while channel_exceeds(channel, 0, 0):
         if channel.rules.overflow == OVERFLOW_DIE and not (delivery_reserve() and dead_has_room(channel)):
             return True         # until dead letters are published

@@ -104,7 +104,8 @@ cdef void put_staged(TopicState topic, OpenBatch batch) noexcept:
 cdef class Queued(Storage):
     """The queues of a topic and its channels."""
 
-    cdef int put(self, TopicState topic, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept:
+    cdef int put(self, TopicState topic, const char *c_body, uint32_t size, uint32_t defer_ms, const char *c_origin,
+                 uint32_t origin_size) noexcept:
         return put_body(topic, c_body, size, defer_ms)
 
     cdef bint put_batch(self, TopicState topic, OpenBatch batch) noexcept:

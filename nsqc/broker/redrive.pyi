@@ -4,6 +4,7 @@ from typing import final
 from nsqc.broker.broker import Broker
 from nsqc.broker.channel import Channel
 from nsqc.broker.topic import DRAINING as DRAINING
+from nsqc.broker.topic import FULL as FULL
 from nsqc.broker.topic import NO_SPACE as NO_SPACE
 from nsqc.broker.topic import PENDING as PENDING
 from nsqc.broker.topic import Topic

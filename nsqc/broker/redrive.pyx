@@ -4,21 +4,22 @@ cimport cython
 from libc.errno cimport ENOMEM, ENOSPC, ESHUTDOWN
 from libc.stdint cimport int64_t, uint32_t
 
+from nsqc.broker.bounds cimport channel_admits
 from nsqc.broker.broker cimport Broker
 from nsqc.broker.channel cimport Channel
 from nsqc.broker.topic cimport Topic
-from nsqc.store.backlog cimport PUT_DISK, PUT_DROPPED, PUT_MEMORY, PUT_NO_MEMORY
+from nsqc.store.backlog cimport PUT_DISK, PUT_DROPPED, PUT_FULL, PUT_MEMORY, PUT_NO_MEMORY, is_refused
 from nsqc.store.delivery cimport Delivery, delivery_free, delivery_new, delivery_reserve
 from nsqc.store.fifo cimport Entry
 from nsqc.store.heap cimport Heap, heap_first, heap_push, heap_remove, heap_reserve
 from nsqc.store.message cimport Message, message_new, message_ref, message_unref
 from nsqc.store.slices cimport Trash
 
-from nsqc.broker.topic import DRAINING, NO_SPACE, PENDING
+from nsqc.broker.topic import DRAINING, FULL, NO_SPACE, PENDING
 
 
 cdef object prepare(Broker broker, Topic topic, Channel channel):
-    """Why the channel accepts nothing, as put_again(); None: it accepts messages."""
+    """Why the channel accepts nothing, as put_again(); None: it accepts messages, within its limits."""
     if broker.draining or broker.closing:
         return DRAINING
     if topic.exiting or channel.exiting:
@@ -39,11 +40,14 @@ cdef int put(Topic topic, Channel channel, const char *c_body, uint32_t size) no
     cdef char c_id[16]
     cdef Message *message
     cdef int result
+    if not channel_admits(topic, channel, 1, size):
+        return PUT_FULL
     topic.guids.next(topic.clock.wall, c_id)
     message = message_new(c_id, topic.clock.wall, c_body, size)
     if message is NULL:
         return PUT_NO_MEMORY
     result = channel.put_copy(message, 0, 0)
+    channel.slicer.add(channel)     # a limit may be exceeded
     if result == PUT_NO_MEMORY:
         message_unref(message)
     elif result != PUT_DROPPED:
@@ -54,6 +58,8 @@ cdef int put(Topic topic, Channel channel, const char *c_body, uint32_t size) no
 cdef object outcome(int result):
     if result == PUT_NO_MEMORY:
         return ENOMEM
+    if result == PUT_FULL:
+        return FULL
     if result == PUT_DROPPED:
         return ENOSPC       # an ephemeral channel is full
     return PENDING if result == PUT_DISK else 0
@@ -110,7 +116,7 @@ cdef class Taken:
             delivery.deadline_ns = entry.message.timestamp_ns
             heap_push(&self.heap, delivery)
             result = put(topic, channel, entry.message.body, entry.message.size)
-            if result == PUT_NO_MEMORY or result == PUT_DROPPED:
+            if is_refused(result) or result == PUT_DROPPED:
                 give_back(self.source, &self.heap, delivery)
                 break
             count += 1

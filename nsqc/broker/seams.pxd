@@ -27,5 +27,6 @@ cdef class TopicOwner:
     cdef int on_log_full(self, StoreOwner topic, bint full) except -1       # or no longer full
     cdef int on_log_left(self, StoreOwner topic, TopicLog log) except -1    # everything in it is finished
     cdef int on_refused(self, reason) except -1                             # a publish, see nsqc.broker.refusals
-    cdef void on_dead(self, StoreOwner channel) noexcept                    # messages go to its dead-letter topic
+    # Messages go to its dead-letter topic; or, with an errno, could not be written there.
+    cdef void on_dead(self, StoreOwner channel, int error) noexcept
     cdef void resume_later(self, StoreOwner topic) noexcept                 # calls topic.resume() soon

@@ -25,7 +25,7 @@ cdef class TopicOwner:
     cdef void on_written(self, StoreOwner topic, StoreOwner channel, int error) noexcept:
         pass
 
-    cdef void on_dead(self, StoreOwner channel) noexcept:
+    cdef void on_dead(self, StoreOwner channel, int error) noexcept:
         pass
 
     cdef void on_aging(self, StoreOwner topic) noexcept:

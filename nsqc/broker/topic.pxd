@@ -1,7 +1,7 @@
 # A topic: accepts publishes, and has channels. Its messages are in its storages (topicstate.pxd); flow.pxd moves them
 # to the channels.
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int64_t, uint32_t
 from nsqc.broker.openbatch cimport Once, OpenBatch
 from nsqc.broker.topicstate cimport TopicState
 from nsqc.store.seams cimport LoopWork
@@ -10,6 +10,10 @@ from nsqc.store.seams cimport LoopWork
 cdef class Topic(TopicState):
     # Publishes a message with a new id; PutResult.
     cdef int publish_bytes(self, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept
+    # Publishes a dead letter, under the same conditions. c_origin: see Storage.put(). more, more_bytes: letters
+    # published before it that no queue counts yet.
+    cdef int publish_dead(self, const char *c_body, uint32_t size, const char *c_origin, uint32_t origin_size,
+                          int64_t more, int64_t more_bytes) noexcept
     # Publishes a message with a publish id; PUT_TAKEN: another client is publishing it.
     cdef int publish_once(self, Once *once, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept
     # Publishes messages of a batch until the slice is over; returns whether all are published, or the batch is refused:
@@ -18,4 +22,6 @@ cdef class Topic(TopicState):
     # Whether a publisher has to wait; if so, the slicer runs it later.
     cdef bint holds(self, LoopWork publisher) noexcept
     cdef object _settle(self, int result)
+    # Why it has refused a message: PutResult.
+    cdef object why(self, int result)
     cdef bint _delete_slice(self) noexcept

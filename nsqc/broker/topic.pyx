@@ -1,12 +1,14 @@
 """A topic: accepts messages and fans them out to its channels."""
 
+import os
+
 cimport cython
 from libc.errno cimport ENOMEM, ESHUTDOWN
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 
 from nsqc.broker.appending cimport Logged
-from nsqc.broker.bounds cimport admits, admits_batch, set_bounded
+from nsqc.broker.bounds cimport admission, admits_batch, overflows, set_bounded
 from nsqc.broker.channel cimport Channel
 from nsqc.broker.channelstate cimport unlikely
 from nsqc.broker.channelend cimport delete_channel
@@ -20,7 +22,7 @@ from nsqc.broker.room cimport room_end, room_made
 from nsqc.broker.seams cimport TopicOwner
 from nsqc.broker.topicstate cimport Storage, TopicState
 from nsqc.store.backlog cimport (PUT_DISK, PUT_EXITING, PUT_FULL, PUT_MEMORY, PUT_NO_MEMORY, PUT_NO_SPACE, PUT_RUNNING,
-                                 PUT_TAKEN, Backlog)
+                                 PUT_TAKEN, Backlog, is_refused)
 from nsqc.store.clock cimport Clock
 from nsqc.store.commit cimport CallWaiter, Commit, CommitSchedule
 from nsqc.store.disk.queue cimport DiskQueue
@@ -81,11 +83,13 @@ cdef class Topic(TopicState):
     # ------------------------------------------------------------------ publishing
 
     cdef int publish_bytes(self, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept:
-        if self.exiting:
-            return PUT_EXITING
-        if unlikely(self.bounded) and not admits(self, 1, size):
-            return PUT_FULL
-        return self.storage.put(self, c_body, size, defer_ms)
+        cdef int result = admission(self, 1, size)
+        return result if is_refused(result) else self.storage.put(self, c_body, size, defer_ms, NULL, 0)
+
+    cdef int publish_dead(self, const char *c_body, uint32_t size, const char *c_origin, uint32_t origin_size,
+                          int64_t more, int64_t more_bytes) noexcept:
+        cdef int result = admission(self, 1 + more, size + more_bytes)
+        return result if is_refused(result) else self.storage.put(self, c_body, size, 0, c_origin, origin_size)
 
     cdef int publish_once(self, Once *once, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept:
         cdef int result = once_begins(self, once)
@@ -115,7 +119,7 @@ cdef class Topic(TopicState):
         return not batch.open
 
     cdef bint holds(self, LoopWork publisher) noexcept:
-        if not self.commit.is_full() and not self.storage.lags(self):
+        if not self.commit.is_full() and not self.storage.lags(self) and not (self.bounded and overflows(self)):
             return False
         self.held.append(publisher)
         return True
@@ -279,6 +283,10 @@ cdef class Topic(TopicState):
             self.owner.on_last_channel_gone(self)
         return True
 
+    cdef void on_moved(self) noexcept:
+        if self.held and not self.storage.lags(self):
+            flow_let_publish(self, self.allowance)
+
     cdef void on_room(self) noexcept:
         room_made(self)
 
@@ -417,6 +425,11 @@ cdef class Topic(TopicState):
         if self.guids.is_short():
             return self.guids.reason
         return self.full_reason if self.log_full else self.space.reason
+
+    cdef object why(self, int result):
+        if result == PUT_FULL or result == PUT_NO_SPACE:
+            return self.refusal(FULL if result == PUT_FULL else NO_SPACE)
+        return "it is being deleted" if result == PUT_EXITING else os.strerror(ENOMEM)
 
     cdef void on_appended(self, int64_t records) noexcept:
         log_grew(self, records)

@@ -33,8 +33,9 @@ cdef struct TopicLimits:    # of messages waiting in the topic itself
 cdef class Storage:
     # Stores the messages of a topic. One object serves all topics and keeps its state in the topic. A topic always has
     # queues, and a log as well if its rule says or said so; it publishes to one of them.
-    # Adds a message; PutResult.
-    cdef int put(self, TopicState topic, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept
+    # Adds a message; PutResult. c_origin: of a dead letter, see origin.pxd; only a log stores it.
+    cdef int put(self, TopicState topic, const char *c_body, uint32_t size, uint32_t defer_ms, const char *c_origin,
+                 uint32_t origin_size) noexcept
     # Adds messages of a batch until the slice is over; True: the batch is finished, or refused (batch.result).
     cdef bint put_batch(self, TopicState topic, OpenBatch batch) noexcept
     cdef bint lags(self, TopicState topic) noexcept             # publishers have to wait
@@ -124,6 +125,7 @@ cdef class TopicState(StoreOwner):
     # A channel's backlog could not be written, or, with error 0, was written or is empty. stuck: before that, it could
     # not be written.
     cdef void on_channel_written(self, StoreOwner channel, int error, bint stuck) noexcept
+    cdef void on_moved(self) noexcept       # dead letters of a channel have left it, or cannot leave it now
     cdef void on_room(self) noexcept        # while crowded: a message has left the queues of a channel
     cdef int on_clients_gone(self, StoreOwner channel) except -1        # an ephemeral one has lost its last client
     # Messages that wait in the topic itself, and those of them on disk.

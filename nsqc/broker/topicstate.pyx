@@ -1,6 +1,6 @@
 """The state of a topic, and its metrics. See the .pxd."""
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint32_t
 
 from nsqc.broker.figures cimport (
     DedupeFigures, TopicCounts, TopicFigures, TopicLevels, figure_names, figures_tuple)
@@ -14,7 +14,8 @@ cdef tuple NO_DEDUPE = (None,) * len(figure_names(no_dedupe))
 cdef class Storage:
     """Stores the messages of a topic."""
 
-    cdef int put(self, TopicState topic, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept:
+    cdef int put(self, TopicState topic, const char *c_body, uint32_t size, uint32_t defer_ms, const char *c_origin,
+                 uint32_t origin_size) noexcept:
         return 0
 
     cdef bint put_batch(self, TopicState topic, OpenBatch batch) noexcept:
@@ -61,6 +62,9 @@ cdef class TopicState(StoreOwner):
         pass
 
     cdef void on_channel_written(self, StoreOwner channel, int error, bint stuck) noexcept:
+        pass
+
+    cdef void on_moved(self) noexcept:
         pass
 
     cdef void on_room(self) noexcept:

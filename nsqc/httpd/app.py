@@ -90,6 +90,7 @@ class App(Site):
         self.memory.start()
         self.surveys = asyncio.Lock()       # held by statistics that take more than one loop iteration
         self.peeks = asyncio.Semaphore(_PEEKS)
+        self.searches = asyncio.Lock()      # held while a message is searched: searches run one by one
         self.redrives = asyncio.Lock()      # held while messages leave a dead-letter topic
         self.pages: weakref.WeakSet[Stream] = weakref.WeakSet()     # of messages, still being sent
         self.max_msg_size = settings.now.message_limit

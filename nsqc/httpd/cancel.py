@@ -58,7 +58,24 @@ def cancel(app: App, request: Request) -> Awaitable[Cancelled]:
         raise ApiError(400, "MISSING_ARG_ID")
     if not _ID.fullmatch(arguments[b"id"]):
         raise invalid(b"id")
-    return _cancel(app, topic, name, arguments[b"id"])
+    return _cancel_once(app, request, topic, name, arguments[b"id"])
+
+
+async def _cancel_once(app: App, request: Request, topic: Topic, name: bytes | None, message_id: bytes) -> Cancelled:
+    """Waits for earlier searches: many clients together get no more time than one."""
+    left = False
+
+    def leave() -> None:
+        nonlocal left
+        left = True
+
+    request.when_dropped(leave)
+    async with app.searches:
+        if left:
+            raise ApiError(503, "CLIENT_GONE")
+        if topic.exiting:
+            raise ApiError(404, "TOPIC_NOT_FOUND")
+        return await _cancel(app, topic, name, message_id)
 
 
 async def _cancel(app: App, topic: Topic, name: bytes | None, message_id: bytes) -> Cancelled:
@@ -100,40 +117,45 @@ async def _offset_of(app: App, topic: Topic, message_id: bytes) -> int | None:
         log = topic.log
         segments = [] if log is None else log.segments_at(made_ns - before_ns)
         segment = segments[0] if segments else None
-        left = _MOST
+        left, at, position = _MOST, -1, 0
         while log is not None and segment is not None and left > 0:
-            found = await app.readers.run(partial(_find, log.folder, segment, message_id, made_ns - before_ns, left))
+            # A step at once: other readers run in between.
+            found = await app.readers.run(partial(_find, log.folder, segment, at, position, message_id,
+                                                  made_ns - before_ns))
             if found.offset is not None:
                 return found.offset
-            segment = None if found.is_past else log.segment_at(segment[1])
-            left = found.left
+            at, position, left = found.at, found.position, left - found.searched
+            if at >= segment[1]:
+                segment, at, position = log.segment_at(segment[1]), -1, 0
+            if found.is_past:
+                break
     return None
 
 
 class _Found(NamedTuple):
-    """The result of searching a segment. left: bytes of lines that may still be searched."""
+    """The result of a step. at, position: where the next one begins; searched: bytes of lines."""
 
     offset: int | None
-    is_past: bool
-    left: int
+    at: int
+    position: int = 0
+    searched: int = 0
+    is_past: bool = False
 
 
-def _find(folder: str, segment: Bounds, message_id: bytes, first_ns: int, left: int) -> _Found:
-    """Looks for an id among the messages from a time on, up to a higher id: those of a log rise. Runs on a worker
-    thread. Raises OSError."""
+def _find(folder: str, segment: Bounds, at: int, position: int, message_id: bytes, first_ns: int) -> _Found:
+    """Looks for an id among some messages from a time on, up to a higher id: those of a log rise. at: the first offset;
+    below 0: that of the time. Runs on a worker thread. Raises OSError."""
     # Retention may have removed it.
     with suppress(FileNotFoundError), opened(folder, segment) as file:
-        at, position = reading.first_at(file, segment, first_ns), 0
-        while at < segment[1] and left > 0:
-            _, at, position, lines = reading.records(file, segment, at, position, segment[1], _AT_ONCE, True)
-            if not lines:
-                break
-            left -= len(lines)
-            if (place := lines.find(b'"id":"%b"' % message_id)) >= 0:
-                return _Found(_line_at(lines, place).offset, True, left)
-            if _line_at(lines, len(lines) - 2).id.encode() > message_id:
-                return _Found(None, True, left)
-    return _Found(None, False, left)
+        begin = at if at >= 0 else reading.first_at(file, segment, first_ns)
+        if begin < segment[1]:
+            _, following, position, lines = reading.records(file, segment, begin, position, segment[1], _AT_ONCE, True)
+            if lines:
+                if (place := lines.find(b'"id":"%b"' % message_id)) >= 0:
+                    return _Found(_line_at(lines, place).offset, following, position)
+                is_past = _line_at(lines, len(lines) - 2).id.encode() > message_id
+                return _Found(None, following, position, len(lines), is_past)
+    return _Found(None, segment[1])
 
 
 def _line_at(lines: bytes, place: int) -> _Line:

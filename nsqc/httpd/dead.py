@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -15,7 +16,7 @@ from nsqc.httpd.naming import existing_channel, invalid, log_of, named
 from nsqc.httpd.peeked import FORMS, Bodies
 from nsqc.httpd.positions import number_of
 from nsqc.httpd.reply import ApiError
-from nsqc.httpd.request import Request, read_arguments, read_whole
+from nsqc.httpd.request import Request, check_publish, may_publish, read_arguments, read_whole
 from nsqc.store.slicing import rest
 from nsqc.wire.outside import Json
 
@@ -27,6 +28,7 @@ _DEFAULT_LIMIT, _MAX_LIMIT = 1000, 10_000
 _DEFAULT_SHOWN, _MAX_SHOWN = 10, 1000
 _DEFAULT_BYTES, _MAX_BYTES = 64 * 1024, 1024 * 1024
 _SHOWN_BYTES = 256 * 1024       # of bodies in one answer, unless the first is larger
+MALFORMED = "malformed_origin"  # reason of letters whose origin is damaged
 _MOST_READS = 64                # of the log, for one call
 
 
@@ -58,6 +60,7 @@ class _Shown(Struct, frozen=True, omit_defaults=True):
     body_json: Raw | UnsetType = UNSET
     body_base64: str | UnsetType = UNSET
     truncated: bool = False
+    malformed_origin: bool = False
 
 
 # ---------------------------------------------------------------------- GET /dead
@@ -71,7 +74,7 @@ async def topics(app: App, request: Request) -> dict[str, list[_DeadTopic]]:
         if topic.name.endswith(_SUFFIX):
             sources.setdefault(topic.name, [])
         for channel in list(topic.channels.values()):
-            if channel.rule is not None and channel.rule.max_attempts and channel.dead_letter:
+            if channel.rule is not None and channel.rule.moves and channel.dead_letter:
                 sources.setdefault(channel.dead_letter, []).append(f"{topic.name.decode()}/{channel.name.decode()}")
         await rest(slicer)
     found = []
@@ -106,7 +109,8 @@ async def _groups(app: App, topic: Topic, query: Query) -> Json:
             break
         for letter in filter(query.letters.fits, letters):
             origin = letter.origin
-            key = (None, None) if origin is None else (f"{origin.topic}/{origin.channel}", origin.reason)
+            key = ((None, MALFORMED if letter.malformed else None) if origin is None
+                   else (f"{origin.topic}/{origin.channel}", origin.reason))
             group = found.setdefault(key, _Group(key[0], key[1], 0, None))
             group.count += 1
             if origin is not None:
@@ -148,7 +152,8 @@ def _shown(letter: Letter, bodies: Bodies, most: int) -> _Shown:
     cut = len(letter.body) > most
     body: Json = bodies.show(letter.body[:most], cut)
     return _Shown(letter.offset, letter.id, letter.timestamp, len(letter.body),
-                  None if letter.raw is None else Raw(letter.raw), truncated=cut and bool(body), **body)
+                  None if letter.raw is None else Raw(letter.raw), truncated=cut and bool(body),
+                  malformed_origin=letter.malformed, **body)
 
 
 def _asked(app: App, arguments: dict[bytes, bytes], default: int, most: int) -> tuple[Topic, Query]:
@@ -167,13 +172,15 @@ def redrive(app: App, request: Request) -> Awaitable[Json]:
     target = origin_in(arguments, b"to")
     if target[0] and not target[1]:
         raise invalid(b"to")
+    if target[0]:
+        check_publish(request, target[0])
     if topic.log is None and not topic.exiting:
         return _redrive_memory(app, topic, query, target, arguments)
     if b"source" in arguments:
         raise ApiError(400, f"INVALID_ARG_SOURCE - {topic.name.decode()} is log-backed: its letters wait in no "
                        "channel")
     log_of(topic)
-    return moving.redrive(app, topic, query, target, _MOST_READS)
+    return moving.redrive(app, topic, query, target, _MOST_READS, partial(may_publish, request))
 
 
 def _redrive_memory(app: App, topic: Topic, query: Query, target: tuple[str, str],

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
+import struct
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from nsqc.broker.settled import unsettled
 from nsqc.httpd.naming import invalid, log_of
@@ -15,7 +15,7 @@ from nsqc.httpd.records import opened
 from nsqc.httpd.request import boolean_in
 from nsqc.store.log import reading
 from nsqc.wire.names import is_valid_name
-from nsqc.wire.outside import Decoder
+from nsqc.wire.outside import Decoder, JSONError
 
 if TYPE_CHECKING:
     from nsqc.broker.topic import Topic
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _READ_BYTES = 256 * 1024        # of a log in one read, about
 _TRIES = 5
+_SIZE, _HEAD = struct.Struct(">i"), struct.Struct(">qH16s")     # of a record: its size; timestamp, attempts, id
 
 
 class Origin(Struct, frozen=True, gc=False):
@@ -37,7 +38,8 @@ class Origin(Struct, frozen=True, gc=False):
 
 
 class Letter(NamedTuple):
-    """A message of a dead-letter topic; origin and raw, its JSON, are None if it is not a dead letter."""
+    """A message of a dead-letter topic; origin and raw, its JSON, are None if it is not a dead letter, or if its origin
+    is malformed."""
 
     offset: int
     id: str
@@ -45,6 +47,7 @@ class Letter(NamedTuple):
     body: bytes
     origin: Origin | None
     raw: bytes | None
+    malformed: bool = False
 
 
 class Filter(NamedTuple):
@@ -92,38 +95,38 @@ def origin_in(arguments: dict[bytes, bytes], key: bytes) -> tuple[str, str]:
     return topic.decode(), channel.decode()
 
 
-_NO_RAW = Raw(b"")
-
-
-class _Line(Struct, frozen=True, gc=False):
-    """A record in the format of nsqc.store.log.jsonlines."""
-
-    offset: int
-    id: str
-    timestamp: int
-    body: str | None = None
-    body_base64: str = ""
-    origin: Raw = _NO_RAW
-
-
-_line = Decoder(_Line).decode
 _origin = Decoder(Origin).decode
 
 
-def _letter(text: bytes) -> Letter:
-    line = _line(text)
-    raw = bytes(line.origin) or None
-    return Letter(line.offset, line.id, line.timestamp,
-                  b64decode(line.body_base64) if line.body is None else line.body.encode(),
-                  None if raw is None else _origin(raw), raw)
+def origin_of(raw: bytes | None) -> Origin | None:
+    """An origin from its JSON; None: there is none, or it is malformed."""
+    try:
+        return None if raw is None else _origin(raw)
+    except JSONError:
+        return None
+
+
+def _letter(offset: int, record: memoryview, raw: bytes | None) -> Letter:
+    """A letter from its record, in the format of disk queues (nsqc.store.disk.segment)."""
+    timestamp, _, message_id = _HEAD.unpack_from(record)
+    origin = origin_of(raw)
+    return Letter(offset, message_id.decode("latin-1"), timestamp, bytes(record[_HEAD.size:]), origin,
+                  None if origin is None else raw, raw is not None and origin is None)
 
 
 def _read(folder: str, segment: Bounds, position: int, offset: int) -> tuple[int, list[Letter]]:
     """Some letters from an offset on, at least one, and the offset after them. Runs on a worker thread. Raises
     OSError."""
     with opened(folder, segment) as file:
-        following, text = reading.records(file, segment, offset, position, segment[1], _READ_BYTES, True)[1:4:2]
-    return following, [_letter(line) for line in text.splitlines()]
+        first, following, _, data = reading.records(file, segment, offset, position, segment[1], _READ_BYTES, False)
+        origins = reading.origins(file, segment, first, position, following)
+    letters: list[Letter] = []
+    view, at = memoryview(data), 0
+    for number in range(first, following):
+        end = at + _SIZE.size + _SIZE.unpack_from(view, at)[0]
+        letters.append(_letter(number, view[at + _SIZE.size:end], origins.get(number)))
+        at = end
+    return following, letters
 
 
 class Scan:
@@ -169,4 +172,9 @@ class Scan:
                 span = unsettled(self._topic, letter.offset)
             if span is not None and letter.offset >= span[0]:
                 found.append(letter)
+                if letter.malformed:
+                    self._app.log.error(
+                        "DEAD LETTERS: topic %s: the origin of the message at offset %d is malformed: it counts as a "
+                        "message without an origin", self._topic.name.decode(), letter.offset,
+                        kind=("malformed origins", self._topic.name))
         return found

@@ -92,6 +92,7 @@ def _daemon(app: App, survey: Survey, buffers: int, form: Format) -> list[bytes]
         family(declared.REFUSED, scrape.by_label(app.broker.refusals.items()), form),
         family(declared.CREATIONS_REFUSED, scrape.by_label(app.broker.creations_refused.items()), form),
         family(declared.CREATIONS_DELAYED, [((), app.broker.creations_delayed)], form),
+        family(declared.CIRCLING, [((), len(app.broker.circling))], form),
         family(declared.DRAINING, [((), int(app.drain.reason is not None))], form),
         histogram(declared.PROCESSING, _processing, form),
         family(declared.HEALTHY, [((), int(app.broker.health() == "OK"))], form),

@@ -7,6 +7,8 @@ one of them, or in both: never in neither.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING
 
 from nsqc.broker.redrive import Taken, put_again, synced
@@ -26,15 +28,19 @@ if TYPE_CHECKING:
 
 _READ_AGAIN_S, _PATIENCE_S = 0.01, 5.0      # for messages that a thread reads from the disk
 NO_ORIGIN = "it has no origin; name a channel (to=TOPIC/CHANNEL)"
+MALFORMED = "its origin is malformed; name a channel (to=TOPIC/CHANNEL)"
+NO_GRANT = "the user has no grant publish for this topic"
 NO_CHANNEL = "the channel does not exist; create it, or name another one (to=TOPIC/CHANNEL)"
 
 
 class _Moved:
     """The result of a call so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, may_publish: Callable[[str], bool]) -> None:
+        """may_publish: whether the client may publish to a topic."""
         self.count = 0
         self.skipped: dict[tuple[str | None, str], int] = {}
+        self.permitted = cache(may_publish)
 
     def skip(self, origin: str | None, reason: str) -> None:
         """One letter stays in its topic."""
@@ -49,9 +55,11 @@ class _Moved:
 
 # ---------------------------------------------------------------------- logs
 
-async def redrive(app: App, topic: Topic, query: Query, target: tuple[str, str], reads: int) -> Json:
-    """Redrives waiting letters, each to its own channel, or all to one."""
-    moved, scan = _Moved(), Scan(app, topic, query.offset)
+async def redrive(app: App, topic: Topic, query: Query, target: tuple[str, str], reads: int,
+                  may_publish: Callable[[str], bool]) -> Json:
+    """Redrives waiting letters, each to its own channel, or all to one. Letters to topics that the client may not
+    publish to stay."""
+    moved, scan = _Moved(may_publish), Scan(app, topic, query.offset)
     async with app.redrives:
         for _ in range(reads):
             letters = await _next(scan, query, moved.count)
@@ -87,7 +95,10 @@ async def _put_all(app: App, topic: Topic, letters: list[Letter], target: tuple[
         found = app.broker.topic(to[0].encode())
         channel = None if found is None else found.channel(to[1].encode())
         if found is None or channel is None:
-            moved.skip(label, NO_CHANNEL if label else NO_ORIGIN)
+            moved.skip(label, NO_CHANNEL if label else MALFORMED if letter.malformed else NO_ORIGIN)
+            continue
+        if not moved.permitted(to[0]):
+            moved.skip(label, NO_GRANT)
             continue
         if not query.dry_run:
             result = put_again(app.broker, found, channel, letter.body)
@@ -144,7 +155,7 @@ async def _settle(app: App, topic: Topic, offsets: list[int]) -> None:
 
 async def drop(app: App, topic: Topic, query: Query, reads: int) -> Json:
     """Settles waiting letters."""
-    moved, scan = _Moved(), Scan(app, topic, query.offset)
+    moved, scan = _Moved(bool), Scan(app, topic, query.offset)
     async with app.redrives:
         for _ in range(reads):
             letters = await _next(scan, query, moved.count)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from nsqc.httpd.letters import origin_of
 from nsqc.httpd.records import opened
 from nsqc.httpd.reply import JSON, Reply, encoded
 from nsqc.httpd.streaming import Held
@@ -235,7 +236,7 @@ def read_some(folder: str, places: dict[int, tuple[Bounds | None, int]], room: i
 
 
 def read_origins(folder: str, places: dict[int, tuple[Bounds | None, int]]) -> dict[int, bytes]:
-    """The origins of dead letters by offset, for those that have one. places: ascending offsets, as in read_some().
+    """The well-formed origins of dead letters by offset. places: ascending offsets, as in read_some().
 
     Runs on a worker thread. Raises OSError.
     """
@@ -251,5 +252,6 @@ def read_origins(folder: str, places: dict[int, tuple[Bounds | None, int]]) -> d
     for segment, position, first, end in runs:
         # Retention may have removed it.
         with suppress(FileNotFoundError), opened(folder, segment) as file:
-            found.update(reading.origins(file, segment, first, position, end))
+            found.update({offset: raw for offset, raw in reading.origins(file, segment, first, position, end).items()
+                          if origin_of(raw) is not None})
     return found

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from nsqc.access.keeper import Access, Subject
-from nsqc.access.needs import CHANNEL, NODE, PUBLISH, TOPIC, Need
+from nsqc.access.needs import CHANNEL, NODE, PUBLISH, PUBLISHING, Need
 from nsqc.access.verifier import TooManyWrong
 from nsqc.broker.refusals import QUOTA, UNAUTHORIZED
 from nsqc.httpd.caller import Caller, Doing
@@ -22,7 +22,6 @@ from nsqc.httpd.request import Request, Route
 from nsqc.wire.names import is_valid_name
 
 _CHALLENGE = 'WWW-Authenticate: Basic realm="nsqc"\r\n'
-_PUBLISHING = Need((PUBLISH,), TOPIC)
 _LEAST_BYTES = 5        # of a message in a binary batch, including its size
 
 
@@ -53,9 +52,9 @@ class Permits:
         if subject is None or subject.account is not None or subject.servers is not None:
             return False
         name = topic.decode()
-        if not subject.reason(_PUBLISHING, name):
+        if not subject.reason(PUBLISHING, name):
             return False
-        caller.doing = Doing(subject, _PUBLISHING, name, "")
+        caller.doing = Doing(subject, PUBLISHING, name, "")
         return True
 
     def admit(self, route: Route, request: Request, caller: Caller) -> Route:

@@ -8,7 +8,7 @@ from binascii import unhexlify
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from nsqc.access.needs import OPEN, Need
+from nsqc.access.needs import OPEN, PUBLISHING, Need
 from nsqc.httpd.reply import ApiError, Reply, v1, v1_error
 from nsqc.log import Log
 from nsqc.log.secrets import mask
@@ -195,6 +195,18 @@ def read_arguments(log: Log, request: Request) -> dict[bytes, bytes]:
     except ValueError as bad:
         log.error("failed to parse request params - %s", bad)
         raise ApiError(400, "INVALID_REQUEST") from None
+
+
+def may_publish(request: Request, topic: str) -> bool:
+    """Whether the client of a permitted call may publish to a topic, too."""
+    return request.subject is None or bool(request.subject.reason(PUBLISHING, topic))
+
+
+def check_publish(request: Request, topic: str) -> None:
+    """Raises ApiError if the node would publish to a topic for a client that may not."""
+    if not may_publish(request, topic):
+        raise ApiError(403, f"FORBIDDEN - user {request.user} has no grant publish for topic {topic}, which would get "
+                       "messages")
 
 
 def boolean_in(arguments: dict[bytes, bytes], key: bytes) -> bool:

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 
 from nsqc.httpd.app import MOST_RULES, App
 from nsqc.httpd.reply import ApiError
-from nsqc.httpd.request import Request, read_whole
+from nsqc.httpd.request import Request, check_publish, read_whole
 from nsqc.options.channel_keys import json_value
+from nsqc.options.dead_letters import KEYS, Way, circle, ways_from
+from nsqc.options.limit_keys import LIMIT_FLAGS
 from nsqc.options.rules import Rules, RuleT
-from nsqc.options.rules_file import from_json
+from nsqc.options.rules_file import Changes, from_json
 from nsqc.wire.names import is_valid_name
 from nsqc.wire.outside import Decoder, Json, JSONError
 
@@ -28,7 +30,11 @@ async def put_rules(app: App, request: Request) -> Json:
     name = _name(read_whole(app.log, request), "topic")
     if not app.rules.scope.can_have(name):
         raise ApiError(400, f"topic = {name.decode()}: ephemeral topics are always kept in memory")
-    return await _put(app.rules, name, request)
+    changes = _changes(app.rules, request)
+    if changes.keys() & LIMIT_FLAGS.keys():
+        ways = ways_from(name, app.channel_rules.of_topic(name, app.rules.after(name, changes)))
+        _check_ways(app, request, name, list(ways))
+    return await _put(app.rules, name, changes)
 
 
 def get_channel_rules(app: App, request: Request) -> Json:
@@ -44,7 +50,22 @@ async def put_channel_rules(app: App, request: Request) -> Json:
     if not app.channel_rules.scope.can_have(name):
         raise ApiError(400, f"{name.decode()} is ephemeral: its rules are those of the config file, in a table such as "
                        f'[channels."{name.decode()}"]')
-    return await _put(app.channel_rules, name, request)
+    changes, topic = _changes(app.channel_rules, request), name.partition(b"/")[0]
+    if changes.keys() & KEYS:
+        ways = list(ways_from(topic, [(name.decode(), app.channel_rules.after(name, changes))]))
+        if not ways and (named := changes.get("dead_letter")):
+            check_publish(request, str(named))      # another rule may use it later
+        _check_ways(app, request, topic, ways)
+    return await _put(app.channel_rules, name, changes)
+
+
+def _check_ways(app: App, request: Request, topic: bytes, ways: list[Way]) -> None:
+    """Raises ApiError if the client may not publish where dead letters of the topic would go, or if they would circle.
+    """
+    for way in ways:
+        check_publish(request, way.target.decode())
+        if text := circle(topic, way, app.channel_rules.of_topic):
+            raise ApiError(400, f"DEAD_LETTERS_CIRCLE - {text}")
 
 
 def _check_size(request: Request) -> None:
@@ -52,13 +73,17 @@ def _check_size(request: Request) -> None:
         raise ApiError(413, "BODY_TOO_BIG")
 
 
-async def _put(rules: Rules[RuleT], name: bytes, request: Request) -> Json:
+def _changes(rules: Rules[RuleT], request: Request) -> Changes:
+    """The body of a PUT."""
     try:
-        changes = {key: from_json(rules.scope, key, value) for key, value in _decode(request.body).items()}
+        return {key: from_json(rules.scope, key, value) for key, value in _decode(request.body).items()}
     except JSONError as error:
         raise ApiError(400, f"the body cannot be used - {error}") from None
     except ValueError as error:
         raise ApiError(400, str(error)) from None
+
+
+async def _put(rules: Rules[RuleT], name: bytes, changes: Changes) -> Json:
     try:
         return _answer(rules, name, await rules.set(name, changes))
     except OSError as error:

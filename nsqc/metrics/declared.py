@@ -83,6 +83,8 @@ CREATIONS_REFUSED = _counter(CLIENTS, "creations_refused", "Refused creations of
                              "is the option that refused them.", labels=("limit",))
 CREATIONS_DELAYED = _counter(CLIENTS, "creations_delayed",
                              "How often a connection had to wait as it created faster than --max-create-rate.")
+CIRCLING = _gauge(CLIENTS, "dead_letters_circling",
+                  "Channels that keep their messages, because their dead letters would come back to their topic.")
 HEALTHY = _gauge(DISK, "healthy", "1 while /ping says OK, else 0.")
 DRAINING = _gauge(CLIENTS, "draining", "1 while the daemon drains, and while it stays drained, else 0.")
 PROCESSING = _histogram(CLIENTS, "processing_latency_seconds",
@@ -98,8 +100,8 @@ MEMORY = _gauge(DISK, "memory_bytes",
                 "(buffers of clients).", BYTES, ("room",))
 TOPIC_COUNT = _gauge(DISK, "topics", "Topics, ephemeral ones included.")
 CHANNEL_COUNT = _gauge(DISK, "channels", "Channels of all topics, ephemeral ones included.")
-DAEMON = (HANDSHAKES, REFUSED, CREATIONS_REFUSED, CREATIONS_DELAYED, DRAINING, PROCESSING, HEALTHY, SYNC, SYNC_FAILURES,
-          DISK_FREE, DISK_SIZE, DISK_LIMIT, MEMORY, TOPIC_COUNT, CHANNEL_COUNT)
+DAEMON = (HANDSHAKES, REFUSED, CREATIONS_REFUSED, CREATIONS_DELAYED, CIRCLING, DRAINING, PROCESSING, HEALTHY, SYNC,
+          SYNC_FAILURES, DISK_FREE, DISK_SIZE, DISK_LIMIT, MEMORY, TOPIC_COUNT, CHANNEL_COUNT)
 
 def _figures(group: str, prefix: str, shape: type[Struct], labels: tuple[str, ...]) -> dict[str, Metric]:
     return {name: Metric(f"nsqc_{prefix}{figure.metric}", Type.COUNTER if figure.rises else Type.GAUGE, group,

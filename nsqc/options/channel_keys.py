@@ -13,6 +13,7 @@ from nsqc.options.option import Kind, declared_in
 from nsqc.wire.names import EPHEMERAL
 
 DEAD = b".dead"         # default suffix of a dead-letter topic's name
+DEAD_LETTER = "dead-letter"     # value of `expired` and `overflow` that moves messages there
 MAX_NAME = 64           # bytes in a topic's name
 
 
@@ -49,6 +50,13 @@ class ChannelRule(Limits, frozen=True, gc=False, kw_only=True):
     def is_off(self) -> bool:
         """Whether the channel delivers like nsqd's."""
         return not self.set_values().keys() - WITHOUT_EFFECT
+
+    @property
+    def moves(self) -> bool:
+        """Whether the channel may move messages to its dead-letter topic, if it has one."""
+        limited = self.max_depth > 0 or self.max_bytes > 0
+        return (self.max_attempts > 0 or (self.message_ttl > 0 and self.expired == DEAD_LETTER)
+                or (limited and self.overflow == DEAD_LETTER))
 
     def dead_topic(self, topic: bytes) -> bytes:
         """The dead-letter topic of a topic's channel. Empty: none, since messages would circle."""

@@ -7,10 +7,12 @@ fits TOPIC/CHANNEL, else from the topic's rule if that has such a key, else from
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from concurrent.futures import Executor
 
 from nsqc.log import Log
 from nsqc.options.channel_keys import DEFAULT, ChannelRule
+from nsqc.options.dead_letters import tables_for
 from nsqc.options.declared import Options, Settings
 from nsqc.options.limit_keys import DEFAULT_LIMITS
 from nsqc.options.rule_scopes import CHANNELS
@@ -44,12 +46,14 @@ class ChannelRules(Rules[ChannelRule]):
     def _has_changed(self, options: Options) -> bool:
         return options.channels != self._options.channels
 
-    def _find(self, name: bytes) -> ChannelRule:
-        key = self._table_of(name), self._topics.of(name.partition(b"/")[0])
-        rule = self._merged.get(key)
+    def _derived(self, name: bytes) -> ChannelRule:
+        return self._merged_rule(self._table_of(name), self._topics.of(name.partition(b"/")[0]))
+
+    def _merged_rule(self, at: int | None, topic: TopicRule) -> ChannelRule:
+        rule = self._merged.get((at, topic))
         if rule is None:
-            rule = self._merged[key] = self._merge(*key)
-        return self._with_put(name, rule)
+            rule = self._merged[at, topic] = self._merge(at, topic)
+        return rule
 
     def _merge(self, at: int | None, topic: TopicRule) -> ChannelRule:
         """The rule derived from a table, if any, and the topic's rule."""
@@ -60,6 +64,19 @@ class ChannelRules(Rules[ChannelRule]):
         if all(limits[key] == getattr(DEFAULT_LIMITS, key) for key in limits):
             return DEFAULT
         return self._changed(DEFAULT, limits, f"topic: {topic.source}")
+
+    def of_topic(self, topic: bytes, topic_rule: TopicRule | None = None) -> Iterator[tuple[str, ChannelRule]]:
+        """The rules that channels of a topic may have, each with the name of a channel or a table. topic_rule: instead
+        of the topic's current one."""
+        topic_rule = topic_rule or self._topics.of(topic)
+        tables = self._options.channels
+        for at in tables_for(tables, topic.decode()):
+            title = f"channels of {topic.decode()}" if at is None else tables[at].title
+            yield title, self._merged_rule(at, topic_rule)
+        for name, values in self._put.items():
+            if name.startswith(topic + b"/"):
+                rule = self._merged_rule(self._table_of(name), topic_rule)
+                yield name.decode(), self._changed(rule, values, self.scope.call)
 
     def forget_topic(self, name: bytes) -> None:
         """A deleted topic also loses the rules set for its channels."""

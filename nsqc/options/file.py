@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from nsqc.options import toml
-from nsqc.options.declared import SERVE, Declaration, Field, OptionError, OptionSet
+from nsqc.options.declared import SERVE, Declaration, Field, OptionError, OptionSet, RuleTable
 from nsqc.options.rule_scopes import BY_KEY
 from nsqc.options.rule_tables import Place, read_tables
 from nsqc.options.values import from_toml
@@ -71,7 +71,19 @@ def interpret(tables: Mapping[str, object], declaration: Declaration[OptionSet] 
             reading.values[name] = from_toml(declaration.flags[name].kind, value)
         except ValueError as error:
             reading.problems.append(((key,), f"{key} = {value!r} cannot be used - {error}"))
+    reading.problems.extend(circles(reading))
     return reading
+
+
+def circles(reading: Reading) -> Iterator[tuple[Place, str]]:
+    """A table whose dead letters would circle, if any."""
+    tables = {key: value for key in BY_KEY if isinstance(value := reading.values.get(key, ()), tuple)}
+    topics, channels = ([one for one in tables[key] if isinstance(one, RuleTable)] for key in ("topics", "channels"))
+    if any("dead_letter" in table.values for table in channels):
+        from nsqc.options.dead_letters import circle_in  # here: few files name a dead-letter topic
+
+        if (found := circle_in(topics, channels)) is not None:
+            yield ("channels", found[0].glob, "dead_letter"), f"{found[0].title}: {found[1]}"
 
 
 def likely_key(key: str, given: Collection[str], declaration: Declaration[OptionSet] = SERVE) -> str:

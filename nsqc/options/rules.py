@@ -78,8 +78,14 @@ class Rules(Generic[RuleT]):
         if rule is None:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
-            rule = self._known[name] = self._find(name)
+            rule = self._known[name] = self.after(name, {})
         return rule
+
+    def after(self, name: bytes, changes: Changes) -> RuleT:
+        """The rule that a name would have after set()."""
+        values = rules_file.merged(self._put.get(name, {}), changes)
+        rule = self._derived(name)
+        return self._changed(rule, values, self.scope.call) if values else rule
 
     def on_change(self, call: OnChange) -> None:
         """Registers call(name), called when the rule of that name has changed; None: any rule may have."""
@@ -91,7 +97,8 @@ class Rules(Generic[RuleT]):
                           for key, declared in self.scope.flags.items())
         return f"{values} ({rule.source})"
 
-    def _find(self, name: bytes) -> RuleT:
+    def _derived(self, name: bytes) -> RuleT:
+        """The rule of a name without values set by PUT."""
         raise NotImplementedError
 
     def _take(self, options: Options) -> None:
@@ -106,10 +113,6 @@ class Rules(Generic[RuleT]):
     def _changed(rule: RuleT, values: Values, source: str) -> RuleT:
         """The rule with other values."""
         return msgspec.structs.replace(rule, **values, source=source)
-
-    def _with_put(self, name: bytes, rule: RuleT) -> RuleT:
-        values = self._put.get(name)
-        return rule if values is None else self._changed(rule, values, self.scope.call)
 
     def _set_globs(self, tables: Sequence[RuleTable]) -> None:
         self._globs = _globs(tables)

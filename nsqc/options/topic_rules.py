@@ -50,11 +50,11 @@ class TopicRules(Rules[TopicRule]):
 
     scope = TOPICS
 
-    def _find(self, name: bytes) -> TopicRule:
+    def _derived(self, name: bytes) -> TopicRule:
         if is_ephemeral(name):
             return self._ephemeral
         at = self._table_of(name)
-        return self._with_put(name, self._default if at is None else self._tables[at])
+        return self._default if at is None else self._tables[at]
 
     def _take(self, options: Options) -> None:
         self._options = options

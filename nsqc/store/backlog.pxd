@@ -64,8 +64,9 @@ cdef class Backlog(StoreOwner):
     # Takes the oldest message; the caller gets its reference and its place. False: none for now; if messages wait,
     # on_readable() or on_unreadable() follows.
     cdef bint pop(self, Entry *entry) noexcept
-    # When the message that pop() would give was published; 0: it gives none just now, and the same follows.
-    cdef int64_t oldest_ns(self) noexcept
+    # When the message that pop() would give was published, and its attempts; 0: it gives none just now, and the same
+    # follows.
+    cdef int64_t oldest_ns(self, uint32_t *attempts) noexcept
     cdef int64_t bytes(self) noexcept               # of what waits: bodies in memory, records on disk
     cdef void done(self, Place *place) noexcept     # the message is finished
     cdef int64_t depth(self) noexcept               # waiting messages

@@ -133,11 +133,11 @@ cdef class Backlog(StoreOwner):
             self._apply_delay(entry)
         return True
 
-    cdef int64_t oldest_ns(self) noexcept:
-        cdef Message *message = fifo_oldest(&self.memory)
+    cdef int64_t oldest_ns(self, uint32_t *attempts) noexcept:
+        cdef Message *message = fifo_oldest(&self.memory, attempts)
         if message is not NULL:
             return message.timestamp_ns
-        return self.disk.oldest_ns() if self.disk is not None and self.disk.depth > 0 else 0
+        return self.disk.oldest_ns(attempts) if self.disk is not None and self.disk.depth > 0 else 0
 
     cdef int64_t bytes(self) noexcept:
         return self.memory.bytes + (disk_bytes(self.disk) if self.disk is not None else 0)

@@ -34,7 +34,7 @@ cdef struct FifoWalk:
 # The entry at walk.at, or the oldest one left; nothing is removed. 1: found, at walk.at; 0: none; -1: too far away for
 # one call, call again.
 cdef int fifo_look(Fifo *fifo, FifoWalk *walk, Entry *entry) noexcept nogil
-cdef Message *fifo_oldest(Fifo *fifo) noexcept nogil            # borrowed; NULL: empty
+cdef Message *fifo_oldest(Fifo *fifo, uint32_t *attempts) noexcept nogil        # borrowed; NULL: empty
 cdef int fifo_push(Fifo *fifo, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept nogil  # -1: no memory
 cdef bint fifo_pop(Fifo *fifo, Entry *entry) noexcept nogil     # False: empty
 cdef void fifo_free(Fifo *fifo) noexcept nogil                  # drops all entries and their references

@@ -73,11 +73,12 @@ cdef int fifo_push(Fifo *fifo, Message *message, uint32_t attempts, uint32_t def
     return 0
 
 
-cdef Message *fifo_oldest(Fifo *fifo) noexcept nogil:
+cdef Message *fifo_oldest(Fifo *fifo, uint32_t *attempts) noexcept nogil:
     cdef uintptr_t slot
     if fifo.count == 0:
         return NULL
     slot = fifo.head.slots[fifo.first]
+    attempts[0] = (<Entry *> (slot ^ OWN_ENTRY)).attempts if slot & OWN_ENTRY else 0
     return (<Entry *> (slot ^ OWN_ENTRY)).message if slot & OWN_ENTRY else <Message *> slot
 
 

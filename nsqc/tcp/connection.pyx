@@ -210,7 +210,8 @@ cdef class Connection(ConnectionState):
                 if self.session.topic is not topic:
                     steps = 0       # a lookup, or even a new topic
                     topic = self.session.topic
-                if topic is not None and (not topic.direct or topic.commit.is_full()) and topic.holds(self):
+                if (topic is not None and (not topic.direct or topic.bounded or topic.commit.is_full())
+                        and topic.holds(self)):
                     c_at += parser.used
                     self.began_ns = 0
                     intake.hold(HELD_SLICE)

@@ -74,7 +74,8 @@ def test_http(node, access, server):
     assert node.call("POST", "/pub?topic=local", b"x", secret).status == 403
     for path in ("/stats", "/stats?topic=orders", "/topic/peek?topic=orders"):
         assert node.call("GET", path, headers=secret).status == 403, path
-    assert node.call("POST", "/topic/delete?topic=orders", headers=secret).status == 403
+    for path in ("/topic/delete?topic=orders", "/message/cancel?topic=orders&id=0123456789abcdef"):
+        assert node.call("POST", path, headers=secret).status == 403, path
     server.answer = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"
     assert node.call("POST", "/pub?topic=orders", b"x", "Authorization: Bearer other\r\n").status == 401
     assert "sesame" not in node.log

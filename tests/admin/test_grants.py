@@ -119,6 +119,9 @@ def test_grants_for_some_topics(cluster, team, place):
                  {"action": "create", "topic": "other"}, {"action": "delete", "topic": "secret", "confirm": "secret"},
                  {"action": "tombstone", "topic": "shop", "channel": "billing", "nodes": [address_of], "confirm": "billing"},
                  {"action": "rules", "topic": "secret", "channel": "c", "rules": {"max_attempts": 3}},
+                 {"action": "rules", "topic": "orders.a", "channel": "c", "rules": {"dead_letter": "secret"}},
+                 {"action": "rules", "topic": "shop", "channel": "billing", "rules": {"max_attempts": 3}},
+                 {"action": "redrive", "topic": "orders.a"},
                  {"action": "drain", "nodes": [address_of], "confirm": address_of}, {"action": "undrain", "nodes": [address_of]}):
         status, answer = act(**body)
         assert status == 403 and answer["message"].startswith("FORBIDDEN"), body

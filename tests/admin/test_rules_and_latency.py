@@ -43,7 +43,7 @@ def test_rules_of_channels_and_dead_letters(cluster, two):
     consumer = two[1].connect().sub("t", "c", 1)
     consumer.send(b"REQ " + consumer.message().id + b" 0\n")
     dead = seen(admin, "/topics/t.dead", lambda data: data["dead_letters_of"] and data["dead_letters_of"][0]["dead_letters"])
-    assert dead["dead_letters_of"] == [{"topic": "t", "channel": "c", "dead_letters": 1}]
+    assert dead["dead_letters_of"] == [{"topic": "t", "channel": "c", "dead_letters": 1, "may_publish": True}]
     assert seen(admin, "/topics/t", lambda data: data["channel_rows"][0]["dead_letters"])["channel_rows"][0]["dead_topic"]
 
 

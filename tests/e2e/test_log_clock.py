@@ -2,45 +2,25 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-
 import pytest
 
+from tests.support.clock import ShiftedClock
 from tests.support.counting import consume
 from tests.support.daemon import wait_until
 
-SHIFTED = """
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <stdlib.h>
-#include <time.h>
-int clock_gettime(clockid_t clock, struct timespec *now) {
-    static int (*real)(clockid_t, struct timespec *);
-    if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");
-    int answer = real(clock, now);
-    if (clock == CLOCK_REALTIME) now->tv_sec += atol(getenv("SHIFTED_S"));
-    return answer;
-}
-"""
 YEARS_S = 10 * 365 * 86400
 
 
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory):
-    """A library that shifts the clock by $SHIFTED_S."""
-    folder = tmp_path_factory.mktemp("clock")
-    (folder / "shifted.c").write_text(SHIFTED)
-    subprocess.run([*os.environ.get("CC", "cc").split(), "-shared", "-fPIC", "-o", folder / "shifted.so",
-                    folder / "shifted.c", "-ldl"], check=True)
-    return folder / "shifted.so"
+@pytest.fixture
+def clock(tmp_path):
+    return ShiftedClock(tmp_path)
 
 
 @pytest.mark.parametrize("before_s, after_s", [(YEARS_S, 0), (0, -YEARS_S)], ids=["ahead", "back"])
-def test_delays_after_the_clock_has_jumped(daemon, shim, before_s, after_s):
+def test_delays_after_the_clock_has_jumped(daemon, clock, before_s, after_s):
     """A DPUB that no consumer has received, a DPUB that one has, and a REQ."""
-    environment = {**os.environ, "LD_PRELOAD": str(shim)}
-    node = daemon("--topic-storage=log", "--max-req-timeout=1s", env={**environment, "SHIFTED_S": str(before_s)})
+    clock.set(before_s)
+    node = daemon("--topic-storage=log", "--max-req-timeout=1s", env=clock.environment)
     for topic in ("unseen", "seen", "requeued"):
         node.post(f"/topic/create?topic={topic}")
         node.post(f"/channel/create?topic={topic}&channel=c")
@@ -54,7 +34,7 @@ def test_delays_after_the_clock_has_jumped(daemon, shim, before_s, after_s):
     wait_until(lambda: all(node.channel(topic, "c")["deferred_count"] for topic in ("unseen", "seen", "requeued")))
     client.close()
     node.kill()
-    node.popen["env"] = {**environment, "SHIFTED_S": str(after_s)}
+    clock.set(after_s)
     for _ in range(2):          # the second start reads the files written by the first
         node.start()
         node.kill()

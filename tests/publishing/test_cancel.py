@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 import pytest
 
@@ -229,3 +230,22 @@ def test_who_may_publish_or_administer_the_topic_may_cancel(daemon, tmp_path):
     answers = {name: post(node, "/message/cancel?topic=t&id=0123456789abcdef", b"", token=access.tokens.get(name))[0]
                for name in (*access.users, "")}
     assert answers == {"writer": 409, "owner": 409, "reader": 403, "other": 403, "": 401}
+
+
+def test_many_searches_leave_readers_their_share(daemon):
+    """Searches of a long log for ids that it does not have; a reader is answered among the first of them."""
+    node = daemon("--topic-storage=log")
+    node.post("/topic/create?topic=t")
+    node.post("/channel/create?topic=t&channel=c")
+    last = ""
+    for number in range(8):
+        last = named(node, b"%d" % number)
+        node.publish("t", *(b"x" * 20 for _ in range(20_000)), size=1000)
+    missing = f"{int(last, 16) + 1:016x}"
+    count = 40
+    with ThreadPoolExecutor(count) as clients:
+        answers = [clients.submit(cancel, node, missing) for _ in range(count)]
+        wait([*answers], return_when=FIRST_COMPLETED)
+        assert node.http("GET", "/topic/read?topic=t&max_messages=10")[0] == 200
+        assert sum(answer.done() for answer in answers) < count // 2
+        assert {answer.result()[0] for answer in answers} == {404}

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.rules.letters import die, waiting
 from tests.rules.support import (
     dead,
     make,
@@ -266,3 +267,37 @@ def test_a_channel_of_a_full_topic_that_is_deleted(node):
     node.post("/channel/delete?topic=t&channel=c")
     publish(node, "t", b"x")
     until_channel(node, "t", "other", depth=2)
+
+
+def test_a_burst_is_not_refused_while_the_dead_letter_topic_is_well(node):
+    make(node)
+    make(node, "t.dead", "d")
+    set_rule(node, "t", "c", max_depth=10, overflow="dead-letter")
+    client = node.connect()
+    count = 30000
+    client.send(b"".join(b"PUB t\n\x00\x00\x00\x05%05d" % number for number in range(count)))
+    for _ in range(count):
+        assert client.frame() == (0, b"OK")
+    until_channel(node, "t", depth=10, dead_letter_count=count - 10, deferred_count=0)
+    client.ok("MPUB t", batch(*numbered(20000)))
+    client.pub("t", b"x")
+    until_channel(node, "t", depth=10, dead_letter_count=count + 20000 - 9, deferred_count=0)
+
+
+def test_deferred_messages_that_become_due_push_out_the_oldest(node):
+    make(node)
+    set_rule(node, "t", "c", max_depth=3, overflow="drop-oldest")
+    client = node.connect()
+    for number in range(5):
+        client.ok("DPUB t 300", b"%d" % number)
+    until_channel(node, "t", depth=3, deferred_count=0, overflow_count=2)
+
+
+def test_redriven_letters_respect_the_channels_limit(daemon):
+    node = daemon("--topic-storage=log")
+    die(node, "t", "c", *numbered(5))
+    set_rule(node, "t", "c", max_depth=2)
+    status, answer = node.http("POST", "/dead/redrive?topic=t.dead")
+    assert status == 503 and "channel c has 2 messages, its max_depth is 2" in json.loads(answer)["message"]
+    until_channel(node, "t", depth=2)
+    assert len(waiting(node, "t.dead")) == 3

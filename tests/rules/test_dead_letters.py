@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from tests.rules.support import dead, publish, set_rule, subscribe, until_channel
+from tests.rules.support import dead, make, publish, set_rule, subscribe, until_channel
 from tests.support.daemon import wait_until
 
 
@@ -94,6 +94,42 @@ def test_messages_do_not_circle(node):
         assert client.message().attempts == 6
         assert "dead_letter_count" not in node.channel(topic, "c")
     assert {topic["topic_name"] for topic in node.stats()["topics"]} == {"t.dead", "g"}
+
+
+def put_rule(node, target: str, **changes: object) -> tuple[int, str]:
+    """PUT /channel/rules or /topic/rules; the message of a refusal."""
+    kind = "channel" if "channel=" in target else "topic"
+    status, answer = node.http("PUT", f"/{kind}/rules?{target}", json.dumps(changes).encode())
+    return status, json.loads(answer).get("message", "")
+
+
+def test_rules_by_which_dead_letters_would_circle_are_refused(node):
+    set_rule(node, "a", "x", max_attempts=1, dead_letter="b")
+    set_rule(node, "b", "y", dead_letter="c")      # without effect so far
+    set_rule(node, "c", "z", message_ttl="1h", expired="dead-letter", dead_letter="a")
+    for changes in ({"max_attempts": 1}, {"max_depth": 9, "overflow": "dead-letter"}):
+        status, message = put_rule(node, "topic=b&channel=y", **changes)
+        assert status == 400 and "would circle: b/y to c, c/z to a, a/x to b" in message
+    status, message = put_rule(node, "topic=b", max_depth=9, overflow="dead-letter")
+    assert status == 400 and "b/y to c, c/z to a, a/x to b" in message
+    set_rule(node, "c", "z", expired="drop")
+    set_rule(node, "b", "y", max_attempts=1)
+    assert put_rule(node, "topic=c&channel=z", expired="dead-letter")[0] == 400
+
+
+def test_the_config_file_may_not_make_dead_letters_circle(daemon, tmp_path):
+    config = tmp_path / "nsqd.toml"
+    config.write_text('[channels."a/*"]\nmax_attempts = 1\ndead_letter = "b"\n')
+    node = daemon(f"--config={config}")
+    status, message = put_rule(node, "topic=b&channel=y", max_attempts=1, dead_letter="a")
+    assert status == 400 and 'b/y to a, [channels."a/*"] to b' in message
+    config.write_text(config.read_text() + '[channels."b*/y"]\nmax_attempts = 1\ndead_letter = "a"\n')
+    node.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: "no option is changed" in node.log and "would circle" in node.log)
+    assert node.stop() == 0
+    with pytest.raises(AssertionError):
+        node.start()
+    assert node.log.count("dead letters would circle") == 2
 
 
 @pytest.mark.parametrize("name", ["a b", "x#ephemeral", "a" * 65])
@@ -208,3 +244,93 @@ def test_a_kill_at_any_moment_loses_nothing(daemon, sync):
     for number, copies in moved.items():
         kills = rounds - number // count        # since it was published
         assert copies <= 1 + kills, (number, copies)
+
+
+def test_a_circle_that_no_check_has_seen(daemon, tmp_path):
+    """The table comes after a channel's rule: the channel that would close the circle keeps its messages."""
+    config = tmp_path / "nsqd.toml"
+    config.write_text("")
+    node = daemon(f"--config={config}")
+    set_rule(node, "b", "y", max_attempts=1, dead_letter="a")
+    client, other = subscribe(node, "a", "x"), subscribe(node, "b", "y")
+    config.write_text('[channels."a/*"]\nmax_attempts = 1\ndead_letter = "b"\n')
+    node.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: "channel x of topic a keeps its messages: its dead-letter topic b sends" in node.log)
+    assert b"nsqc_dead_letters_circling 1" in node.http("GET", "/metrics")[1]
+    publish(node, "b", b"m")
+    fail(other, 1, 1)
+    fail(client, 1, 3)
+    assert client.message().attempts == 4 and other.quiet(0.1)
+    assert "dead_letter_count" not in node.channel("a", "x")
+    node.stop()
+    node.start()
+    assert b"nsqc_dead_letters_circling 1" in node.http("GET", "/metrics")[1]
+
+
+def test_a_circle_that_ends(daemon, tmp_path):
+    config = tmp_path / "nsqd.toml"
+    config.write_text("")
+    node = daemon(f"--config={config}")
+    set_rule(node, "b", "y", max_attempts=1, dead_letter="a")
+    client, other = subscribe(node, "a", "x"), subscribe(node, "b", "y")
+    config.write_text('[channels."a/*"]\nmax_attempts = 1\ndead_letter = "b"\n')
+    node.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: b"nsqc_dead_letters_circling 1" in node.http("GET", "/metrics")[1])
+    other.close()
+    node.post("/channel/delete?topic=b&channel=y")
+    wait_until(lambda: b"nsqc_dead_letters_circling 0" in node.http("GET", "/metrics")[1])
+    publish(node, "a", b"m")
+    fail(client, 1, 1)
+    assert dead(node, "b", 1) == [b"m"]
+
+
+@pytest.mark.parametrize("storage", ["memory", "log"])
+def test_a_full_dead_letter_topic_keeps_letters_waiting(daemon, storage):
+    node = daemon(f"--topic-storage={storage}")
+    make(node, "t.dead", "d")
+    set_rule(node, "t.dead", "d", max_depth=2)
+    set_rule(node, "t", "c", max_attempts=1)
+    client = subscribe(node, "t", rdy=10)
+    publish(node, "t", *(b"%d" % number for number in range(5)))
+    fail(client, 5, 1)
+    until_channel(node, "t", dead_letter_count=2, deferred_count=3, in_flight_count=0)
+    wait_until(lambda: "cannot be moved to topic t.dead and wait - channel d has 2 messages, its max_depth is 2" in node.log)
+    assert "no space left" not in node.log
+    reader = subscribe(node, "t.dead", "d", rdy=10)
+    assert {message.body for message in reader.messages(5, finish=True)} == {b"%d" % number for number in range(5)}
+    until_channel(node, "t", dead_letter_count=5, deferred_count=0)
+
+
+def test_each_kind_of_dead_letter_is_named(node):
+    make(node)
+    set_rule(node, "t", "c", message_ttl="100ms", expired="dead-letter", max_attempts=1)
+    publish(node, "t", b"x")
+    wait_until(lambda: "channel c of topic t have expired and go to topic t.dead" in node.log)
+    assert "failed too often" not in node.log
+    set_rule(node, "t", "c", message_ttl=None, max_depth=1, overflow="dead-letter")
+    publish(node, "t", b"1", b"2")
+    wait_until(lambda: "channel c of topic t exceed its max_depth or max_bytes and go to topic t.dead" in node.log)
+    assert "failed too often" not in node.log
+    fail(subscribe(node, "t"), 1, 1)
+    wait_until(lambda: "channel c of topic t have failed too often and go to topic t.dead" in node.log)
+
+
+@pytest.mark.parametrize("more", [0, 5])
+def test_after_a_start_they_need_no_consumer(node, more):
+    """Those of an earlier run, when there was no room; others wait in the channel."""
+    set_rule(node, "t.dead", "d", max_depth=1)
+    make(node, "t.dead", "d")
+    set_rule(node, "t", "c", max_attempts=2)
+    client = subscribe(node, "t", rdy=20)
+    publish(node, "t", *(b"%d" % number for number in range(20)))
+    fail(client, 20, 2)
+    until_channel(node, "t", dead_letter_count=1, deferred_count=19, in_flight_count=0)
+    client.close()
+    until_channel(node, "t", client_count=0)
+    if more:
+        publish(node, "t", *(b"other %d" % number for number in range(more)))
+    assert node.stop() == 0
+    (node.data_path / "nsqc.channel-rules.json").write_text('{"channels": {"t/c": {"max_attempts": 2}}}')
+    node.start()
+    until_channel(node, "t", dead_letter_count=19, deferred_count=0, depth=more)
+    until_channel(node, "t.dead", "d", depth=20)

@@ -2,12 +2,17 @@
 
 import json
 import random
+import struct
 
 import pytest
 
 from tests.rules.letters import ask, die, waiting
 from tests.rules.support import publish, set_rule, subscribe, until_channel
+from tests.support.crc32c import crc32c
+from tests.support.daemon import wait_until
 from tests.tools.calling import call
+
+SALT_AT = 40        # in the header of a segment
 
 
 @pytest.fixture
@@ -199,3 +204,54 @@ def test_the_command(node):
     bad = call("dead", "redrive", "t.dead", "--target", "x", *where(node))
     assert bad.code == 1 and "INVALID_ARG_TO" in bad.err
     assert call("dead", "show", "nothing", *where(node)).code != 0
+
+
+def spoil_origin(node, topic: str, at: int) -> None:
+    """Makes the origin of a message unreadable, with valid checksums, while the daemon is stopped."""
+    folder = node.data_path
+    [path] = [file for file in folder.rglob("*") if file.is_file() and b'{"topic":"t","channel":"c"' in file.read_bytes()]
+    data = bytearray(path.read_bytes())
+    position = -1
+    for _ in range(at + 1):
+        position = data.index(b'{"topic":"t","channel":"c"', position + 1)
+    data[position:position + 1] = b"\n"
+    frame = data.rindex(b"nqFR", 0, position)
+    length = struct.unpack_from(">I", data, frame + 8)[0]
+    salt = struct.unpack_from(">Q", data, SALT_AT)[0]
+    struct.pack_into(">I", data, frame + 12, crc32c(bytes(data[frame + 64:frame + 64 + length])))
+    struct.pack_into(">I", data, frame + 4, crc32c(struct.pack(">Qq", salt, frame) + bytes(data[frame + 8:frame + 64])))
+    path.write_bytes(data)
+
+
+def test_a_malformed_origin_stops_no_other_letter(node):
+    die(node, "t", "c", b"0", b"1", b"2")
+    node.post("/channel/create?topic=t&channel=other")
+    assert node.stop() == 0
+    spoil_origin(node, "t.dead", 1)
+    node.start()
+    groups = ask(node, "GET", "/dead/list?topic=t.dead")["groups"]
+    assert {(group["origin"], group["reason"], group["count"]) for group in groups} == {
+        ("t/c", "requeued", 2), (None, "malformed_origin", 1)}
+    shown = ask(node, "GET", "/dead/show?topic=t.dead")["messages"]
+    assert [message.get("malformed_origin", False) for message in shown] == [False, True, False]
+    assert [message["origin"] is None for message in shown] == [False, True, False]
+    peeked = ask(node, "GET", "/topic/peek?topic=t.dead")["messages"]
+    assert [("origin" in message) for message in peeked] == [True, False, True]
+    answer = ask(node, "POST", "/dead/redrive?topic=t.dead")
+    assert answer["redriven"] == 2
+    assert [(one["origin"], one["count"]) for one in answer["skipped"]] == [(None, 1)]
+    assert "its origin is malformed" in answer["skipped"][0]["reason"]
+    assert ask(node, "POST", "/dead/redrive?topic=t.dead&to=t/other")["redriven"] == 1
+    wait_until(lambda: "the origin of the message at offset 1 is malformed" in node.log)
+
+
+def test_channels_whose_messages_expire_or_overflow_are_listed(node):
+    for channel, changes in (("old", {"message_ttl": "1ms", "expired": "dead-letter"}),
+                             ("full", {"max_depth": 1, "overflow": "dead-letter"}), ("other", {"max_depth": 99})):
+        node.post("/topic/create?topic=t")
+        node.post(f"/channel/create?topic=t&channel={channel}")
+        set_rule(node, "t", channel, **changes)
+    publish(node, "t", b"0", b"1")
+    until_channel(node, "t", "old", dead_letter_count=2)
+    [dead] = ask(node, "GET", "/dead")["topics"]
+    assert (dead["topic"], dead["channels"]) == ("t.dead", ["t/full", "t/old"])

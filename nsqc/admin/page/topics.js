@@ -89,9 +89,9 @@ export function topic(root, {topic: name}, {refresh}) {
       channels.update(data.channel_rows);
       nodes.update(data.node_rows.map(row => ({...row, hidden: data.tombstones.includes(row.node), may_change: data.may_change})));
       const told = data.logs.filter(log => log.log), may_drop = data.may_change && session.may_extend && told.length > 0, may_redrive = session.may_redrive && told.length > 0;
-      feeders.update(data.dead_letters_of.map(row => ({...row, may_redrive, may_drop})));
+      feeders.update(data.dead_letters_of.map(row => ({...row, may_redrive: may_redrive && row.may_publish, may_drop})));
       feedCard.element.hidden = !data.dead_letters_of.length && !(name.endsWith(".dead") && told.length);
-      show(redriveAll, may_redrive);
+      show(redriveAll, may_redrive && session.publishes_all);
       show(dropAll, may_drop);
       logs.update(data.logs);
       logCard.element.hidden = !told.length;

@@ -5,7 +5,7 @@
 # block read by a thread consists of whole, checked records. A written buffer becomes the block if the reader has read
 # everything before it.
 
-from libc.stdint cimport int64_t, uint16_t
+from libc.stdint cimport int64_t, uint16_t, uint32_t
 from nsqc.store.disk.state cimport QueueState
 from nsqc.store.disk.unacked cimport Place
 from nsqc.store.message cimport Message
@@ -21,7 +21,8 @@ cdef class DiskQueue(QueueState):
     cdef int64_t discard(self, int64_t *body_bytes) noexcept
     # The oldest message; the caller gets the reference; NULL: none available now.
     cdef Message *pop(self, uint16_t *attempts) noexcept
-    cdef int64_t oldest_ns(self) noexcept           # publish time of that one; 0: none available now
+    # Publish time of that one, and its attempts; 0: none available now.
+    cdef int64_t oldest_ns(self, uint32_t *attempts) noexcept
     cdef void done(self, Place *place) noexcept     # the record is finished; its place on disk may be released
     cdef int64_t done_before(self, int64_t serial) noexcept  # the same for all handed out before; returns their number
     cdef int64_t buffered(self) noexcept            # records that are in no file

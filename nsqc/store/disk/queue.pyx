@@ -2,7 +2,7 @@
 
 cimport cython
 from libc.errno cimport ENOENT, ENOMEM
-from libc.stdint cimport int64_t, uint16_t
+from libc.stdint cimport int64_t, uint16_t, uint32_t
 
 import os
 
@@ -13,7 +13,7 @@ from nsqc.store.disk.names cimport MAX_NUMBER_BYTES, PATH_BYTES
 from nsqc.store.disk.names import prefix_of
 from nsqc.store.disk.pool cimport IoPool, Job
 from nsqc.store.disk.reading cimport FIRST_WANT, begin_read, finish_read, next_block
-from nsqc.store.disk.segment cimport HEAD_BYTES, RECORD_TIMESTAMP_AT, record_load
+from nsqc.store.disk.segment cimport HEAD_BYTES, RECORD_ATTEMPTS_AT, RECORD_TIMESTAMP_AT, record_load
 from nsqc.store.disk.state cimport (buffered_records, count_operations, drop_ahead, drop_block, is_drained,
                                     leave_file)
 from nsqc.store.disk.unacked cimport unacked_add, unacked_done, unacked_drop
@@ -21,7 +21,7 @@ from nsqc.store.disk.writebuf cimport out_append, out_free, spare_free
 from nsqc.store.disk.writing cimport discard_buffers, finish_write, pop_buffer, write_next
 from nsqc.store.message cimport message_unref
 from nsqc.wire.const cimport SIZE_BYTES
-from nsqc.wire.hton cimport load_i32, load_i64
+from nsqc.wire.hton cimport load_i32, load_i64, load_u16
 
 
 cdef enum:
@@ -107,11 +107,14 @@ cdef class DiskQueue(QueueState):
                 return NULL
         return self._take(attempts)
 
-    cdef int64_t oldest_ns(self) noexcept:
+    cdef int64_t oldest_ns(self, uint32_t *attempts) noexcept:
+        cdef const char *c_record
         while self.read_at >= self.block_end:
             if not next_block(self):
                 return 0
-        return load_i64(self.window.c_data + (self.read_at - self.window.start) + RECORD_TIMESTAMP_AT)
+        c_record = self.window.c_data + (self.read_at - self.window.start)
+        attempts[0] = load_u16(c_record + RECORD_ATTEMPTS_AT)
+        return load_i64(c_record + RECORD_TIMESTAMP_AT)
 
     cdef Message *_take(self, uint16_t *attempts) noexcept:
         """The record at the read position, which is complete in the block."""

@@ -9,6 +9,7 @@ from cpython.bytes cimport PyBytes_AS_STRING
 
 import os
 
+from nsqc.store.clock cimport dated_ns
 from nsqc.store.disk.pool cimport Job
 from nsqc.store.log.offsets cimport (Range, RangeWalk, offsets_add, offsets_free, offsets_from, offsets_next,
                                      offsets_remove)
@@ -20,8 +21,8 @@ from nsqc.store.log.read cimport (Reader, Spot, has_offset, known_damaged, reade
 from nsqc.store.log.segments cimport Segment, segments_find, segments_rank
 from nsqc.store.log.uses cimport drop_before, drop_unused, use_add, use_end
 from nsqc.store.log.waiting cimport (Deferred, Requeued, deferred_first, deferred_free, deferred_least, deferred_pop,
-                                     deferred_push, deferred_take, requeued_first, requeued_free, requeued_least,
-                                     requeued_pop, requeued_push)
+                                     deferred_push, deferred_take, requeued_advance, requeued_first, requeued_free,
+                                     requeued_least, requeued_pop, requeued_push)
 from nsqc.store.message cimport message_unref
 from nsqc.store.slices cimport STEPS
 
@@ -133,8 +134,8 @@ cdef class Cursor(Journaled):
             steps = STEPS if steps == 0 else steps - 1
             first = requeued_first(&self.requeued)
             found = LATER if first is NULL else self._find_requeued(first.offset)
-            if found == FOUND and self.again.spot.frame.time_ns > before_ns:
-                oldest_ns[0] = self.again.spot.frame.time_ns
+            if found == FOUND and dated_ns(self.log.clock, self.again.spot.frame.time_ns) > before_ns:
+                oldest_ns[0] = dated_ns(self.log.clock, self.again.spot.frame.time_ns)
             elif found != LATER:
                 if not self._pop_requeued(entry):
                     return False
@@ -144,12 +145,25 @@ cdef class Cursor(Journaled):
             c_record = self._next_record(&spot)
             if c_record is NULL:
                 return False
-            if spot.frame.time_ns > before_ns:
-                oldest_ns[0] = min(oldest_ns[0], spot.frame.time_ns)
+            if dated_ns(self.log.clock, spot.frame.time_ns) > before_ns:
+                oldest_ns[0] = min(oldest_ns[0], dated_ns(self.log.clock, spot.frame.time_ns))
                 return False
             found = self._take_next(entry, spot, c_record)
             if found >= 0:
                 return found
+
+    cdef bint pop_exhausted(self, Entry *entry, uint32_t attempts) noexcept:
+        cdef Requeued *first
+        while not self.recorder.is_full():
+            first = requeued_first(&self.requeued)
+            if first is NULL or first.attempts < attempts or not self._pop_requeued(entry):
+                return False
+            if entry.message is not NULL:
+                return True
+        return False
+
+    cdef void exhausted_first(self, uint32_t attempts) noexcept:
+        requeued_advance(&self.requeued, attempts)
 
     cdef void _advance(self, int64_t next) noexcept:
         """Moves to the next record, or further."""

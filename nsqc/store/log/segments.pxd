@@ -26,9 +26,10 @@ cdef int segments_reserve(Segments *segments, int64_t count) noexcept nogil     
 # Appends a segment, with its `before`; the first one with its `lost`. There must be room.
 cdef void segments_add(Segments *segments, const Segment *segment) noexcept nogil
 cdef void segments_drop(Segments *segments, int64_t count) noexcept nogil       # the oldest ones
-# Number of oldest segments that can go; see TopicLog.retain(). The last one stays: it is appended to.
+# Number of oldest segments that can go; see TopicLog.retain(). The last one stays: it is appended to. now_ns, since_ns:
+# Clock.wall and Clock.since.
 cdef int64_t segments_surplus(Segments *segments, int64_t needed, int64_t retain_ns, int64_t retain_bytes, bint drops,
-                              int64_t now_ns) noexcept nogil
+                              int64_t now_ns, int64_t since_ns) noexcept nogil
 cdef void segments_free(Segments *segments) noexcept nogil
 # The last segment that begins at or before an offset; -1: none does.
 cdef int64_t segments_find(Segments *segments, int64_t offset) noexcept nogil

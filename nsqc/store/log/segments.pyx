@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport free
 from libc.string cimport memmove, memset
 
+from nsqc.store.clock cimport STEP_NS
 from nsqc.store.log.array cimport array_below, array_room
 from nsqc.store.log.segmenthead cimport FRAMES_AT
 
@@ -40,13 +41,18 @@ cdef void segments_drop(Segments *segments, int64_t count) noexcept nogil:
 
 
 cdef int64_t segments_surplus(Segments *segments, int64_t needed, int64_t retain_ns, int64_t retain_bytes, bint drops,
-                              int64_t now_ns) noexcept nogil:
-    cdef int64_t gone = 0, left = segments.bytes, size
+                              int64_t now_ns, int64_t since_ns) noexcept nogil:
+    cdef int64_t gone = 0, left = segments.bytes, size, sane = 0, time_ns
     cdef Segment *segment
     cdef bint old, surplus
     while gone < segments.count - 1:
         segment = &segments.items[gone]
-        old = now_ns - segment.time_ns > retain_ns
+        # A clock that was fast says nothing about the age: the segment is at least as old as a later one.
+        sane = max(sane, gone)
+        while sane < segments.count and segments.items[sane].time_ns - now_ns >= STEP_NS:
+            sane += 1
+        time_ns = segments.items[sane].time_ns if sane < segments.count else since_ns
+        old = now_ns - time_ns > retain_ns
         size = left - (segment.position - FRAMES_AT)
         surplus = size >= retain_bytes
         if segment.end <= needed:

@@ -5,10 +5,9 @@ from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 from libc.string cimport memset
 
 import os
-import time
 from functools import partial
 
-from nsqc.store.clock cimport Clock
+from nsqc.store.clock cimport Clock, dated_ns
 from nsqc.store.commit cimport CommitSchedule
 from nsqc.store.disk.pool cimport IoPool, Job
 from nsqc.store.guid cimport GuidFactory, guid_after, guid_write
@@ -220,8 +219,12 @@ cdef class TopicLog(LogState):
         needed: the first offset that a channel needs. A segment before that goes if its last record is older than
         retain_ns and the others have retain_bytes. drops: segments beyond either limit go, needed or not.
         """
-        cdef int64_t first, index, gone = min(<int64_t> MOST_GONE, segments_surplus(
-            &self.segments, needed, retain_ns, retain_bytes, drops, time.time_ns()))
+        cdef int64_t first, index, gone
+        self.clock.refresh()
+        if self.segments.count:
+            dated_ns(self.clock, self.segments.items[0].time_ns)
+        gone = min(<int64_t> MOST_GONE, segments_surplus(&self.segments, needed, retain_ns, retain_bytes, drops,
+                                                         self.clock.wall, self.clock.since))
         if gone:
             paths = [(file_path(self, self.segments.items[index].first), "") for index in range(gone)]
             segments_drop(&self.segments, gone)

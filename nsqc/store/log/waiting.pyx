@@ -1,6 +1,6 @@
 """Requeued and deferred messages of a channel. See the .pxd."""
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
@@ -53,6 +53,26 @@ cdef void requeued_free(RequeuedFifo *fifo) noexcept nogil:
         free(block)
     memset(fifo, 0, sizeof(fifo[0]))
     fifo.passed = end
+
+
+cdef void requeued_advance(RequeuedFifo *fifo, uint32_t attempts) noexcept nogil:
+    cdef RequeuedBlock *block = fifo.head
+    cdef RequeuedBlock *to = fifo.head
+    cdef int index = fifo.first, end, place = fifo.first
+    cdef Requeued item
+    while block is not NULL:
+        end = fifo.end if block == fifo.tail else BLOCK_ITEMS
+        while index < end:
+            if block.items[index].attempts >= attempts:
+                item = block.items[index]
+                block.items[index] = to.items[place]
+                to.items[place] = item
+                place += 1
+                if place == BLOCK_ITEMS:
+                    to, place = to.next, 0
+            index += 1
+        index = 0
+        block = block.next
 
 
 cdef int64_t requeued_least(RequeuedFifo *fifo, int64_t least) noexcept nogil:
