@@ -197,7 +197,7 @@ class Poller:
 
     async def _ask_lookups(self) -> list[NodeRow]:
         # A lookup server that does not answer hides no node: all nodes of the hour are asked anyway.
-        found = await self._fleet.ask_all(self._fleet.lookupds, LOOKUP_NODES, shapes.producer_list)
+        found = await self._fleet.listed(LOOKUP_NODES)
         rows: dict[str, NodeRow] = {}
         tombstones: dict[tuple[str, str], None] = {}
         for answer in found.answers.values():

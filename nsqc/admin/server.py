@@ -18,6 +18,7 @@ from nsqc.admin.poller import Poller
 from nsqc.admin.routes import router
 from nsqc.admin.site import AdminSite
 from nsqc.admin.static import Page
+from nsqc.admin.trust import Trust
 from nsqc.admin.upstream import HttpNodes
 from nsqc.admin.view import View
 from nsqc.guarding import Guarding, GuardingError
@@ -34,6 +35,7 @@ from nsqc.process import descriptors, running
 from nsqc.process.environment import EnvironmentVariableError
 from nsqc.process.hangup import Hangup
 from nsqc.process.notify import ServiceManager
+from nsqc.wire.nodehosts import NodeHosts
 
 WORKERS = 2
 
@@ -86,10 +88,11 @@ class AdminServer:
         self.listeners = Listeners(loop, log)
         self.threads = ThreadPoolExecutor(WORKERS, thread_name_prefix="nsqc-worker")
         self.guarding = self._make_guarding()
+        trust = Trust((*options.lookupd_http_address, *options.nsqd_http_address), NodeHosts(options.node_addresses))
         self.nodes = HttpNodes(loop, connect_s=options.http_client_connect_timeout / 1e9,
                                request_s=options.http_client_request_timeout / 1e9, tls=client_context(options),
-                               secret=secret_of(options))
-        self.fleet = Fleet(self.nodes.ask, log, options.lookupd_http_address, options.nsqd_http_address)
+                               secret=secret_of(options), trust=trust)
+        self.fleet = Fleet(self.nodes.ask, log, options.lookupd_http_address, options.nsqd_http_address, trust)
         self.page = page_of(options)
         endpoint = options.notification_http_endpoint
         try:

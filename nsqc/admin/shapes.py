@@ -20,6 +20,7 @@ class Producer(Struct, gc=False):
     version: str = ""
     topics: list[str] | None = None
     tombstones: list[bool] | None = None
+    authorised: bool = False    # the access file of an nsqc lookupd vouches for its address
 
     @property
     def http(self) -> str:

@@ -17,7 +17,7 @@ from nsqc.access.needs import CHANNEL, NODE, PUBLISH, TOPIC, Need
 from nsqc.access.verifier import TooManyWrong
 from nsqc.broker.refusals import QUOTA, UNAUTHORIZED
 from nsqc.httpd.caller import Caller, Doing
-from nsqc.httpd.reply import Reply, v1_error
+from nsqc.httpd.reply import Reply, unauthorized, v1_error
 from nsqc.httpd.request import Request, Route
 from nsqc.wire.names import is_valid_name
 
@@ -200,7 +200,9 @@ def _refuse(route: Route, site: Any, request: Request, refusal: Refusal) -> Repl
     request.refusal = refusal.text
     if route.need.grants == (PUBLISH,):
         site.broker.refused(refusal.reason)
-    return v1_error(refusal.status, refusal.text, _CHALLENGE if refusal.status == 401 else "")
+    if refusal.status != 401:
+        return v1_error(refusal.status, refusal.text)
+    return unauthorized(refusal.text, site.https_port, _CHALLENGE)
 
 
 def _messages(request: Request) -> int:

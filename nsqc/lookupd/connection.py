@@ -242,6 +242,7 @@ class Connection(asyncio.Protocol):
     def _identify(self, body: bytes) -> bytes:
         hub = self._hub
         peer = self.peer = commands.identify(body, self.id, hub.log)
+        hub.judge(peer, self._host)
         if hub.registry.add(hub.registry.clients, peer) and hub.log.level <= INFO:
             hub.log.info("DB: client(%s) REGISTER category:%s key:%s subkey:%s", self.id, CLIENT, "", "")
         return framed(hub.identity)

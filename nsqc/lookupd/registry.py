@@ -11,6 +11,7 @@ from time import monotonic_ns
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.json import Encoder
+from msgspec.structs import replace
 
 CLIENT, TOPIC, CHANNEL = "client", "topic", "channel"
 ALL = "*"       # as the name of a topic in lookups
@@ -31,6 +32,8 @@ class PeerInfo(Struct, frozen=True, gc=False):
     version: str
     topology_zone: str | UnsetType = UNSET
     topology_region: str | UnsetType = UNSET
+    # nsqc's own: the access file vouches for the address.
+    authorised: bool | UnsetType = UNSET
 
 
 class Registration:
@@ -50,7 +53,7 @@ class Registration:
 class Peer:
     """A node, from its IDENTIFY to the end of its connection."""
 
-    __slots__ = ("gone", "http_name", "id", "info", "json", "registrations", "seen", "tombstones")
+    __slots__ = ("gone", "http_name", "id", "info", "json", "listed", "registrations", "seen", "tombstones")
 
     def __init__(self, info: PeerInfo) -> None:
         self.id = info.remote_address
@@ -59,9 +62,15 @@ class Peer:
         self.http_name = f"{info.broadcast_address}:{info.http_port}"   # its name in tombstones
         self.seen = monotonic_ns()                  # of IDENTIFY or the last PING
         self.gone = False                           # its connection has ended
+        self.listed = True                          # the access file permits it
         self.tombstones = 0                         # upper bound of its tombstoned topics
         # A dict for its order and its size, half of a set's.
         self.registrations: dict[Registration, None] = {}
+
+    def judge(self, listed: bool, authorised: bool) -> None:
+        """Applies the access file."""
+        self.listed = listed
+        self.json = _encode(replace(self.info, authorised=authorised or UNSET))
 
 
 class Registry:

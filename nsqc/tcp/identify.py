@@ -9,6 +9,7 @@ from msgspec import UNSET, UnsetType
 from nsqc import NSQD_VERSION
 from nsqc.log import Log
 from nsqc.options.declared import Options
+from nsqc.options.values import TLS_NOT_REQUIRED
 from nsqc.tcp.errors import ClientError
 from nsqc.wire.codecs import CODECS
 from nsqc.wire.gojson import BOOL, INT32, INT64, STRING, GoJSONError, decode_struct
@@ -130,6 +131,8 @@ class Answer(msgspec.Struct, gc=False):
     # nsqc's own, only for clients that ask for them.
     publish_ids: bool | UnsetType = UNSET
     deferred_batches: bool | UnsetType = UNSET
+    # For clients that would send AUTH in clear text, to be refused.
+    tls_required: bool | UnsetType = UNSET
 
 
 encoder = msgspec.json.Encoder()
@@ -149,7 +152,7 @@ def negotiate(body: bytes, options: Options, current: Current, log: Log, address
     if not wanted.feature_negotiation:
         return Agreement(settings, OK, None)
     layers = agree(wanted, options, current)
-    return Agreement(settings, encoder.encode(answer(options, settings, layers, wanted)),
+    return Agreement(settings, encoder.encode(answer(options, settings, layers, wanted, current.encrypted)),
                      layers if layers.tls or layers.codec else None, bool(wanted.publish_ids),
                      bool(wanted.deferred_batches))
 
@@ -215,7 +218,7 @@ def pick(name: str, wanted: int | None, current: int, least: int, most: int, may
     return wanted
 
 
-def answer(options: Options, settings: Settings, layers: Layers, wanted: Wanted) -> Answer:
+def answer(options: Options, settings: Settings, layers: Layers, wanted: Wanted, encrypted: bool) -> Answer:
     """nsqd's reply, field by field, and those of nsqc's own fields that are wanted."""
     return Answer(
         max_rdy_count=options.max_rdy_count,
@@ -235,6 +238,7 @@ def answer(options: Options, settings: Settings, layers: Layers, wanted: Wanted)
         topology_zone=options.topology.get("topology_zone", UNSET),
         publish_ids=wanted.publish_ids or UNSET,
         deferred_batches=wanted.deferred_batches or UNSET,
+        tls_required=(options.tls_required != TLS_NOT_REQUIRED and not layers.tls and not encrypted) or UNSET,
     )
 
 

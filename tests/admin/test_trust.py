@@ -1,0 +1,122 @@
+"""The nodes that the admin server gives its secret to, and the addresses that it connects to."""
+
+import asyncio
+import json
+import socket
+
+import pytest
+
+from nsqc.admin.shapes import Producer
+from nsqc.admin.trust import Trust
+from nsqc.admin.upstream import Ask, HttpNodes, UpstreamError
+from nsqc.wire.nodehosts import NodeHosts
+from tests.admin.conftest import made, seen
+from tests.support.daemon import wait_until
+from tests.support.lookupd import LookupServer
+from tests.support.network import outside
+from tests.support.patience import WAIT_SECONDS
+from tests.support.stranger import SECRET, Stranger
+
+
+@pytest.fixture
+def stranger():
+    found = Stranger()
+    yield found
+    found.close()
+
+
+def test_a_stranger_gets_no_secret(cluster, stranger):
+    stranger.announce(cluster.lookupd)
+    admin = cluster.admin(f"--node-auth-secret={SECRET}")
+    found = seen(admin, "/overview", lambda data: data["attention"])["attention"]
+    assert any("permit it by --node-addresses=127.0.0.1" in each["text"].lower() for each in found), found
+    result = admin.call("POST", "/api/v1/actions", {"action": "drain", "nodes": [stranger.address], "confirm": stranger.address})
+    assert "UNAUTHORIZED" in result.json["results"][0]["message"]
+    # A lookup server that a client of PUT /config names is not the operator's either.
+    other = Stranger((200, {"producers": [{"broadcast_address": "127.0.0.1", "tcp_port": 1, "http_port": stranger.port,
+                                           "remote_address": "127.0.0.1:9", "authorised": True}]}))
+    assert admin.call("PUT", "/config/nsqlookupd_http_addresses", json.dumps([other.address]).encode()).status == 200
+    before = len(stranger.requests)
+    wait_until(lambda: other.requests and len(stranger.requests) > before)
+    assert not stranger.secrets and not other.secrets
+    other.close()
+
+
+@pytest.mark.parametrize("by", ["--node-addresses=127.0.0.0/8,*.example", "--node-addresses=127.0.0.1"])
+def test_the_operator_permits_addresses(cluster, stranger, by):
+    stranger.announce(cluster.lookupd)
+    cluster.admin(f"--node-auth-secret={SECRET}", by)
+    wait_until(lambda: stranger.secrets)
+
+
+@pytest.mark.parametrize(("table", "listed", "gets"), [
+    ("topics = ['*']", True, True), ("addresses = ['127.0.0.1']", True, True), ("addresses = ['*.example']", False, False)])
+def test_the_access_file_of_a_lookup_server_vouches_for_nodes(cluster, tmp_path, stranger, table, listed, gets):
+    token, stored = made()
+    rules = tmp_path / "lookupd.toml"
+    rules.write_text(f'[users.admin]\ntokens = ["{stored}"]\nstats = ["*"]\n[nodes."127.0.0.1"]\n{table}\n')
+    lookupd = LookupServer(tmp_path / "guarded.log", f"--access-file={rules}")
+    try:
+        stranger.announce(lookupd)
+        admin = cluster.admin(f"--node-auth-secret={token}", source=f"--lookupd-http-address={lookupd.http_address}")
+        if listed:
+            wait_until(lambda: any(token in authorization for _, authorization in stranger.requests))
+        else:
+            seen(admin, "/lookup", lambda data: data["lookupds"])
+            wait_until(lambda: "may not announce address 127.0.0.1" in lookupd.log)
+            assert admin.get("/api/nodes")["nodes"] == [] and not stranger.requests
+    finally:
+        lookupd.close()
+
+
+def ask_once(address, trust):
+    """The answer of a node, or the error."""
+    async def ask():
+        nodes = HttpNodes(asyncio.get_running_loop(), connect_s=WAIT_SECONDS, request_s=WAIT_SECONDS, trust=trust, secret=SECRET)
+        try:
+            return await nodes.ask(address, Ask("GET", "/stats"))
+        except UpstreamError as error:
+            return str(error)
+        finally:
+            nodes.close()
+
+    return asyncio.run(ask())
+
+
+def closed_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+@pytest.mark.parametrize("refusal", [
+    (403, {"message": "TLS_REQUIRED", "https_port": 1}), (401, {"message": "UNAUTHORIZED", "https_port": 1})])
+def test_a_node_with_https_never_gets_it_in_clear_text(refusal):
+    host = "127.0.0.1" if refusal[0] == 403 else outside()
+    node = Stranger((refusal[0], {**refusal[1], "https_port": closed_port()}), host=host)
+    answer = ask_once(node.address, Trust([node.address]))
+    assert "https://" in answer and node.requests == [("/info", "")]
+    node.close()
+
+
+def test_a_node_without_https_gets_it(stranger):
+    assert ask_once(stranger.address, Trust([stranger.address])).status == 401
+    assert stranger.secrets == ["/stats"]
+
+
+@pytest.mark.parametrize("source", ["192.0.2.9", "10.1.2.3", ""])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0", "127.1"])
+def test_strangers_cannot_aim_at_this_machine(stranger, source, host):
+    trust = Trust(["127.0.0.1:4161"])
+    trust.heard("127.0.0.1:4161", [Producer(remote_address=f"{source}:99", broadcast_address=host, http_port=stranger.port)], True)
+    answer = ask_once(f"{host}:{stranger.port}", trust)
+    assert "was not announced from there" in answer and not stranger.requests
+
+
+def test_metadata_servers_are_not_nodes():
+    trust = Trust(["10.0.0.1:4161"], NodeHosts(["10.0.0.0/8"]))
+    for host, ip in (("169.254.169.254", "169.254.169.254"), ("x.example", "169.254.169.254"), ("[fe80::1%eth0]", "fe80::1")):
+        trust.heard("10.0.0.1:4161", [Producer(remote_address="10.9.9.9:1", broadcast_address=host, http_port=80)], True)
+        assert trust.why_unreachable(f"{host}:80", ip)
+    assert not trust.why_unreachable("10.2.3.4:80", "10.2.3.4") and trust.is_trusted("10.2.3.4:80")
+    assert not trust.is_trusted("10.2.3.4.example:80")

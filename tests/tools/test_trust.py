@@ -1,0 +1,64 @@
+"""The nodes that tools and clients give a secret to."""
+
+import pytest
+
+from nsqc.client import Connection
+from nsqc.client.errors import AuthError
+from tests.support.lookupd import LookupServer
+from tests.support.secure import make_certificates
+from tests.support.stranger import SECRET, Stranger
+from tests.tools.calling import call
+
+
+@pytest.fixture
+def stranger(tmp_path):
+    """A program that has announced itself to a lookup server, and the server's flag."""
+    lookupd = LookupServer(tmp_path / "lookupd.log")
+    stranger = Stranger()
+    stranger.announce(lookupd)
+    yield stranger, f"--nsqlookupd={lookupd.http_address}"
+    stranger.close()
+    lookupd.close()
+
+
+@pytest.mark.parametrize("words", [("nodes",), ("topic", "list"), ("topic", "empty", "t", "--yes"), ("stat", "t", "c")])
+def test_a_node_that_a_lookup_server_names_gets_no_secret(stranger, words):
+    node, lookupd = stranger
+    call(*words, lookupd, f"--auth-secret={SECRET}")
+    assert not node.secrets
+    call(*words, lookupd, f"--auth-secret={SECRET}", "--node-addresses=10.0.0.0/8,*.example")
+    assert not node.secrets
+
+
+def test_the_error_names_the_remedy(stranger):
+    node, lookupd = stranger
+    done = call("nodes", lookupd, f"--auth-secret={SECRET}")
+    assert "permit it by --node-addresses=127.0.0.1" in done.out + done.err
+    call("nodes", lookupd, f"--auth-secret={SECRET}", "--node-addresses=127.0.0.1")
+    assert node.secrets
+
+
+@pytest.mark.parametrize("login", [False, True])
+def test_a_node_that_requires_tls_gets_no_secret_in_clear_text(login):
+    node = Stranger((403, {"message": "TLS_REQUIRED", "https_port": 4152}))
+    at = f"http://user:{SECRET}@{node.address}" if login else node.address
+    words = [] if login else [f"--auth-secret={SECRET}"]
+    done = call("stat", "t", "c", "--nsqd=127.0.0.1:1", f"--http={at}", *words)
+    assert "the secret is not sent in clear text: --tls uses it" in done.err
+    assert {authorization for _, authorization in node.requests} == {""}
+    node.close()
+
+
+def test_clients_send_auth_to_permitted_nodes(daemon, tmp_path):
+    folder = make_certificates(tmp_path)
+    access = tmp_path / "access.toml"
+    access.write_text("")
+    node = daemon(f"--access-file={access}")
+    address = f"127.0.0.1:{node.tcp_port}"
+    with pytest.raises(AuthError, match="not in node_addresses"):
+        Connection(address, auth_secret=SECRET, node_addresses="10.0.0.0/8")
+    with pytest.raises(AuthError, match="E_AUTH_FAILED|E_UNAUTHORIZED"):
+        Connection(address, auth_secret=SECRET, node_addresses="10.0.0.0/8,127.0.0.1")
+    node = daemon(f"--access-file={access}", "--tls-required=true", f"--tls-cert={folder}/server.pem", f"--tls-key={folder}/server.key")
+    with pytest.raises(AuthError, match="requires TLS: give tls, as auth_secret is not sent in clear text"):
+        Connection(f"127.0.0.1:{node.tcp_port}", auth_secret=SECRET)
