@@ -63,7 +63,8 @@ class Permits:
         if not route.need.grants:
             return route
         subject = self._known(request.authorization, caller)
-        if subject is not None and self._refusal(subject, route.need, request) is not None:
+        if (not self._is_possible(request.authorization) if subject is None
+                else self._refusal(subject, route.need, request) is not None):
             # Its body is not read.
             route = route._replace(body_limit=None, reads_body=False)
         return route._replace(handler=partial(self._call, route, caller))
@@ -140,6 +141,13 @@ class Permits:
             return None
         subject = self._access.known(token, caller.who)
         return subject if subject is not None and _is(subject, name) else None
+
+    def _is_possible(self, authorization: bytes | None) -> bool:
+        """Whether a token that is not known may turn out to be right."""
+        try:
+            return self._access.is_possible(token_of(authorization)[0] or b"")
+        except Unusable:
+            return False
 
     def _refusal(self, subject: Subject, need: Need, request: Request) -> Refusal | None:
         """Why a call is not permitted; None: permitted."""

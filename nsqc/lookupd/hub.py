@@ -77,6 +77,15 @@ class Hub:
             self.audit.record("", peer.id, "REGISTER", f"{topic}/{channel}" if channel else topic, "FORBIDDEN")
         return False
 
+    def has_room(self, peer: Peer, words: list[bytes]) -> bool:
+        """Whether REGISTER adds no topic or channel beyond the limit. Otherwise, the node is answered as usual, as
+        above. Raises CommandError."""
+        topic, channel = names(words)
+        if self.registry.has_room(topic, channel):
+            return True
+        self.log.warn("client(%s) registers nothing new: --max-registrations %d reached", peer.id, self.registry.most)
+        return False
+
     def withdraw(self, peer: Peer, host: str) -> None:
         """Removes registrations that a node may no longer announce, in slices."""
         access = self.access

@@ -76,8 +76,10 @@ class Peer:
 class Registry:
     """All registrations by category and name."""
 
-    def __init__(self, inactive_after: int, tombstone_lifetime: int) -> None:
-        """Both in nanoseconds."""
+    def __init__(self, inactive_after: int, tombstone_lifetime: int, most: int = 0) -> None:
+        """Times in nanoseconds. most: topics and channels; 0: no limit."""
+        self.most = most
+        self.count = 0          # topics and channels
         self._inactive_after = inactive_after
         self._tombstone_lifetime = tombstone_lifetime
         self.clients = Registration(CLIENT)
@@ -86,11 +88,18 @@ class Registry:
 
     # ------------------------------------------------------------------ topics and channels
 
+    def has_room(self, topic: str, channel: str) -> bool:
+        """Whether these may be added; known ones always."""
+        if not self.most or self.count + 2 <= self.most:
+            return True
+        return topic in self.topics and (not channel or channel in self.channels.get(topic, {}))
+
     def add_topic(self, topic: str) -> Registration:
         """The topic, added if missing."""
         found = self.topics.get(topic)
         if found is None:
             found = self.topics[topic] = Registration(TOPIC, topic)
+            self.count += 1
         return found
 
     def add_channel(self, topic: str, channel: str) -> Registration:
@@ -101,6 +110,7 @@ class Registry:
         found = channels.get(channel)
         if found is None:
             found = channels[channel] = Registration(CHANNEL, topic, channel)
+            self.count += 1
         return found
 
     def find_topics(self, topic: str) -> list[Registration]:
@@ -121,10 +131,12 @@ class Registry:
         if registration.category == TOPIC:
             if self.topics.get(registration.key) is registration:
                 del self.topics[registration.key]
+                self.count -= 1
         else:
             channels = self.channels.get(registration.key, {})
             if channels.get(registration.subkey) is registration:
                 del channels[registration.subkey]
+                self.count -= 1
                 if not channels:
                     del self.channels[registration.key]
         for peer in registration.producers:

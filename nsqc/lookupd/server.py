@@ -90,7 +90,8 @@ class LookupServer:
         self.limits = ConnectionLimits(log, options.max_connections)
         self.listeners = Listeners(loop, log)
         self.share = Share(REGISTRATIONS_S, "registrations")
-        self.registry = Registry(options.inactive_producer_timeout, options.tombstone_lifetime)
+        self.registry = Registry(options.inactive_producer_timeout, options.tombstone_lifetime,
+                                 options.max_registrations)
         self.hub = Hub(loop, self.registry, self.share, self.limits, options, log)
         self.threads = ThreadPoolExecutor(1, thread_name_prefix="nsqc-worker")  # started on first use
         self.guarding = self._make_guarding()

@@ -28,7 +28,6 @@ from nsqc.wire.outside import Decoder, JSONError
 
 MAX_QUERIES = 64  # concurrent
 MAX_QUERIES_PER_ADDRESS = 16  # of these for clients of one address, so one address cannot block the others
-MAX_SECRET = 65536  # bytes; longer ones are refused without a query
 MAX_HOPS = 10  # redirections followed, as by Go's client
 FAILED_S = 10.0  # how long a failed server comes last
 REDIRECTS = (301, 302, 303, 307, 308)
@@ -134,8 +133,6 @@ class AuthServers:
 
     async def _query(self, client: Client, secret: bytes) -> Grant:
         """The first usable answer. Raises QueryError."""
-        if len(secret) > MAX_SECRET:
-            raise QueryError(f"secret too long {len(secret)} > {MAX_SECRET}", False)
         facts: Facts = {"common_name": client.common_name, "remote_ip": client.remote_ip, "secret": secret,
                         "tls": "true" if client.tls else "false"}
         reasons, down = [], True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Raw, Struct
 
 from nsqc.wire.outside import Decoder
-from nsqc.wire.stats import TopicStats
+from nsqc.wire.stats import Name, TopicStats
 
 
 class Stats(Struct, gc=False):
@@ -29,7 +29,7 @@ class RawStats(Struct, gc=False):
 class NamedTopic(Struct, gc=False):
     """A topic by its name alone."""
 
-    topic_name: str
+    topic_name: Name
 
 
 class Names(Struct, gc=False):

@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from nsqc.admin.prometheus import queries
 from nsqc.admin.shapes import Producer
 from nsqc.admin.trust import Trust
 from nsqc.admin.upstream import Ask, HttpNodes, UpstreamError
@@ -120,3 +121,23 @@ def test_metadata_servers_are_not_nodes():
         assert trust.why_unreachable(f"{host}:80", ip)
     assert not trust.why_unreachable("10.2.3.4:80", "10.2.3.4") and trust.is_trusted("10.2.3.4:80")
     assert not trust.is_trusted("10.2.3.4.example:80")
+
+
+NAMES = ['a"}) or vector(1) #', "a\nb", "../x", "<script>alert(1)</script>", "x" * 65, "", "t\n"]
+
+
+def test_names_that_no_node_has(cluster, stranger):
+    """They would end up in PromQL, paths and terminals."""
+    def topic(name, channel):
+        return {"topic_name": name, "channels": [{"channel_name": channel, "depth": 1, "clients": []}], "depth": 1}
+
+    topics = [topic("good", "good#ephemeral"), *(topic(name, "c") for name in NAMES), *(topic(f"t{at}", name) for at, name in enumerate(NAMES))]
+    stranger.answers["/stats"] = (200, {"version": "1.3.0", "health": "OK", "topics": topics})
+    stranger.announce(cluster.lookupd)
+    admin = cluster.admin()
+    data = seen(admin, "/topics", lambda data: data["total"])
+    assert [each["name"] for each in data["topics"]] == ["good"]
+
+
+def test_promql_quotes_names():
+    assert queries(('a"}', "b\\"))["depth"] == r'sum(nsqc_channel_depth{topic="a\"}",channel="b\\"})'

@@ -19,6 +19,7 @@ class Stranger:
 
     def __init__(self, refusal: tuple[int, object] = (401, {"message": "UNAUTHORIZED - a token"}),
                  host: str = "127.0.0.1"):
+        self.answers: dict[str, tuple[int, object]] = {}       # by path; bytes: as they are
         self.requests: list[tuple[str, str]] = []
         outer = self
 
@@ -27,8 +28,9 @@ class Stranger:
 
             def do_GET(self):
                 outer.requests.append((self.path, self.headers.get("Authorization", "")))
-                body = json.dumps(refusal[1]).encode()
-                self.send_response(refusal[0])
+                status, answer = outer.answers.get(self.path.partition("?")[0], refusal)
+                body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+                self.send_response(status)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)

@@ -57,7 +57,7 @@ def test_clients_send_auth_to_permitted_nodes(daemon, tmp_path):
     address = f"127.0.0.1:{node.tcp_port}"
     with pytest.raises(AuthError, match="not in node_addresses"):
         Connection(address, auth_secret=SECRET, node_addresses="10.0.0.0/8")
-    with pytest.raises(AuthError, match="E_AUTH_FAILED|E_UNAUTHORIZED"):
+    with pytest.raises(AuthError, match=r"E_AUTH_FAILED|E_UNAUTHORIZED"):
         Connection(address, auth_secret=SECRET, node_addresses="10.0.0.0/8,127.0.0.1")
     node = daemon(f"--access-file={access}", "--tls-required=true", f"--tls-cert={folder}/server.pem", f"--tls-key={folder}/server.key")
     with pytest.raises(AuthError, match="requires TLS: give tls, as auth_secret is not sent in clear text"):
