@@ -197,9 +197,9 @@ class Fleet:
 
 async def topics_in(stats: RawStats, pace: Pace) -> AsyncIterator[TopicStats]:
     """The topics of an answer, decoded one by one; those that make no sense are left out."""
-    for raw in stats.topics or ():
+    for part in stats.parts():
         with suppress(JSONError):
-            yield nsqstats.one_topic(bytes(raw))
+            yield nsqstats.one_topic(part)
         if pace.over():
             await pace.rest()
 

@@ -19,6 +19,7 @@ from nsqc.wire.nodehosts import ip_of
 from nsqc.wire.outside import Decoder, JSONError
 
 LONGEST = 256 * 1024 * 1024         # bytes of an answer about all topics: /stats of 100,000 is a fifth of it
+MOST_OF_STRANGERS = 64 * 1024 * 1024    # bytes of an answer of a node that only a lookup server names
 MOST_ANSWER = 32 * 1024 * 1024      # bytes of any other answer
 PER_NODE = 4                        # calls to one node at once
 AT_ONCE = 32                        # calls to all nodes at once
@@ -188,8 +189,9 @@ class HttpNodes:
         return connection
 
     async def _exchange(self, connection: _Connection, address: str, ask: Ask, secret: str) -> Answer:
+        limit = ask.limit if self._trust.is_trusted(address) else min(ask.limit, MOST_OF_STRANGERS)
         try:
-            answer = await connection.exchange(_request(address, ask, secret), ask.limit, ask.most)
+            answer = await connection.exchange(_request(address, ask, secret), limit, ask.most)
         except BaseException:
             connection.abort()
             raise

@@ -6,13 +6,17 @@ import socket
 
 import pytest
 
+from nsqc.admin import letters
+from nsqc.admin.fleet import Fleet
 from nsqc.admin.prometheus import queries
 from nsqc.admin.shapes import Producer
 from nsqc.admin.trust import Trust
 from nsqc.admin.upstream import Ask, HttpNodes, UpstreamError
+from nsqc.peers.http import Answer
 from nsqc.wire.nodehosts import NodeHosts
 from tests.admin.conftest import made, seen
 from tests.support.daemon import wait_until
+from tests.support.log import RecordingLog
 from tests.support.lookupd import LookupServer
 from tests.support.network import outside
 from tests.support.patience import WAIT_SECONDS
@@ -141,3 +145,38 @@ def test_names_that_no_node_has(cluster, stranger):
 
 def test_promql_quotes_names():
     assert queries(('a"}', "b\\"))["depth"] == r'sum(nsqc_channel_depth{topic="a\"}",channel="b\\"})'
+
+
+def test_a_node_cannot_fill_the_memory_of_the_admin_server(cluster, stranger):
+    """Millions of elements that are no topics, and of names."""
+    head = b'{"version":"1.3.0","health":"OK","topics":['
+    stranger.announce(cluster.lookupd)
+    admin = cluster.admin()
+    for answer, error in (
+            (head + b"0," * 15_000_000 + b"0]}", ""),
+            (head + b'{"topic_name":"t","channels":[' + b'{"channel_name":"c"},' * 500_000 + b"{}]}]}", ""),
+            (head + b",".join(b'{"topic_name":"t%d"}' % number for number in range(250_001)) + b"]}", "more than 250,000"),
+            (head + b" " * (64 << 20) + b"]}", "larger than 67108864 bytes")):
+        stranger.answers["/stats"] = (200, answer)
+        asked = len(stranger.requests)
+        wait_until(lambda asked=asked: any(path.startswith("/stats") for path, _ in stranger.requests[asked + 2:]))
+        seen(admin, "/nodes", lambda data, error=error: error in (data["nodes"][0]["error"] or ""))
+        with open(f"/proc/{admin.process.pid}/status") as status:
+            peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+        assert peak < 400_000, (error, peak)
+
+
+@pytest.mark.parametrize("advances", [False, True])
+def test_letters_without_end(cluster, stranger, advances, monkeypatch):
+    """A node that always names a next place is not asked for ever."""
+    page = {"redriven": 1, "skipped": [], "next": 0}
+    asked = []
+
+    async def ask(address, ask):
+        asked.append(ask)
+        return Answer(200, {}, json.dumps({**page, "next": len(asked) if advances else 0}).encode())
+
+    monkeypatch.setattr(letters, "MOST_CALLS", 50)
+    fleet = Fleet(ask, RecordingLog(), (), ("127.0.0.1:1",), Trust(("127.0.0.1:1",)))
+    result = asyncio.run(letters.move(fleet, ["127.0.0.1:1"], "redrive", letters.Letters("t", "", "", 0)))
+    assert len(asked) == 50 and result[0].message == "50 redriven; the node has more: repeat the action"

@@ -62,3 +62,13 @@ def test_clients_send_auth_to_permitted_nodes(daemon, tmp_path):
     node = daemon(f"--access-file={access}", "--tls-required=true", f"--tls-cert={folder}/server.pem", f"--tls-key={folder}/server.key")
     with pytest.raises(AuthError, match="requires TLS: give tls, as auth_secret is not sent in clear text"):
         Connection(f"127.0.0.1:{node.tcp_port}", auth_secret=SECRET)
+
+
+@pytest.mark.parametrize("following", [0, -1, "x", 7.5])
+@pytest.mark.parametrize("words", [("redrive", "t"), ("drop", "t", "--yes"), ("list", "t"), ("show", "t")])
+def test_letters_whose_places_do_not_advance(words, following):
+    node = Stranger((200, {"topics": [{"topic": "t", "storage": "log", "topic_name": "t", "channels": []}], "groups": [], "skipped": [], "messages": [],
+                           "next": following, "version": "1.3.0", "tcp_port": 1, "health": "OK"}))
+    done = call("dead", *words, "--nsqd=127.0.0.1:1", f"--http={node.address}")
+    assert done.code and "does not answer as nsqc does" in done.err
+    node.close()
