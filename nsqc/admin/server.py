@@ -27,6 +27,7 @@ from nsqc.httpd.server import Server
 from nsqc.log import Log
 from nsqc.loop.slow import SlowLoop
 from nsqc.net import systemd
+from nsqc.net.certdates import CertificateFile, read_dates, warn_daily
 from nsqc.net.limits import ConnectionLimits
 from nsqc.net.listener import Listener, Listeners
 from nsqc.options.admin import AdminOptions
@@ -142,6 +143,8 @@ class AdminServer:
             raise StartError(f"listen failed - {error}") from None
         guarding.watch(tuple, [self.http])
         self.poller.start()
+        dates = read_dates(certificates_of(options))    # the context has them as they are now
+        self._stop_warning = warn_daily(self.loop, self.log, lambda: dates)
         gc.collect()
         gc.freeze()
         gc.enable()
@@ -156,6 +159,7 @@ class AdminServer:
         await self.http.close()
         self.listeners.stop()
         self.poller.stop()
+        self._stop_warning()
         if self.notifier is not None:
             await self.notifier.close()
         self.nodes.close()
@@ -180,6 +184,12 @@ def page_of(options: AdminOptions) -> Page:
         return Page(options.dev_static_dir, options.prefix)
     except OSError as error:
         raise StartError(f"failed to read the page - {error}") from None
+
+
+def certificates_of(options: AdminOptions) -> list[CertificateFile]:
+    """The files with certificates that the options name."""
+    return [CertificateFile("--http-client-tls-cert", options.http_client_tls_cert),
+            CertificateFile("--http-client-tls-root-ca-file", options.http_client_tls_root_ca_file, authorities=True)]
 
 
 def client_context(options: AdminOptions) -> ssl.SSLContext | None:
