@@ -27,7 +27,7 @@ from nsqc.httpd.server import Server
 from nsqc.log import Log
 from nsqc.loop.slow import SlowLoop
 from nsqc.net import systemd
-from nsqc.net.certdates import CertificateFile, read_dates, warn_daily
+from nsqc.net.certdates import CertificateFile, concerns, read_dates, warn_daily
 from nsqc.net.limits import ConnectionLimits
 from nsqc.net.listener import Listener, Listeners
 from nsqc.options.admin import AdminOptions
@@ -190,6 +190,11 @@ def certificates_of(options: AdminOptions) -> list[CertificateFile]:
     """The files with certificates that the options name."""
     return [CertificateFile("--http-client-tls-cert", options.http_client_tls_cert),
             CertificateFile("--http-client-tls-root-ca-file", options.http_client_tls_root_ca_file, authorities=True)]
+
+
+def expiring(options: AdminOptions) -> list[str]:
+    """The texts about those that have expired, or soon will."""
+    return concerns(read_dates(certificates_of(options)))
 
 
 def client_context(options: AdminOptions) -> ssl.SSLContext | None:
