@@ -142,6 +142,12 @@ class Fleet:
                     node.topics[topic] = node.topics.get(topic, False) or (at < len(marks) and marks[at])
         return sorted_nodes(merged.values()), found.errors
 
+    async def has_node(self, address: str) -> bool:
+        """Whether an address is a node's, or was one's lately. Raises AllFailed."""
+        if not self._trust.is_known(address):
+            await self.known()
+        return self._trust.is_known(address)
+
     async def _asked(self) -> tuple[list[Known], dict[str, UpstreamError]]:
         stats = Ask("GET", target("/stats", format="json", include_clients="false"), limit=LONGEST)
 

@@ -55,6 +55,10 @@ class Trust:
             heard.update(gone[-MOST_GONE:])
         heard.update(found)
 
+    def is_known(self, address: str) -> bool:
+        """Whether the operator or a lookup server has named an address."""
+        return address in self._named or any(address in heard for heard in self._announced.values())
+
     def is_trusted(self, address: str) -> bool:
         """Whether a node may be given the secret."""
         return address in self._named or self._hosts.cover(_host(address)) or any(

@@ -9,6 +9,7 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import NamedTuple
 from urllib.parse import quote
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -25,6 +26,7 @@ PER_NODE = 4                        # calls to one node at once
 AT_ONCE = 32                        # calls to all nodes at once
 IDLE_S = 30.0                       # an idle connection is closed after this time
 IDLE_PER_NODE = 2
+MOST_ADDRESSES = 10_000     # whose HTTPS is known; it is asked for again
 SHOWN = 2000                        # characters of an answer that are quoted in an error
 _quoted = msgspec.json.Encoder().encode
 
@@ -108,13 +110,13 @@ class HttpNodes:
         self._connect_s, self._request_s = connect_s, request_s
         self._trust, self._tls, self._secret = trust, tls, secret
         self._all = asyncio.Semaphore(AT_ONCE)
-        self._each: dict[str, asyncio.Semaphore] = {}
+        self._each: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()     # of calls in progress
         self._idle: dict[str, deque[_Connection]] = {}
         self._https: dict[str, str] = {}        # addresses that want HTTPS, and where they have it
 
     async def ask(self, address: str, ask: Ask) -> Answer:
         """See nsqc.admin.fleet.AskNode."""
-        each = self._each.setdefault(address, asyncio.Semaphore(PER_NODE))
+        each = self._each.get(address) or self._each.setdefault(address, asyncio.Semaphore(PER_NODE))
         async with each, self._all:
             over_http = address not in self._https      # others may learn of the port while this one is answered
             answer = await self._tried(address, ask)
@@ -129,6 +131,8 @@ class HttpNodes:
         """Whether an answer over HTTP names a port for HTTPS, which is used from now on."""
         port = _https_port(answer)
         if port and address not in self._https:
+            if len(self._https) >= MOST_ADDRESSES:
+                del self._https[next(iter(self._https))]
             self._https[address] = f"{address.rpartition(':')[0]}:{port}"
             self._drop(address)     # these speak HTTP
         return bool(port)
@@ -195,15 +199,25 @@ class HttpNodes:
         except BaseException:
             connection.abort()
             raise
-        idle = self._idle.setdefault(address, deque())
+        idle = self._idle.get(address, deque())
         # One that speaks HTTP is of no use once the node is known to want HTTPS.
         is_usable = connection.is_open and connection.place == self._https.get(address, address)
         if is_usable and len(idle) < IDLE_PER_NODE:
             connection.since = self._loop.time()
             idle.append(connection)
+            self._idle[address] = idle
+            self._loop.call_later(IDLE_S, self._expire, address)
         else:
             connection.abort()
         return answer
+
+    def _expire(self, address: str) -> None:
+        """Closes connections that were idle for long: the node may be gone."""
+        idle = self._idle.get(address, deque())
+        while idle and self._loop.time() - idle[0].since >= IDLE_S:
+            idle.popleft().abort()
+        if not idle:
+            self._idle.pop(address, None)
 
     def close(self) -> None:
         """Closes the connections that are kept."""

@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Iterable
 from typing import TypedDict
 
-from nsqc.client.address import checked_address
+from nsqc.client.address import split_address
 from nsqc.client.errors import LookupFailed
 from nsqc.client.httpaddress import http_address
 from nsqc.client.trouble import port_hint, reason
@@ -60,7 +60,9 @@ def ask_all(path: str, nsqlookupd: Iterable[str], timeout: float,
     for address in nsqlookupd:
         try:
             for node in ask(address, path, timeout, tls):
-                addresses[checked_address(f"{node['broadcast_address']}:{node['tcp_port']}")] = None
+                found = f"{node['broadcast_address']}:{node['tcp_port']}"
+                split_address(found)    # not the path of a unix socket: anyone may announce a node
+                addresses[found] = None
             answered = True
         except (OSError, ValueError, KeyError, TypeError) as error:
             hint = port_hint(error, address, Service.LOOKUPD_HTTP)

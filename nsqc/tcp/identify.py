@@ -136,6 +136,7 @@ class Answer(msgspec.Struct, gc=False):
 
 
 encoder = msgspec.json.Encoder()
+MOST_TEXT = 1024    # characters
 
 
 def negotiate(body: bytes, options: Options, current: Current, log: Log, address: str) -> Agreement:
@@ -186,16 +187,21 @@ def settle(wanted: Wanted, options: Options, current: Current) -> Settings:
         raise ClientError("E_BAD_BODY", f"IDENTIFY sample rate ({rate}) is invalid")
     msg_timeout = pick("msg timeout", wanted.msg_timeout, current.msg_timeout_ms,
                        MIN_MS, options.max_msg_timeout // NS_PER_MS, may_disable=False)
-    return Settings(wanted.client_id or "", wanted.hostname or "", wanted.user_agent or "",
+    return Settings(text(wanted.client_id), text(wanted.hostname), text(wanted.user_agent),
                     heartbeat, size, timeout, rate, msg_timeout, topology_of(wanted, options),
                     distance_of(wanted, options))
+
+
+def text(wanted: str | None) -> str:
+    """A client's own name for something: kept as long as the client, who may be anyone, and shown in statistics."""
+    return (wanted or "")[:MOST_TEXT]
 
 
 def topology_of(wanted: Wanted, options: Options) -> dict[str, str]:
     """The client's location, as it states."""
     if not options.topology:
         return {}
-    return {"topology_zone": wanted.topology_zone or "", "topology_region": wanted.topology_region or ""}
+    return {"topology_zone": text(wanted.topology_zone), "topology_region": text(wanted.topology_region)}
 
 
 def distance_of(wanted: Wanted, options: Options) -> int:

@@ -256,4 +256,7 @@ class Cluster:
 def names_in(answer: Json, key: str) -> list[str]:
     """The names in an answer of nsqlookupd; invalid names are omitted."""
     names = answer.get(key) if isinstance(answer, dict) else None
-    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+    from nsqc.wire.names import is_valid_name  # here: compiled, and few tools list names
+
+    return [name for name in names if isinstance(name, str) and is_valid_name(name.encode("utf-8", "replace"))
+            ] if isinstance(names, list) else []

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from nsqc.admin import letters
+from nsqc.admin import letters, upstream
 from nsqc.admin.fleet import Fleet
 from nsqc.admin.prometheus import queries
 from nsqc.admin.shapes import Producer
@@ -180,3 +180,32 @@ def test_letters_without_end(cluster, stranger, advances, monkeypatch):
     fleet = Fleet(ask, RecordingLog(), (), ("127.0.0.1:1",), Trust(("127.0.0.1:1",)))
     result = asyncio.run(letters.move(fleet, ["127.0.0.1:1"], "redrive", letters.Letters("t", "", "", 0)))
     assert len(asked) == 50 and result[0].message == "50 redriven; the node has more: repeat the action"
+
+
+def test_tombstones_are_for_known_nodes(cluster, stranger):
+    """Otherwise users could have the server call any address."""
+    admin = cluster.admin()
+    answer = admin.call("DELETE", f"/api/nodes/{stranger.address}", {"topic": "t"})
+    assert answer.status == 404 and not stranger.requests
+
+
+def test_connections_to_nodes_that_are_gone_are_closed(monkeypatch, stranger):
+    monkeypatch.setattr(upstream, "IDLE_S", 0.05)
+
+    async def ask():
+        nodes = HttpNodes(asyncio.get_running_loop(), connect_s=WAIT_SECONDS, request_s=WAIT_SECONDS, trust=Trust([stranger.address]))
+        await nodes.ask(stranger.address, Ask("GET", "/stats"))
+        while nodes._idle:
+            await asyncio.sleep(0.01)
+        assert not nodes._each
+
+    asyncio.run(asyncio.wait_for(ask(), WAIT_SECONDS))
+
+
+def test_a_user_named_twice_is_none(cluster):
+    """A client has sent the header, and the proxy added its own."""
+    admin = cluster.admin("--admin-user=ann", "--acl-http-header=X-User")
+    with socket.create_connection(("127.0.0.1", admin.port), WAIT_SECONDS) as sock:
+        sock.sendall(b"POST /api/topics HTTP/1.1\r\nHost: 127.0.0.1\r\nX-User: ann\r\nX-User: eve\r\nContent-Length: 13\r\n\r\n" + b'{"topic":"t"}')
+        assert sock.recv(4096).startswith(b"HTTP/1.1 403 ")
+    assert admin.call("POST", "/api/topics", {"topic": "t"}, X_User="ann").status == 200

@@ -3,7 +3,9 @@
 import pytest
 
 from nsqc.client import Connection
-from nsqc.client.errors import AuthError
+from nsqc.client.errors import AuthError, LookupFailed
+from nsqc.client.lookup import lookup
+from nsqc.tools.cluster import names_in
 from tests.support.lookupd import LookupServer
 from tests.support.secure import make_certificates
 from tests.support.stranger import SECRET, Stranger
@@ -72,3 +74,15 @@ def test_letters_whose_places_do_not_advance(words, following):
     done = call("dead", *words, "--nsqd=127.0.0.1:1", f"--http={node.address}")
     assert done.code and "does not answer as nsqc does" in done.err
     node.close()
+
+
+def test_an_announced_path_is_no_node():
+    """Anyone may announce a node; a path would be a unix socket of this machine."""
+    lookupd = Stranger((200, {"producers": [{"broadcast_address": "/tmp/x", "tcp_port": 1}]}))
+    with pytest.raises(LookupFailed, match="/tmp/x:1"):
+        lookup("t", [lookupd.address])
+    lookupd.close()
+
+
+def test_names_of_a_lookup_server_that_are_none():
+    assert names_in({"topics": ["a", "../b", "c/d", "", "e\n", 5, "f#ephemeral"]}, "topics") == ["a", "f#ephemeral"]
