@@ -87,7 +87,7 @@ class LookupServer:
         log.info("%s", version_line("nsqlookupd"))
         self.open_files = descriptors.raise_limit()
         self.slow = slow
-        self.limits = ConnectionLimits(log, options.max_connections)
+        self.limits = ConnectionLimits(log, options.max_connections, options.max_connections_per_address)
         self.listeners = Listeners(loop, log)
         self.share = Share(REGISTRATIONS_S, "registrations")
         self.registry = Registry(options.inactive_producer_timeout, options.tombstone_lifetime,

@@ -206,3 +206,15 @@ def test_registrations_are_bounded(lookupd):
     assert server.call("POST", "/topic/delete?topic=u")[0] == 200
     node.ok("REGISTER v")
     assert sorted(server.get("/topics")["topics"]) == ["t", "v"]
+
+
+def test_connections_of_one_address_are_bounded(lookupd):
+    server = lookupd("--max-connections-per-address=2")
+    first, second = Node(server, "a.example"), Node(server, "b.example")
+    third = socket.create_connection((HOST, server.tcp_port), WAIT_SECONDS)
+    with contextlib.suppress(ConnectionResetError):
+        assert third.recv(1) == b""
+    third.close()
+    second.close()
+    wait_until(lambda: "--max-connections-per-address 2 reached" in server.log)
+    first.ok("PING")
