@@ -190,7 +190,7 @@ def test_a_server_may_send_to_its_https_port(daemon, authd, certificate):
 def test_a_server_may_not_send_from_https_to_http(daemon, authd, certificate):
     plain = authd()
     safe = authd(f"HTTP/1.1 307 There\r\nLocation: http://127.0.0.1:{plain.port}/auth\r\nContent-Length: 0\r\n\r\n".encode(), tls=certificate)
-    node = guarded(daemon, safe, **trusting(certificate))
+    node = guarded(daemon, f"https://{safe.address}/auth", **trusting(certificate))
     assert refused(node.connect(), "AUTH", b"secret") == FAILED[1]
     logged(node, "redirects from https to http://")
     assert plain.asked == []
