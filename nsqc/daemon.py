@@ -288,7 +288,8 @@ class Daemon:
         self.lag = LoopLag(self.loop)
         self.mounted = Mounted(router.resolve)
         watched = Watched(self.lag.lags, self.connection_limits, self.disks.syncer, self.space_watch,
-                          lambda: (connection.held_bytes() for connection in list(self.hub.connections)))
+                          lambda: (connection.held_bytes() for connection in list(self.hub.connections)),
+                          lambda: [] if self.certificates is None else self.certificates.dates)
         self.app = App(broker=self.broker, settings=self.settings, rules=self.rules,
                        channel_rules=self.channel_rules, log=self.log,
                        sessions=self.hub.sessions, info=self.info, start_time=self.start_time, threads=self.workers,

@@ -101,6 +101,11 @@ class Access:
         granted = None if self._answers is None else self._answers.known(who, token)
         return None if granted is None else self._subject(None, who[3])._replace(servers=granted)
 
+    def is_possible(self, token: bytes) -> bool:
+        """Whether a token that is not known may turn out to be right."""
+        identity = id_of(token)
+        return self._answers is not None if identity is None else identity in self.rules.tokens
+
     async def check(self, token: bytes, who: Who) -> Subject | None:
         """The same for any token; None: wrong. Raises TooManyWrong."""
         if self._answers is not None and id_of(token) is None:

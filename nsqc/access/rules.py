@@ -14,6 +14,7 @@
 
     [nodes."10.1.0.0/16"]
     topics = ["orders.*"]
+    addresses = ["*.nsq.internal"]          # that they may announce as their own
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import NamedTuple
 from nsqc.access.needs import CHANNEL, GRANTS, NODE, NOTHING, PART, Need
 from nsqc.access.tokens import Hash, TokenError, parse_hash
 from nsqc.options import toml
+from nsqc.wire.nodehosts import NodeHosts, ip_of
 
 ANONYMOUS = "anonymous"
 LIMITS = ("max_connections", "max_messages_per_second", "max_bytes_per_second", "max_topics")
@@ -91,10 +93,23 @@ class User(NamedTuple):
 
 
 class Node(NamedTuple):
-    """Topics that the nodes of a network may announce."""
+    """The topics that the nodes of a network may announce, and the addresses. addresses: None: any, but only those in
+    the network are authorised."""
 
     network: Network
     topics: tuple[re.Pattern[str], ...]
+    addresses: NodeHosts | None = None
+
+    def admits(self, source: str, announced: str) -> bool:
+        """Whether a node of this network may announce an address."""
+        found = ip_of(source)
+        return found is not None and found in self.network and (
+            self.addresses is None or self.addresses.cover(announced))
+
+    def authorises(self, announced: str) -> bool:
+        """Whether the file vouches for an address that one of its nodes announces."""
+        found = ip_of(announced)
+        return self.addresses is not None or (found is not None and found in self.network)
 
 
 class Rules(NamedTuple):
@@ -106,15 +121,23 @@ class Rules(NamedTuple):
     certificates: Mapping[str, User]            # by common name
     nodes: tuple[Node, ...]
 
-    def may_announce(self, address: str, topic: str) -> bool:
-        """Whether the node at this address may announce a topic. Without nodes in the file, all may."""
-        if not self.nodes:
-            return True
-        try:
-            found = ipaddress.ip_address(address)
-        except ValueError:
-            return False
-        return any(pattern.match(topic) for node in self.nodes if found in node.network for pattern in node.topics)
+    # A node is known by the source of its connection, and announces an address as its own.
+
+    def may_announce(self, source: str, announced: str, topic: str) -> bool:
+        """Whether a node may announce a topic. Without nodes in the file, all may."""
+        return not self.nodes or any(pattern.match(topic) for node in self._admitting(source, announced)
+                                     for pattern in node.topics)
+
+    def may_be_listed(self, source: str, announced: str) -> bool:
+        """Whether a node may be listed at all. Without nodes in the file, all may."""
+        return not self.nodes or bool(self._admitting(source, announced))
+
+    def is_authorised(self, source: str, announced: str) -> bool:
+        """Whether the file vouches for the address of a node."""
+        return any(node.authorises(announced) for node in self._admitting(source, announced))
+
+    def _admitting(self, source: str, announced: str) -> list[Node]:
+        return [node for node in self.nodes if node.admits(source, announced)]
 
 
 def is_met(scope: Scope, of: str, topic: str, channel: str) -> bool:
@@ -249,7 +272,7 @@ def _limit(place: str, table: Mapping[str, object], key: str) -> int:
 
 def _node(name: str, table: Mapping[str, object]) -> Node:
     place = f"nodes.{name!r}: "
-    _refuse_unknown(place, table, ("topics",))
+    _refuse_unknown(place, table, ("topics", "addresses"))
     try:
         network = ipaddress.ip_network(name)
     except ValueError:
@@ -257,4 +280,8 @@ def _node(name: str, table: Mapping[str, object]) -> Node:
     scopes = [parse_scope(place, text) for text in _texts(place, table, "topics")]
     if any(scope.channel is not None for scope in scopes):
         raise AccessError(f"{place}topics have no channels")
-    return Node(network, tuple(scope.topic for scope in scopes))
+    try:
+        addresses = NodeHosts(_texts(place, table, "addresses")) if "addresses" in table else None
+    except ValueError as error:
+        raise AccessError(f"{place}addresses: {error}") from None
+    return Node(network, tuple(scope.topic for scope in scopes), addresses)

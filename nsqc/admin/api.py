@@ -279,6 +279,8 @@ async def tombstone(site: AdminSite, request: Request) -> Json:
     body = _body(request, _action, "INVALID_BODY")
     topic = _named(body.topic, "INVALID_TOPIC")
     rights_of(request).require(ADMIN, topic)
+    if not await site.fleet.has_node(node):     # not any address that a user names
+        raise ApiError(404, "NODE_NOT_FOUND")
     request.param = f"{topic} on {node}"
     results = await site.changes.tombstone(topic, node)
     if not results[-1].ok and not results[-1].status:

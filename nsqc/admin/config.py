@@ -36,7 +36,7 @@ def put(site: AdminSite, request: Request) -> object:
             raise ApiError(400, "INVALID_VALUE")
         site.log.level = level
     elif request.param == LOOKUPDS:
-        site.fleet.lookupds = _addresses(request.body)
+        site.fleet.use_lookupds(_addresses(request.body))
     else:
         raise ApiError(400, "INVALID_OPTION")
     return _value(site, request.param)

@@ -10,7 +10,8 @@ from typing import Generic, NamedTuple, TypeVar
 
 from nsqc.admin import shapes
 from nsqc.admin.pace import Pace
-from nsqc.admin.shapes import Info, Producer
+from nsqc.admin.shapes import Info, Producer, ProducerList
+from nsqc.admin.trust import Trust
 from nsqc.admin.upstream import LONGEST, LOOKUP_NODES, LOOKUP_TOPICS, Ask, UpstreamError, checked, target
 from nsqc.log import Log
 from nsqc.peers.http import Answer
@@ -73,8 +74,9 @@ def warning(errors: Iterable[object]) -> str:
 class Fleet:
     """The nodes that the options name."""
 
-    def __init__(self, ask: AskNode, log: Log, lookupds: Sequence[str], nsqds: Sequence[str]) -> None:
-        self._ask = ask
+    def __init__(self, ask: AskNode, log: Log, lookupds: Sequence[str], nsqds: Sequence[str], trust: Trust) -> None:
+        """trust: learns of the nodes that lookup servers list."""
+        self._ask, self._trust = ask, trust
         self.lookupds = tuple(lookupds)
         self.nsqds = tuple(nsqds)
         self._log = log
@@ -83,6 +85,11 @@ class Fleet:
     def has_lookupds(self) -> bool:
         """Whether nodes are found by lookup servers."""
         return bool(self.lookupds)
+
+    def use_lookupds(self, addresses: Iterable[str]) -> None:
+        """Replaces the lookup servers."""
+        self.lookupds = tuple(addresses)
+        self._trust.ask(self.lookupds)
 
     # ------------------------------------------------------------------ calls
 
@@ -112,11 +119,18 @@ class Fleet:
 
     # ------------------------------------------------------------------ nodes
 
+    async def listed(self, ask: Ask) -> Found[ProducerList]:
+        """The nodes in the answers of lookup servers. ask: LOOKUP_NODES, or the nodes of a topic."""
+        found = await self.ask_all(self.lookupds, ask, shapes.producer_list)
+        for lookupd, answer in found.answers.items():
+            self._trust.heard(lookupd, answer.producers or (), ask is LOOKUP_NODES)
+        return found
+
     async def known(self) -> tuple[list[Known], dict[str, UpstreamError]]:
         """All nodes, sorted by host name, and the errors of servers that do not answer. Raises AllFailed."""
         if not self.lookupds:
             return await self._asked()
-        found = (await self.ask_all(self.lookupds, LOOKUP_NODES, shapes.producer_list)).usable(LOOKUPD)
+        found = (await self.listed(LOOKUP_NODES)).usable(LOOKUPD)
         merged: dict[str, Known] = {}
         for lookupd, answer in found.answers.items():
             for producer in answer.producers or ():
@@ -127,6 +141,12 @@ class Fleet:
                 for at, topic in enumerate(producer.topics or ()):
                     node.topics[topic] = node.topics.get(topic, False) or (at < len(marks) and marks[at])
         return sorted_nodes(merged.values()), found.errors
+
+    async def has_node(self, address: str) -> bool:
+        """Whether an address is a node's, or was one's lately. Raises AllFailed."""
+        if not self._trust.is_known(address):
+            await self.known()
+        return self._trust.is_known(address)
 
     async def _asked(self) -> tuple[list[Known], dict[str, UpstreamError]]:
         stats = Ask("GET", target("/stats", format="json", include_clients="false"), limit=LONGEST)
@@ -143,8 +163,7 @@ class Fleet:
     async def producers(self, topic: str) -> tuple[list[Producer], dict[str, UpstreamError]]:
         """The nodes that have a topic, and errors of others. Raises AllFailed."""
         if self.lookupds:
-            ask = Ask("GET", target("/lookup", topic=topic))
-            found = (await self.ask_all(self.lookupds, ask, shapes.producer_list)).usable(LOOKUPD)
+            found = (await self.listed(Ask("GET", target("/lookup", topic=topic)))).usable(LOOKUPD)
             merged = {producer.http: producer for answer in found.answers.values()
                       for producer in answer.producers or ()}
             return [*merged.values()], found.errors
@@ -184,9 +203,9 @@ class Fleet:
 
 async def topics_in(stats: RawStats, pace: Pace) -> AsyncIterator[TopicStats]:
     """The topics of an answer, decoded one by one; those that make no sense are left out."""
-    for raw in stats.topics or ():
+    for part in stats.parts():
         with suppress(JSONError):
-            yield nsqstats.one_topic(bytes(raw))
+            yield nsqstats.one_topic(part)
         if pace.over():
             await pace.rest()
 

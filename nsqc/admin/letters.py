@@ -17,6 +17,11 @@ from nsqc.wire.outside import Json
 DONE = {"redrive": "redriven", "drop": "dropped"}   # of the actions: what nodes call that
 AT_ONCE = 1000              # letters of one call
 GONE = "it was redriven or dropped before"
+# Anyone may pose as a node, and name a next place without end.
+LONGEST_S = 600.0           # of the calls of one node; a user repeats an action that takes longer
+MOST_CALLS = 100_000
+LONGEST_NAME = 200          # characters of an origin or a reason
+MOST_REASONS = 100          # for which letters stay; others are summed
 
 
 class Letters(NamedTuple):
@@ -39,6 +44,7 @@ class Moved(NamedTuple):
 
     done: int
     skipped: Counter[tuple[str, str]]       # letters that stay, by origin and reason
+    more: bool = False      # the node has not gone through all letters
 
 
 async def move(fleet: Fleet, nodes: Sequence[str], action: str, letters: Letters) -> list[Result]:
@@ -63,6 +69,8 @@ def told(moved: Moved, word: str) -> str:
     parts = [f"{moved.done:,} {word}"]
     parts += [f"{count:,} of {origin or 'unknown origin'} left: {reason}"
               for (origin, reason), count in moved.skipped.items()]
+    if moved.more:
+        parts.append("the node has more: repeat the action")
     return "; ".join(parts)
 
 
@@ -82,15 +90,21 @@ async def _preview(fleet: Fleet, node: str, action: str, letters: Letters) -> Js
 async def _all(fleet: Fleet, node: str, action: str, letters: Letters, dry_run: bool) -> Moved:
     """Calls a node until it has gone through all letters. Raises UpstreamError."""
     begin, count, skipped = letters.offset, 0, Counter[tuple[str, str]]()
-    while True:
+    until = time.monotonic() + LONGEST_S
+    for _ in range(MOST_CALLS):
         page = await fleet.get(node, letters.ask(action, begin, dry_run), json_of)
         moved, following = page.get(DONE[action]), page.get("next")
-        if not isinstance(moved, int):
+        stay = [(one, one.get("count")) for one in listed(page.get("skipped"))]
+        if not isinstance(moved, int) or moved < 0 or not all(isinstance(number, int) for _, number in stay):
             raise UpstreamError("the node does not answer as nsqc does")
         count += moved
-        for one in listed(page.get("skipped")):
-            skipped[str(one.get("origin") or ""), str(one.get("reason"))] += int(one.get("count") or 0)
+        for one, number in stay:
+            key = str(one.get("origin") or "")[:LONGEST_NAME], str(one.get("reason"))[:LONGEST_NAME]
+            skipped[key if key in skipped or len(skipped) < MOST_REASONS else ("", "other reasons")] += number
         # A place that does not move would be asked for without end.
         if letters.id or not isinstance(following, int) or (following <= begin and not moved):
             return Moved(count, skipped)
+        if time.monotonic() > until:
+            break
         begin = following
+    return Moved(count, skipped, more=True)

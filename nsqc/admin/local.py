@@ -21,6 +21,7 @@ from nsqc.admin.poller import Poller
 from nsqc.admin.router import TreeRouter
 from nsqc.admin.routes import PAGES
 from nsqc.admin.static import Page
+from nsqc.admin.trust import Trust
 from nsqc.admin.upstream import Ask, UpstreamError
 from nsqc.admin.view import View
 from nsqc.httpd.reply import ApiError, Reply, refusal
@@ -95,7 +96,8 @@ class Mount:
     def __init__(self, site: Site, resolve: Resolve, name: str, port: int) -> None:
         """name, port: of the daemon's HTTP API, as others reach it. Raises OSError."""
         self._loop = asyncio.get_running_loop()
-        fleet = Fleet(LocalNodes(site, resolve).ask, site.log, (), (join_address(name, port),))
+        itself = (join_address(name, port),)
+        fleet = Fleet(LocalNodes(site, resolve).ask, site.log, (), itself, Trust(itself))
         self._poller = Poller(self._loop, fleet, site.log, INTERVAL_S)
         self._page = Page("", PREFIX)
         self._seen = 0.0

@@ -12,7 +12,7 @@ import msgspec
 from nsqc.access.needs import ADMIN, PUBLISH, READ
 from nsqc.admin.changes import places, send
 from nsqc.admin.fleet import NSQD
-from nsqc.admin.rights import rights_of
+from nsqc.admin.rights import meter, rights_of
 from nsqc.admin.upstream import Ask, UpstreamError, target, word_of
 from nsqc.admin.view import Arguments, View, json_of, listed
 from nsqc.httpd.reply import ApiError
@@ -94,6 +94,8 @@ class Messages:
             raise ApiError(404, "NODE_NOT_FOUND")
         if request.may_create is not None and (reason := request.may_create(asked.topic, moment.topics.__contains__)):
             raise ApiError(429, f"QUOTA - {reason}")
+        if view.mode != "node":     # a daemon's own handler counts it
+            await meter(request, len(body))
         ask = Ask("POST", target("/pub", topic=asked.topic), body)
         results = await send(view.fleet, places(NSQD, [asked.node]), ask)
         request.param = f"publish {len(body)} bytes to {asked.topic} on {asked.node}"

@@ -135,6 +135,7 @@ class Moment:
     def __init__(self) -> None:
         self.at = time.time()
         self.topics: dict[str, TopicRow] = {}
+        self.size = 0       # topics and channels
         self.nodes: dict[str, NodeRow] = {}
         self.totals = Totals()
         self.feeders: dict[str, list[ChannelRow]] = {}     # channels whose dead letters go to a topic, by that
@@ -155,6 +156,7 @@ class Moment:
         row = self.topics.get(topic.topic_name)
         if row is None:
             row = self.topics[topic.topic_name] = TopicRow(topic.topic_name, channels={})
+            self.size += 1
         row.depth += topic.depth
         row.backend += topic.backend_depth
         row.messages += topic.message_count
@@ -178,6 +180,7 @@ class Moment:
         row = topic.channels.get(channel.channel_name)
         if row is None:
             row = topic.channels[channel.channel_name] = ChannelRow(topic.name, channel.channel_name)
+            self.size += 1
         row.depth += channel.depth
         row.backend += channel.backend_depth
         row.in_flight += channel.in_flight_count

@@ -43,7 +43,7 @@ class People:
         return self._extended or self._proxied(request) in self._admins or request.caller.is_local
 
     def _proxied(self, request: Request) -> str:
-        return request.header(self._header) if self._header else ""
+        return request.sole_header(self._header) if self._header else ""
 
     def check_change(self, request: Request) -> None:
         """Raises ApiError for a client that may change nothing."""

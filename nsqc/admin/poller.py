@@ -37,6 +37,10 @@ OLDEST = 24             # channels whose oldest message is looked for
 BYTES_A_SECOND = 25e6   # of /stats that any nsqd makes in a second of one processor; nsqc makes twice that
 TIMES = 8               # latest answers of a node that its cost is estimated from
 AT_ONCE = 4             # answers of nodes that are in memory
+# Anyone may pose as a node.
+MOST_NAMES = 250_000    # topics and channels of a node
+MOST_ROWS = 1_000_000   # of all nodes, each name once
+MOST_SEEN = 10_000      # nodes that are remembered
 
 ALL_STATS = Ask("GET", target("/stats", format="json", include_clients="false", include_mem="false"), limit=LONGEST)
 METRICS = Ask("GET", "/metrics", accept="text/plain", most=METRICS_BYTES)
@@ -182,7 +186,8 @@ class Poller:
         now = time.time()
         listed = await self._ask_lookups() if self._fleet.has_lookupds else await self._ask_names()
         for row in listed:
-            self._seen[row.address] = (row, now)
+            if row.address in self._seen or len(self._seen) < MOST_SEEN:
+                self._seen[row.address] = (row, now)
         rows = {row.address: row for row in listed}
         for address, (row, at) in [*self._seen.items()]:
             if address in rows:
@@ -197,7 +202,7 @@ class Poller:
 
     async def _ask_lookups(self) -> list[NodeRow]:
         # A lookup server that does not answer hides no node: all nodes of the hour are asked anyway.
-        found = await self._fleet.ask_all(self._fleet.lookupds, LOOKUP_NODES, shapes.producer_list)
+        found = await self._fleet.listed(LOOKUP_NODES)
         rows: dict[str, NodeRow] = {}
         tombstones: dict[tuple[str, str], None] = {}
         for answer in found.answers.values():
@@ -241,7 +246,13 @@ class Poller:
                 return
             row.health, row.start_time = answer.health, answer.start_time
             row.version = answer.version or row.version
+            names = 0
             async for topic in topics_in(answer, pace):
+                names += 1 + len(topic.channels or ())
+                if names > MOST_NAMES or moment.size > MOST_ROWS:
+                    most = f"{MOST_NAMES:,} topics and channels, or all nodes together more than {MOST_ROWS:,}"
+                    self._missing(row, f"it has more than {most}")
+                    return
                 moment.add(topic, row)
 
     def _missing(self, row: NodeRow, error: str) -> None:

@@ -46,12 +46,13 @@ class _Answer(msgspec.Struct):
 
 
 _answer = Decoder(_Answer).decode
+_quoted = msgspec.json.Encoder().encode
 
 
 def queries(key: Key) -> dict[str, str]:
-    """The expression of each field. No character of a name has to be escaped in a label."""
-    topic = f'topic="{key[0]}"' if key and key[0] != NODE else ""
-    channel = f'{topic},channel="{key[1]}"' if topic and len(key) > 1 else ""
+    """The expression of each field. Strings of PromQL have the escapes of JSON."""
+    topic = f"topic={_quoted(key[0]).decode()}" if key and key[0] != NODE else ""
+    channel = f"{topic},channel={_quoted(key[1]).decode()}" if topic and len(key) > 1 else ""
     if channel:
         return {"came": f"sum(rate(nsqc_channel_messages_total{{{channel}}}[{OVER}]))",
                 "went": f"sum(rate(nsqc_channel_processing_latency_seconds_count{{{channel}}}[{OVER}]))",

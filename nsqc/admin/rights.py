@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from nsqc.access.needs import CHANNEL, NODE, STATS, TOPIC, Need
@@ -112,3 +113,15 @@ def concerns_for(concerns: Concerns, rights: Rights) -> Concerns:
     for each in listed:
         counts[each.severity] += 1
     return Concerns(listed, counts)
+
+
+async def meter(request: Request, size: int) -> None:
+    """Counts a publish towards the user's quota, and waits until its rate allows it. size: of the body, bytes. Raises
+    ApiError."""
+    account = None if request.subject is None else request.subject.account
+    if account is None or not account.is_metered:
+        return
+    wait, reason = account.publish(1, size)
+    if reason:
+        raise ApiError(429, f"QUOTA - {reason}")
+    await asyncio.sleep(wait)

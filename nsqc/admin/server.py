@@ -18,6 +18,7 @@ from nsqc.admin.poller import Poller
 from nsqc.admin.routes import router
 from nsqc.admin.site import AdminSite
 from nsqc.admin.static import Page
+from nsqc.admin.trust import Trust
 from nsqc.admin.upstream import HttpNodes
 from nsqc.admin.view import View
 from nsqc.guarding import Guarding, GuardingError
@@ -26,6 +27,7 @@ from nsqc.httpd.server import Server
 from nsqc.log import Log
 from nsqc.loop.slow import SlowLoop
 from nsqc.net import systemd
+from nsqc.net.certdates import CertificateFile, concerns, read_dates, warn_daily
 from nsqc.net.limits import ConnectionLimits
 from nsqc.net.listener import Listener, Listeners
 from nsqc.options.admin import AdminOptions
@@ -34,6 +36,7 @@ from nsqc.process import descriptors, running
 from nsqc.process.environment import EnvironmentVariableError
 from nsqc.process.hangup import Hangup
 from nsqc.process.notify import ServiceManager
+from nsqc.wire.nodehosts import NodeHosts
 
 WORKERS = 2
 
@@ -86,10 +89,11 @@ class AdminServer:
         self.listeners = Listeners(loop, log)
         self.threads = ThreadPoolExecutor(WORKERS, thread_name_prefix="nsqc-worker")
         self.guarding = self._make_guarding()
+        trust = Trust((*options.lookupd_http_address, *options.nsqd_http_address), NodeHosts(options.node_addresses))
         self.nodes = HttpNodes(loop, connect_s=options.http_client_connect_timeout / 1e9,
                                request_s=options.http_client_request_timeout / 1e9, tls=client_context(options),
-                               secret=secret_of(options))
-        self.fleet = Fleet(self.nodes.ask, log, options.lookupd_http_address, options.nsqd_http_address)
+                               secret=secret_of(options), trust=trust)
+        self.fleet = Fleet(self.nodes.ask, log, options.lookupd_http_address, options.nsqd_http_address, trust)
         self.page = page_of(options)
         endpoint = options.notification_http_endpoint
         try:
@@ -139,6 +143,8 @@ class AdminServer:
             raise StartError(f"listen failed - {error}") from None
         guarding.watch(tuple, [self.http])
         self.poller.start()
+        dates = read_dates(certificates_of(options))    # the context has them as they are now
+        self._stop_warning = warn_daily(self.loop, self.log, lambda: dates)
         gc.collect()
         gc.freeze()
         gc.enable()
@@ -153,6 +159,7 @@ class AdminServer:
         await self.http.close()
         self.listeners.stop()
         self.poller.stop()
+        self._stop_warning()
         if self.notifier is not None:
             await self.notifier.close()
         self.nodes.close()
@@ -177,6 +184,17 @@ def page_of(options: AdminOptions) -> Page:
         return Page(options.dev_static_dir, options.prefix)
     except OSError as error:
         raise StartError(f"failed to read the page - {error}") from None
+
+
+def certificates_of(options: AdminOptions) -> list[CertificateFile]:
+    """The files with certificates that the options name."""
+    return [CertificateFile("--http-client-tls-cert", options.http_client_tls_cert),
+            CertificateFile("--http-client-tls-root-ca-file", options.http_client_tls_root_ca_file, authorities=True)]
+
+
+def expiring(options: AdminOptions) -> list[str]:
+    """The texts about those that have expired, or soon will."""
+    return concerns(read_dates(certificates_of(options)))
 
 
 def client_context(options: AdminOptions) -> ssl.SSLContext | None:

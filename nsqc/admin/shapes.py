@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from nsqc.net.remote import join_address
 from nsqc.wire.outside import Decoder
+from nsqc.wire.stats import Name
 
 
 class Producer(Struct, gc=False):
@@ -18,8 +19,9 @@ class Producer(Struct, gc=False):
     tcp_port: int = 0
     http_port: int = 0
     version: str = ""
-    topics: list[str] | None = None
+    topics: list[Name] | None = None
     tombstones: list[bool] | None = None
+    authorised: bool = False    # the access file of an nsqc lookupd vouches for its address
 
     @property
     def http(self) -> str:
@@ -35,20 +37,20 @@ class Producer(Struct, gc=False):
 class TopicList(Struct, gc=False):
     """/topics."""
 
-    topics: list[str] | None = None
+    topics: list[Name] | None = None
 
 
 class ChannelList(Struct, gc=False):
     """/channels."""
 
-    channels: list[str] | None = None
+    channels: list[Name] | None = None
 
 
 class ProducerList(Struct, gc=False):
     """/nodes and /lookup."""
 
     producers: list[Producer] | None = None
-    channels: list[str] | None = None
+    channels: list[Name] | None = None
 
 
 class Info(Struct, gc=False):

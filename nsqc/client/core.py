@@ -117,6 +117,12 @@ class Core:
             secret = self.options.auth_secret
             if not secret:
                 raise AuthError(self.address, "E_AUTH_REQUIRED nsqd asks for AUTH, but there is no auth_secret")
+            hosts = self.options.secret_hosts
+            if hosts is not None and not is_path(self.address) and not hosts.cover(split_address(self.address)[0]):
+                raise AuthError(self.address, "E_AUTH_REQUIRED nsqd asks for AUTH, but is not in node_addresses")
+            if self.features.get("tls_required"):
+                raise AuthError(self.address, "E_AUTH_REQUIRED nsqd requires TLS: give tls, as auth_secret is not sent "
+                                              "in clear text")
             answer = yield Send(b"AUTH\n" + struct.pack(">i", len(secret)) + secret)
             self.identity = self._json(answer, "AUTH")
 

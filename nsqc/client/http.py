@@ -9,6 +9,10 @@ import ssl
 
 from nsqc.client.httpaddress import HttpAddress
 from nsqc.wire.answers import Answer, recognized
+from nsqc.wire.nodehosts import ip_of
+from nsqc.wire.outside import JSONError, decode
+
+MOST_INFO = 64 << 10    # bytes of /info
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -28,6 +32,28 @@ class UnixConnection(http.client.HTTPConnection):
 def authorization(secret: str | None) -> dict[str, str]:
     """The request header that carries a secret, such as an access file's token."""
     return {"Authorization": f"Bearer {secret}"} if secret else {}
+
+
+def https_port_of(connection: http.client.HTTPConnection, target: str) -> int:
+    """Asks a node over HTTP, before any secret is sent in clear text, for the port of its HTTPS; 0: it has none, or
+    does not require it and is on this machine. target: of its /info. Raises OSError, HTTPException."""
+    connection.request("GET", target, headers={"Accept": "application/vnd.nsq; version=1.0"})
+    peer = connection.sock.getpeername()
+    answer = connection.getresponse()
+    body = answer.read(MOST_INFO)
+    if not answer.isclosed():
+        connection.close()
+    if not isinstance(peer, tuple):
+        return 0
+    ip = ip_of(peer[0])
+    if b"https_port" not in body or (answer.status != 403 and ip is not None and ip.is_loopback):
+        return 0
+    try:
+        value = decode(body)
+    except JSONError:
+        return 0
+    port = value.get("https_port") if isinstance(value, dict) else 0
+    return port if isinstance(port, int) and 0 < port < 65536 else 0
 
 
 def connection_to(address: HttpAddress, timeout: float, tls: ssl.SSLContext | None) -> http.client.HTTPConnection:

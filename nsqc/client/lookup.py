@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Iterable
 from typing import TypedDict
 
-from nsqc.client.address import checked_address
+from nsqc.client.address import split_address
 from nsqc.client.errors import LookupFailed
 from nsqc.client.httpaddress import http_address
 from nsqc.client.trouble import port_hint, reason
@@ -60,7 +60,9 @@ def ask_all(path: str, nsqlookupd: Iterable[str], timeout: float,
     for address in nsqlookupd:
         try:
             for node in ask(address, path, timeout, tls):
-                addresses[checked_address(f"{node['broadcast_address']}:{node['tcp_port']}")] = None
+                found = f"{node['broadcast_address']}:{node['tcp_port']}"
+                split_address(found)    # not the path of a unix socket: anyone may announce a node
+                addresses[found] = None
             answered = True
         except (OSError, ValueError, KeyError, TypeError) as error:
             hint = port_hint(error, address, Service.LOOKUPD_HTTP)
@@ -98,14 +100,17 @@ def ask(address: str, path: str, timeout: float, tls: bool | ssl.SSLContext | No
 
 def fetch(address: str, path: str, timeout: float, most_bytes: int | None = None,
           tls: bool | ssl.SSLContext | None = None, secret: str | None = None) -> tuple[int, bytes]:
-    """Status and body of a GET; path: with arguments, as it is sent. tls: for https URLs. Raises OSError, NotHttp."""
+    """Status and body of a GET; path: with arguments, as it is sent. tls: for https URLs. secret: not sent in clear
+    text to a server that has HTTPS. Raises OSError, NotHttp, ValueError."""
     from http.client import HTTPException  # slow to import, and most clients have fixed nsqd
 
-    from nsqc.client.http import answered_by, authorization, connection_to
+    from nsqc.client.http import answered_by, authorization, connection_to, https_port_of
 
     where = http_address(address)
     connection = connection_to(where, timeout, context_of(tls) if where.tls else None)
     try:
+        if secret and not where.tls and (port := https_port_of(connection, where.below("/info"))):
+            raise ValueError(f"its HTTPS is on port {port}: the secret is not sent in clear text")
         connection.request("GET", path, headers={"Accept": "application/vnd.nsq; version=1.0", **authorization(secret),
                                                 **where.headers})
         answer = connection.getresponse()

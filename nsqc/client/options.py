@@ -9,9 +9,12 @@ import socket
 import ssl
 from collections.abc import Iterable, Mapping
 from types import EllipsisType
-from typing import Annotated, Any, NamedTuple, NoReturn, TypedDict, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn, TypedDict, get_type_hints
 
 from nsqc import __version__
+
+if TYPE_CHECKING:
+    from nsqc.wire.nodehosts import NodeHosts
 
 KIB, MIB = 1 << 10, 1 << 20
 FRAME_ROOM = 64 * KIB           # bytes of a frame beyond the largest message
@@ -58,6 +61,8 @@ MILLISECONDS = whole("milliseconds, a whole number, -1 or above", -1, default=No
 class ConnectionOptions(TypedDict, total=False):
     """Options of a connection. tls: True (the system's authorities), an ssl.SSLContext (see nsqc.client.tls), None.
     deflate: a level from 1 to 9, or 0. snappy: not with deflate. auth_secret: sent by AUTH if nsqd requires it.
+    node_addresses: hosts, networks such as 10.0.0.0/8 or globs, separated by commas: AUTH is sent to these nsqd only;
+    default: to all, including those that nsqlookupd lists.
     client_id, hostname, user_agent: shown in nsqd's statistics. topology_zone, topology_region: the consumer's
     location; nsqd prefers nearby consumers if configured to. heartbeat_interval_ms, msg_timeout_ms, output_buffer_size,
     output_buffer_timeout_ms, sample_rate: as in IDENTIFY. max_msg_size, max_body_size: nsqd's limits in bytes, which
@@ -69,6 +74,7 @@ class ConnectionOptions(TypedDict, total=False):
     deflate: Annotated[int, whole("a level from 1 to 9, or 0", 0, 9, 0)]
     snappy: Annotated[bool, Rule("True or False", (bool,), default=False)]
     auth_secret: Annotated[str | bytes | None, Rule("a str, bytes or None", (str, bytes), default=None)]
+    node_addresses: Annotated[str | None, NAME]
     client_id: Annotated[str | None, NAME]
     hostname: Annotated[str | None, NAME]
     user_agent: Annotated[str | None, NAME]
@@ -145,6 +151,12 @@ class Options:
         self.snappy: bool = values["snappy"]
         secret: str | bytes | None = values["auth_secret"]
         self.auth_secret = secret.encode() if isinstance(secret, str) else secret
+        hosts: str | None = values["node_addresses"]
+        self.secret_hosts: NodeHosts | None = None      # None: all
+        if hosts is not None:
+            from nsqc.wire.nodehosts import NodeHosts  # ipaddress takes a while to import
+
+            self.secret_hosts = NodeHosts([hosts])
         self.max_body_size: int = values["max_body_size"]
         self.max_msg_size = min(int(values["max_msg_size"]), self.max_body_size - MPUB_ROOM)
         self.max_frame_bytes: int = values["max_frame_bytes"] or values["max_msg_size"] + FRAME_ROOM

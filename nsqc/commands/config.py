@@ -88,14 +88,16 @@ def in_access_file(path: str) -> Iterator[Finding]:
 
 
 def beside_admin(options: OptionSet) -> Iterator[Finding]:
-    """Errors in the other files that a config file of the admin server names."""
-    from nsqc.admin.server import unreadable
+    """Faults in the other files that a config file of the admin server names."""
+    from nsqc.admin.server import expiring, unreadable
     from nsqc.options.admin import AdminOptions
     from nsqc.options.check import Finding
 
     if isinstance(options, AdminOptions):
         for error in unreadable(options):
             yield Finding(0, True, str(error))
+        for text in expiring(options):
+            yield Finding(0, False, text)
 
 
 def conclude(file: str, report: Report, more: str) -> int:

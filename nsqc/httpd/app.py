@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from nsqc.broker.space import SpaceWatch
     from nsqc.httpd.request import Route
     from nsqc.metrics.durations import Durations
+    from nsqc.net.certdates import CertificateDate
     from nsqc.net.limits import ConnectionLimits
     from nsqc.store.disk.syncer import Syncer
 
@@ -56,6 +57,7 @@ class Watched(NamedTuple):
     syncer: Syncer
     space: SpaceWatch
     tcp_buffers: Callable[[], Iterable[int]]    # of each V2 client, bytes of memory
+    certificates: Callable[[], list[CertificateDate]]
 
 
 class App(Site):

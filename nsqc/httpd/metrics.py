@@ -89,6 +89,8 @@ def _daemon(app: App, survey: Survey, buffers: int, form: Format) -> list[bytes]
     _processing.take(*survey.channels.total_times(_PROCESSING))
     return [
         family(declared.HANDSHAKES, scrape.by_label([("ok", shaken[True]), ("failed", shaken[False])]), form),
+        family(declared.CERTIFICATE_ENDS, scrape.by_label(
+            (date.option.removeprefix("--"), date.ends) for date in watched.certificates()), form),
         family(declared.REFUSED, scrape.by_label(app.broker.refusals.items()), form),
         family(declared.CREATIONS_REFUSED, scrape.by_label(app.broker.creations_refused.items()), form),
         family(declared.CREATIONS_DELAYED, [((), app.broker.creations_delayed)], form),

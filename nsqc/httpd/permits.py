@@ -17,7 +17,7 @@ from nsqc.access.needs import CHANNEL, NODE, PUBLISH, PUBLISHING, Need
 from nsqc.access.verifier import TooManyWrong
 from nsqc.broker.refusals import QUOTA, UNAUTHORIZED
 from nsqc.httpd.caller import Caller, Doing
-from nsqc.httpd.reply import Reply, v1_error
+from nsqc.httpd.reply import Reply, unauthorized, v1_error
 from nsqc.httpd.request import Request, Route
 from nsqc.wire.names import is_valid_name
 
@@ -62,7 +62,8 @@ class Permits:
         if not route.need.grants:
             return route
         subject = self._known(request.authorization, caller)
-        if subject is not None and self._refusal(subject, route.need, request) is not None:
+        if (not self._is_possible(request.authorization) if subject is None
+                else self._refusal(subject, route.need, request) is not None):
             # Its body is not read.
             route = route._replace(body_limit=None, reads_body=False)
         return route._replace(handler=partial(self._call, route, caller))
@@ -140,6 +141,13 @@ class Permits:
         subject = self._access.known(token, caller.who)
         return subject if subject is not None and _is(subject, name) else None
 
+    def _is_possible(self, authorization: bytes | None) -> bool:
+        """Whether a token that is not known may turn out to be right."""
+        try:
+            return self._access.is_possible(token_of(authorization)[0] or b"")
+        except Unusable:
+            return False
+
     def _refusal(self, subject: Subject, need: Need, request: Request) -> Refusal | None:
         """Why a call is not permitted; None: permitted."""
         topic, channel = names_of(request)
@@ -199,7 +207,9 @@ def _refuse(route: Route, site: Any, request: Request, refusal: Refusal) -> Repl
     request.refusal = refusal.text
     if route.need.grants == (PUBLISH,):
         site.broker.refused(refusal.reason)
-    return v1_error(refusal.status, refusal.text, _CHALLENGE if refusal.status == 401 else "")
+    if refusal.status != 401:
+        return v1_error(refusal.status, refusal.text)
+    return unauthorized(refusal.text, site.https_port, _CHALLENGE)
 
 
 def _messages(request: Request) -> int:

@@ -10,6 +10,7 @@ from nsqc.httpd.probes import readiness
 from nsqc.httpd.reply import Reply
 from nsqc.httpd.request import Request
 from nsqc.net.accepting import not_accepting
+from nsqc.net.certdates import concerns
 
 _MOST_TOLD = 10     # logs in the details
 
@@ -34,7 +35,7 @@ async def _readyz(app: App) -> Reply:
         reasons.append(health.removeprefix("NOK - "))
     if unwritable is not None:
         reasons.append(unwritable)
-    return readiness(reasons, losses(app.broker))
+    return readiness(reasons, [*losses(app.broker), *concerns(app.watched.certificates())])
 
 
 def losses(broker: Broker) -> list[str]:

@@ -97,6 +97,12 @@ def v1_error(status: int, text: str, extra: str = "") -> Reply:
     return Reply(status, encoded({"message": text}), JSON, nsq=True, extra=extra)
 
 
+def unauthorized(text: str, https_port: int, extra: str) -> Reply:
+    """The reply to a client without a token. https_port: where to show it; 0: there is no HTTPS."""
+    return Reply(401, encoded({"message": text} | ({"https_port": https_port} if https_port else {})), JSON, nsq=True,
+                 extra=extra)
+
+
 def tls_required(https_port: int) -> Reply:
     """The reply to requests that should have used TLS."""
     return Reply(403, encoded({"message": "TLS_REQUIRED", "https_port": https_port}), JSON, nsq=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from binascii import unhexlify
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from nsqc.access.needs import OPEN, PUBLISHING, Need
@@ -112,12 +112,19 @@ class Request:
 
     def header(self, name: str) -> str:
         """The first value of a header that the reader does not extract; empty without one."""
+        return next(self._headers(name), "")
+
+    def sole_header(self, name: str) -> str:
+        """The same; empty if there are several: a client may have sent one, and a proxy added its own."""
+        values = [*self._headers(name)]
+        return values[0] if len(values) == 1 else ""
+
+    def _headers(self, name: str) -> Iterator[str]:
         wanted = name.lower().encode("latin-1", "replace")
         for line in self.head.split(b"\n")[1:]:
             key, colon, value = line.partition(b":")
             if colon and key.lower() == wanted:
-                return value.strip().decode("latin-1")
-        return ""
+                yield value.strip().decode("latin-1")
 
     def __str__(self) -> str:
         """For the log: method, target and client."""

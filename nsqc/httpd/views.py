@@ -31,6 +31,7 @@ class Info(Struct, frozen=True, gc=False):
     max_deflate_level: int
     topology_zone: str | UnsetType = UNSET
     topology_region: str | UnsetType = UNSET
+    https_port: int | UnsetType = UNSET     # nsqc's own: clients with a secret use it
 
 
 def ping(app: App, request: Request) -> str:
@@ -55,6 +56,7 @@ def info(app: App, request: Request) -> Info:
         max_output_buffer_size=options.max_output_buffer_size,
         max_output_buffer_timeout=options.max_output_buffer_timeout,
         max_deflate_level=options.max_deflate_level,
+        https_port=app.https_port or UNSET,
         **options.topology,
     )
 

@@ -14,6 +14,7 @@ from nsqc.wire.names import is_valid_name
 def create_topic(site: LookupSite, request: Request) -> None:
     """Adds a topic."""
     name = _valid(arguments(request), "topic")
+    _need_room(site, name)
     site.log.info("DB: adding topic(%s)", name)
     site.registry.add_topic(name)
 
@@ -22,6 +23,7 @@ def create_channel(site: LookupSite, request: Request) -> None:
     """Adds a channel and its topic."""
     given = arguments(request)
     topic, channel = _valid(given, "topic"), _valid(given, "channel")
+    _need_room(site, topic, channel)
     site.log.info("DB: adding channel(%s) in topic(%s)", channel, topic)
     site.registry.add_channel(topic, channel)
     site.log.info("DB: adding topic(%s)", topic)
@@ -62,6 +64,11 @@ def tombstone(site: LookupSite, request: Request) -> None:
     node = argument(given, "node").decode("utf-8", "replace")
     site.log.info("DB: setting tombstone for producer@%s of topic(%s)", node, topic)
     site.registry.tombstone(site.registry.find_topics(topic), node)
+
+
+def _need_room(site: LookupSite, topic: str, channel: str = "") -> None:
+    if not site.registry.has_room(topic, channel):
+        raise ApiError(403, f"TOO_MANY_REGISTRATIONS - --max-registrations is {site.registry.most}")
 
 
 def _valid(given: dict[bytes, bytes], name: str) -> str:

@@ -21,7 +21,7 @@ from nsqc.net.limits import host_of
 MAGIC = b"  V1"
 OK_REPLY = b"\0\0\0\x02OK"
 MAX_LINE = 64 * 1024            # bytes; nsqlookupd has no limit, and no command is longer than 140
-MAX_BODY = 64 * 1024            # of IDENTIFY; nsqlookupd allocates any announced size
+MAX_BODY = 4096                 # of IDENTIFY, a few names; nsqlookupd allocates any announced size
 AT_ONCE = 16                    # commands between two clock reads
 LINGER_S = 0.5                  # a refused connection stays half open: closing with unread input would lose the reply
 NO_MAGIC, LINE, SIZE, BODY = range(4)  # the expected input
@@ -227,6 +227,8 @@ class Connection(asyncio.Protocol):
                 raise CommandError(b"E_INVALID", b"client must IDENTIFY")
             if name == b"REGISTER" and not self._hub.may_register(self.peer, self._host, words):
                 return OK_REPLY
+            if name == b"REGISTER" and not self._hub.has_room(self.peer, words):
+                return OK_REPLY
             command(self._hub.registry, self._hub.log, self.peer, words)
             return OK_REPLY
         if name == b"PING":
@@ -242,6 +244,7 @@ class Connection(asyncio.Protocol):
     def _identify(self, body: bytes) -> bytes:
         hub = self._hub
         peer = self.peer = commands.identify(body, self.id, hub.log)
+        hub.judge(peer, self._host)
         if hub.registry.add(hub.registry.clients, peer) and hub.log.level <= INFO:
             hub.log.info("DB: client(%s) REGISTER category:%s key:%s subkey:%s", self.id, CLIENT, "", "")
         return framed(hub.identity)

@@ -54,17 +54,36 @@ class Hub:
 
     # ------------------------------------------------------------------ access rules
 
+    def judge(self, peer: Peer, host: str) -> None:
+        """Decides whether the access file permits to list a node, and vouches for its address."""
+        if self.access is None:
+            return
+        rules, announced = self.access.rules, peer.info.broadcast_address
+        listed = rules.may_be_listed(host, announced)
+        if peer.listed and not listed:
+            self.log.warn("client(%s) may not announce address %s, see [nodes] of the access file", peer.id, announced)
+        peer.judge(listed, rules.is_authorised(host, announced))
+
     def may_register(self, peer: Peer, host: str, words: list[bytes]) -> bool:
         """Whether a node may announce the topic of REGISTER. If not, the node is answered as usual, since an error
         would make it reconnect and register everything again and again. Raises CommandError."""
         if self.access is None:
             return True
         topic, channel = names(words)
-        if self.access.rules.may_announce(host, topic):
+        if self.access.rules.may_announce(host, peer.info.broadcast_address, topic):
             return True
         self.log.warn("client(%s) may not announce topic %s, see [nodes] of the access file", peer.id, topic)
         if self.audit is not None:
             self.audit.record("", peer.id, "REGISTER", f"{topic}/{channel}" if channel else topic, "FORBIDDEN")
+        return False
+
+    def has_room(self, peer: Peer, words: list[bytes]) -> bool:
+        """Whether REGISTER adds no topic or channel beyond the limit. Otherwise, the node is answered as usual, as
+        above. Raises CommandError."""
+        topic, channel = names(words)
+        if self.registry.has_room(topic, channel):
+            return True
+        self.log.warn("client(%s) registers nothing new: --max-registrations %d reached", peer.id, self.registry.most)
         return False
 
     def withdraw(self, peer: Peer, host: str) -> None:
@@ -72,6 +91,8 @@ class Hub:
         access = self.access
         if access is None:
             return
+        self.judge(peer, host)
+        announced = peer.info.broadcast_address
         left = [one for one in peer.registrations if one is not self.registry.clients]
 
         def step() -> bool:
@@ -79,7 +100,7 @@ class Hub:
                 if self.share.over():
                     return True
                 for one in left[-STEP:]:
-                    if not access.rules.may_announce(host, one.key) and self.registry.remove(one, peer):
+                    if not access.rules.may_announce(host, announced, one.key) and self.registry.remove(one, peer):
                         self.log.info("DB: client(%s) UNREGISTER category:%s key:%s subkey:%s", peer.id, one.category,
                                       one.key, one.subkey)
                         self.registry.forget_if_left(one)

@@ -11,6 +11,7 @@ from time import monotonic_ns
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.json import Encoder
+from msgspec.structs import replace
 
 CLIENT, TOPIC, CHANNEL = "client", "topic", "channel"
 ALL = "*"       # as the name of a topic in lookups
@@ -31,6 +32,8 @@ class PeerInfo(Struct, frozen=True, gc=False):
     version: str
     topology_zone: str | UnsetType = UNSET
     topology_region: str | UnsetType = UNSET
+    # nsqc's own: the access file vouches for the address.
+    authorised: bool | UnsetType = UNSET
 
 
 class Registration:
@@ -50,7 +53,7 @@ class Registration:
 class Peer:
     """A node, from its IDENTIFY to the end of its connection."""
 
-    __slots__ = ("gone", "http_name", "id", "info", "json", "registrations", "seen", "tombstones")
+    __slots__ = ("gone", "http_name", "id", "info", "json", "listed", "registrations", "seen", "tombstones")
 
     def __init__(self, info: PeerInfo) -> None:
         self.id = info.remote_address
@@ -59,16 +62,24 @@ class Peer:
         self.http_name = f"{info.broadcast_address}:{info.http_port}"   # its name in tombstones
         self.seen = monotonic_ns()                  # of IDENTIFY or the last PING
         self.gone = False                           # its connection has ended
+        self.listed = True                          # the access file permits it
         self.tombstones = 0                         # upper bound of its tombstoned topics
         # A dict for its order and its size, half of a set's.
         self.registrations: dict[Registration, None] = {}
+
+    def judge(self, listed: bool, authorised: bool) -> None:
+        """Applies the access file."""
+        self.listed = listed
+        self.json = _encode(replace(self.info, authorised=authorised or UNSET))
 
 
 class Registry:
     """All registrations by category and name."""
 
-    def __init__(self, inactive_after: int, tombstone_lifetime: int) -> None:
-        """Both in nanoseconds."""
+    def __init__(self, inactive_after: int, tombstone_lifetime: int, most: int = 0) -> None:
+        """Times in nanoseconds. most: topics and channels; 0: no limit."""
+        self.most = most
+        self.count = 0          # topics and channels
         self._inactive_after = inactive_after
         self._tombstone_lifetime = tombstone_lifetime
         self.clients = Registration(CLIENT)
@@ -77,11 +88,18 @@ class Registry:
 
     # ------------------------------------------------------------------ topics and channels
 
+    def has_room(self, topic: str, channel: str) -> bool:
+        """Whether these may be added; known ones always."""
+        if not self.most or self.count + 2 <= self.most:
+            return True
+        return topic in self.topics and (not channel or channel in self.channels.get(topic, {}))
+
     def add_topic(self, topic: str) -> Registration:
         """The topic, added if missing."""
         found = self.topics.get(topic)
         if found is None:
             found = self.topics[topic] = Registration(TOPIC, topic)
+            self.count += 1
         return found
 
     def add_channel(self, topic: str, channel: str) -> Registration:
@@ -92,6 +110,7 @@ class Registry:
         found = channels.get(channel)
         if found is None:
             found = channels[channel] = Registration(CHANNEL, topic, channel)
+            self.count += 1
         return found
 
     def find_topics(self, topic: str) -> list[Registration]:
@@ -112,10 +131,12 @@ class Registry:
         if registration.category == TOPIC:
             if self.topics.get(registration.key) is registration:
                 del self.topics[registration.key]
+                self.count -= 1
         else:
             channels = self.channels.get(registration.key, {})
             if channels.get(registration.subkey) is registration:
                 del channels[registration.subkey]
+                self.count -= 1
                 if not channels:
                     del self.channels[registration.key]
         for peer in registration.producers:

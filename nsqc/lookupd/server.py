@@ -87,10 +87,11 @@ class LookupServer:
         log.info("%s", version_line("nsqlookupd"))
         self.open_files = descriptors.raise_limit()
         self.slow = slow
-        self.limits = ConnectionLimits(log, options.max_connections)
+        self.limits = ConnectionLimits(log, options.max_connections, options.max_connections_per_address)
         self.listeners = Listeners(loop, log)
         self.share = Share(REGISTRATIONS_S, "registrations")
-        self.registry = Registry(options.inactive_producer_timeout, options.tombstone_lifetime)
+        self.registry = Registry(options.inactive_producer_timeout, options.tombstone_lifetime,
+                                 options.max_registrations)
         self.hub = Hub(loop, self.registry, self.share, self.limits, options, log)
         self.threads = ThreadPoolExecutor(1, thread_name_prefix="nsqc-worker")  # started on first use
         self.guarding = self._make_guarding()

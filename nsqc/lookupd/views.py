@@ -125,7 +125,7 @@ async def nodes(site: LookupSite, request: Request) -> Reply:
         await site.untaken.room()
         registry, parts = site.registry, Parts(site.share)
         await parts.items((_node(registry, peer) for peer in registry.active(registry.clients.producers)
-                           if not peer.gone), b'{"producers":[', b"]}")
+                           if peer.listed and not peer.gone), b'{"producers":[', b"]}")
         return parts.reply()
 
 

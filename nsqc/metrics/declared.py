@@ -77,6 +77,8 @@ COMMON = (BUILD, START_TIME, UPTIME, CPU, RESIDENT, OPEN_FILES, MOST_FILES, LOOP
 # Of the daemon.
 HANDSHAKES = _counter(CLIENTS, "tls_handshakes", "Completed TLS handshakes; result is ok or failed.",
                       labels=("result",))
+CERTIFICATE_ENDS = _gauge(CLIENTS, "certificate_expiry_seconds", "Time at which a certificate expires, since 1970; "
+                          "file is the option that names its file.", SECONDS, ("file",))
 REFUSED = _counter(CLIENTS, "publishes_refused", "Refused publishes; a batch counts once.",
                    labels=("reason",))
 CREATIONS_REFUSED = _counter(CLIENTS, "creations_refused", "Refused creations of topics and channels; limit "
@@ -100,8 +102,8 @@ MEMORY = _gauge(DISK, "memory_bytes",
                 "(buffers of clients).", BYTES, ("room",))
 TOPIC_COUNT = _gauge(DISK, "topics", "Topics, ephemeral ones included.")
 CHANNEL_COUNT = _gauge(DISK, "channels", "Channels of all topics, ephemeral ones included.")
-DAEMON = (HANDSHAKES, REFUSED, CREATIONS_REFUSED, CREATIONS_DELAYED, CIRCLING, DRAINING, PROCESSING, HEALTHY, SYNC,
-          SYNC_FAILURES, DISK_FREE, DISK_SIZE, DISK_LIMIT, MEMORY, TOPIC_COUNT, CHANNEL_COUNT)
+DAEMON = (HANDSHAKES, CERTIFICATE_ENDS, REFUSED, CREATIONS_REFUSED, CREATIONS_DELAYED, CIRCLING, DRAINING, PROCESSING,
+          HEALTHY, SYNC, SYNC_FAILURES, DISK_FREE, DISK_SIZE, DISK_LIMIT, MEMORY, TOPIC_COUNT, CHANNEL_COUNT)
 
 def _figures(group: str, prefix: str, shape: type[Struct], labels: tuple[str, ...]) -> dict[str, Metric]:
     return {name: Metric(f"nsqc_{prefix}{figure.metric}", Type.COUNTER if figure.rises else Type.GAUGE, group,

@@ -11,6 +11,7 @@ from concurrent.futures import Executor
 from typing import NamedTuple
 
 from nsqc.log import Log
+from nsqc.net import certdates
 
 CHECK_S = 2.0  # how often the files are checked for changes
 # Below TLS 1.2 OpenSSL's own defaults are useless. Strong suites come first, in the server's order of preference.
@@ -29,6 +30,12 @@ class TlsSettings(NamedTuple):
 
 class TlsError(Exception):
     """The settings or their files cannot make a TLS context; the text is one line for the operator."""
+
+
+def files_of(settings: TlsSettings) -> list[certdates.CertificateFile]:
+    """The files with certificates."""
+    return [certdates.CertificateFile("--tls-cert", settings.cert),
+            certdates.CertificateFile("--tls-root-ca-file", settings.root_ca_file, authorities=True)]
 
 
 def build_context(settings: TlsSettings) -> ssl.SSLContext:
@@ -108,22 +115,25 @@ _Seen = tuple[int | tuple[int, int, int], ...]
 
 
 class Certificates:
-    """The context for the next handshake. Worker threads read the files; inconsistent files are ignored."""
+    """The context for the next handshake, and the ends of the certificates. Worker threads read the files;
+    inconsistent files are ignored."""
 
     context: ssl.SSLContext
+    dates: list[certdates.CertificateDate]
 
     def __init__(self, settings: TlsSettings):
         """Raises TlsError."""
         self._settings = settings
         self._files = tuple(path for path in (settings.cert, settings.key, settings.root_ca_file) if path)
         self._seen = self._look()
-        self.context = build_context(settings)
+        self._build()
 
     def watch(self, loop: asyncio.AbstractEventLoop, workers: Executor, log: Log) -> Callable[[], None]:
         """Starts checking the files for changes; returns a function that stops it."""
         self._loop, self._workers, self._log = loop, workers, log
         self._job: asyncio.Future[None] | None = None
         self._timer = loop.call_later(CHECK_S, self._check)
+        self._stop_warning = certdates.warn_daily(loop, log, lambda: self.dates)
         return self.close
 
     def reload(self) -> None:
@@ -138,6 +148,7 @@ class Certificates:
     def close(self) -> None:
         """Stops checking."""
         self._timer.cancel()
+        self._stop_warning()
 
     def _check(self) -> None:
         self._timer = self._loop.call_later(CHECK_S, self._check)
@@ -159,11 +170,17 @@ class Certificates:
             return
         self._seen = seen
         try:
-            self.context = build_context(self._settings)
+            self._build()
         except TlsError as error:
             self._log.error("TLS: certificates are not reloaded, the old ones stay - %s", error)
         else:
             self._log.info("TLS: certificates reloaded")
+            for text in certdates.concerns(self.dates):
+                self._log.warn("TLS: %s", text, each=True)
+
+    def _build(self) -> None:
+        self.context = build_context(self._settings)
+        self.dates = certdates.read_dates(files_of(self._settings))
 
     def _look(self) -> _Seen:
         seen: list[int | tuple[int, int, int]] = []

@@ -26,6 +26,7 @@ from nsqc.options.declared import (
 )
 from nsqc.options.durations import MINUTE, MS, S
 from nsqc.options.option import Kind
+from nsqc.wire.nodehosts import NodeHosts
 
 NODES, GRAPHITE = "Nodes", "Graphite"
 
@@ -62,7 +63,13 @@ class AdminOptions(OptionSet, frozen=True, kw_only=True, gc=False):
         Kind.DURATION, NODES, "time between two polls of all nodes. It grows if polling would take more than 1 % of a "
         "node's time", least=S, most=MINUTE, own=True)] = 5 * S
     node_auth_secret: Annotated[str, flag(
-        Kind.TEXT, NODES, "token to show to nodes that have an access file; @FILE reads it from a file", own=True)] = ""
+        Kind.TEXT, NODES, "token to show to nodes that have an access file; @FILE reads it from a file. Nodes that "
+        "only lookup servers name get it if --node-addresses covers them, or an nsqc lookupd's access file vouches for "
+        "them", own=True)] = ""
+    node_addresses: Annotated[tuple[str, ...], flag(
+        Kind.TEXTS, NODES, "host, network such as 10.0.0.0/8, or glob such as *.nsq.internal, of nodes that get "
+        "--node-auth-secret although only a lookup server names them; may list several, separated by commas",
+        own=True)] = ()
 
     acl_http_header: Annotated[str, flag(
         Kind.TEXT, ACCESS, "header in which an authenticating proxy names the user")] = "X-Forwarded-User"
@@ -128,6 +135,10 @@ class AdminOptions(OptionSet, frozen=True, kw_only=True, gc=False):
                     split_address(address)
                 except ValueError as error:
                     yield name, f"failed to resolve {flag_name(name)} ({address}) - {error}"
+        try:
+            NodeHosts(self.node_addresses)
+        except ValueError as error:
+            yield "node_addresses", f"--node-addresses: {error}"
         if self.allow_config_from_cidr:
             try:
                 ipaddress.ip_network(self.allow_config_from_cidr, strict=False)

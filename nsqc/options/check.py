@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 import re
 import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from nsqc.net import tls
+from nsqc.net import certdates, tls
 from nsqc.net.address import is_unix
 from nsqc.net.remote import split_address
 from nsqc.net.url import parse_server
@@ -77,7 +78,8 @@ def examine(path: str, declaration: Declaration[OptionSet] = SERVE) -> Report:
     problems = [(True, name, problem) for faults in (declaration.faults(options), options.unusable(),
                                                      surroundings(options, declaration)) for name, problem in faults]
     if isinstance(options, Options):
-        problems += [(False, name, problem) for name, problem in ineffective(options)]
+        problems += [(False, name, problem) for found in (ineffective(options), expiring(options))
+                     for name, problem in found]
     for fatal, name, problem in problems:
         line_number = line_of(keys[name]) if name in reading.values else 0
         findings.append(Finding(line_number, fatal, problem.replace(flag_name(name), keys[name])))
@@ -173,6 +175,14 @@ def ineffective(options: Options) -> Iterator[Problem]:
         yield Problem("enable_experiment", "enable_experiment has no effect without topology_zone and topology_region")
     if options.tls_root_ca_file and not options.offers_tls:
         yield Problem("tls_root_ca_file", "tls_root_ca_file has no effect without tls_cert and tls_key")
+
+
+def expiring(options: Options) -> Iterator[Problem]:
+    """Certificates that have expired, or soon will."""
+    if settings := offered(options):
+        for date in certdates.read_dates(tls.files_of(settings)):
+            if text := date.concern(time.time()):
+                yield Problem("tls_cert" if date.path == options.tls_cert else "tls_root_ca_file", text)
 
 
 def unwritable(path: str) -> str:

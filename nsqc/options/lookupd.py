@@ -53,6 +53,11 @@ class LookupdOptions(OptionSet, frozen=True, kw_only=True, gc=False):
         least=1, own=True)] = 30 * S
     max_connections: Annotated[int, flag(
         Kind.INT, LIMITS, "maximum number of connections; 0: no limit", least=0, own=True)] = 100_000
+    max_connections_per_address: Annotated[int, flag(
+        Kind.INT, LIMITS, "maximum number of connections from one address; 0: no limit", least=0, own=True)] = 0
+    max_registrations: Annotated[int, flag(
+        Kind.INT, LIMITS, "maximum number of topics and channels; nodes that register further ones are answered, and "
+        "the names ignored; 0: no limit", least=0, own=True)] = 1_000_000
 
 
 LOOKUPD = Declaration(LookupdOptions, "nsqc lookupd", "nsqlookupd")

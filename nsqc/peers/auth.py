@@ -28,7 +28,7 @@ from nsqc.wire.outside import Decoder, JSONError
 
 MAX_QUERIES = 64  # concurrent
 MAX_QUERIES_PER_ADDRESS = 16  # of these for clients of one address, so one address cannot block the others
-MAX_SECRET = 65536  # bytes; longer ones are refused without a query
+MOST_SERVERS = 100  # that are remembered to require TLS; reloads may name others
 MAX_HOPS = 10  # redirections followed, as by Go's client
 FAILED_S = 10.0  # how long a failed server comes last
 REDIRECTS = (301, 302, 303, 307, 308)
@@ -81,6 +81,7 @@ class AuthServers:
         self._log = log
         self._servers = [parse_server(text) for text in settings.now.auth_http_address]
         self._failed_until: dict[Server, float] = {}
+        self._on_https: dict[Server, Server] = {}       # those that require TLS, which get no more secrets without it
         self._slots = asyncio.Semaphore(MAX_QUERIES)
         self._queues: dict[str, AddressQueue] = {}  # by address; only those in use
         self._asking: set[asyncio.Task[object] | None] = set()  # tasks that wait for an answer
@@ -134,8 +135,6 @@ class AuthServers:
 
     async def _query(self, client: Client, secret: bytes) -> Grant:
         """The first usable answer. Raises QueryError."""
-        if len(secret) > MAX_SECRET:
-            raise QueryError(f"secret too long {len(secret)} > {MAX_SECRET}", False)
         facts: Facts = {"common_name": client.common_name, "remote_ip": client.remote_ip, "secret": secret,
                         "tls": "true" if client.tls else "false"}
         reasons, down = [], True
@@ -164,6 +163,7 @@ class AuthServers:
     async def _body(self, server: Server, facts: Facts) -> bytes:
         """The body of a server's answer. Raises OSError, http.AnswerError, ServerDown; ValueError if it refuses."""
         post = self._settings.now.auth_http_request_method == "post"
+        named, server = server, self._on_https.get(server, server)
         target = server if post else with_query(server, facts)
         connect_s = seconds(self._settings.now.http_client_connect_timeout)
         for _ in range(MAX_HOPS):
@@ -175,7 +175,10 @@ class AuthServers:
                 post = post and answer.status in (307, 308)
                 target = redirected(target, location)
             elif answer.status == 403 and not target.tls:
+                is_first = target.address == named.address
                 target = on_https(target, answer.body)
+                if is_first and len(self._on_https) < MOST_SERVERS:
+                    self._on_https[named] = on_https(named, answer.body)
             elif answer.status >= 500:
                 raise ServerDown(f"got response {answer.status}")
             elif answer.status != 200:
@@ -210,9 +213,12 @@ def request_for(server: Server, posted: Facts | None) -> bytes:
 
 
 def redirected(server: Server, location: str) -> Server:
-    """The target of a redirect; the login is sent to the same host only. Raises ValueError."""
+    """The target of a redirect; the login is sent to the same host only, and nothing from https to http. Raises
+    ValueError."""
     scheme = "https" if server.tls else "http"
     target = parse_server(urljoin(f"{scheme}://{server.host}{server.target}", location))
+    if server.tls and not target.tls:
+        raise ValueError(f"redirects from https to {target.name}")
     return target._replace(login=target.login or (server.login if target.host == server.host else ""))
 
 

@@ -56,8 +56,9 @@ class Dialer:
         return await asyncio.shield(lookup)
 
     async def connect(self, make: Callable[[], C], address: str, limit_s: float | None,
-                      tls: ssl.SSLContext | None = None) -> C:
-        """Connects to the first endpoint that answers and, with tls, proves to be the address's host.
+                      tls: ssl.SSLContext | None = None, refuse: Callable[[str], str] | None = None) -> C:
+        """Connects to the first endpoint that answers and, with tls, proves to be the address's host. refuse: returns
+        the reason not to connect to an IP address, if there is one.
 
         Raises OSError (TimeoutError among them), ValueError.
         """
@@ -66,6 +67,10 @@ class Dialer:
         async with asyncio.timeout_at(deadline):
             endpoints = await self.resolve(address, socket.SOCK_STREAM)
         error: OSError | None = None
+        if refuse is not None:
+            reasons = [refuse(place[0]) for _, place in endpoints]
+            endpoints = [endpoint for endpoint, reason in zip(endpoints, reasons, strict=True) if not reason]
+            error = None if endpoints else OSError(reasons[0])
         for left in range(len(endpoints), 0, -1):
             # An endpoint that drops packets may use up its own share of the time, but not the others'.
             share = None if deadline is None else max(0.0, deadline - self._loop.time()) / left

@@ -60,14 +60,14 @@ class ChannelDepth:
         for address in options.nsqd:
             host, port = split_address(address)
             guess = join_address(host, port + 1)
-            if (get(guess, "/info", options.authSecret) or {}).get("tcp_port") == port:
+            if (get(guess, "/info", options.http_secret(guess)) or {}).get("tcp_port") == port:
                 addresses[guess] = None
         return list(addresses)
 
     def _poll(self, address: str) -> int | None:
         options = self._options
         stats = get(address, f"/stats?format=json&include_clients=false&topic={quote(options.topic, safe='')}",
-                    options.authSecret)
+                    options.authSecret if address in options.http else options.http_secret(address))
         if stats is None:
             return None
         total = 0

@@ -39,6 +39,7 @@ def dial(address: str, options: NsqdOptions, publishes: bool = False,
         "max_msg_size": options.maxMsgSize, "tls": context,
         "deflate": options.deflateLevel if options.compression == "deflate" else 0,
         "snappy": options.compression == "snappy", "auth_secret": options.authSecret,
+        "node_addresses": options.nodeAddresses if options.nsqlookupd else None,
         "user_agent": f"nsqc-spark/{__version__}", **more}
     return Connection.with_options(checked_address(address),
                                    Options("Connection", ("address",), options.timeout, given, publishes))

@@ -13,6 +13,7 @@ from difflib import SequenceMatcher, get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
+from nsqc.client.address import split_address
 from nsqc.client.commands import BATCH_BYTES, BATCH_ROWS, WINDOW
 from nsqc.client.options import MPUB_ROOM
 from nsqc.spark import kafka
@@ -23,6 +24,7 @@ from nsqc.spark.values import (
     FILE,
     FLAG,
     GIB,
+    HOSTS,
     KIB,
     LATEST,
     LATEST_MS,
@@ -44,6 +46,7 @@ from nsqc.spark.values import (
     whole,
 )
 from nsqc.wire.names import is_ephemeral
+from nsqc.wire.nodehosts import NodeHosts
 
 # Options read or added by Spark itself.
 SPARKS = {"checkpointlocation", "queryname"}
@@ -97,8 +100,18 @@ class NodeOptions:
     tlsKeyFile: Annotated[str | None, Option(FILE, "the key of the certificate, PEM; on every executor")] = None
     tlsVerify: Annotated[bool, Option(FLAG, "`false` accepts any server")] = True
     authSecret: Annotated[str | None, Option(
-        TEXT, "sent by `AUTH` if an nsqd requires it, and with each HTTP request", secret=True)] = field(
+        TEXT, "sent by `AUTH` if an nsqd requires it, and with each HTTP request to an nsqd that `nsqd`, `http` or "
+        "`nodeAddresses` names; never in clear text to one that has HTTPS", secret=True)] = field(
             default=None, repr=False)
+    nodeAddresses: Annotated[str | None, Option(
+        HOSTS, "hosts, networks such as `10.0.0.0/8`, or globs such as `*.nsq.internal`, of nodes found by "
+        "`nsqlookupd` that get `authSecret`", default="over HTTP none, over TCP all")] = None
+
+    def http_secret(self, address: str) -> str | None:
+        """The secret for the HTTP API of a node: anyone who reaches nsqlookupd may announce an address."""
+        if self.nsqlookupd and not NodeHosts([self.nodeAddresses or ""]).cover(split_address(address)[0]):
+            return None
+        return self.authSecret
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from nsqc import paths
 from nsqc.client.address import split_address
 from nsqc.wire.names import is_valid_name
+from nsqc.wire.nodehosts import NodeHosts
 from nsqc.wire.outside import JSONError, decode
 
 KIB, MIB, GIB, TIB = 1 << 10, 1 << 20, 1 << 30, 1 << 40
@@ -219,6 +220,12 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def read_hosts(value: str) -> str:
+    """Hosts, networks and globs, separated by commas."""
+    NodeHosts([value])
+    return read_text(value)
+
+
 BOOLEAN = one_of("true", "false")
 TEXT = Kind("text", read_text)
 FILE = Kind("absolute path", read_path)
@@ -226,6 +233,7 @@ FLAG = Kind(BOOLEAN.takes, read_flag, lambda value: "`true`" if value else "`fal
 NAME = Kind("name", read_name)
 NAMES = Kind("name, ...", read_names, ", ".join)
 PATTERN = Kind("regular expression", read_pattern)
+HOSTS = Kind("hosts, ...", read_hosts, str)
 PLACES: Kind[Places] = Kind("`earliest`, `latest`, JSON", read_places, str)
 TIMES: Kind[Times] = Kind("JSON", read_times)
 ASSIGNMENT: Kind[Assignment] = Kind("JSON", read_assignment)

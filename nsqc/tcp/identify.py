@@ -9,6 +9,7 @@ from msgspec import UNSET, UnsetType
 from nsqc import NSQD_VERSION
 from nsqc.log import Log
 from nsqc.options.declared import Options
+from nsqc.options.values import TLS_NOT_REQUIRED
 from nsqc.tcp.errors import ClientError
 from nsqc.wire.codecs import CODECS
 from nsqc.wire.gojson import BOOL, INT32, INT64, STRING, GoJSONError, decode_struct
@@ -130,9 +131,12 @@ class Answer(msgspec.Struct, gc=False):
     # nsqc's own, only for clients that ask for them.
     publish_ids: bool | UnsetType = UNSET
     deferred_batches: bool | UnsetType = UNSET
+    # For clients that would send AUTH in clear text, to be refused.
+    tls_required: bool | UnsetType = UNSET
 
 
 encoder = msgspec.json.Encoder()
+MOST_TEXT = 1024    # characters
 
 
 def negotiate(body: bytes, options: Options, current: Current, log: Log, address: str) -> Agreement:
@@ -149,7 +153,7 @@ def negotiate(body: bytes, options: Options, current: Current, log: Log, address
     if not wanted.feature_negotiation:
         return Agreement(settings, OK, None)
     layers = agree(wanted, options, current)
-    return Agreement(settings, encoder.encode(answer(options, settings, layers, wanted)),
+    return Agreement(settings, encoder.encode(answer(options, settings, layers, wanted, current.encrypted)),
                      layers if layers.tls or layers.codec else None, bool(wanted.publish_ids),
                      bool(wanted.deferred_batches))
 
@@ -183,16 +187,21 @@ def settle(wanted: Wanted, options: Options, current: Current) -> Settings:
         raise ClientError("E_BAD_BODY", f"IDENTIFY sample rate ({rate}) is invalid")
     msg_timeout = pick("msg timeout", wanted.msg_timeout, current.msg_timeout_ms,
                        MIN_MS, options.max_msg_timeout // NS_PER_MS, may_disable=False)
-    return Settings(wanted.client_id or "", wanted.hostname or "", wanted.user_agent or "",
+    return Settings(text(wanted.client_id), text(wanted.hostname), text(wanted.user_agent),
                     heartbeat, size, timeout, rate, msg_timeout, topology_of(wanted, options),
                     distance_of(wanted, options))
+
+
+def text(wanted: str | None) -> str:
+    """A client's own name for something: kept as long as the client, who may be anyone, and shown in statistics."""
+    return (wanted or "")[:MOST_TEXT]
 
 
 def topology_of(wanted: Wanted, options: Options) -> dict[str, str]:
     """The client's location, as it states."""
     if not options.topology:
         return {}
-    return {"topology_zone": wanted.topology_zone or "", "topology_region": wanted.topology_region or ""}
+    return {"topology_zone": text(wanted.topology_zone), "topology_region": text(wanted.topology_region)}
 
 
 def distance_of(wanted: Wanted, options: Options) -> int:
@@ -215,7 +224,7 @@ def pick(name: str, wanted: int | None, current: int, least: int, most: int, may
     return wanted
 
 
-def answer(options: Options, settings: Settings, layers: Layers, wanted: Wanted) -> Answer:
+def answer(options: Options, settings: Settings, layers: Layers, wanted: Wanted, encrypted: bool) -> Answer:
     """nsqd's reply, field by field, and those of nsqc's own fields that are wanted."""
     return Answer(
         max_rdy_count=options.max_rdy_count,
@@ -235,6 +244,7 @@ def answer(options: Options, settings: Settings, layers: Layers, wanted: Wanted)
         topology_zone=options.topology.get("topology_zone", UNSET),
         publish_ids=wanted.publish_ids or UNSET,
         deferred_batches=wanted.deferred_batches or UNSET,
+        tls_required=(options.tls_required != TLS_NOT_REQUIRED and not layers.tls and not encrypted) or UNSET,
     )
 
 

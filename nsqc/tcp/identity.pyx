@@ -11,11 +11,14 @@ from nsqc.wire.parser cimport Command, Parser
 from nsqc.tcp import identify
 from nsqc.tcp.errors import ClientError
 
+cdef enum:
+    GREETING_BYTES = 65536  # of IDENTIFY and AUTH: anyone may send these, so nobody needs to be able to send megabytes
+
 
 cdef int begin_identify(Session session, Parser parser) except -1:
     if session.state != STATE_INIT:
         return wrong_state(session, b"IDENTIFY")
-    parser.expect_body(session.limits.max_body_size)
+    parser.expect_body(min(session.limits.max_body_size, GREETING_BYTES))
     return WANTS_BODY
 
 
@@ -34,7 +37,7 @@ cdef int begin_auth(Session session, Parser parser) except -1:
         return wrong_state(session, b"AUTH")
     if parser.command.argc != 1:
         return session.fail(b"E_INVALID AUTH invalid number of parameters")
-    parser.expect_body(session.limits.max_body_size)
+    parser.expect_body(min(session.limits.max_body_size, GREETING_BYTES))
     return WANTS_BODY
 
 
@@ -85,6 +88,12 @@ cdef int permit_publish(Session session, bytes name, Command *command, bint know
         if permitted != DONE:
             return permitted
     return charge(session, name, 1, command.size) if session.guard.metered else DONE
+
+
+cdef int permit_body(Session session, bytes name, Command *command) except -1:
+    if session.guard.grant is not None or session.guard.present():
+        return DONE
+    return refused(session, GUARD_FAILED if session.guard.reason else GUARD_FIRST, name, arg(command, 1), b"")
 
 
 cdef int permit(Session session, bytes name, bytes topic, bytes channel) except -1:

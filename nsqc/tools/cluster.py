@@ -14,6 +14,7 @@ from nsqc.tools.declare import Values
 from nsqc.tools.errors import NoName, NoNode, UsageError
 from nsqc.tools.security import Security
 from nsqc.wire.answers import DEFAULT_PORTS, Service
+from nsqc.wire.nodehosts import NodeHosts
 from nsqc.wire.outside import Json
 
 if TYPE_CHECKING:
@@ -51,6 +52,11 @@ class Cluster:
         self.extra: ConnectionOptions = {}      # overrides for these
         has_urls = any(http_address(text).tls for text in (*self.nsqlookupd, *http))
         self._security = Security(values, tool, has_urls=has_urls)
+        try:
+            self._hosts = NodeHosts(values.texts("node-addresses"))
+        except ValueError as error:
+            raise UsageError(f"--node-addresses: {error}", tool) from None
+        self._authorised: set[str] = set()      # HTTP addresses for which nsqlookupd vouches
         shown = [http_address(text).text for text in http]
         self._urls = dict(zip(shown, http, strict=True))        # with logins
         self._http = dict(zip(self.nsqd, shown, strict=True)) if http else {}
@@ -80,7 +86,18 @@ class Cluster:
 
     def connection_options(self) -> ConnectionOptions:
         """The options for nsqc.client. Raises UsageError."""
-        return {**self._security.connection_options(), **self.extra}
+        limit: ConnectionOptions = {}
+        if self._hosts:
+            named = [split_address(address)[0] for address in self.nsqd if not is_path(address)]
+            limit = {"node_addresses": ",".join([*self._values.texts("node-addresses"), *named])}
+        return {**self._security.connection_options(), **limit, **self.extra}
+
+    def _withheld(self, node: Node) -> str:
+        """Why a node does not get the secret: anyone who reaches nsqlookupd may announce an address. Empty: it does."""
+        host = http_address(node.http).host
+        if not self.nsqlookupd or node.http in self._authorised or self._hosts.cover(host):
+            return ""
+        return f"--auth-secret is not sent to a node that only nsqlookupd names: permit it by --node-addresses={host}"
 
     # ------------------------------------------------------------------ HTTP
 
@@ -91,8 +108,10 @@ class Cluster:
         address = self._urls.get(node.http, node.http)
         is_guess = node.tcp in self.nsqd and node.tcp not in self._http
         tls = self._security.context if http_address(address).tls else self.tls
+        secret = self._security.secret()
+        withheld = self._withheld(node) if secret else ""
         return NodeHttp(address, self.timeout + wait, tls, tcp=node.tcp if is_guess else "",
-                        secret=self._security.secret())
+                        secret=None if withheld else secret, withheld=withheld)
 
     @property
     def lookup_tls(self) -> ssl.SSLContext | None:
@@ -142,6 +161,8 @@ class Cluster:
             for producer in producers or ():
                 node = self._announced(producer)
                 found.setdefault(node.tcp, (node, producer))
+                if producer.get("authorised") is True:
+                    self._authorised.add(node.http)
         return dict(found.values())
 
     def _announced(self, producer: Json) -> Node:
@@ -235,4 +256,7 @@ class Cluster:
 def names_in(answer: Json, key: str) -> list[str]:
     """The names in an answer of nsqlookupd; invalid names are omitted."""
     names = answer.get(key) if isinstance(answer, dict) else None
-    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+    from nsqc.wire.names import is_valid_name  # here: compiled, and few tools list names
+
+    return [name for name in names if isinstance(name, str) and is_valid_name(name.encode("utf-8", "replace"))
+            ] if isinstance(names, list) else []

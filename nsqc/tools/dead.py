@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from nsqc.tools.nodehttp import NodeHttp
 
 PAGE, MOST = 1000, 10_000       # letters of one call
+MOST_CALLS = 100_000            # of one node
 NOT_KNOWN = "-"
 ORIGIN = Option("origin", "only letters of this channel, or of all channels of a topic", Kind.TEXT, "",
                 metavar="TOPIC[/CHANNEL]")
@@ -81,14 +82,32 @@ def groups_of(api: NodeHttp, topic: Json) -> Iterator[Json]:
 def pages(api: NodeHttp, method: str, path: str, arguments: dict[str, str]) -> Iterator[Json]:
     """The answers of a call that is repeated from where the one before has ended. Raises ToolError."""
     begin: int | None = 0
-    while begin is not None:
+    for _ in range(MOST_CALLS):
+        if begin is None:
+            return
         page = checked(api, api.json(method, path, {**arguments, "from": str(begin)}))
         yield page
-        following = page.get("next")
-        # A place that does not move would be asked for without end.
-        if following is not None and not (isinstance(following, int) and following > begin):
-            raise strange(api)
-        begin = following
+        begin = following_of(api, page, begin)
+    raise strange(api)
+
+
+def following_of(api: NodeHttp, page: Json, begin: int, moved: int = 0) -> int | None:
+    """Where the call after this one begins; None: nowhere. A place that does not move would be asked for without end,
+    unless the call has moved letters away. Raises ToolError."""
+    following = page.get("next")
+    if following is None:
+        return None
+    if not isinstance(following, int) or (following <= begin and moved <= 0):
+        raise strange(api)
+    return following
+
+
+def number_of(api: NodeHttp, answer: Json, key: str) -> int:
+    """A count in an answer. Raises ToolError."""
+    value = answer.get(key, 0)
+    if not isinstance(value, int) or value < 0:
+        raise strange(api)
+    return value
 
 
 def checked(api: NodeHttp, answer: Any, key: str = "") -> Any:    # Any: JSON
@@ -124,7 +143,7 @@ def show(values: Values) -> int:
             for letter in checked(api, page, "messages"):
                 left -= 1
                 print_letter(node, letter, values.flag("json"), len(nodes) > 1)
-            begin = page.get("next")
+            begin = following_of(api, page, begin)
 
     acting.cluster.each(nodes, careful(acting, look), acting.warn)
     return acting.code
@@ -179,16 +198,19 @@ def act(acting: Acting, nodes: Iterable[Node], path: str, arguments: dict[str, s
         done, left = 0, values.number("count") or 2**62
         skipped: dict[tuple[str | None, str], int] = {}
         begin: int | None = 0
-        while left > 0 and begin is not None:
+        for _ in range(MOST_CALLS):
             page = checked(api, api.json("POST", path, {**arguments, "from": str(begin), "limit": str(min(left, MOST)),
                                                         "dry_run": "true" if dry_run else "false"}))
-            moved, before = int(page.get(word, 0)), begin
-            done, left, begin = done + moved, left - moved, page.get("next")
+            moved = number_of(api, page, word)
+            done, left = done + moved, left - moved
             for one in checked(api, page, "skipped"):
-                key = one["origin"], one["reason"]
-                skipped[key] = skipped.get(key, 0) + one["count"]
-            if begin is not None and not moved and begin <= before:
-                raise strange(api)
+                key = one.get("origin"), str(one.get("reason"))
+                skipped[key] = skipped.get(key, 0) + number_of(api, one, "count")
+            begin = following_of(api, page, begin or 0, moved)
+            if left <= 0 or begin is None:
+                break
+        else:
+            raise strange(api)
         report(acting, node, done, skipped, word, dry_run)
 
     acting.cluster.each(nodes, careful(acting, work), acting.warn)

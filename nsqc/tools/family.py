@@ -31,6 +31,10 @@ TLS = (
 )
 AUTH = Option("auth-secret", "secret for AUTH, and token for HTTP; @FILE reads it from a file", Kind.TEXT, "",
               SECURITY, metavar="SECRET")
+NODE_ADDRESSES = Option("node-addresses", "host, network such as 10.0.0.0/8, or glob such as *.nsq.internal, of nodes "
+                        "that get --auth-secret although only --nsqlookupd names them; default: over HTTP those for "
+                        "which nsqc lookupd's access file vouches, over TCP all", Kind.TEXT, None, SECURITY, many=True,
+                        metavar="HOSTS")
 COMPRESSION = (
     Option("deflate", "compress with deflate, level 1 to 9", Kind.INT, 0, SECURITY, least=0, most=9, metavar="LEVEL"),
     Option("snappy", "compress with snappy", Kind.BOOL, False, SECURITY),
@@ -43,7 +47,7 @@ def other_side(prefix: str, group: str) -> tuple[Option, ...]:
 
 
 # Tools that query nodes over HTTP, and tools that also use NSQ's protocol.
-HTTP_NODES = (NSQD, NSQLOOKUPD, HTTP, CONFIG, TIMEOUT, *TLS, AUTH)
+HTTP_NODES = (NSQD, NSQLOOKUPD, HTTP, CONFIG, TIMEOUT, *TLS, AUTH, NODE_ADDRESSES)
 TCP_NODES = (*HTTP_NODES, *COMPRESSION)
 
 JSON = Option("json", "JSON instead of text, for scripts", Kind.BOOL, False, OUTPUT)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, urlencode
 
-from nsqc.client.http import answered_by, authorization, connection_to
+from nsqc.client.http import answered_by, authorization, connection_to, https_port_of
 from nsqc.client.httpaddress import http_address
 from nsqc.tools.errors import EXIT_FAILED, NoNode, ToolError
 from nsqc.tools.probing import probe
@@ -32,11 +32,12 @@ class Unreachable(NoNode):
 
 class BadStatus(ToolError):
     """The node refuses. status: of HTTP; message: the node's error word, such as TOPIC_NOT_FOUND; headers, body: of
-    its answer."""
+    its answer; hint: the remedy."""
 
-    def __init__(self, address: str, answer: Reply):
+    def __init__(self, address: str, answer: Reply, hint: str = ""):
         self.status, self.message, self.reply = answer.status, refusal(answer.body), answer
-        super().__init__(f"{address}: {self.status} {self.message}".rstrip(), EXIT_FAILED)
+        super().__init__(f"{address}: {self.status} {self.message}".rstrip() + (f"; {hint}" if hint else ""),
+                         EXIT_FAILED)
 
 
 class Reply(NamedTuple):
@@ -50,17 +51,19 @@ class Reply(NamedTuple):
 class NodeHttp:
     """One node. address: HOST:PORT, a URL or the path of a unix socket; timeout in seconds; tls: HTTPS, and the context
     for URLs that ask for it. wants: the service required there. tcp: the TCP address that the address was derived from,
-    for explaining errors. secret: sent with each call, unless the address has a login. Connections are kept between
-    calls; not thread-safe. Raises BadAddress."""
+    for explaining errors. secret: sent with each call, unless the address has a login; never in clear text to a node
+    that has HTTPS. withheld: why there is none. Connections are kept between calls; not thread-safe. Raises
+    BadAddress."""
 
     def __init__(self, address: str, timeout: float, tls: ssl.SSLContext | None = None,
-                 wants: Service = Service.NSQD_HTTP, tcp: str = "", secret: bytes | None = None):
+                 wants: Service = Service.NSQD_HTTP, tcp: str = "", secret: bytes | None = None, withheld: str = ""):
         self._where = http_address(address)
         self.address = self._where.text
-        self._timeout, self._wants, self._tcp = timeout, wants, tcp
+        self._timeout, self._wants, self._tcp, self._withheld = timeout, wants, tcp, withheld
         self._speaks_tls = self._where.tls or (self._where.tls is None and tls is not None)
         shown = secret.decode("latin-1") if secret else None
         self._headers = ACCEPT | authorization(shown) | self._where.headers
+        self._is_clear = "Authorization" in self._headers and not self._speaks_tls and not self._where.socket
         self._connection = connection_to(self._where, timeout, tls)
 
     def close(self) -> None:
@@ -111,7 +114,7 @@ class NodeHttp:
         answer = self.answer(method, target, body, accept)
         if answer.status == 200:
             return answer
-        refused = BadStatus(self.address, answer)
+        refused = BadStatus(self.address, answer, self._withheld if answer.status == 401 else "")
         if answer.status in NOT_HERE and (refused.message == NOT_FOUND or not is_of_nsq(answer)):
             # nsqd and nsqlookupd lack each other's paths, and other servers all of them.
             self.check()
@@ -154,6 +157,10 @@ class NodeHttp:
 
     def _exchange(self, method: str, target: str, body: bytes, headers: dict[str, str]) -> Reply:
         fresh = self._connection.sock is None
+        if fresh and self._is_clear and (port := https_port_of(self._connection, self._where.below("/info"))):
+            self.close()
+            raise Unreachable(f"{self.address}: has HTTPS on port {port}, so the secret is not sent in clear text: "
+                              "--tls uses it")
         try:
             self._connection.request(method, target, body or None, headers)
             answer = self._connection.getresponse()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 WORDS = "nsqc peek"
 PAGE = 1000
+MOST_CALLS = 100_000     # of one node
 STATES = ("queued", "in_flight", "deferred")
 
 
@@ -51,7 +52,9 @@ def messages(api: NodeHttp, path: str, arguments: dict[str, str], most: int) -> 
     from nsqc.tools.nodehttp import BadStatus
 
     cursor: str | None = ""
-    while most > 0 and cursor is not None:
+    for _ in range(MOST_CALLS):
+        if most <= 0 or cursor is None:
+            return
         page_arguments = {**arguments, "max_messages": str(min(most, PAGE)), **({"from": cursor} if cursor else {})}
         try:
             page = api.get(path, page_arguments)
@@ -65,6 +68,7 @@ def messages(api: NodeHttp, path: str, arguments: dict[str, str], most: int) -> 
         yield from page["messages"]
         most -= len(page["messages"])
         cursor = page["next"]
+    raise ToolError(f"{api.address}: has not come to an end after {MOST_CALLS} calls")
 
 
 def is_message(message: object) -> bool:

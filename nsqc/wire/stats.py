@@ -11,7 +11,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, NamedTuple, get_type_hints
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
+
+# A topic or channel. Names come from anyone who poses as a node, and end up in addresses, queries and files: an answer
+# with any other name is not nsqd's.
+Name = Annotated[str, Meta(pattern=r"\A[.a-zA-Z0-9_-]+(#ephemeral)?\Z", max_length=64)]
 
 
 class Figure(NamedTuple):
@@ -98,7 +102,7 @@ class ClientStats(Struct, kw_only=True, frozen=True, gc=False, omit_defaults=Tru
 class ChannelStats(Struct, frozen=True, gc=False, omit_defaults=True):
     """One channel. clients is None if they were not asked for; rules: those that differ from the defaults."""
 
-    channel_name: str
+    channel_name: Name
     depth: Annotated[int, gauge("depth", "Queued messages, in memory and on disk.", "depth")] = NUMBER
     backend_depth: Annotated[int, gauge(
         "backend_depth", "The part of channel_depth on disk; for a log, those beyond nsqd's memory queue.",
@@ -157,7 +161,7 @@ class TopicStats(Struct, frozen=True, gc=False, omit_defaults=True):
     """One topic with its channels, sorted by name; message_bytes counts bodies. log: only if it has lost records.
     publish_ids to forgotten_ids: only if the topic remembers ids of publishes."""
 
-    topic_name: str
+    topic_name: Name
     channels: list[ChannelStats] | None = NULL
     depth: Annotated[int, gauge("depth", "Messages queued in the topic itself.", "depth")] = NUMBER
     backend_depth: Annotated[int, gauge("backend_depth", "The part of topic_depth on disk.", "backend_depth")] = NUMBER

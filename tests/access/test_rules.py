@@ -50,16 +50,32 @@ topics = ["*"]
     assert rules.anonymous.reason(Need((STATS,), NODE))
     assert rules.anonymous.reason(Need((STATS,), TOPIC))
     assert user.reason(KNOWN)
-    assert rules.may_announce("10.1.2.3", "team.a")
-    assert not rules.may_announce("10.1.2.3", "other")
-    assert rules.may_announce("2001:db8::1", "other")
-    assert not rules.may_announce("192.0.2.1", "team.a")
-    assert not rules.may_announce("", "team.a")
+    assert rules.may_announce("10.1.2.3", "n", "team.a")
+    assert not rules.may_announce("10.1.2.3", "n", "other")
+    assert rules.may_announce("2001:db8::1", "n", "other")
+    assert not rules.may_announce("192.0.2.1", "n", "team.a")
+    assert not rules.may_announce("", "n", "team.a")
 
 
 def test_without_nodes_all_may_announce():
-    assert parse("").may_announce("192.0.2.1", "x")
-    assert not parse('[nodes."10.0.0.1"]').may_announce("10.0.0.1", "x")
+    assert parse("").may_announce("192.0.2.1", "n", "x") and parse("").may_be_listed("192.0.2.1", "n")
+    assert not parse("").is_authorised("192.0.2.1", "192.0.2.1")
+    assert not parse('[nodes."10.0.0.1"]').may_announce("10.0.0.1", "n", "x")
+
+
+def test_the_addresses_that_nodes_announce():
+    rules = parse('[nodes."10.0.0.0/8"]\ntopics = ["a"]\n[nodes."192.0.2.0/24"]\ntopics = ["b"]\naddresses = ["*.nsq", "10.9.0.0/16"]')
+    seen = {(source, announced): (rules.may_be_listed(source, announced), rules.is_authorised(source, announced),
+                                  rules.may_announce(source, announced, "a"), rules.may_announce(source, announced, "b"))
+            for source in ("10.1.1.1", "192.0.2.1", "172.16.0.1") for announced in ("10.9.1.1", "x.nsq", "evil.example")}
+    assert seen == {
+        ("10.1.1.1", "10.9.1.1"): (True, True, True, False), ("10.1.1.1", "x.nsq"): (True, False, True, False),
+        ("10.1.1.1", "evil.example"): (True, False, True, False),
+        ("192.0.2.1", "10.9.1.1"): (True, True, False, True), ("192.0.2.1", "x.nsq"): (True, True, False, True),
+        ("192.0.2.1", "evil.example"): (False, False, False, False), **{
+            ("172.16.0.1", announced): (False, False, False, False) for announced in ("10.9.1.1", "x.nsq", "evil.example")}}
+    with pytest.raises(AccessError, match="addresses: 'a b' is not a host"):
+        parse('[nodes."10.0.0.0/8"]\naddresses = ["a b"]')
 
 
 @pytest.mark.parametrize(("scope", "topic", "channel", "covered"), [

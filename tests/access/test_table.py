@@ -4,6 +4,7 @@ import json
 import re
 import socket
 import ssl
+import struct
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from tests.access.files import EVERYTHING, AccessFile
 from tests.httpd.conftest import HttpDaemon
 from tests.httpd.wire import Wire
 from tests.support.lookupd import LookupServer
+from tests.support.patience import WAIT_SECONDS
 from tests.support.secure import client_context, connect, identify, make_certificates, self_signed, signed, upgrade
 
 DAEMON = [(method.decode(), path.decode(), route.need) for table in (router.ROUTES, router.FREE_ROUTES) for method, paths in table.items()
@@ -280,3 +282,30 @@ def test_lookupd(lookupd, access, role):
             reply = wire.reply()
             want = expected(need, role)
             assert (reply.status == want) if want else reply.status not in (401, 403), (method, path, role, reply)
+
+
+@pytest.mark.parametrize("line", [b"PUB t\n", b"DPUB t 10\n", b"MPUB t\n"])
+def test_tcp_refuses_strangers_before_their_bodies(plain, line):
+    """Otherwise each of them could make the daemon hold a megabyte."""
+    client = plain.connect()
+    client.send(line)
+    assert client.frame()[1].startswith(b"E_AUTH_FIRST AUTH required before")
+    client.close()
+
+
+@pytest.mark.parametrize("command", [b"IDENTIFY", b"AUTH"])
+def test_greetings_are_short(plain, command):
+    client = plain.connect()
+    client.send(command + b"\n" + struct.pack(">i", 65537))
+    assert client.frame()[1] == b"E_BAD_BODY " + command + b" body too big 65537 > 65536"
+    client.close()
+
+
+@pytest.mark.parametrize("token", [None, "x", "nsqc_0123456789abcdef_" + "A" * 43])
+def test_http_reads_no_bodies_of_strangers(plain, token):
+    """A client that waits for permission to send its body gets the refusal instead."""
+    headers = {"Expect": "100-continue", "Content-Length": "5000000"} | ({"Authorization": f"Bearer {token}"} if token else {})
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    with socket.create_connection(("127.0.0.1", plain.http_port), WAIT_SECONDS) as sock:
+        sock.sendall(f"POST /mpub?topic=t HTTP/1.1\r\nHost: 127.0.0.1\r\n{head}\r\n".encode())
+        assert sock.recv(4096).startswith(b"HTTP/1.1 401 ")

@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from nsqc.admin.trust import Trust
 from nsqc.admin.upstream import Ask, HttpNodes
 from nsqc.options.admin import AdminOptions
 from tests.admin.conftest import address
@@ -315,7 +316,7 @@ def test_a_node_that_wants_tls_asked_by_several_at_once(daemon, tmp_path):
 
     async def ask() -> list[int]:
         nodes = HttpNodes(asyncio.get_running_loop(), connect_s=WAIT_SECONDS, request_s=WAIT_SECONDS,
-                          tls=ssl._create_unverified_context())
+                          trust=Trust([f"127.0.0.1:{node.http_port}"]), tls=ssl._create_unverified_context())
         asked = [nodes.ask(f"127.0.0.1:{node.http_port}", Ask("GET", "/stats?format=json")) for _ in range(5)]
         return [answer.status for answer in await asyncio.gather(*asked)]
 

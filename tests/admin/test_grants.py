@@ -257,3 +257,38 @@ class _Direct:
         data = answer.read()
         connection.close()
         return answer.status, json.loads(data) if "json" in answer.headers["Content-Type"] else data
+
+
+@pytest.mark.parametrize("where", ["admin", "ui"])
+def test_publishing_by_the_page_counts_towards_quotas(cluster, tmp_path, where):
+    """A message larger than the rate for seconds is accepted, and the next one refused meanwhile."""
+    token, stored = made()
+    file = tmp_path / "access.toml"
+    file.write_text(f'[users.team]\ntokens = ["{stored}"]\npublish = ["t"]\nmax_bytes_per_second = 1\n'
+                    f'[users.root]\ntokens = ["{made()[1]}"]\nstats = ["*"]\n')
+    headers = {"Authorization": f"Bearer {token}"}
+    if where == "ui":
+        node = cluster.node(f"--access-file={file}")
+        prefix, name, server = "/ui", f"127.0.0.1:{node.http_port}", _Direct(node, headers)
+    else:
+        node = cluster.node()
+        admin = cluster.admin(f"--access-file={file}")
+        prefix, name = "", address(node)
+
+        class Server:
+            def call(self, method, path, body):
+                answer = admin.call(method, path, body, **headers)
+                return answer.status, answer.json
+
+        server = Server()
+    publish = {"topic": "t", "node": name, "body": "x" * 1000, "confirm": "t"}
+
+    def published():
+        status, answer = server.call("POST", f"{prefix}/api/v1/publish", publish)
+        return answer if status != 404 else None    # the first look at the nodes may not be over
+
+    assert wait_until(published)["results"][0]["ok"]
+    status, answer = server.call("POST", f"{prefix}/api/v1/publish", publish)
+    text = answer["message"] if status == 429 else answer["results"][0]["message"]
+    assert "QUOTA - user team publishes faster than max_bytes_per_second = 1" in text
+    assert where == "ui" or node.stats("t")["message_count"] == 1

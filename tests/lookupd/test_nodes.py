@@ -14,7 +14,7 @@ from tests.support.lookupd import HOST, Node, identify
 from tests.support.patience import WAIT_SECONDS
 
 
-@pytest.mark.parametrize("size", [-1, -(2**31), 64 * 1024 + 1, 2**31 - 1])
+@pytest.mark.parametrize("size", [-1, -(2**31), 4097, 2**31 - 1])
 def test_a_size_that_cannot_be_is_refused(lookupd, size):
     """nsqlookupd panics, or allocates it."""
     server = lookupd()
@@ -192,3 +192,29 @@ def test_nodes_that_reset_their_connection_in_the_middle_of_a_storm(lookupd):
     other = Node(server, "a.example")
     other.ok("REGISTER t1")
     assert server.found("t1") == ["a.example"]
+
+
+def test_registrations_are_bounded(lookupd):
+    """Topics and channels stay when their nodes leave."""
+    server = lookupd("--max-registrations=4")
+    node = Node(server, "a.example")
+    for name in ("t", "t c", "u", "u c", "v", "v c", "t c"):
+        node.ok(f"REGISTER {name}")
+    assert server.get("/topics")["topics"] == ["t", "u"]
+    assert server.call("POST", "/topic/create?topic=w")[0] == 403
+    assert "registers nothing new: --max-registrations 4 reached" in server.log
+    assert server.call("POST", "/topic/delete?topic=u")[0] == 200
+    node.ok("REGISTER v")
+    assert sorted(server.get("/topics")["topics"]) == ["t", "v"]
+
+
+def test_connections_of_one_address_are_bounded(lookupd):
+    server = lookupd("--max-connections-per-address=2")
+    first, second = Node(server, "a.example"), Node(server, "b.example")
+    third = socket.create_connection((HOST, server.tcp_port), WAIT_SECONDS)
+    with contextlib.suppress(ConnectionResetError):
+        assert third.recv(1) == b""
+    third.close()
+    second.close()
+    wait_until(lambda: "--max-connections-per-address 2 reached" in server.log)
+    first.ok("PING")

@@ -136,7 +136,7 @@ def test_other_bytes_than_text_may_be_a_secret(daemon, authd):
 def test_a_huge_secret_bothers_no_server(daemon, authd):
     server = authd()
     node = guarded(daemon, server)
-    assert refused(node.connect(), "AUTH", b"x" * 65537) == FAILED[1]
+    assert refused(node.connect(), "AUTH", b"x" * 65537) == b"E_BAD_BODY AUTH body too big 65537 > 65536"
     assert server.asked == []
     login(node, b"x" * 65536)
     assert server.asked[0].facts["secret"] == "x" * 65536
@@ -179,8 +179,21 @@ def test_a_server_may_send_to_its_https_port(daemon, authd, certificate):
     safe = authd(tls=certificate)
     body = json.dumps({"message": "TLS_REQUIRED", "https_port": safe.port}).encode()
     plain = authd(b"HTTP/1.1 403 Forbidden\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
-    login(guarded(daemon, plain, **trusting(certificate)))
+    node = guarded(daemon, plain, **trusting(certificate))
+    login(node)
     assert safe.asked[0].facts == plain.asked[0].facts
+    # Later secrets are not sent in clear text first.
+    login(node)
+    assert (len(safe.asked), len(plain.asked)) == (2, 1)
+
+
+def test_a_server_may_not_send_from_https_to_http(daemon, authd, certificate):
+    plain = authd()
+    safe = authd(f"HTTP/1.1 307 There\r\nLocation: http://127.0.0.1:{plain.port}/auth\r\nContent-Length: 0\r\n\r\n".encode(), tls=certificate)
+    node = guarded(daemon, f"https://{safe.address}/auth", **trusting(certificate))
+    assert refused(node.connect(), "AUTH", b"secret") == FAILED[1]
+    logged(node, "redirects from https to http://")
+    assert plain.asked == []
 
 
 @pytest.fixture(scope="module")

@@ -19,9 +19,9 @@ def openssl(*words: str | Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def self_signed(folder: Path, name: str, common_name: str) -> None:
+def self_signed(folder: Path, name: str, common_name: str, days: int = 60) -> None:
     """Writes NAME.pem and NAME.key."""
-    openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={common_name}",
+    openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", str(days), "-subj", f"/CN={common_name}",
             "-keyout", folder / f"{name}.key", "-out", folder / f"{name}.pem",
             "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1")
 
@@ -31,7 +31,7 @@ def signed(folder: Path, name: str, common_name: str) -> None:
     openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={common_name}",
             "-keyout", folder / f"{name}.key", "-out", folder / f"{name}.csr")
     openssl("x509", "-req", "-in", folder / f"{name}.csr", "-CA", folder / "ca.pem", "-CAkey", folder / "ca.key",
-            "-CAcreateserial", "-days", "2", "-out", folder / f"{name}.pem")
+            "-CAcreateserial", "-days", "60", "-out", folder / f"{name}.pem")
 
 
 def make_certificates(folder: Path) -> Path:

@@ -25,6 +25,7 @@ def identified(node, body: bytes) -> tuple[object, dict]:
     (b'{"client_id": "a\xff", "hostname": "\\ud800", "user_agent": "\xed\xa0\x80"}', ("a�", "�", "���")),
     (b'{"client_id": null, "hostname": null, "user_agent": null, "heartbeat_interval": null}', ("", "", "")),
     (b"null", ("", "", "")),
+    (b'{"client_id": "' + b"x" * 2000 + b'", "user_agent": "' + b"y" * 30000 + b'"}', ("x" * 1024, "", "y" * 1024)),
     (b'{"x": ' + b"[" * 9000 + b"]" * 9000 + b', "client_id": "deep"}', ("deep", "", "")),
 ])
 def test_names(daemon, body, shown):

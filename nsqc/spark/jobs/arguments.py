@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from nsqc.spark import values
-from nsqc.spark.jobs import checks, running
+from nsqc.spark.jobs import checks, nsqd_http, running
 
 Topic = Annotated[str, typer.Option(help="the topic", callback=checks.topic)]
 Topics = Annotated[str | None, typer.Option(
@@ -42,6 +42,9 @@ TlsCertFile = Annotated[Path | None, typer.Option(help="the client's certificate
 TlsKeyFile = Annotated[Path | None, typer.Option(help="the key of the certificate", metavar="FILE", parser=checks.path)]
 AuthSecret = Annotated[str | None, typer.Option(
     help="secret for AUTH, if an nsqd requires it", envvar="NSQC_AUTH_SECRET", show_default=False)]
+NodeAddresses = Annotated[str | None, typer.Option(
+    help="hosts, networks such as 10.0.0.0/8, or globs, of nodes found by nsqlookupd that get the secret. Default: "
+    "over HTTP none, over TCP all", metavar="HOSTS", callback=checks.reads(values.read_hosts))]
 TlsVerify = Annotated[bool, typer.Option(help="refuse an nsqd without a valid certificate")]
 
 
@@ -55,9 +58,9 @@ class Cluster:
     create: bool
 
     @property
-    def secret(self) -> str | None:
-        """Shown to nsqd, over TCP and HTTP."""
-        return self.options.get("authSecret")
+    def secret(self) -> nsqd_http.Secret:
+        """For the HTTP API of nsqd."""
+        return nsqd_http.secret_in(self.options, names_nodes=bool(self.http))
 
 
 def read_cluster(
@@ -74,11 +77,14 @@ def read_cluster(
     tls_key_file: TlsKeyFile = None,
     tls_verify: TlsVerify = True,
     auth_secret: AuthSecret = None,
+    node_addresses: NodeAddresses = None,
 ) -> Cluster:
     """The cluster of a job, from its options."""
     given = addresses_and_tls(nsqd, nsqlookupd, tls, tls_ca_file, tls_cert_file, tls_key_file, tls_verify)
     if auth_secret:
         given["authSecret"] = auth_secret
+    if node_addresses:
+        given["nodeAddresses"] = node_addresses
     return Cluster(given, values.read_addresses(http) if http else (), create)
 
 

@@ -83,7 +83,7 @@ def command(
             past.begin(spans, progress.note)
             is_whole = False
             try:
-                backfill(spark, frame, sink, to_topic, addresses, progress, rate)
+                backfill(spark, frame, sink, to_topic, addresses, cluster.secret, progress, rate)
                 is_whole = True
             finally:
                 past.end(progress.count(), is_whole)
@@ -142,7 +142,7 @@ def selected(frame: DataFrame, only_topics: list[str] | None, only_channels: lis
 
 
 def backfill(spark: SparkSession, frame: DataFrame, sink: dict[str, str], to_topic: str | None, addresses: list[str],
-             progress: Progress, rate: float | None) -> int:
+             secret: nsqd_http.Secret, progress: Progress, rate: float | None) -> int:
     """Publishes and compares the counts; returns the number of messages. Raises JobError if they differ."""
     from pyspark.sql import functions
 
@@ -159,7 +159,6 @@ def backfill(spark: SparkSession, frame: DataFrame, sink: dict[str, str], to_top
     if not expected:
         progress.result("there is nothing to publish")
         return 0
-    secret = sink.get("authSecret")
     before = nsqd_http.counts(addresses, list(expected), secret)
     totals = publishing.publish(spark, once.select("value", target.alias("topic")), sink, progress, rate,
                                 total=expected.total())

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import http.client
-import urllib.error
-import urllib.request
 from collections import Counter
+from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from nsqc.client.http import authorization
+from nsqc.client.address import split_address
+from nsqc.client.lookup import fetch
+from nsqc.wire.nodehosts import NodeHosts
 from nsqc.wire.outside import decode
 
 SECONDS = 10
@@ -27,19 +28,41 @@ class Counts(NamedTuple):
     waiting: Counter[str]
 
 
+class Secret(NamedTuple):
+    """A secret, and the nodes that get it."""
+
+    text: str | None = None
+    hosts: str = "*"
+
+    def of(self, address: str) -> str | None:
+        """The secret, if the node may have it."""
+        return self.text if NodeHosts([self.hosts]).cover(split_address(address)[0]) else None
+
+
+NONE = Secret()
+
+
+def secret_in(given: Mapping[str, str], names_nodes: bool = False) -> Secret:
+    """The secret in options of the data sources. names_nodes: the operator gave the HTTP addresses."""
+    is_open = names_nodes or "nsqlookupd" not in given
+    return Secret(given.get("authSecret"), "*" if is_open else given.get("nodeAddresses", ""))
+
+
 # Any: JSON
-def get(address: str, path: str, secret: str | None = None) -> Any:
+def get(address: str, path: str, secret: Secret = NONE) -> Any:
     """The JSON answer of a node. Raises NodeError."""
-    request = urllib.request.Request(f"http://{address}{path}", headers=authorization(secret))
     try:
-        with urllib.request.urlopen(request, timeout=SECONDS) as answer:
-            return decode(answer.read())
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        raise NodeError(f"http://{address}{path}: {getattr(error, 'reason', error)}") from None
+        status, body = fetch(address, path, SECONDS, secret=secret.of(address))
+        if status != HTTPStatus.OK:
+            withheld = "; give --node-addresses" if secret.text and not secret.of(address) else ""
+            raise NodeError(f"http://{address}{path}: {HTTPStatus(status).phrase}{withheld}")
+        return decode(body)
+    except (OSError, ValueError) as error:
+        raise NodeError(f"http://{address}{path}: {error}") from None
 
 
 # Any: JSON
-def topics(address: str, topic: str = "", secret: str | None = None) -> list[dict[str, Any]]:
+def topics(address: str, topic: str = "", secret: Secret = NONE) -> list[dict[str, Any]]:
     """The topics in a node's /stats, or only this topic. Raises NodeError."""
     only = f"&topic={quote(topic, safe='')}" if topic else ""
     # Any: JSON
@@ -48,7 +71,7 @@ def topics(address: str, topic: str = "", secret: str | None = None) -> list[dic
     return stats or []
 
 
-def counts(addresses: list[str], names: list[str], secret: str | None = None) -> Counts:
+def counts(addresses: list[str], names: list[str], secret: Secret = NONE) -> Counts:
     """The counts of topics, over nodes by HTTP address. Raises NodeError."""
     sums = Counts(Counter(), Counter())
     for address in addresses:
@@ -73,7 +96,7 @@ def http_addresses(given: dict[str, str]) -> list[str]:
         host, _, port = address.strip().rpartition(":")
         guess = f"{host}:{int(port) + 1}"
         try:
-            info = get(guess, "/info", given.get("authSecret"))
+            info = get(guess, "/info", secret_in(given))
         except NodeError:
             info = {}
         if not isinstance(info, dict) or info.get("tcp_port") != int(port):

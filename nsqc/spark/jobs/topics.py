@@ -30,7 +30,7 @@ def existing(cluster: Cluster, note: Callable[[str], None]) -> Topics | None:
 class Topics:
     """The topics of some nsqd. addresses: HOST:PORT of HTTP."""
 
-    def __init__(self, addresses: list[str], secret: str | None = None):
+    def __init__(self, addresses: list[str], secret: nsqd_http.Secret = nsqd_http.NONE):
         self.addresses = addresses
         self._secret = secret
 

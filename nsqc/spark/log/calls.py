@@ -7,7 +7,7 @@ import ssl
 from typing import Any
 
 from nsqc.client.address import split_address
-from nsqc.client.http import answered_by, authorization
+from nsqc.client.http import answered_by, authorization, https_port_of
 from nsqc.client.tls import tls
 from nsqc.client.trouble import reason_of_tls
 from nsqc.spark.log.errors import BadAnswer, LogError, NoLog, NoTopic, Unreachable
@@ -133,7 +133,7 @@ class Calls:
 
     def _send(self, path: str, method: str = "GET") -> None:
         self._path = path.partition("?")[0]
-        connection = self._connection
+        connection, secret = self._connection, self._options.http_secret(self.address)
         if connection is None:
             timeout = self._options.timeout
             if self._options.tls and self._tls is None:
@@ -142,9 +142,13 @@ class Calls:
                           if self._options.tls else
                           http.client.HTTPConnection(self._host, self._port, timeout=timeout))
             self._connection = connection
+            if secret and not self._options.tls and (port := https_port_of(connection, "/info")):
+                self.close()
+                raise LogError(f"nsq: {self.address} has HTTPS on port {port}, so authSecret is not sent in clear "
+                               "text: give tls=true")
         try:
             connection.request(method, path, headers={"Accept": f"{MEDIA_TYPE}, application/json",
-                                                       **authorization(self._options.authSecret)})
+                                                       **authorization(secret)})
         except UnicodeError:
             raise OSError(f"{self._host!r} is not a host name") from None
 

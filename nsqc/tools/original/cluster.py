@@ -40,7 +40,8 @@ def cluster_of(name: str, nsqd: tuple[str, ...], lookupd: tuple[str, ...], given
     except BadAddress as error:
         raise Fatal(f"ERROR: {error}") from None
     values: dict[str, Value] = {
-        "nsqd": nsqd, "nsqlookupd": lookupd, "http": (), "config": "", "auth-secret": given.text("auth_secret"),
+        "nsqd": nsqd, "nsqlookupd": lookupd, "http": (), "config": "", "node-addresses": (),
+        "auth-secret": given.text("auth_secret"),
         "timeout": round((given.timeout or timeout) * S), "tls": given.on("tls_v1"),
         "tls-ca": given.text("tls_root_ca_file"), "tls-cert": given.text("tls_cert"),
         "tls-key": given.text("tls_key"), "tls-insecure": given.on("tls_insecure_skip_verify"),
