@@ -44,10 +44,10 @@ def test_delays_after_the_clock_has_jumped(daemon, clock, before_s, after_s):
 
 
 @pytest.mark.parametrize("flag", ["--topic-storage=log", "--mem-queue-size=0"])
-def test_ids_rise_when_the_clock_is_set_back(daemon, shim, flag):
+def test_ids_rise_when_the_clock_is_set_back(daemon, clock, flag):
     """Over kills and a stop."""
-    environment = {**os.environ, "LD_PRELOAD": str(shim)}
-    node = daemon(flag, env={**environment, "SHIFTED_S": str(YEARS_S)})
+    clock.set(YEARS_S)
+    node = daemon(flag, env=clock.environment)
     node.post("/topic/create?topic=t")
     node.post("/channel/create?topic=t&channel=c")
     for number in range(4):
@@ -56,7 +56,7 @@ def test_ids_rise_when_the_clock_is_set_back(daemon, shim, flag):
             assert node.stop() == 0
         else:
             node.kill()
-        node.popen["env"] = {**environment, "SHIFTED_S": str(-number)}
+        clock.set(-number)
         node.start()
     messages = node.connect().sub("t", "c", 10).messages(4)
     assert [message.body for message in sorted(messages, key=lambda message: message.id)] == [b"0", b"1", b"2", b"3"]

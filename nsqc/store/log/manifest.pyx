@@ -9,7 +9,7 @@ from posix.unistd cimport close
 
 from nsqc.store.disk.names cimport PATH_BYTES
 from nsqc.store.disk.syscalls cimport io_open, io_read
-from nsqc.store.log.frame cimport is_offset
+from nsqc.store.log.frame cimport MOST_OFFSET, is_offset
 from nsqc.store.log.newfile cimport newfile_make
 from nsqc.store.log.segmenthead cimport (FRAMES_AT, HEAD_DAMAGED, HEAD_ROOM, HEAD_SOUND, HeadCheck, numbers_load,
                                          numbers_store)
