@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
 from functools import partial
+from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from msgspec import Raw, Struct
+import msgspec
 
 from nsqc.broker.settled import unsettled
 from nsqc.httpd.naming import invalid, log_of
@@ -15,7 +15,7 @@ from nsqc.httpd.records import opened
 from nsqc.httpd.request import boolean_in
 from nsqc.store.log import reading
 from nsqc.wire.names import is_valid_name
-from nsqc.wire.outside import Decoder
+from nsqc.wire.outside import Decoder, JSONError
 
 if TYPE_CHECKING:
     from nsqc.broker.topic import Topic
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 _READ_BYTES = 256 * 1024        # of a log in one read, about
 _TRIES = 5
+_RECORD = Struct(">4xq2x16s")    # timestamp and id, before the body
 
 
-class Origin(Struct, frozen=True, gc=False):
+class Origin(msgspec.Struct, frozen=True, gc=False):
     """The origin of a dead letter: the fields that filters use."""
 
     topic: str
@@ -92,38 +93,33 @@ def origin_in(arguments: dict[bytes, bytes], key: bytes) -> tuple[str, str]:
     return topic.decode(), channel.decode()
 
 
-_NO_RAW = Raw(b"")
-
-
-class _Line(Struct, frozen=True, gc=False):
-    """A record in the format of nsqc.store.log.jsonlines."""
-
-    offset: int
-    id: str
-    timestamp: int
-    body: str | None = None
-    body_base64: str = ""
-    origin: Raw = _NO_RAW
-
-
-_line = Decoder(_Line).decode
 _origin = Decoder(Origin).decode
 
 
-def _letter(text: bytes) -> Letter:
-    line = _line(text)
-    raw = bytes(line.origin) or None
-    return Letter(line.offset, line.id, line.timestamp,
-                  b64decode(line.body_base64) if line.body is None else line.body.encode(),
-                  None if raw is None else _origin(raw), raw)
+def _letter(offset: int, record: bytes, raw: bytes | None) -> Letter:
+    """record: in the format of disk queues."""
+    origin = None
+    if raw is not None:
+        try:
+            origin = _origin(raw)
+        except JSONError:
+            raw = None      # no daemon has written it
+    timestamp, id_ = _RECORD.unpack_from(record)
+    return Letter(offset, id_.decode(), timestamp, record[_RECORD.size:], origin, raw)
 
 
 def _read(folder: str, segment: Bounds, position: int, offset: int) -> tuple[int, list[Letter]]:
     """Some letters from an offset on, at least one, and the offset after them. Runs on a worker thread. Raises
     OSError."""
     with opened(folder, segment) as file:
-        following, text = reading.records(file, segment, offset, position, segment[1], _READ_BYTES, True)[1:4:2]
-    return following, [_letter(line) for line in text.splitlines()]
+        first, following, _, data = reading.records(file, segment, offset, position, segment[1], _READ_BYTES, False)
+        origins = reading.origins(file, segment, first, position, following)
+    letters, at = [], 0
+    for number in range(first, following):
+        end = at + 4 + int.from_bytes(data[at:at + 4], "big")
+        letters.append(_letter(number, data[at:end], origins.get(number)))
+        at = end
+    return following, letters
 
 
 class Scan:

@@ -251,5 +251,6 @@ def read_origins(folder: str, places: dict[int, tuple[Bounds | None, int]]) -> d
     for segment, position, first, end in runs:
         # Retention may have removed it.
         with suppress(FileNotFoundError), opened(folder, segment) as file:
-            found.update(reading.origins(file, segment, first, position, end))
+            origins = reading.origins(file, segment, first, position, end)
+            found.update((offset, origin) for offset, origin in origins.items() if _is_json(origin))
     return found
