@@ -111,8 +111,27 @@ def zeros(count: int) -> pa.Array:
 
 
 def origins(texts: list[str | None] | None, count: int) -> pa.Array:
-    """Where dead letters come from; null for other messages."""
-    return no_origins(count) if texts is None else pa.array(map(origin, texts), TYPES["origin"])
+    """Where dead letters come from; null for other messages, and for texts that no daemon has written."""
+    if texts is None:
+        return no_origins(count)
+    try:
+        return pa.array(map(origin, texts), TYPES["origin"])
+    except NO_ORIGIN:
+        return pa.array(map(origin_if_sound, texts), TYPES["origin"])
+
+
+NO_ORIGIN = (ValueError, TypeError, KeyError, OverflowError, pa.ArrowException)
+
+
+# Any: JSON
+def origin_if_sound(text: str | None) -> dict[str, Any] | None:
+    """None: it is not an origin."""
+    try:
+        found = origin(text)
+        pa.scalar(found, TYPES["origin"])
+    except NO_ORIGIN:
+        return None
+    return found
 
 
 # Any: JSON

@@ -39,6 +39,7 @@ LOCK_SECONDS = 15.0         # a query that was just stopped may still be requeui
 MAGIC = b"NSQCLOG1"
 SUFFIX = ".seg"
 NUMBER = re.compile("[0-9]{20}")
+MOST_ROW = 2**62            # no log gets that far
 UUID = re.compile("[0-9a-f]{32}")
 READ_BYTES = 1 << 20
 
@@ -133,7 +134,8 @@ class StageLog:
         segments = sorted(self.folder.glob(f"*{SUFFIX}"))
         for path in segments:
             # Its end is cut off, or it is removed. A link may lead to anything.
-            if not NUMBER.fullmatch(path.stem) or path.is_symlink() or not path.is_file():
+            if (not NUMBER.fullmatch(path.stem) or int(path.stem) > MOST_ROW or path.is_symlink()
+                    or not path.is_file()):
                 raise StageError(f"{path} is not a segment: move it away")
         self.rows = int(segments[0].stem) if segments else 0
         for path in segments:

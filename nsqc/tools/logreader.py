@@ -13,7 +13,7 @@ from nsqc.options.places import BEGINNING, MOST, Place
 from nsqc.store.log.block import MEDIA_TYPE, LogBlock
 from nsqc.tools.errors import NoName, ToolError
 from nsqc.tools.nodehttp import BadStatus, NodeHttp, Reply, Unreachable
-from nsqc.wire.outside import Json, decode
+from nsqc.wire.outside import Json, JSONError, decode
 
 if TYPE_CHECKING:
     from nsqc.tools.cluster import Node
@@ -177,7 +177,12 @@ def as_json(key: str, address: Callable[[Node], str]) -> Form:
 
 def origin_of(origin: str | None) -> dict[str, Json]:
     """The field of where a dead letter comes from; none of another message."""
-    return {} if origin is None else {"origin": decode(origin)}
+    if origin is None:
+        return {}
+    try:
+        return {"origin": decode(origin)}
+    except JSONError:
+        return {}       # no daemon has written it
 
 
 def body_of(body: bytes) -> dict[str, str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import struct
 
 import pytest
 
 from nsqc.store.log.block import LogBlock
+from tests.hostile.mutation import put_frame, seal_frame
 from tests.store.log.journals import ADVANCE, FIN, NAME, REQ, RESET, SKIP, write_journal
 from tests.store.log.segments import LOG_ID, body_of, sealed, write_log
 from tests.support.counting import consume
@@ -106,3 +108,22 @@ def test_a_manifest_with_impossible_numbers(daemon, folder, field, number):
     node = daemon(LOG, data_path=folder.parent)
     assert consume(node, "t", "c", set(map(body_of, range(20)))).keys() >= set(map(body_of, range(20)))
     assert node.stop() == 0
+
+
+@pytest.mark.parametrize("origin", [b"no JSON", b"{}", b"{\"topic\":5,\"channel\":\"c\"}", b"{\n}", b"{\"\xff\":1}"])
+def test_an_origin_that_no_daemon_has_written(daemon, folder, origin):
+    """The letter is shown without it, wherever it cannot be part of an answer."""
+    written, = write_log(folder, [(0, 3)], synced=True)
+    data, place = bytearray(written.path.read_bytes()), written.frames[2]
+    put_frame(data, place.position, struct.pack(">I", 6) + b"letter" + struct.pack(">I", len(origin)) + origin)
+    struct.pack_into(">HHIII", data, place.position + 16, ORIGINS, 0, 1, 0, 4 + len(origin))
+    seal_frame(data, place.position, written.salt)
+    written.path.write_bytes(data)
+    node = daemon(LOG, data_path=folder.parent)
+    for call in "/dead/list?topic=t", "/dead/show?topic=t&limit=10", "/topic/peek?topic=t", "/topic/read?topic=t&max_messages=10":
+        status, answer = node.http("GET", call)
+        assert status == 200, (call, answer)
+        for line in answer.splitlines():
+            json.loads(line)
+    assert b"letter" in node.http("GET", "/topic/read?topic=t&max_messages=10")[1]
+    assert "panic" not in node.log

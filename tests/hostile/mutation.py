@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import struct
 from collections.abc import Callable
@@ -68,6 +69,16 @@ def items(rng: random.Random, count: int, honest: bool) -> bytes:
                     for body in bodies)
 
 
+ORIGIN = {"topic": "t", "channel": "c", "node": "n", "node_id": 1, "id": "0000000000000001", "timestamp": 10**18, "attempts": 2,
+          "reason": "max_attempts", "client": {"client_id": "i", "hostname": "h", "remote_address": "127.0.0.1:1"}}
+
+
+def origin(rng: random.Random) -> bytes:
+    """Of a dead letter, in JSON."""
+    text = json.dumps(change_json(rng, ORIGIN) if rng.random() < 0.6 else ORIGIN).encode()
+    return text if rng.random() < 0.7 else change_file(rng, text)
+
+
 def rebuild(rng: random.Random, data: bytearray, at: int) -> None:
     """Another payload: records, delays and origins, with counts that fit them or nearly do."""
     honest = rng.random() < 0.4
@@ -75,7 +86,7 @@ def rebuild(rng: random.Random, data: bytearray, at: int) -> None:
     delays, origins = rng.choice([0, 0, 1, count, count + 1]), rng.random() < 0.5
     tables = b"".join(struct.pack(">IQI", index if honest else number(rng, 32, index), number(rng, 62 if honest else 64), 1000)
                       for index in range(delays))
-    tail = items(rng, count, honest) if origins else b""
+    tail = b"".join(struct.pack(">I", len(text)) + text for text in (origin(rng) for _ in range(count))) if origins else b""
     payload = items(rng, count, honest) + tables + tail
     struct.pack_into(">HHIII", data, at + 16, 2 * bool(delays) + 4 * bool(tail) if honest else rng.randrange(8), 0,
                      *[value if honest or rng.random() < 0.8 else number(rng, 32, value) for value in (count, delays, len(tail))])

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from nsqc.spark import frames
+from nsqc.spark import columns, frames
 from nsqc.spark.jobs import checkpoints
 from nsqc.spark.jobs.ledger import Ledger, LedgerError
 from nsqc.spark.jobs.running import JobError
 from nsqc.spark.stagelog import StageError, StageLog, read_place
-from tests.hostile.mutation import Files, change_file, change_json, number
+from tests.hostile.mutation import Files, change_file, change_json, number, origin
 
 LEDGER = {"version": 1, "topic": "t", "files": {"date=2026-11-21/000000000001-00000000.parquet": {
     "rows": 3, "bytes": 4, "first": 1, "last": 2}}, "batches": {"q": 4}}
@@ -86,6 +86,8 @@ def decode(rng: random.Random, folder: Path, scratch: Path) -> None:
             pass
     with suppress(JobError):
         checkpoints.read(folder / "check")
+    texts = [None, *(origin(rng).decode("utf-8", "replace") for _ in range(3))]
+    assert len(columns.origins(texts, 4)) == 4
 
 
 def read_stage(rng: random.Random, folder: Path) -> None:

@@ -19,6 +19,8 @@ cdef struct ChannelState:
 cdef struct JournalState:
     ChannelState **channels     # owned, by number
     int64_t count, room
+    uint32_t *by_name           # owned: numbers of channels, hashed by name; 0: free. Some are outdated
+    int64_t name_count, name_room
     int64_t at                  # number of the last applied frame
     int64_t damaged             # places with lost frames, and invalid operations
 

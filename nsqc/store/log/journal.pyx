@@ -1,7 +1,7 @@
 """The state of a log topic's channels. See the .pxd."""
 
 from libc.errno cimport ENOMEM
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memmove, memset
 
@@ -10,12 +10,14 @@ from nsqc.store.log.offsets cimport (Range, RangeWalk, offsets_add, offsets_free
                                      offsets_put, offsets_remove)
 from nsqc.store.log.ops cimport (OP_ADVANCE, OP_DROP, OP_FIN, OP_NAME, OP_REQ, OP_RESET, OP_SKIP, TOPIC_NUMBER, Op,
                                  op_length, op_load)
+from nsqc.store.siphash cimport nsqc_siphash
 from nsqc.wire.names cimport name_is_ephemeral, name_is_valid
 
 from nsqc.store.log.names import SETTLED
 
 cdef enum:
     FIRST_ROOM = 4
+    FIRST_NAMES = 16
 
 cdef bytes settled = SETTLED
 cdef const char *c_settled = settled
@@ -35,6 +37,7 @@ cdef void state_free(JournalState *state) noexcept nogil:
     for at in range(state.count):
         free_channel(state.channels[at])
     free(state.channels)
+    free(state.by_name)
     memset(state, 0, sizeof(JournalState))
 
 
@@ -77,19 +80,65 @@ cdef void drop_channel(JournalState *state, ChannelState *channel) noexcept nogi
     memmove(&state.channels[at], &state.channels[at + 1], <size_t> (state.count - at) * sizeof(void *))
 
 
-cdef void name_channel(JournalState *state, ChannelState *channel, const Op *op) noexcept nogil:
-    """Drops an earlier channel of this name: its own drop operation is lost."""
-    cdef ChannelState *other
+cdef inline bint has_name(const ChannelState *channel, const char *c_name, int bytes) noexcept nogil:
+    return channel.name_bytes == bytes and memcmp(channel.name, c_name, <size_t> bytes) == 0
+
+
+cdef int64_t name_slot(const JournalState *state, const char *c_name, int bytes) noexcept nogil:
+    """Where the table has the channel of this name, or is free for it."""
+    cdef uint64_t[2] key = [<uint64_t> state.by_name, 0]    # an address that no author of a file can know
+    cdef uint64_t low, high
+    cdef const ChannelState *other
     cdef int64_t at
-    if channel.name_bytes == op.name_bytes and memcmp(channel.name, op.c_name, <size_t> op.name_bytes) == 0:
-        return
-    for at in range(state.count):
-        other = state.channels[at]
-        if other.name_bytes == op.name_bytes and memcmp(other.name, op.c_name, <size_t> op.name_bytes) == 0:
-            drop_channel(state, other)
+    nsqc_siphash(key, c_name, bytes, 1, 3, &low, &high)
+    at = <int64_t> low & (state.name_room - 1)
+    while state.by_name[at]:
+        other = state_channel(state, state.by_name[at])
+        if other is not NULL and has_name(other, c_name, bytes):
             break
+        at = (at + 1) & (state.name_room - 1)
+    return at
+
+
+cdef int grow_names(JournalState *state) noexcept nogil:
+    """Makes room for another name; drops outdated ones. 0 or -1."""
+    cdef uint32_t *old = state.by_name
+    cdef ChannelState *channel
+    cdef int64_t room = FIRST_NAMES, index
+    if 2 * state.name_count < state.name_room:
+        return 0
+    while room < 4 * (state.count + 1):
+        room *= 2
+    state.by_name = <uint32_t *> calloc(<size_t> room, sizeof(uint32_t))
+    if state.by_name is NULL:
+        state.by_name = old
+        return -1
+    free(old)
+    state.name_room, state.name_count = room, 0
+    for index in range(state.count):
+        channel = state.channels[index]
+        if channel.name_bytes:
+            state.by_name[name_slot(state, channel.name, channel.name_bytes)] = channel.number
+            state.name_count += 1
+    return 0
+
+
+cdef int name_channel(JournalState *state, ChannelState *channel, const Op *op) noexcept nogil:
+    """Drops an earlier channel of this name: its own drop operation is lost. 0 or -1."""
+    cdef int64_t at
+    if has_name(channel, op.c_name, op.name_bytes):
+        return 0
+    if grow_names(state) < 0:
+        return -1
+    at = name_slot(state, op.c_name, op.name_bytes)
+    if state.by_name[at]:
+        drop_channel(state, state_channel(state, state.by_name[at]))
+    else:
+        state.name_count += 1
+    state.by_name[at] = channel.number
     memcpy(channel.name, op.c_name, <size_t> op.name_bytes)
     channel.name_bytes = op.name_bytes
+    return 0
 
 
 cdef bint names_channel(const Op *op) noexcept nogil:
@@ -134,7 +183,7 @@ cdef int apply_one(JournalState *state, ChannelState *channel, const Op *op) noe
     """0 or -1."""
     cdef Range waits
     if op.kind == OP_NAME:
-        name_channel(state, channel, op)
+        return name_channel(state, channel, op)
     elif op.kind == OP_RESET:
         reset(channel, op.offset)
     elif op.kind == OP_ADVANCE:

@@ -35,11 +35,29 @@ cdef inline int64_t origin_bytes(const char *c_origin) noexcept nogil:
     return ORIGIN_KEY + record_length(c_origin) - RECORD_SIZE if c_origin is not NULL else 0
 
 
+cdef const char *line_origin(const char *c_frame, const Frame *frame, int64_t index) noexcept nogil:
+    """The origin of a record. NULL: it has none, or one that is not of one line, as no daemon writes it."""
+    cdef const char *c_origin = frame_origin(c_frame, frame, index)
+    cdef int64_t length, at
+    if c_origin is NULL:
+        return NULL
+    length = record_length(c_origin) - RECORD_SIZE
+    c_origin += RECORD_SIZE
+    if length < 2 or c_origin[0] != c"{" or c_origin[length - 1] != c"}":
+        return NULL
+    for at in range(length):
+        if <unsigned char> c_origin[at] < 0x20:
+            return NULL
+    if escaped_bytes(<const unsigned char *> c_origin, length) < 0:
+        return NULL         # not UTF-8
+    return c_origin - RECORD_SIZE
+
+
 cdef int64_t line_bytes(const char *c_frame, const Frame *frame, const char *c_record, int64_t index) noexcept nogil:
     cdef char[LINE_BYTES] head
     cdef int64_t length = <int64_t> <uint32_t> load_i32(c_record)
     cdef int64_t body = escaped_bytes(<const unsigned char *> c_record + RECORD_SIZE, length)
-    cdef int64_t origin = origin_bytes(frame_origin(c_frame, frame, index))
+    cdef int64_t origin = origin_bytes(line_origin(c_frame, frame, index))
     if body < 0:
         return origin + head_of_line(head, frame, index, False) + (length + 2) // 3 * 4 + 3
     return origin + head_of_line(head, frame, index, True) + body + 3
@@ -49,7 +67,7 @@ cdef int put_line(Buffer *text, const char *c_frame, const Frame *frame, const c
                   int64_t index) noexcept nogil:
     cdef int64_t length = <int64_t> <uint32_t> load_i32(c_record)
     cdef const char *c_body = c_record + RECORD_SIZE
-    cdef const char *c_origin = frame_origin(c_frame, frame, index)
+    cdef const char *c_origin = line_origin(c_frame, frame, index)
     cdef int64_t body = escaped_bytes(<const unsigned char *> c_body, length)
     cdef char *c_to
     if buffer_room(text, LINE_BYTES + origin_bytes(c_origin) + (body if body >= 0 else (length + 2) // 3 * 4)) < 0:

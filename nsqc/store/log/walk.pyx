@@ -6,8 +6,8 @@ from libc.string cimport memmove, memset
 
 from nsqc.store.disk.syscalls cimport io_read, io_read_cached
 from nsqc.store.log.buffer cimport Buffer, buffer_free, buffer_room
-from nsqc.store.log.frame cimport (FRAME_ALIGN, FRAME_HEAD, FRAME_NONE, FRAME_SHORT, FRAME_SOUND,
-                                   FRAME_UNKNOWN, FrameCheck, frame_check)
+from nsqc.store.log.frame cimport (FRAME_ALIGN, FRAME_HEAD, FRAME_NONE, FRAME_SHORT, FRAME_SOUND, FRAME_UNKNOWN,
+                                   FrameCheck, frame_check)
 
 cdef enum:
     STEP_BYTES = 262144
