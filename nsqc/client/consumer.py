@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import selectors
 import threading
@@ -16,13 +15,14 @@ from typing import Unpack
 from nsqc.client.connection import Connection
 from nsqc.client.dialer import Dialer, subscribed
 from nsqc.client.errors import ConnectError, LookupFailed
+from nsqc.client.log import Log
 from nsqc.client.lookup import lookup
 from nsqc.client.message import Message
 from nsqc.client.options import ConnectionOptions
 from nsqc.client.peers import TICK_SECONDS, BaseConsumer, Peer
 from nsqc.client.waker import Waker
 
-log = logging.getLogger("nsqc.client")
+log = Log("nsqc.client")
 
 CHECK_SECONDS = 0.1     # interval for checking connections while received messages wait for the application
 # How often the background thread maintains connections while the application works. nsqd's shortest heartbeat

@@ -3,7 +3,6 @@ Consumers, of the tools and of Spark's stager; and the state that both Consumers
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -12,11 +11,12 @@ from typing import Generic, Protocol, TypeVar
 from nsqc.client.backoff import Backoff
 from nsqc.client.commands import channel_name, topic_name
 from nsqc.client.failover import nsqd_or_nsqlookupd
+from nsqc.client.log import Log
 from nsqc.client.message import Message
 from nsqc.client.options import ConnectionOptions, Options, checked
 from nsqc.client.statistics import ConsumerStats, PeerStats
 
-log = logging.getLogger("nsqc.client")
+log = Log("nsqc.client")
 
 OWN = ("topic", "channel", "nsqd", "nsqlookupd", "max_in_flight", "connections", "poll_interval", "backoff",
        "touch_limit")

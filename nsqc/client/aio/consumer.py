@@ -4,7 +4,6 @@ maintains the connections."""
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 import warnings
 from collections import deque
@@ -16,12 +15,13 @@ from nsqc.client.aio.connection import Connection
 from nsqc.client.aio.threads import in_thread
 from nsqc.client.core import CLOSE_SECONDS
 from nsqc.client.errors import ConnectError, LookupFailed, Refused
+from nsqc.client.log import Log
 from nsqc.client.lookup import lookup
 from nsqc.client.message import Message
 from nsqc.client.options import ConnectionOptions
 from nsqc.client.peers import TICK_SECONDS, BaseConsumer, Peer
 
-log = logging.getLogger("nsqc.client")
+log = Log("nsqc.client")
 
 HOG_SECONDS = 0.01      # messages are handed out this long before the loop regains control
 
