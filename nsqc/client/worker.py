@@ -55,8 +55,8 @@ class Worker:
 
     def run(self) -> None:
         """Handles messages until stop(), or in the main thread SIGTERM or SIGINT; then waits for running handlers,
-        requeues all other messages at once, and closes. A second signal does not wait. Raises Refused and LookupFailed,
-        and a handler's KeyboardInterrupt or SystemExit."""
+        requeues all other messages at once, and closes. A second signal does not wait. Raises as Consumer.get(), and a
+        handler's KeyboardInterrupt or SystemExit."""
         if self._handler is None:
             raise TypeError("the worker has no handler: pass one, or use the worker as a decorator")
         if self._has_run:
@@ -207,10 +207,10 @@ class Worker:
         self._handling.gave_up(message, error, began)
         return True
 
-    @staticmethod
-    def _raise_end(message: Message, error: BaseException) -> None:
+    def _raise_end(self, message: Message, error: BaseException) -> None:
         """Raises an exception that ends the worker, and requeues its message."""
         if includes(error, ENDS):
+            self.stop()     # first: no other thread may take the message again
             message.requeue()
             raise error
 

@@ -53,8 +53,8 @@ class Worker:
 
     async def run(self) -> None:
         """Handles messages until stop(), or in the main thread SIGTERM or SIGINT; then waits for running handlers,
-        requeues all other messages at once, and closes. A second signal does not wait. Raises Refused and LookupFailed,
-        and a handler's KeyboardInterrupt or SystemExit."""
+        requeues all other messages at once, and closes. A second signal does not wait. Raises as Consumer.get(), and a
+        handler's KeyboardInterrupt or SystemExit."""
         if self._handler is None:
             raise TypeError("the worker has no handler: pass one, or use the worker as a decorator")
         if self._has_run:
