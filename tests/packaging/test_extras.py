@@ -167,6 +167,20 @@ def test_sources_and_sinks(place):
     assert place.node.stats("copies")["depth"] == 1000
 
 
+def test_the_page_about_the_client(tmp_path):
+    """Without extras. Other tests run the blocks that need a web server or pytest."""
+    node = started(tmp_path / "data")
+    try:
+        place = Place(environment(tmp_path / "slim", ""), tmp_path, node)
+        programs = [block for block in blocks("docs/client.md", "python") if "import pytest" not in block and "class App" not in block]
+        assert len(programs) > 9
+        for program in programs:
+            (tmp_path / "program.py").write_text(place.own(program))
+            place.succeeds("python", "program.py")
+    finally:
+        node.close()
+
+
 @pytest.mark.parametrize("extra,code", [
     ("tools", "import nsqc.commands.app, typer"), ("prometheus", "from nsqc.client import observing; observing.prometheus('t', 'c')"),
     ("opentelemetry", "from nsqc.client import observing; observing.opentelemetry('t', 'c')")])
