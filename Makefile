@@ -14,13 +14,18 @@ PYTEST = $(CURDIR)/$(BIN)/python -m pytest --numprocesses=$(PROCESSES)
 .DEFAULT_GOAL := build
 # Byte code is always written: otherwise each daemon started by tests would compile all of nsqc.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: build debug annotate run check test main-test debug-tests package-tests background unit e2e debug-test long-test asan lint bench crash pages dist portable bin deb rpm image release package-test old-test clean check-system check-tests
+.PHONY: build debug annotate run check test main-test debug-tests package-tests background unit e2e debug-test long-test asan lint bench crash pages dist portable bin deb rpm image release package-test old-test clean check-system check-tests system-packages
 
 check-system:
 	@PYTHON="$(PYTHON)" packaging/check.sh
 
 check-tests:
 	@PYTHON="$(PYTHON)" packaging/check.sh tests
+
+# As root: installs the Debian packages that this machine lacks for build and tests.
+system-packages:
+	@lacking=$$(PYTHON="$(PYTHON)" packaging/check.sh packages); \
+		if [ -n "$$lacking" ]; then apt-get install $$lacking; else echo "nsqc: this machine lacks no package"; fi
 
 # The requirements in pyproject.toml: `run` are the daemon's own, other names are optional extras.
 REQUIREMENTS := $(BIN)/python -c 'import sys, tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; print(*(r for name in sys.argv[1:] for r in (p["dependencies"] if name == "run" else p["optional-dependencies"][name]) if not r.startswith("nsqc[")), sep="\n")'

@@ -1,5 +1,6 @@
 #!/bin/sh
 # Lists everything this machine lacks in one line: `check.sh` for the build, `check.sh tests` for build and tests.
+# `check.sh packages` prints only the names of Debian's packages, for `make system-packages`.
 # PYTHON, CC and JAVA_HOME come from the Makefile.
 
 python=${PYTHON:-python3}
@@ -16,6 +17,11 @@ lacks() {
 
 has() {
     command -v "$1" >/dev/null 2>&1
+}
+
+# in_apt FIELD PACKAGE: the field of the version that apt would install; empty without apt.
+in_apt() {
+    has apt-cache && apt-cache --no-all-versions show "$2" 2>/dev/null | grep "^$1:"
 }
 
 has_header() {
@@ -37,10 +43,14 @@ elif ! has_header stdlib.h; then
     lacks "the C library's headers" libc6-dev
 fi
 
-if [ "$1" = tests ]; then
-    has node && has npm || lacks "node and npm (for nsqjs)" nodejs npm
+if [ -n "$1" ]; then
+    # NodeSource's nodejs includes npm, and conflicts with Debian's.
+    has node || lacks "node (for nsqjs)" nodejs
+    has npm || in_apt Provides nodejs | grep -qw npm || lacks "npm (for nsqjs)" npm
+    java=openjdk-17-jre-headless
+    ! has apt-cache || [ -n "$(in_apt Version $java)" ] || java=default-jre-headless
     "${JAVA_HOME:+$JAVA_HOME/bin/}java" -version 2>&1 | grep -Eq 'version "(1[7-9]|[2-9][0-9])' \
-        || lacks "Java 17 or later (for Spark)" openjdk-17-jre-headless
+        || lacks "Java 17 or later (for Spark)" $java
     has openssl || lacks "openssl" openssl
     has "${cc%% *}" && { has_header openssl/ssl.h && has_header zlib.h || lacks "OpenSSL's and zlib's headers" libssl-dev zlib1g-dev; }
     has "${cc%% *}" || packages="$packages libssl-dev zlib1g-dev"
@@ -52,6 +62,10 @@ if [ "$1" = tests ]; then
     done
 fi
 
+if [ "$1" = packages ]; then
+    echo $packages
+    exit
+fi
 [ -z "$lacking" ] && exit
 [ "$1" = tests ] && what="The tests" || what="The build"
 echo "$what cannot run: this machine lacks $lacking. On Debian: apt-get install$packages" >&2

@@ -78,9 +78,44 @@ def test_make_asks_it():
     assert 'check-tests:\n\t@PYTHON="$(PYTHON)" packaging/check.sh tests\n' in makefile
 
 
-def test_the_readme_has_all_packages():
-    lines = [line.removeprefix("apt-get install ") for block in blocks("README.md") for line in block.splitlines()
-             if line.startswith("apt-get install ")]
-    assert len(lines) == 2
-    assert set(lines[0].split()) >= BUILD | {"make"}
-    assert {name for line in lines for name in line.split()} >= BUILD | TESTS | {"make", "fakeroot"}
+def test_the_readme_has_all_packages_of_the_build_and_the_command_for_the_others():
+    lines = [line for block in blocks("README.md") for line in block.splitlines()]
+    (apt,) = (line for line in lines if line.startswith("apt-get install "))
+    assert set(apt.split()) >= BUILD | {"make"}
+    assert any(line.startswith("make system-packages ") for line in lines)
+
+
+APT_CACHE = """#!/bin/sh
+for package; do :; done
+case $package in
+nodejs) echo "Version: 1"; echo "Provides: {provides}" ;;
+{java}) echo "Version: 17" ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("provides,java,wanted", [
+    ("node-types-node", "openjdk-17-jre-headless", {"npm", "openjdk-17-jre-headless"}),
+    ("nodejs-dev, nodejs-legacy, npm", "none", {"default-jre-headless"})], ids=["Debian 12", "NodeSource, Debian 13"])
+def test_the_packages_to_install_fit_this_machines_apt(tmp_path, provides, java, wanted):
+    """make system-packages installs just these. NodeSource's nodejs conflicts with npm; Debian 13 has no Java 17."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("sh", "id", "grep", "gcc", "as", "openssl", "systemd-analyze", "dpkg-deb", "bash", "git", "curl", "make", "find", "env"):
+        (programs / name).symlink_to(shutil.which(name))
+    for name, text in (("apt-cache", APT_CACHE.format(provides=provides, java=java)), ("apt-get", '#!/bin/sh\necho "apt-get $*"\n'),
+                       ("fakeroot", "#!/bin/sh\n")):
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+
+    def told() -> str:
+        done = subprocess.run(["make", "--silent", "system-packages", f"PYTHON={sys.executable}"], cwd=ROOT, capture_output=True, text=True,
+                              env={"PATH": str(programs), "CC": "gcc"}, timeout=WAIT_SECONDS)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+    assert set(told().split()) == {"apt-get", "install", "nodejs"} | wanted
+    (programs / "java").write_text("#!/bin/sh\necho 'openjdk version \"21.0.2\"' >&2\n")
+    for name in ("node", "npm", "java"):
+        (programs / name).touch()
+        (programs / name).chmod(0o755)
+    assert told() == "nsqc: this machine lacks no package\n"

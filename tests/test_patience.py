@@ -47,3 +47,30 @@ def test_what_counts_as_a_limit(tmp_path):
     path.write_text("run(a, timeout=5)\nsock.settimeout(7)\nwait_until(f, 'x', 9)\nthread.join(11)\nwait_until(f, seconds=13)\n"
                     "parts.join(x)\nrun(a, timeout=WAIT_SECONDS)\nProducer(a, timeout=2)\n")
     assert sorted(limits(path)) == [(1, 5), (2, 7), (3, 9), (4, 11), (5, 13)]
+
+
+# ---------------------------------------------------------------------- measurements
+
+CLOCKS = ("monotonic", "perf_counter", "process_time", "time")
+
+
+def bounds(path: Path) -> Iterator[int]:
+    """Lines of assertions that something took less than some time."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        for compared in ast.walk(node.test) if isinstance(node, ast.Assert) else ():
+            if isinstance(compared, ast.Compare) and isinstance(compared.ops[0], ast.Lt | ast.LtE) and isinstance(compared.left, ast.BinOp):
+                now = compared.left.left
+                if isinstance(now, ast.Call) and isinstance(now.func, ast.Attribute) and now.func.attr in CLOCKS:
+                    yield node.lineno
+
+
+def test_no_test_asserts_how_quick_something_is():
+    """Benches measure (perf/), and tests wait for events."""
+    assert [f"{path.relative_to(HERE)}:{line}" for path in sorted(HERE.rglob("*.py")) for line in bounds(path)] == []
+
+
+def test_what_counts_as_a_bound(tmp_path):
+    path = tmp_path / "x.py"
+    path.write_text("assert time.monotonic() - began < 5\nassert time.monotonic() - began > 5\nassert count < 1 + time.monotonic()\n"
+                    "assert time.monotonic() < deadline\nassert a and time.process_time() - b <= 1\n")
+    assert list(bounds(path)) == [1, 5]

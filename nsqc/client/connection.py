@@ -6,7 +6,6 @@ it; messages may be answered by any thread.
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import select
@@ -26,13 +25,14 @@ from nsqc.client.commands import BATCH_BYTES, BATCH_ROWS, WINDOW, Body, Deferred
 from nsqc.client.core import CLOSE_SECONDS, CLS, ERROR, NOP, Compress, Core, Reply, Secure, Step
 from nsqc.client.errors import ClientError, Closed, ConnectError, NoAnswer
 from nsqc.client.inflow import BadStream
+from nsqc.client.log import Log
 from nsqc.client.message import Message, messages
 from nsqc.client.options import MIB, ConnectionOptions, Options
 from nsqc.client.stream import Stream
 from nsqc.client.trouble import reason
 from nsqc.wire.codec import CodecError
 
-log = logging.getLogger("nsqc.client")
+log = Log("nsqc.client")
 T = TypeVar("T")
 
 PULL_BYTES = MIB                # read from one connection before others get a chance

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import selectors
 import threading
@@ -15,14 +14,15 @@ from typing import Unpack
 
 from nsqc.client.connection import Connection
 from nsqc.client.dialer import Dialer, subscribed
-from nsqc.client.errors import ConnectError, LookupFailed
+from nsqc.client.errors import ClientError, ConnectError, LookupFailed, Refused
+from nsqc.client.log import Log
 from nsqc.client.lookup import lookup
 from nsqc.client.message import Message
 from nsqc.client.options import ConnectionOptions
 from nsqc.client.peers import TICK_SECONDS, BaseConsumer, Peer
 from nsqc.client.waker import Waker
 
-log = logging.getLogger("nsqc.client")
+log = Log("nsqc.client")
 
 CHECK_SECONDS = 0.1     # interval for checking connections while received messages wait for the application
 # How often the background thread maintains connections while the application works. nsqd's shortest heartbeat
@@ -41,8 +41,8 @@ class Consumer(BaseConsumer[Connection]):
     Connection.
 
     A background thread answers heartbeats, reconnects and touches while the application works on messages. Any thread
-    may take messages, and answer them. Raises BadName, BadAddress, ValueError, TypeError; LookupFailed or Refused from
-    iterating."""
+    may take messages, and answer them. Raises BadName, BadAddress, ValueError, TypeError; from iterating, LookupFailed,
+    and if no nsqd can deliver, Refused, WrongPort, NotOffered or TlsRefused."""
 
     def __init__(self, topic: str, channel: str, nsqd: str | Iterable[str] = (), *,
                  nsqlookupd: str | Iterable[str] = (), max_in_flight: int | None = None, connections: int = 1,
@@ -78,7 +78,8 @@ class Consumer(BaseConsumer[Connection]):
 
     def get(self, timeout: float | None = None) -> Message | None:
         """The next message; None if none arrives within timeout seconds, or after close() or stop(). Raises
-        LookupFailed, Refused."""
+        LookupFailed. If every nsqd has a permanent error, raises Refused, WrongPort, NotOffered or TlsRefused after
+        each try; a later call tries again."""
         now = time.monotonic()
         if self._arrived and now - self._checked <= CHECK_SECONDS and not self._stopping:
             try:
@@ -105,11 +106,11 @@ class Consumer(BaseConsumer[Connection]):
             self._wait(TICK_SECONDS if deadline is None else min(deadline - now, TICK_SECONDS))
             self._checked = float("-inf")
         while not self._closed and not self._stopping:
+            if self._error is None and (not self._arrived or time.monotonic() - self._checked > CHECK_SECONDS):
+                self._check_connections()
             if self._error is not None:
                 error, self._error = self._error, None
                 raise error
-            if not self._arrived or time.monotonic() - self._checked > CHECK_SECONDS:
-                self._check_connections()
             with suppress(IndexError):
                 return self._arrived.popleft()
             left = TICK_SECONDS if deadline is None else min(deadline - time.monotonic(), TICK_SECONDS)
@@ -133,7 +134,7 @@ class Consumer(BaseConsumer[Connection]):
                 if connection.pull():
                     self._take(peer, connection)
                 connection.keep_alive(self._checked, self._touch_limit)
-            except ConnectError as error:
+            except (ConnectError, Refused) as error:
                 self._lost(peer, error)
         for peer, connection, ready in self._peers.shares(time.monotonic()):
             try:
@@ -198,9 +199,9 @@ class Consumer(BaseConsumer[Connection]):
             if isinstance(outcome, Connection):
                 self._connected(peer, outcome)
                 continue
-            self._peers.failed(peer, outcome, time.monotonic())
-            if not isinstance(outcome, ConnectError):
-                raise outcome
+            self._failed(peer, outcome)
+            if not isinstance(outcome, ClientError):
+                self._error = outcome
         for peer in self._peers.due(time.monotonic()):
             self._dials.start(peer, partial(self._subscribed, peer.address))
 
@@ -225,7 +226,7 @@ class Consumer(BaseConsumer[Connection]):
         """A consuming connection. Runs on a thread."""
         return subscribed(Connection.with_options(address, self._options), self.topic, self.channel)
 
-    def _lost(self, peer: Peer[Connection], error: ConnectError) -> None:
+    def _lost(self, peer: Peer[Connection], error: ClientError) -> None:
         """Drops a connection and its messages that the application has not received: nsqd delivers them again."""
         lost = peer.connection
         if lost is not None:
@@ -237,7 +238,7 @@ class Consumer(BaseConsumer[Connection]):
                 message = self._arrived.popleft()
                 if message.connection is not lost:
                     self._arrived.append(message)
-        self._peers.failed(peer, error, time.monotonic())
+        self._failed(peer, error)
 
     # ------------------------------------------------------------------ closing
 

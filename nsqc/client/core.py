@@ -7,21 +7,21 @@ from __future__ import annotations
 
 import enum
 import json
+import ssl
 import struct
 import time
 from collections.abc import Generator, Iterable
-from ssl import SSLContext
 from typing import Any, NamedTuple, TypeAlias
 
 from nsqc.client import encode
 from nsqc.client.address import is_path, split_address
 from nsqc.client.batch import Ids
 from nsqc.client.commands import Offered, channel_name, topic_name
-from nsqc.client.errors import AuthError, ConnectError, Ended, NotOffered, WrongPort, not_nsqd, refusal
+from nsqc.client.errors import AuthError, ConnectError, Ended, NotOffered, TlsRefused, WrongPort, not_nsqd, refusal
 from nsqc.client.inflow import Inflow
 from nsqc.client.options import FRAME_ROOM, Options, checked, tls_context
 from nsqc.client.tls import files_of
-from nsqc.client.trouble import CERTIFICATE_HINT, port_hint, reason
+from nsqc.client.trouble import CERTIFICATE_HINT, port_hint, reason, refuses
 from nsqc.wire.answers import Service, recognized
 from nsqc.wire.codec import Codec
 from nsqc.wire.codecs import CODECS, new_codec
@@ -46,7 +46,7 @@ class Send(NamedTuple):
 class Secure(NamedTuple):
     """Start TLS; no byte may have been read beyond the last reply."""
 
-    context: SSLContext
+    context: ssl.SSLContext
     server_name: str
 
 
@@ -84,7 +84,7 @@ class Core:
         self.identity: dict[str, Any] = {}      # Any: JSON
         self.offered = Offered()
         self.subscribed = False
-        self._context: SSLContext | None = None
+        self._context: ssl.SSLContext | None = None
         self._is_securing = False               # TLS has started, and nsqd has not answered over it
         # Whether FIN, REQ and TOUCH fail silently when the connection is lost: nsqd then delivers the message again,
         # over a new connection of the owner.
@@ -164,8 +164,9 @@ class Core:
 
     def failed(self, error: Exception) -> ConnectError:
         """Converts the socket's exception."""
-        return ConnectError(f"{self.address}: {reason(error, self._context)}"
-                            f"{port_hint(error, self.address, Service.NSQD_TCP)}")
+        kind = TlsRefused if isinstance(error, ssl.SSLError) and refuses(error) else ConnectError
+        return kind(f"{self.address}: {reason(error, self._context)}"
+                    f"{port_hint(error, self.address, Service.NSQD_TCP)}")
 
     # ------------------------------------------------------------------ replies
 

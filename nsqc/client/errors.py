@@ -30,6 +30,10 @@ class NotOffered(ConnectError):
         return str(self).rpartition(" ")[2]
 
 
+class TlsRefused(ConnectError):
+    """One side does not accept the certificate of the other, or nsqd does not speak TLS."""
+
+
 class NoAnswer(ConnectError):
     """nsqd did not answer in time."""
 
@@ -91,6 +95,11 @@ class BadAddress(ClientError, ValueError):
 
 class LookupFailed(ClientError, OSError):
     """No nsqlookupd answered; the text names the last cause."""
+
+
+def is_permanent(error: Exception) -> bool:
+    """Whether another try at the same nsqd fails likewise until its operator or the options change something."""
+    return not isinstance(error, (ConnectError, LookupFailed)) or isinstance(error, (WrongPort, NotOffered, TlsRefused))
 
 
 def not_nsqd(address: str, found: Answer) -> WrongPort:

@@ -3,7 +3,6 @@ of Spark's sink."""
 
 from __future__ import annotations
 
-import logging
 import math
 import ssl
 import time
@@ -15,10 +14,11 @@ from nsqc.client.backoff import Backoff
 from nsqc.client.commands import Publication
 from nsqc.client.errors import ClientError, ConnectError, LookupFailed, PublishFailed, Refused
 from nsqc.client.httpaddress import checked_http_addresses, http_address
+from nsqc.client.log import Log
 from nsqc.client.lookup import nodes
 from nsqc.client.options import checked
 
-log = logging.getLogger("nsqc.client")
+log = Log("nsqc.client")
 
 # These nsqd are well but cannot store right now; another one may.
 ELSEWHERE = ("E_PUB_FAILED", "E_MPUB_FAILED", "E_DPUB_FAILED", "E_DMPUB_FAILED")

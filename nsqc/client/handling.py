@@ -12,12 +12,13 @@ from contextlib import AbstractContextManager
 from functools import wraps
 from typing import Any, NamedTuple, TypeAlias, TypedDict, TypeVar, cast
 
+from nsqc.client.log import Log
 from nsqc.client.message import Message
 from nsqc.client.options import CONNECTION, ConnectionOptions, checked, unknown
 from nsqc.client.statistics import ConsumerStats
 from nsqc.wire.outside import JSONError, decode
 
-log = logging.getLogger("nsqc.worker")
+log = Log("nsqc.worker")
 
 # Any: handlers may return anything, which is ignored; an asyncio worker's may be awaitable.
 Handler: TypeAlias = Callable[[Message], Any]
@@ -29,6 +30,7 @@ FIRST_SLOWDOWN_SECONDS = 1.0
 LONGEST_REQUEUE_SECONDS = 3600.0    # nsqd refuses more: --max-req-timeout
 MOST_DOUBLINGS = 30
 COROUTINE = 0x80                    # inspect.CO_COROUTINE, without the import of inspect
+ENDS = (KeyboardInterrupt, SystemExit)      # end the worker; all other exceptions of a handler are about its message
 
 
 class GiveUp(Exception):
@@ -136,9 +138,12 @@ class Slowdown:
         self._resumes_at = 0.0
         self._testing = False       # one message is being tried
 
-    def ended(self, succeeded: bool, now: float) -> bool:
-        """A message was handled; returns whether anything changed. Results of messages already being handled when the
-        pause began do not count."""
+    def ended(self, succeeded: bool | None, now: float) -> bool:
+        """A message was handled; None: given up, which says nothing about the next one. Returns whether anything
+        changed. Results of messages already being handled when the pause began do not count."""
+        if succeeded is None:
+            was_testing, self._testing = self._testing, False
+            return was_testing
         if not self._longest or now < self._resumes_at or (succeeded and not self._level):
             return False
         self._level += -1 if succeeded else 1
@@ -182,9 +187,10 @@ class Handling:
         """Whether it was delivered too often already, perhaps to processes that crashed on it."""
         return bool(self.options.max_attempts) and message.attempts > self.options.max_attempts
 
-    def is_last(self, message: Message) -> bool:
-        """Whether it will be given up if it fails now."""
-        return bool(self.options.max_attempts) and message.attempts >= self.options.max_attempts
+    def gives_up(self, message: Message, error: BaseException) -> bool:
+        """Whether a message whose handler has raised this is given up."""
+        is_last = bool(self.options.max_attempts) and message.attempts >= self.options.max_attempts
+        return is_last or includes(error, GiveUp)
 
     def finish(self, message: Message, began: float) -> None:
         """The handler has returned. Raises nothing: after a lost connection nsqd delivers the message again."""
@@ -238,7 +244,17 @@ class Handling:
 
 def described(error: BaseException) -> str:
     """An exception in one line."""
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    kind = type(error).__name__
+    try:
+        text = str(error)
+    except BaseException:       # of the application's class
+        return f"{kind} (its __str__ fails)"
+    return f"{kind}: {text}" if text else kind
+
+
+def includes(error: BaseException, kinds: type[BaseException] | tuple[type[BaseException], ...]) -> bool:
+    """Whether an exception is of these kinds, or a group with such an exception."""
+    return isinstance(error, kinds) or (isinstance(error, BaseExceptionGroup) and error.subgroup(kinds) is not None)
 
 
 def seconds_since(began: float) -> float:

@@ -3,7 +3,6 @@ answers."""
 
 from __future__ import annotations
 
-import logging
 import ssl
 from collections.abc import Iterable
 from typing import TypedDict
@@ -11,11 +10,12 @@ from typing import TypedDict
 from nsqc.client.address import split_address
 from nsqc.client.errors import LookupFailed
 from nsqc.client.httpaddress import http_address
+from nsqc.client.log import Log
 from nsqc.client.trouble import port_hint, reason
 from nsqc.wire.answers import Answer, Service, of_info, wrong_port
 from nsqc.wire.outside import decode
 
-log = logging.getLogger("nsqc.client")
+log = Log("nsqc.client")
 
 
 class NotHttp(ValueError):

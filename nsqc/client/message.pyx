@@ -27,7 +27,11 @@ cdef class Message:
     def requeue(self, delay_ms: int = 0) -> None:
         """REQ: nsqd delivers it again after delay_ms milliseconds. Raises ConnectError."""
         if self._answer():
-            self.connection.requeue_ids(self.id, delay_ms)
+            try:
+                self.connection.requeue_ids(self.id, delay_ms)
+            except (TypeError, ValueError, OverflowError):      # an invalid delay is no answer
+                self.answered = False
+                raise
 
     def touch(self) -> None:
         """TOUCH: restarts its timeout. Raises ConnectError."""

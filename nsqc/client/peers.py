@@ -11,12 +11,14 @@ from typing import Generic, Protocol, TypeVar
 
 from nsqc.client.backoff import Backoff
 from nsqc.client.commands import channel_name, topic_name
+from nsqc.client.errors import is_permanent
 from nsqc.client.failover import nsqd_or_nsqlookupd
+from nsqc.client.log import Log
 from nsqc.client.message import Message
 from nsqc.client.options import ConnectionOptions, Options, checked
 from nsqc.client.statistics import ConsumerStats, PeerStats
 
-log = logging.getLogger("nsqc.client")
+log = Log("nsqc.client")
 
 OWN = ("topic", "channel", "nsqd", "nsqlookupd", "max_in_flight", "connections", "poll_interval", "backoff",
        "touch_limit")
@@ -58,6 +60,7 @@ class Peer(Generic[C]):
         self.received_at = 0.0          # when messages last arrived
         self.failures = 0               # consecutive
         self.error = ""                 # why it is not connected
+        self.fault: Exception | None = None     # the same, if it is permanent
         self.next_try = 0.0
 
     def connected(self, connection: C) -> None:
@@ -65,6 +68,7 @@ class Peer(Generic[C]):
         if self.error:
             log.warning("%s: connected%s", self.address, " again" if self.was_connected else "")
         self.connection, self.ready, self.error, self.was_connected = connection, 0, "", True
+        self.fault = None
 
     def received(self, now: float) -> None:
         """Messages have arrived."""
@@ -144,11 +148,19 @@ class Peers(Generic[C]):
         return ((self.looked_up or not self.nsqlookupd)
                 and all(peer.connection is not None or peer.failures for peer in self.all))
 
+    @property
+    def fault(self) -> Exception | None:
+        """A permanent error of one nsqd, if each has one: no message can arrive. One with another error may come back,
+        and one without an error delivers."""
+        faults = [peer.fault for peer in self.all]
+        return faults[0] if faults and None not in faults else None
+
     def failed(self, peer: Peer[C], error: Exception, now: float) -> None:
         """The peer is unreachable or lost: the next try follows after a pause that doubles each time."""
         peer.connection = None
+        peer.fault = error if is_permanent(error) else None
         if not peer.error:
-            log.warning("%s; trying again", error)
+            log.log(logging.WARNING if peer.fault is None else logging.ERROR, "%s; trying again", error)
         peer.error = str(error)
         peer.failures += 1
         peer.next_try = now + self._backoff.pause(peer.failures)
@@ -224,6 +236,11 @@ class BaseConsumer(Generic[C]):
         return ConsumerStats(self._received, len(self._arrived), [
             PeerStats(peer.address, peer.connection is not None, peer.error, peer.ready,
                       0 if peer.connection is None else peer.connection.in_flight) for peer in self._peers.all])
+
+    def _failed(self, peer: Peer[C], error: Exception) -> None:
+        """An nsqd cannot be reached, refuses the client, or is lost."""
+        self._peers.failed(peer, error, time.monotonic())
+        self._error = self._peers.fault or self._error
 
     def _take(self, peer: Peer[C], connection: C) -> None:
         """Takes the messages that a connection has received; requeues them once the consumer stops."""

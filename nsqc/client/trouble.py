@@ -13,6 +13,7 @@ OTHER_NAME = (62, 64)       # OpenSSL's codes: the certificate is for another ho
 WANTS_CERTIFICATE = ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "SSLV3_ALERT_HANDSHAKE_FAILURE")
 REFUSES_CERTIFICATE = ("TLSV1_ALERT_UNKNOWN_CA", "SSLV3_ALERT_BAD_CERTIFICATE", "SSLV3_ALERT_CERTIFICATE_UNKNOWN",
                        "SSLV3_ALERT_CERTIFICATE_EXPIRED", "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE")
+NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST")
 # The arguments of nsqc.client.tls(), and the options of the tools.
 CERTIFICATE_HINT = "give one by cert_file and key_file (--tls-cert, --tls-key)"
 AUTHORITY_HINT = "give others by ca_file (--tls-ca)"
@@ -39,9 +40,15 @@ def reason_of_tls(error: ssl.SSLError, context: ssl.SSLContext | None) -> str:
         return f"it requires a client certificate: {CERTIFICATE_HINT}"
     if error.reason in (*REFUSES_CERTIFICATE, *WANTS_CERTIFICATE):
         return f"it does not accept the client certificate {files.cert_file or ''}".rstrip()
-    if error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST"):
+    if error.reason in NO_TLS:
         return "it does not speak TLS"
     return error.strerror or str(error)
+
+
+def refuses(error: ssl.SSLError) -> bool:
+    """Whether another handshake fails likewise."""
+    return (isinstance(error, ssl.SSLCertVerificationError)
+            or error.reason in (*WANTS_CERTIFICATE, *REFUSES_CERTIFICATE, *NO_TLS))
 
 
 def port_hint(error: Exception, address: str, wanted: Service) -> str:

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any, Unpack
 
 from nsqc.client.consumer import Consumer
-from nsqc.client.handling import AllOptions, GiveUp, H, Handler, Handling, WorkerStats, split
+from nsqc.client.handling import ENDS, AllOptions, GiveUp, H, Handler, Handling, WorkerStats, includes, split
 from nsqc.client.message import Message
 from nsqc.client.waker import Waker
 
@@ -23,6 +23,7 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 class Worker:
     """Calls a handler with each message; if it returns, the message is finished, if it raises, requeued.
+    KeyboardInterrupt and SystemExit, also in a group of exceptions, requeue the message and end the worker.
 
     handler: given here, or by using the worker as a decorator. concurrency: threads that run it. All other options:
     nsqc.client.handling.WorkerOptions, and those of a Consumer; max_in_flight=None means one message per thread, and at
@@ -42,7 +43,8 @@ class Worker:
         self._changed = threading.Condition()   # protects counts and slowdown
         self._stopping = False
         self._error: BaseException | None = None    # ended a thread
-        self._waker = Waker()       # of the thread of run(): signal handlers may use nothing else
+        # Of the thread of run(), created there: a forked child must not share it. Signal handlers may use nothing else.
+        self._waker: Waker | None = None
 
     def __call__(self, handler: H) -> H:
         """Sets the handler: @worker."""
@@ -53,13 +55,14 @@ class Worker:
 
     def run(self) -> None:
         """Handles messages until stop(), or in the main thread SIGTERM or SIGINT; then waits for running handlers,
-        requeues all other messages at once, and closes. A second signal does not wait. Raises Refused and LookupFailed,
-        and any BaseException of a handler that is not an Exception."""
+        requeues all other messages at once, and closes. A second signal does not wait. Raises as Consumer.get(), and a
+        handler's KeyboardInterrupt or SystemExit."""
         if self._handler is None:
             raise TypeError("the worker has no handler: pass one, or use the worker as a decorator")
         if self._has_run:
             raise RuntimeError("a worker runs once: create another one")
         self._has_run = True
+        self._waker = Waker()
         before = self._catch_signals()
         options = self._handling.options
         threads = [threading.Thread(target=self._work, name=f"nsqc worker {number}", daemon=True)
@@ -68,7 +71,7 @@ class Worker:
             for thread in threads:
                 thread.start()
             self._handling.say(logging.INFO, "working, %d at a time", options.concurrency)
-            self._supervise()
+            self._supervise(self._waker)
             self._restore_signals(before)
             self._wind_down(threads)
         finally:
@@ -82,15 +85,15 @@ class Worker:
     def stop(self) -> None:
         """Ends run(). For any thread, and for signal handlers."""
         self._stopping = True
-        self._waker.wake()
+        self._wake()
 
     def stats(self) -> WorkerStats:
         """Counters so far."""
         return self._handling.stats(self._consumer.stats())
 
     def close(self) -> None:
-        """Closes a worker that is not running."""
-        self._stopping = True
+        """Closes a worker that is not running; ends one that is."""
+        self.stop()
         self._consumer.close()
 
     def _catch_signals(self) -> dict[int, Any]:    # Any: as of signal.signal()
@@ -107,7 +110,7 @@ class Worker:
             number, action = before.popitem()
             signal.signal(number, action)
 
-    def _supervise(self) -> None:
+    def _supervise(self, waker: Waker) -> None:
         """Until stop(): applies the slowdown to the connections."""
         limit: int | None = None
         while not self._stopping:
@@ -118,8 +121,8 @@ class Worker:
             if wanted != limit:
                 limit = wanted
                 self._consumer.throttle(limit)
-            select.select([self._waker], [], [], pause or None)
-            self._waker.calm()
+            select.select([waker], [], [], pause or None)
+            waker.calm()
 
     def _wind_down(self, threads: list[threading.Thread]) -> None:
         """Takes no more messages, and waits for the handlers."""
@@ -147,7 +150,7 @@ class Worker:
                         self._handling.running -= 1
         except BaseException as error:      # any exception: run() raises it
             self._error = self._error or error
-            self.stop()
+        self.stop()     # also if the handler has closed the worker
 
     def _next(self) -> Message | None:
         """The next message; None when the worker stops."""
@@ -170,41 +173,55 @@ class Worker:
         handling, began = self._handling, time.monotonic()
         try:
             if handling.is_spent(message):
-                self._give_up(message, None, began)
+                self._ended(None if self._give_up(message, None, began) else False)
                 return
             assert self._handler is not None
             with ExitStack() as surrounding:
                 for middleware in handling.options.middlewares:
                     surrounding.enter_context(middleware(message))
                 self._handler(message)
-        except GiveUp as error:
-            self._give_up(message, error, began)
-        except Exception as error:
-            if handling.is_last(message):
-                self._give_up(message, error, began)
-            else:
-                handling.requeue(message, error, began)
-            self._ended(succeeded=False)
-        except BaseException:
-            message.requeue()       # raised SystemExit or similar
-            raise
+        except BaseException as error:
+            self._ended(self._failed(message, error, began))
         else:
             handling.finish(message, began)
             self._ended(succeeded=True)
 
-    def _give_up(self, message: Message, error: Exception | None, began: float) -> None:
+    def _failed(self, message: Message, error: BaseException, began: float) -> bool | None:
+        """The handler or a middleware has raised. Returns the argument of Slowdown.ended()."""
+        self._raise_end(message, error)
+        if not self._handling.gives_up(message, error):
+            self._handling.requeue(message, error, began)
+            return False
+        given_up = self._give_up(message, error, began)
+        return None if given_up and includes(error, GiveUp) else False
+
+    def _give_up(self, message: Message, error: BaseException | None, began: float) -> bool:
+        """Whether on_give_up has returned; otherwise the message is requeued."""
         try:
             if self._handling.options.on_give_up is not None:
                 self._handling.options.on_give_up(message, error)
-        except Exception as failure:
+        except BaseException as failure:
+            self._raise_end(message, failure)
             self._handling.requeue(message, failure, began)
-        else:
-            self._handling.gave_up(message, error, began)
+            return False
+        self._handling.gave_up(message, error, began)
+        return True
 
-    def _ended(self, succeeded: bool) -> None:
+    def _raise_end(self, message: Message, error: BaseException) -> None:
+        """Raises an exception that ends the worker, and requeues its message."""
+        if includes(error, ENDS):
+            self.stop()     # first: no other thread may take the message again
+            message.requeue()
+            raise error
+
+    def _ended(self, succeeded: bool | None) -> None:
         with self._changed:
             changed = self._handling.slowdown.ended(succeeded, time.monotonic())
             self._changed.notify_all()
         if changed:
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._waker is not None:
             self._waker.wake()
 

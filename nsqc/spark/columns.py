@@ -63,8 +63,11 @@ def chosen(asked: StructType, known: str, source: str) -> list[str]:
     found: list[str] = []
     for field in asked.fields:
         kind = field.dataType.simpleString()
-        if field.name not in allowed or kind != allowed[field.name]:
+        if field.name not in allowed:
             raise ValueError(f"{source}: unknown column {field.name} {kind}; choose from {known}")
+        if kind != allowed[field.name]:
+            raise ValueError(f"{source}: column {field.name} has type {kind}; declare it as {field.name} "
+                             f"{allowed[field.name]}, and cast it in the query if need be")
         if field.name in found:
             raise ValueError(f"{source}: column {field.name} appears twice")
         if not field.nullable:

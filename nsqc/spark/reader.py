@@ -69,10 +69,12 @@ class NsqStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableN
         self._stage: StageLog | None = None
         self._stager: Stager | None = None
         self._available_now = False
+        self._planned = 0       # rows up to the end of the latest batch
 
     def travelling(self) -> dict[str, object]:
         """Executors get only the options."""
-        return {"options": self.options, "_stage": None, "_stager": None, "_available_now": False}
+        return {"options": self.options, "_stage": None, "_stager": None, "_available_now": False,
+                "_planned": 0}
 
     # ------------------------------------------------------------------ offsets
 
@@ -103,6 +105,7 @@ class NsqStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableN
         end = self._limited(stager, begin, limit)
         if self.options.transport == "inline":
             end = min(end, self.stage.rows_within(begin, INLINE_BYTES))
+        self._planned = end
         return self._offset(end)
 
     def reportLatestOffset(self) -> ReportedOffset:  # type: ignore[override]
@@ -112,10 +115,12 @@ class NsqStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableN
     def metrics(self) -> StreamMetrics:
         """For StreamingQueryProgress; docs/spark.md describes each."""
         stage, stager = self.stage, self._stager
-        oldest = stage.oldest()
+        # Not stage.released alone: Spark reports a batch as finished with the next one, so never for the last one.
+        first = max(self._planned, stage.released)
+        oldest, size = stage.oldest(first), sum(place.length for place in stage.places(first, stage.rows))
         consumer = stager.metrics() if stager is not None else IDLE
         return {
-            "backlog": stage.rows - stage.released, "backlogBytes": stage.live_bytes,
+            "backlog": stage.rows - first, "backlogBytes": size,
             "oldestAgeSeconds": None if oldest is None else round(max(time.time() - oldest / 1e6, 0), 3), **consumer}
 
     def commit(self, end: Offset) -> None:  # type: ignore[override]

@@ -275,10 +275,10 @@ class StageLog:
             stop = bisect_right(self._firsts, max(end - 1, 0))
             return [place for place in self._places[begin:stop] if place.end > start and place.first < end]
 
-    def oldest(self) -> int | None:
-        """The time, microseconds since 1970, of the oldest message in the first frame that Spark has not finished;
-        None if there is none, or the frame is not readable."""
-        places = self.places(self.released, self.rows)
+    def oldest(self, row: int) -> int | None:
+        """The time, microseconds since 1970, of the oldest message in the frame with this row; None if there is none,
+        or the frame is not readable."""
+        places = self.places(row, self.rows)
         if not places:
             return None
         first = places[0].first

@@ -11,7 +11,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from nsqc.spark import sink
-from nsqc.spark.options import Sink
+from nsqc.spark.options import OptionError, Sink
 from nsqc.spark.travel import Travels
 
 
@@ -24,6 +24,21 @@ class Published(WriterCommitMessage):
 
 # What Spark says of the micro-batch that a task works on.
 QUERY, EPOCH = "sql.streaming.queryId", "streaming.sql.batchId"
+# The execution of the task's job, and the one that has started it.
+EXECUTION, ROOT = "spark.sql.execution.id", "spark.sql.execution.root.id"
+TABLE = ("nsq: a topic cannot be a table of the catalog, which could not be read: Spark does not pass its options to a "
+         "Python source. Use save() instead of saveAsTable(); nothing was published")
+
+
+def refuse_table() -> None:
+    """Raises OptionError in a task of saveAsTable(). Spark gives a writer the same options as for save(), but writes
+    within an execution that creates the table. foreachBatch() also has an outer one, that of its micro-batch."""
+    context = TaskContext.get()
+    if context is None or context.getLocalProperty(EPOCH):
+        return
+    root = context.getLocalProperty(ROOT)
+    if root and root != context.getLocalProperty(EXECUTION):
+        raise OptionError(TABLE)
 
 
 def write(options: Sink, batches: Iterator[pa.RecordBatch], token: str) -> Published:
@@ -65,7 +80,8 @@ class BatchWriter(Travels, DataSourceArrowWriter):
         self.token = secrets.token_urlsafe(9)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
-        """Runs on an executor."""
+        """Runs on an executor. Raises OptionError for saveAsTable()."""
+        refuse_table()
         return write(self.options, iterator, self.token)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:

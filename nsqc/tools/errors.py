@@ -7,6 +7,7 @@ EXIT_FAILED = 1         # some or all of the work was refused, or cannot be read
 EXIT_USAGE = 2          # the command line is invalid
 EXIT_NO_NODE = 3        # no nsqd or nsqlookupd answers
 EXIT_NO_NAME = 4        # a topic, channel or node does not exist
+EXIT_PERMANENT = 5      # a worker: no nsqd will accept it until the options or an nsqd change
 EXIT_INTERRUPTED = 130  # SIGINT, after a clean end
 EXIT_PIPE = 141         # the reader of stdout has gone
 EXIT_TERMINATED = 143   # SIGTERM with work left

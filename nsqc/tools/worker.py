@@ -8,10 +8,11 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Any
 
+from nsqc.client.errors import ClientError, NotOffered, Refused, TlsRefused, WrongPort
 from nsqc.options.durations import S
 from nsqc.options.option import Kind, Option
 from nsqc.tools.declare import Argument, Tool, Values
-from nsqc.tools.errors import EXIT_OK, ToolError, UsageError, suggestion
+from nsqc.tools.errors import EXIT_FAILED, EXIT_OK, EXIT_PERMANENT, ToolError, UsageError, suggestion
 from nsqc.tools.family import HIGHEST_IN_FLIGHT, OUTPUT, TCP_NODES
 
 if TYPE_CHECKING:
@@ -31,6 +32,20 @@ def run(values: Values) -> int:
 
     set_up(values.text("log-format"), values.flag("verbose"))
     handler = loaded(values.text("HANDLER"))
+    try:
+        return run_loaded(values, handler)
+    except (Refused, WrongPort, NotOffered, TlsRefused) as error:
+        raise ToolError(str(error), code_of(error)) from None
+
+
+def code_of(error: ClientError) -> int:
+    """The exit code for the end of all connections."""
+    # The limit of a channel's consumers: others may leave.
+    return EXIT_FAILED if isinstance(error, Refused) and error.code == "E_SUB_FAILED" else EXIT_PERMANENT
+
+
+def run_loaded(values: Values, handler: Any) -> int:    # Any: of a module of the user's
+    """Runs a function or a Worker; returns the exit code. Raises ClientError."""
     if is_worker(handler):
         given = next((name for name in OPTION_NAMES if values.given(name)), "")
         if given and given not in OF_A_WORKER:

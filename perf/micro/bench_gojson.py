@@ -16,11 +16,14 @@ KINDS = {name: STRING if isinstance(value, str) else BOOL if isinstance(value, b
 
 
 def bench(size: Size) -> list[Row]:
-    """A client's usual body, alone and among 64 KiB of unknown fields."""
+    """A client's usual body, alone and among 64 KiB of unknown fields; and megabytes of one field, repeated or escaped,
+    whose cost must grow with their size only."""
     small = json.dumps(VALUES).encode()
     rows = []
     for title, body, many in (("a client's", small, 10_000),
-                              ("with 64 KiB unknown", small[:-1] + b', "x": [' + b"[1], " * 13_000 + b"0]}", 100)):
+                              ("with 64 KiB unknown", small[:-1] + b', "x": [' + b"[1], " * 13_000 + b"0]}", 100),
+                              ("5 MB of one field", b"{" + b'"snappy":true,' * 350_000 + b'"snappy":true}', 1),
+                              ("5 MB of escapes", b'{"client_id":"' + b"\\u0041" * 800_000 + b'"}', 1)):
         bodies = [body] * size.of(many)
 
         def own(bodies=bodies):

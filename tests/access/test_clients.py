@@ -1,5 +1,6 @@
 """Real clients: pynsq, the Python client, tools, Spark's readers of logs."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -7,7 +8,7 @@ import textwrap
 
 import pytest
 
-from nsqc.client import Producer
+from nsqc.client import Consumer, Producer, aio
 from nsqc.client.errors import AuthError
 from nsqc.spark import options
 from nsqc.spark.log.api import LogApi
@@ -21,6 +22,24 @@ def node(start, access):
     access.user("a", publish=["t"], consume=["t/c"])
     access.user("reader", read=["kept"], stats=["*"])
     return start(access.write().flag)
+
+
+@pytest.mark.parametrize("kind", [Consumer, aio.Consumer])
+def test_consumers_raise_what_access_refuses(node, access, kind):
+    """A secret that is wrong or missing, a topic that is not permitted: waiting would not help."""
+    async def consuming(topic, **given):
+        consumer = kind(topic, "c", f"127.0.0.1:{node.tcp_port}", **given)
+        try:
+            found = consumer.get(WAIT_SECONDS)
+            return found if kind is Consumer else await found
+        finally:
+            closed = consumer.close()
+            if closed is not None:
+                await closed
+    for topic, given, text in (("t", {"auth_secret": "wrong"}, "E_AUTH_FAILED"), ("t", {}, "E_AUTH_REQUIRED"),
+                                 ("u", {"auth_secret": access.tokens["a"]}, "E_UNAUTHORIZED")):
+        with pytest.raises(AuthError, match=text):
+            asyncio.run(consuming(topic, **given))
 
 
 PYNSQ = textwrap.dedent("""

@@ -4,7 +4,6 @@ import contextlib
 import os
 import signal
 import struct
-import time
 
 import pytest
 
@@ -12,7 +11,6 @@ from tests.httpd.wire import Closed
 from tests.support.daemon import batch, wait_until
 
 # The daemon notices a change on its own, or with SIGHUP.
-NOTICED_S = 60
 
 
 def signalled(node, access):
@@ -42,11 +40,9 @@ def test_a_consumer_is_closed(start, access, change):
     lost, kept, other = (auth(node, access, name).sub(*what, rdy=1) for name, what in (
         ("a", ("t", "c")), ("b", ("t", "c")), ("a", ("u", "c"))))
     access.user("a", consume=["u/*"])
-    began = time.monotonic()
     change(node, access)
     assert lost.frame() == (1, b"E_UNAUTHORIZED SUB is no longer permitted")
     assert lost.frame() is None
-    assert time.monotonic() - began < NOTICED_S
     for topic, client in (("t", kept), ("u", other)):
         node.call("POST", f"/pub?topic={topic}", b"x", access.bearer("root"))
         assert client.message().body == b"x"

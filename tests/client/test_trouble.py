@@ -1,5 +1,5 @@
-"""Wrong ports, untrusted or missing certificates, missing files: one clear text each, the same in both clients;
-producers raise it and consumers log it."""
+"""Wrong ports, untrusted or missing certificates, missing files: one clear text each, the same in both clients.
+Producers raise it; consumers log it, and raise it if it is permanent and no other nsqd is there."""
 
 import asyncio
 import logging
@@ -8,11 +8,13 @@ import ssl
 import pytest
 
 from nsqc.client import BadAddress, ClientError, Consumer, LookupFailed, Producer, aio, tls
-from nsqc.client.errors import ConnectError
+from nsqc.client.errors import ConnectError, NotOffered, TlsRefused, WrongPort
 from nsqc.client.trouble import port_hint, reason
 from nsqc.wire.answers import Service
 from tests.client.conftest import address
+from tests.client.test_consumer import publish
 from tests.support.daemon import wait_until
+from tests.support.patience import WAIT_SECONDS
 from tests.support.ports import free_port, kept
 
 
@@ -54,6 +56,28 @@ def consuming(caplog, **options) -> str:
     return texts[0].removesuffix("; trying again")
 
 
+def refused(kind, **options) -> str:
+    """The permanent error that a consumer raises, which must be the same in both clients, also at the next try."""
+    def blocking():
+        with Consumer("t", "c", backoff=0.01, **options) as consumer:
+            for _ in range(2):
+                with pytest.raises(kind) as caught:
+                    consumer.get(WAIT_SECONDS)
+                texts.append(str(caught.value))
+
+    async def on_a_loop():
+        async with aio.Consumer("t", "c", backoff=0.01, **options) as consumer:
+            for _ in range(2):
+                with pytest.raises(kind) as caught:
+                    await consumer.get(WAIT_SECONDS)
+                texts.append(str(caught.value))
+    texts: list[str] = []
+    blocking()
+    asyncio.run(on_a_loop())
+    assert len(set(texts)) == 1
+    return texts[0]
+
+
 @pytest.fixture
 def guarded(daemon, certs):
     """A daemon that requires client certificates."""
@@ -79,17 +103,18 @@ def test_ports_of_nsqd(daemon, caplog):
     text = "this is an HTTP port (nsqd's is 4151, nsqlookupd's 4161 by default), not nsqd's TCP port (4150 by default)"
     where = f"127.0.0.1:{node.http_port}"
     assert publishing(nsqd=where) == f"given up after 1 try: {where}: {text}"
-    assert consuming(caplog, nsqd=where) == f"{where}: {text}"
+    assert refused(WrongPort, nsqd=where) == f"{where}: {text}"
+    assert all(record.levelno == logging.ERROR for record in caplog.records)
     nobody = f"127.0.0.1:{free_port()}"
     assert publishing(nsqd=nobody) == f"given up after 1 try: {nobody}: Connection refused"
 
 
-def test_a_certificate_that_is_not_trusted(guarded, certs, caplog):
+def test_a_certificate_that_is_not_trusted(guarded, certs):
     where = address(guarded)
     text = f"{where}: certificate verify failed: self-signed certificate; only %s are trusted: give others by ca_file (--tls-ca)"
     for given, trusted in ((True, "the system's authorities"), (tls(ca_file=f"{certs}/ca.pem"), f"the authorities in {certs}/ca.pem")):
         assert publishing(nsqd=where, tls=given) == f"given up after 1 try: {text % trusted}"
-        assert consuming(caplog, nsqd=where, tls=given) == text % trusted
+        assert refused(TlsRefused, nsqd=where, tls=given) == text % trusted
 
 
 def test_a_certificate_for_another_name(daemon, certs):
@@ -152,3 +177,46 @@ def test_a_hint_for_default_ports_only():
                           (Service.NSQD_TCP, "/run/x.sock"), (Service.LOOKUPD_HTTP, "https://h/lookup")):
         assert port_hint(refused, where, wanted) == ""
     assert port_hint(ConnectError("x"), "h:4161", Service.NSQD_TCP) == ""
+
+
+def test_options_that_nsqd_does_not_offer(daemon, certs):
+    node = daemon()
+    assert refused(NotOffered, nsqd=address(node), tls=tls(ca_file=f"{certs}/ca.pem")) == f"{address(node)}: nsqd does not offer tls"
+
+
+@pytest.mark.parametrize("kind", [Consumer, aio.Consumer])
+def test_a_permanent_error_of_one_nsqd_does_not_stop_the_others(daemon, kind):
+    """An nsqd that is down may come back, one with the wrong port will not deliver: only without both is an error raised."""
+    good, wrong = daemon(kept()), f"127.0.0.1:{daemon().http_port}"
+    publish(good, b"a")
+
+    async def run():
+        async with Adapter(kind("t", "c", [wrong, address(good)], backoff=0.01)) as consumer:
+            message = await consumer.get(WAIT_SECONDS)
+            assert message.body == b"a"
+            message.finish()
+            good.kill()
+            for _ in range(10):
+                assert await consumer.get(0.05) is None
+            good.start()
+            publish(good, b"b")
+            message = await consumer.get(WAIT_SECONDS)
+            assert message.body == b"b"
+            message.finish()
+    asyncio.run(run())
+
+
+class Adapter:
+    """Awaitable calls of either consumer."""
+
+    def __init__(self, consumer):
+        self.consumer = consumer
+
+    async def get(self, timeout):
+        return await self.consumer.get(timeout) if isinstance(self.consumer, aio.Consumer) else self.consumer.get(timeout)
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        await self.consumer.close() if isinstance(self.consumer, aio.Consumer) else self.consumer.close()

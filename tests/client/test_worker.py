@@ -335,3 +335,167 @@ def test_slow_retries_do_not_delay_others(daemon, work):
     with work("t", "c", address(node), handler=handle, requeue_delay=60, max_slowdown=0.05):
         wait_until(lambda: len(found) == 21)
         wait_until(lambda: node.channel("t", "c")["deferred_count"] == 1)
+
+
+class Mute(Exception):
+    def __str__(self):
+        return None
+
+
+class Broken(Exception):
+    def __str__(self):
+        raise SystemExit(7)
+    __repr__ = __str__
+
+
+class Foreign(BaseException):
+    pass
+
+
+def endless():
+    return endless()
+
+
+def raises(error):
+    raise error
+
+
+FAULTS = {"mute": lambda: raises(Mute()), "broken": lambda: raises(Broken()), "foreign": lambda: raises(Foreign("no")), "endless": endless,
+          "cancelled": lambda: raises(asyncio.CancelledError()), "generator": lambda: raises(GeneratorExit()), "memory": lambda: raises(MemoryError()),
+          "iterator": lambda: next(iter(())), "group": lambda: raises(BaseExceptionGroup("all", [Foreign(), ValueError()]))}
+
+
+def test_no_exception_of_a_handler_ends_the_worker(daemon, work, caplog):
+    """The message is handled again, whatever the exception, its text included."""
+    node = daemon()
+    publish(node, *(name.encode() for name in FAULTS))
+    found = []
+
+    def handle(message):
+        if message.attempts == 1:
+            FAULTS[message.body.decode()]()
+        found.append(message.body.decode())
+    with work("t", "c", address(node), handler=handle, **QUICK) as running:
+        wait_until(lambda: settled(node) and len(found) == len(FAULTS))
+        assert running.thread.is_alive() and running.worker.stats().failed == len(FAULTS)
+    assert sorted(found) == sorted(FAULTS) and "Mute (its __str__ fails)" in caplog.text
+
+
+def test_no_exception_of_a_hook_ends_the_worker(daemon, work):
+    """Nor one of a middleware, or of the application's logging."""
+    node = daemon()
+    publish(node, *(name.encode() for name in FAULTS))
+    given_up, entered = [], []
+
+    def on_give_up(message, error):
+        if message.attempts == 1:
+            FAULTS[message.body.decode()]()
+        given_up.append(message.body.decode())
+
+    @contextlib.contextmanager
+    def middleware(message):
+        if message.attempts == 2:
+            entered.append(message)
+            FAULTS[message.body.decode()]()
+        yield
+
+    class Failing(logging.Handler):
+        def emit(self, record):
+            raise OSError("the disk is full")
+
+    def handle(message):
+        raise GiveUp
+    logging.getLogger("nsqc").addHandler(failing := Failing())
+    try:
+        with work("t", "c", address(node), handler=handle, on_give_up=on_give_up, middlewares=[middleware], **QUICK):
+            wait_until(lambda: settled(node) and len(given_up) == len(FAULTS))
+    finally:
+        logging.getLogger("nsqc").removeHandler(failing)
+    assert sorted(given_up) == sorted(FAULTS) and len(entered) == len(FAULTS)
+
+
+@pytest.mark.parametrize("error", [SystemExit(5), KeyboardInterrupt(), BaseExceptionGroup("both", [ValueError(), SystemExit(5)])], ids=repr)
+@pytest.mark.parametrize("where", ["handler", "middleware", "on_give_up"])
+def test_exceptions_that_end_the_worker(daemon, work, error, where):
+    """They requeue their message at once."""
+    node = daemon()
+    publish(node, b"end", *[b"x"] * 3)
+
+    @contextlib.contextmanager
+    def middleware(message):
+        if where == "middleware":
+            raise error
+        yield
+
+    def handle(message):
+        raise error if where == "handler" else GiveUp
+
+    def on_give_up(message, cause):
+        raise error
+    with pytest.raises(type(error)), work("t", "c", address(node), handler=handle, on_give_up=on_give_up, middlewares=[middleware],
+                                          **QUICK) as running:
+        running.thread.join(WAIT_SECONDS)
+    wait_until(lambda: node.channel("t", "c")["depth"] == 4)
+    assert node.channel("t", "c")["in_flight_count"] == 0 and not node.channel("t", "c")["clients"]
+
+
+def test_a_coroutine_that_exits_or_is_cancelled(daemon):
+    """Without a thread between: an exception of the task itself, and its cancellation by others."""
+    node = daemon()
+    publish(node, b"cancel", b"exit")
+    seen = []
+
+    async def handle(message):
+        seen.append((message.body, message.attempts))
+        if message.body == b"exit":
+            raise SystemExit(5)
+        if message.attempts == 1:
+            asyncio.current_task().cancel()
+            await asyncio.sleep(WAIT_SECONDS)
+    with pytest.raises(SystemExit), RunningLoop(aio.Worker("t", "c", address(node), handler=handle, concurrency=2, **QUICK)) as running:
+        running.thread.join(WAIT_SECONDS)
+    wait_until(lambda: node.channel("t", "c")["in_flight_count"] == 0 and not node.channel("t", "c")["clients"])
+    assert seen.count((b"exit", 1)) == 1 and (b"cancel", 1) in seen
+    assert node.channel("t", "c")["depth"] + node.channel("t", "c")["deferred_count"] + ((b"cancel", 2) in seen) == 2
+
+
+def test_giving_up_does_not_prolong_a_slowdown(daemon, work):
+    """Also not in a group; nor if it is the message that tries the channel after a pause."""
+    node = daemon()
+    publish(node, b"bad", b"hopeless", b"group", b"good")
+    found = []
+
+    def handle(message):
+        found.append(message.body)
+        if message.body == b"bad" and message.attempts == 1:
+            raise ValueError
+        if message.body == b"hopeless":
+            raise GiveUp
+        if message.body == b"group":
+            raise ExceptionGroup("of a task group", [GiveUp()])
+    with work("t", "c", address(node), handler=handle, requeue_delay=0.3, max_slowdown=0.05) as running:
+        wait_until(lambda: settled(node) and len(found) == 5)
+        assert running.worker.stats().given_up == 2
+
+
+def test_an_invalid_answer_of_a_handler_forgets_no_message(daemon, work):
+    node = daemon()
+    publish(node, b"-1", b"soon", b"1e30")
+    wrong = {b"-1": -1, b"soon": "soon", b"1e30": 10**30}
+
+    def handle(message):
+        if message.attempts == 1:
+            message.requeue(wrong[message.body])
+    with work("t", "c", address(node), handler=handle, **QUICK) as running:
+        wait_until(lambda: settled(node))
+        assert running.worker.stats().failed == 3
+
+
+def test_a_handler_that_closes_its_worker(daemon):
+    node = daemon()
+    publish(node, b"a", b"b")
+    worker = Worker("t", "c", address(node), concurrency=2)
+    with contextlib.closing(worker):
+        worker(lambda message: worker.close())
+        worker.run()
+    wait_until(lambda: node.channel("t", "c")["in_flight_count"] == 0 and not node.channel("t", "c")["clients"])

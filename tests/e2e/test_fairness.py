@@ -1,4 +1,4 @@
-"""No client can starve the others. `make bench-stalls` measures; these tests catch stalls of seconds."""
+"""No client can starve the others: they are answered meanwhile. `make bench-stalls` measures how soon."""
 
 import http.client
 import re
@@ -12,45 +12,36 @@ import pytest
 from tests.support.daemon import wait_until
 from tests.support.patience import WAIT_SECONDS
 
-LONGEST = 1.5  # seconds that a /ping may take, plus IDLE_TIMES the longest of an idle daemon on the same machine
-IDLE_TIMES = 10
 WRITE_NS = 1_500_000_000  # of the slow disk: several times the duration of publishing
 
 
 class Watch(threading.Thread):
-    """Sends /ping on a kept connection all the time, and records the slowest answer."""
+    """Sends /ping on a kept connection all the time, and counts the answers."""
 
     def __init__(self, node):
         super().__init__(daemon=True)
         self.connection = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=WAIT_SECONDS)
-        self.longest, self.count, self.ends = 0.0, 0, False
+        self.count, self.ends = 0, False
 
     def run(self):
         while not self.ends:
-            began = time.monotonic()
             self.connection.request("GET", "/ping")
             assert self.connection.getresponse().read() == b"OK"
-            self.longest = max(self.longest, time.monotonic() - began)
             self.count += 1
             time.sleep(0.002)
 
 
 @pytest.fixture
-def watched(daemon):
-    """watched(node): how long /ping of the node takes meanwhile, relative to an idle daemon on the same machine."""
+def watched():
+    """watched(node): whether /ping of the node is answered meanwhile. `make bench-stalls` measures how soon."""
     @contextmanager
     def watch(node):
-        watches = [Watch(node), Watch(daemon())]
-        for thread in watches:
-            thread.start()
+        pings = Watch(node)
+        pings.start()
         yield
-        for thread in watches:
-            thread.ends = True
-        for thread in watches:
-            thread.join(WAIT_SECONDS)
-            assert not thread.is_alive()
-        busy, idle = watches
-        assert busy.count > 0 and busy.longest < LONGEST + IDLE_TIMES * idle.longest
+        pings.ends = True
+        pings.join(WAIT_SECONDS)
+        assert not pings.is_alive() and pings.count > 0
     return watch
 
 

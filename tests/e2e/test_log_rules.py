@@ -1,7 +1,6 @@
 """Topics whose rule changes while they hold messages, and logs at the limit of their rule."""
 
 import json
-import struct
 
 import pytest
 
@@ -203,20 +202,3 @@ def test_much_is_finished_ahead_of_one_that_is_stuck(daemon):
     again = consumer.message()
     assert again.body == stuck.body == b"0"
     assert consumer.quiet(0.5)
-
-
-def test_deferred_messages_cost_little_memory(daemon):
-    """Each needs its offset and its time: a million may cost 64 MB at most."""
-    count = 100_000
-    node = new(daemon("--topic-storage=log"))
-    node.connect().pub("t", b"first")
-    before = node.rss()
-    producer = node.connect()
-    one = b"DPUB t 3600000\n" + struct.pack(">i", 200) + b"x" * 200
-    for _ in range(count // 1000):
-        producer.send(one * 1000)
-        for _ in range(1000):
-            assert producer.frame() == (0, b"OK")
-    assert node.channel("t", "c")["deferred_count"] == count
-    # The latest writes and the socket buffers stay in memory, however many messages are deferred.
-    assert node.rss() - before < 64 * count + (4 << 20)

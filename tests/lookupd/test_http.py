@@ -109,11 +109,9 @@ def test_lists_get_on_during_a_storm_of_registrations(full):
     for node in nodes:
         node.sock.setblocking(False)
         node.sock.send(storm)
-    began = time.monotonic()
     assert len(server.get("/nodes")["producers"]) == 21
     assert len(server.get(f"/lookup?topic={topic(0)}")["channels"]) == 1
     assert server.get(f"/channels?topic={topic(1)}") == {"channels": ["c"]}
-    assert time.monotonic() - began < WAIT_SECONDS / 3
     wait_until(lambda: len(server.found(topic(7))) == 21)
 
 

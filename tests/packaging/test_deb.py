@@ -186,6 +186,101 @@ def test_the_scripts_are_plain_shell(packages, tmp_path):
         run(script, "abort-something", env={**os.environ, "DPKG_ROOT": str(tmp_path)})
 
 
+# Units whose files exist are active, or enabled.
+SYSTEMCTL = """#!/bin/sh
+for unit; do :; done
+case "$*" in
+*daemon-reload*) ;;
+*is-active*) [ -e "/active/$unit" ] && echo active || { echo inactive; exit 3; } ;;
+*restart*) echo >"/active/$unit" ;;
+esac
+"""
+INVOKE = """#!/bin/sh
+action=$1
+shift
+for unit; do
+    case $action in
+    stop) rm -f "/active/$unit" ;;
+    *) if [ -e "/active/$unit" ] || [ -e "/enabled/$unit" ]; then echo >"/active/$unit"; fi ;;
+    esac
+done
+"""
+HELPER = """#!/bin/sh
+for unit; do :; done
+case "$*" in *was-enabled*) [ -e "/enabled/$unit" ] ;; esac
+"""
+
+
+class System:
+    """A root with the commands that the scripts call, and the states of units."""
+
+    def __init__(self, folder, package):
+        self.folder, self.scripts = folder, folder / "scripts"
+        for name in ("bin", "dev", "active", "enabled", "run/systemd/system"):
+            (folder / name).mkdir(parents=True)
+        (folder / "dev/null").touch()
+        run("dpkg-deb", "-e", package, self.scripts)
+        programs = [shutil.which(name) for name in ("sh", "grep", "rm", "rmdir")]
+        libraries = {line.split("=>")[-1].split()[0] for path in programs for line in run("ldd", path).splitlines() if "/" in line}
+        for path in libraries:
+            (folder / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, folder / path.lstrip("/"))
+        for path in programs:
+            shutil.copy(path, folder / "bin")
+        for name, text in (("systemctl", SYSTEMCTL), ("deb-systemd-invoke", INVOKE), ("deb-systemd-helper", HELPER)):
+            (folder / "bin" / name).write_text(text)
+            (folder / "bin" / name).chmod(0o755)
+
+    def call(self, script, *words):
+        run("chroot", self.folder, f"/scripts/{script}", *words, env={"PATH": "/bin:/usr/bin:/usr/sbin"})
+
+    def set(self, kind, *units):
+        for path in (self.folder / kind).iterdir():
+            path.unlink()
+        for unit in units:
+            (self.folder / kind / unit).touch()
+
+    def active(self):
+        return {path.name for path in (self.folder / "active").iterdir()}
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="chroot takes root")
+def test_an_upgrade_restarts_what_runs(packages, tmp_path):
+    """Enabled or not; what is stopped stays stopped. Also if dpkg gives the upgrade up."""
+    system, services = System(tmp_path / "root", packages[0]), ("nsqc.service", "nsqc-lookupd.service", "nsqc-admin.service")
+    system.set("enabled", services[0])
+    system.call("postinst", "configure", "")
+    assert system.active() == {services[0]}, "an installation starts what is enabled"
+    for enabled, running in (((services[0],), services), (services, services[1:2]), ((), services[:1]), (services, ())):
+        for configured in (("configure", "0.0.9"), ("abort-upgrade", NEXT)):
+            system.set("enabled", *enabled)
+            system.set("active", *running)
+            system.call("prerm", "upgrade", NEXT)
+            assert not system.active()
+            system.call("postinst", *configured)
+            assert system.active() == set(running)
+    # A socket starts a service while the files are changing: it is restarted.
+    system.set("active")
+    system.call("prerm", "upgrade", NEXT)
+    (system.folder / "active" / services[2]).write_text("of the old files")
+    system.call("postinst", "configure", "0.0.9")
+    assert (system.folder / "active" / services[2]).read_text() == "\n"
+    # An administrator's policy forbids starts.
+    policy = system.folder / "usr/sbin/policy-rc.d"
+    policy.parent.mkdir(parents=True, exist_ok=True)
+    policy.write_text("#!/bin/sh\nexit 101\n")
+    policy.chmod(0o755)
+    system.set("active", services[0])
+    system.call("prerm", "upgrade", NEXT)
+    system.call("postinst", "configure", "0.0.9")
+    assert not system.active()
+    # After a removal, an installation is not an upgrade.
+    system.call("prerm", "remove")
+    system.set("enabled", services[0])
+    system.call("postinst", "configure", "0.0.9")
+    assert system.active() == {services[0]}
+
+
 @needs_lintian
 def test_lintian_finds_no_fault(both):
     """Each override has its reason in packaging/deb/lintian-overrides."""

@@ -3,14 +3,12 @@
 import json
 import socket
 import struct
-import time
 
 import pytest
 
 from tests.peers.fakes import HOST, Lookupd, TcpServer
 from tests.support import nested
 from tests.support.daemon import wait_until
-from tests.support.patience import WAIT_SECONDS
 from tests.support.places import WORDS, Places
 from tests.support.ports import free_port
 
@@ -156,9 +154,7 @@ def test_a_lookupd_that_hangs_does_no_harm(daemon, lookupd, when):
         lookup.mute = False
         lookup.wait_for_introductions(2)
         lookup.hear("REGISTER t c")
-    began = time.monotonic()
     assert node.stop() == 0
-    assert time.monotonic() - began < WAIT_SECONDS / 3
     if when == "accepting":
         door.close()
 

@@ -11,6 +11,7 @@ from tests.peers.authd import AuthServer
 from tests.peers.conftest import factory
 from tests.spark.conftest import address
 from tests.support import nested
+from tests.support.daemon import wait_until
 from tests.support.ports import kept
 from tests.support.secure import make_certificates
 
@@ -41,6 +42,14 @@ def test_tls_and_auth_are_tried_as_they_will_be_used(daemon, authd, certs):
     assert complaint(**trusted).endswith("give the secret by --auth-secret or NSQC_AUTH_SECRET")
     handshake.check_nsqd(trusted | {"authSecret": "s"})
     assert one.stats()["topics"] == []
+
+
+def test_an_nsqd_that_is_well_logs_no_error(daemon):
+    one = daemon()
+    handshake.check_nsqd({"nsqd": address(one)})
+    handshake.check_nsqd({"nsqd": address(one), "compression": "snappy"})
+    wait_until(lambda: one.stats()["producers"] in (None, []), "no connection is left")
+    assert not [line for line in one.log.splitlines() if "ERROR" in line or "WARNING" in line]
 
 
 def test_an_nsqd_without_tls(nsqd):

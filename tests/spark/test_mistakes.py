@@ -63,12 +63,22 @@ def test_tables_of_the_catalog_say_why_they_cannot_be(spark, nsqd):
         assert says in why(lambda: spark.sql("INSERT INTO with_columns VALUES (CAST('x' AS BINARY))"))
     finally:
         spark.sql("DROP TABLE with_columns")
+
+
+def test_a_frame_is_not_saved_as_a_table(spark, nsqd, tmp_path):
+    """Refused before anything is published, each time; save() works also within a batch of a stream."""
     frame = spark.range(1).selectExpr("cast(id as string) as value")
-    frame.write.format("nsq").mode("append").options(topic="saved", nsqd=address(nsqd)).saveAsTable("saved")
-    try:
-        assert says in why(lambda: spark.table("saved").collect())
-    finally:
-        spark.sql("DROP TABLE saved")
+    for mode in ("append", "errorifexists", "append"):
+        assert "Use save() instead of saveAsTable(); nothing was published" in why(
+            lambda mode=mode: frame.write.format("nsq").mode(mode).options(topic="saved", nsqd=address(nsqd)).saveAsTable("saved"))
+        assert not spark.catalog.tableExists("saved")
+    assert not [topic for topic in nsqd.stats()["topics"] if topic["topic_name"] == "saved"]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("one\ntwo\n")
+    query = spark.readStream.text(str(tmp_path / "in")).writeStream.option("checkpointLocation", str(tmp_path / "state")).foreachBatch(
+        lambda batch, number: batch.write.format("nsq").mode("append").options(topic="batches", nsqd=address(nsqd)).save())
+    query.trigger(availableNow=True).start().awaitTermination()
+    assert nsqd.stats("batches")["depth"] == 2
 
 
 def test_a_missing_or_wrong_secret_names_the_option(spark, daemon, authd, tmp_path):

@@ -266,7 +266,7 @@ def test_disk_queues_as_a_table(spark, daemon):
 @pytest.mark.parametrize(("schema", "more", "says"), [
     (None, {"path": "/nowhere"}, "path=/nowhere is not a folder"),
     ("body binary", {}, "unknown column body binary"),
-    ("value string", {}, "unknown column value string"),
+    ("value string", {}, "column value has type string; declare it as value binary"),
     (None, {"range": "some"}, "must be unread or all"),
 ])
 def test_wrong_questions_to_disk_queues_are_told(spark, tmp_path, schema, more, says):

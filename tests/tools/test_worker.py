@@ -17,7 +17,7 @@ from tests.tools.conftest import ENV, Tool
 
 # The handlers record their work in files, a line each, written before they return.
 MODULE = '''
-import asyncio, os, time
+import asyncio, os, sys, time
 from nsqc.client import GiveUp, Worker, aio
 
 def note(message):
@@ -42,6 +42,12 @@ async def coroutine(message):
 
 async def slow_coroutine(message):
     await asyncio.to_thread(slow, message)
+
+def leave(message):
+    sys.exit(9)
+
+async def leave_coroutine(message):
+    sys.exit(9)
 
 def hopeless(message):
     raise GiveUp("never")
@@ -180,6 +186,22 @@ def test_mistakes(place, words, text):
                           timeout=WAIT_SECONDS)
     assert text in done.stderr.splitlines()[-1] and done.returncode in (1, 2)
     assert "Traceback" not in done.stderr or words[0] == "broken:x"
+
+
+@pytest.mark.parametrize("name", ["handle", "coroutine", "worker", "looping"])
+def test_a_permanent_error_has_its_own_exit_code(place, name):
+    place.address = f"127.0.0.1:{place.node.http_port}"
+    tool = place.start(name) if name in ("worker", "looping") else place.handling(name)
+    assert tool.wait() == 5
+    assert tool.err.splitlines()[-1].startswith(f"nsqc worker: {place.address}: this is an HTTP port") and "Traceback" not in tool.err
+
+
+@pytest.mark.parametrize("name", ["leave", "leave_coroutine"])
+def test_a_handler_that_exits(place, name):
+    place.publish(b"x")
+    tool = place.handling(name)
+    assert tool.wait() == 9 and "Traceback" not in tool.err
+    assert place.node.channel("t", "c")["depth"] == 1 and place.node.channel("t", "c")["requeue_count"] >= 1
 
 
 def test_processes_that_are_killed(place):

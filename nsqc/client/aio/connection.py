@@ -8,7 +8,6 @@ consumed in order and dropped.
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import os
 import socket
@@ -24,13 +23,14 @@ from nsqc.client.aio.pulse import pulse
 from nsqc.client.core import CLOSE_SECONDS, CLS, ERROR, NOP, OK, Compress, Core, Reply, Secure, Step
 from nsqc.client.errors import ClientError, Closed, ConnectError, NoAnswer, Refused
 from nsqc.client.inflow import BadStream
+from nsqc.client.log import Log
 from nsqc.client.message import Message, messages
 from nsqc.client.options import KIB, MIB, Options
 from nsqc.client.stream import tune
 from nsqc.client.trouble import reason as text_of
 from nsqc.wire.codec import Codec, CodecError
 
-log = logging.getLogger("nsqc.client")
+log = Log("nsqc.client")
 
 AREA_BYTES = 256 * KIB          # read at a time
 FLUSH_BYTES = 256 * KIB         # buffered commands at which they are sent before the iteration ends

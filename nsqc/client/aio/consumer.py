@@ -4,7 +4,6 @@ maintains the connections."""
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 import warnings
 from collections import deque
@@ -15,13 +14,14 @@ from typing import Unpack
 from nsqc.client.aio.connection import Connection
 from nsqc.client.aio.threads import in_thread
 from nsqc.client.core import CLOSE_SECONDS
-from nsqc.client.errors import ConnectError, LookupFailed, Refused
+from nsqc.client.errors import ClientError, ConnectError, LookupFailed
+from nsqc.client.log import Log
 from nsqc.client.lookup import lookup
 from nsqc.client.message import Message
 from nsqc.client.options import ConnectionOptions
 from nsqc.client.peers import TICK_SECONDS, BaseConsumer, Peer
 
-log = logging.getLogger("nsqc.client")
+log = Log("nsqc.client")
 
 HOG_SECONDS = 0.01      # messages are handed out this long before the loop regains control
 
@@ -33,8 +33,8 @@ class Consumer(BaseConsumer[Connection]):
 
     The event loop answers heartbeats, reconnects and touches: run long computations and blocking calls in threads
     (asyncio.to_thread). get() may be cancelled at any time: received messages stay for the next call. Leaving the
-    context requeues all unanswered messages at once. Raises BadName, BadAddress, ValueError, TypeError; LookupFailed or
-    Refused from iterating."""
+    context requeues all unanswered messages at once. Raises BadName, BadAddress, ValueError, TypeError; from iterating,
+    as nsqc.client.Consumer."""
 
     def __init__(self, topic: str, channel: str, nsqd: str | Iterable[str] = (), *,
                  nsqlookupd: str | Iterable[str] = (), max_in_flight: int | None = None, connections: int = 1,
@@ -54,15 +54,15 @@ class Consumer(BaseConsumer[Connection]):
         return self
 
     async def __anext__(self) -> Message:
-        """The next message, until close() or stop(). Raises LookupFailed, Refused."""
+        """The next message, until close() or stop(). Raises as get()."""
         message = await self.get()
         if message is None:
             raise StopAsyncIteration
         return message
 
     async def get(self, timeout: float | None = None) -> Message | None:
-        """The next message; None if none arrives within timeout seconds, or after close() or stop(). Raises
-        LookupFailed, Refused."""
+        """The next message; None if none arrives within timeout seconds, or after close() or stop(). Raises as
+        nsqc.client.Consumer."""
         self._begin()
         if self._stopping:
             return None
@@ -207,10 +207,10 @@ class Consumer(BaseConsumer[Connection]):
         try:
             await connection.open()
             await connection.subscribe(self.topic, self.channel)
-        except ConnectError as error:
-            self._peers.failed(peer, error, time.monotonic())
+        except ClientError as error:
+            self._failed(peer, error)
         except Exception as error:
-            self._peers.failed(peer, error, time.monotonic())
+            self._failed(peer, error)
             self._fail(error)
         except BaseException:
             connection.abort()
@@ -226,10 +226,13 @@ class Consumer(BaseConsumer[Connection]):
         if peer.connection is not lost or self._closed:
             return
         self._arrived = deque(message for message in self._arrived if message.connection is not lost)
-        self._peers.failed(peer, error, time.monotonic())
-        if isinstance(error, Refused):
-            self._fail(error)
+        self._failed(peer, error)
         self._check.set()
+
+    def _failed(self, peer: Peer[Connection], error: Exception) -> None:
+        super()._failed(peer, error)
+        if self._error is not None:
+            self._wake()
 
     def _fail(self, error: Exception) -> None:
         self._error = error

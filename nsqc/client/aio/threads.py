@@ -21,7 +21,10 @@ async def in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
     def deliver(result: T | None, error: BaseException | None) -> None:
         if waiter.done():
             return
-        if error is not None:
+        # A future refuses the one, and closes the coroutines that await it by the other.
+        if isinstance(error, (StopIteration, GeneratorExit)):
+            waiter.set_exception(RuntimeError(f"the call raised {type(error).__name__}"))
+        elif error is not None:
             waiter.set_exception(error)
         else:
             waiter.set_result(result)  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from typing import Unpack
 
 from nsqc.client.aio.consumer import Consumer
 from nsqc.client.aio.threads import in_thread
-from nsqc.client.handling import AllOptions, GiveUp, H, Handler, Handling, WorkerStats, split
+from nsqc.client.handling import ENDS, AllOptions, GiveUp, H, Handler, Handling, WorkerStats, includes, split
 from nsqc.client.message import Message
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -41,7 +41,8 @@ class Worker:
         self._stop = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._error: BaseException | None = None    # ended a handler without being an Exception
+        self._error: BaseException | None = None    # a handler's, of ENDS
+        self._is_ending = False     # run() cancels the remaining handlers
 
     def __call__(self, handler: H) -> H:
         """Sets the handler: @worker."""
@@ -52,8 +53,8 @@ class Worker:
 
     async def run(self) -> None:
         """Handles messages until stop(), or in the main thread SIGTERM or SIGINT; then waits for running handlers,
-        requeues all other messages at once, and closes. A second signal does not wait. Raises Refused and LookupFailed,
-        and any BaseException of a handler that is not an Exception."""
+        requeues all other messages at once, and closes. A second signal does not wait. Raises as Consumer.get(), and a
+        handler's KeyboardInterrupt or SystemExit."""
         if self._handler is None:
             raise TypeError("the worker has no handler: pass one, or use the worker as a decorator")
         if self._has_run:
@@ -70,6 +71,7 @@ class Worker:
             await self._wind_down(taking)
         finally:
             self._restore_signals(caught)
+            self._is_ending = True
             leftover = [task for task in (taking, stopped, *self._tasks) if not task.done()]
             for task in leftover:
                 task.cancel()
@@ -136,7 +138,7 @@ class Worker:
                 raise
             self._handling.slowdown.tried()
             self._handling.running += 1
-            task = asyncio.create_task(self._handle(message))
+            task = asyncio.create_task(self._work(message))
             self._tasks.add(task)
             task.add_done_callback(self._done)
 
@@ -155,32 +157,31 @@ class Worker:
         self._tasks.discard(task)
         self._handling.running -= 1
         self._free.release()
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            self._error = self._error or error
-            self._stop.set()
+
+    async def _work(self, message: Message) -> None:
+        """Raises nothing: SystemExit of a task would stop the loop before messages are requeued."""
+        try:
+            await self._handle(message)
+        except BaseException as error:
+            if includes(error, ENDS):
+                self._error = self._error or error
+                self._stop.set()
+            elif not message.answered:
+                # A future that raises GeneratorExit closes the coroutines that await it: on_give_up was cut short.
+                self._handling.requeue(message, error, time.monotonic())
 
     async def _handle(self, message: Message) -> None:
         handling, began = self._handling, time.monotonic()
         try:
             if handling.is_spent(message):
-                await self._give_up(message, None, began)
+                self._ended(None if await self._give_up(message, None, began) else False)
                 return
             with ExitStack() as surrounding:
                 for middleware in handling.options.middlewares:
                     surrounding.enter_context(middleware(message))
                 await self._call(message)
-        except GiveUp as error:
-            await self._give_up(message, error, began)
-        except Exception as error:
-            if handling.is_last(message):
-                await self._give_up(message, error, began)
-            else:
-                handling.requeue(message, error, began)
-            self._ended(succeeded=False)
-        except BaseException:
-            message.requeue()       # cancelled, or raised SystemExit or similar
-            raise
+        except BaseException as error:
+            self._ended(await self._failed(message, error, began))
         else:
             handling.finish(message, began)
             self._ended(succeeded=True)
@@ -194,18 +195,36 @@ class Worker:
         if inspect.isawaitable(result):     # a callable object, or a partial
             await result
 
-    async def _give_up(self, message: Message, error: Exception | None, began: float) -> None:
+    async def _failed(self, message: Message, error: BaseException, began: float) -> bool | None:
+        """The handler or a middleware has raised. Returns the argument of Slowdown.ended()."""
+        self._raise_end(message, error)
+        if not self._handling.gives_up(message, error):
+            self._handling.requeue(message, error, began)
+            return False
+        given_up = await self._give_up(message, error, began)
+        return None if given_up and includes(error, GiveUp) else False
+
+    async def _give_up(self, message: Message, error: BaseException | None, began: float) -> bool:
+        """Whether on_give_up has returned; otherwise the message is requeued."""
         try:
             if self._handling.options.on_give_up is not None:
                 result = self._handling.options.on_give_up(message, error)
                 if inspect.isawaitable(result):
                     await result
-        except Exception as failure:
+        except BaseException as failure:
+            self._raise_end(message, failure)
             self._handling.requeue(message, failure, began)
-        else:
-            self._handling.gave_up(message, error, began)
+            return False
+        self._handling.gave_up(message, error, began)
+        return True
 
-    def _ended(self, succeeded: bool) -> None:
+    def _raise_end(self, message: Message, error: BaseException) -> None:
+        """Raises an exception that ends the worker, or this task when the worker stops, and requeues its message."""
+        if includes(error, ENDS) or (self._is_ending and isinstance(error, asyncio.CancelledError)):
+            message.requeue()
+            raise error
+
+    def _ended(self, succeeded: bool | None) -> None:
         slowdown = self._handling.slowdown
         if slowdown.ended(succeeded, time.monotonic()):
             self._changed.set()

@@ -5,12 +5,13 @@ Each error is one line with a remedy. Nothing is published or consumed.
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from nsqc.client import ConnectError, Refused
+from nsqc.client import ConnectError, Connection, Refused
 from nsqc.client.address import split_address
 from nsqc.client.lookup import fetch
 from nsqc.spark import mistakes, options, values
@@ -63,17 +64,25 @@ def problem(address: str, chosen: options.Sink) -> JobError | None:
     except (ConnectError, ValueError) as error:
         return JobError(other_server(address) or f"{with_address(address, error)}{tls_advice(error, chosen)}")
     try:
-        # Always refused, but with another text if the nsqd requires TLS.
-        connection.submit(b"CLS\n", 1)
+        return None if chosen.tls else requires_tls(connection)
+    finally:
+        connection.close()
+
+
+def requires_tls(connection: Connection) -> JobError | None:
+    """The error for an nsqd that requires TLS: it answers NOP, and that with an error. Any other one only closes the
+    connection at its end."""
+    try:
+        connection.submit(b"NOP\n", 1)
+        with socket.socket(fileno=os.dup(connection.fileno())) as copy:
+            copy.shutdown(socket.SHUT_WR)
         connection.drain(0)
     except Refused as error:
         if "TLS required" in str(error):
-            return JobError(f"{address}: nsqd requires TLS: give --tls, and --tls-ca-file if its certificate is signed "
-                            "by a private authority")
-    except ConnectError:
+            return JobError(f"{connection.address}: nsqd requires TLS: give --tls, and --tls-ca-file if its "
+                            "certificate is signed by a private authority")
+    except (ConnectError, OSError):
         pass
-    finally:
-        connection.close()
     return None
 
 

@@ -25,32 +25,38 @@ def checked(lines: DataFrame, skip: bool, objects: bool) -> DataFrame:
     """The lines of a text frame without blank ones; malformed ones are null with skip. objects: values of other types
     are malformed, too. The frame raises BadLine."""
     from pyspark.sql import functions
+    from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 
-    parts = lines.select(functions.col("value").cast("binary").alias("value"), functions.col("_metadata.file_path"),
-                         functions.col("_metadata.file_block_start"))
-    return parts.mapInArrow(partial(check, skip=skip, objects=objects), "value binary")
+    # Not mapInArrow, for which PySpark requires pandas. Not deterministic: where() must not check a line once more.
+    check_lines = arrow_udf(partial(check, skip=skip, objects=objects), "binary",
+                            ArrowUDFType.SCALAR_ITER).asNondeterministic()
+    values = lines.select(check_lines(functions.col("value").cast("binary"), functions.col("_metadata.file_path"),
+                                      functions.col("_metadata.file_block_start")).alias("value"))
+    return values.where("value is null or length(value) > 0")
 
 
-def check(batches: Iterator[pa.RecordBatch], skip: bool, objects: bool) -> Iterator[pa.RecordBatch]:
-    """Runs on an executor. Raises BadLine."""
+def check(batches: Iterator[tuple[pa.Array, ...]], skip: bool, objects: bool) -> Iterator[pa.Array]:
+    """The lines, empty if blank; null if malformed, with skip. Runs on an executor, over a partition: values, paths and
+    starts of parts. Raises BadLine."""
     import pyarrow as pa
 
     part: tuple[str, int] | None = None     # of a file: its path and the offset of its first byte
     count = 0
     for batch in batches:
         found: list[bytes | None] = []
-        values, paths, starts = (column.to_pylist() for column in batch.columns)
+        values, paths, starts = (column.to_pylist() for column in batch)
         for value, path, start in zip(values, paths, starts, strict=True):
             if (path, start) != part:
                 part, count = (path, start), 0
             count += 1
             if value.isspace() or not value:
+                found.append(b"")
                 continue
             error = problem(value, objects)
             if error is not None and not skip:
                 raise BadLine(f"{where(path, start, count)}: {error}: {shown(value)}; --skip-bad skips such lines")
             found.append(value if error is None else None)
-        yield pa.RecordBatch.from_arrays([pa.array(found, pa.binary())], ["value"])
+        yield pa.array(found, pa.binary())
 
 
 def problem(line: bytes, objects: bool) -> str | None:
