@@ -128,14 +128,14 @@ def test_jobs(place, daemon):
     for heading in ("produce", "archive", "replay", "report"):
         for words in place.commands("docs/jobs.md", heading):
             place.succeeds(*words)
-    assert place.node.stats("access")["depth"] == place.node.stats("access-again")["depth"] == LINES
+    assert place.node.stats("access")["message_count"] == place.node.stats("access-again")["message_count"] == LINES
     assert (place.folder / "report.html").exists()
 
     place.node.http("PUT", "/topic/rules?topic=orders", b'{"storage": "log"}')
     place.node.connect().pub("orders", *(b'{"id": %d}' % number for number in range(1500)))
     for words in place.commands("docs/jobs.md", "Jobs on log-backed topics"):
         place.succeeds(*words)
-    assert place.node.stats("orders-again")["depth"] == 1000
+    assert place.node.stats("orders-again")["message_count"] == 1000
     for words in place.commands("docs/jobs.md", "lag"):
         place.succeeds(*(word.replace("archive/_state", "orders-archive/_state") for word in words), "--topic=orders")
     for name, content in (("a.json", '{"id": 1}\n\n{"id": 2}\n'), ("b.txt", "one\ntwo\n")):

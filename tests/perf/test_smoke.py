@@ -16,6 +16,7 @@ from xml.etree import ElementTree
 import pytest
 
 import perf
+from perf import capacity
 from perf.load import metrics
 from perf.load.metrics import METRICS, Metric
 from perf.log import work as log
@@ -43,6 +44,11 @@ def test_each_module_can_be_imported():
     assert len(names) > 50
     for name in names:
         importlib.import_module(name)
+
+
+def test_capacity_measures_all_costs_of_the_page():
+    out = run("perf.capacity", "--quick")
+    assert re.findall(r"^(\w+) +[\d,]+ bytes \(page ", out, re.M) == list(capacity.costs_of_page())
 
 
 def test_scrape():

@@ -93,6 +93,7 @@ def running() -> list[str]:
                 *term(bold("2"), "The command line is invalid."),
                 *term(bold("3"), "A tool finds no node that answers."),
                 *term(bold("4"), "A topic, channel or node does not exist."),
+                *term(bold("5"), "A worker: no nsqd will accept it, now or after a restart."),
                 *term(bold("130"), "A tool has ended after SIGINT.")),
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
@@ -28,8 +29,9 @@ def checked(lines: DataFrame, skip: bool, objects: bool) -> DataFrame:
     from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 
     # Not mapInArrow, for which PySpark requires pandas. Not deterministic: where() must not check a line once more.
-    check_lines = arrow_udf(partial(check, skip=skip, objects=objects), "binary",
-                            ArrowUDFType.SCALAR_ITER).asNondeterministic()
+    with warnings.catch_warnings(action="ignore"):      # that type hints are preferred
+        check_lines = arrow_udf(partial(check, skip=skip, objects=objects), "binary",
+                                ArrowUDFType.SCALAR_ITER).asNondeterministic()
     values = lines.select(check_lines(functions.col("value").cast("binary"), functions.col("_metadata.file_path"),
                                       functions.col("_metadata.file_block_start")).alias("value"))
     return values.where("value is null or length(value) > 0")
