@@ -29,7 +29,7 @@ def version_line(name: str = "nsqd") -> str:
 def _is_compiled(package: str) -> bool:
     from importlib.machinery import EXTENSION_SUFFIXES
 
-    return any(os.path.exists(os.path.join(package, "wire", f"names{suffix}")) for suffix in EXTENSION_SUFFIXES)
+    return any(os.path.exists(os.path.join(package, "wire", f"parser{suffix}")) for suffix in EXTENSION_SUFFIXES)
 
 
 def _use_installed(package: str) -> None:

@@ -22,12 +22,12 @@ def main() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         if os.getpid() == 1:
-            from nsqc.process.init import become_init
+            from nsqc.process.lifecycle import become_init
 
             become_init()
         run_called()
     except (ImportError, MemoryError, OSError) as error:
-        from nsqc.process.shortage import shortage
+        from nsqc.process.machine import shortage
 
         reason = shortage(error)
         if reason is None:
@@ -91,7 +91,7 @@ def serve(command: str, words: list[str]) -> int:
     """Runs a server."""
     # Until the server enables it: objects created by imports stay, and collections would take a tenth of the start.
     gc.disable()
-    from nsqc.process.shortage import too_small
+    from nsqc.process.machine import too_small
 
     if reason := too_small():
         sys.exit(f"nsqc: {reason}")

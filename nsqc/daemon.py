@@ -17,47 +17,37 @@ from nsqc.admin.mounted import Mounted
 from nsqc.broker import metadata, nsqc_dat
 from nsqc.broker.broker import Broker
 from nsqc.broker.drain import Drain
-from nsqc.broker.health import WriteHealth
-from nsqc.broker.retention import Retention
-from nsqc.broker.saved_ids import SavedIds
-from nsqc.broker.space import SpaceWatch
-from nsqc.broker.timers import Timers
-from nsqc.broker.writable import WritableProbe
+from nsqc.broker.health import Retention, SpaceWatch, WritableProbe, WriteHealth
+from nsqc.broker.nsqc_dat import SavedIds
+from nsqc.broker.stats import Timers
 from nsqc.httpd import router
 from nsqc.httpd.app import App, NodeInfo, Watched
 from nsqc.httpd.gate import Gate
 from nsqc.httpd.server import Server
 from nsqc.log import Log
-from nsqc.loop.busypoll import BusyPoll
 from nsqc.loop.slow import SlowLoop
-from nsqc.loop.watch import span_began, span_ended
-from nsqc.metrics.lag import LoopLag
+from nsqc.loop.uv import BusyPoll, span_began, span_ended
+from nsqc.metrics.declared import LoopLag
 from nsqc.net import systemd, tls
-from nsqc.net.acceptor import Acceptor
 from nsqc.net.address import is_loopback
-from nsqc.net.limits import ConnectionLimits
-from nsqc.net.listener import Listener, Listeners
-from nsqc.options.channel_rules import ChannelRules
+from nsqc.net.listener import Acceptor, ConnectionLimits, Listener, Listeners
 from nsqc.options.declared import OptionError, Options, Settings
+from nsqc.options.option import TLS_REQUIRED
 from nsqc.options.reload import Reloader, Reread
+from nsqc.options.rules import ChannelRules, TopicRules
 from nsqc.options.tls import offered
-from nsqc.options.topic_rules import TopicRules
-from nsqc.options.values import TLS_REQUIRED
 from nsqc.peers.peers import Peers
-from nsqc.process import descriptors, later, processors, running
-from nsqc.process.environment import EnvironmentVariableError
-from nsqc.process.hangup import Hangup
-from nsqc.process.lock import LockError, check_writable, lock
-from nsqc.process.notify import ServiceManager
-from nsqc.process.workers import Workers
+from nsqc.process import lifecycle, machine
+from nsqc.process.lifecycle import Hangup, LockError, ServiceManager, check_writable, lock
+from nsqc.process.machine import EnvironmentVariableError, Workers
 from nsqc.store.disk.manager import DiskQueues
-from nsqc.store.guid import GuidFactory
-from nsqc.store.log import openfiles
+from nsqc.store.log import segment
 from nsqc.store.log.manager import Logs
-from nsqc.store.space import DiskSpace
+from nsqc.store.message import GuidFactory
+from nsqc.store.work import DiskSpace
 from nsqc.tcp.connection import Connection
-from nsqc.tcp.farewell import ARRIVING_S, accepted, farewell
-from nsqc.tcp.hub import Hub
+from nsqc.tcp.identify import ARRIVING_S, accepted, farewell
+from nsqc.tcp.intake import Hub
 from nsqc.wire.codecs import LIBRARIES
 
 if TYPE_CHECKING:
@@ -86,7 +76,7 @@ def run(options: Options, log: Log, reread: Reread) -> int:
 
     reread: reads the options again, for SIGHUP.
     """
-    return running.run("daemon", log, lambda loop, slow: serve(loop, options, log, reread, slow))
+    return lifecycle.run("daemon", log, lambda loop, slow: serve(loop, options, log, reread, slow))
 
 
 async def serve(loop: asyncio.AbstractEventLoop, options: Options, log: Log, reread: Reread, slow: SlowLoop) -> int:
@@ -166,7 +156,7 @@ class Daemon:
     def _build(self) -> None:
         options = self.settings.now
         self.timers = Timers(self.loop)
-        self.open_files = descriptors.raise_limit()
+        self.open_files = machine.raise_limit()
         self.disks = DiskQueues(self.data_path, self.loop, self.sync_workers, self.log, *options.disk_limits)
         self.space = DiskSpace()
         self.space_watch = SpaceWatch(self.loop, self.data_path, self.space, options.min_free_disk, self.log)
@@ -280,7 +270,7 @@ class Daemon:
         self.manager.watch(self.loop)
         self.slow.set_limit(self.settings.now.slow_loop)
         self._begin_polling()
-        later.read_ahead(LIBRARIES)
+        machine.read_ahead(LIBRARIES)
 
     async def _listen_http(self) -> None:
         options = self.settings.now
@@ -343,11 +333,11 @@ class Daemon:
 
     def _reserve_descriptors(self) -> None:
         """Limits clients by the current limit of open files, leaving enough for queues and peers."""
-        capacity = descriptors.for_clients(self.open_files, self.connection_limits.connections)
+        capacity = machine.for_clients(self.open_files, self.connection_limits.connections)
         if not 0 < self.settings.now.max_connections <= capacity:
             self.log.info("the limit of %d open files allows %d connections", self.open_files, capacity)
         self.connection_limits.keep_within(capacity, self.listeners)
-        openfiles.limit_to(self.open_files // LOGS_SHARE)
+        segment.limit_to(self.open_files // LOGS_SHARE)
 
     # ------------------------------------------------------------------ run
 
@@ -383,7 +373,7 @@ class Daemon:
             self.busy_poll.set_limit(options.busy_poll)
 
     def _begin_polling(self) -> None:
-        if processors.available() < POLLING_PROCESSORS:
+        if machine.available() < POLLING_PROCESSORS:
             return      # the clients that it polls for may need the only one
         try:
             self.busy_poll = BusyPoll(self.loop, self.settings.now.busy_poll)
@@ -395,7 +385,7 @@ class Daemon:
         more = self.disks.tick()
         self.saved_ids.tick()
         span_ended(began, "deadlines of syncs")
-        if self.open_files != (now := descriptors.limit()):
+        if self.open_files != (now := machine.limit()):
             self.open_files = now
             self._reserve_descriptors()
         self._ticking = self.loop.call_soon(self._tick) if more else self.loop.call_later(TICK_S, self._tick)

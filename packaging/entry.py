@@ -5,7 +5,7 @@ import os
 import unpacked
 
 from nsqc.cli import main
-from nsqc.process.environment import is_unpacked
+from nsqc.process.machine import is_unpacked
 
 # Distributions' locations of certificate authorities, other than OpenSSL's default.
 OPENSSL_PLACE = "/usr/lib/ssl/certs"

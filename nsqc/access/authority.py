@@ -6,14 +6,11 @@ import asyncio
 from collections.abc import Callable, Sized
 from typing import TYPE_CHECKING
 
-from nsqc.access.keeper import Access, Subject
+from nsqc.access.keeper import Access, Account, Subject, TooManyWrong, Who
 from nsqc.access.needs import CONSUMING, PUBLISHING
-from nsqc.access.quotas import Account
-from nsqc.access.servers import Who
-from nsqc.access.tokens import id_of
-from nsqc.access.verifier import TooManyWrong
+from nsqc.access.rules import id_of
 from nsqc.log import Log
-from nsqc.peers.tasks import spawn
+from nsqc.peers.http import spawn
 
 if TYPE_CHECKING:
     from nsqc.peers.auth import AuthServers

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from nsqc.admin.fleet import ChannelRow, Moment, NodeRow, TopicRow
 from nsqc.admin.history import History
-from nsqc.admin.model import ChannelRow, Moment, NodeRow, TopicRow
 
 STILL_S = 60.0          # without a FIN, though there are consumers
 ALONE_S = 60.0          # without a consumer

@@ -1,15 +1,97 @@
 """The last hour of each topic, channel and node, in arrays of a fixed size. Beyond a number of series, only the busiest
-topics have one."""
+topics have one.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import math
+import re
+import ssl
+import time
 from array import array
-from collections.abc import Iterator
+from base64 import b64encode
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import TypedDict
+from urllib.parse import urlencode
 
-from nsqc.admin.model import Moment, TopicRow
+import msgspec
+
+from nsqc.admin.fleet import P99, Buckets, Moment, NodeRow, TopicRow
+from nsqc.log import Log
+from nsqc.log.formats import mask_address
+from nsqc.net.url import parse_server
+from nsqc.peers.http import AnswerError, Dialer, ask, reason_of, request
+from nsqc.wire.outside import Decoder, JSONError
+
+# ====================================================================== gauges
+# A node's process, disk and latencies by its /metrics. They come first on that page; the rest of it is not read.
+
+METRICS_BYTES = 96 * 1024
+NS = 1e9
+GAUGES = {b"nsqc_disk_free_bytes": "disk_free", b"nsqc_disk_size_bytes": "disk_size",
+          b"nsqc_disk_free_limit_bytes": "disk_limit", b"nsqc_process_resident_memory_bytes": "memory",
+          b"nsqc_process_cpu_seconds_total": "cpu_s"}
+_LE = re.compile(rb'(?:^|,)le="([^"]{1,32})"')
+_LINE = re.compile(rb"^(nsqc_[a-z_]+)(?:\{([^}\n]*)\})? ([0-9.eE+-]+)", re.MULTILINE)
+_VERSION = re.compile(rb'(?:^|,)version="([^"]{1,64})"')
+
+
+def take_gauges(row: NodeRow, body: bytes, past: NodeRow | None, at: float) -> None:
+    """Fills in the fields of a row. past: of the time before, from which the use of the processor is counted."""
+    end = body.find(b"nsqc_topic_")
+    for name, labels, text in _LINE.findall(body if end < 0 else body[:end]):
+        try:
+            _take(row, name, labels, float(text))
+        except ValueError:
+            continue
+    row.gauges_at = at
+    is_same = past is not None and past.start_time == row.start_time
+    row.recent_times = difference(row.times, past.times if is_same and past is not None else {})
+    if past is not None and is_same and row.cpu_s >= past.cpu_s >= 0:
+        seconds = at - past.gauges_at
+        row.cpu = (row.cpu_s - past.cpu_s) / seconds if seconds > 0 else -1.0
+
+
+def _take(row: NodeRow, name: bytes, labels: bytes, value: float) -> None:
+    if name == b"nsqc_build_info":
+        version = _VERSION.search(labels)
+        row.nsqc = version[1].decode("utf-8", "replace") if version is not None else ""
+    elif field := GAUGES.get(name):
+        setattr(row, field, value)
+    elif name == b"nsqc_draining":
+        row.draining = value > 0
+    elif name == b"nsqc_processing_latency_seconds_bucket":
+        bound = _LE.search(labels)
+        if bound is not None:
+            row.times[float(bound[1])] = value
+    elif name == b"nsqc_connections":
+        row.connections = max(row.connections, 0.0) + value
+
+
+def difference(now: Buckets, before: Buckets) -> Buckets:
+    """The counts since an earlier reading."""
+    return {bound: max(count - before.get(bound, 0.0), 0.0) for bound, count in now.items()}
+
+
+def p99_of_buckets(parts: Iterable[Buckets]) -> float:
+    """The upper bound of the bucket with the 99th percentile of several nodes together, nanoseconds; 0: nothing was
+    counted; below 0: no node counts."""
+    sums: Buckets = {}
+    for part in parts:
+        for bound, count in part.items():
+            sums[bound] = sums.get(bound, 0.0) + count
+    if not sums:
+        return -1.0
+    total = sums.get(math.inf, 0.0)
+    if not total:
+        return 0.0
+    finite = sorted(bound for bound in sums if math.isfinite(bound))
+    return next((bound for bound in finite if sums[bound] >= P99 * total), finite[-1] if finite else 0.0) * NS
+
+
+# ====================================================================== history
 
 STEP_S = 10
 SLOTS = 360                             # an hour
@@ -173,3 +255,107 @@ def rounded(value: float) -> float | None:
     if value != value:
         return None
     return float(f"{value:.4g}") if value < 1000 else round(value)
+
+
+# ====================================================================== prometheus
+# The last hour from Prometheus, which also has the time before the admin server started.
+
+LIMIT_S = 5.0
+KEPT_S = 10.0           # an answer that is used again
+MOST_KEPT = 64
+OVER = "1m"             # time that rates are averaged over
+
+
+class _Line(msgspec.Struct):
+    """One series of an answer: unix seconds and numbers as text."""
+
+    values: list[tuple[float, str]] = []
+
+
+class _Data(msgspec.Struct):
+    """The data of an answer."""
+
+    result: list[_Line] = []
+
+
+class _Answer(msgspec.Struct):
+    """/api/v1/query_range."""
+
+    status: str = ""
+    data: _Data = msgspec.field(default_factory=_Data)
+
+
+_answer = Decoder(_Answer).decode
+_quoted = msgspec.json.Encoder().encode
+
+
+def queries(key: Key) -> dict[str, str]:
+    """The expression of each field. Strings of PromQL have the escapes of JSON."""
+    topic = f"topic={_quoted(key[0]).decode()}" if key and key[0] != NODE else ""
+    channel = f"{topic},channel={_quoted(key[1]).decode()}" if topic and len(key) > 1 else ""
+    if channel:
+        return {"came": f"sum(rate(nsqc_channel_messages_total{{{channel}}}[{OVER}]))",
+                "went": f"sum(rate(nsqc_channel_processing_latency_seconds_count{{{channel}}}[{OVER}]))",
+                "depth": f"sum(nsqc_channel_depth{{{channel}}})",
+                "in_flight": f"sum(nsqc_channel_in_flight{{{channel}}})"}
+    return {"came": f"sum(rate(nsqc_topic_messages_total{{{topic}}}[{OVER}]))",
+            "went": f"sum(rate(nsqc_channel_processing_latency_seconds_count{{{topic}}}[{OVER}])) or vector(0)",
+            "depth": f"sum(nsqc_topic_depth{{{topic}}}) + (sum(nsqc_channel_depth{{{topic}}}) or vector(0))",
+            "in_flight": f"sum(nsqc_channel_in_flight{{{topic}}}) or vector(0)"}
+
+
+class Prometheus:
+    """One server."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, url: str, log: Log) -> None:
+        """Raises ValueError for a URL that is none."""
+        self._server = parse_server(url)
+        self._shown = mask_address(url)
+        self._tls = ssl.create_default_context() if self._server.tls else None
+        self._loop, self._dialer, self._log = loop, Dialer(loop), log
+        self._kept: dict[Key, tuple[float, Series]] = {}
+
+    async def series(self, key: Key) -> Series | None:
+        """The last hour; None: Prometheus does not have it, or does not answer."""
+        now = self._loop.time()
+        known = self._kept.get(key)
+        if known is not None and now - known[0] < KEPT_S:
+            return known[1]
+        end = int(time.time()) // STEP_S * STEP_S
+        start = end - (SLOTS - 1) * STEP_S
+        asked = queries(key)
+        try:
+            columns = await asyncio.gather(*(self._ask(asked[name], start, end) for name in FIELDS))
+        except (OSError, ValueError, AnswerError) as error:
+            self._log.warn("failed to query %s - %s", self._shown, reason_of(error))
+            return None
+        if all(value is None for column in columns for value in column):
+            return None
+        if len(self._kept) >= MOST_KEPT:
+            del self._kept[next(iter(self._kept))]
+        made: Series = {"start": start, "step": STEP_S, "values": dict(zip(FIELDS, columns, strict=True))}
+        self._kept[key] = (now, made)
+        return made
+
+    async def _ask(self, expression: str, start: int, end: int) -> list[float | None]:
+        """A value for each slot. Raises OSError, ValueError, AnswerError."""
+        server = self._server
+        query = urlencode({"query": expression, "start": start, "end": end, "step": STEP_S})
+        login = [f"Authorization: Basic {b64encode(server.login.encode()).decode()}"] if server.login else []
+        target = f"{server.target.rstrip('/')}/api/v1/query_range?{query}"
+        data = request("GET", server.host, target, *login)
+        async with asyncio.timeout(LIMIT_S):
+            answer = await ask(self._loop, self._dialer, server.address, data, LIMIT_S, self._tls)
+        if answer.status != 200:
+            raise AnswerError(f"status {answer.status}")
+        try:
+            lines = _answer(answer.body).data.result
+        except JSONError as error:
+            raise AnswerError(f"the answer cannot be read: {error}") from None
+        column: list[float | None] = [None] * SLOTS
+        for at, text in lines[0].values if lines else ():
+            slot = round((at - start) / STEP_S)
+            value = float(text)
+            if 0 <= slot < SLOTS and math.isfinite(value):
+                column[slot] = rounded(value)
+        return column

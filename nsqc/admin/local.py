@@ -13,23 +13,18 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from nsqc.access.needs import Need
-from nsqc.admin import own
+from nsqc.admin import api
+from nsqc.admin.api import PAGES, Page, TreeRouter
 from nsqc.admin.fleet import Fleet
 from nsqc.admin.mounted import LOOKING, PREFIX
-from nsqc.admin.people import People
 from nsqc.admin.poller import Poller
-from nsqc.admin.router import TreeRouter
-from nsqc.admin.routes import PAGES
-from nsqc.admin.static import Page
-from nsqc.admin.trust import Trust
-from nsqc.admin.upstream import Ask, UpstreamError
+from nsqc.admin.rights import People
+from nsqc.admin.upstream import Ask, Trust, UpstreamError
 from nsqc.admin.view import View
-from nsqc.httpd.reply import ApiError, Reply, refusal
-from nsqc.httpd.request import Request, Route
-from nsqc.httpd.routing import Table
+from nsqc.httpd.reply import ApiError, Pieces, Reply, Request, Route, refusal
+from nsqc.httpd.router import Table
 from nsqc.httpd.site import Resolve, Site
-from nsqc.httpd.streaming import Pieces
-from nsqc.net.remote import join_address
+from nsqc.net.address import join_address
 from nsqc.peers.http import Answer
 
 INTERVAL_S = 5.0
@@ -104,7 +99,7 @@ class Mount:
         self._timer: asyncio.TimerHandle | None = None
         view = View(fleet, self._poller, People(), site.log, mode="node", base=PREFIX + "/",
                     notify=lambda *about, **more: None)
-        table, trees = own.routes(view, LOOKING, self._watched)
+        table, trees = api.routes(view, LOOKING, self._watched)
         index = Route(lambda site, request: self._page.index(request), LOOKING, logged=False)
         file = Route(lambda site, request: self._page.file(request), Need(), logged=False)
         merged: Table = {**table, b"GET": {**table[b"GET"], **dict.fromkeys(PAGES, index)}}

@@ -15,11 +15,10 @@ from nsqc.admin.fleet import NSQD
 from nsqc.admin.rights import meter, rights_of
 from nsqc.admin.upstream import Ask, UpstreamError, target, word_of
 from nsqc.admin.view import Arguments, View, json_of, listed
-from nsqc.httpd.reply import ApiError
-from nsqc.httpd.request import Request, read_arguments
+from nsqc.httpd.reply import ApiError, Request, read_arguments
 from nsqc.peers.http import Answer
-from nsqc.wire.names import is_valid_name
 from nsqc.wire.outside import Decoder, Json, JSONError
+from nsqc.wire.parser import is_valid_name
 
 STATES = ("queued", "in_flight", "deferred", "history")
 MOST_MESSAGES = 200

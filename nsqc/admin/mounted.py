@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from nsqc.access.needs import GRANTS, NOTHING, Need
-from nsqc.httpd.first import imported
-from nsqc.httpd.reply import ApiError
-from nsqc.httpd.request import Request, Route
+from nsqc.httpd.reply import ApiError, Request, Route
+from nsqc.httpd.router import imported
 from nsqc.httpd.site import Resolve, Site
 
 if TYPE_CHECKING:

@@ -16,16 +16,13 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from nsqc.admin import shapes
+from nsqc.admin import upstream
 from nsqc.admin.attention import Concerns, Finding, look
-from nsqc.admin.fleet import Fleet, together, topics_in
-from nsqc.admin.gauges import METRICS_BYTES, p99_of_buckets, take_gauges
-from nsqc.admin.history import History
-from nsqc.admin.model import ChannelRow, Moment, NodeRow, channels_of, earliest
-from nsqc.admin.pace import Pace
-from nsqc.admin.upstream import LONGEST, LOOKUP_NODES, Ask, UpstreamError, target
+from nsqc.admin.fleet import ChannelRow, Fleet, Moment, NodeRow, channels_of, earliest, together, topics_in
+from nsqc.admin.history import METRICS_BYTES, History, p99_of_buckets, take_gauges
+from nsqc.admin.upstream import LONGEST, LOOKUP_NODES, Ask, Pace, UpstreamError, target
 from nsqc.log import Log
-from nsqc.wire import nsqstats
+from nsqc.wire import stats
 from nsqc.wire.outside import Decoder, JSONError
 
 SHARE = 100.0           # of an answer's time, a pause
@@ -217,7 +214,7 @@ class Poller:
         return [*rows.values()]
 
     async def _ask_names(self) -> list[NodeRow]:
-        found = await self._fleet.ask_all(self._fleet.nsqds, Ask("GET", "/info"), shapes.info)
+        found = await self._fleet.ask_all(self._fleet.nsqds, Ask("GET", "/info"), upstream.info)
         rows = {}
         for address in self._fleet.nsqds:
             info = found.answers.get(address)
@@ -237,7 +234,7 @@ class Poller:
             try:
                 body = await self._fleet.call(row.address, ALL_STATS)
                 row.answer_ms, row.answer_bytes = (time.monotonic() - began) * 1000, len(body)
-                answer = nsqstats.raw_stats(body)
+                answer = stats.raw_stats(body)
             except UpstreamError as error:
                 self._missing(row, str(error))
                 return

@@ -11,15 +11,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from nsqc import version_line
+from nsqc.admin.api import AdminSite, Page, router
+from nsqc.admin.changes import Notifier
 from nsqc.admin.fleet import Fleet
-from nsqc.admin.notify import Notifier
-from nsqc.admin.people import People
 from nsqc.admin.poller import Poller
-from nsqc.admin.routes import router
-from nsqc.admin.site import AdminSite
-from nsqc.admin.static import Page
-from nsqc.admin.trust import Trust
-from nsqc.admin.upstream import HttpNodes
+from nsqc.admin.rights import People
+from nsqc.admin.upstream import HttpNodes, Trust
 from nsqc.admin.view import View
 from nsqc.guarding import Guarding, GuardingError
 from nsqc.httpd.gate import Gate
@@ -27,15 +24,13 @@ from nsqc.httpd.server import Server
 from nsqc.log import Log
 from nsqc.loop.slow import SlowLoop
 from nsqc.net import systemd
-from nsqc.net.certdates import CertificateFile, concerns, read_dates, warn_daily
-from nsqc.net.limits import ConnectionLimits
-from nsqc.net.listener import Listener, Listeners
-from nsqc.options.admin import AdminOptions
+from nsqc.net.listener import ConnectionLimits, Listener, Listeners
+from nsqc.net.tls import CertificateFile, concerns, read_dates, warn_daily
 from nsqc.options.declared import flag_name
-from nsqc.process import descriptors, running
-from nsqc.process.environment import EnvironmentVariableError
-from nsqc.process.hangup import Hangup
-from nsqc.process.notify import ServiceManager
+from nsqc.options.servers import AdminOptions
+from nsqc.process import lifecycle, machine
+from nsqc.process.lifecycle import Hangup, ServiceManager
+from nsqc.process.machine import EnvironmentVariableError
 from nsqc.wire.nodehosts import NodeHosts
 
 WORKERS = 2
@@ -47,7 +42,7 @@ class StartError(Exception):
 
 def run(options: AdminOptions, log: Log) -> int:
     """Runs the server until SIGTERM or SIGINT. Returns the exit code."""
-    return running.run("server", log, lambda loop, slow: serve(loop, options, log, slow))
+    return lifecycle.run("server", log, lambda loop, slow: serve(loop, options, log, slow))
 
 
 async def serve(loop: asyncio.AbstractEventLoop, options: AdminOptions, log: Log, slow: SlowLoop) -> int:
@@ -84,7 +79,7 @@ class AdminServer:
         except (EnvironmentVariableError, systemd.InheritError) as error:
             raise StartError(str(error)) from None
         log.info("%s", version_line("nsqadmin"))
-        descriptors.raise_limit()
+        machine.raise_limit()
         self.limits = ConnectionLimits(log, options.max_connections)
         self.listeners = Listeners(loop, log)
         self.threads = ThreadPoolExecutor(WORKERS, thread_name_prefix="nsqc-worker")
@@ -120,7 +115,7 @@ class AdminServer:
         options, fleet = self.options, self.fleet
         prometheus = None
         if options.prometheus_url:
-            from nsqc.admin.prometheus import Prometheus  # here: most servers have none
+            from nsqc.admin.history import Prometheus  # here: most servers have none
 
             try:
                 prometheus = Prometheus(self.loop, options.prometheus_url, self.log)

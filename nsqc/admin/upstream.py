@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
+import time
 from collections import deque
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from typing import NamedTuple
@@ -12,12 +15,235 @@ from urllib.parse import quote
 from weakref import WeakValueDictionary
 
 import msgspec
+from msgspec import Struct
 
-from nsqc.admin.trust import Trust
-from nsqc.peers.dial import Dialer
-from nsqc.peers.http import Answer, AnswerError, Ended, HttpConnection, NotHttp
-from nsqc.wire.nodehosts import ip_of
-from nsqc.wire.outside import Decoder, JSONError
+from nsqc.net.address import join_address
+from nsqc.options.option import Kind, Option
+from nsqc.options.rules import BY_KEY, CHANNEL_FLAGS, DEAD_LETTER, DEFAULT, ChannelRule, json_value
+from nsqc.peers.http import Answer, AnswerError, Dialer, Ended, HttpConnection, NotHttp
+from nsqc.wire.nodehosts import Address, NodeHosts, ip_of
+from nsqc.wire.outside import Decoder, Json, JSONError
+from nsqc.wire.stats import Name
+
+# ====================================================================== shapes
+# Answers of lookup servers and /info of nodes, as far as the admin server reads them; absent fields have defaults.
+
+class Producer(Struct, gc=False):
+    """A node in an answer of nsqlookupd; in /nodes with its topics and a flag for each."""
+
+    remote_address: str = ""
+    hostname: str = ""
+    broadcast_address: str = ""
+    tcp_port: int = 0
+    http_port: int = 0
+    version: str = ""
+    topics: list[Name] | None = None
+    tombstones: list[bool] | None = None
+    authorised: bool = False    # the access file of an nsqc lookupd vouches for its address
+
+    @property
+    def http(self) -> str:
+        """Where its HTTP API is."""
+        return join_address(self.broadcast_address, self.http_port)
+
+    @property
+    def tcp(self) -> str:
+        """Where its TCP port is."""
+        return join_address(self.broadcast_address, self.tcp_port)
+
+
+class TopicList(Struct, gc=False):
+    """/topics."""
+
+    topics: list[Name] | None = None
+
+
+class ChannelList(Struct, gc=False):
+    """/channels."""
+
+    channels: list[Name] | None = None
+
+
+class ProducerList(Struct, gc=False):
+    """/nodes and /lookup."""
+
+    producers: list[Producer] | None = None
+    channels: list[Name] | None = None
+
+
+class Info(Struct, gc=False):
+    """/info of an nsqd."""
+
+    version: str = ""
+    broadcast_address: str = ""
+    hostname: str = ""
+    http_port: int = 0
+    tcp_port: int = 0
+    start_time: int = 0
+
+
+topic_list = Decoder(TopicList).decode
+channel_list = Decoder(ChannelList).decode
+producer_list = Decoder(ProducerList).decode
+info = Decoder(Info).decode
+encode = msgspec.json.Encoder().encode
+
+
+# ====================================================================== pace
+# Long work of the admin server, in slices between which others run.
+
+SLICE_S = 0.004     # of a loop iteration
+
+
+class Pace:
+    """Gives the loop to others after a slice of time."""
+
+    def __init__(self) -> None:
+        self._until = time.monotonic() + SLICE_S
+        self.spent = 0.0
+
+    def over(self) -> bool:
+        """Whether the slice is over."""
+        return time.monotonic() > self._until
+
+    async def rest(self) -> None:
+        """Lets others run."""
+        self.spent += SLICE_S
+        await asyncio.sleep(0)
+        self._until = time.monotonic() + SLICE_S
+
+
+# ====================================================================== ruling
+# Rules of topics and channels for the page: their keys, as they are declared, and where dead letters go.
+
+def key_json(key: str, declared: Option) -> Json:
+    """A key of a rule, for a form. choices: all values, of a key that has few."""
+    words = "true|false" if declared.kind is Kind.BOOL else declared.kind.value
+    choices = words.split("|") if "|" in words else []
+    return {"key": key, "kind": "choice" if choices else declared.kind.value, "help": declared.help, "choices": choices,
+            "least": declared.least, "most": declared.most}
+
+
+DEFAULTS = {key: json_value(declared.kind, getattr(DEFAULT, key)) for key, declared in CHANNEL_FLAGS.items()}
+KEYS = {scope.noun: [key_json(key, declared) for key, declared in scope.flags.items()] for scope in BY_KEY.values()}
+
+
+def dead_topic(topic: str, rules: Mapping[str, object]) -> str:
+    """Where a channel's dead letters go, by those of its rules that differ from the defaults; empty: it has none."""
+    if not rules.get("max_attempts") and DEAD_LETTER not in rules.values():
+        return ""
+    named = rules.get("dead_letter")
+    return ChannelRule(dead_letter=named if isinstance(named, str) else "").dead_topic(topic.encode()).decode()
+
+
+def set_rules(rules: Mapping[str, object]) -> Json:
+    """The values of a channel's rule that differ from the defaults."""
+    return {key: value for key, value in rules.items() if key in DEFAULTS and value != DEFAULTS[key]}
+
+
+# ====================================================================== trust
+# The nodes that may be given the secret, and the addresses that may be connected to: anyone who reaches the TCP port
+# of a lookup server may announce any address.
+#
+# The operator's own addresses are trusted, and those that --node-addresses covers. So are those for which a lookup
+# server's access file vouches: its answer is as trustworthy as the connection to it.
+
+MOST_GONE = 1000        # addresses of each lookup server
+
+
+class _Announced(NamedTuple):
+    """What a lookup server says of an address."""
+
+    authorised: bool
+    source: str         # the host that announced it
+
+
+class Trust:
+    """Of one fleet. Addresses are HOST:PORT."""
+
+    def __init__(self, named: Iterable[str], hosts: NodeHosts | None = None) -> None:
+        """named: by the operator. hosts: of --node-addresses."""
+        self._named = self._asked = frozenset(named)
+        self._hosts = hosts or NodeHosts(())
+        self._announced: dict[str, dict[str, _Announced]] = {}      # by lookup server and address
+
+    def ask(self, lookupds: Iterable[str]) -> None:
+        """Lookup servers that PUT /config names, in place of others: they may be asked, and are not trusted."""
+        self._asked = frozenset(lookupds)
+        self._announced.clear()
+
+    def heard(self, lookupd: str, producers: Iterable[Producer], all_nodes: bool) -> None:
+        """An answer of a lookup server. all_nodes: it lists all of its nodes."""
+        found: dict[str, _Announced] = {}
+        for each in producers:
+            known, authorised = found.get(each.http), each.authorised and self.is_trusted(lookupd)
+            # A stranger may announce the address of a node, too.
+            if known is None or (authorised and not known.authorised):
+                found[each.http] = _Announced(authorised, _host(each.remote_address))
+        heard = self._announced.setdefault(lookupd, {})
+        if all_nodes:
+            # Those that are gone are asked for a while, as strangers.
+            gone = [(address, each._replace(authorised=False)) for address, each in heard.items()
+                    if address not in found]
+            heard.clear()
+            heard.update(gone[-MOST_GONE:])
+        heard.update(found)
+
+    def is_known(self, address: str) -> bool:
+        """Whether the operator or a lookup server has named an address."""
+        return address in self._named or any(address in heard for heard in self._announced.values())
+
+    def is_trusted(self, address: str) -> bool:
+        """Whether a node may be given the secret."""
+        return address in self._named or self._hosts.cover(_host(address)) or any(
+            heard[address].authorised for heard in self._announced.values() if address in heard)
+
+    def withheld(self, address: str) -> str:
+        """Why the node got no secret, and the remedy."""
+        return (f"--node-auth-secret is not sent to {address}: a lookup server lists it, but anyone may announce an "
+                f"address there. Permit it by --node-addresses={_host(address)}, or by [nodes] in the access file of "
+                "nsqc lookupd")
+
+    def why_unreachable(self, address: str, ip: str) -> str:
+        """Why no connection to an endpoint of the node may be made; empty: it may. Addresses of this machine and its
+        links reach services that the network cannot, so the announcement must come from there."""
+        found = ip_of(ip)
+        if found is None or not (found.is_loopback or found.is_link_local or found.is_unspecified or found.is_multicast
+                                 ) or address in self._asked or self.is_trusted(address):
+            return ""
+        if any(_reaches(found, heard[address].source, lookupd)
+               for lookupd, heard in self._announced.items() if address in heard):
+            return ""
+        return (f"{ip} is an address of this machine or link, and was not announced from there. If it is right, permit "
+                f"it by --node-addresses={_host(address)}")
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0].removeprefix("[").removesuffix("]")
+
+
+def _reaches(found: Address, source: str, lookupd: str) -> bool:
+    """Whether a node at source means this machine, or its link, by an address that only these have."""
+    its = ip_of(source)
+    if found.is_loopback:
+        return _is_own(source) and (its is None or not its.is_loopback or _is_own(_host(lookupd)))
+    return found.is_link_local and its is not None and its.is_link_local
+
+
+def _is_own(host: str) -> bool:
+    """Whether a host is this machine: only its own addresses can be bound."""
+    address = ip_of(host)
+    if address is None:
+        return host.lower() in ("localhost", socket.gethostname().lower())
+    with socket.socket(socket.AF_INET if address.version == 4 else socket.AF_INET6) as probe:
+        try:
+            probe.bind((str(address), 0))
+        except OSError:
+            return False
+    return True
+
+
+# ====================================================================== upstream
 
 LONGEST = 256 * 1024 * 1024         # bytes of an answer about all topics: /stats of 100,000 is a fifth of it
 MOST_OF_STRANGERS = 64 * 1024 * 1024    # bytes of an answer of a node that only a lookup server names

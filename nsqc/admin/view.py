@@ -4,46 +4,366 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import re
 import time
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+import zlib
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
+from msgspec import Struct
 
 from nsqc import __version__
 from nsqc.access.needs import ADMIN, PUBLISH, READ, STATS
-from nsqc.admin import shapes
-from nsqc.admin.changes import Changes, subject
-from nsqc.admin.classic import client_json
-from nsqc.admin.fleet import Fleet, Found, together, topics_in
-from nsqc.admin.history import NODE, Key, Series
-from nsqc.admin.ledger import Ledger
-from nsqc.admin.listing import (
-    channel_row,
-    cut,
-    node_row,
-    search,
-    topic_row,
-    topics_page,
-    totals_json,
+from nsqc.admin import upstream
+from nsqc.admin.changes import Changes, Ledger, subject
+from nsqc.admin.fleet import (
+    ChannelRow,
+    Fleet,
+    Found,
+    Known,
+    Moment,
+    NodeRow,
+    TopicRow,
+    Totals,
+    together,
+    topics_in,
+    version_key,
 )
-from nsqc.admin.model import Moment, NodeRow, TopicRow
-from nsqc.admin.pace import Pace
-from nsqc.admin.people import People, cookie_of, new_token, token_in
+from nsqc.admin.history import NODE, History, Key, Series, p99_of_buckets
 from nsqc.admin.poller import ALL_STATS, Poller
-from nsqc.admin.rights import Rights, Views, concerns_for, rights_of
-from nsqc.admin.ruling import KEYS, set_rules
-from nsqc.admin.upstream import LOOKUP_TOPICS, Ask, UpstreamError, target
-from nsqc.httpd.reply import ApiError, Reply, v1
-from nsqc.httpd.request import Request, read_arguments
+from nsqc.admin.rights import People, Rights, Views, concerns_for, cookie_of, new_token, rights_of, token_in
+from nsqc.admin.upstream import KEYS, LOOKUP_TOPICS, Ask, Pace, UpstreamError, set_rules, target
+from nsqc.httpd.reply import ApiError, Handler, Reply, Request, Route, read_arguments, v1
 from nsqc.log import Log
-from nsqc.wire import nsqstats
-from nsqc.wire.names import is_valid_name
+from nsqc.wire import stats as nsqstats
 from nsqc.wire.outside import Decoder, Json
-from nsqc.wire.stats import ChannelStats, TopicStats
+from nsqc.wire.parser import is_valid_name
+from nsqc.wire.stats import ChannelStats, ClientStats, Latency, TopicStats, percentiles_of
 
 if TYPE_CHECKING:
-    from nsqc.admin.prometheus import Prometheus
+    from nsqc.admin.history import Prometheus
+
+
+# ====================================================================== classic
+# nsqadmin's JSON: sums over nodes, with its keys in its order.
+
+OF_CLIENT = ("remote_address", "version", "client_id", "hostname", "user_agent", "connect_ts", "connected",
+             "in_flight_count", "ready_count", "finish_count", "requeue_count", "message_count", "sample_rate",
+             "deflate", "snappy", "authed", "auth_identity", "auth_identity_url", "tls", "tls_cipher_suite",
+             "tls_version", "tls_negotiated_protocol", "tls_negotiated_protocol_is_mutual")
+SUMMED = ("depth", "memory_depth", "backend_depth", "in_flight_count", "deferred_count", "requeue_count",
+          "timeout_count", "message_count", "client_count")
+OF_TOPIC = ("depth", "memory_depth", "backend_depth", "message_count")
+
+
+def latency_of(latency: Latency | None, topic: str, channel: str, host: str) -> Json:
+    """End-to-end latencies of one node."""
+    count = 0 if latency is None else latency.count
+    percentiles = [{**each, "min": each.get("value", 0), "max": each.get("value", 0),
+                    "average": each.get("value", 0), "count": count} for each in percentiles_of(latency)]
+    return {"count": count, "percentiles": percentiles or None, "topic": topic, "channel": channel, "host": host}
+
+
+def add_latency(total: Json, more: Json) -> None:
+    """Adds those of another node: averages by count, and the extremes."""
+    if more["percentiles"]:
+        known = {each["quantile"]: each for each in total["percentiles"] or ()}
+        for each in more["percentiles"]:
+            there = known.get(each["quantile"])
+            if there is None:
+                known[each["quantile"]] = dict(each)
+                continue
+            count = there["count"] + each["count"]
+            if count:
+                there["average"] = (there["average"] * there["count"] + each["average"] * each["count"]) / count
+            there["min"], there["max"] = min(there["min"], each["min"]), max(there["max"], each["max"])
+            there["value"], there["count"] = there["max"], count
+        total["percentiles"] = list(known.values())
+    total["count"] += more["count"]
+
+
+def fields(stats: Struct, keys: Iterable[str]) -> Json:
+    """Fields and properties by name."""
+    return {key: getattr(stats, key) for key in keys}
+
+
+def client_json(client: ClientStats, node: str) -> Json:
+    """A consumer."""
+    return {"node": node, **fields(client, OF_CLIENT)}
+
+
+def channel_json(channel: ChannelStats, topic: str, node: str, hostname: str, clients: bool) -> Json:
+    """A channel of one node."""
+    listed = [client_json(each, node) for each in channel.clients or ()] if clients else None
+    return {"node": node, "hostname": hostname, "topic_name": topic, "channel_name": channel.channel_name,
+            **fields(channel, SUMMED), "client_count": channel.consumers, "nodes": None, "clients": listed,
+            "paused": channel.paused,
+            "e2e_processing_latency": latency_of(channel.e2e_processing_latency, topic, channel.channel_name, node)}
+
+
+def topic_json(topic: TopicStats, node: str, hostname: str, clients: bool = False) -> Json:
+    """A topic of one node."""
+    name = topic.topic_name
+    return {"node": node, "hostname": hostname, "topic_name": name, **fields(topic, OF_TOPIC), "nodes": None,
+            "channels": [channel_json(each, name, node, hostname, clients) for each in topic.channels or ()],
+            "paused": topic.paused,
+            "e2e_processing_latency": latency_of(topic.e2e_processing_latency, name, "", node)}
+
+
+def summed_channel(parts: Iterable[Json], topic: str, name: str, with_nodes: bool) -> Json:
+    """A channel over all nodes. with_nodes: with its parts and their clients."""
+    total: Json = {"node": "*", "hostname": "", "topic_name": topic, "channel_name": name,
+                   **dict.fromkeys(SUMMED, 0),
+                   "nodes": [] if with_nodes else None, "clients": [] if with_nodes else None, "paused": False,
+                   "e2e_processing_latency": latency_of(None, topic, name, "*")}
+    for part in parts:
+        for key in SUMMED:
+            total[key] += part[key]
+        total["paused"] = total["paused"] or part["paused"]
+        add_latency(total["e2e_processing_latency"], part["e2e_processing_latency"])
+        if with_nodes:
+            total["nodes"].append(part)
+            total["clients"] += part["clients"] or []
+    return total
+
+
+def summed_topic(parts: list[Json], name: str) -> Json:
+    """A topic over all nodes, with its parts. nsqadmin's first part shares its channels with the sum, by mistake."""
+    channels: dict[str, list[Json]] = {}
+    for part in parts:
+        for channel in part["channels"]:
+            channels.setdefault(channel["channel_name"], []).append(channel)
+    total: Json = {"node": "*", "hostname": "", "topic_name": name, **dict.fromkeys(OF_TOPIC, 0), "nodes": parts,
+                   "channels": [summed_channel(its, name, channel, False) for channel, its in sorted(channels.items())],
+                   "paused": any(part["paused"] for part in parts),
+                   "e2e_processing_latency": latency_of(None, name, "", "*")}
+    for part in parts:
+        for key in OF_TOPIC:
+            total[key] += part[key]
+        add_latency(total["e2e_processing_latency"], part["e2e_processing_latency"])
+    return total
+
+
+def node_json(node: Known, newest: tuple[int, ...]) -> Json:
+    """A node of the list."""
+    producer = node.producer
+    remotes = node.remote_addresses
+    return {"remote_addresses": remotes, "remote_address": producer.remote_address, "hostname": producer.hostname,
+            "broadcast_address": producer.broadcast_address, "tcp_port": producer.tcp_port,
+            "http_port": producer.http_port, "version": producer.version,
+            "topics": [{"topic": name, "tombstoned": mark} for name, mark in sorted(node.topics.items())],
+            "out_of_date": version_key(producer.version) < newest}
+
+
+# ====================================================================== listing
+# Lists for the page: sorted, searched and cut here, so that the page never has more than it shows.
+
+T = TypeVar("T")
+MOST_ROWS = 500
+MOST_FOUND = 30
+NS_PER_MS = 1e6
+
+BY: dict[str, Callable[[TopicRow], Any]] = {     # Any: values that compare
+    "name": lambda row: row.name, "came": lambda row: row.came, "went": lambda row: row.went,
+    "depth": lambda row: row.total_depth, "in_flight": lambda row: row.in_flight, "messages": lambda row: row.messages,
+    "channels": lambda row: len(row.channels), "clients": lambda row: row.clients, "nodes": lambda row: row.nodes,
+    "oldest": lambda row: -row.oldest if row.oldest else -1e18, "deferred": lambda row: row.deferred,
+}
+
+
+def rate(value: float) -> float | None:
+    """A rate for JSON; null: not known yet."""
+    return None if value < 0 else float(f"{value:.4g}")
+
+
+def known(value: float) -> float | None:
+    """A number for JSON; null: unknown."""
+    return None if value < 0 else value
+
+
+def milliseconds(nanoseconds: float) -> float | None:
+    """A latency for JSON; null: none is measured."""
+    return float(f"{nanoseconds / NS_PER_MS:.4g}") if nanoseconds > 0 else None
+
+
+def latency(measured_ns: float, bucket_ns: float = -1.0) -> Json:
+    """A 99th percentile, and its source: percentiles of nsqd, or buckets of a histogram, of which it is the upper
+    bound. null: not measured."""
+    if measured_ns >= 0 or bucket_ns < 0:
+        return {"p99_ms": milliseconds(measured_ns), "p99_from": "percentiles" if measured_ns >= 0 else None}
+    return {"p99_ms": milliseconds(bucket_ns), "p99_from": "buckets"}
+
+
+def since(unix: float) -> float | None:
+    """A time for JSON; null: there is none."""
+    return round(unix, 3) if unix else None
+
+
+def totals_json(total: Totals) -> Json:
+    """Sums over the fleet."""
+    return {"topics": total.topics, "channels": total.channels, "clients": total.clients, "depth": total.depth,
+            "in_flight": total.in_flight, "deferred": total.deferred, "came": rate(total.came),
+            "went": rate(total.went), "oldest": since(total.oldest), **latency(total.latency_ns, total.bucket_ns),
+            "nodes": total.nodes, "answering": total.answering}
+
+
+def topic_row(row: TopicRow, history: History | None = None) -> Json:
+    """A line of the list of topics."""
+    data: Json = {"name": row.name, "came": rate(row.came), "went": rate(row.went), "depth": row.total_depth,
+            "waiting": row.depth, "backend": row.backend, "in_flight": row.in_flight, "deferred": row.deferred,
+            "messages": row.messages, "bytes": row.bytes, "channels": len(row.channels), "clients": row.clients,
+            "nodes": row.nodes, "paused": row.paused, "damaged": row.damaged, "oldest": since(row.oldest),
+            "publish_ids": known(row.publish_ids), "deduplicated": row.deduplicated,
+            "forgotten_ids": row.forgotten_ids, **latency(row.latency_ns)}
+    if history is not None:
+        data["spark"] = history.spark((row.name,))
+    return data
+
+
+def channel_row(row: ChannelRow, history: History | None = None) -> Json:
+    """A line of a list of channels."""
+    data: Json = {
+        "topic": row.topic, "name": row.name, "came": rate(row.came), "went": rate(row.went), "depth": row.depth,
+        "backend": row.backend, "in_flight": row.in_flight, "deferred": row.deferred, "messages": row.messages,
+        "requeues": row.requeues, "timeouts": row.timeouts, "requeued": rate(row.requeued),
+        "timed_out": rate(row.timed_out), "clients": row.clients, "nodes": row.nodes, "paused": row.paused,
+        "oldest": since(row.oldest), **latency(row.latency_ns), "still_since": since(row.still_since),
+        "rules": row.rules or {}, "dead_topic": row.dead_topic, "dead_letters": row.dead_letters}
+    if history is not None:
+        data["spark"] = history.spark((row.topic, row.name), "depth")
+    return data
+
+
+def node_row(row: NodeRow, history: History | None = None) -> Json:
+    """A line of the list of nodes."""
+    data: Json = {
+        "address": row.address, "tcp": row.tcp, "hostname": row.hostname, "version": row.version, "nsqc": row.nsqc,
+        "listed": row.listed, "error": row.error, "missing_since": since(row.missing_since), "health": row.health,
+        "start_time": row.start_time or None, "topics": known(row.topics), "channels": known(row.channels),
+        "clients": known(row.clients), "depth": known(row.depth), "in_flight": known(row.in_flight),
+        "messages": known(row.messages),
+        "came": rate(row.came), "went": rate(row.went), "answer_ms": round(row.answer_ms, 1),
+        "disk_free": known(row.disk_free), "disk_size": known(row.disk_size), "memory": known(row.memory),
+        "cpu": known(row.cpu), "draining": row.draining, "connections": known(row.connections),
+        **latency(-1.0, p99_of_buckets([row.recent_times]))}
+    if history is not None:
+        data["spark"] = history.spark(("/", row.address))
+    return data
+
+
+def topics_page(moment: Moment, history: History, *, search: str, by: str, descending: bool, offset: int,
+                limit: int) -> Json:
+    """A page of the list of topics. Raises ApiError."""
+    if by not in BY:
+        raise ApiError(400, f"INVALID_ARG_SORT - one of {', '.join(BY)}")
+    rows = moment.orders.get((by, descending))
+    if rows is None:
+        rows = sorted(moment.topics.values(), key=lambda row: row.name)
+        if by != "name" or descending:
+            rows.sort(key=BY[by], reverse=descending)
+        moment.orders[by, descending] = rows
+    if search:
+        wanted = search.lower()
+        rows = [row for row in rows if wanted in row.name.lower()]
+    return {"total": len(rows), "offset": offset, "at": round(moment.at, 3),
+            "topics": [topic_row(row, history) for row in cut(rows, offset, limit)]}
+
+
+def cut(rows: Sequence[T], offset: int, limit: int) -> Sequence[T]:
+    """A page."""
+    return rows[offset:offset + min(limit, MOST_ROWS)]
+
+
+async def search(moment: Moment, text: str) -> list[Json]:
+    """Topics, channels and nodes whose names have a text in them: those that begin with it first."""
+    wanted = text.lower()
+    pace = Pace()
+    found: list[tuple[int, int, int, str, Json]] = []
+
+    def add(first: int, kind: int, name: str, data: Json) -> None:
+        found.append((first, kind, len(name), name, data))
+        if len(found) > 20 * MOST_FOUND:
+            found[:] = best(found)
+
+    for node in moment.nodes.values():
+        name = f"{node.address} {node.hostname}"
+        if (at := name.lower().find(wanted)) >= 0:
+            add(min(at, 1), 1, name, {"kind": "node", "node": node.address, "hint": node.hostname})
+    for row in moment.topics.values():
+        if (at := row.name.lower().find(wanted)) >= 0:
+            add(min(at, 1), 0, row.name, {"kind": "topic", "topic": row.name})
+        if pace.over():
+            await pace.rest()
+    if len(found) < MOST_FOUND or "/" in wanted:
+        for row in moment.topics.values():
+            if wanted not in row.name.lower():
+                for name in row.channels:
+                    whole = f"{row.name}/{name}"
+                    if wanted in whole.lower():
+                        add(0 if name.lower().startswith(wanted) else 1, 2, whole,
+                            {"kind": "channel", "topic": row.name, "channel": name})
+            if pace.over():
+                await pace.rest()
+    return [data for *_, data in best(found)]
+
+
+def best(found: list[tuple[int, int, int, str, Json]]) -> list[tuple[int, int, int, str, Json]]:
+    """Those that come first."""
+    return sorted(found, key=lambda each: each[:4])[:MOST_FOUND]
+
+
+# ====================================================================== packing
+# Answers that are compressed for clients that take it, as nsqadmin does.
+
+LEAST = 1024            # bytes that are worth it
+ON_A_THREAD = 64 * 1024
+NONE = re.compile(r"q=0(\.0*)?")     # the weight of a coding that is refused
+VARY = "Vary: Accept-Encoding\r\n"
+
+
+def packed(route: Route) -> Route:
+    """A route whose answers are compressed."""
+
+    # Any: a site of any program
+    def handler(site: Any, request: Request) -> object:
+        data = route.handler(site, request)
+        if hasattr(data, "__await__"):
+            return _awaited(route, request, cast("Awaitable[object]", data))
+        return _pack(request, route.reply_for(data))
+
+    wrapped: Handler = handler
+    return route._replace(handler=wrapped)
+
+
+async def _awaited(route: Route, request: Request, work: Awaitable[object]) -> Reply:
+    reply = route.reply_for(await work)
+    if len(reply.body) > ON_A_THREAD and coding_of(request):
+        return await asyncio.to_thread(_pack, request, reply)
+    return _pack(request, reply)
+
+
+def _pack(request: Request, reply: Reply) -> Reply:
+    coding = coding_of(request)
+    if not coding or len(reply.body) < LEAST or reply.stream is not None or "Content-Encoding" in reply.extra:
+        return reply
+    # 31: the frame of gzip; 15: that of zlib, which HTTP calls deflate.
+    worker = zlib.compressobj(1, zlib.DEFLATED, 31 if coding == "gzip" else -15)
+    reply.body = worker.compress(reply.body) + worker.flush()
+    reply.extra += f"Content-Encoding: {coding}\r\n{VARY}"
+    return reply
+
+
+def coding_of(request: Request, known: tuple[str, ...] = ("gzip", "deflate")) -> str:
+    """The coding that a client names first, of those known; empty: none."""
+    for part in request.header("Accept-Encoding").lower().split(","):
+        name, _, weight = part.partition(";")
+        if name.strip() in known and not NONE.fullmatch(weight.replace(" ", "")):
+            return name.strip()
+    return ""
+
+
+# ====================================================================== view
 
 FIRST_S = 6.0           # how long the first call waits for the first look
 WATCHED_S = 60.0
@@ -230,7 +550,7 @@ class View:
     async def lookup(self, request: Request) -> Json:
         """Lookup servers, and topics that no node has."""
         moment = await self.moment()
-        found = await self.fleet.ask_all(self.fleet.lookupds, LOOKUP_TOPICS, shapes.topic_list)
+        found = await self.fleet.ask_all(self.fleet.lookupds, LOOKUP_TOPICS, upstream.topic_list)
         names = {name for answer in found.answers.values() for name in answer.topics or ()}
         return {"lookupds": [{"address": address, "error": str(found.errors.get(address, "")),
                               "topics": len(answer.topics or ()) if (answer := found.answers.get(address)) else 0}

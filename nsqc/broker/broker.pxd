@@ -1,18 +1,54 @@
-# All topics of one daemon: created and deleted here.
+# All topics by name, dead letters, redriving, cancelling.
 
-from libc.stdint cimport int64_t, uint64_t
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
 from nsqc.broker.channel cimport Channel
-from nsqc.broker.figures cimport TopicCounts
-from nsqc.broker.retired cimport Retired
+from nsqc.broker.state cimport Retired, TopicCounts, TopicOwner
 from nsqc.broker.topic cimport Topic
-from nsqc.broker.topicindex cimport TopicIndex
-from nsqc.store.clock cimport Clock
-from nsqc.store.commit cimport CommitSchedule
 from nsqc.store.disk.queue cimport DiskQueue
-from nsqc.store.guid cimport GuidFactory
-from nsqc.store.slices cimport Slicer
-from nsqc.store.space cimport DiskSpace
+from nsqc.store.memory cimport Clock
+from nsqc.store.message cimport GuidFactory, Heap
+from nsqc.store.work cimport CommitSchedule, DiskSpace, LoopWork, Slicer
 
+
+# ====================================================================== topics by name
+# All topics of one daemon, by name.
+
+cdef struct NameSlot:
+    uint32_t hash
+    PyObject *topic         # borrowed from TopicIndex.topics; NULL: free
+
+
+cdef class TopicIndex(TopicOwner):
+    cdef readonly dict topics           # by name; owns them
+    cdef NameSlot *slots                # owned; finds a topic without a Python object for its name
+    cdef uint32_t mask
+
+    cdef Topic find(self, const char *c_name, Py_ssize_t length)        # None: no such topic
+    cdef int add(self, Topic topic) except -1
+    cdef int remove(self, Topic topic) except -1
+    cdef int _index(self) except -1
+    cdef void _enter(self, Topic topic) noexcept
+    cdef void _leave(self, Topic topic) noexcept
+
+
+# ====================================================================== dead letters
+# Publishes the dead messages of a channel to its dead-letter topic.
+
+cdef class DeadLetters(LoopWork):
+    # A running batch; channel.sender, unless it was forgotten meanwhile.
+    cdef Channel channel
+
+
+# Begins a batch; none may be running. node: of the daemon, for the origins. reasons: gets a bit for each LeaveReason
+# of its messages. PutResult: PUT_MEMORY if it has begun; PUT_DISK if the commit has to end before; or why the topic
+# refused the first message.
+cdef int dead_publish(Topic target, Channel channel, bytes node, int *reasons) except -1
+
+
+# ====================================================================== broker
+# All topics of one daemon: created and deleted here.
 
 cdef class Broker(TopicIndex):
     cdef Clock clock
@@ -23,10 +59,10 @@ cdef class Broker(TopicIndex):
     cdef object settings                # nsqc.options.declared.Settings
     cdef bytes node                     # this node, for the origins of dead letters
     cdef readonly bint is_topology_aware    # channels prefer near consumers
-    cdef object rules                   # nsqc.options.topic_rules.TopicRules; None: all topics are in memory
-    cdef object channel_rules           # nsqc.options.channel_rules.ChannelRules; None: no channel has rules
+    cdef object rules                   # nsqc.options.rules.TopicRules; None: all topics are in memory
+    cdef object channel_rules           # nsqc.options.rules.ChannelRules; None: no channel has rules
     cdef object log                     # nsqc.log.Log
-    cdef object timers                  # nsqc.broker.timers.Timers
+    cdef object timers                  # nsqc.broker.stats.Timers
     # Upward calls. Starter and saver are set once their owners exist.
     cdef readonly list listeners        # called (event, topic, channel or None) for new and deleted topics and channels
     cdef public object starter          # (topic): starts a new one now or when its channels are known; None: now
@@ -54,3 +90,16 @@ cdef class Broker(TopicIndex):
     cdef bint _leads_to(self, bytes name, bytes goal) except -1
     cdef int _moves(self, Channel channel, int reasons) except -1
     cdef DiskQueue _open(self, name, bint ephemeral, bint needed)
+
+
+# ====================================================================== redrive
+# Puts messages into one channel of a topic only. For Python: see the .pyi.
+
+cdef class Taken:
+    cdef Channel source
+    cdef Heap heap          # deliveries with their places, being moved; owned
+
+
+# ====================================================================== cancel
+
+# Cancels deferred messages. For Python only: see the .pyi.

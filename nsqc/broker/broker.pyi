@@ -1,24 +1,28 @@
+"""All topics by name, dead letters, redriving, cancelling. See the .pxd."""
+
 from asyncio import AbstractEventLoop, Future
 from collections.abc import Awaitable, Callable, Iterator
 from typing import final
 
 from nsqc.broker.channel import Channel
-from nsqc.broker.consumer import Consumer
 from nsqc.broker.health import WriteHealth
 from nsqc.broker.nsqc_dat import Delays
-from nsqc.broker.seams import TopicOwner
-from nsqc.broker.timers import Timers
+from nsqc.broker.state import Consumer, TopicOwner
+from nsqc.broker.stats import Timers
+from nsqc.broker.topic import DRAINING as DRAINING
+from nsqc.broker.topic import FULL as FULL
+from nsqc.broker.topic import NO_SPACE as NO_SPACE
+from nsqc.broker.topic import PENDING as PENDING
 from nsqc.broker.topic import Topic
 from nsqc.log import Log
-from nsqc.options.channel_rules import ChannelRules
 from nsqc.options.declared import Settings
-from nsqc.options.topic_rules import TopicRules
-from nsqc.store.commit import CommitSchedule
+from nsqc.options.rules import ChannelRules, TopicRules
 from nsqc.store.disk.manager import DiskQueues
-from nsqc.store.guid import GuidFactory
 from nsqc.store.log.manager import Logs
-from nsqc.store.slices import Slicer
-from nsqc.store.space import DiskSpace
+from nsqc.store.message import GuidFactory
+from nsqc.store.work import CommitSchedule, DiskSpace, Slicer
+
+# ====================================================================== broker
 
 TOPIC_CREATED: str
 TOPIC_DELETED: str
@@ -72,3 +76,46 @@ class Broker(TopicOwner):
     def halt(self, busy: list[Consumer]) -> Iterator[None]: ...
     def health(self) -> str: ...
     def close(self) -> tuple[Delays, int]: ...
+
+
+# ====================================================================== redrive
+
+def put_again(broker: Broker, topic: Topic, channel: Channel, body: bytes) -> int:
+    """Adds a message to one channel only, as a new one: with its own id and time, and no attempts.
+
+    Returns as Topic.publish(). Topic.when_written() reports when it is on disk, if the channel has files.
+    """
+
+def synced(broker: Broker, channel: Channel) -> Awaitable[bool]:
+    """Awaits that the channel's writes so far survive a power failure, too. False: its disk failed."""
+
+@final
+class Taken:
+    def __init__(self, source: Channel) -> None:
+        """Messages from memory or files of a channel, being moved to another one."""
+
+    def move(self, broker: Broker, topic: Topic, channel: Channel, most: int) -> tuple[int, int]:
+        """Takes up to `most` messages, until the slice is over, and puts them into another channel, like put_again().
+
+        Returns the count, and the result of put_again(). Call finish() or give_back() afterwards.
+        """
+
+    def finish(self) -> None:
+        """They are written in the target: finishes them in the source."""
+
+    def give_back(self) -> None:
+        """Requeues them in the source."""
+
+
+# ====================================================================== cancel
+
+@final
+class Search:
+    """Finds a deferred message in a channel's memory, and cancels it."""
+
+    def __init__(self, channel: Channel, message_id: bytes) -> None: ...
+    def step(self) -> bool | None:
+        """Searches until the slice is over: whether it was found; None: not known yet."""
+
+def take_logged(channel: Channel, offset: int) -> bool: ...
+def is_on_disk(channel: Channel, message_id: bytes) -> bool: ...

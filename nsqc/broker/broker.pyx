@@ -1,39 +1,209 @@
-"""All topics of one daemon: created, found, deleted, closed. Knows no clients, and files only through its disks.
-
-Listeners are notified of new and deleted topics and channels. Metadata and the registrations with nsqlookupd use that;
-the broker knows neither.
-"""
-
-import os
+"""All topics by name, dead letters, redriving, cancelling. See the .pxd."""
 
 cimport cython
-from libc.stdint cimport int64_t
-from libc.stdlib cimport free
-
-from nsqc.broker.bounds cimport set_bounded, set_limits, topic_expire
-from nsqc.broker.channel cimport Channel
-from nsqc.broker.channelend cimport close_channel
-from nsqc.broker.consumer cimport Consumer
-from nsqc.broker.dead cimport EXPIRED, FAILED, OVERFLOWED
-from nsqc.broker.deadletter cimport dead_publish
-from nsqc.broker.figures cimport TopicCounts, add_figures
-from nsqc.broker.latency cimport LatencyWindow
-from nsqc.broker.logged cimport attach_log
-from nsqc.broker.publishonce cimport follow_dedupe
-from nsqc.broker.retired cimport retire
-from nsqc.broker.topicindex cimport TopicIndex
-from nsqc.loop.unread cimport Unread
-from nsqc.store.backlog cimport PUT_DISK, is_refused
-from nsqc.store.commit cimport CommitSchedule
-from nsqc.store.disk.queue cimport DiskQueue
-from nsqc.store.log.topiclog cimport TopicLog
-from nsqc.store.seams cimport StoreOwner
-from nsqc.store.slices cimport Slicer
-from nsqc.store.space cimport DiskSpace
-from nsqc.wire.names cimport name_is_ephemeral
+import os
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.object cimport PyObject
+from libc.errno cimport ENOMEM, ENOSPC, ESHUTDOWN
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp, memcpy
 
 from nsqc.broker import refusals
-from nsqc.broker.origin import origin_node
+from nsqc.broker.channel cimport Channel, close_channel
+from nsqc.broker.leaving cimport (DEAD_EXPIRED, DEAD_OVERFLOWED, EXPIRED, FAILED, OVERFLOWED, LeaveReason, dead_ended,
+                                  dead_recall, origin_head, origin_store)
+from nsqc.broker.leaving import origin_node
+from nsqc.broker.state cimport Consumer, LatencyWindow, TopicCounts, add_figures, retire
+from nsqc.broker.storage cimport attach_log, channel_admits, follow_dedupe, set_bounded, set_limits, topic_expire
+from nsqc.broker.topic cimport Topic
+from nsqc.broker.topic import DRAINING, FULL, NO_SPACE, PENDING
+from nsqc.loop.uv cimport Unread
+from nsqc.store.backlog cimport PUT_DISK, PUT_DROPPED, PUT_FULL, PUT_MEMORY, PUT_NO_MEMORY, is_refused
+from nsqc.store.disk.queue cimport DiskQueue
+from nsqc.store.log.cursor cimport Cursor
+from nsqc.store.log.frame cimport MOST_ORIGIN
+from nsqc.store.log.positions cimport deferred_take, offsets_have
+from nsqc.store.log.topiclog cimport TopicLog
+from nsqc.store.message cimport (Delivery, Entry, Heap, Message, delivery_free, delivery_new, delivery_reserve,
+                                 heap_first, heap_push, heap_remove, heap_reserve, message_new, message_ref,
+                                 message_unref)
+from nsqc.store.work cimport SIZE_SHIFT, STEPS, CommitSchedule, DiskSpace, LoopWork, Slicer, StoreOwner, Trash
+from nsqc.wire.const cimport MESSAGE_ID_BYTES
+from nsqc.wire.parser cimport name_is_ephemeral
+
+
+# ====================================================================== topics by name
+# Topics by name.
+
+cdef inline uint32_t hash_name(const char *c_name, Py_ssize_t length) noexcept nogil:
+    """FNV-1a; names are short."""
+    cdef uint32_t value = 2166136261
+    cdef Py_ssize_t at
+    for at in range(length):
+        value = (value ^ <unsigned char> c_name[at]) * 16777619
+    return value
+
+
+cdef class TopicIndex(TopicOwner):
+    """The topics of a daemon by name."""
+
+    def __cinit__(self):
+        self.topics = {}
+        self._index()
+
+    def __dealloc__(self):
+        free(self.slots)
+
+    cdef Topic find(self, const char *c_name, Py_ssize_t length):
+        cdef uint32_t value = hash_name(c_name, length)
+        cdef uint32_t at = value & self.mask
+        cdef Topic topic
+        while self.slots[at].topic is not NULL:
+            if self.slots[at].hash == value:
+                topic = <Topic> self.slots[at].topic
+                if (PyBytes_GET_SIZE(topic.name) == length
+                        and memcmp(PyBytes_AS_STRING(topic.name), c_name, <size_t> length) == 0):
+                    return topic
+            at = (at + 1) & self.mask
+        return None
+
+    cdef int add(self, Topic topic) except -1:
+        self.topics[topic.name] = topic
+        if 2 * <uint32_t> len(self.topics) <= self.mask:
+            self._enter(topic)
+            return 0
+        return self._index()
+
+    cdef int _index(self) except -1:
+        """Rebuilds the table, with room for twice as many names."""
+        cdef uint32_t slots = 64
+        cdef NameSlot *c_slots
+        while slots < 4 * <uint32_t> len(self.topics):
+            slots *= 2
+        c_slots = <NameSlot *> calloc(slots, sizeof(NameSlot))
+        if c_slots is NULL:
+            raise MemoryError
+        free(self.slots)
+        self.slots = c_slots
+        self.mask = slots - 1
+        for topic in self.topics.values():
+            self._enter(<Topic> topic)
+        return 0
+
+    cdef void _enter(self, Topic topic) noexcept:
+        cdef uint32_t value = hash_name(PyBytes_AS_STRING(topic.name), PyBytes_GET_SIZE(topic.name))
+        cdef uint32_t at = value & self.mask
+        while self.slots[at].topic is not NULL:
+            at = (at + 1) & self.mask
+        self.slots[at].hash = value
+        self.slots[at].topic = <PyObject *> topic
+
+    cdef int remove(self, Topic topic) except -1:
+        """Moves up later names in the table that could no longer be found."""
+        del self.topics[topic.name]
+        self._leave(topic)
+        return 0
+
+    cdef void _leave(self, Topic topic) noexcept:
+        cdef uint32_t hole = hash_name(PyBytes_AS_STRING(topic.name), PyBytes_GET_SIZE(topic.name)) & self.mask
+        cdef uint32_t at
+        while self.slots[hole].topic != <PyObject *> topic:
+            hole = (hole + 1) & self.mask
+        at = hole
+        while True:
+            at = (at + 1) & self.mask
+            if self.slots[at].topic is NULL:
+                break
+            # It may fill the hole if that lies between its preferred slot and its current one.
+            if ((at - self.slots[at].hash) & self.mask) >= ((at - hole) & self.mask):
+                self.slots[hole] = self.slots[at]
+                hole = at
+        self.slots[hole].topic = NULL
+
+    def topic(self, bytes name not None):
+        """The topic of that name, or None."""
+        return self.topics.get(name)
+
+
+# ====================================================================== dead letters
+# Publishing to a dead-letter topic.
+
+cdef enum:
+    MOST = 1024         # messages of a batch, or an equal amount of work
+
+
+@cython.final
+cdef class DeadLetters(LoopWork):
+    """Waits for the commit of a batch."""
+
+    cdef void commit_ended(self, LoopWork commit, int error) noexcept:
+        cdef Channel channel = self.channel
+        if channel.sender is not self:
+            return
+        dead_ended(channel, error)
+        if channel.throttled:
+            channel._throttle()
+        if error:
+            channel.owner.owner.on_dead(channel, error)
+
+
+cdef int put_letter(Topic target, Channel channel, Delivery *delivery, bytes head, int64_t more_bytes) noexcept:
+    """PutResult. Disk queue files cannot store an origin, and a memory queue may be written to a file."""
+    cdef char c_origin[MOST_ORIGIN]
+    cdef Message *message = delivery.message
+    if not target.logs:
+        return target.publish_dead(message.body, message.size, NULL, 0, 0, 0)
+    # A log counts its messages when they are written.
+    return target.publish_dead(message.body, message.size, c_origin, origin_store(c_origin, channel, delivery, head),
+                               channel.sent.count, more_bytes)
+
+
+cdef inline LeaveReason reason_of(const Delivery *delivery) noexcept:
+    if delivery.reason == DEAD_EXPIRED:
+        return EXPIRED
+    return OVERFLOWED if delivery.reason == DEAD_OVERFLOWED else FAILED
+
+
+cdef int dead_publish(Topic target, Channel channel, bytes node, int *reasons) except -1:
+    cdef DeadLetters batch
+    cdef Delivery *delivery
+    cdef bint waits = False
+    cdef int result = PUT_DISK
+    cdef int64_t left = MOST, sent_bytes = 0
+    cdef bytes head = origin_head(channel, channel.owner.name, node)
+    if not dead_recall(channel):
+        return PUT_NO_MEMORY
+    while channel.dead.count and left > 0 and not target.commit.is_full():
+        delivery = heap_first(&channel.dead)
+        result = PUT_NO_MEMORY
+        if heap_reserve(&channel.sent):
+            result = put_letter(target, channel, delivery, head, sent_bytes)
+        if is_refused(result):
+            break
+        waits |= result == PUT_DISK
+        reasons[0] |= 1 << reason_of(delivery)
+        heap_remove(&channel.dead, delivery)
+        heap_push(&channel.sent, delivery)
+        sent_bytes += delivery.message.size
+        left -= 1 + <int64_t> (delivery.message.size >> SIZE_SHIFT)
+    if channel.sent.count == 0:
+        return result
+    batch = DeadLetters.__new__(DeadLetters)
+    batch.channel = channel
+    channel.sender = batch
+    if waits:
+        target.commit.wait(batch)
+    else:
+        batch.commit_ended(target.commit, 0)
+    return PUT_MEMORY
+
+
+# ====================================================================== broker
+# All topics of one daemon: created, found, deleted, closed. Knows no clients, and files only through its disks.
+#
+# Listeners are notified of new and deleted topics and channels. Metadata and the registrations with nsqlookupd use
+# that; the broker knows neither.
 
 TOPIC_CREATED = "topic created"
 TOPIC_DELETED = "topic deleted"
@@ -542,3 +712,230 @@ cdef class Broker(TopicIndex):
             if times:
                 delays["topics"][topic_name] = times
         return delays, lost
+
+
+# ====================================================================== redrive
+# Puts messages into one channel of a topic only. See the .pyi.
+
+cdef object prepare(Broker broker, Topic topic, Channel channel):
+    """Why the channel accepts nothing, as put_again(); None: it accepts messages, within its limits."""
+    if broker.draining or broker.closing:
+        return DRAINING
+    if topic.exiting or channel.exiting:
+        return ESHUTDOWN
+    if broker.space.low or broker.guids.is_short():
+        return NO_SPACE
+    if channel.backlog.disk is None and not channel.ephemeral:
+        # A channel of a log has no files until a message is for it alone.
+        channel.backlog.attach(broker.disks.open(f"{topic.name.decode()}:{channel.name.decode()}"))
+        topic.set_fan()
+    broker.clock.refresh()
+    return None
+
+
+cdef int put_back(Topic topic, Channel channel, const char *c_body, uint32_t size) noexcept:
+    """PutResult. If the channel has files, writes there: the message comes from a place that survives a kill, and
+    memory does not."""
+    cdef char c_id[16]
+    cdef Message *message
+    cdef int result
+    if not channel_admits(topic, channel, 1, size):
+        return PUT_FULL
+    topic.guids.next(topic.clock.wall, c_id)
+    message = message_new(c_id, topic.clock.wall, c_body, size)
+    if message is NULL:
+        return PUT_NO_MEMORY
+    result = channel.put_copy(message, 0, 0)
+    channel.slicer.add(channel)     # a limit may be exceeded
+    if result == PUT_NO_MEMORY:
+        message_unref(message)
+    elif result != PUT_DROPPED:
+        channel.counts.redriven_count += 1
+    return result
+
+
+cdef object outcome(int result):
+    if result == PUT_NO_MEMORY:
+        return ENOMEM
+    if result == PUT_FULL:
+        return FULL
+    if result == PUT_DROPPED:
+        return ENOSPC       # an ephemeral channel is full
+    return PENDING if result == PUT_DISK else 0
+
+
+def put_again(Broker broker not None, Topic topic not None, Channel channel not None, bytes body not None):
+    """See the .pyi."""
+    refused = prepare(broker, topic, channel)
+    return outcome(put_back(topic, channel, body, <uint32_t> len(body))) if refused is None else refused
+
+
+def synced(Broker broker not None, Channel channel not None):
+    """See the .pyi."""
+    return _sync(broker.disks, channel.backlog.disk)
+
+
+async def _sync(disks, disk):
+    if disk is None:
+        return True
+    disks.syncer.start(disk)
+    await disks.synced(disk)
+    return disk.name not in disks.syncer.failing
+
+
+@cython.final
+cdef class Taken:
+    """Messages being moved from one channel to another."""
+
+    def __init__(self, Channel source not None):
+        self.source = source
+
+    def __dealloc__(self):
+        cdef Trash trash = Trash.new(None)
+        trash.take_heap(0, &self.heap)
+
+    def move(self, Broker broker not None, Topic topic not None, Channel channel not None, int64_t most):
+        """See the .pyi."""
+        cdef int result = PUT_MEMORY
+        cdef Delivery *delivery
+        cdef Entry entry
+        cdef int64_t count = 0
+        refused = prepare(broker, topic, channel)
+        if refused is not None:
+            return 0, refused
+        broker.slicer.begin(broker.clock.monotonic)
+        while count < most and not topic.commit.is_full():
+            if not (heap_reserve(&self.heap) and delivery_reserve()):
+                result = PUT_NO_MEMORY
+                break
+            if not self.source.backlog.pop(&entry):
+                break
+            delivery = delivery_new(entry.message, entry.attempts)
+            delivery.place = self.source.backlog.place
+            delivery.deadline_ns = entry.message.timestamp_ns
+            heap_push(&self.heap, delivery)
+            result = put_back(topic, channel, entry.message.body, entry.message.size)
+            if is_refused(result) or result == PUT_DROPPED:
+                give_back(self.source, &self.heap, delivery)
+                break
+            count += 1
+            if broker.slicer.over():
+                break
+        return count, outcome(result)
+
+    def finish(self):
+        """See the .pyi."""
+        cdef Delivery *delivery
+        while self.heap.count and not self.source.exiting:      # a deleted channel's are freed with this
+            delivery = heap_first(&self.heap)
+            heap_remove(&self.heap, delivery)
+            self.source.backlog.done(delivery.place)
+            delivery_free(delivery)
+
+    def give_back(self):
+        """See the .pyi."""
+        while self.heap.count and not self.source.exiting and give_back(self.source, &self.heap,
+                                                                        heap_first(&self.heap)):
+            pass
+        self.finish()       # no memory: they stay in the target
+
+
+cdef bint give_back(Channel source, Heap *heap, Delivery *delivery) noexcept:
+    """False: no memory; it stays in the heap."""
+    message_ref(delivery.message)
+    if source.backlog.put(delivery.message, delivery.attempts, 0, True, delivery.place) == PUT_NO_MEMORY:
+        message_unref(delivery.message)
+        return False
+    heap_remove(heap, delivery)
+    delivery_free(delivery)
+    return True
+
+
+# ====================================================================== cancel
+# Cancels messages that a channel has deferred, by id or by offset in a log. For Python: see the .pyi.
+
+@cython.final
+cdef class Search:
+    """A search through the deferred messages of a channel, backwards from the end of the heap: meanwhile a removal
+    moves others only to places not searched yet. Only an added message may move one to a searched place; then the
+    search starts over at once."""
+
+    cdef Channel channel
+    cdef char id[16]
+    cdef uint32_t at                # earlier items of the heap are still to be searched
+    cdef uint64_t added             # rises with each added message
+    cdef bint passed                # some may have moved to a searched place
+
+    def __init__(self, Channel channel not None, bytes message_id not None):
+        if len(message_id) != MESSAGE_ID_BYTES:
+            raise ValueError(message_id)
+        self.channel = channel
+        memcpy(self.id, <const char *> message_id, MESSAGE_ID_BYTES)
+        self.at = channel.delayed.count
+        self.added = self._added()
+
+    cdef uint64_t _added(self) noexcept:
+        return self.channel.counts.message_count + self.channel.counts.requeue_count + self.channel.counts.timeout_count
+
+    def step(self):
+        cdef Channel channel = self.channel
+        cdef Delivery *delivery
+        cdef int steps = STEPS
+        if channel.exiting:
+            return False
+        channel.clock.refresh()
+        channel.slicer.begin(channel.clock.monotonic)
+        self.passed |= self.added != self._added()
+        self.added = self._added()
+        self.at = min(self.at, channel.delayed.count)
+        while True:
+            while self.at:
+                self.at -= 1
+                delivery = channel.delayed.items[self.at].delivery
+                if memcmp(delivery.message.id, self.id, MESSAGE_ID_BYTES) == 0:
+                    return self._take(delivery)
+                steps -= 1
+                if steps == 0:
+                    if channel.slicer.over() and not self.passed:
+                        return None
+                    steps = STEPS
+            if not self.passed:
+                return False
+            self.passed = False
+            self.at = channel.delayed.count
+
+    cdef bint _take(self, Delivery *delivery) except *:
+        """Finishes it, unless it is due: then it is about to be delivered."""
+        if delivery.deadline_ns <= self.channel.clock.monotonic:
+            return False
+        heap_remove(&self.channel.delayed, delivery)
+        self.channel.backlog.done(delivery.place)
+        delivery_free(delivery)
+        return True
+
+
+def take_logged(Channel channel not None, int64_t offset) -> bool:
+    """The same for a message of the topic's log."""
+    cdef Cursor cursor = channel.cursor
+    cdef int64_t at
+    channel.clock.refresh()
+    if channel.exiting or cursor is None:
+        return False
+    if offset >= cursor.next:
+        if offsets_have(&cursor.skips, offset) or cursor.log.delay_of(offset) <= channel.clock.monotonic:
+            return False
+        cursor.skip(offset, offset + 1)
+        return True
+    for at in range(cursor.deferred.count):
+        if cursor.deferred.items[at].offset == offset:
+            if cursor.deferred.items[at].due_ns <= channel.clock.monotonic:
+                return False
+            deferred_take(&cursor.deferred, at)
+            cursor.done(offset)
+            return True
+    return False
+
+
+def is_on_disk(Channel channel not None, bytes message_id not None) -> bool:
+    """Whether it is deferred in the channel's disk queue, from which it cannot be removed."""
+    return message_id in channel.backlog.delays

@@ -1,15 +1,50 @@
-# A channel's message handling. A message waits (backlog), is with a consumer (in flight), or waits for its due time
-# (deferred). channelstate.pxd has the fields; channelcontrol.pxd decides whether and when the channel delivers.
+# A channel: distributes messages over its consumers and keeps each until it is finished.
 
 from libc.stdint cimport int64_t, uint16_t, uint32_t
-from nsqc.broker.channelcontrol cimport ChannelControl
-from nsqc.broker.consumer cimport Consumer
-from nsqc.store.delivery cimport Delivery
-from nsqc.store.disk.unacked cimport Place
-from nsqc.store.fifo cimport Entry
-from nsqc.store.heap cimport Heap
+
+from nsqc.broker.state cimport ChannelState, Consumer
 from nsqc.store.log.cursor cimport Cursor
-from nsqc.store.message cimport Message
+from nsqc.store.message cimport (Delivery, Entry, Heap, Message, Place, delivery_reserve, heap_remove, heap_reserve,
+                                 inflight_remove, inflight_reserve)
+
+
+# ====================================================================== control
+# Whether and when a channel delivers: pauses, limits, ordered deliveries, alarms, its clients, failed writes. Nothing
+# here runs per message.
+
+cdef class ChannelControl(ChannelState):
+    cdef void set_draining(self, bint draining) noexcept        # from the broker: the daemon starts or ends a drain
+    cdef void clock_was_set(self) noexcept      # from the broker: the wall clock has jumped
+    # To the next ready consumer, like Channel._deliver().
+    cdef void send(self, Message *message, uint32_t attempts, Place *place, int64_t offset) noexcept
+    cdef void _watch(self, int64_t timestamp_ns) noexcept       # with rules: a message published then waits
+    # Redelivers a message in flight next, after delay_ns. False: no memory; it stays in flight for a while.
+    cdef bint _to_front(self, Delivery *delivery, int64_t delay_ns) noexcept
+    cdef bint _deliver_front(self) noexcept     # False: some of front must wait
+    cdef void _throttle(self) noexcept      # after a change that affects max_in_flight or rate
+    cdef void _set_halted(self) noexcept    # after a change of paused, draining or throttled
+    cdef void _try_again(self) noexcept
+    cdef void _drop_all(self) noexcept
+    cdef void _arm(self) noexcept
+
+
+# False: no memory; the delivery stays in this heap for a while.
+cdef bint stay(ChannelState channel, Delivery *delivery, Heap *heap) noexcept
+
+# Reserves memory for one more delivery; False: no memory, and the message has to stay in its queue.
+cdef inline bint has_room(ChannelState channel) noexcept:
+    return (delivery_reserve() and inflight_reserve(&channel.in_flight) and heap_reserve(&channel.timeouts)
+            and heap_reserve(&channel.delayed))
+
+# Takes a delivery out of flight and hands it to the caller.
+cdef inline void take_out(ChannelState channel, Delivery *delivery) noexcept:
+    inflight_remove(&channel.in_flight, delivery)
+    heap_remove(&channel.timeouts, delivery)
+
+
+# ====================================================================== channel
+# A channel's message handling. A message waits (backlog), is with a consumer (in flight), or waits for its due time
+# (deferred). channelstate.pxd has the fields; channelcontrol.pxd decides whether and when the channel delivers.
 
 cdef enum ClaimResult:
     CLAIMED
@@ -57,3 +92,14 @@ cdef class Channel(ChannelControl):
     cdef bint _wait_again(self, Delivery *delivery) noexcept    # False: no memory
     cdef bint _expire(self) noexcept    # False: the slice ended first
     cdef Delivery *_claim(self, Consumer consumer, const char *c_id, int *result) noexcept
+
+
+# ====================================================================== end
+# The end of a channel: its deletion, or the daemon's stop.
+
+# Closes the consumers and drops everything, files included.
+cdef int delete_channel(Channel channel) except -1
+# For a stop, with no file work in progress: closes the consumers and writes everything to disk. Returns (memory, in
+# flight, deferred, delays): how many messages of each kind were written, and each deferred one's id and due time, in
+# wall-clock nanoseconds. Raises OSError.
+cdef tuple close_channel(Channel channel)

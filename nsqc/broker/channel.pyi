@@ -1,8 +1,11 @@
+"""A channel: distributes messages over its consumers and keeps each until it is finished. See the .pxd."""
+
 from typing import final
 
-from nsqc.broker.channelstate import ChannelState
-from nsqc.broker.consumer import Consumer
-from nsqc.options.channel_keys import ChannelRule
+from nsqc.broker.state import ChannelState, Consumer
+from nsqc.options.rules import ChannelRule
+
+# ====================================================================== channel
 
 @final
 class Channel(ChannelState):
@@ -15,3 +18,6 @@ class Channel(ChannelState):
     def unpause(self) -> None: ...
     def empty(self) -> None: ...
     def seek(self, offset: int) -> None: ...
+
+
+# ====================================================================== end

@@ -27,11 +27,10 @@ from nsqc.broker.broker import Broker
 from nsqc.broker.channel import Channel
 from nsqc.broker.topic import Topic
 from nsqc.log import Log
-from nsqc.store.badfiles import set_aside
-from nsqc.store.disk.index import Index
-from nsqc.store.files import read_edited_file, read_file, replace_file
-from nsqc.wire.names import is_valid_name
+from nsqc.store.disk.recovery import Index
+from nsqc.store.files import read_edited_file, read_file, replace_file, set_aside
 from nsqc.wire.outside import Decoder, JSONError, decode
+from nsqc.wire.parser import is_valid_name
 
 FILE_NAME = "nsqd.dat"
 COPY_NAME = "nsqd.dat.last"

@@ -8,10 +8,12 @@ it is not due yet. Messages that are not found, or not searched for, are due at 
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import time
 from collections.abc import Callable
+from concurrent.futures import Executor
 from contextlib import suppress
 from typing import Annotated, TypedDict, TypeVar
 
@@ -19,14 +21,16 @@ import msgspec
 
 from nsqc.broker.broker import Broker
 from nsqc.log import Log
-from nsqc.store.disk import positions
-from nsqc.store.disk.index import ODD, Index
-from nsqc.store.disk.names import META, path_of
+from nsqc.store.disk import recovery
+from nsqc.store.disk.fileio import META, path_of
+from nsqc.store.disk.recovery import ODD, Index
 from nsqc.store.disk.segment import RECORD_HEAD_BYTES, RECORD_ID_OFFSET
-from nsqc.store.files import overwrite_file, read_file, replace_file
+from nsqc.store.files import boot_id, overwrite_file, read_file, replace_file
 from nsqc.store.log.names import split_folder
-from nsqc.store.machine import boot_id
+from nsqc.store.message import GuidFactory
 from nsqc.wire.outside import Decoder, JSONError
+
+# ====================================================================== nsqc dat
 
 FILE_NAME = "nsqc.dat"
 IDS_NAME = "nsqc.ids.dat"
@@ -174,7 +178,7 @@ def find_on_disk(index: Index, queue: str, wanted: dict[str, int], budget: int) 
     """The wanted ids among a queue's unread records, and the remaining search budget in bytes."""
     files = index.queues.get(queue, {})
     has_meta = files.get(META, ODD) != ODD
-    meta = positions.read(path_of(index.folder, queue, META)) if has_meta else None
+    meta = recovery.read(path_of(index.folder, queue, META)) if has_meta else None
     read_number, read_at = meta[1:3] if meta is not None else (0, 0)
     digits = {text.encode("utf-8", "replace"): text for text in wanted}
     on_disk: set[str] = set()
@@ -242,3 +246,82 @@ def as_bytes(delays: dict[str, int]) -> dict[bytes, int]:
 def as_text(delays: dict[bytes, int]) -> dict[str, int]:
     """With ids in the form of JSON."""
     return {digits.decode("latin-1"): value for digits, value in delays.items()}
+
+
+# ====================================================================== saved ids
+# The upper bound of message ids, saved in nsqc.ids.dat: ids rise after any stop, kill and clock step.
+
+LEAD_UNITS = (10 * 10**9) >> UNIT_BITS  # the saved bound is this far ahead of the ids or the clock
+FOLLOWED_UNITS = LEAD_UNITS // 2  # of these: then the bound is raised
+RETRY_S = 1.0
+
+
+class SavedIds:
+    """Keeps a bound on disk that no id exceeds: it is written before the first id, and raised well before ids reach it.
+
+    While the bound cannot be raised, ids use the rest of it, which has millions; then publishes are refused.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, workers: Executor, data_path: str, guids: GuidFactory,
+                 log: Log):
+        self._loop = loop
+        self._workers = workers
+        self._data_path = data_path
+        self._guids = guids
+        self._log = log
+        self._boot_id = boot_id()
+        self._writing = False
+        self._retry_at = 0.0  # loop time
+
+    def begin(self) -> None:
+        """Before the first id, and before any message moves: the contents of nsqc.dat are only true until then. Raises
+        OSError."""
+        bound = self._next_bound()
+        save_ids(self._data_path, Ids(bound, False, self._boot_id))
+        self._set_bound(bound)
+
+    def tick(self) -> None:
+        """Raises the bound if necessary. Called every 0.1 s."""
+        if self._guids.is_low and not self._writing and self._loop.time() >= self._retry_at:
+            self._writing = True
+            bound = self._next_bound()
+            written = self._loop.run_in_executor(self._workers, self._write, bound, False)
+            written.add_done_callback(lambda done: self._written(bound, done))
+
+    def write_stopped(self) -> None:
+        """The last write of a stop: everything is on disk, and nsqc.dat is true."""
+        if (error := self._write(self._guids.reached, stopped=True)) is not None:
+            self._log.error("%s", failure(error))
+
+    def _next_bound(self) -> int:
+        return max(self._guids.reached, time.time_ns() >> UNIT_BITS) + LEAD_UNITS
+
+    def _set_bound(self, bound: int) -> None:
+        self._guids.set_bound(bound, bound - LEAD_UNITS + FOLLOWED_UNITS)
+
+    def _write(self, bound: int, stopped: bool) -> OSError | None:
+        """Runs on a worker thread; returns its error."""
+        try:
+            save_ids(self._data_path, Ids(bound, stopped, self._boot_id))
+        except OSError as error:
+            return error
+        return None
+
+    def _written(self, bound: int, done: asyncio.Future[OSError | None]) -> None:
+        self._writing = False
+        error = done.exception() or done.result()
+        if error is None:
+            self._set_bound(bound)
+            if self._guids.reason:
+                self._log.info("NSQ: %s can be written again", IDS_NAME)
+            self._guids.reason = ""
+            return
+        self._retry_at = self._loop.time() + RETRY_S
+        if not self._guids.reason:
+            self._log.error("%s; publishes are refused once the saved bound of message ids is reached", failure(error))
+        self._guids.reason = failure(error)
+
+
+def failure(error: BaseException) -> str:
+    """For the log and for publishers."""
+    return f"NSQ: failed to write {IDS_NAME} - {error}"

@@ -6,9 +6,11 @@ the snapshots.
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import heapq
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from operator import itemgetter
@@ -16,17 +18,46 @@ from typing import TYPE_CHECKING, cast
 
 from msgspec import Raw, Struct
 
-from nsqc.broker import channelstate, topicstate
-from nsqc.broker.latency import LatencyWindow
-from nsqc.loop.watch import span_began, span_ended
-from nsqc.store.slab import held_bytes
-from nsqc.store.slices import Slicer
+from nsqc.broker import state
+from nsqc.broker.channel import Channel
+from nsqc.broker.state import LatencyWindow
+from nsqc.broker.topic import Topic
+from nsqc.loop.uv import span_began, span_ended
+from nsqc.store import message
+from nsqc.store.disk import segment
+from nsqc.store.log import frame
+from nsqc.store.memory import held_bytes
+from nsqc.store.work import Slicer
+from nsqc.wire import framer, parser
 from nsqc.wire.stats import ChannelStats, ClientStats, Latency, LogStats, TopicStats
+
+# ====================================================================== counters
+# Counters of live objects in compiled packages, for leak checks and /debug/pprof/heap.
+
+def counts() -> dict[str, int]:
+    """Live objects by kind.
+
+    Every build counts deliveries, their places on disk, and reads and writes of files. Only a debug build counts
+    messages and the input and output buffers of connections; otherwise these are 0.
+    """
+    return {
+        "messages": message.messages_alive(),
+        "deliveries": message.deliveries_alive(),
+        "places": message.places_alive(),
+        "write_buffers": segment.write_buffers_alive(),
+        "read_blocks": segment.read_blocks_alive(),
+        "log_buffers": frame.log_buffers_alive(),
+        "input_buffers": parser.alive(),
+        "output_buffers": framer.alive(),
+    }
+
+
+# ====================================================================== stats
 
 if TYPE_CHECKING:  # sessions import this module
     from nsqc.broker.broker import Broker
     from nsqc.broker.channel import Channel
-    from nsqc.broker.consumer import Consumer
+    from nsqc.broker.state import Consumer
     from nsqc.broker.topic import Topic
 
 SORTED_AT_ONCE = 1024
@@ -42,10 +73,10 @@ def _arranged(shape: type[Struct], *names: str) -> itemgetter[object]:
 
 
 _as_topic = _arranged(TopicStats, "topic_name", "channels", "paused", "e2e_processing_latency", "log",
-                      "waiting_publishes", *topicstate.FIGURES)
+                      "waiting_publishes", *state.TOPIC_FIGURES)
 _as_channel = _arranged(ChannelStats, "channel_name", "zone_local_msg_count", "region_local_msg_count",
                         "global_msg_count", "clients", "paused", "e2e_processing_latency", "rules",
-                        *channelstate.FIGURES)
+                        *state.CHANNEL_FIGURES)
 
 
 class MemoryStats(Struct, frozen=True, gc=False):
@@ -182,7 +213,7 @@ class MemoryWatch:
         Idle bytes are kept free by the allocator; released ones are at its end and can be returned to the system. No
         number of bytes triggers a collection, so next_gc_bytes is 0.
         """
-        from nsqc.store.allocator import heap  # here: many daemons never report it
+        from nsqc.store.memory import heap  # here: many daemons never report it
 
         in_use, idle, at_end = heap()
         pauses = sorted(self._pauses)
@@ -211,3 +242,46 @@ def _percentile(values: list[int], percent: int) -> int:
     if not values:
         return 0
     return values[min(len(values) - 1, max(0, -(-len(values) * percent // 100) - 1))]
+
+
+# ====================================================================== timers
+# Timers for channels, and for retries after memory or the disk failed.
+#
+# A channel arms its own next deadline and is called then; an idle channel costs nothing.
+
+RESUME_S = 0.25
+
+
+class Timers:
+    """Calls expire() at deadlines and resume() soon, on one loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop):
+        self._loop = loop
+        self._timers: dict[Channel, asyncio.TimerHandle] = {}
+
+    def arm(self, channel: Channel, deadline_ns: int) -> None:
+        """Has channel.expire() called at a monotonic time; replaces an earlier deadline."""
+        self.disarm(channel)
+        # The loop's timers count whole milliseconds: adding half of one avoids rounding to before the deadline.
+        delay = max(0.0, (deadline_ns - time.monotonic_ns()) / 1e9 + 0.0005)
+        self._timers[channel] = self._loop.call_later(delay, self._fire, channel)
+
+    def disarm(self, channel: Channel) -> None:
+        """The channel is deleted."""
+        timer = self._timers.pop(channel, None)
+        if timer is not None:
+            timer.cancel()
+
+    def resume_later(self, queue: Topic | Channel) -> None:
+        """Has queue.resume() called soon; an immediate retry would fail again."""
+        self._loop.call_later(RESUME_S, queue.resume)
+
+    def close(self) -> None:
+        """Drops all timers."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def _fire(self, channel: Channel) -> None:
+        del self._timers[channel]
+        channel.expire()

@@ -1,13 +1,17 @@
-# All topics and channels as numbers, for metrics: collected in slices, into tables that a thread reads afterwards.
+# Numbers of all topics and channels, and looks at their messages, in slices.
 
 from libc.stdint cimport int64_t
+
 from nsqc.broker.broker cimport Broker
 from nsqc.broker.channel cimport Channel
-from nsqc.broker.retired cimport Retired
+from nsqc.broker.state cimport Retired
 from nsqc.broker.topic cimport Topic
 from nsqc.metrics.table cimport Row, Table
-from nsqc.store.seams cimport LoopWork
+from nsqc.store.work cimport LoopWork
 
+
+# ====================================================================== survey
+# All topics and channels as numbers, for metrics: collected in slices, into tables that a thread reads afterwards.
 
 cdef class Survey(LoopWork):
     cdef readonly Table topics
@@ -34,3 +38,8 @@ cdef class Survey(LoopWork):
     cdef int _add_counts(self, Row *row, Channel channel) except -1
     cdef Row *_row_of(self, Channel channel) except NULL
     cdef Row *_begin_fold(self, bytes topic, Retired *retired) except NULL
+
+
+# ====================================================================== peek
+
+# Finds the messages of a topic or channel, for read-only inspection. The functions are for Python: see the .pyi.

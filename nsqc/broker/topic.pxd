@@ -1,11 +1,32 @@
-# A topic: accepts publishes, and has channels. Its messages are in its storages (topicstate.pxd); flow.pxd moves them
-# to the channels.
+# A topic: publishes to its storage and channels; publishers that wait for room.
 
 from libc.stdint cimport int64_t, uint32_t
-from nsqc.broker.openbatch cimport Once, OpenBatch
-from nsqc.broker.topicstate cimport TopicState
-from nsqc.store.seams cimport LoopWork
 
+from nsqc.broker.state cimport Once, OpenBatch, TopicState
+from nsqc.store.work cimport LoopWork
+
+
+# ====================================================================== room
+# Publishers that wait for room (--publish-wait): a rule refused their publish, and they retry when messages have left.
+# The longest waiting one goes first, so small publishes do not starve a batch.
+
+# Whether a publish with this PutResult, the last one refused, may succeed once messages have left.
+cdef bint room_helps(TopicState topic, int result) noexcept
+# Has the slicer run the publisher when the last refused publish fits, or at until_ns, monotonic.
+cdef void room_wait(TopicState topic, LoopWork publisher, int64_t until_ns) noexcept
+cdef void room_leave(TopicState topic, LoopWork publisher) noexcept     # the publisher stops waiting
+cdef void room_made(TopicState topic) noexcept                           # a message has left
+cdef void room_end(TopicState topic) noexcept                            # all retry: the topic is being deleted
+
+
+cdef class Room(LoopWork):
+    cdef TopicState topic
+    cdef object call
+
+
+# ====================================================================== topic
+# A topic: accepts publishes, and has channels. Its messages are in its storages (topicstate.pxd); flow.pxd moves them
+# to the channels.
 
 cdef class Topic(TopicState):
     # Publishes a message with a new id; PutResult.

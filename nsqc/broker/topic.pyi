@@ -1,10 +1,28 @@
+"""A topic: publishes to its storage and channels; publishers that wait for room. See the .pxd."""
+
 from collections.abc import Callable
 from typing import Never, final
 
 from nsqc.broker.channel import Channel
-from nsqc.broker.openbatch import OpenBatch
-from nsqc.broker.topicstate import TopicState
-from nsqc.options.topic_rules import TopicRule
+from nsqc.broker.state import OpenBatch, TopicState
+from nsqc.options.rules import TopicRule
+
+# ====================================================================== room
+
+@final
+class Room:
+    """The publish that was refused last, waiting for room. Calls call() when there is some, or at until_ns (monotonic).
+    """
+
+    def __init__(self, topic: TopicState, until_ns: int, call: Callable[[], object]) -> None: ...
+    def leave(self) -> None:
+        """Stops waiting."""
+
+def helps(topic: TopicState, full: bool) -> bool:
+    """Whether the last refused publish, with FULL or NO_SPACE, may succeed once messages have left."""
+
+
+# ====================================================================== topic
 
 PENDING: int
 NO_SPACE: int

@@ -1,25 +1,25 @@
 """A blocking client for nsqd: producers, consumers, workers, and the connection below them; nsqc.client.aio is for
 asyncio. See docs/client.md."""
 
-from nsqc.client.batch import Batch
+from nsqc.client.commands import Batch
 from nsqc.client.connection import Connection
 from nsqc.client.consumer import Consumer
 from nsqc.client.errors import (
-    AuthError,
-    BadAddress,
-    BadMessage,
-    BadName,
-    ClientError,
-    Closed,
-    ConnectError,
-    LookupFailed,
-    NoAnswer,
-    PublishFailed,
-    Refused,
+                                AuthError,
+                                BadAddress,
+                                BadMessage,
+                                BadName,
+                                ClientError,
+                                Closed,
+                                ConnectError,
+                                LookupFailed,
+                                NoAnswer,
+                                PublishFailed,
+                                Refused,
 )
+from nsqc.client.frames import Message
 from nsqc.client.handling import GiveUp, json_handler
 from nsqc.client.lookup import lookup, nodes
-from nsqc.client.message import Message
 from nsqc.client.producer import Producer
 from nsqc.client.tls import tls
 from nsqc.client.worker import Worker

@@ -7,12 +7,75 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple, TypeAlias
+from contextlib import suppress
+from typing import NamedTuple, Protocol, TypeAlias
 
-from nsqc.client import encode
-from nsqc.client.errors import BadName
+from nsqc.client import frames
+from nsqc.client.errors import BadName, ConnectError
+from nsqc.client.frames import Chunk
 from nsqc.client.options import KIB, Options, checked
-from nsqc.wire.names import is_valid_name
+from nsqc.wire.parser import is_valid_name
+
+# ====================================================================== batch
+# Messages as columns.
+
+Ids: TypeAlias = bytes | bytearray | memoryview | Chunk     # 16 bytes each
+# Result of Inflow.columns(): count, bodies, offsets, timestamps, attempts, ids.
+Columns: TypeAlias = tuple[int, Chunk, Chunk, Chunk, Chunk, Chunk]
+
+
+class Answerable(Protocol):
+    """The connection that delivered a message, as seen by messages."""
+
+    def finish_ids(self, ids: Ids, /) -> None:
+        """FIN."""
+
+    def requeue_ids(self, ids: Ids, delay_ms: int = 0, /) -> None:
+        """REQ."""
+
+
+class Batch:
+    """Messages as columns, each an object with the buffer protocol: body n is bodies[offsets[n]:offsets[n + 1]], where
+    offsets are int32; timestamps: int64; attempts: int32; ids: 16 bytes each. count: messages.
+
+    `with batch:` finishes all of them at the end of the block, and requeues them at once if the block raises, unless
+    finish() or requeue() was called inside.
+    """
+
+    __slots__ = ("_connection", "answered", "attempts", "bodies", "count", "ids", "offsets", "timestamps")
+
+    def __init__(self, columns: Columns, connection: Answerable):
+        self.count, self.bodies, self.offsets, self.timestamps, self.attempts, self.ids = columns
+        self.answered = False
+        self._connection = connection
+
+    def __len__(self) -> int:
+        return self.count
+
+    def finish(self) -> None:
+        """FIN for all messages, in one write. Raises ConnectError."""
+        if not self.answered:
+            self.answered = True
+            self._connection.finish_ids(self.ids)
+
+    def requeue(self, delay_ms: int = 0) -> None:
+        """REQ for all messages: nsqd delivers them again after delay_ms milliseconds. Raises ConnectError."""
+        if not self.answered:
+            self.answered = True
+            self._connection.requeue_ids(self.ids, delay_ms)
+
+    def __enter__(self) -> Batch:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.finish()
+            return
+        with suppress(ConnectError):    # nsqd delivers them again anyway, and the error of the block matters more
+            self.requeue()
+
+
+# ====================================================================== commands
 
 Body: TypeAlias = bytes | bytearray | memoryview
 
@@ -88,12 +151,12 @@ class Single(Publication):
 
     def __init__(self, options: Options, topic: str, body: Body, id: str | None = None):
         self._name = topic_name(topic)
-        self._body = encode.checked(body, options.max_msg_size)
+        self._body = frames.checked(body, options.max_msg_size)
         super().__init__(1, checked_id(id, ID))
 
     def commands(self, offered: Offered) -> Iterator[Command]:
         """As of Publication."""
-        return iter((Command(encode.pub(self._name + self.word(offered, 0), self._body), 1, 1),))
+        return iter((Command(frames.pub(self._name + self.word(offered, 0), self._body), 1, 1),))
 
 
 class Many(Publication):
@@ -105,7 +168,7 @@ class Many(Publication):
         checked(batch_bytes=batch_bytes, batch_rows=batch_rows, window=window)
         self.window = window
         self._name = topic_name(topic)
-        self._bodies = encode.all_checked(bodies, options.max_msg_size)
+        self._bodies = frames.all_checked(bodies, options.max_msg_size)
         self._rows, self._limit = batch_rows, min(batch_bytes, options.max_body_size)
         super().__init__(len(self._bodies), checked_id(id, SHORT_ID))
 
@@ -114,7 +177,7 @@ class Many(Publication):
         at = self.acknowledged
         while at < self.total:
             line = b"MPUB " + self._name + self.word(offered, at) + b"\n"
-            data, at = encode.batch(line, self._bodies, at, self._rows, self._limit)
+            data, at = frames.batch(line, self._bodies, at, self._rows, self._limit)
             yield Command(data, 1, at)
 
 
@@ -125,7 +188,7 @@ class Deferred(Publication):
     def __init__(self, options: Options, topic: str, bodies: Iterable[Body], delay_ms: int, id: str | None = None):
         checked(delay_ms=delay_ms)
         self._name, self._delay_ms = topic_name(topic), delay_ms
-        self._bodies = encode.all_checked(bodies, options.max_msg_size)
+        self._bodies = frames.all_checked(bodies, options.max_msg_size)
         self._limit = min(BATCH_BYTES, options.max_body_size)
         super().__init__(len(self._bodies), checked_id(id, SHORT_ID))
 
@@ -134,11 +197,11 @@ class Deferred(Publication):
         at = self.acknowledged
         while at < self.total:
             if offered.deferred_batches and self.total > 1:
-                data, end = encode.batch(self._line(b"DMPUB", offered, at), self._bodies, at, BATCH_ROWS, self._limit)
+                data, end = frames.batch(self._line(b"DMPUB", offered, at), self._bodies, at, BATCH_ROWS, self._limit)
                 yield Command(data, 1, end)
             else:
                 end = min(at + DEFERRED_AT_ONCE, self.total)
-                yield Command(b"".join(encode.with_body(self._line(b"DPUB", offered, index), self._bodies[index])
+                yield Command(b"".join(frames.with_body(self._line(b"DPUB", offered, index), self._bodies[index])
                                        for index in range(at, end)), end - at, end)
             at = end
 

@@ -9,31 +9,70 @@ from __future__ import annotations
 import math
 import os
 import select
+import socket
 import ssl
 import threading
 import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
+from contextlib import suppress
 from functools import partial
-from typing import TypeVar, Unpack
+from typing import Generic, TypeVar, Unpack
 
-from nsqc.client.address import checked_address
-from nsqc.client.batch import Batch, Ids
-from nsqc.client.commands import BATCH_BYTES, BATCH_ROWS, WINDOW, Body, Deferred, Many, Publication, Single
-from nsqc.client.core import CLOSE_SECONDS, CLS, ERROR, NOP, Compress, Core, Reply, Secure, Step
+from nsqc.client.commands import BATCH_BYTES, BATCH_ROWS, WINDOW, Batch, Body, Deferred, Ids, Many, Publication, Single
+from nsqc.client.core import CLOSE_SECONDS, CLS, ERROR, NOP, Compress, Core, Reply, Secure, Step, Stream
 from nsqc.client.errors import ClientError, Closed, ConnectError, NoAnswer
-from nsqc.client.inflow import BadStream
+from nsqc.client.frames import BadStream, Message, messages
 from nsqc.client.log import Log
-from nsqc.client.message import Message, messages
+from nsqc.client.lookup import checked_address, reason
 from nsqc.client.options import MIB, ConnectionOptions, Options
-from nsqc.client.stream import Stream
-from nsqc.client.trouble import reason
-from nsqc.wire.codec import CodecError
+from nsqc.wire.codecs import CodecError
+
+# ====================================================================== waker
+# Wakes a thread that waits in a poll or a selector.
+
+class Waker:
+    """fileno() becomes readable by wake(), until calm()."""
+
+    def __init__(self) -> None:
+        # Not a pipe: a closed socket refuses a late wake(), a closed descriptor may be another file by then.
+        self._read, self._write = socket.socketpair()
+        self._read.setblocking(False)
+        self._write.setblocking(False)
+        self._is_woken = False
+
+    def fileno(self) -> int:
+        """For a poll or a selector."""
+        return self._read.fileno()
+
+    def wake(self) -> None:
+        """Thread-safe; callable from signal handlers."""
+        with suppress(OSError):     # it is full, and so readable, or closed
+            self._write.send(b".")
+        self._is_woken = True       # after the byte, which a calm() in between would miss otherwise
+
+    def calm(self) -> None:
+        """Drains the bytes written by wake(), if there are any: costs no system call otherwise."""
+        if self._is_woken:
+            self._is_woken = False
+            with suppress(OSError):
+                self._read.recv(4096)
+
+    def close(self) -> None:
+        """Idempotent; later calls of wake() do nothing."""
+        self._read.close()
+        self._write.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_write"):
+            self.close()
+
+
+# ====================================================================== connection
 
 log = Log("nsqc.client")
-T = TypeVar("T")
 
 PULL_BYTES = MIB                # read from one connection before others get a chance
 _connections: weakref.WeakSet[Connection] = weakref.WeakSet()
@@ -420,3 +459,83 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+# ====================================================================== dialer
+# Runs dials and lookups on threads, so that an unresponsive server delays nothing else.
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+
+
+class Dialer(Generic[K, T]):
+    """Runs calls on threads: one at a time per key, and up to `most`. wake: called on a thread when its call has ended.
+    All methods are for one thread."""
+
+    def __init__(self, wake: Callable[[], None], most: float = math.inf) -> None:
+        self._wake, self._most = wake, most
+        self._running: set[K] = set()
+        self._done: deque[tuple[K, T | Exception]] = deque()
+        self._lock = threading.Lock()       # of _done and _closed
+        self._closed = False
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call is running, or its result not collected yet."""
+        return bool(self._running)
+
+    def start(self, key: K, call: Callable[[], T]) -> bool:
+        """Begins a call, unless one for this key is running, or as many as allowed; returns whether it has begun."""
+        if key in self._running or len(self._running) >= self._most:
+            return False
+        self._running.add(key)
+        # A daemon thread: the process does not wait for its timeout at exit.
+        threading.Thread(target=self._run, args=(key, call), name="nsqc dialer", daemon=True).start()
+        return True
+
+    def finished(self) -> list[tuple[K, T | Exception]]:
+        """The results of calls that ended since the last time, or their exceptions."""
+        if not self._done:
+            return []
+        with self._lock:
+            found = list(self._done)
+            self._done.clear()
+        self._running.difference_update(key for key, _ in found)
+        return found
+
+    def close(self) -> None:
+        """Closes connections that were not collected, and later ones."""
+        with self._lock:
+            self._closed = True
+        for _, outcome in self._done:
+            self._discard(outcome)
+        self._done.clear()
+
+    def _run(self, key: K, call: Callable[[], T]) -> None:
+        outcome: T | Exception
+        try:
+            outcome = call()
+        except Exception as error:      # any exception: it is raised where the consumer is used
+            outcome = error
+        with self._lock:
+            if not self._closed:
+                self._done.append((key, outcome))
+                self._wake()
+                return
+        self._discard(outcome)
+
+    @staticmethod
+    def _discard(outcome: T | Exception) -> None:
+        if isinstance(outcome, Connection):
+            outcome.close()
+
+
+def subscribed(connection: Connection, topic: str, channel: str) -> Connection:
+    """The connection, consuming, for an owner that reconnects; closed after a failure. Raises as subscribe()."""
+    connection.tolerant = True
+    try:
+        connection.subscribe(topic, channel)
+    except BaseException:
+        connection.close()
+        raise
+    return connection

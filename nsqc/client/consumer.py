@@ -12,15 +12,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Unpack
 
-from nsqc.client.connection import Connection
-from nsqc.client.dialer import Dialer, subscribed
+from nsqc.client.connection import Connection, Dialer, Waker, subscribed
 from nsqc.client.errors import ClientError, ConnectError, LookupFailed, Refused
+from nsqc.client.frames import Message
 from nsqc.client.log import Log
 from nsqc.client.lookup import lookup
-from nsqc.client.message import Message
 from nsqc.client.options import ConnectionOptions
 from nsqc.client.peers import TICK_SECONDS, BaseConsumer, Peer
-from nsqc.client.waker import Waker
 
 log = Log("nsqc.client")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nsqc.wire.answers import Answer, Service, wrong_port
+from nsqc.wire.outside import Answer, Service, wrong_port
 
 
 class ClientError(Exception):

@@ -1,5 +1,6 @@
 """A worker's treatment of messages apart from running the handler: when to retry a failed one, when to give it up, and
-when to slow down the whole channel. The policy of both Workers."""
+when to slow down the whole channel. The policy of both Workers.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +13,45 @@ from contextlib import AbstractContextManager
 from functools import wraps
 from typing import Any, NamedTuple, TypeAlias, TypedDict, TypeVar, cast
 
+from nsqc.client.frames import Message
 from nsqc.client.log import Log
-from nsqc.client.message import Message
 from nsqc.client.options import CONNECTION, ConnectionOptions, checked, unknown
-from nsqc.client.statistics import ConsumerStats
 from nsqc.wire.outside import JSONError, decode
+
+# ====================================================================== statistics
+# Statistics of producers and consumers.
+
+class PeerStats(NamedTuple):
+    """A consumer's connection to an nsqd. error: why it is not connected. ready: its current RDY; in_flight: messages
+    received over it and not answered."""
+
+    address: str
+    is_connected: bool
+    error: str
+    ready: int
+    in_flight: int
+
+
+class ConsumerStats(NamedTuple):
+    """received: messages so far. waiting: those not yet returned by get()."""
+
+    received: int
+    waiting: int
+    connections: list[PeerStats]
+
+
+class ProducerStats(NamedTuple):
+    """published: acknowledged messages. retries: attempts after a failed one. failed: calls that raised
+    PublishFailed or Refused. connections: open ones, by nsqd. down: nsqd that failed last time, with the cause."""
+
+    published: int
+    retries: int
+    failed: int
+    connections: dict[str, int]
+    down: dict[str, str]
+
+
+# ====================================================================== handling
 
 log = Log("nsqc.worker")
 

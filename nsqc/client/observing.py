@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple
 
+from nsqc.client.frames import Message
 from nsqc.client.handling import Middleware
-from nsqc.client.message import Message
 
 LABELS = ("topic", "channel")
 

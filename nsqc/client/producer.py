@@ -13,13 +13,12 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple, Unpack
 
-from nsqc.client.backoff import Backoff
 from nsqc.client.commands import BATCH_BYTES, BATCH_ROWS, WINDOW, Body, Deferred, Many, Publication, Single
 from nsqc.client.connection import Connection
 from nsqc.client.errors import ClientError, Closed, ConnectError, Refused
-from nsqc.client.failover import Failover, Tries
+from nsqc.client.handling import ProducerStats
 from nsqc.client.options import ConnectionOptions, Options
-from nsqc.client.statistics import ProducerStats
+from nsqc.client.peers import Backoff, Failover, Tries
 
 OWN = ("nsqd", "nsqlookupd", "retries", "backoff", "spread", "poll_interval")
 IDLE_SECONDS = 60.0     # a connection unused for this long is closed

@@ -13,10 +13,10 @@ from contextlib import ExitStack
 from types import FrameType
 from typing import Any, Unpack
 
+from nsqc.client.connection import Waker
 from nsqc.client.consumer import Consumer
+from nsqc.client.frames import Message
 from nsqc.client.handling import ENDS, AllOptions, GiveUp, H, Handler, Handling, WorkerStats, includes, split
-from nsqc.client.message import Message
-from nsqc.client.waker import Waker
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 

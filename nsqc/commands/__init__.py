@@ -76,13 +76,13 @@ TAKES_FLAGS = {"ignore_unknown_options": True, "allow_extra_args": True, "help_o
 def declaration_of(name: str) -> Declaration[OptionSet]:
     """The options of a server, by its command."""
     if name == "lookupd":
-        from nsqc.options.lookupd import LOOKUPD
+        from nsqc.options.servers import LOOKUPD
 
         return LOOKUPD
     if name == "admin":
-        from nsqc.options.admin import ADMIN
+        from nsqc.options.servers import ADMIN_SERVER
 
-        return ADMIN
+        return ADMIN_SERVER
     from nsqc.options.declared import SERVE
 
     return SERVE

@@ -23,7 +23,7 @@ Target = Annotated[str, typer.Argument(help="TOPIC or TOPIC/CHANNEL; default: th
 
 def need_of(grant: str, target: str) -> tuple[Need, str, str]:
     """The queried need, topic and channel. Raises ValueError."""
-    from nsqc.wire.names import is_valid_name
+    from nsqc.wire.parser import is_valid_name
 
     if grant not in GRANTS:
         raise ValueError(f"{grant!r} is not a grant; use one of {', '.join(GRANTS)}")
@@ -49,7 +49,7 @@ def token_command(as_json: AsJson = False) -> int:
 
     The token is printed once and stored nowhere. Add the hash to the `tokens` of a user. Example: `nsqc access token`.
     """
-    from nsqc.access.tokens import make
+    from nsqc.access.rules import make
 
     token, stored = make()
     print_text(json.dumps({"token": token, "hash": str(stored)}) if as_json else

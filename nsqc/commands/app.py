@@ -100,7 +100,7 @@ def run(words: list[str]) -> int:
             sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except typer.TyperException as error:
-        from nsqc.log.visible import visible  # needed for errors only
+        from nsqc.log.formats import visible  # needed for errors only
 
         context = getattr(error, "ctx", None)
         place = context.command_path if context is not None else "nsqc"

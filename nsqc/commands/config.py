@@ -12,13 +12,12 @@ import typer
 from nsqc.commands import TAKES_FLAGS, declaration_of
 from nsqc.commands.output import EXIT_REFUSED, EXIT_USAGE, print_text
 from nsqc.commands.typed import takes_flags
-from nsqc.log.secrets import mask
+from nsqc.log.formats import mask
 from nsqc.options.declared import FLAGS, NO_KEY, Declaration, OptionError, Options, OptionSet, RuleTable
-from nsqc.options.environment import from_environment
-from nsqc.options.flags import help_text, parse_flags, plain, show, shown
-from nsqc.options.goflags import FlagError, HelpWanted
+from nsqc.options.flags import from_environment, help_text, parse_flags, plain, show, shown
+from nsqc.options.option import FlagError, HelpWanted
 from nsqc.options.resolve import effective
-from nsqc.options.rule_scopes import BY_KEY, scope_of
+from nsqc.options.rules import BY_KEY, scope_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,8 +89,8 @@ def in_access_file(path: str) -> Iterator[Finding]:
 def beside_admin(options: OptionSet) -> Iterator[Finding]:
     """Faults in the other files that a config file of the admin server names."""
     from nsqc.admin.server import expiring, unreadable
-    from nsqc.options.admin import AdminOptions
     from nsqc.options.check import Finding
+    from nsqc.options.servers import AdminOptions
 
     if isinstance(options, AdminOptions):
         for error in unreadable(options):

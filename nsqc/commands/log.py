@@ -45,7 +45,7 @@ def folders_of(paths: list[str]) -> list[str]:
 
 def warn_if_running(name: str, folders: list[str]) -> None:
     """For commands that only read."""
-    from nsqc.process.lock import LockError, locked
+    from nsqc.process.lifecycle import LockError, locked
 
     for path in sorted({os.path.dirname(folder) for folder in folders}):
         try:
@@ -66,7 +66,7 @@ def inspect_command(
     Examples: `nsqc log inspect /var/lib/nsqd`, `nsqc log inspect --json /var/lib/nsqd/orders.log`. It can run beside
     a daemon; the numbers are then those on disk.
     """
-    from nsqc.store.log.summary import as_text, read_log, summary
+    from nsqc.store.log.check import as_text, read_log, summary
 
     try:
         folders = folders_of(paths)
@@ -125,9 +125,9 @@ def export_command(
     Examples: `nsqc log export --to nsqd /var/lib/nsqd`, `nsqc log export --to nsqd --out /srv/nsqd /var/lib/nsqd`.
     """
     from nsqc.log import Log
-    from nsqc.process.lock import LockError, locked
+    from nsqc.process.lifecycle import LockError, locked
+    from nsqc.store.log.check import MetadataError
     from nsqc.store.log.export import Export, ExportError
-    from nsqc.store.log.topicfile import MetadataError
 
     if to != "nsqd":
         return fail("log export", f"cannot export to {to!r}; the only format is nsqd", EXIT_USAGE)

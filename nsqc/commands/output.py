@@ -68,7 +68,7 @@ def refused(error: NotWritten) -> int:
 def print_text(text: str) -> None:
     """Prints text, with terminal controls escaped: names in damaged files may contain any bytes. Raises SystemExit on
     failure."""
-    from nsqc.log.visible import visible_lines  # here: --help does not need it
+    from nsqc.log.formats import visible_lines  # here: --help does not need it
 
     try:
         if sys.stdout is None:

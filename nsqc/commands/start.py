@@ -12,17 +12,14 @@ from typing import TYPE_CHECKING, NoReturn
 from nsqc import version_line
 from nsqc.commands.output import EXIT_REFUSED, EXIT_USAGE, print_text
 from nsqc.log import Log
-from nsqc.log.secrets import mask
+from nsqc.log.formats import mask
 from nsqc.options.declared import SERVE, Chosen, Declaration, OptionError, Options
-from nsqc.options.environment import from_environment
-from nsqc.options.flags import help_text, parse_flags
-from nsqc.options.goflags import FlagError, HelpWanted
-from nsqc.options.option import Value
+from nsqc.options.flags import from_environment, help_text, parse_flags
+from nsqc.options.option import FlagError, HelpWanted, Value
 from nsqc.options.resolve import resolve, resolve_again
 
 if TYPE_CHECKING:
-    from nsqc.options.admin import AdminOptions
-    from nsqc.options.lookupd import LookupdOptions
+    from nsqc.options.servers import AdminOptions, LookupdOptions
 
 STDERR = 2
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -41,7 +38,7 @@ def serve(words: list[str]) -> int:
 
 def lookupd(words: list[str]) -> int:
     """Runs the lookup server with nsqlookupd's flags. Exit code as for serve()."""
-    from nsqc.options.lookupd import LOOKUPD
+    from nsqc.options.servers import LOOKUPD
 
     def run(options: LookupdOptions, log: Log, flags: Mapping[str, Value]) -> int:
         from nsqc.lookupd.server import run as run_server  # here: as above
@@ -53,14 +50,14 @@ def lookupd(words: list[str]) -> int:
 
 def admin(words: list[str]) -> int:
     """Runs the admin server with nsqadmin's flags. Exit code as for serve()."""
-    from nsqc.options.admin import ADMIN
+    from nsqc.options.servers import ADMIN_SERVER
 
     def run(options: AdminOptions, log: Log, flags: Mapping[str, Value]) -> int:
         from nsqc.admin.server import run as run_server  # here: as above
 
         return run_server(options, log)
 
-    return launch(words, ADMIN, run)
+    return launch(words, ADMIN_SERVER, run)
 
 
 def launch(words: list[str], declaration: Declaration[Chosen],
@@ -78,7 +75,7 @@ def launch(words: list[str], declaration: Declaration[Chosen],
         print_text(help_text(declaration))
         return 0
     except FlagError as error:
-        from nsqc.log.visible import visible  # needed for errors only
+        from nsqc.log.formats import visible  # needed for errors only
 
         print(f"{declaration.command}: {visible(mask(str(error)))} (--help lists all flags)", file=sys.stderr)
         return EXIT_USAGE

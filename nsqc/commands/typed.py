@@ -12,10 +12,8 @@ import typer
 import typer.main
 from typer.core import TyperCommand
 
-from nsqc.options.durations import format_duration
-from nsqc.options.option import Kind, Option
-from nsqc.tools.declare import Argument, Group, Tool, as_option
-from nsqc.tools.parse import parse
+from nsqc.options.option import Kind, Option, format_duration
+from nsqc.tools.declare import Argument, Group, Tool, as_option, parse
 from nsqc.tools.running import guarded
 
 NAMES = (Kind.TOPIC, Kind.CHANNEL)
@@ -106,7 +104,7 @@ def proposing(tool: Tool, item: Option | Argument) -> Callable[..., list[str]]:
             return list(item.values)
         if item.kind not in NAMES:
             return []
-        from nsqc.tools.completing import names  # of use to a shell only
+        from nsqc.tools.cluster import names  # of use to a shell only
 
         texts, words = given(tool, context.params)
         return names(item.kind, texts, [*texts.get("topic", ()), *words])

@@ -10,27 +10,33 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from nsqc.broker.broker import Broker
 from nsqc.broker.drain import Drain
+from nsqc.broker.health import WritableProbe
 from nsqc.broker.stats import MemoryWatch
-from nsqc.broker.writable import WritableProbe
 from nsqc.httpd.gate import Gate
-from nsqc.httpd.publishing import PublishPipeline
+from nsqc.httpd.publish import PublishPipeline
+from nsqc.httpd.reply import JSON, ApiError, Reply, Stream, encoded
 from nsqc.httpd.site import Resolve, Site
-from nsqc.httpd.streaming import Stream
 from nsqc.log import Log
 from nsqc.loop.slow import SlowLoop
-from nsqc.net.limits import ConnectionLimits
-from nsqc.net.listener import Listeners
-from nsqc.options.channel_rules import ChannelRules
+from nsqc.net.listener import ConnectionLimits, Listeners
 from nsqc.options.declared import Options, Settings
-from nsqc.options.topic_rules import TopicRules
+from nsqc.options.places import MOST, moment_of
+from nsqc.options.places import number_of as number_of_text
+from nsqc.options.rules import ChannelRules, TopicRules
+from nsqc.wire.parser import is_valid_name
 
 if TYPE_CHECKING:
-    from nsqc.broker.space import SpaceWatch
-    from nsqc.httpd.request import Route
-    from nsqc.metrics.durations import Durations
-    from nsqc.net.certdates import CertificateDate
-    from nsqc.net.limits import ConnectionLimits
-    from nsqc.store.disk.syncer import Syncer
+    from nsqc.broker.channel import Channel
+    from nsqc.broker.health import SpaceWatch
+    from nsqc.broker.topic import Topic
+    from nsqc.httpd.reply import Route
+    from nsqc.metrics.declared import Durations
+    from nsqc.net.tls import CertificateDate
+    from nsqc.store.disk.manager import Syncer
+    from nsqc.store.log.topiclog import TopicLog
+
+
+# ====================================================================== app
 
 Sessions = Callable[[], Iterable[Any]]  # Any: V2 sessions, of a higher room; nsqc.broker.stats reads them
 
@@ -119,3 +125,111 @@ class App(Site):
         """Most bytes of body for a route, with the current options; None: no body."""
         limit = route.body_limit
         return getattr(self.settings.now, limit) if isinstance(limit, str) else limit
+
+
+# ====================================================================== naming
+# Topics and channels named by requests, and the logs of topics.
+
+Arguments = dict[bytes, bytes]
+
+
+def invalid(key: bytes) -> ApiError:
+    """Refuses an argument's value."""
+    return ApiError(400, f"INVALID_ARG_{key.decode().upper()}")
+
+
+def name_in(arguments: Arguments, key: bytes) -> bytes:
+    """The name of a topic or channel. Raises ApiError if it is missing or invalid."""
+    name = arguments.get(key)
+    if name is None:
+        raise ApiError(400, f"MISSING_ARG_{key.decode().upper()}")
+    if not is_valid_name(name):
+        raise invalid(key)
+    return name
+
+
+def existing(app: App, name: bytes) -> Topic:
+    """The topic of this name. Raises ApiError."""
+    topic = app.broker.topic(name)
+    if topic is None:
+        raise ApiError(404, "TOPIC_NOT_FOUND")
+    return topic
+
+
+def existing_channel(topic: Topic, name: bytes) -> Channel:
+    """The topic's channel of this name. Raises ApiError."""
+    channel = topic.channel(name)
+    if channel is None:
+        raise ApiError(404, "CHANNEL_NOT_FOUND")
+    return channel
+
+
+def named(app: App, arguments: Arguments) -> Topic:
+    """The existing topic named by the arguments. Raises ApiError."""
+    return existing(app, name_in(arguments, b"topic"))
+
+
+def topic_and_channel(app: App, arguments: Arguments) -> tuple[Topic, bytes]:
+    """An existing topic, and the name of a channel that need not exist. Names are checked first. Raises ApiError."""
+    topic, channel = name_in(arguments, b"topic"), name_in(arguments, b"channel")
+    return existing(app, topic), channel
+
+
+def log_of(topic: Topic) -> TopicLog:
+    """The topic's log. Raises ApiError if it has none."""
+    if topic.exiting:
+        raise ApiError(404, "TOPIC_NOT_FOUND")
+    if topic.log is None:
+        name = topic.name.decode()
+        if topic.ephemeral:
+            raise ApiError(400, f"NO_LOG: {name} is ephemeral; such topics stay in memory")
+        raise ApiError(400, f'NO_LOG: {name} is kept in memory; its rule has to say storage = "log" (PUT /topic/rules, '
+                            f'[topics."{name}"] in the config file, or --topic-storage=log)')
+    return topic.log
+
+
+# ====================================================================== positions
+# Positions in a log, as clients write them: offsets, times, `beginning` and `end`.
+
+def number_of(arguments: dict[bytes, bytes], key: bytes, default: int, least: int = 0, most: int = MOST) -> int:
+    """A whole number within bounds."""
+    text = arguments.get(key)
+    if text is None:
+        return default
+    number = number_of_text(written(text))
+    if number is None or not least <= number <= most:
+        raise invalid(key)
+    return number
+
+
+def time_of(arguments: dict[bytes, bytes], key: bytes) -> int | None:
+    """A time, in ns since 1970: such a number, RFC 3339, or an age; None: missing."""
+    text = arguments.get(key)
+    if text is None:
+        return None
+    words = written(text)
+    moment = number_of_text(words)
+    if moment is None:
+        moment = moment_of(words)
+    if moment is None:
+        raise invalid(key)
+    return moment
+
+
+def written(text: bytes) -> str:
+    """An argument as text. Non-ASCII bytes become replacement characters, which are invalid in positions."""
+    return text.decode("ascii", "replace")
+
+
+def gone(log: TopicLog) -> Reply:
+    """The answer for an offset that retention removed."""
+    first = log.first
+    return Reply(410, encoded({"message": "OFFSET_GONE", "first_offset": first}), JSON, nsq=True,
+                 extra=f"X-NSQ-First-Offset: {first}\r\n")
+
+
+def beyond(log: TopicLog) -> Reply:
+    """The answer for an offset after the end."""
+    following = log.following
+    return Reply(416, encoded({"message": "OFFSET_BEYOND_END", "next_offset": following}), JSON, nsq=True,
+                 extra=f"X-NSQ-Next-Offset: {following}\r\n")

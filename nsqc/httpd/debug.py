@@ -12,26 +12,123 @@ answers are text to read (`profile` also feeds flame graph tools), not Go's bina
   /debug/freememory (POST)    returns free memory to the system
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
+import gc
 import sys
 import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from types import FrameType
+from typing import cast
 
-from nsqc.httpd.reply import ApiError, Reply, plain
-from nsqc.httpd.request import Request, read_arguments
+from nsqc.broker import stats
+from nsqc.httpd.app import App
+from nsqc.httpd.reply import ApiError, Reply, Request, boolean_in, plain, read_arguments
 from nsqc.httpd.site import Site
-from nsqc.log.secrets import mask_word
-from nsqc.loop.promise import promise
+from nsqc.log.formats import mask_word
+from nsqc.loop.slow import Steps, promise
+from nsqc.process.census import Census
+
+# ====================================================================== heap page
+# The part of /debug/pprof/heap shared by all programs: memory, and live Python objects by type.
+
+_TYPES_SHOWN = 40
+_ADDED_AT_ONCE = 4096       # a fraction of a millisecond
+_SLICE_NS = 500_000         # of each iteration
+_EXACT_BLOCKS = 500_000     # of memory, and also the most objects: listing them takes tens of milliseconds
+
+
+async def heap_page(app: Site, request: Request, own: list[str]) -> Reply:
+    """Memory, the program's own lines, and live objects: the reachable ones, or, with `exact`, all known to the
+    collector."""
+    exact = boolean_in(read_arguments(app.log, request), b"exact")
+    lines = [f"{name} {value}" for name, value in _process_memory()] + own
+    kinds = _all_objects() if exact else await _reachable(app)
+    names = {kind: f"{kind.__module__}.{kind.__qualname__}" for kind in kinds}
+    for rank, (kind, count) in enumerate(kinds.most_common()):
+        if rank < _TYPES_SHOWN or names[kind].startswith("nsqc."):
+            lines.append(f"objects {names[kind]} {count}")
+    return plain("\n".join(lines) + "\n")
+
+
+async def total(numbers: Iterator[int]) -> int:
+    """The sum of very many numbers, in slices."""
+    result = 0
+    while some := list(islice(numbers, _ADDED_AT_ONCE)):
+        result += sum(some)
+        if len(some) == _ADDED_AT_ONCE:
+            await asyncio.sleep(0)
+    return result
+
+
+def _all_objects() -> Counter[type]:
+    """Objects by type, unreachable ones included. The collector lists them in one go: raises ApiError if that would
+    block the loop for long."""
+    blocks = sys.getallocatedblocks()
+    if blocks > _EXACT_BLOCKS:
+        raise ApiError(503, f"{blocks} blocks of memory are too many to list at once: omit exact=true")
+    return Counter(map(type, gc.get_objects()))
+
+
+async def _reachable(app: Site) -> Counter[type]:
+    """Reachable objects, counted in slices. Concurrent callers share one count."""
+    if app.census is None:
+        app.census = asyncio.get_running_loop().create_task(Steps(_count(app), "counting", "objects"))
+        app.census.add_done_callback(lambda _: setattr(app, "census", None))
+    return cast("Counter[type]", await asyncio.shield(app.census))
+
+
+async def _count(app: Site) -> Counter[type]:
+    count = Census([sys.modules, app, *threading.enumerate(), *sys._current_frames().values(), *asyncio.all_tasks()])
+    try:
+        while count.go_on(_SLICE_NS):
+            await asyncio.sleep(0)
+        return Counter(count.counts)
+    finally:
+        await app.readers.run(count.close)
+
+
+def _process_memory() -> list[tuple[str, int]]:
+    """The memory of this process as the kernel reports it, in bytes."""
+    sizes = []
+    with open("/proc/self/status", encoding="utf-8", errors="replace") as file:
+        lines = file.readlines()
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name in ("VmPeak", "VmSize", "VmHWM", "VmRSS", "VmData"):
+            sizes.append((name, int(value.split()[0]) * 1024))
+    return sizes
+
+
+# ====================================================================== heap
+# /debug/pprof/heap of the daemon.
+
+async def heap(app: App, request: Request) -> Reply:
+    """Memory, contents of the broker, live objects."""
+    memory = app.memory.read()
+    lines = [f"{name} {getattr(memory, name)}" for name in memory.__struct_fields__]
+    topics = list(app.broker.topics.values())
+    lines += [
+        f"topics {len(topics)}",
+        f"channels {await total(len(topic.channels) for topic in topics)}",
+        f"sessions {await total(1 for _ in list(app.sessions()))}",
+        f"http_connections {sum(len(server.connections) for server in app.servers)}",
+    ]
+    lines += [f"alive {name} {value}" for name, value in stats.counts().items()]
+    return await heap_page(app, request, lines)
+
+
+# ====================================================================== debug
 
 _DEFAULT_SECONDS = 30.0
 _MAX_SECONDS = 600.0
 _SAMPLES_PER_SECOND = 100
-_SLICE_NS = 500_000         # of each iteration, for a slow page
 
 
 def index(app: Site, request: Request) -> Reply:
@@ -136,9 +233,9 @@ async def free_memory(app: Site, request: Request) -> None:
     Runs no collection, which would take the loop a tenth of a second with many topics: reference counts free objects,
     and the collector frees cycles.
     """
-    from nsqc.store import allocator  # here: the lookup server has these pages, and no store
+    from nsqc.store import memory  # here: the lookup server has these pages, and no store
 
-    await app.readers.run(allocator.return_free)
+    await app.readers.run(memory.return_free)
 
 
 def set_block_rate(app: Site, request: Request) -> None:

@@ -3,31 +3,469 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import re
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from nsqc.httpd import records
-from nsqc.httpd.app import App
-from nsqc.httpd.naming import log_of, named
-from nsqc.httpd.reply import ApiError, encoded
-from nsqc.httpd.request import Request, boolean_in, read_arguments
-from nsqc.store.log.names import FRAMES_AT
-from nsqc.store.machine import folder_key
-from nsqc.store.slices import Slicer
-from nsqc.store.slicing import rest
+from nsqc.broker.topic import Topic
+from nsqc.httpd.app import (
+    App,
+    beyond,
+    existing_channel,
+    gone,
+    invalid,
+    log_of,
+    named,
+    number_of,
+    time_of,
+    topic_and_channel,
+    written,
+)
+from nsqc.httpd.reply import ApiError, Reply, Request, Stream, boolean_in, encoded, read_arguments, read_whole
+from nsqc.loop.slow import promise
+from nsqc.options.places import BEGINNING, END, Place, parse_place
+from nsqc.store.files import folder_key, rest
+from nsqc.store.log import reading
+from nsqc.store.log.names import FRAMES_AT, Bounds, segment_path
+from nsqc.store.log.reading import Run
+from nsqc.store.work import Slicer
 
 if TYPE_CHECKING:
     from nsqc.broker.channel import Channel
-    from nsqc.broker.topic import Topic
     from nsqc.store.log.topiclog import TopicLog
+
+
+# ====================================================================== records
+# Records of a log for clients: found on a worker thread, and sent as the file's frames or as lines of JSON.
+
+# A shorter body is read during the search; a longer one is sent in pieces.
+SHORT_BYTES = 64 * 1024
+# Limits of one call of send(): for a socket, and for a transport, where bytes stay until the client reads.
+_SENT_AT_ONCE = 4 * 1024 * 1024
+_KEPT_BYTES = 16 * 1024
+_READ_AT_ONCE = 64 * 1024
+# Bytes that one call checks, in some milliseconds: a longer range continues after other work of the thread.
+_CHECKED_AT_ONCE = 4 * 1024 * 1024
+_CHECKED_LINES_AT_ONCE = 1024 * 1024
+
+
+class Wanted(NamedTuple):
+    """The limits of a request, from an offset on."""
+
+    max_messages: int
+    max_bytes: int      # at least one record or frame of any size
+    as_lines: bool
+
+
+class Found:
+    """The records for a client: a short body, or their place in a file."""
+
+    __slots__ = ("body", "place", "run", "stream")
+
+    def __init__(self, run: Run, place: tuple[int, int], body: bytes, stream: Frames | Lines | None) -> None:
+        self.run = run
+        self.place = place          # device and inode: the name may belong to another topic's file by now
+        self.body = body
+        self.stream = stream
+
+
+def find(folder: str, segment: Bounds, offset: int, position: int, wanted: Wanted) -> Found:
+    """The first run of valid frames of a segment from an offset on, or its beginning: see longer(). position: see
+    find_run(). Runs on a worker thread. Raises OSError."""
+    with opened(folder, segment) as file:
+        run = reading.find_run(file, segment, max(offset, segment[0]), position, wanted.max_messages,
+                               min(wanted.max_bytes, _at_once(wanted)), wanted.as_lines)
+        return _found(folder, segment, file, run, wanted)
+
+
+def is_part(segment: Bounds, run: Run, wanted: Wanted) -> bool:
+    """Whether longer() may extend the run of find()."""
+    return (_at_once(wanted) < wanted.max_bytes and run.first < run.next < segment[1]
+            and run.next - run.first < wanted.max_messages and run.end - run.start < wanted.max_bytes)
+
+
+def longer(folder: str, segment: Bounds, found: Found, wanted: Wanted) -> Found | None:
+    """The same run, extended; None: no more records. Runs on a worker thread. Raises OSError."""
+    before = found.run
+    with opened(folder, segment) as file:
+        if _place(file) != found.place:
+            return None
+        more = reading.find_run(file, segment, before.next, before.last if wanted.as_lines else before.end,
+                                wanted.max_messages - (before.next - before.first),
+                                min(wanted.max_bytes - (before.end - before.start), _at_once(wanted)), wanted.as_lines)
+        if (more.damaged or not more.first == before.next < more.next
+                or (not wanted.as_lines and more.end - before.start > wanted.max_bytes)):
+            return None
+        run = before._replace(next=more.next, end=more.end, last=more.last, lines=before.lines + more.lines)
+        return _found(folder, segment, file, run, wanted)
+
+
+def _at_once(wanted: Wanted) -> int:
+    return _CHECKED_LINES_AT_ONCE if wanted.as_lines else _CHECKED_AT_ONCE
+
+
+def _found(folder: str, segment: Bounds, file: int, run: Run, wanted: Wanted) -> Found:
+    place = _place(file)
+    length = run.lines if wanted.as_lines else run.end - run.start
+    path = segment_path(folder, segment[0])
+    if length > SHORT_BYTES:
+        return Found(run, place, b"", Lines(path, place, segment, run) if wanted.as_lines else Frames(path, place, run))
+    if wanted.as_lines:
+        return Found(run, place, reading.records(file, segment, run.first, run.start, run.next, length, True)[3], None)
+    return Found(run, place, os.pread(file, length, run.start), None)
+
+
+def _place(file: int) -> tuple[int, int]:
+    status = os.fstat(file)
+    return status.st_dev, status.st_ino
+
+
+def timestamps(folder: str, places: dict[int, tuple[Bounds | None, int]]) -> dict[int, int | None]:
+    """For each offset, when the first record from there on was published, in ns since 1970; None: unknown.
+
+    places: the segments that contain the offsets, or follow them, and positions as in find_run(). Runs on a worker
+    thread. Records that retention removes meanwhile are unknown.
+    """
+    return {offset: _timestamp(folder, *places[offset], offset) for offset in sorted(places)}
+
+
+def offset_in_segment(folder: str, segment: Bounds, time_ns: int) -> int:
+    """The first offset of a segment published at or after a time; the end if none.
+
+    Runs on a worker thread. Raises OSError.
+    """
+    with opened(folder, segment) as file:
+        return reading.first_at(file, segment, time_ns)
+
+
+def _timestamp(folder: str, segment: Bounds | None, position: int, offset: int) -> int | None:
+    if segment is None:
+        return None
+    with suppress(FileNotFoundError), opened(folder, segment) as file:
+        return reading.time_of(file, segment, max(offset, segment[0]), position)
+    return None
+
+
+@contextmanager
+def opened(folder: str, segment: Bounds) -> Iterator[int]:
+    """A descriptor of a segment, for a with block. Raises OSError."""
+    # Non-blocking: the name may belong to something other than a file.
+    file = os.open(segment_path(folder, segment[0]), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+class Frames(Stream):
+    """A part of a segment, unchanged. Without TLS the kernel sends it from the page cache, without a copy here."""
+
+    def __init__(self, path: str, place: tuple[int, int], run: Run) -> None:
+        self.length = self.left = run.end - run.start
+        self._path = path
+        self._place = place
+        self._at = run.start
+
+    def send(self, socket: int) -> bytes:
+        with _again(self._path, self._place) as file:
+            if socket >= 0 and not self._send_file(file, socket):
+                return b""
+            data = os.pread(file, min(self.left, _READ_AT_ONCE if socket < 0 else _KEPT_BYTES), self._at)
+        if self.left and not data:
+            raise OSError(errno.EIO, "the segment is shorter than before", self._path)
+        self._passed(len(data))
+        return data
+
+    def _send_file(self, file: int, socket: int) -> bool:
+        """Whether the socket accepts no more; the transport will report why."""
+        allowed = _SENT_AT_ONCE
+        while allowed and self.left:
+            try:
+                sent = os.sendfile(socket, file, self._at, min(allowed, self.left))
+            except (BlockingIOError, ConnectionError):
+                return True
+            except OSError as error:
+                if error.errno in (errno.EINVAL, errno.ENOSYS):
+                    return True     # the file system does not support this: the transport sends
+                raise
+            if not sent:
+                raise OSError(errno.EIO, "the segment is shorter than before", self._path)
+            allowed -= sent
+            self._passed(sent)
+        return False
+
+    def _passed(self, sent: int) -> None:
+        self._at += sent
+        self.left -= sent
+
+
+class Lines(Stream):
+    """Records as lines of JSON."""
+
+    def __init__(self, path: str, place: tuple[int, int], segment: Bounds, run: Run) -> None:
+        self.length = self.left = run.lines
+        self._path = path
+        self._place = place
+        self._segment = segment
+        self._run = run
+        self._offset = run.first
+        self._position = run.start
+
+    def send(self, socket: int) -> bytes:
+        with _again(self._path, self._place) as file:
+            first, next_, position, data = reading.records(file, self._segment, self._offset, self._position,
+                                                           self._run.next, _READ_AT_ONCE, True)
+        if first != self._offset or not 0 < len(data) <= self.left:
+            raise OSError(errno.EIO, "the segment has changed", self._path)
+        self._offset, self._position = next_, position
+        self.left -= len(data)
+        return data
+
+
+@contextmanager
+def _again(path: str, place: tuple[int, int]) -> Iterator[int]:
+    """Reopens a file; returns its descriptor. The file is closed while a client does not read."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if _place(file) != place:
+            raise OSError(errno.ESTALE, "the segment has been replaced", path)
+        yield file
+    finally:
+        os.close(file)
+
+
+# ====================================================================== logread
+# GET /topic/read: records of a topic's log.
+
+_DEFAULT_BYTES = 1024 * 1024
+_MAX_BYTES = 64 * 1024 * 1024
+_MAX_WAIT_MS = 60_000
+_LINES = b"application/x-ndjson"
+_FRAMES = b"application/vnd.nsqc.frames"
+_REFUSED = re.compile(rb";\s*q\s*=\s*0(\.0*)?\s*(;|$)")     # of a media type that the client refuses
+# Retention may remove a segment that is being opened: the next look finds another.
+_TRIES = 5
+
+
+class _Query(Struct, frozen=True, gc=False):
+    """The arguments of a request; offset is None for the beginning, or with a time."""
+
+    offset: int | None
+    time: int | None
+    wanted: Wanted
+    wait_ms: int
+
+
+def read(app: App, request: Request) -> Awaitable[Reply]:
+    """Records from an offset or a time on; waits for new ones on request."""
+    arguments = read_arguments(app.log, request)
+    topic = named(app, arguments)
+    log_of(topic)
+    if b"offset" in arguments and b"time" in arguments:
+        raise invalid(b"time")
+    query = _Query(
+        offset=number_of(arguments, b"offset", 0) if b"offset" in arguments else None,
+        time=time_of(arguments, b"time"),
+        wanted=Wanted(number_of(arguments, b"max_messages", 2**63 - 1, 1),
+                              number_of(arguments, b"max_bytes", _DEFAULT_BYTES, 1, _MAX_BYTES),
+                              _wants_lines(request.accept)),
+        wait_ms=number_of(arguments, b"wait_ms", 0, 0, _MAX_WAIT_MS),
+    )
+    return _read(app, request, topic, query)
+
+
+def _wants_lines(accept: bytes) -> bool:
+    return not any(part.partition(b";")[0].strip().lower() == _FRAMES and not _REFUSED.search(part.lower())
+                   for part in accept.split(b","))
+
+
+async def _read(app: App, request: Request, topic: Topic, query: _Query) -> Reply:
+    log = log_of(topic)
+    if query.time is not None:
+        offset = await offset_at(app, topic, query.time)
+    else:
+        offset = log.first if query.offset is None else query.offset
+    if log.next <= offset <= log.following and query.wait_ms:
+        await _until_readable(request, log, offset, query.wait_ms / 1000)
+    for _ in range(_TRIES):
+        log = log_of(topic)
+        if offset < log.first:
+            if query.time is None:
+                return gone(log)
+            offset = log.first      # removed after it was found
+        if offset > log.following:
+            return beyond(log)
+        segment = log.segment_at(offset)    # the table may be long
+        if offset >= log.next or segment is None:
+            # No record up to the next one: they are lost, or numbering skipped the offsets.
+            return _reply(log, log.following, log.following, 0, query.wanted.as_lines)
+        try:
+            found = await app.readers.run(partial(find, log.folder, segment, offset, log.position_for(offset),
+                                                      query.wanted))
+            found = await _all(app, request, log.folder, segment, found, query.wanted)
+        except FileNotFoundError:
+            continue
+        run = found.run
+        if run.damaged and log.found_damaged(run.first - run.damaged, run.first):
+            app.log.error("LOG(%s): %d damaged messages before offset %d are skipped", log.name, run.damaged,
+                          run.first)
+        return _reply(log, run.first, run.next, run.damaged, query.wanted.as_lines, found, segment)
+    raise ApiError(500, "INTERNAL_ERROR")
+
+
+async def _all(app: App, request: Request, folder: str, segment: Bounds, found: Found,
+               wanted: Wanted) -> Found:
+    """Finds the wanted part of a run. Stops early, with the part found so far, if the client may have left."""
+    left = False
+
+    def leave() -> None:
+        nonlocal left
+        left = True
+
+    request.when_dropped(leave)
+    if not is_part(segment, found.run, wanted):
+        return found
+    async with app.readers.long:
+        while not left and is_part(segment, found.run, wanted):
+            more = await app.readers.run(partial(longer, folder, segment, found, wanted))
+            if more is None:
+                break
+            found = more
+    return found
+
+
+async def offset_at(app: App, topic: Topic, time_ns: int) -> int:
+    """The offset of the first record published at or after a time; the end if none."""
+    for _ in range(_TRIES):
+        log = log_of(topic)
+        if not (segments := log.segments_at(time_ns)):
+            return log.next
+        try:
+            return await app.readers.run(partial(offset_in_segment, log.folder, segments[0], time_ns))
+        except FileNotFoundError:
+            continue
+    raise ApiError(500, "INTERNAL_ERROR")
+
+
+def _reply(log: TopicLog, first: int, following: int, damaged: int, lines: bool,
+           found: Found | None = None, segment: Bounds | None = None) -> Reply:
+    extra = (f"X-NSQ-First-Offset: {first}\r\nX-NSQ-Next-Offset: {following}\r\n"
+             f"X-NSQ-Messages: {following - first}\r\nX-NSQ-Damaged: {damaged}\r\n")
+    if log.id is not None:
+        extra += f"X-NSQ-Log-Id: {log.id}\r\n"
+    if found is not None and segment is not None and not lines:
+        extra += f"X-NSQ-Log-Salt: {segment[3]:016x}\r\nX-NSQ-Log-Position: {found.run.start}\r\n"
+    content_type = (_LINES if lines else _FRAMES).decode()
+    if found is None:
+        return Reply(200, b"", content_type, extra=extra)
+    return Reply(200, found.body, content_type, extra=extra, stream=found.stream)
+
+
+async def _until_readable(request: Request, log: TopicLog, offset: int, seconds: float) -> None:
+    """Returns when a record exists at the offset, after a timeout, if the client has left, or if the topic is
+    deleted."""
+    ended, settle = promise()
+    request.when_dropped(settle)
+    readable = log.when_readable(offset, settle)
+    timer = asyncio.get_running_loop().call_later(seconds, readable.expire)
+    try:
+        await ended
+    finally:
+        readable.cancel()
+        timer.cancel()
+
+
+# ====================================================================== cursors
+# Positions of channels in a log: POST /channel/seek, and /channel/create with a start position.
+
+# to= and from= may have their value in one of these arguments.
+_SPELLED_OUT = (b"offset", b"time")
+
+
+def seek(app: App, request: Request) -> Awaitable[Reply | None]:
+    """Moves a channel of a log; answers once the move is in the journal.
+
+    Forgets messages that were in flight or waiting: only messages after the new position are delivered.
+    """
+    arguments = read_whole(app.log, request)
+    topic, name = topic_and_channel(app, arguments)
+    existing_channel(topic, name)
+    log_of(topic)
+    if b"to" not in arguments:
+        raise ApiError(400, "MISSING_ARG_TO")
+    return _seek(app, topic, name, Target(arguments, b"to"))
+
+
+async def _seek(app: App, topic: Topic, name: bytes, place: Target) -> Reply | None:
+    offset = await place.resolve(app, topic)
+    if isinstance(offset, Reply):
+        return offset
+    existing_channel(topic, name).seek(offset)
+    await app.broker.recorded(topic)
+    return None
+
+
+def create_from(app: App, request: Request, topic: Topic, name: bytes, arguments: dict[bytes, bytes]
+                ) -> Awaitable[Reply | None]:
+    """Creates a channel of a log at the position `from`; answers once that is in the journal."""
+    log_of(topic)
+    return _create_from(app, request, topic, name, Target(arguments, b"from"))
+
+
+async def _create_from(app: App, request: Request, topic: Topic, name: bytes, place: Target) -> Reply | None:
+    offset = await place.resolve(app, topic)
+    if isinstance(offset, Reply):
+        return offset
+    if topic.channel(name) is not None:
+        # It exists at another position, and may be in use: /channel/seek moves it.
+        raise ApiError(409, "CHANNEL_EXISTS")
+    request.made += 1
+    app.broker.get_channel(topic, name, offset)
+    await app.broker.recorded(topic)
+    return None
+
+
+class Target:
+    """A position in a log from a call's arguments: `to=` or `from=`, in one argument or split into two."""
+
+    def __init__(self, arguments: dict[bytes, bytes], key: bytes) -> None:
+        word = arguments[key]
+        if word in _SPELLED_OUT:
+            if word not in arguments:
+                raise ApiError(400, f"MISSING_ARG_{word.decode().upper()}")
+            self._place = (Place(offset=number_of(arguments, word, -1)) if word == b"offset"
+                           else Place(time=time_of(arguments, word)))
+            return
+        try:
+            self._place = parse_place(written(word))
+        except ValueError:
+            raise invalid(key) from None
+
+    async def resolve(self, app: App, topic: Topic) -> int | Reply:
+        """The offset, or the answer if it does not exist."""
+        place = self._place
+        offset = place.offset if place.time is None else await offset_at(app, topic, place.time)
+        log = log_of(topic)
+        if place.word == BEGINNING:
+            return log.first
+        if place.word == END:
+            return log.next
+        if offset < log.first:
+            return gone(log)
+        return beyond(log) if offset > log.following else offset
+
+
+# ====================================================================== logs
 
 _LISTED_AT_ONCE = 256       # segments between two looks at the clock
 # Retention may remove a segment that is being opened: the next look finds another.
-_TRIES = 5
 _BUSY_S = 0.01      # between two looks at a log in use by a thread
 
 
@@ -96,7 +534,7 @@ async def _show(app: App, topic: Topic, log: TopicLog, with_segments: bool) -> L
         places[at] = channel, _there(log, position), oldest
         where[oldest] = log.segment_at(oldest), log.position_for(oldest)
         await rest(slicer)
-    times = await app.readers.run(partial(records.timestamps, log.folder, where))
+    times = await app.readers.run(partial(timestamps, log.folder, where))
     folder, key = await app.readers.run(partial(_recognized, log.folder))
     now = time.time_ns()
     channels = []

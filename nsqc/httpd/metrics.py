@@ -6,21 +6,83 @@ them. So a page of many megabytes costs the loop no more than these numbers, and
 
 from __future__ import annotations
 
+import asyncio
+import sys
+import time
+from collections.abc import Iterable
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakSet
 
+from nsqc import NSQD_VERSION, __version__
 from nsqc.broker.survey import CHANNEL_COLUMNS, TOPIC_COLUMNS, Survey
-from nsqc.httpd import scrape
 from nsqc.httpd.app import App
-from nsqc.httpd.reply import ApiError, Reply
-from nsqc.httpd.request import Request
-from nsqc.httpd.streaming import Pieces
-from nsqc.loop.promise import promise
+from nsqc.httpd.reply import ApiError, Pieces, Reply, Request
+from nsqc.loop.slow import promise
 from nsqc.metrics import declared
-from nsqc.metrics.encoding import Format, family, head, histogram
-from nsqc.metrics.rising import Rising
+from nsqc.metrics.declared import Durations, Rising
+from nsqc.metrics.encoding import Format, family, format_for, head, histogram
 from nsqc.metrics.table import BOUNDS_S, Text
-from nsqc.store.slab import held_bytes
-from nsqc.store.slicing import rest
+from nsqc.net.listener import ConnectionLimits
+from nsqc.process import machine
+from nsqc.store.files import rest
+from nsqc.store.memory import held_bytes
+
+if TYPE_CHECKING:
+    from nsqc.httpd.server import Server
+
+
+# ====================================================================== scrape
+# The part of /metrics shared by daemon and lookup server: the process, its clients, the format.
+
+class Facts(NamedTuple):
+    """Program facts for every page."""
+
+    program: str        # nsqd or nsqlookupd
+    start_time: float   # unix seconds
+    lags: Durations     # of the loop
+    limits: ConnectionLimits
+    tcp_clients: int
+    servers: list[Server]
+
+
+def wanted(accept: bytes) -> Format:
+    """The requested format."""
+    return format_for(accept.decode("latin-1"))
+
+
+async def common(facts: Facts, threads: Executor, form: Format) -> list[bytes]:
+    """The families of both programs."""
+    used = await asyncio.get_running_loop().run_in_executor(threads, machine.read)
+    build = (__version__, NSQD_VERSION, sys.version.split()[0], facts.program)
+    clients = {"tcp": facts.tcp_clients}
+    for server in facts.servers:
+        clients[server.name.lower()] = len(server.connections)
+    return [
+        family(declared.BUILD, [(build, 1)], form),
+        family(declared.START_TIME, [((), facts.start_time)], form),
+        family(declared.UPTIME, [((), time.time() - facts.start_time)], form),
+        family(declared.CPU, [((), used.cpu_s)], form),
+        family(declared.RESIDENT, known(used.resident_bytes), form),
+        family(declared.OPEN_FILES, known(used.open_files), form),
+        family(declared.MOST_FILES, known(used.most_files), form),
+        histogram(declared.LOOP_LAG, facts.lags, form),
+        family(declared.CONNECTIONS, by_label(clients.items()), form),
+        family(declared.CONNECTIONS_REFUSED, by_label(facts.limits.refused.items()), form),
+    ]
+
+
+def known(value: int) -> list[tuple[tuple[str, ...], float]]:
+    """A sample without labels; none if the value is below 0, which means unknown."""
+    return [((), value)] if value >= 0 else []
+
+
+def by_label(values: Iterable[tuple[str, float]]) -> list[tuple[tuple[str, ...], float]]:
+    """Samples of a metric with one label."""
+    return [((name,), value) for name, value in values]
+
+
+# ====================================================================== metrics
 
 MOST_UNDER_WAY = 4      # long pages being sent: each holds the numbers of its time
 PATIENCE_S = 30.0       # disconnects a scraper that accepts nothing for this long
@@ -39,13 +101,13 @@ _places: dict[bool, list[FamilyPlace]] = {}
 
 async def metrics(app: App, request: Request) -> Reply:
     """Everything, in the format that the client requests."""
-    form = scrape.wanted(request.accept)
+    form = wanted(request.accept)
     async with app.surveys:
         if len(_under_way) >= MOST_UNDER_WAY:
             raise ApiError(503, "TOO_MANY_SCRAPES")
         clients, buffers = await _tcp_buffers(app)
-        facts = scrape.Facts("nsqd", app.start_time, app.watched.lags, app.watched.limits, clients, app.servers)
-        families = await scrape.common(facts, app.threads, form)
+        facts = Facts("nsqd", app.start_time, app.watched.lags, app.watched.limits, clients, app.servers)
+        families = await common(facts, app.threads, form)
         survey = await _collected(app)
         families += _daemon(app, survey, buffers, form)
         text = Text(survey.topics, survey.channels, _families(form))
@@ -88,11 +150,11 @@ def _daemon(app: App, survey: Survey, buffers: int, form: Format) -> list[bytes]
     free, size, limit = watched.space.last()
     _processing.take(*survey.channels.total_times(_PROCESSING))
     return [
-        family(declared.HANDSHAKES, scrape.by_label([("ok", shaken[True]), ("failed", shaken[False])]), form),
-        family(declared.CERTIFICATE_ENDS, scrape.by_label(
+        family(declared.HANDSHAKES, by_label([("ok", shaken[True]), ("failed", shaken[False])]), form),
+        family(declared.CERTIFICATE_ENDS, by_label(
             (date.option.removeprefix("--"), date.ends) for date in watched.certificates()), form),
-        family(declared.REFUSED, scrape.by_label(app.broker.refusals.items()), form),
-        family(declared.CREATIONS_REFUSED, scrape.by_label(app.broker.creations_refused.items()), form),
+        family(declared.REFUSED, by_label(app.broker.refusals.items()), form),
+        family(declared.CREATIONS_REFUSED, by_label(app.broker.creations_refused.items()), form),
         family(declared.CREATIONS_DELAYED, [((), app.broker.creations_delayed)], form),
         family(declared.CIRCLING, [((), len(app.broker.circling))], form),
         family(declared.DRAINING, [((), int(app.drain.reason is not None))], form),
@@ -100,10 +162,10 @@ def _daemon(app: App, survey: Survey, buffers: int, form: Format) -> list[bytes]
         family(declared.HEALTHY, [((), int(app.broker.health() == "OK"))], form),
         histogram(declared.SYNC, watched.syncer.durations, form),
         family(declared.SYNC_FAILURES, [((), watched.syncer.failures)], form),
-        family(declared.DISK_FREE, scrape.known(free), form),
-        family(declared.DISK_SIZE, scrape.known(size), form),
-        family(declared.DISK_LIMIT, scrape.known(limit), form),
-        family(declared.MEMORY, scrape.by_label(rooms.items()), form),
+        family(declared.DISK_FREE, known(free), form),
+        family(declared.DISK_SIZE, known(size), form),
+        family(declared.DISK_LIMIT, known(limit), form),
+        family(declared.MEMORY, by_label(rooms.items()), form),
         family(declared.TOPIC_COUNT, [((), survey.topic_count)], form),
         family(declared.CHANNEL_COUNT, [((), survey.channel_count)], form),
     ]

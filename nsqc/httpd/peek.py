@@ -9,27 +9,434 @@ position in it.
 from __future__ import annotations
 
 import asyncio
+import base64
+import codecs
 import re
-from collections.abc import Awaitable, Callable
+import struct
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nsqc.broker import peek as places
-from nsqc.httpd import peeked
-from nsqc.httpd.app import App
-from nsqc.httpd.naming import existing_channel, invalid, named, topic_and_channel
-from nsqc.httpd.peeked import Bodies, Shown
-from nsqc.httpd.positions import number_of
-from nsqc.httpd.reply import ApiError, Reply
-from nsqc.httpd.request import Request, read_arguments
-from nsqc.store.disk import peek as disk
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from nsqc.broker import survey as places
+from nsqc.broker.storage import unsettled
+from nsqc.httpd.app import App, existing_channel, invalid, log_of, named, number_of, topic_and_channel
+from nsqc.httpd.logs import opened
+from nsqc.httpd.reply import JSON, ApiError, HeldPage, Reply, Request, boolean_in, encoded, read_arguments
+from nsqc.store import peek as disk
+from nsqc.store.files import rest
+from nsqc.store.log import reading
+from nsqc.store.log.names import Bounds
 from nsqc.store.peek import Held, Page
+from nsqc.wire.outside import Decoder, JSONError
+from nsqc.wire.parser import is_valid_name
 
 if TYPE_CHECKING:
     from nsqc.broker.channel import Channel
     from nsqc.broker.topic import Topic
     from nsqc.store.disk.queue import DiskQueue
     from nsqc.store.log.topiclog import TopicLog
+    from nsqc.store.peek import Seen
+
+
+# ====================================================================== letters
+# Dead letters of a log, read on worker threads, with their origins.
+
+_LETTER_BYTES = 256 * 1024        # of a log in one read, about
+_TRIES = 5
+_SIZE, _HEAD = struct.Struct(">i"), struct.Struct(">qH16s")     # of a record: its size; timestamp, attempts, id
+
+
+class Origin(Struct, frozen=True, gc=False):
+    """The origin of a dead letter: the fields that filters use."""
+
+    topic: str
+    channel: str
+    id: str = ""
+    reason: str = ""
+    timestamp: int = 0
+
+
+class Letter(NamedTuple):
+    """A message of a dead-letter topic; origin and raw, its JSON, are None if it is not a dead letter, or if its origin
+    is malformed."""
+
+    offset: int
+    id: str
+    timestamp: int
+    body: bytes
+    origin: Origin | None
+    raw: bytes | None
+    malformed: bool = False
+
+
+class Filter(NamedTuple):
+    """Selects letters; empty fields match any."""
+
+    topic: str = ""         # of the origin
+    channel: str = ""
+    reason: str = ""
+    id: str = ""            # its own, or the message's earlier one
+
+    def fits(self, letter: Letter) -> bool:
+        """Whether a letter matches."""
+        origin = letter.origin
+        if self.id and self.id != letter.id and (origin is None or self.id != origin.id):
+            return False
+        if not (self.topic or self.reason):
+            return True
+        return (origin is not None and self.topic in ("", origin.topic) and self.channel in ("", origin.channel)
+                and self.reason in ("", origin.reason))
+
+
+class Query(NamedTuple):
+    """The arguments of a call."""
+
+    letters: Filter
+    offset: int         # of the first letter
+    limit: int          # messages
+    dry_run: bool
+
+    @staticmethod
+    def of(arguments: dict[bytes, bytes], default: int, most: int) -> Query:
+        """The arguments, checked."""
+        topic, channel = origin_in(arguments, b"origin")
+        return Query(Filter(topic, channel, arguments.get(b"reason", b"").decode("latin-1"),
+                            arguments.get(b"id", b"").decode("latin-1")),
+                     number_of(arguments, b"from", 0), number_of(arguments, b"limit", default, 1, most),
+                     boolean_in(arguments, b"dry_run"))
+
+
+def origin_in(arguments: dict[bytes, bytes], key: bytes) -> tuple[str, str]:
+    """TOPIC or TOPIC/CHANNEL; empty if missing."""
+    topic, slash, channel = arguments.get(key, b"").partition(b"/")
+    if (topic or slash) and not (is_valid_name(topic) and (not slash or is_valid_name(channel))):
+        raise invalid(key)
+    return topic.decode(), channel.decode()
+
+
+_origin = Decoder(Origin).decode
+
+
+def origin_of(raw: bytes | None) -> Origin | None:
+    """An origin from its JSON; None: there is none, or it is malformed."""
+    try:
+        return None if raw is None else _origin(raw)
+    except JSONError:
+        return None
+
+
+def _letter(offset: int, record: memoryview, raw: bytes | None) -> Letter:
+    """A letter from its record, in the format of disk queues (nsqc.store.disk.segment)."""
+    timestamp, _, message_id = _HEAD.unpack_from(record)
+    origin = origin_of(raw)
+    return Letter(offset, message_id.decode("latin-1"), timestamp, bytes(record[_HEAD.size:]), origin,
+                  None if origin is None else raw, raw is not None and origin is None)
+
+
+def _read(folder: str, segment: Bounds, position: int, offset: int) -> tuple[int, list[Letter]]:
+    """Some letters from an offset on, at least one, and the offset after them. Runs on a worker thread. Raises
+    OSError."""
+    with opened(folder, segment) as file:
+        first, following, _, data = reading.records(file, segment, offset, position, segment[1], _LETTER_BYTES, False)
+        origins = reading.origins(file, segment, first, position, following)
+    letters: list[Letter] = []
+    view, at = memoryview(data), 0
+    for number in range(first, following):
+        end = at + _SIZE.size + _SIZE.unpack_from(view, at)[0]
+        letters.append(_letter(number, view[at + _SIZE.size:end], origins.get(number)))
+        at = end
+    return following, letters
+
+
+class Scan:
+    """Iterates over a topic's waiting letters: those neither redriven nor dropped."""
+
+    def __init__(self, app: App, topic: Topic, offset: int) -> None:
+        self._app = app
+        self._topic = topic
+        self.offset = offset        # of the next letter to read
+
+    @property
+    def following(self) -> int | None:
+        """Start offset for the next call; None: no more letters wait."""
+        return self.offset if log_of(self._topic) and unsettled(self._topic, self.offset) else None
+
+    def back_to(self, offset: int) -> None:
+        """Continues with this letter."""
+        self.offset = offset
+
+    async def some(self) -> list[Letter] | None:
+        """The next letters; [] if one read finds none; None at the end. Advances."""
+        for _ in range(_TRIES):
+            log = log_of(self._topic)
+            span = unsettled(self._topic, self.offset)
+            segment = None if span is None else log.segment_at(span[0])
+            if span is None or segment is None:
+                return None
+            begin = max(span[0], segment[0])
+            try:
+                self.offset, letters = await self._app.readers.run(
+                    partial(_read, log.folder, segment, log.position_for(begin), begin))
+            except FileNotFoundError:
+                continue        # retention removed it
+            return self._waiting(letters)
+        return None
+
+    def _waiting(self, letters: list[Letter]) -> list[Letter]:
+        log_of(self._topic)
+        found: list[Letter] = []
+        span: tuple[int, int] | None = (0, 0)
+        for letter in letters:
+            if span is not None and letter.offset >= span[1]:
+                span = unsettled(self._topic, letter.offset)
+            if span is not None and letter.offset >= span[0]:
+                found.append(letter)
+                if letter.malformed:
+                    self._app.log.error(
+                        "DEAD LETTERS: topic %s: the origin of the message at offset %d is malformed: it counts as a "
+                        "message without an origin", self._topic.name.decode(), letter.offset,
+                        kind=("malformed origins", self._topic.name))
+        return found
+
+
+# ====================================================================== peeked
+# Peeked messages as JSON; reads those of a log on worker threads.
+
+FORMS = ("text", "json", "base64", "none")
+# A longer answer is sent in pieces, so that the release of its memory is noticed.
+_SHORT_BYTES = 64 * 1024
+
+_decode_raw = Decoder(Raw).decode
+_PATIENCE_S = 30.0      # a client may accept nothing of a page for this long
+_PIECE_CHARS = 32 * 1024    # of a long body: if every character needs an escape, this takes a millisecond
+
+
+class Client(Struct, frozen=True, gc=False):
+    """The client that a message is in flight to."""
+
+    client_id: str
+    hostname: str
+    remote_address: str
+
+
+class Shown:
+    """A message on a page."""
+
+    __slots__ = ("attempts", "client", "delay_ms", "delivered", "due", "offset", "origin", "seen")
+
+    def __init__(self, seen: Seen) -> None:
+        self.seen = seen
+        self.attempts = seen.attempts
+        self.offset = -1            # in a log; below 0: not in a log
+        self.due = 0                # ns since 1970; for a message in flight, its timeout
+        self.delivered = 0          # ns since 1970
+        self.delay_ms = 0           # has not begun yet
+        self.client: Client | None = None
+        self.origin: bytes | None = None    # of a dead letter in a log, as JSON
+
+
+class _Line(Struct, frozen=True, omit_defaults=True):
+    id: str
+    timestamp: int
+    attempts: int
+    state: str
+    size: int
+    offset: int | UnsetType = UNSET
+    due: int | UnsetType = UNSET
+    delay_ms: int | UnsetType = UNSET
+    delivered: int | UnsetType = UNSET
+    client: Client | UnsetType | None = UNSET
+    origin: Raw | UnsetType = UNSET
+    body: str | UnsetType = UNSET
+    body_json: Raw | UnsetType = UNSET
+    body_base64: str | UnsetType = UNSET
+    truncated: bool = False
+
+
+class Clients:
+    """The clients of a channel, by id; each is looked up once."""
+
+    def __init__(self, channel: Channel | None) -> None:
+        self._channel = channel
+        self._known: dict[int, Client | None] = {}
+
+    def of(self, owner: int) -> Client | None:
+        """None: it is gone."""
+        if owner not in self._known:
+            # Any: a V2 session, of a higher room
+            session: Any = self._channel.clients.get(owner) if self._channel is not None else None
+            stats = session.stats() if session is not None else None
+            self._known[owner] = (None if stats is None else
+                                  Client(stats.client_id, stats.hostname, stats.remote_address))
+        return self._known[owner]
+
+
+class Bodies:
+    """How bodies are shown, and how much of each."""
+
+    def __init__(self, form: str, most: int) -> None:
+        self._form = form
+        self._most = most
+
+    def show(self, body: bytes, truncated: bool) -> dict[str, str | Raw]:
+        """The field of a body."""
+        if self._form == "none":
+            return {}
+        if self._form != "base64" and (text := _text(body, truncated)) is not None:
+            if self._form == "json" and not truncated and _is_json(body):
+                return {"body_json": Raw(body)}
+            return {"body": text}
+        return {"body_base64": base64.b64encode(body).decode()}
+
+
+def _text(body: bytes, truncated: bool) -> str | None:
+    """A body as text, without a truncated last character; None: not UTF-8."""
+    try:
+        return codecs.utf_8_decode(body, "strict", not truncated)[0]
+    except UnicodeDecodeError:
+        return None
+
+
+def _is_json(body: bytes) -> bool:
+    """Whether a UTF-8 body is a JSON value that other parsers accept, too."""
+    try:
+        _decode_raw(body)
+    except JSONError:
+        return False
+    return True
+
+
+async def reply(app: App, topic: Topic, channel: Channel | None, state: str, bodies: Bodies, shown: list[Shown],
+                following: str | None) -> Reply:
+    """The answer, encoded a few messages per step."""
+    await asyncio.sleep(0)
+    slicer = app.broker.slicer
+    slicer.start()
+    head = {"topic": topic.name.decode(), "state": state,
+            "count": topic.depth if channel is None else _count(channel, state), "next": following}
+    if channel is not None:
+        head["channel"] = channel.name.decode()
+    parts = [encoded(head)[:-1]]
+    before = b',"messages":['
+    for item in shown:
+        for piece in _pieces(item, state, bodies):
+            parts.append(before + piece)
+            before = b""
+            await rest(slicer)
+        before = b",\n"
+    parts.append(b"]}" if shown else before + b"]}")
+    if sum(map(len, parts)) <= _SHORT_BYTES:
+        return Reply(200, b"".join(parts), JSON, nsq=True)
+    page = HeldPage(parts, _PATIENCE_S)
+    app.pages.add(page)
+    return Reply(200, b"", JSON, nsq=True, stream=page)
+
+
+def _count(channel: Channel, state: str) -> int:
+    if state == "in_flight":
+        return channel.in_flight_count
+    return channel.deferred_count if state == "deferred" else channel.depth
+
+
+def _pieces(shown: Shown, state: str, bodies: Bodies) -> Iterator[bytes]:
+    """A message; a long text is made in pieces, and comes last."""
+    seen = shown.seen
+    truncated = len(seen.body) < seen.size
+    # Any: the field of the body depends on its form
+    body: dict[str, Any] = bodies.show(seen.body, truncated)
+    truncated = truncated and bool(body)
+    text = body.get("body", "")
+    if len(text) <= _PIECE_CHARS:
+        yield _line(shown, state, body, truncated)
+        return
+    yield _line(shown, state, {}, truncated)[:-1] + b',"body":"'
+    for at in range(0, len(text), _PIECE_CHARS):
+        yield encoded(text[at:at + _PIECE_CHARS])[1:-1]
+    yield b'"}'
+
+
+# Any: as above
+def _line(shown: Shown, state: str, body: dict[str, Any], truncated: bool) -> bytes:
+    seen = shown.seen
+    return encoded(_Line(
+        id=seen.id.decode("latin-1"), timestamp=seen.timestamp, attempts=shown.attempts,
+        state="deferred" if state == "queued" and (shown.due or shown.delay_ms) else state, size=seen.size,
+        offset=shown.offset if shown.offset >= 0 else UNSET, due=shown.due or UNSET,
+        delay_ms=shown.delay_ms or UNSET, delivered=shown.delivered or UNSET,
+        client=shown.client if shown.delivered else UNSET,
+        origin=UNSET if shown.origin is None else Raw(shown.origin), truncated=truncated, **body))
+
+
+# ---------------------------------------------------------------------- records of a log
+
+class Run(NamedTuple):
+    """Records of a log, in the format of disk queues."""
+
+    first: int      # offset of the first
+    next: int       # after the last
+    data: bytes
+
+
+def read_run(folder: str, segment: Bounds | None, position: int, offset: int, most: int, most_bytes: int) -> Run:
+    """The first run of records from an offset on, at least one; if there is none, only the offset to continue at.
+
+    position: as in find_run(). Runs on a worker thread. Raises OSError.
+    """
+    if segment is None:
+        return Run(offset, offset, b"")
+    with opened(folder, segment) as file:
+        begin = max(offset, segment[0])
+        first, next_, _, data = reading.records(file, segment, begin, position, begin + most, most_bytes, False)
+        return Run(first, next_, data)
+
+
+def read_some(folder: str, places: dict[int, tuple[Bounds | None, int]], room: int) -> dict[int, bytes]:
+    """Single records by offset, with their segments and positions as in find_run(): as many leading ones as fit into
+    `room` bytes, and one more; empty: damaged or removed.
+
+    Runs on a worker thread. Raises OSError.
+    """
+    found: dict[int, bytes] = {}
+    for offset, (segment, position) in places.items():
+        found[offset] = b""
+        try:
+            run = read_run(folder, segment, position, offset, 1, 1)
+        except FileNotFoundError:
+            continue
+        if run.first == offset:
+            found[offset] = run.data
+        room -= len(found[offset])
+        if room < 0:
+            break
+    return found
+
+
+def read_origins(folder: str, places: dict[int, tuple[Bounds | None, int]]) -> dict[int, bytes]:
+    """The well-formed origins of dead letters by offset. places: ascending offsets, as in read_some().
+
+    Runs on a worker thread. Raises OSError.
+    """
+    found: dict[int, bytes] = {}
+    runs: list[tuple[Bounds, int, int, int]] = []       # segment, position, first offset, the one after the last
+    for offset, (segment, position) in places.items():
+        if segment is None:
+            continue
+        if runs and runs[-1][3] == offset < runs[-1][0][1]:
+            runs[-1] = (*runs[-1][:3], offset + 1)
+        else:
+            runs.append((segment, position, offset, offset + 1))
+    for segment, position, first, end in runs:
+        # Retention may have removed it.
+        with suppress(FileNotFoundError), opened(folder, segment) as file:
+            found.update({offset: raw for offset, raw in reading.origins(file, segment, first, position, end).items()
+                          if origin_of(raw) is not None})
+    return found
+
+
+# ====================================================================== peek
 
 _DEFAULT_MESSAGES, _MAX_MESSAGES = 10, 1000
 _DEFAULT_BYTES, _MAX_BYTES = 64 * 1024, 1024 * 1024
@@ -61,7 +468,7 @@ class _Query:
         if self.state not in states:
             raise invalid(b"state")
         form = arguments.get(b"body", b"text").decode("latin-1")
-        if form not in peeked.FORMS:
+        if form not in FORMS:
             raise invalid(b"body")
         most = number_of(arguments, b"max_messages", _DEFAULT_MESSAGES, 1, _MAX_MESSAGES)
         most_bytes = number_of(arguments, b"max_bytes", _DEFAULT_BYTES, 0, _MAX_BYTES)
@@ -103,7 +510,7 @@ async def _peek(app: App, looking: _Looking) -> Reply:
         following = await (looking.queued() if looking.query.state == _QUEUED else looking.held())
         await looking.add_origins()
         looking.still_there()
-        return await peeked.reply(app, looking.topic, looking.channel, looking.query.state, looking.query.bodies,
+        return await reply(app, looking.topic, looking.channel, looking.query.state, looking.query.bodies,
                                   looking.shown, following)
 
 
@@ -301,18 +708,18 @@ class _Looking:
             return {}
         log = self.topic.log
         taken = await self.app.readers.run(partial(
-            peeked.read_some, log.folder,
+            read_some, log.folder,
             {offset: (log.segment_at(offset), log.position_for(offset)) for offset in offsets},
             self.page.room))
         self.still_there()
         return taken
 
-    async def _run(self, log: TopicLog, offset: int) -> peeked.Run | None:
+    async def _run(self, log: TopicLog, offset: int) -> Run | None:
         """Records of the log from an offset on; None: just removed."""
         segment = log.segment_at(offset)
         try:
             return await self.app.readers.run(partial(
-                peeked.read_run, log.folder, segment, log.position_for(offset), offset, _READ_RECORDS, _READ_BYTES))
+                read_run, log.folder, segment, log.position_for(offset), offset, _READ_RECORDS, _READ_BYTES))
         except FileNotFoundError:
             return None
 
@@ -323,7 +730,7 @@ class _Looking:
         if log is None or not offsets:
             return
         places = {offset: (log.segment_at(offset), log.position_for(offset)) for offset in offsets}
-        origins = await self.app.readers.run(partial(peeked.read_origins, log.folder, places))
+        origins = await self.app.readers.run(partial(read_origins, log.folder, places))
         for shown in self.shown:
             shown.origin = origins.get(shown.offset)
 
@@ -352,7 +759,7 @@ class _Looking:
     def _show_held(self, found: list[Held], taken: dict[int, bytes], shift: int) -> Held | None:
         """Shows as many as fit on the page; returns the last shown or skipped one."""
         last = None
-        clients = peeked.Clients(self.channel)
+        clients = Clients(self.channel)
         for item in found:
             count = len(self.shown)
             if item.seen is not None:

@@ -6,22 +6,104 @@ blocks the connection: input that has arrived waits as bytes, and at most one mo
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, cast
 
-from nsqc.httpd.reply import ApiError, Reply, refusal, v1_error
-from nsqc.httpd.streaming import Feeder, Pieces, Stream
-from nsqc.httpd.writer import Writer
-from nsqc.loop.steps import Steps
-from nsqc.loop.watch import span_began, span_ended
+from nsqc.httpd.reply import ApiError, Feeder, Pieces, Reply, Stream, refusal, v1_error
+from nsqc.loop.slow import Steps
+from nsqc.loop.uv import span_began, span_ended
 
 if TYPE_CHECKING:
-    import asyncio
-
     from nsqc.httpd.connection import Connection
-    from nsqc.httpd.request import Request
+    from nsqc.httpd.reply import Request
     from nsqc.httpd.site import ServerState, Site
 
+
+# ====================================================================== writer
+# The sending end of a connection: one write per loop iteration, and an end that loses no answer.
+
+# Sends collected answers before the iteration ends once they exceed this.
+_FLUSH_BYTES = 64 * 1024
+# Seconds that a connection with unread input stays half open at its end, so that its client can read the answer.
+_LINGER_SECONDS = 0.5
+# Timeout of a closed connection whose client accepts nothing: by then its network has resent lost packets.
+_GIVE_UP_SECONDS = 5.0
+
+
+class Writer:
+    """Collects answers, sends them, closes the transport."""
+
+    __slots__ = ("_giving_up", "_loop", "_out_bytes", "_tls", "eof", "out", "transport")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport, tls: bool) -> None:
+        self.transport = transport
+        self.out: list[bytes] = []              # this iteration's answers
+        self.eof = False                        # the client sends no more
+        self._out_bytes = 0                     # of out, excluding replies to plain publishes
+        self._loop = loop
+        self._tls = tls
+        self._giving_up: asyncio.TimerHandle | None = None  # closed, but the client has not read everything
+
+    def add(self, data: bytes, parts: list[bytes]) -> None:
+        """Adds an answer; parts: the rest of it."""
+        self.out.append(data)
+        self._out_bytes += len(data)
+        if parts:
+            self.out += parts
+            self._out_bytes += sum(map(len, parts))
+        if self._out_bytes > _FLUSH_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Passes the collected answers to the transport."""
+        out = self.out
+        if out and not self.transport.is_closing():
+            self.transport.write(out[0] if len(out) == 1 else b"".join(out))
+        out.clear()
+        self._out_bytes = 0
+
+    def unsent(self) -> int:
+        """Bytes that the kernel has not accepted yet."""
+        return self.transport.get_write_buffer_size()
+
+    def end(self, unread: bool) -> None:
+        """Closes after the collected answers; unread: the client may still be sending."""
+        self.flush()
+        if self.transport.is_closing():
+            return
+        if unread and not self.eof and self.transport.can_write_eof():
+            # Closing with unread input would reset the connection, and the client would lose the answer.
+            self.transport.write_eof()
+            self._loop.call_later(_LINGER_SECONDS, self.close)
+            self.transport.resume_reading()
+        else:
+            self.close()
+
+    def close(self) -> None:
+        """Closes the transport when it is empty, or its client has accepted nothing for too long."""
+        self.transport.close()
+        left = self.unsent()
+        # Under TLS the client also has to confirm the end.
+        if (left or self._tls) and self._giving_up is None:
+            self._giving_up = self._loop.call_later(_GIVE_UP_SECONDS, self._give_up, left)
+
+    def closed(self) -> None:
+        """The transport has closed."""
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+            self._giving_up = None
+
+    def _give_up(self, before: int) -> None:
+        left = self.unsent()
+        if left < before:
+            self._giving_up = self._loop.call_later(_GIVE_UP_SECONDS, self._give_up, left)
+        else:
+            self._giving_up = None
+            self.transport.abort()
+
+
+# ====================================================================== pipeline
 
 # A longer answer is sent by worker threads.
 _LONG_BYTES = 256 * 1024

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 
 from nsqc.httpd.connection import Connection
 from nsqc.httpd.site import ServerState, Site
-from nsqc.net.acceptor import Acceptor
-from nsqc.net.limits import ConnectionLimits
-from nsqc.net.listener import Accepting, Listener, Listeners
+from nsqc.net.listener import Accepting, Acceptor, ConnectionLimits, Listener, Listeners
 from nsqc.net.tls import Certificates
 
 if TYPE_CHECKING:
-    from nsqc.net.tls_acceptor import TlsAcceptor
+    from nsqc.net.tls import TlsAcceptor
 
 # Seconds: interval of the check for incomplete requests, and how long close() waits for clients to read their answers,
 # or only to confirm the end of TLS.
@@ -51,7 +49,7 @@ class Server:
         if certificates is None:
             self._acceptor = Acceptor(loop, listener.sock, self._make_connection, app.log)
         else:
-            from nsqc.net.tls_acceptor import TlsAcceptor  # here: only needed with a certificate
+            from nsqc.net.tls import TlsAcceptor  # here: only needed with a certificate
 
             self._acceptor = self._tls = TlsAcceptor(
                 loop, listener.sock, self._make_connection, certificates, limits, app.log)

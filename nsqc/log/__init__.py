@@ -9,11 +9,24 @@ import threading
 import time
 from collections.abc import Hashable
 
-from nsqc.log.fields import fields_of, kind_of
-from nsqc.log.formats import AUTO, make, one_line
-from nsqc.log.levels import AUDIT, DEBUG, ERROR, FATAL, INFO, LEVELS, WARN, WORDS
-from nsqc.log.repeats import Kind, Repeats
-from nsqc.log.secrets import mask
+from nsqc.log.formats import (
+    AUDIT,
+    AUTO,
+    DEBUG,
+    ERROR,
+    FATAL,
+    INFO,
+    LEVELS,
+    WARN,
+    WORDS,
+    Kind,
+    Repeats,
+    fields_of,
+    kind_of,
+    make,
+    mask,
+    one_line,
+)
 
 __all__ = ["DEBUG", "ERROR", "FATAL", "INFO", "LEVELS", "WARN", "WORDS", "Log", "one_line"]
 
@@ -25,7 +38,7 @@ class Log:
     """Writes lines of level and above. Thread-safe.
 
     text is a literal with the places of the arguments, as for the operator %. kind: the key that repeated lines share
-    (see nsqc.log.repeats), if it is not the text with the topic, channel or peer among the arguments.
+    (see nsqc.log.formats), if it is not the text with the topic, channel or peer among the arguments.
     """
 
     def __init__(self, prefix: str = "[nsqd] ", level: int = INFO, descriptor: int = 2, form: str = AUTO):

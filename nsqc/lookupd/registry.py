@@ -13,7 +13,62 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.json import Encoder
 from msgspec.structs import replace
 
-CLIENT, TOPIC, CHANNEL = "client", "topic", "channel"
+from nsqc.httpd.reply import JSON, Reply
+from nsqc.loop.slow import Share
+
+# ====================================================================== lists
+# JSON lists and objects of any length, built in small steps and sent in parts.
+
+AT_ONCE = 64                # items between two clock reads
+PART_BYTES = 64 * 1024
+
+
+class Parts:
+    """Collects an answer."""
+
+    def __init__(self, share: Share) -> None:
+        self._share = share
+        self._parts: list[bytes] = []
+        self._open: list[bytes] = []
+        self._size = 0
+
+    def add(self, text: bytes) -> None:
+        """Appends text."""
+        self._open.append(text)
+        self._size += len(text)
+        if self._size >= PART_BYTES:
+            self._close()
+
+    async def items(self, items: Iterable[bytes], head: bytes = b"", tail: bytes = b"") -> None:
+        """Items with commas between them, each built on demand, after a head and before a tail."""
+        self.add(head)
+        waiting: list[bytes] = []
+        first = True
+        for item in items:
+            waiting.append(item)
+            if len(waiting) == AT_ONCE:
+                self.add(b",".join(waiting) if first else b"," + b",".join(waiting))
+                first = False
+                waiting.clear()
+                await self._share.rest()
+        if waiting:
+            self.add(b",".join(waiting) if first else b"," + b",".join(waiting))
+        self.add(tail)
+
+    def reply(self) -> Reply:
+        """The answer."""
+        self._close()
+        return Reply(200, b"", JSON, nsq=True, parts=self._parts)
+
+    def _close(self) -> None:
+        self._parts.append(b"".join(self._open))
+        self._open.clear()
+        self._size = 0
+
+
+# ====================================================================== registry
+
+CLIENT, A_TOPIC, CHANNEL = "client", "topic", "channel"
 ALL = "*"       # as the name of a topic in lookups
 EPHEMERAL = "#ephemeral"
 
@@ -98,7 +153,7 @@ class Registry:
         """The topic, added if missing."""
         found = self.topics.get(topic)
         if found is None:
-            found = self.topics[topic] = Registration(TOPIC, topic)
+            found = self.topics[topic] = Registration(A_TOPIC, topic)
             self.count += 1
         return found
 
@@ -128,7 +183,7 @@ class Registry:
 
     def forget(self, registration: Registration) -> None:
         """Removes a topic or channel, regardless of its nodes. Removing a missing one has no effect."""
-        if registration.category == TOPIC:
+        if registration.category == A_TOPIC:
             if self.topics.get(registration.key) is registration:
                 del self.topics[registration.key]
                 self.count -= 1

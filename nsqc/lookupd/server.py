@@ -13,24 +13,18 @@ from nsqc import version_line
 from nsqc.httpd.gate import Gate
 from nsqc.httpd.server import Server
 from nsqc.log import Log
-from nsqc.lookupd.connection import Connection
-from nsqc.lookupd.hub import Hub
+from nsqc.lookupd.connection import Connection, Hub
 from nsqc.lookupd.registry import Registry
-from nsqc.lookupd.router import PATHS, resolve
-from nsqc.lookupd.site import LookupSite
-from nsqc.loop.share import REGISTRATIONS_S, Share
-from nsqc.loop.slow import SlowLoop
-from nsqc.metrics.lag import LoopLag
+from nsqc.lookupd.views import PATHS, LookupSite, resolve
+from nsqc.loop.slow import REGISTRATIONS_S, Share, SlowLoop
+from nsqc.metrics.declared import LoopLag
 from nsqc.net import systemd
-from nsqc.net.acceptor import Acceptor
 from nsqc.net.address import is_unix
-from nsqc.net.limits import ConnectionLimits
-from nsqc.net.listener import Listener, Listeners
-from nsqc.options.lookupd import LookupdOptions
-from nsqc.process import descriptors, running
-from nsqc.process.environment import EnvironmentVariableError
-from nsqc.process.hangup import Hangup
-from nsqc.process.notify import ServiceManager
+from nsqc.net.listener import Acceptor, ConnectionLimits, Listener, Listeners
+from nsqc.options.servers import LookupdOptions
+from nsqc.process import lifecycle, machine
+from nsqc.process.lifecycle import Hangup, ServiceManager
+from nsqc.process.machine import EnvironmentVariableError
 
 if TYPE_CHECKING:
     from nsqc.guarding import Guarding
@@ -47,7 +41,7 @@ class StartError(Exception):
 
 def run(options: LookupdOptions, log: Log) -> int:
     """Runs the server until SIGTERM, SIGINT or SIGHUP. Returns the exit code."""
-    return running.run("server", log, lambda loop, slow: serve(loop, options, log, slow))
+    return lifecycle.run("server", log, lambda loop, slow: serve(loop, options, log, slow))
 
 
 async def serve(loop: asyncio.AbstractEventLoop, options: LookupdOptions, log: Log, slow: SlowLoop) -> int:
@@ -85,7 +79,7 @@ class LookupServer:
         except (EnvironmentVariableError, systemd.InheritError) as error:
             raise StartError(str(error)) from None
         log.info("%s", version_line("nsqlookupd"))
-        self.open_files = descriptors.raise_limit()
+        self.open_files = machine.raise_limit()
         self.slow = slow
         self.limits = ConnectionLimits(log, options.max_connections, options.max_connections_per_address)
         self.listeners = Listeners(loop, log)
@@ -152,10 +146,10 @@ class LookupServer:
 
     def _reserve_descriptors(self) -> None:
         """Makes clients wait before the descriptors run out, also when the limit changes later."""
-        now = descriptors.limit()
+        now = machine.limit()
         if self._timer is None or now != self.open_files:
             self.open_files = now
-            self.limits.keep_within(descriptors.for_clients(now, self.limits.connections), self.listeners)
+            self.limits.keep_within(machine.for_clients(now, self.limits.connections), self.listeners)
         self._timer = self.loop.call_later(DESCRIPTORS_S, self._reserve_descriptors)
 
     async def stop(self) -> None:

@@ -5,20 +5,151 @@ Keys and their order are nsqlookupd's; as there, a star as the topic stands for 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterator
+import asyncio
+import time
+from collections.abc import Awaitable, Iterable, Iterator
+from concurrent.futures import Executor
 from time import monotonic_ns, time_ns
 
 import msgspec
 from msgspec import UNSET
 
 from nsqc import NSQD_VERSION
-from nsqc.httpd.probes import readiness
-from nsqc.httpd.reply import JSON, ApiError, Reply
-from nsqc.httpd.request import Request
-from nsqc.lookupd.lists import Parts
-from nsqc.lookupd.registry import ALL, TOPIC, Peer, Registration, Registry
-from nsqc.lookupd.site import LookupSite
-from nsqc.net.accepting import not_accepting
+from nsqc.access.needs import ADMIN, CHANNEL, GRANTS, KNOWN, OPEN, OPEN_OWN, PART, STATS, TOPIC, Need, local, need, own
+from nsqc.httpd import debug
+from nsqc.httpd import metrics as scrape
+from nsqc.httpd import views as probes
+from nsqc.httpd.debug import heap_page
+from nsqc.httpd.gate import Gate
+from nsqc.httpd.reply import JSON, ApiError, Handler, Reply, Request, Route, plain
+from nsqc.httpd.router import Router, Table, at_first, plain_answer, plain_route, probe_route
+from nsqc.httpd.site import Resolve, Site
+from nsqc.httpd.views import readiness
+from nsqc.log import Log
+from nsqc.lookupd.connection import Hub
+from nsqc.lookupd.registry import A_TOPIC, ALL, Parts, Peer, Registration, Registry
+from nsqc.loop.slow import LISTS_S, Share, SlowLoop
+from nsqc.metrics import declared
+from nsqc.metrics.declared import Durations
+from nsqc.metrics.encoding import Format, family
+from nsqc.net.listener import Listeners, not_accepting
+from nsqc.wire.parser import is_valid_name
+
+# ====================================================================== site
+# State shared by the handlers of the lookup server's HTTP API.
+
+OTHER = "other"     # paths that are not routes
+
+
+class LookupSite(Site):
+    """Shared by all HTTP connections of the server."""
+
+    def __init__(self, *, hub: Hub, log: Log, header_timeout: int, threads: Executor, resolve: Resolve,
+                 listeners: Listeners, slow: SlowLoop, routes: Iterable[str], lags: Durations,
+                 gate: Gate) -> None:
+        """routes: paths whose requests are counted separately."""
+        super().__init__(log=log, resolve=self._counted, header_timeout=header_timeout,
+                         threads=threads, slow=slow, gate=gate)
+        self.hub = hub
+        self.listeners = listeners
+        self.registry: Registry = hub.registry
+        self.share = Share(LISTS_S, "lists")
+        # Held by an answer that takes more than one loop iteration: only one is built at a time.
+        self.surveys = asyncio.Lock()
+        # For metrics.
+        self.threads = threads
+        self.start_time = time.time()       # unix seconds
+        self.lags = lags                    # of the loop
+        self.requests = dict.fromkeys([*routes, OTHER], 0)      # by path
+        self._resolve = resolve
+
+    def _counted(self, request: Request) -> Route:
+        path = request.path.decode("latin-1")
+        self.requests[path if path in self.requests else OTHER] += 1
+        return self._resolve(request)
+
+
+# ====================================================================== pages
+# Shows where time and memory are spent. Paths are those of Go's net/http/pprof; answers are readable text.
+#
+#   /debug/pprof                this list
+#   /debug/pprof/cmdline        the command line, its parts separated by NUL
+#   /debug/pprof/profile        where the loop spends its time: `?seconds=N` (30) of samples, one folded stack per line
+#   /debug/pprof/heap           memory use, registrations, live Python objects: the most frequent and nsqc's;
+#                               `?exact=true` also counts unreferenced objects, if there are few
+#   /debug/pprof/goroutine      the stacks of all threads and tasks
+#   /debug/pprof/threadcreate   the threads
+#   /debug/slow                 iterations of the loop that took longer than --slow-loop: the worst of the last hour
+
+def index(site: LookupSite, request: Request) -> Reply:
+    """The list of these pages."""
+    assert __doc__ is not None
+    return plain(__doc__.partition("\n\n")[2])
+
+
+async def heap(site: LookupSite, request: Request) -> Reply:
+    """Memory, registrations, live objects."""
+    registry = site.registry
+    return await heap_page(site, request, [
+        f"topics {len(registry.topics)}",
+        f"topics_with_channels {len(registry.channels)}",
+        f"nodes {len(registry.clients.producers)}",
+        f"connections {len(site.hub.connections)}",
+        f"http_connections {sum(len(server.connections) for server in site.servers)}",
+    ])
+
+
+# ====================================================================== metrics
+# /metrics of the lookup server: numbers only, independent of names.
+
+_AT_ONCE = 64       # topics and nodes between two clock reads
+
+
+async def metrics(site: LookupSite, request: Request) -> Reply:
+    """All metrics, in the format that the client asks for."""
+    form = scrape.wanted(request.accept)
+    facts = scrape.Facts("nsqlookupd", site.start_time, site.lags, site.hub.limits, len(site.hub.connections),
+                         site.servers)
+    families = await scrape.common(facts, site.threads, form)
+    async with site.surveys:
+        families += await _registry(site, form)
+    return Reply(200, b"".join(families) + form.end, form.content_type)
+
+
+async def _registry(site: LookupSite, form: Format) -> list[bytes]:
+    registry, share = site.registry, site.share
+    connected = [peer for peer in registry.clients.producers if not peer.gone]
+    active = set(registry.active(connected))
+    registered = tombstones = 0
+    for number, peer in enumerate(connected):
+        if peer.gone:
+            continue
+        registered += len(peer.registrations) - (registry.clients in peer.registrations)
+        if peer.tombstones:
+            tombstones += sum(registry.is_tombstoned(one.producers.get(peer, 0)) for one in list(peer.registrations))
+        if number % _AT_ONCE == 0:
+            await share.rest()
+    topics = registry.find_topics("*")
+    without = 0
+    for number, topic in enumerate(topics):
+        without += not any(peer in active and not peer.gone and not registry.is_tombstoned(marked)
+                           for peer, marked in topic.producers.items())
+        if number % _AT_ONCE == 0:
+            await share.rest()
+    states = [("active", sum(not peer.gone for peer in active)),
+              ("inactive", sum(not peer.gone and peer not in active for peer in connected))]
+    return [
+        family(declared.PRODUCERS, scrape.by_label(states), form),
+        family(declared.KNOWN_TOPICS, [((), len(topics))], form),
+        family(declared.KNOWN_CHANNELS, [((), sum(map(len, registry.channels.values())))], form),
+        family(declared.TOPICS_WITHOUT, [((), without)], form),
+        family(declared.REGISTRATIONS, [((), registered)], form),
+        family(declared.TOMBSTONES, [((), tombstones)], form),
+        family(declared.REQUESTS, scrape.by_label(site.requests.items()), form),
+    ]
+
+
+# ====================================================================== views
 
 # Go's text for a time that was never set.
 NEVER = -6795364578871345152
@@ -130,7 +261,7 @@ async def nodes(site: LookupSite, request: Request) -> Reply:
 
 
 def _node(registry: Registry, peer: Peer) -> bytes:
-    own = [one for one in peer.registrations if one.category is TOPIC]
+    own = [one for one in peer.registrations if one.category is A_TOPIC]
     if peer.tombstones:
         marks = b",".join([b"true" if registry.is_tombstoned(one.producers[peer]) else b"false" for one in own])
     else:
@@ -139,7 +270,7 @@ def _node(registry: Registry, peer: Peer) -> bytes:
     return b'%b,"tombstones":[%b],"topics":[%b]}' % (peer.json[:-1], marks, names)
 
 
-async def debug(site: LookupSite, request: Request) -> Reply:
+async def debug_page(site: LookupSite, request: Request) -> Reply:
     """Every registration that has a node, active or not."""
     async with site.surveys:
         await site.untaken.room()
@@ -170,3 +301,118 @@ def _entries(registration: Registration, peers: list[Peer]) -> Iterator[bytes]:
             "tombstoned": marked != 0, "tombstoned_at": marked + since_boot if marked else NEVER,
             "topology_region": info.topology_region, "topology_zone": info.topology_zone, "version": info.version}
         yield _encode({name: value for name, value in entry.items() if value is not UNSET})
+
+
+# ====================================================================== admin
+# Calls that change the registry: create and delete topics and channels, tombstone nodes.
+
+def create_topic(site: LookupSite, request: Request) -> None:
+    """Adds a topic."""
+    name = _valid(arguments(request), "topic")
+    _need_room(site, name)
+    site.log.info("DB: adding topic(%s)", name)
+    site.registry.add_topic(name)
+
+
+def create_channel(site: LookupSite, request: Request) -> None:
+    """Adds a channel and its topic."""
+    given = arguments(request)
+    topic, channel = _valid(given, "topic"), _valid(given, "channel")
+    _need_room(site, topic, channel)
+    site.log.info("DB: adding channel(%s) in topic(%s)", channel, topic)
+    site.registry.add_channel(topic, channel)
+    site.log.info("DB: adding topic(%s)", topic)
+    site.registry.add_topic(topic)
+
+
+def delete_topic(site: LookupSite, request: Request) -> Awaitable[None]:
+    """Removes a topic and its channels, until a node registers them again."""
+    return _delete_topic(site, argument(arguments(request), "topic").decode("utf-8", "replace"))
+
+
+async def _delete_topic(site: LookupSite, topic: str) -> None:
+    for channel in site.registry.find_channels(topic):
+        site.log.info("DB: removing channel(%s) from topic(%s)", channel.subkey, topic)
+        site.registry.forget(channel)
+        await site.share.rest()
+    for known in site.registry.find_topics(topic):
+        site.log.info("DB: removing topic(%s)", topic)
+        site.registry.forget(known)
+        await site.share.rest()
+
+
+def delete_channel(site: LookupSite, request: Request) -> None:
+    """Removes a channel, until a node registers it again."""
+    given = arguments(request)
+    topic, channel = _valid(given, "topic"), _valid(given, "channel")
+    known = site.registry.channels.get(topic, {}).get(channel)
+    if known is None:
+        raise ApiError(404, "CHANNEL_NOT_FOUND")
+    site.log.info("DB: removing channel(%s) from topic(%s)", channel, topic)
+    site.registry.forget(known)
+
+
+def tombstone(site: LookupSite, request: Request) -> None:
+    """Hides a node from lookups of a topic for a while, before the node drops the topic."""
+    given = arguments(request)
+    topic = argument(given, "topic").decode("utf-8", "replace")
+    node = argument(given, "node").decode("utf-8", "replace")
+    site.log.info("DB: setting tombstone for producer@%s of topic(%s)", node, topic)
+    site.registry.tombstone(site.registry.find_topics(topic), node)
+
+
+def _need_room(site: LookupSite, topic: str, channel: str = "") -> None:
+    if not site.registry.has_room(topic, channel):
+        raise ApiError(403, f"TOO_MANY_REGISTRATIONS - --max-registrations is {site.registry.most}")
+
+
+def _valid(given: dict[bytes, bytes], name: str) -> str:
+    """A required name argument. Raises ApiError."""
+    value = argument(given, name)
+    if not is_valid_name(value):
+        raise ApiError(400, f"INVALID_ARG_{name.upper()}")
+    return value.decode()
+
+
+# ====================================================================== router
+# The routes of the lookup server's API, and the permissions that each requires.
+
+_FINDING = Need(GRANTS, PART)      # clients with any grant for a topic, or a channel of it, may look up its nodes
+
+
+def _call(handler: Handler, needed: Need) -> Route:
+    """A call with arguments reads the whole request, though it ignores the body."""
+    return Route(handler, needed, reads_body=True)
+
+
+ROUTES: Table = {
+    b"GET": {
+        b"/ping": plain_route(ping, OPEN),
+        b"/livez": probe_route(probes.livez, OPEN_OWN),
+        b"/readyz": probe_route(readyz, OPEN_OWN),
+        b"/info": Route(info, KNOWN),
+        b"/lookup": _call(lookup, _FINDING),
+        b"/topics": Route(topics, need(STATS)),
+        b"/channels": _call(channels, _FINDING),
+        b"/nodes": Route(nodes, need(STATS)),
+        b"/metrics": plain_answer(at_first("nsqc.lookupd.views", "metrics"), own(STATS)),
+        b"/debug": Route(debug_page, need(STATS)),
+        b"/debug/pprof": plain_answer(index, need(ADMIN)),
+        b"/debug/pprof/cmdline": plain_answer(debug.cmdline, need(ADMIN)),
+        b"/debug/pprof/profile": plain_answer(debug.profile, need(ADMIN)),
+        b"/debug/pprof/heap": plain_answer(heap, need(ADMIN)),
+        b"/debug/pprof/goroutine": plain_answer(debug.stacks, need(ADMIN)),
+        b"/debug/pprof/threadcreate": plain_answer(debug.threads, need(ADMIN)),
+        b"/debug/slow": plain_answer(debug.slow, local(ADMIN)),
+    },
+    b"POST": {
+        b"/topic/create": _call(create_topic, need(ADMIN, TOPIC)),
+        b"/topic/delete": _call(delete_topic, need(ADMIN, TOPIC)),
+        b"/topic/tombstone": _call(tombstone, need(ADMIN, TOPIC)),
+        b"/channel/create": _call(create_channel, need(ADMIN, CHANNEL)),
+        b"/channel/delete": _call(delete_channel, need(ADMIN, CHANNEL)),
+    },
+}
+
+PATHS = [path.decode() for table in ROUTES.values() for path in table if not path.startswith(b"/debug/")]
+resolve = Router(ROUTES, {}).resolve

@@ -1,11 +1,19 @@
-"""Hooks around a uvloop's wait for events. See the .pxd."""
+"""Hooks around the wait of uvloop: durations of iterations, busy polling, unread sockets. See the .pxd."""
 
+cimport cython
+import time
+import uvloop
 from cpython.pycapsule cimport PyCapsule_GetPointer
-from libc.stdlib cimport calloc, free
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memset
 from posix.dlfcn cimport RTLD_LAZY, dlopen, dlsym
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
+from posix.unistd cimport close
 
-import uvloop
+
+# ====================================================================== uv
+# Hooks around a uvloop's wait for events.
 
 cdef enum:
     UV_CHECK = 2                # libuv's numbers of the kinds of handles
@@ -123,3 +131,309 @@ cdef Hooks *hooks_open(object loop, Hook before, Hook after, void *state) except
 cdef void hooks_close(Hooks *hooks) noexcept:
     uv_close(hooks.prepare, on_closed)
     uv_close(hooks.check, on_closed)
+
+
+# ====================================================================== watch
+# Watches the iterations of a uvloop.
+
+cdef enum:
+    NS_PER_MS = 1000000
+    WORTH = 4                   # a handler is named if it took this fraction of the limit
+
+spans.longest_ns = INT64_MAX
+cdef str longest = ""
+
+
+cdef void name_span(const char *c_kind, object what, int64_t ns) noexcept:
+    name(c_kind.decode(), what, ns)
+
+
+cdef void name(str kind, object what, int64_t ns) noexcept:
+    global longest
+    if spans.named and ns - (ns >> 3) <= spans.longest_ns:
+        return      # the other handler ran inside it and is more specific
+    spans.longest_ns = ns
+    spans.named = True
+    try:
+        longest = f"{kind} {what}".rstrip()
+    except Exception:
+        longest = kind
+
+
+def span_began() -> int:
+    """Monotonic nanoseconds, for handlers in Python; pass them to span_ended()."""
+    return time.monotonic_ns()
+
+
+def span_ended(int64_t began_ns, str kind not None, what=""):
+    """Ends a handler in Python; kind and str(what) name it."""
+    cdef int64_t ns = now_ns() - began_ns
+    if ns > spans.longest_ns:
+        name(kind, what, ns)
+
+
+# ---------------------------------------------------------------------- in the loop, without the GIL
+
+cdef void begin_iteration(void *state) noexcept nogil:
+    cdef WatchState *of = <WatchState *> state
+    of.began_ns = <int64_t> uv_now(of.loop) * NS_PER_MS
+
+
+cdef void end_iteration(void *state) noexcept nogil:
+    cdef WatchState *of = <WatchState *> state
+    cdef int64_t ns
+    if of.limit_ns == 0:
+        return
+    ns = now_ns() - of.began_ns
+    if of.began_ns and ns > of.limit_ns:
+        told(of, ns)
+    of.began_ns = 0
+    spans.longest_ns = of.limit_ns / WORTH
+    spans.named = False
+
+
+cdef void told(WatchState *state, int64_t ns) noexcept with gil:
+    if state.watch is not NULL:
+        (<Watch> state.watch)._tell(ns)
+
+
+# ---------------------------------------------------------------------- from outside
+
+@cython.final
+cdef class Watch:
+    """Watches one loop until close(). One per process at a time."""
+
+    def __init__(self, loop, int64_t limit_ns, report):
+        """Calls report(nanoseconds, nanoseconds of the longest handler, its name) for each iteration that takes longer
+        than limit_ns. The name is empty if no handler took a quarter of that. Raises OSError.
+        """
+        self.state = <WatchState *> calloc(1, sizeof(WatchState))
+        if self.state is NULL:
+            raise MemoryError
+        self.hooks = hooks_open(loop, end_iteration, begin_iteration, self.state)
+        self.state.loop = self.hooks.loop
+        self.state.watch = <void *> self
+        self.report = report
+        self._set_limit(limit_ns)
+
+    def set_limit(self, int64_t limit_ns):
+        """Same as the constructor's."""
+        self._set_limit(limit_ns)
+
+    cdef void _set_limit(self, int64_t limit_ns) noexcept:
+        if self.hooks is not NULL:
+            self.state.limit_ns = limit_ns
+            self.state.began_ns = 0         # the current iteration is not reported
+            spans.longest_ns = limit_ns / WORTH
+            spans.named = False
+
+    def close(self):
+        """Stops watching. Must be called before the loop closes, which would treat the handles as its own."""
+        if self.hooks is NULL:
+            return
+        self.state.limit_ns = 0
+        self.state.watch = NULL
+        spans.longest_ns = INT64_MAX
+        hooks_close(self.hooks)
+        self.hooks = NULL
+
+    def __dealloc__(self):
+        # The loop may still run the hooks.
+        if self.hooks is not NULL:
+            self.state.watch = NULL
+
+    def _tell(self, int64_t ns):
+        try:
+            self.report(ns, spans.longest_ns if spans.named else 0, longest if spans.named else "")
+        except Exception:
+            # A logging error must not end the loop.
+            return
+
+
+# ====================================================================== busypoll
+# Polls for events before the loop sleeps.
+
+cdef extern from "<poll.h>" nogil:
+    struct pollfd:
+        int fd
+        short events
+        short revents
+    int poll(pollfd *fds, unsigned long count, int timeout)
+    short POLLIN
+
+cdef extern from "<sched.h>" nogil:
+    int sched_yield()
+
+
+cdef void before_wait(void *state) noexcept nogil:
+    cdef BusyPollState *of = <BusyPollState *> state
+    cdef pollfd ready
+    cdef int64_t now
+    of.since_ns = 0
+    if of.most_ns == 0 or uv_backend_timeout(of.loop) == 0:
+        return
+    now = of.since_ns = now_ns()
+    if of.short_waits < DENSE:
+        return
+    of.polls += 1
+    # poll() on the epoll descriptor consumes nothing: the loop's own wait still gets the events.
+    ready.fd = uv_backend_fd(of.loop)
+    ready.events = POLLIN
+    while poll(&ready, 1, 0) == 0:
+        sched_yield()       # the client may need this processor
+        now = now_ns()
+        if now - of.since_ns >= of.most_ns:
+            return
+    of.hits += 1
+
+
+cdef void after_wait(void *state) noexcept nogil:
+    cdef BusyPollState *of = <BusyPollState *> state
+    if of.since_ns == 0:
+        return
+    if now_ns() - of.since_ns <= of.most_ns:
+        of.short_waits = min(of.short_waits + 1, <int> MOST_DENSE)
+    else:
+        of.short_waits = max(of.short_waits - LONG_WAIT, 0)
+
+
+@cython.final
+cdef class BusyPoll:
+    """Busy polling of one uvloop, until close()."""
+
+    def __init__(self, loop, int64_t most_ns):
+        """most_ns: nanoseconds to poll; 0: off. Raises OSError if uvloop does not export libuv's functions."""
+        self.state = <BusyPollState *> calloc(1, sizeof(BusyPollState))
+        if self.state is NULL:
+            raise MemoryError
+        self.state.most_ns = most_ns
+        self.hooks = hooks_open(loop, before_wait, after_wait, self.state)
+        self.state.loop = self.hooks.loop
+
+    def set_limit(self, int64_t most_ns):
+        """Same as the constructor's."""
+        if self.hooks is not NULL:
+            self.state.most_ns = most_ns
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Waits that began with polling, and how many of them ended during polling."""
+        if self.hooks is NULL:
+            return (0, 0)
+        return (self.state.polls, self.state.hits)
+
+    def close(self):
+        """Stops polling. Must be called before the loop closes, which would treat the handles as its own."""
+        if self.hooks is not NULL:
+            self.state.most_ns = 0
+            hooks_close(self.hooks)
+            self.hooks = NULL
+
+
+# ====================================================================== unread
+# Waiting light clients.
+
+cdef extern from "<sys/epoll.h>" nogil:
+    ctypedef union epoll_data_t:
+        int fd
+    struct epoll_event:
+        uint32_t events
+        epoll_data_t data
+    int epoll_create1(int flags)
+    int epoll_ctl(int epfd, int op, int fd, epoll_event *event)
+    int epoll_wait(int epfd, epoll_event *events, int most, int timeout)
+    int EPOLL_CLOEXEC
+    int EPOLL_CTL_ADD
+    int EPOLL_CTL_DEL
+    uint32_t EPOLLIN
+
+cdef enum:
+    LOOKED_AT = 16          # most unread sockets found by one check
+    APART_NS = 10000000     # a socket seen unread twice this far apart may have been read in between
+    STUCK_NS = 50000000
+
+
+@cython.final
+cdef class Unread:
+    """The sockets of light clients."""
+
+    def __cinit__(self):
+        self.fd = epoll_create1(EPOLL_CLOEXEC)
+
+    def __dealloc__(self):
+        if self.fd >= 0:
+            close(self.fd)
+        free(self.inputs)
+
+    cpdef void add(self, int fd) noexcept:
+        cdef Input *grown
+        cdef int room
+        if self.fd < 0 or fd < 0:
+            return
+        if fd >= self.room:
+            room = max(fd + 1, 2 * self.room)
+            grown = <Input *> realloc(self.inputs, <size_t> room * sizeof(Input))
+            if grown is NULL:
+                return
+            memset(grown + self.room, 0, <size_t> (room - self.room) * sizeof(Input))
+            self.inputs = grown
+            self.room = room
+        self.inputs[fd].watched = False
+        self._watch(fd, True)
+
+    def note(self, int fd, int64_t took_ns):
+        """Records that a client was read, its data processed for this many nanoseconds, and answered."""
+        self.was_read(fd, took_ns, True)
+
+    cdef void was_read(self, int fd, int64_t took_ns, bint answers) noexcept:
+        cdef bint quick
+        if not 0 <= fd < self.room:
+            return
+        # A client whose reads take about QUICK_NS does not flap.
+        quick = took_ns <= (QUICK_NS if self.inputs[fd].watched else QUICK_NS // 2)
+        self.inputs[fd].since_ns = 0
+        if quick:
+            self.quick_ns += took_ns
+            self.owes |= answers
+        if quick != self.inputs[fd].watched:
+            self._watch(fd, quick)
+
+    cdef bint any(self, int64_t now_ns) noexcept:
+        cdef epoll_event[LOOKED_AT] events
+        cdef Input *found
+        cdef int index, count
+        cdef bint waits = False
+        if self.owes:
+            return True
+        if self.fd < 0:
+            return False
+        count = epoll_wait(self.fd, events, LOOKED_AT, 0)
+        for index in range(count):
+            found = &self.inputs[events[index].data.fd]
+            if not found.watched:
+                continue        # closed, except for a duplicate that streams an answer
+            if found.since_ns == 0 or now_ns - found.seen_ns > APART_NS:
+                found.since_ns = now_ns
+            found.seen_ns = now_ns
+            if now_ns - found.since_ns > STUCK_NS:
+                self._watch(events[index].data.fd, False)
+            else:
+                waits = True
+        self.noticed = waits
+        return waits
+
+    def waits(self, int64_t now_ns) -> bool:
+        """Whether a client waits, to be read or, since note(), for its answer."""
+        return self.any(now_ns)
+
+    cpdef void answered(self) noexcept:
+        self.noticed = self.owes = False
+
+    cdef void _watch(self, int fd, bint watched) noexcept:
+        cdef epoll_event event
+        memset(&event, 0, sizeof(event))
+        event.events = EPOLLIN
+        event.data.fd = fd
+        epoll_ctl(self.fd, EPOLL_CTL_ADD if watched else EPOLL_CTL_DEL, fd, &event)
+        self.inputs[fd].watched = watched
+        self.inputs[fd].since_ns = 0

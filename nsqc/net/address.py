@@ -1,10 +1,34 @@
 """Listening sockets for addresses in nsqd's form: `HOST:PORT`, or the path of a unix socket."""
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import os
 import socket
 import stat
+
+# ====================================================================== remote
+# Remote addresses as operators write them: HOST:PORT or [HOST]:PORT.
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port; an empty host means this machine. Raises ValueError."""
+    host, colon, port = address.rpartition(":")
+    if not colon:
+        raise ValueError(f"address {address}: missing port in address")
+    if not (port.isascii() and port.isdecimal() and 0 < int(port) < 65536):
+        raise ValueError(f"address {address}: invalid port")
+    if "/" in host or any(map(str.isspace, host)):
+        raise ValueError(f"address {address}: invalid host")
+    return host.removeprefix("[").removesuffix("]") or "localhost", int(port)
+
+
+def join_address(host: str, port: int) -> str:
+    """HOST:PORT, or [HOST]:PORT for an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+# ====================================================================== address
 
 KEEPALIVE_S = 15  # of silence before a probe, and between probes
 _WILDCARDS = ("", "0.0.0.0", "::")

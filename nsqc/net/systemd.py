@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Collection, MutableMapping
 
-from nsqc.process.environment import EnvironmentVariableError, is_ours, number
+from nsqc.process.machine import EnvironmentVariableError, is_ours, number
 
 FIRST = 3  # the first inherited descriptor
 NAMES = ("tcp", "http", "https")  # of the daemon's

@@ -6,8 +6,8 @@ import re
 from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
-from nsqc.log.secrets import mask_address
-from nsqc.net.remote import join_address
+from nsqc.log.formats import mask_address
+from nsqc.net.address import join_address
 
 PORTS = {"http": 80, "https": 443}
 HOST = re.compile(r"[^\s/\\<>\"]+")

@@ -5,6 +5,7 @@ Nothing is bound, connected to, resolved or written.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
@@ -13,15 +14,63 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from nsqc.net import certdates, tls
-from nsqc.net.address import is_unix
-from nsqc.net.remote import split_address
+from nsqc.net import tls
+from nsqc.net.address import is_unix, split_address
 from nsqc.net.url import parse_server
-from nsqc.options import file, rule_globs, toml
+from nsqc.options import resolve, rules, toml
 from nsqc.options.declared import SERVE, Declaration, OptionError, Options, OptionSet, RuleTable, flag_name
-from nsqc.options.lines import lines_of
-from nsqc.options.rule_scopes import BY_KEY
+from nsqc.options.rules import BY_KEY
 from nsqc.options.tls import offered
+
+# ====================================================================== lines
+# Finds the line of each setting in a config file.
+
+def lines_of(text: str) -> Callable[..., int]:
+    """line_of(key): the line, from 1, that sets a top-level key; 0: none. line_of(key, glob) and line_of(key, glob, of)
+    find the table [key.glob] and a key in it; for other notations, the enclosing key."""
+    lines = text.splitlines()
+
+    def find(start: str, first: int = 0) -> int:
+        form = re.compile(start)
+        for number in range(first, len(lines)):
+            # A matching line may be part of a longer value: then the text before it is incomplete.
+            if form.match(lines[number]) and is_complete("\n".join(lines[:number])):
+                return number + 1
+        return 0
+
+    def line_of(key: str, *below: str) -> int:
+        if not below:
+            return find(rf"\s*\[*\s*{written(key)}\s*[.=\]]")
+        header = rf"\s*\[\s*{written(key)}\s*\.\s*{written(below[0])}\s*\]"
+        table = find(header)
+        if not table:
+            return find(rf"\s*{written(key)}\s*\.\s*{written(below[0])}\s*[.=]") or line_of(key)
+        if below[1:]:
+            at = find(rf"\s*{written(below[1])}\s*[.=]", table)
+            following = find(r"\s*\[", table)
+            if at and (not following or at < following):
+                return at
+        return table
+
+    return line_of
+
+
+def written(key: str) -> str:
+    """An expression for a key, with quotes or without."""
+    forms = (key, f"'{key}'", json.dumps(key), json.dumps(key, ensure_ascii=False))
+    return f"(?:{'|'.join(map(re.escape, forms))})"
+
+
+def is_complete(text: str) -> bool:
+    """Whether the text alone is a TOML file."""
+    try:
+        toml.parse(text)
+    except toml.TomlError:
+        return False
+    return True
+
+
+# ====================================================================== check
 
 LINE = re.compile(r"at line (\d+)")
 NAME = re.compile(r"(?!.*\.sock(et)?$)[A-Za-z0-9.-]+")  # probably of a host, not of a unix socket
@@ -59,11 +108,11 @@ class Problem(NamedTuple):
 def examine(path: str, declaration: Declaration[OptionSet] = SERVE) -> Report:
     """Reads a file as a start with these options would."""
     try:
-        text = file.read_text(path)
+        text = resolve.read_text(path)
     except OptionError as error:
         return Report(declaration.options(), 0, [Finding(0, True, str(error))])
     try:
-        reading = file.interpret(toml.parse(text), declaration)
+        reading = resolve.interpret(toml.parse(text), declaration)
     except toml.TomlError as error:
         line = LINE.search(str(error))
         number = int(line[1]) if line else text.count("\n") + 1
@@ -73,7 +122,7 @@ def examine(path: str, declaration: Declaration[OptionSet] = SERVE) -> Report:
     findings = [Finding(line_of(*place), True, problem) for place, problem in reading.problems]
     findings += [Finding(line_of(key), False, warning) for key, warning in reading.unknown.items()]
     findings += [Finding(line_of(key, table.glob), False, f"{table.title} has no effect: {reason}")
-                 for key in BY_KEY for table, reason in rule_globs.ineffective(tables_of(reading, key))]
+                 for key in BY_KEY for table, reason in rules.ineffective(tables_of(reading, key))]
     keys = {name: key for key, name in declaration.keys.items()}
     problems = [(True, name, problem) for faults in (declaration.faults(options), options.unusable(),
                                                      surroundings(options, declaration)) for name, problem in faults]
@@ -86,7 +135,7 @@ def examine(path: str, declaration: Declaration[OptionSet] = SERVE) -> Report:
     return Report(options, len(reading.values.keys() - BY_KEY.keys()), sorted(findings))
 
 
-def tables_of(reading: file.Reading, key: str) -> tuple[RuleTable, ...]:
+def tables_of(reading: resolve.Reading, key: str) -> tuple[RuleTable, ...]:
     """The tables with rules below a key of a file."""
     tables = reading.values.get(key)
     return tuple(one for one in tables if isinstance(one, RuleTable)) if isinstance(tables, tuple) else ()
@@ -180,7 +229,7 @@ def ineffective(options: Options) -> Iterator[Problem]:
 def expiring(options: Options) -> Iterator[Problem]:
     """Certificates that have expired, or soon will."""
     if settings := offered(options):
-        for date in certdates.read_dates(tls.files_of(settings)):
+        for date in tls.read_dates(tls.files_of(settings)):
             if text := date.concern(time.time()):
                 yield Problem("tls_cert" if date.path == options.tls_cert else "tls_root_ca_file", text)
 

@@ -3,7 +3,6 @@
 Attribute names are nsqd's flag names with underscores. Durations are nanoseconds.
 """
 
-# No `from __future__ import annotations`: evaluating the texts would take a tenth of the daemon's start.
 import socket
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -12,9 +11,21 @@ from typing import Annotated, ClassVar, Generic, Self, TypeAlias, TypeVar
 import msgspec
 
 from nsqc.log import INFO
-from nsqc.options.durations import HOUR, MINUTE, MS, S, format_duration
-from nsqc.options.option import Kind, Option, Value, declared_in
-from nsqc.options.values import DEFAULT_TLS_VERSION, TLS_NOT_REQUIRED, TLS_REQUIRED, TLS_VERSIONS
+from nsqc.options.option import (
+    DEFAULT_TLS_VERSION,
+    HOUR,
+    MINUTE,
+    MS,
+    TLS_NOT_REQUIRED,
+    TLS_REQUIRED,
+    TLS_VERSIONS,
+    Kind,
+    Option,
+    S,
+    Value,
+    declared_in,
+    format_duration,
+)
 
 try:
     # hashlib would use OpenSSL's, whose tables cost 3 MB of memory and 3 ms.
@@ -88,7 +99,7 @@ class TopicTable(RuleTable, frozen=True):
 
 
 class ChannelTable(RuleTable, frozen=True):
-    """A [channels."TOPIC/CHANNEL"] table; keys as in nsqc.options.channel_keys."""
+    """A [channels."TOPIC/CHANNEL"] table; keys as in nsqc.options.rules."""
 
     of = "channels"
 
@@ -390,7 +401,7 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
 
     @property
     def connection_limits(self) -> tuple[int, int, int]:
-        """As of nsqc.net.limits.ConnectionLimits."""
+        """As of nsqc.net.listener.ConnectionLimits."""
         return self.max_connections, self.max_connections_per_address, self.max_pending_handshakes
 
     @property

@@ -7,7 +7,7 @@ import time
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from nsqc.options.durations import parse_duration
+from nsqc.options.option import parse_duration
 
 BEGINNING, END = "beginning", "end"
 MOST = 2**63 - 1        # of offsets, and of times in ns

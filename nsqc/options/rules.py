@@ -8,20 +8,430 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from typing import Generic, TypeVar
+from fnmatch import fnmatchcase
+from typing import Annotated, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
 from nsqc.log import Log
-from nsqc.options import rules_file
-from nsqc.options.declared import Options, RuleTable, Settings
-from nsqc.options.flags import show
-from nsqc.options.limit_keys import Limits
-from nsqc.options.rule_scopes import Scope
-from nsqc.options.rules_file import Changes, Values
+from nsqc.options.declared import (
+    FLAGS,
+    LARGEST,
+    RULE_KEYS,
+    ChannelTable,
+    Options,
+    RuleTable,
+    RuleValue,
+    Settings,
+    TopicTable,
+    beyond,
+    flag,
+)
+from nsqc.options.flags import plain, show
+from nsqc.options.option import HOUR, Kind, Option, declared_in, from_toml, parse_duration, parse_topic
+from nsqc.store.files import read_edited_file, replace_file, set_aside
+from nsqc.wire.outside import Decoder, JSONError
+from nsqc.wire.parser import EPHEMERAL, is_ephemeral, is_valid_name
+
+# ====================================================================== rule globs
+# Finds the tables of rules that never take effect.
+
+SET = re.compile(r"\[!?\]?[^\]]*\]")
+# Globs, with ? instead of sets, that can fit a name; and the reason why others cannot.
+FITTING = {"topics": re.compile(r"[A-Za-z0-9._#*?-]+"), "channels": re.compile(r"(?=.*[/*?])[A-Za-z0-9._#*?/-]+")}
+UNFIT = {"topics": "it fits no valid topic name", "channels": "it fits no TOPIC/CHANNEL with valid names"}
+
+
+def ineffective(tables: tuple[RuleTable, ...]) -> Iterator[tuple[RuleTable, str]]:
+    """Tables that never take effect, and why."""
+    for at, table in enumerate(tables):
+        glob = SET.sub("?", table.glob)
+        if not FITTING[table.of].fullmatch(glob):
+            yield table, UNFIT[table.of]
+        elif table.of == "topics" and "#" in glob:
+            yield table, "it fits ephemeral topics only, which are always kept in memory"
+        elif hides := next((earlier for earlier in tables[:at] if covers(earlier.glob, table.glob)), None):
+            yield table, f"{hides.title}, which comes first, fits all of its {table.of}"
+
+
+def covers(glob: str, other: str) -> bool:
+    """Whether a glob certainly fits every name that the other one fits."""
+    if "?" in glob or "[" in glob:
+        return glob == other
+    # Only a star here can match a wildcard of the other one; a character in a set might match a set.
+    return fnmatchcase(SET.sub("\0", other), glob)
+
+
+# ====================================================================== limit keys
+# The rules for both topics and channels: how long messages may wait, and how many of them. Declared once; see
+# nsqc.options.rules.
+
+
+
+
+DELIVERY = "Delivery rules"
+FROM_DEFAULTS = "default"
+
+
+class Limits(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """Limits for waiting messages in a topic or a channel. By default, as in nsqd: any number of messages, for any
+    time. source: where the rule comes from."""
+
+    message_ttl: Annotated[int, flag(
+        Kind.DURATION, DELIVERY, "time after publishing when a message that still waits expires; 0: never",
+        least=0)] = 0
+    expired: Annotated[str, flag(
+        Kind.EXPIRED, DELIVERY,
+        "where expired messages go: they are dropped, or moved to the dead-letter topic")] = "drop"
+    max_depth: Annotated[int, flag(
+        Kind.INT, DELIVERY, "messages that may wait; 0: no limit", least=0, most=LARGEST)] = 0
+    max_bytes: Annotated[int, flag(
+        Kind.INT, DELIVERY, "bytes of messages that may wait; 0: no limit", least=0, most=LARGEST)] = 0
+    overflow: Annotated[str, flag(
+        Kind.OVERFLOW, DELIVERY, "what happens at a limit: publishes are refused, the oldest messages are dropped, or "
+        "moved to the dead-letter topic")] = "refuse"
+    source: str = FROM_DEFAULTS
+
+
+LIMIT_FLAGS = declared_in(Limits)
+DEFAULT_LIMITS = Limits()
+
+
+# ====================================================================== channel keys
+# The delivery rules of channels, declared once: name, type, range, default, help. Config tables, `/channel/rules`,
+# `nsqc channel rules`, checks and docs come from here. Durations are nanoseconds.
+
+
+
+DEAD = b".dead"         # default suffix of a dead-letter topic's name
+DEAD_LETTER = "dead-letter"     # value of `expired` and `overflow` that moves messages there
+MAX_NAME = 64           # bytes in a topic's name
+
+
+class ChannelRule(Limits, frozen=True, gc=False, kw_only=True):
+    """How a channel delivers; the defaults are nsqd's behaviour."""
+
+    requeue_delay: Annotated[int, flag(
+        Kind.DURATION, DELIVERY, "delay after the first delivery that times out or is requeued with 0; 0: none",
+        least=0)] = 0
+    requeue_backoff: Annotated[float, flag(
+        Kind.FLOAT, DELIVERY, "factor by which the delay grows with each further delivery", least=1, most=1000)] = 1.0
+    requeue_max: Annotated[int, flag(
+        Kind.DURATION, DELIVERY, "longest such delay", least=1)] = HOUR
+    requeue_on_disconnect: Annotated[bool, flag(
+        Kind.BOOL, DELIVERY,
+        "requeue the messages in flight to a client as soon as its connection is lost, rather than "
+        "at their time-out")] = False
+    max_attempts: Annotated[int, flag(
+        Kind.INT, DELIVERY,
+        "deliveries after which a message goes to the dead-letter topic rather than to a consumer; 0: "
+        "no limit", least=0, most=65535)] = 0
+    dead_letter: Annotated[str, flag(
+        Kind.TOPIC, DELIVERY, "the dead-letter topic; empty: TOPIC.dead")] = ""
+    max_in_flight: Annotated[int, flag(
+        Kind.INT, DELIVERY, "messages in flight to all consumers together; 0: no limit", least=0, most=LARGEST)] = 0
+    ordered: Annotated[bool, flag(
+        Kind.BOOL, DELIVERY,
+        "strict order: one message in flight at once, and no other before it is finished or moved to "
+        "the dead-letter topic")] = False
+    rate: Annotated[float, flag(
+        Kind.FLOAT, DELIVERY, "deliveries a second on this node; 0: no limit", least=0, most=1_000_000_000)] = 0.0
+    rate_burst: Annotated[int, flag(
+        Kind.INT, DELIVERY, "deliveries at once after a pause; never less than rate allows in 10 ms", least=1,
+        most=1_000_000)] = 1
+
+    @property
+    def is_off(self) -> bool:
+        """Whether the channel delivers like nsqd's."""
+        return not self.set_values().keys() - WITHOUT_EFFECT
+
+    @property
+    def moves(self) -> bool:
+        """Whether the channel may move messages to its dead-letter topic, if it has one."""
+        limited = self.max_depth > 0 or self.max_bytes > 0
+        return (self.max_attempts > 0 or (self.message_ttl > 0 and self.expired == DEAD_LETTER)
+                or (limited and self.overflow == DEAD_LETTER))
+
+    def dead_topic(self, topic: bytes) -> bytes:
+        """The dead-letter topic of a topic's channel. Empty: none, since messages would circle."""
+        if self.dead_letter:
+            name = self.dead_letter.encode()
+        else:
+            stem = topic.removesuffix(EPHEMERAL.encode())
+            if stem.endswith(DEAD):
+                return b""
+            name = stem[:MAX_NAME - len(DEAD)] + DEAD
+        return b"" if name == topic else name
+
+    def set_values(self) -> dict[str, RuleValue]:
+        """The values that differ from the defaults, by key."""
+        return {key: value for key in CHANNEL_FLAGS if (value := getattr(self, key)) != getattr(DEFAULT, key)}
+
+    def as_json(self) -> dict[str, RuleValue]:
+        """The same in JSON's form: durations are text."""
+        return {key: json_value(CHANNEL_FLAGS[key].kind, value) for key, value in self.set_values().items()}
+
+
+CHANNEL_FLAGS = declared_in(ChannelRule) | LIMIT_FLAGS
+DEFAULT = ChannelRule()
+WITHOUT_EFFECT = {"expired", "overflow"}    # unless other keys are set
+
+
+def json_value(kind: Kind, value: RuleValue) -> RuleValue:
+    """A value of a rule as clients see it: durations are text."""
+    given = plain(kind, value)
+    return given if isinstance(given, (bool, int, float, str)) else show(kind, value)
+
+
+# ====================================================================== topic keys
+# Keys of topics' rules without an option for the default, declared once: name, type, range, default, help. Durations
+# are nanoseconds. All of them are off by default.
+
+PUBLISHING = "Publishing"
+MOST_IDS = 1_000_000
+
+DEFAULTS: dict[str, RuleValue] = {"dedupe": 0, "dedupe_ids": MOST_IDS}
+
+TOPIC_FLAGS: dict[str, Option] = {
+    "dedupe": flag(
+        Kind.DURATION, PUBLISHING,
+        "how long the ids of publishes are remembered: a publish whose id is known is not stored again; 0: not at all",
+        least=0, most=30 * 24 * HOUR),
+    "dedupe_ids": flag(
+        Kind.INT, PUBLISHING, "ids that are remembered; beyond that the oldest are forgotten early", least=1,
+        most=100_000_000),
+}
+
+
+# ====================================================================== rule scopes
+# Topics and channels have rules. Each kind has its keys, its tables in the config file and a file for values set by
+# PUT.
+
+class Scope(msgspec.Struct, frozen=True):
+    """Topics, or channels."""
+
+    key: str                    # of its tables in the config file, and in its own file
+    noun: str
+    file: str                   # in the data path: values set by PUT
+    call: str                   # that changes a rule
+    flags: dict[str, Option]      # the declarations of the keys of a rule
+    table: type[RuleTable]
+
+    def can_have(self, name: bytes) -> bool:
+        """Whether PUT may set a rule for that name; the rule of an ephemeral one would outlive it."""
+        parts = name.split(b"/")
+        return (len(parts) == (1 if self is TOPICS else 2)
+                and all(is_valid_name(part) and not is_ephemeral(part) for part in parts))
+
+
+TOPICS = Scope("topics", "topic", "nsqc.rules.json", "PUT /topic/rules",
+               {key: FLAGS[name] for key, name in RULE_KEYS.items()}
+               | {key: declared for key, declared in LIMIT_FLAGS.items() if key not in RULE_KEYS} | TOPIC_FLAGS,
+               TopicTable)
+CHANNELS = Scope("channels", "channel", "nsqc.channel-rules.json", "PUT /channel/rules", CHANNEL_FLAGS, ChannelTable)
+BY_KEY = {scope.key: scope for scope in (TOPICS, CHANNELS)}
+
+
+def scope_of(table: RuleTable) -> Scope:
+    """The scope of a table."""
+    return BY_KEY[table.of]
+
+
+# ====================================================================== rule tables
+# The tables of the config file with rules: `[topics."GLOB"]` for the storage of topics, `[channels."TOPIC/CHANNEL"]`
+# for delivery, each for the names that its glob fits. nsqd ignores them.
+
+Place = tuple[str, ...]  # a key of the file and the keys below it
+
+
+def read_tables(scope: Scope, value: object) -> tuple[tuple[RuleTable, ...], list[tuple[Place, str]]]:
+    """The tables in the order of the file, and their faults: place and text. A faulty key is omitted."""
+    if not isinstance(value, Mapping):
+        expected = scope.table('GLOB' if scope.key == "topics" else "TOPIC/CHANNEL", {}).title
+        return (), [((scope.key,), f"{scope.key} = {value!r:.200} cannot be used - tables such as {expected} are "
+                     "expected")]
+    tables: list[RuleTable] = []
+    problems: list[tuple[Place, str]] = []
+    for glob, content in value.items():
+        table = scope.table(glob, {})
+        if not isinstance(content, Mapping):
+            problems.append(((scope.key, glob), f"{table.title}: {content!r:.200} is not a table"))
+            continue
+        for key, given in content.items():
+            try:
+                table.values[key] = read_value(scope, key, given)
+            except ValueError as error:
+                problems.append(((scope.key, glob, key), f"{table.title}: {error}"))
+        tables.append(table)
+    return tuple(tables), problems
+
+
+def read_value(scope: Scope, key: str, given: object) -> RuleValue:
+    """The value of a key of a table. Raises ValueError."""
+    if key not in scope.flags:
+        if isinstance(given, Mapping):
+            character = "dot" if scope.key == "topics" else "slash"
+            raise ValueError(f"unknown key {key!r}; a glob with a {character} needs quotes")
+        raise ValueError(unknown_key(scope, key))
+    try:
+        value = from_toml(scope.flags[key].kind, given)
+    except ValueError as error:
+        raise ValueError(f"{key} = {given!r:.200} cannot be used - {error}") from None
+    return in_range(scope, key, value if isinstance(value, (str, int, float)) else str(value))
+
+
+def written(table: RuleTable) -> str:
+    """The settings of a table, on one line."""
+    flags = scope_of(table).flags
+    return ", ".join(f"{key} = {show(flags[key].kind, value)}" for key, value in table.values.items())
+
+
+def in_range(scope: Scope, key: str, value: RuleValue) -> RuleValue:
+    """Returns the value. Raises ValueError if it is out of its declared range."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and (text := beyond(scope.flags[key], value)):
+        raise ValueError(f"{key} {text}")
+    return value
+
+
+def unknown_key(scope: Scope, key: str) -> str:
+    """The error for a key that no rule has."""
+    import difflib  # only after a typo
+
+    near = difflib.get_close_matches(key.lower().replace("-", "_"), scope.flags, n=1)
+    return f"unknown key {key[:64]!r}, " + (
+        f"did you mean {near[0]}?" if near else f"known are {', '.join(scope.flags)}")
+
+
+# ====================================================================== rules file
+# nsqc.rules.json and nsqc.channel-rules.json: the values set by PUT, for each topic and channel. nsqd ignores them.
+#
+#     {"topics": {"NAME": {"storage": "log", "retain_time": 3600000000000}}}
+#     {"channels": {"TOPIC/CHANNEL": {"requeue_delay": 1000000000}}}
+#
+# Durations are nanoseconds there.
+
+NOT_FILES = (errno.EINVAL, errno.EISDIR, errno.ENXIO)  # errors of reading something other than a file
+
+Values: TypeAlias = Mapping[str, RuleValue]  # by key of a rule
+Changes: TypeAlias = Mapping[str, RuleValue | None]  # None: resets the key
+
+EXPECTED = {Kind.DURATION: 'a duration such as "36h", or nanoseconds,', Kind.INT: "an integer", Kind.FLOAT: "a number"}
+
+_encode = msgspec.json.Encoder().encode
+
+
+_decode = Decoder(dict[str, dict[str, dict[str, object]]]).decode
+
+
+# ---------------------------------------------------------------------- values
+
+
+def from_json(scope: Scope, key: str, given: object) -> RuleValue | None:
+    """The value of a key in JSON: null, or in the rule's form; durations are text or nanoseconds. Raises ValueError
+    that names key and value."""
+    if key not in scope.flags:
+        raise ValueError(unknown_key(scope, key))
+    if given is None:
+        return None
+    try:
+        return in_range(scope, key, _of_kind(scope.flags[key].kind, given))
+    except ValueError as error:
+        raise ValueError(f"{key} = {_shown(given)} cannot be used - {error}") from None
+
+
+def _of_kind(kind: Kind, given: object) -> RuleValue:
+    """A JSON value as one of that kind. Raises ValueError that states the expected form."""
+    value = parse_duration(given) if kind is Kind.DURATION and isinstance(given, str) else given
+    if kind is Kind.BOOL:
+        if isinstance(value, bool):
+            return value
+        raise ValueError("true or false is expected")
+    if kind is Kind.TOPIC:
+        if isinstance(value, str):
+            return parse_topic(value)
+        raise ValueError("the name of a topic is expected")
+    if kind in EXPECTED:
+        wanted = (int, float) if kind is Kind.FLOAT else (int,)
+        if isinstance(value, wanted) and not isinstance(value, bool):
+            return float(value) if kind is Kind.FLOAT else value
+        raise ValueError(f"{EXPECTED[kind]} is expected")
+    if isinstance(value, str) and value in kind.value.split("|"):
+        return value
+    raise ValueError(f"one of {', '.join(kind.value.split('|'))} is expected")
+
+
+def _shown(given: object) -> str:
+    """A JSON value as it was sent, truncated if long."""
+    try:
+        text = _encode(given).decode("utf-8", "replace")
+    except (TypeError, ValueError, RecursionError, OverflowError):
+        text = repr(type(given).__name__)
+    return text if len(text) <= 100 else f"{text[:100]}..."
+
+
+def changed(values: Values, changes: Changes) -> Values:
+    """The values after the changes."""
+    return {key: value for key, value in {**values, **changes}.items() if value is not None}
+
+
+# ---------------------------------------------------------------------- the file
+
+
+def piece(name: bytes, values: Values) -> bytes:
+    """A topic or channel in the file; names contain nothing that JSON escapes."""
+    return b'"%b":%b' % (name, _encode(values))
+
+
+def save(data_path: str, scope: Scope, pieces: list[bytes]) -> None:
+    """Replaces the file, durably. Raises OSError."""
+    replace_file(os.path.join(data_path, scope.file), b'{"%b":{%b}}\n' % (scope.key.encode(), b",\n".join(pieces)))
+
+
+def load(data_path: str, scope: Scope, log: Log) -> dict[bytes, Values]:
+    """Reads the file. If any of it is unusable, the file is kept as .bad, and replaced by the rest.
+
+    Raises OSError if it exists and cannot be read, or cannot be replaced: without the rules, topics would be stored in
+    another way than requested.
+    """
+    path = os.path.join(data_path, scope.file)
+    rules: dict[bytes, Values] = {}
+    problems: list[str] = []
+    try:
+        entries = _decode(read_edited_file(path))[scope.key]
+    except FileNotFoundError:
+        return {}
+    except JSONError as error:
+        entries = {}
+        problems.append(str(error))
+    except KeyError:
+        entries = {}
+        problems.append(f"it has no {scope.key}")
+    except OSError as error:
+        if error.errno not in NOT_FILES:
+            raise
+        entries = {}
+        problems.append("it is not a file")
+    for text, given in entries.items():
+        name = text.encode("utf-8", "replace")
+        try:
+            if not scope.can_have(name):
+                raise ValueError(f"no {scope.noun} of that name can have a rule")
+            rules[name] = changed({}, {key: from_json(scope, key, value) for key, value in given.items()})
+        except ValueError as error:
+            problems.append(f"{text[:64]!r}: {error}")
+    if problems:
+        backup = set_aside(path)
+        log.error("RULES: %s is damaged (%s%s): kept as %s, %d rules remain", path, problems[0],
+                  f" and {len(problems) - 1} more" if problems[1:] else "", backup, len(rules))
+        save(data_path, scope, [piece(name, values) for name, values in rules.items()])
+    return rules
+
+
+# ====================================================================== rules
 
 MOST_KNOWN = 65536  # names whose rules are remembered; then all are looked up again
 
@@ -57,8 +467,8 @@ class Rules(Generic[RuleT]):
         self._workers = workers
         self._data_path = data_path
         self._log = log
-        self._put: dict[bytes, Values] = rules_file.load(data_path, self.scope, log)
-        self._pieces = {name: rules_file.piece(name, values) for name, values in self._put.items()}
+        self._put: dict[bytes, Values] = load(data_path, self.scope, log)
+        self._pieces = {name: piece(name, values) for name, values in self._put.items()}
         self._known: dict[bytes, RuleT] = {}
         self._globs: re.Pattern[str] | None = None
         self._listeners: list[OnChange] = []
@@ -83,7 +493,7 @@ class Rules(Generic[RuleT]):
 
     def after(self, name: bytes, changes: Changes) -> RuleT:
         """The rule that a name would have after set()."""
-        values = rules_file.merged(self._put.get(name, {}), changes)
+        values = changed(self._put.get(name, {}), changes)
         rule = self._derived(name)
         return self._changed(rule, values, self.scope.call) if values else rule
 
@@ -183,15 +593,15 @@ class Rules(Generic[RuleT]):
         for change in self._writing:
             if change.gone:
                 continue
-            merged = rules_file.merged(values.get(change.name, self._put.get(change.name, {})), change.changes)
+            merged = changed(values.get(change.name, self._put.get(change.name, {})), change.changes)
             values[change.name] = merged
             if merged:
-                pieces[change.name] = rules_file.piece(change.name, merged)
+                pieces[change.name] = piece(change.name, merged)
             else:
                 pieces.pop(change.name, None)
         self._forgotten = set()
         try:
-            self._write = self._loop.run_in_executor(self._workers, rules_file.save, self._data_path,
+            self._write = self._loop.run_in_executor(self._workers, save, self._data_path,
                                                      self.scope, [*pieces.values()])
         except RuntimeError as error:  # no thread can be started
             self._write = self._loop.create_future()
@@ -225,7 +635,7 @@ class Rules(Generic[RuleT]):
         before = self.of(name)
         if values:
             self._put[name] = values
-            self._pieces[name] = rules_file.piece(name, values)
+            self._pieces[name] = piece(name, values)
         else:
             self._put.pop(name, None)
             self._pieces.pop(name, None)
@@ -240,3 +650,216 @@ def _globs(tables: Sequence[RuleTable]) -> re.Pattern[str] | None:
     from fnmatch import translate  # here: most daemons have no tables
 
     return re.compile("|".join(f"(?P<t{at}>{translate(table.glob)})" for at, table in enumerate(tables)))
+
+
+# ====================================================================== topic rules
+# How each topic is stored: in memory or in a log, and by which rules.
+#
+# Each value of a topic's rule comes from PUT /topic/rules, else from the first table of the config file that fits the
+# topic, else from the option with the default for all topics, or the default of the key. Ephemeral topics always stay
+# in memory.
+
+FROM_NAME = "ephemeral"
+
+
+class TopicRule(Limits, frozen=True, gc=False, kw_only=True):
+    """How a topic is stored, and how much and how long. storage: memory or log. For logs, sync: write or fsync;
+    retain_time in nanoseconds; retain_bytes: 0 means no limit. dedupe, dedupe_ids: see nsqc.options.rules."""
+
+    storage: str
+    sync: str
+    retain_time: int
+    retain_bytes: int
+    dedupe: int = 0
+    dedupe_ids: int = MOST_IDS
+
+    def limits(self) -> dict[str, RuleValue]:
+        """The values from which its channels' rules derive."""
+        return {key: getattr(self, key) for key in LIMIT_FLAGS}
+
+    @property
+    def keeps_log(self) -> bool:
+        """Whether the log of a topic that has switched to memory stays until an operator deletes it: if it may have
+        history to keep, or if the topic only has the default rule, whose previous rule may be lost."""
+        return self.storage != "log" and (self.retain_time > 0 or self.retain_bytes > 0 or self.source == FROM_DEFAULTS)
+
+
+Decoder(TopicRule)     # so that no two threads are the first to use it
+
+
+class TopicRules(Rules[TopicRule]):
+    """The rules of all topics."""
+
+    scope = TOPICS
+
+    def _derived(self, name: bytes) -> TopicRule:
+        if is_ephemeral(name):
+            return self._ephemeral
+        at = self._table_of(name)
+        return self._default if at is None else self._tables[at]
+
+    def _take(self, options: Options) -> None:
+        self._options = options
+        defaults = {key: options.value(attribute) for key, attribute in RULE_KEYS.items()}
+        self._default = msgspec.convert(defaults, TopicRule)
+        self._ephemeral = msgspec.structs.replace(self._default, storage="memory", source=FROM_NAME)
+        self._tables = [msgspec.structs.replace(self._default, **table.values, source=f"config {table.title}")
+                        for table in options.topics]
+        self._set_globs(options.topics)
+
+    def _has_changed(self, options: Options) -> bool:
+        names = ("topics", *RULE_KEYS.values())
+        return any(getattr(options, name) != getattr(self._options, name) for name in names)
+
+
+# ====================================================================== dead letters
+# Where the rules send dead letters, and whether these would circle. Channels need not exist: every rule counts that a
+# channel of a topic may have.
+
+KEYS = frozenset({"max_attempts", "dead_letter", *LIMIT_FLAGS})     # of rules: they decide whether and where to
+REMEDY = "name another dead_letter in one of these rules, or take away its max_attempts or dead-letter"
+
+
+class Way(NamedTuple):
+    """From a topic to the dead-letter topic of its channels that have a rule: a channel's, or a table's."""
+
+    rule: str
+    target: bytes
+
+
+RulesOf = Callable[[bytes], Iterable[tuple[str, ChannelRule]]]      # the rules that channels of a topic may have
+
+
+def ways_from(topic: bytes, rules: Iterable[tuple[str, ChannelRule]]) -> Iterator[Way]:
+    """The ways of dead letters from a topic whose channels may have these rules."""
+    for name, rule in rules:
+        if rule.moves and (target := rule.dead_topic(topic)):
+            yield Way(name, target)
+
+
+def circle(topic: bytes, first: Way, rules_of: RulesOf) -> str:
+    """The ways that lead from a topic, by the first one, back to it, as text; empty: none do."""
+    came: dict[bytes, tuple[bytes, Way]] = {first.target: (topic, first)}
+    reached = [first.target]
+    while reached:
+        at = reached.pop()
+        for way in ways_from(at, rules_of(at)):
+            if way.target not in came:
+                came[way.target] = at, way
+                reached.append(way.target)
+    parts: list[str] = []
+    at = topic
+    while at in came and (not parts or at != topic):
+        at, way = came[at]
+        parts.append(f"{way.rule} to {way.target.decode()}")
+    return f"dead letters would circle: {', '.join(reversed(parts))}; {REMEDY}" if parts else ""
+
+
+# ---------------------------------------------------------------------- tables of the config file
+
+
+def tables_for(tables: Sequence[RuleTable], topic: str) -> Iterator[int | None]:
+    """Indexes of the tables that may apply to channels of a topic; None: some channel may have none."""
+    for at, table in enumerate(tables):
+        if may_fit(table.glob, topic):
+            yield at
+        if covers(table.glob, f"{topic}/*"):
+            return
+    yield None
+
+
+def may_fit(glob: str, topic: str) -> bool:
+    """Whether a glob fits a channel of a topic."""
+    return any(fnmatchcase(f"{topic}/", glob[:end]) and (end < len(glob) or glob.endswith("*"))
+               for end in range(len(glob) + 1))
+
+
+def circle_in(topics: Sequence[RuleTable], channels: Sequence[RuleTable]) -> tuple[RuleTable, str] | None:
+    """A channels table whose dead letters would circle, by the tables alone, and the circle; None: there is none."""
+    def rules_of(topic: bytes) -> Iterator[tuple[str, ChannelRule]]:
+        name = topic.decode()
+        of_topic = next((table for table in topics if fnmatchcase(name, table.glob)), None)
+        values = {} if of_topic is None else of_topic.values
+        limits = {key: value for key, value in values.items() if key in LIMIT_FLAGS}
+        for at in tables_for(channels, name):
+            more = {} if at is None else channels[at].values
+            title = f"channels of {name}" if at is None else channels[at].title
+            yield title, msgspec.structs.replace(DEFAULT, **{**limits, **more})
+
+    # Only a dead_letter can lead back: default names end in .dead, which has no default.
+    for table in channels:
+        if named := str(table.values.get("dead_letter", "")):
+            for way in ways_from(named.encode(), rules_of(named.encode())):
+                if text := circle(named.encode(), way, rules_of):
+                    return table, text
+    return None
+
+
+# ====================================================================== channel rules
+# How each channel delivers.
+#
+# Each value of a channel's rule comes from PUT /channel/rules, else from the first table of the config file whose glob
+# fits TOPIC/CHANNEL, else from the topic's rule if that has such a key, else from the default, which is nsqd's
+# behaviour.
+
+class ChannelRules(Rules[ChannelRule]):
+    """The rules of all channels, by TOPIC/CHANNEL."""
+
+    scope = CHANNELS
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, workers: Executor, data_path: str, settings: Settings,
+                 log: Log, topics: TopicRules):
+        """topics: the rules from which channels' rules derive. Raises OSError as Rules does."""
+        self._topics = topics
+        self._merged: dict[tuple[int | None, TopicRule], ChannelRule] = {}  # by table and topic's rule: they are few
+        super().__init__(loop, workers, data_path, settings, log)
+        topics.on_change(self._topic_changed)
+
+    def _take(self, options: Options) -> None:
+        self._options = options
+        self._merged.clear()
+        self._set_globs(options.channels)
+
+    def _topic_changed(self, name: bytes | None) -> None:
+        self._known.clear()
+        self._merged.clear()
+        self._notify(None if name is None else name + b"/")
+
+    def _has_changed(self, options: Options) -> bool:
+        return options.channels != self._options.channels
+
+    def _derived(self, name: bytes) -> ChannelRule:
+        return self._merged_rule(self._table_of(name), self._topics.of(name.partition(b"/")[0]))
+
+    def _merged_rule(self, at: int | None, topic: TopicRule) -> ChannelRule:
+        rule = self._merged.get((at, topic))
+        if rule is None:
+            rule = self._merged[at, topic] = self._merge(at, topic)
+        return rule
+
+    def _merge(self, at: int | None, topic: TopicRule) -> ChannelRule:
+        """The rule derived from a table, if any, and the topic's rule."""
+        limits = topic.limits()
+        if at is not None:
+            table = self._options.channels[at]
+            return self._changed(DEFAULT, {**limits, **table.values}, f"config {table.title}")
+        if all(limits[key] == getattr(DEFAULT_LIMITS, key) for key in limits):
+            return DEFAULT
+        return self._changed(DEFAULT, limits, f"topic: {topic.source}")
+
+    def of_topic(self, topic: bytes, topic_rule: TopicRule | None = None) -> Iterator[tuple[str, ChannelRule]]:
+        """The rules that channels of a topic may have, each with the name of a channel or a table. topic_rule: instead
+        of the topic's current one."""
+        topic_rule = topic_rule or self._topics.of(topic)
+        tables = self._options.channels
+        for at in tables_for(tables, topic.decode()):
+            title = f"channels of {topic.decode()}" if at is None else tables[at].title
+            yield title, self._merged_rule(at, topic_rule)
+        for name, values in self._put.items():
+            if name.startswith(topic + b"/"):
+                rule = self._merged_rule(self._table_of(name), topic_rule)
+                yield name.decode(), self._changed(rule, values, self.scope.call)
+
+    def forget_topic(self, name: bytes) -> None:
+        """A deleted topic also loses the rules set for its channels."""
+        self.forget_all(name + b"/")

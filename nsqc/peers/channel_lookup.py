@@ -16,13 +16,11 @@ from nsqc.broker.topic import Topic
 from nsqc.log import Log
 from nsqc.options.declared import Settings
 from nsqc.peers import http
-from nsqc.peers.dial import Dialer, seconds
-from nsqc.peers.lookup import Lookup
-from nsqc.peers.lookup_peer import LookupPeer
-from nsqc.peers.tasks import reason_of, spawn
-from nsqc.store.slicing import rest
-from nsqc.wire.names import EPHEMERAL, is_valid_name
+from nsqc.peers.http import Dialer, reason_of, seconds, spawn
+from nsqc.peers.lookup import Lookup, LookupPeer
+from nsqc.store.files import rest
 from nsqc.wire.outside import Decoder
+from nsqc.wire.parser import EPHEMERAL, is_valid_name
 
 MAX_QUERIES = 32  # concurrent
 

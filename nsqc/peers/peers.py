@@ -12,8 +12,7 @@ from nsqc.options.declared import Options, Settings
 
 if TYPE_CHECKING:
     from nsqc.peers.channel_lookup import ChannelLookup
-    from nsqc.peers.lookup import Lookup
-    from nsqc.peers.node import NodeInfo
+    from nsqc.peers.lookup import Lookup, NodeInfo
 
 
 class Peers:
@@ -68,7 +67,7 @@ class Peers:
     def _start_lookup(self) -> None:
         """From now on the channel lookup starts new topics. Earlier ones have been started."""
         from nsqc.peers.channel_lookup import ChannelLookup
-        from nsqc.peers.dial import Dialer
+        from nsqc.peers.http import Dialer
         from nsqc.peers.lookup import Lookup
 
         dialer = Dialer(self._loop)
@@ -79,9 +78,8 @@ class Peers:
         self._broker.starter = self._channel_lookup.start
 
     def _start_statsd(self) -> None:
-        from nsqc.peers.dial import Dialer
+        from nsqc.peers.http import Dialer, spawn
         from nsqc.peers.statsd import Statsd
-        from nsqc.peers.tasks import spawn
 
         statsd = Statsd(self._loop, Dialer(self._loop), self._broker, self._settings, self._info, self._memory,
                         self._log)

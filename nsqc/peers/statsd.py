@@ -17,11 +17,11 @@ from msgspec import Struct
 from nsqc.broker.broker import Broker
 from nsqc.broker.stats import MemoryStats, MemoryWatch, topics_of
 from nsqc.log import Log
-from nsqc.net.remote import join_address
+from nsqc.net.address import join_address
 from nsqc.options.declared import Options, Settings
-from nsqc.peers.dial import Dialer, Endpoint, SocketAddress
-from nsqc.peers.node import NodeInfo
-from nsqc.wire.names import EPHEMERAL
+from nsqc.peers.http import Dialer, Endpoint, SocketAddress
+from nsqc.peers.lookup import NodeInfo
+from nsqc.wire.parser import EPHEMERAL
 from nsqc.wire.stats import ChannelStats, Latency, TopicStats, figures_of, percentiles_of
 
 RESOLVE_S = 1.0

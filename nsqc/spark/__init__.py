@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from nsqc.spark.checkup import Finding
-    from nsqc.spark.stream_metrics import StreamMetrics
+    from nsqc.spark.stager import StreamMetrics
 
 __all__ = ["doctor", "json", "metrics", "reason", "register", "session", "text"]
 
@@ -51,17 +51,17 @@ def doctor(nsqd: Iterable[str] = ()) -> list[Finding]:
 
 def reason(error: BaseException) -> str:
     """The cause of an exception from Spark in one line, without the stack traces of Java and Python."""
-    from nsqc.spark import reasons
+    from nsqc.spark import mistakes
 
-    return reasons.reason(error)
+    return mistakes.reason(error)
 
 
-# Any: see stream_metrics.metrics
+# Any: see stager.metrics
 def metrics(of: Any) -> list[StreamMetrics]:
     """The metrics of the nsq sources of a query, or of a StreamingQueryProgress: see docs/spark.md."""
-    from nsqc.spark import stream_metrics
+    from nsqc.spark import stager
 
-    return stream_metrics.metrics(of)
+    return stager.metrics(of)
 
 
 def json(frame: DataFrame, schema: StructType | str) -> DataFrame:
@@ -69,14 +69,14 @@ def json(frame: DataFrame, schema: StructType | str) -> DataFrame:
     such as 'price double, customer string'), and the boolean column bad, true for a body that does not match:
     unreadable fields are null, and value keeps the original body. For tables and streams. Raises ValueError if a column
     of that name exists."""
-    from nsqc.spark import parsing
+    from nsqc.spark import options
 
-    return parsing.json(frame, schema)
+    return options.json(frame, schema)
 
 
 def text(frame: DataFrame) -> DataFrame:
     """The frame with its column value as a string instead of bytes; invalid UTF-8 becomes U+FFFD. For tables and
     streams."""
-    from nsqc.spark import parsing
+    from nsqc.spark import options
 
-    return parsing.text(frame)
+    return options.text(frame)

@@ -12,7 +12,9 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 from typing import NamedTuple
 
-from nsqc.spark import java, workers
+from nsqc.spark import java, sessions
+
+# ====================================================================== checkup
 
 LOWEST = {"pyspark": (4, 2), "pyarrow": (18, 0)}
 HIGHEST = {"pyspark": (5, 0)}
@@ -67,7 +69,7 @@ def interpreter() -> Finding:
     advice = f"set PYSPARK_PYTHON={sys.executable}, as nsqc.spark.session() does"
     if path is None:
         return Finding("workers", False, f"PYSPARK_PYTHON: cannot run {named}; {advice}")
-    if (why := workers.missing(path)) is not None:
+    if (why := sessions.missing(path)) is not None:
         return Finding("workers", False, f"{'PYSPARK_PYTHON: ' if named else ''}{path}: {why}; "
                        + (advice if named else f"their working folder would be {os.getcwd()}"))
     if not named:
@@ -96,7 +98,7 @@ def formats() -> Finding:
         return Finding("formats", False,
                        f"No module named {missing!r}: install nsqc itself, or call nsqc.spark.register(spark)")
     try:
-        from nsqc.spark.diskqueue import DiskQueueSource
+        from nsqc.spark.queue_files import DiskQueueSource
         from nsqc.spark.source import NsqSource
     except ImportError as error:
         return Finding("formats", False, f"{error}: pip install 'nsqc[spark]'")
@@ -110,9 +112,9 @@ def reachable(address: str) -> Finding:
     try:
         connection = Connection(address, timeout=TIMEOUT)
     except ClientError as error:
-        from nsqc.spark.jobs import handshake
+        from nsqc.spark.jobs import nodes
 
-        return Finding("nsqd", False, handshake.other_server(address) or handshake.with_address(address, error))
+        return Finding("nsqd", False, nodes.other_server(address) or nodes.with_address(address, error))
     connection.close()
     return Finding("nsqd", True, f"{address} is version {connection.features.get('version', 'unknown')}")
 
@@ -123,3 +125,12 @@ def main(nsqd: list[str]) -> int:
     for finding in findings:
         print(finding)
     return 0 if all(finding.well for finding in findings) else 1
+
+
+# ====================================================================== doctor
+# Checks an environment: python -m nsqc.spark.checkup [HOST:PORT of an nsqd ...]
+#
+# A script, not to be imported: nsqc.spark.checkup is the function.
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

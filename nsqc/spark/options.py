@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from difflib import SequenceMatcher, get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
-from nsqc.client.address import split_address
 from nsqc.client.commands import BATCH_BYTES, BATCH_ROWS, WINDOW
+from nsqc.client.lookup import split_address
 from nsqc.client.options import MPUB_ROOM
-from nsqc.spark import kafka
-from nsqc.spark.values import (
+from nsqc.spark.columns import (
     ADDRESSES,
     ASSIGNMENT,
     EARLIEST,
@@ -45,8 +44,126 @@ from nsqc.spark.values import (
     size,
     whole,
 )
-from nsqc.wire.names import is_ephemeral
 from nsqc.wire.nodehosts import NodeHosts
+from nsqc.wire.parser import is_ephemeral
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+
+# ====================================================================== kafka
+# Options of Spark's Kafka source, and their equivalents. Names in lower case, as Spark passes them.
+
+OPTIONS = {
+    "kafka.bootstrap.servers": "give nsqd (HOST:PORT of TCP) or nsqlookupd (HOST:PORT of HTTP)",
+    "subscribe": "give topic, one for a stream of a channel",
+    "subscribepattern": "give topicPattern for log-backed topics; a stream of a channel has one topic",
+    "assign": "give topic, one for a stream of a channel, and nsqd; for log-backed topics, assign takes nodes by topic",
+    "group.id": "give channel",
+    "kafka.group.id": "give channel",
+    "groupidprefix": "give channel",
+    # Options that log-backed topics have, too: used with a channel here, or in another form.
+    "startingoffsets": "a channel keeps its position: a new channel gets later messages, and a "
+                       "topic's first one also its waiting ones. Without option channel, a log-backed topic is "
+                       "read from any offset",
+    "startingoffsetsbytimestamp": "a channel keeps its position. Without option channel, log-backed topics support it",
+    "startingtimestamp": "a channel keeps its position. Without option channel, a log-backed topic is read from any "
+                         "time; nsqc spark replay --from republishes an archive",
+    "startingoffsetsbytimestampstrategy": "a time without a later message means the end",
+    "endingoffsets": "use .trigger(availableNow=True), which reads the waiting messages and stops",
+    "endingoffsetsbytimestamp": "use .trigger(availableNow=True). Tables of log-backed topics support it",
+    "endingtimestamp": "use .trigger(availableNow=True), which reads the waiting messages and stops",
+    "maxoffsetspertrigger": "give maxRowsPerBatch",
+    "minoffsetspertrigger": "a batch has all waiting messages; the trigger's processingTime makes batches rarer",
+    "maxtriggerdelay": "use .trigger(processingTime=...)",
+    "minpartitions": "give numPartitions",
+    "maxrecordsperpartition": "give numPartitions",
+    "kafkaconsumer.polltimeoutms": "give timeout",
+    "fetchoffset.numretries": "give failWhenUnreachable",
+    "fetchoffset.retryintervalms": "give backoff",
+    "includeheaders": "NSQ's messages have no headers",
+}
+PREFIXES = (
+    ("kafka.ssl.", "give tls=true with tlsCaFile, tlsCertFile, tlsKeyFile, which are PEM files"),
+    ("kafka.security.protocol", "give tls=true"),
+    ("kafka.sasl.", "give authSecret"),
+    ("kafka.compression", "give compression"),
+    ("kafka.max.request.size", "give maxMsgSize"),
+    ("kafka.batch.size", "give batchBytes"),
+    ("kafka.linger", "give lingerMs"),
+    ("kafka.retries", "give retries"),
+    ("kafka.max.poll.records", "give maxInFlight"),
+    ("kafka.request.timeout", "give timeout"),
+)
+
+
+def instead_of(name: str) -> str | None:
+    """The equivalent of a Kafka option; None if it is not Kafka's."""
+    if name in OPTIONS:
+        return OPTIONS[name]
+    if not name.startswith("kafka."):
+        return None
+    return next((text for prefix, text in PREFIXES if name.startswith(prefix)), "nsqc has no equivalent")
+
+
+# ====================================================================== parsing
+# Message bodies as columns: see json() and text() of nsqc.spark.
+
+VALUE, BAD = "value", "bad"
+PARSED, CORRUPT = "__nsqc_parsed", "__nsqc_corrupt"     # during the query only
+
+
+def json(frame: DataFrame, schema: StructType | str) -> DataFrame:
+    """Adds a column for each field of the schema, and the boolean column bad. Raises ValueError if the schema is not a
+    struct, or a column of that name exists; Spark's own error if it is malformed."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StructType
+
+    need_value(frame)
+    body = f.col(VALUE).cast("string")
+    # Spark parses the DDL, in classic and Connect sessions alike.
+    shape = frame.select(f.from_json(body, schema).alias(PARSED)).schema[PARSED].dataType
+    if not isinstance(shape, StructType):
+        raise ValueError(f"nsqc.spark.json: the schema is {shape.simpleString()}; it must list columns, such as "
+                         "'price double, customer string'")
+    need_free(frame, shape)
+    # With options, Spark parses all fields even if a query selects few: otherwise bad would depend on the selection.
+    whole = StructType([*shape.fields]).add(CORRUPT, "string")
+    parsed = frame.select("*", f.from_json(body, whole, {"columnNameOfCorruptRecord": CORRUPT}).alias(PARSED))
+    fields = [f.col(PARSED).getField(name).alias(name) for name in shape.names]
+    is_bad = f.col(PARSED).isNull() | f.col(PARSED).getField(CORRUPT).isNotNull()
+    return parsed.select("*", *fields, is_bad.alias(BAD)).drop(PARSED)
+
+
+def text(frame: DataFrame) -> DataFrame:
+    """The column value as a string. Raises ValueError if there is none."""
+    from pyspark.sql import functions as f
+
+    need_value(frame)
+    return frame.withColumn(VALUE, f.make_valid_utf8(f.col(VALUE).cast("string")))
+
+
+def need_value(frame: DataFrame) -> None:
+    """Raises ValueError unless a column with bodies exists."""
+    kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+    if kinds.get(VALUE) not in ("binary", "string"):
+        raise ValueError(f"nsqc.spark: the frame needs a column {VALUE}, binary or string; it has {', '.join(kinds)}")
+
+
+def need_free(frame: DataFrame, shape: StructType) -> None:
+    """Raises ValueError if two columns would have the same name; Spark ignores case."""
+    names = [*shape.names, BAD]
+    lower = [name.lower() for name in names]
+    if twice := [name for at, name in enumerate(names) if name.lower() in lower[:at]]:
+        raise ValueError(f"nsqc.spark.json: the schema has {twice[0]} twice, or uses the name of the column {BAD}")
+    taken = [name for name in frame.columns if name.lower() in lower]
+    if taken:
+        raise ValueError(f"nsqc.spark.json: the frame already has columns {', '.join(taken)}: drop or rename them "
+                         f"first, such as df.withColumnRenamed({taken[0]!r}, 'message_{taken[0]}')")
+
+
+# ====================================================================== options
 
 # Options read or added by Spark itself.
 SPARKS = {"checkpointlocation", "queryname"}
@@ -319,7 +436,7 @@ def hint(name: str, known: Mapping[str, Declared], kind: type[NodeOptions | Disk
                              (Stream, "needs option channel, which consumes the topic")):
             if name in (names := declared(other)):
                 return f"{names[name].name} {where}"
-    if instead := kafka.instead_of(name):
+    if instead := instead_of(name):
         return f"unknown option {name} is Kafka's: {instead}"
     # At load() the use of a log is not known yet.
     others = (Stream, LogTable, LogStream) if issubclass(kind, Log) else ()
@@ -465,3 +582,44 @@ def check_nsqd(options: NodeOptions) -> None:
         raise OptionError("nsq: the options tlsCaFile, tlsCertFile, tlsKeyFile and tlsVerify need tls=true")
     if bool(options.tlsCertFile) != bool(options.tlsKeyFile):
         raise OptionError("nsq: tlsCertFile and tlsKeyFile go together")
+
+
+# ====================================================================== option tables
+# The tables of options in docs/spark.md: python -m nsqc.spark.options prints them.
+
+TABLES: tuple[tuple[str, type[NodeOptions | DiskQueue]], ...] = (
+    ("all of format nsq", NodeOptions), ("sink, and stream of a channel", NsqdOptions), ("sink", Sink),
+    ("stream of a channel", Stream), ("log", Log), ("log as a table", LogTable), ("log as a stream", LogStream),
+    ("disk queue", DiskQueue))
+
+
+def tables() -> list[str]:
+    """The tables in Markdown. Each omits its base class's options."""
+    return [table(title, [item for key, item in declared(kind).items() if key not in inherited(kind)])
+            for title, kind in TABLES]
+
+
+def inherited(kind: type[NodeOptions | DiskQueue]) -> dict[str, Declared]:
+    """The options of the base class."""
+    base = kind.__bases__[0]
+    return declared(base) if issubclass(base, NodeOptions) else {}
+
+
+def table(title: str, options: list[Declared]) -> str:
+    """One table."""
+    rows = [f"| {title} | default | values | |", "|---|---|---|---|"]
+    rows += [f"| `{item.name}` |{default(item)} | {item.option.kind.takes} | {item.option.help} |" for item in options]
+    return "\n".join(rows)
+
+
+def default(item: Declared) -> str:
+    """The default of an option after a space; empty if it has none."""
+    if item.option.default is not None:
+        return f" {item.option.default}"
+    if item.default is MISSING:
+        return " required"
+    return "" if item.default is None else f" {item.option.kind.show(item.default)}"
+
+
+if __name__ == "__main__":
+    print(*tables(), sep="\n\n")

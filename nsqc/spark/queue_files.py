@@ -6,18 +6,23 @@ import fcntl
 import logging
 import os
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
-from nsqc.spark import columns
+from nsqc.spark import columns, options
+from nsqc.spark.arrow import Records
 from nsqc.spark.columns import RecordColumns
 from nsqc.spark.options import DiskQueue
-from nsqc.spark.records import Records
-from nsqc.store.disk import positions
-from nsqc.store.disk.index import listing
-from nsqc.store.disk.names import META, file_name, split_name, split_queue
-from nsqc.wire.names import is_valid_name
+from nsqc.spark.travel import Travels
+from nsqc.store.disk import recovery
+from nsqc.store.disk.fileio import META, file_name, split_name, split_queue
+from nsqc.store.disk.recovery import listing
+from nsqc.wire.parser import is_valid_name
+
+# ====================================================================== queue files
 
 log = logging.getLogger("nsqc.spark")
 
@@ -82,7 +87,7 @@ def spans_of(queue: Queue, files: dict[int, int], options: DiskQueue) -> list[Sp
     including data written after the positions, and everything if there are no positions."""
     first, first_offset = 0, 0
     if options.range == "unread":
-        meta = positions.read(os.path.join(options.path, file_name(queue.name, META)))
+        meta = recovery.read(os.path.join(options.path, file_name(queue.name, META)))
         if meta is None:
             log.warning("%s: no usable positions, reading all %d files", queue.name, len(files))
         else:
@@ -142,3 +147,52 @@ def batch(span: Span, record_columns: RecordColumns, schema: pa.Schema) -> pa.Re
         "pos": lambda: columns.fixed(pa.int64(), positions, count),
     }
     return pa.RecordBatch.from_arrays([make[column]() for column in schema.names], schema=schema)
+
+
+# ====================================================================== diskqueue
+# spark.read.format("nsq_diskqueue"): the messages in the disk queues of a data path, a partition per file.
+
+class DiskQueueSource(Travels, DataSource):
+    """The format and its columns."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "nsq_diskqueue"
+
+    def schema(self) -> str:
+        """All columns; a schema with fewer is faster. Spark calls this at load(), which checks the options. Raises
+        OptionError."""
+        options.diskqueue_at_load(self.options)
+        return columns.RECORD
+
+    def reader(self, schema: StructType) -> DiskQueueReader:
+        """Raises OptionError, ValueError for an unknown column."""
+        chosen = options.diskqueue_at_load(self.options)
+        return DiskQueueReader(chosen, columns.chosen(schema, columns.RECORD, self.name()))
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
+        """Raises NotImplementedError."""
+        raise NotImplementedError("nsq_diskqueue: only nsqd writes disk queues; publish with format nsq")
+
+
+class DiskQueueReader(Travels, DataSourceReader):
+    """Plans on the driver, reads on the executors."""
+
+    def __init__(self, chosen: options.DiskQueue, wanted: list[str]):
+        self.options = chosen
+        self.wanted = wanted
+
+    def partitions(self) -> list[InputPartition]:
+        """One partition per data file with unread records."""
+        if in_use(self.options.path):
+            log.warning("%s is in use by a daemon: messages that it reads and writes now may be missing or "
+                                    "duplicates", self.options.path)
+        return [InputPartition(span) for span in spans(self.options)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The records of one file."""
+        span: Span | None = partition.value
+        if span is None:    # Spark's own partition, if there are no files
+            return iter(())
+        return read(span, self.options, self.wanted)

@@ -27,11 +27,10 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from nsqc.spark import frames
+from nsqc.spark import stagelog
 from nsqc.spark.options import Stream
 from nsqc.spark.stagelog import Place, StageError, StageLog, log, read_place
-from nsqc.spark.stager import IDLE, Stager
-from nsqc.spark.stream_metrics import StreamMetrics
+from nsqc.spark.stager import IDLE, Stager, StreamMetrics
 from nsqc.spark.travel import Travels
 
 KEEP_ROWS = 100_000     # minimum kept in the log: used to recognise redeliveries after a restart
@@ -56,7 +55,7 @@ class Offset(TypedDict):
 
 
 class ReportedOffset(Offset):
-    """The latest offset, with the metrics: see nsqc.spark.stream_metrics for the reason."""
+    """The latest offset, with the metrics: see nsqc.spark.stager for the reason."""
 
     metrics: StreamMetrics
 
@@ -249,8 +248,8 @@ class NsqStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableN
         """The rows of a frame that belong to the share; none if a bad frame is to be skipped."""
         try:
             data = part if isinstance(part, bytes) else read_place(part)
-            batch, begin = frames.decode(data, self.options.topic), frames.read_head(data).first
-        except frames.BadFrame as error:
+            batch, begin = stagelog.decode_frames(data, self.options.topic), stagelog.read_head(data).first
+        except stagelog.BadFrame as error:
             where = "a frame" if isinstance(part, bytes) else f"{part.path} at offset {part.offset}"
             if self.options.onBadRecord == "fail":
                 raise StageError(f"{where}: {error}: rows of this batch are lost; "

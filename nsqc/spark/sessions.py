@@ -2,20 +2,148 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
+import subprocess
 import sys
 import threading
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, TypedDict
+from typing import IO, TYPE_CHECKING, TypedDict, Unpack
 
-from nsqc.spark import home, reasons, workers
+from nsqc import __version__
+from nsqc.client import ClientError, ConnectError, Connection, tls
+from nsqc.client.lookup import checked_address
+from nsqc.client.options import ConnectionOptions, Options
 from nsqc.spark import java as javas
+from nsqc.spark import mistakes
+from nsqc.spark.options import NsqdOptions
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
     from pyspark.sql import SparkSession
+
+
+# ====================================================================== home
+# A SPARK_HOME whose workers start in half the time. Imports no Spark.
+
+ARCHIVE = Path("python", "lib", "pyspark.zip")
+
+
+def installed() -> Path | None:
+    """The folder of the installed pyspark, if it is a complete Spark; otherwise None."""
+    spec = find_spec("pyspark")
+    folder = Path(spec.origin).resolve().parent if spec is not None and spec.origin else None
+    return folder if folder is not None and (folder / ARCHIVE).exists() else None
+
+
+def linked(cache: Path | None = None) -> Path | None:
+    """A folder of links to the installed Spark, in the user's cache folder, without the archive of pyspark. Workers
+    import pyspark from the archive if it exists; it has no byte code, so each compiles it again, for half a second.
+    None: Spark is not installed as a package, or the folder cannot be created."""
+    spark = installed()
+    if spark is None:
+        return None
+    folder = cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nsqc"
+    # Hash of the path and its time: another Spark, or the same path after an upgrade, gets another folder.
+    mark = hashlib.sha256(f"{spark}:{(spark / ARCHIVE).stat().st_mtime_ns}".encode()).hexdigest()[:12]
+    home = folder / f"spark-{mark}"
+    if home.exists():
+        return home
+    fresh = home.with_name(f"{home.name}.{os.getpid()}.tmp")
+    try:
+        (fresh / ARCHIVE).parent.mkdir(parents=True)
+        for path in spark.iterdir():
+            if path.name != "python":
+                (fresh / path.name).symlink_to(path)
+        with suppress(FileExistsError):     # of another process
+            fresh.rename(home)
+    except OSError:
+        pass
+    shutil.rmtree(fresh, ignore_errors=True)
+    return home if home.exists() else None
+
+
+# ====================================================================== workers
+# Checks whether the Python of Spark's workers can run nsqc. Imports no Spark.
+
+ANSWER_SECONDS = 60
+# Imports of a worker. pyspark.daemon: of this process's Spark.
+QUESTION = ("import sys, pyspark.daemon, pyarrow, pyspark_nsq, nsqc.spark.arrow, nsqc.store.log.reading; "
+            "print('%d.%d' % sys.version_info[:2])")
+
+
+def is_this(python: str) -> bool:
+    """Whether a worker's Python, a path or a name, is this process's, including packages."""
+    path = shutil.which(python)
+    return (path is not None and os.path.dirname(os.path.abspath(path)) == os.path.dirname(sys.executable)
+            and os.path.samefile(path, sys.executable))
+
+
+def missing(python: str) -> str | None:
+    """Why workers cannot run with this Python; None: they can. Tests a process started as Spark starts workers: in the
+    same folder, so with the same module path, and with Spark's own packages first."""
+    try:
+        answer = subprocess.run([python, "-c", QUESTION], capture_output=True, text=True, timeout=ANSWER_SECONDS,
+                                env={**os.environ, "PYTHONPATH": python_path(), "PYTHONUNBUFFERED": "YES"})
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    if answer.returncode:
+        return (answer.stderr.strip().splitlines() or ["it failed"])[-1]
+    mine = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    found = answer.stdout.strip()
+    return None if found == mine else f"it is Python {found}, but this is {mine}"
+
+
+def python_path() -> str:
+    """PYTHONPATH of workers."""
+    spec = find_spec("pyspark")
+    home = os.environ.get("SPARK_HOME") or (os.path.dirname(spec.origin) if spec is not None and spec.origin else "")
+    packed = [str(path) for path in sorted(Path(home, "python", "lib").glob("*.zip"))] if home else []
+    return os.pathsep.join([*packed, *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+# ====================================================================== connect
+# Connections to nsqd with the options of the data sources. Knows no Spark.
+
+def connect(address: str, options: NsqdOptions, publishes: bool = False,
+            **more: Unpack[ConnectionOptions]) -> Connection:
+    """A connection with these options. publishes: it asks for nsqc's extensions for publishers. more: options of the
+    client. Raises OptionError for options that do not fit this nsqd, ConnectError and Refused for other reasons."""
+    try:
+        return dial(address, options, publishes, **more)
+    except ClientError as error:
+        if (mistake := mistakes.of_nsqd(error, address, options)) is not None:
+            raise mistake from None
+        if isinstance(error, ConnectError):
+            raise ConnectError(mistakes.in_options(str(error))) from None
+        raise
+
+
+def dial(address: str, options: NsqdOptions, publishes: bool = False,
+         **more: Unpack[ConnectionOptions]) -> Connection:
+    """The same in the words of the client. Raises ConnectError, Refused."""
+    context = None
+    if options.tls:
+        try:
+            context = tls(options.tlsCaFile, options.tlsCertFile, options.tlsKeyFile, options.tlsVerify)
+        except OSError as error:
+            raise ConnectError(f"{address}: TLS cannot be set up: {error}") from None
+    given: ConnectionOptions = {
+        "max_msg_size": options.maxMsgSize, "tls": context,
+        "deflate": options.deflateLevel if options.compression == "deflate" else 0,
+        "snappy": options.compression == "snappy", "auth_secret": options.authSecret,
+        "node_addresses": options.nodeAddresses if options.nsqlookupd else None,
+        "user_agent": f"nsqc-spark/{__version__}", **more}
+    return Connection.with_options(checked_address(address),
+                                   Options("Connection", ("address",), options.timeout, given, publishes))
+
+
+# ====================================================================== sessions
 
 LOOPBACK = "127.0.0.1"
 # Writes a checkpoint's files without the programs that Hadoop starts for each, chmod and readlink: 50 ms per batch.
@@ -67,7 +195,7 @@ def session(name: str = "nsqc", master: str = "local[*]", settings: Mapping[str,
             builder = builder.config(key, value)
         running = builder.getOrCreate()
         running.sparkContext.setLogLevel(log_level)
-        reasons.print_at_exit()
+        mistakes.print_at_exit()
     register(running)
     return running
 
@@ -118,7 +246,7 @@ def register(spark: SparkSession) -> None:
     """Registers nsq and nsq_diskqueue with a session whose workers may not find them by name. Raises NoSpark."""
     need_packages()
     need_workers(spark)
-    from nsqc.spark.diskqueue import DiskQueueSource
+    from nsqc.spark.queue_files import DiskQueueSource
     from nsqc.spark.source import NsqSource
 
     spark.dataSource.register(NsqSource)
@@ -142,7 +270,7 @@ def need_workers(spark: SparkSession) -> None:
     if type(spark) is not SparkSession:
         return
     python = spark.sparkContext.pythonExec
-    if not workers.is_this(python) and (why := workers.missing(python)) is not None:
+    if not is_this(python) and (why := missing(python)) is not None:
         raise NoSpark(f"Spark's workers run {python}: {why}; before creating the session, set "
                       f"PYSPARK_PYTHON={sys.executable}")
 
@@ -157,6 +285,6 @@ def prepare(master: str) -> None:
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     # Another Python may need the archive that is omitted there.
-    if ("SPARK_HOME" not in os.environ and master.startswith("local") and workers.is_this(os.environ["PYSPARK_PYTHON"])
-            and (folder := home.linked()) is not None):
+    if ("SPARK_HOME" not in os.environ and master.startswith("local") and is_this(os.environ["PYSPARK_PYTHON"])
+            and (folder := linked()) is not None):
         os.environ["SPARK_HOME"] = str(folder)

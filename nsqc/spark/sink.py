@@ -11,29 +11,35 @@ import hashlib
 import json
 import logging
 import os
+import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from nsqc.client import ClientError, ConnectError, Connection, LookupFailed, Refused, nodes
-from nsqc.client.backoff import Backoff
 from nsqc.client.commands import DEFERRED_AT_ONCE
-from nsqc.client.failover import Failover, Tries
+from nsqc.client.peers import Backoff, Failover, Tries
 from nsqc.spark import mistakes
-from nsqc.spark.bodies import Bodies
-from nsqc.spark.connect import connect
+from nsqc.spark.arrow import Bodies
 from nsqc.spark.options import OptionError, Sink
+from nsqc.spark.sessions import connect
+from nsqc.spark.travel import Travels
 from nsqc.store.files import replace_file
-from nsqc.wire.names import is_valid_name
 from nsqc.wire.outside import decode
+from nsqc.wire.parser import is_valid_name
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+
+# ====================================================================== sink
 
 log = logging.getLogger("nsqc.spark")
 
@@ -333,3 +339,105 @@ def report(options: Sink, totals: Totals, what: str) -> None:
         os.makedirs(path.parent, exist_ok=True)
         replace_file(path, json.dumps({field.name: getattr(sum_of_all, field.name)
                                        for field in fields(sum_of_all)}).encode(), durable=False)
+
+
+# ====================================================================== writers
+# Spark's side of the sink: code for a partition on the executors, and for the end of a job on the driver.
+
+@dataclass
+class Published(WriterCommitMessage):
+    """The report of a task."""
+
+    totals: Totals
+
+
+# What Spark says of the micro-batch that a task works on.
+QUERY, EPOCH = "sql.streaming.queryId", "streaming.sql.batchId"
+# The execution of the task's job, and the one that has started it.
+EXECUTION, ROOT = "spark.sql.execution.id", "spark.sql.execution.root.id"
+TABLE = ("nsq: a topic cannot be a table of the catalog, which could not be read: Spark does not pass its options to a "
+         "Python source. Use save() instead of saveAsTable(); nothing was published")
+
+
+def refuse_table() -> None:
+    """Raises OptionError in a task of saveAsTable(). Spark gives a writer the same options as for save(), but writes
+    within an execution that creates the table. foreachBatch() also has an outer one, that of its micro-batch."""
+    context = TaskContext.get()
+    if context is None or context.getLocalProperty(EPOCH):
+        return
+    root = context.getLocalProperty(ROOT)
+    if root and root != context.getLocalProperty(EXECUTION):
+        raise OptionError(TABLE)
+
+
+def write(options: Sink, batches: Iterator[pa.RecordBatch], token: str) -> Published:
+    """Publishes a partition; returns when everything is acknowledged. token: names the job, over attempts to repeat its
+    tasks."""
+    context = TaskContext.get()
+    partition = context.partitionId() if context else 0
+    publisher = Publisher(options, partition, f"{token}/{partition}")
+    try:
+        for batch in batches:
+            publisher.publish(batch)
+        publisher.finish()
+    finally:
+        publisher.close()
+    return Published(publisher.totals)
+
+
+def epoch_token() -> str:
+    """Names the micro-batch of this task, over restarts of its query; empty: Spark does not say."""
+    context = TaskContext.get()
+    query, epoch = (context.getLocalProperty(key) for key in (QUERY, EPOCH)) if context else (None, None)
+    return f"{query}/{epoch}" if query and epoch else ""
+
+
+def total(messages: Iterable[WriterCommitMessage | None]) -> Totals:
+    """The totals of all tasks that reported."""
+    totals = Totals()
+    for message in messages:
+        if isinstance(message, Published):
+            totals.add(message.totals)
+    return totals
+
+
+class BatchWriter(Travels, DataSourceArrowWriter):
+    """df.write.format("nsq")."""
+
+    def __init__(self, options: Sink):
+        self.options = options
+        self.token = secrets.token_urlsafe(9)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
+        """Runs on an executor. Raises OptionError for saveAsTable()."""
+        refuse_table()
+        return write(self.options, iterator, self.token)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Runs on the driver when all partitions are published."""
+        report(self.options, total(messages), "published")
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Runs on the driver when a partition has failed: published rows stay published."""
+        log.error("the job failed; these rows stay published: %s", total(messages))
+
+
+class StreamWriter(Travels, DataSourceStreamArrowWriter):
+    """df.writeStream.format("nsq")."""
+
+    def __init__(self, options: Sink):
+        self.options = options
+        self.token = secrets.token_urlsafe(9)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
+        """Runs on an executor."""
+        return write(self.options, iterator, epoch_token() or self.token)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Runs on the driver when all partitions of a batch are published."""
+        report(self.options, total(messages), f"batch {batchId} published")
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Runs on the driver when a partition has failed: Spark will publish the batch again."""
+        log.error("batch %d failed; these rows stay published and will be published again: %s", batchId,
+                       total(messages))

@@ -12,7 +12,7 @@ from nsqc.spark import columns, options
 from nsqc.spark.travel import Travels
 
 if TYPE_CHECKING:
-    from nsqc.spark.writers import BatchWriter, StreamWriter
+    from nsqc.spark.sink import BatchWriter, StreamWriter
 
 BOUNDED = ("nsq: a channel cannot be read as a bounded table: reading removes messages, and Spark does not report when "
            "it has finished a table. Omit option channel to read a log-backed topic, use "
@@ -66,7 +66,7 @@ class NsqSource(Travels, DataSource):
         """Raises OptionError."""
         if overwrite:
             raise options.OptionError('nsq: a topic cannot be overwritten; use .mode("append")')
-        from nsqc.spark.writers import BatchWriter
+        from nsqc.spark.sink import BatchWriter
 
         return BatchWriter(self._sink(schema))
 
@@ -74,7 +74,7 @@ class NsqSource(Travels, DataSource):
         """Raises OptionError."""
         if overwrite:
             raise options.OptionError('nsq: a topic cannot be overwritten; use .outputMode("append")')
-        from nsqc.spark.writers import StreamWriter
+        from nsqc.spark.sink import StreamWriter
 
         return StreamWriter(self._sink(schema))
 

@@ -2,7 +2,7 @@
 
     log.json            the log's uuid, topic and channel, and Spark's progress at the last update
     lock                flock of the one query that uses the folder
-    NUMBER.seg          frames (nsqc.spark.frames), from the row with that number on; 20 digits
+    NUMBER.seg          frames (nsqc.spark.stagelog), from the row with that number on; 20 digits
 
 Rows are counted over the life of the log. Rows returned by sync() survive a crash of the machine; a torn write at the
 end of the last segment is cut off. Segments whose rows are all released are removed, except for the newest rows: their
@@ -16,21 +16,128 @@ import json
 import logging
 import os
 import re
+import struct
 import threading
 import time
 import uuid
+import zlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nsqc.spark import frames
+from nsqc.spark import columns
 from nsqc.spark.columns import ID_BYTES
 from nsqc.store.files import replace_file, sync_folder
 from nsqc.wire.outside import decode
+
+# ====================================================================== frames
+# A frame of the staging log: messages of one nsqd as an Arrow batch with a checksum. Knows no files.
+#
+#     offset  bytes  field                        numbers little-endian
+#          0      4  CRC-32 of all that follows
+#          4      4  length of the Arrow message, a multiple of 8
+#          8      4  rows
+#         12      4  length of the nsqd's address
+#         16      8  number of its first row in the log
+#         24      n  address, padded with zeros to a multiple of 8
+#                 m  Arrow IPC record batch: value, id, timestamp, attempts
+#
+# Topic and nsqd are the same for all rows and are added when a frame is read.
+
+Bytes: TypeAlias = bytes | memoryview
+
+HEAD = struct.Struct("<IIIIq")
+STORED = columns.schema(["value", "id", "timestamp", "attempts"])
+FULL_SCHEMA = columns.schema(columns.names(columns.MESSAGE))
+MAX_NODE_BYTES = 512
+
+
+class BadFrame(ValueError):
+    """The bytes are not a complete and intact frame."""
+
+
+class Head(NamedTuple):
+    """The fixed part of a frame."""
+
+    crc: int
+    body: int
+    rows: int
+    node: int
+    first: int
+
+    @property
+    def length(self) -> int:
+        """Bytes of the whole frame."""
+        return HEAD.size + padded(self.node) + self.body
+
+
+def padded(length: int) -> int:
+    """The next multiple of 8."""
+    return -(-length // 8) * 8
+
+
+def encode(first: int, node: str, batch: pa.RecordBatch) -> tuple[list[Bytes | pa.Buffer], int]:
+    """A frame in parts, and its length. batch: the stored columns."""
+    name = node.encode()
+    if not 0 < len(name) <= MAX_NODE_BYTES:
+        raise ValueError(f"an address has 1 to {MAX_NODE_BYTES} bytes")
+    name += bytes(padded(len(name)) - len(name))
+    body = batch.serialize()
+    head = HEAD.pack(0, body.size, batch.num_rows, len(node.encode()), first)
+    crc = zlib.crc32(body, zlib.crc32(name, zlib.crc32(head[4:])))
+    return [struct.pack("<I", crc) + head[4:], name, body], HEAD.size + len(name) + body.size
+
+
+def read_head(data: Bytes) -> Head:
+    """Parses the head at the start of data, without verifying its checksum. Raises BadFrame."""
+    if len(data) < HEAD.size:
+        raise BadFrame("an incomplete head")
+    head = Head(*HEAD.unpack_from(data))
+    if not head.rows or not 0 < head.node <= MAX_NODE_BYTES or head.body % 8 or head.first < 0:
+        raise BadFrame("not a head")
+    return head
+
+
+def check(data: Bytes) -> Head:
+    """The head of the frame in data, verified. Raises BadFrame."""
+    head = read_head(data)
+    if head.length != len(data):
+        raise BadFrame("an incomplete frame")
+    if zlib.crc32(memoryview(data)[4:]) != head.crc:
+        raise BadFrame("the checksum differs")
+    return head
+
+
+def decode_frames(data: Bytes, topic: str) -> pa.RecordBatch:
+    """All columns of the frame in data. Raises BadFrame."""
+    node, stored = decode_stored(data)
+    count = stored.num_rows
+    value, ids, times, attempts = stored.columns
+    return pa.RecordBatch.from_arrays(
+        [value, columns.same(topic, count), ids, times, attempts, columns.same(node, count)], schema=FULL_SCHEMA)
+
+
+def decode_stored(data: Bytes) -> tuple[str, pa.RecordBatch]:
+    """The nsqd's address and the stored columns. Raises BadFrame."""
+    head = check(data)
+    begin = HEAD.size + padded(head.node)
+    try:
+        node = bytes(data[HEAD.size:HEAD.size + head.node]).decode()
+        batch = pa.ipc.read_record_batch(pa.py_buffer(data).slice(begin, head.body), STORED)
+        # The checksum only proves that the bytes are unchanged: Arrow would follow any offsets.
+        batch.validate(full=True)
+    except (ValueError, EOFError, OSError, MemoryError, pa.ArrowException) as error:
+        raise BadFrame(f"not a batch: {error}") from None
+    if batch.num_rows != head.rows:
+        raise BadFrame(f"{batch.num_rows} rows instead of {head.rows}")
+    return node, batch
+
+
+# ====================================================================== stagelog
 
 log = logging.getLogger("nsqc.spark")
 
@@ -164,13 +271,13 @@ class StageLog:
             while at < size:
                 try:
                     file.seek(at)
-                    head = frames.read_head(file.read(frames.HEAD.size))
+                    head = read_head(file.read(HEAD.size))
                     file.seek(at)
                     if at + head.length > size or head.first != self.rows:
-                        raise frames.BadFrame("an incomplete frame")
+                        raise BadFrame("an incomplete frame")
                     if last:    # earlier segments were synced before the next was started; reading verifies them
-                        frames.check(file.read(head.length))
-                except frames.BadFrame as error:
+                        check(file.read(head.length))
+                except BadFrame as error:
                     if last and self._is_torn(file, at, size):
                         log.warning("%s: cut off %d bytes of a torn write", path, size - at)
                         return at
@@ -186,11 +293,11 @@ class StageLog:
         """Whether no intact frame follows: only the last write can be torn."""
         file.seek(at)
         rest = file.read(size - at)
-        for begin in range(8, len(rest) - frames.HEAD.size, 8):
+        for begin in range(8, len(rest) - HEAD.size, 8):
             try:
-                head = frames.read_head(rest[begin:begin + frames.HEAD.size])
-                frames.check(rest[begin:begin + head.length])
-            except frames.BadFrame:
+                head = read_head(rest[begin:begin + HEAD.size])
+                check(rest[begin:begin + head.length])
+            except BadFrame:
                 continue
             return False
         return True
@@ -213,7 +320,7 @@ class StageLog:
         Raises OSError; the log is then unchanged."""
         if self._file < 0 or self._size >= self.segment_bytes:
             self._roll()
-        parts, length = frames.encode(self._written, node, batch)
+        parts, length = encode(self._written, node, batch)
         try:
             write_all(self._file, parts)
         except OSError:
@@ -284,8 +391,8 @@ class StageLog:
         first = places[0].first
         if first not in self._oldest:       # staged by an earlier run: read it once
             try:
-                self._oldest[first] = oldest_of(frames.decode_stored(read_place(places[0]))[1])
-            except (OSError, frames.BadFrame):
+                self._oldest[first] = oldest_of(decode_stored(read_place(places[0]))[1])
+            except (OSError, BadFrame):
                 return None
         return self._oldest[first]
 
@@ -303,8 +410,8 @@ class StageLog:
         """At least the last rows, frame by frame: (nsqd, stored columns)."""
         for place in self.places(max(self.rows - rows, 0), self.rows):
             try:
-                yield frames.decode_stored(read_place(place))
-            except frames.BadFrame as error:
+                yield decode_stored(read_place(place))
+            except BadFrame as error:
                 self._damage(Path(place.path), place.offset, str(error))
 
     def newest_ids(self) -> Iterator[tuple[str, memoryview]]:
@@ -345,7 +452,7 @@ def oldest_of(batch: pa.RecordBatch) -> int:
     return int(pc.min(batch.column(2).cast(pa.int64())).as_py() or 0)
 
 
-def write_all(descriptor: int, parts: Sequence[frames.Bytes | pa.Buffer]) -> int:
+def write_all(descriptor: int, parts: Sequence[Bytes | pa.Buffer]) -> int:
     """Writes all parts; returns their bytes. Raises OSError."""
     views = [memoryview(part).cast("B") for part in parts]
     total = sum(len(view) for view in views)
@@ -359,12 +466,12 @@ def write_all(descriptor: int, parts: Sequence[frames.Bytes | pa.Buffer]) -> int
 
 
 def read_place(place: Place) -> bytes:
-    """The bytes of one frame. Raises OSError, frames.BadFrame if the file is shorter."""
+    """The bytes of one frame. Raises OSError, BadFrame if the file is shorter."""
     descriptor = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         data = os.pread(descriptor, place.length, place.offset)
     finally:
         os.close(descriptor)
     if len(data) != place.length:
-        raise frames.BadFrame("an incomplete frame")
+        raise BadFrame("an incomplete frame")
     return data

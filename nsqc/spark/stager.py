@@ -14,22 +14,232 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypedDict
+from urllib.parse import quote
 
 import pyarrow as pa
 
 from nsqc.client import ClientError, ConnectError, Connection, LookupFailed, Refused, lookup
-from nsqc.client.backoff import Backoff
-from nsqc.client.batch import Columns, Ids
-from nsqc.client.peers import Peer, Peers
-from nsqc.client.waker import Waker
-from nsqc.spark import columns, frames, mistakes
-from nsqc.spark.channel_depth import ChannelDepth
-from nsqc.spark.connect import connect
+from nsqc.client.commands import Columns, Ids
+from nsqc.client.connection import Waker
+from nsqc.client.lookup import fetch, join_address, split_address
+from nsqc.client.peers import Backoff, Peer, Peers
+from nsqc.spark import columns, mistakes, stagelog
+from nsqc.spark.arrow import RecentIds
+from nsqc.spark.columns import ID_BYTES
 from nsqc.spark.options import Stream
-from nsqc.spark.redelivery import Redeliveries
+from nsqc.spark.sessions import connect
 from nsqc.spark.stagelog import StageError, StageLog
-from nsqc.spark.stream_metrics import ConsumerMetrics
+from nsqc.wire.outside import decode
+
+# ====================================================================== redelivery
+# Recognises messages already in the staging log.
+#
+# nsqd redelivers a message if its FIN is lost, late, or fails. Two bounded sets of ids recognise that: the last staged
+# ids, which suffice while deliveries come in order, and suspects, whose FIN may not have reached nsqd. An nsqd that
+# sends a message has seen the FIN of the message one RDY window before it; so when a connection breaks, the ids of its
+# last two windows become suspects.
+
+RECENT_IDS = 1 << 20
+SUSPECT_IDS = 1 << 20
+
+
+class Window:
+    """The last ids delivered by a connection, at least `rows` of them."""
+
+    def __init__(self, rows: int):
+        self.ids: deque[Ids] = deque()
+        self._keep = rows
+        self._rows = 0
+
+    def add(self, ids: Ids) -> None:
+        """Adds ids and drops the oldest unneeded ones."""
+        self.ids.append(ids)
+        self._rows += len(ids) // ID_BYTES
+        while self._rows - len(self.ids[0]) // ID_BYTES >= self._keep:
+            self._rows -= len(self.ids.popleft()) // ID_BYTES
+
+
+class Redeliveries:
+    """Thread-safe: one thread has the connections, another one stages."""
+
+    def __init__(self) -> None:
+        self._recent = RecentIds(RECENT_IDS)
+        self._suspects = RecentIds(SUSPECT_IDS)
+        self._numbers: dict[str, int] = {}              # of nsqd by address: ids are unique only within one nsqd
+        self._windows: dict[Connection, Window] = {}
+        self._mutex = threading.RLock()
+
+    def connected(self, connection: Connection, window: int) -> None:
+        """Tracks a connection; window: its RDY."""
+        with self._mutex:
+            self._windows[connection] = Window(2 * window)
+
+    def lost(self, connection: Connection) -> None:
+        """The FINs of its last messages may not have arrived."""
+        with self._mutex:
+            window = self._windows.pop(connection, None)
+            for ids in window.ids if window is not None else ():
+                self.suspect(connection.address, ids)
+
+    def suspect(self, address: str, ids: Ids) -> None:
+        """These ids of an nsqd are staged, but nsqd may redeliver them."""
+        self._suspects.remember(ids, self._number(address))
+
+    def fresh(self, address: str, ids: Ids) -> bytearray:
+        """A byte for each id: 1 if it was never staged. The ids count as staged from now on."""
+        number = self._number(address)
+        fresh = self._recent.remember(ids, number)
+        if len(self._suspects):
+            known = self._suspects.known(ids, number)
+            if any(known):
+                return bytearray(new and not suspect for new, suspect in zip(fresh, known, strict=True))
+        return fresh
+
+    def staged(self, connection: Connection, ids: Ids) -> None:
+        """A batch of the connection is about to be synced and finished."""
+        with self._mutex:
+            window = self._windows.get(connection)
+            if window is None:      # lost meanwhile
+                self.suspect(connection.address, ids)
+            else:
+                window.add(ids)
+
+    def _number(self, address: str) -> int:
+        with self._mutex:
+            return self._numbers.setdefault(address, len(self._numbers))
+
+
+# ====================================================================== stream metrics
+# The metrics of the nsq sources of a query, read from Spark's own progress. Knows no Spark.
+#
+# PySpark gives a Python source no place for metrics: sources[].metrics is filled for Java sources only. A source's
+# latest offset appears unchanged in each StreamingQueryProgress, and is neither compared nor checkpointed: so the
+# metrics are in sources[].latestOffset["metrics"].
+
+class ConsumerMetrics(TypedDict):
+    """The stager's metrics; docs/spark.md describes each."""
+
+    depth: int | None
+    nsqdUp: int
+    nsqdDown: dict[str, str]
+    unreachableSeconds: float
+    reconnects: int
+    duplicates: int
+    paused: bool
+
+
+class StreamMetrics(ConsumerMetrics):
+    """All metrics of a source."""
+
+    backlog: int
+    backlogBytes: int
+    oldestAgeSeconds: float | None
+
+
+# Any: a StreamingQuery or StreamingQueryProgress of classic or Connect sessions, which share no base; or JSON
+def metrics(of: Any) -> list[StreamMetrics]:
+    """of: a StreamingQuery, a StreamingQueryProgress, or such a progress as a dict or JSON. One dict per nsq source;
+    none before the first progress."""
+    progress = of
+    if hasattr(of, "lastProgress"):
+        progress = of.lastProgress
+    if hasattr(progress, "json"):
+        progress = progress.json
+    if callable(progress):
+        progress = progress()
+    if isinstance(progress, str):
+        progress = decode(progress)
+    sources = []
+    for source in (progress or {}).get("sources", ()):
+        latest = source.get("latestOffset")
+        if isinstance(latest, str):
+            latest = decode(latest)
+        if isinstance(latest, dict) and "metrics" in latest and ("log" in latest or "joined" in latest):
+            sources.append(latest["metrics"])
+    return sources
+
+
+# ====================================================================== channel depth
+# A channel's depth in its nsqd: polled over HTTP by a thread.
+#
+# For metrics only. If the HTTP port is unknown or does not answer, there is no metric and no error.
+
+POLL_SECONDS = 5.0
+TIMEOUT = 2.0
+MOST_BYTES = 16 << 20
+
+
+class ChannelDepth:
+    """The depth of a stream's channel, plus the topic's own queue if the channel is new."""
+
+    def __init__(self, options: Stream):
+        self._options = options
+        self._latest: int | None = None
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="nsq-depth", daemon=True)
+
+    def start(self) -> None:
+        """Starts polling."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stops polling; does not wait for an answer. Idempotent."""
+        self._stopped.set()
+
+    def latest(self) -> int | None:
+        """Messages queued at the last poll, on the nsqd that answered; None if none did."""
+        return self._latest
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            depths = [depth for address in self._addresses() if (depth := self._poll(address)) is not None]
+            self._latest = sum(depths) if depths else None
+            self._stopped.wait(POLL_SECONDS)
+
+    def _addresses(self) -> list[str]:
+        """HTTP addresses: given ones, those reported by nsqlookupd, or the port after TCP's if it belongs to the same
+        nsqd."""
+        options = self._options
+        if options.http:
+            return list(options.http)
+        addresses: dict[str, None] = {}
+        for address in options.nsqlookupd:
+            answer = get(address, f"/lookup?topic={quote(options.topic, safe='')}") or {}
+            for node in answer.get("producers") or ():
+                addresses[f"{node.get('broadcast_address')}:{node.get('http_port')}"] = None
+        for address in options.nsqd:
+            host, port = split_address(address)
+            guess = join_address(host, port + 1)
+            if (get(guess, "/info", options.http_secret(guess)) or {}).get("tcp_port") == port:
+                addresses[guess] = None
+        return list(addresses)
+
+    def _poll(self, address: str) -> int | None:
+        options = self._options
+        stats = get(address, f"/stats?format=json&include_clients=false&topic={quote(options.topic, safe='')}",
+                    options.authSecret if address in options.http else options.http_secret(address))
+        if stats is None:
+            return None
+        total = 0
+        for topic in stats.get("topics") or ():
+            total += topic["depth"] + sum(channel["depth"] for channel in topic["channels"] or ()
+                                          if channel["channel_name"] == options.channel)
+        return total
+
+
+# Any: JSON
+def get(address: str, path: str, secret: str | None = None) -> dict[str, Any] | None:
+    """A JSON object over HTTP; None for any other answer."""
+    try:
+        status, body = fetch(address, path, TIMEOUT, MOST_BYTES, secret=secret)
+        answer = decode(body) if status == 200 else None
+    except (OSError, ValueError):
+        return None
+    return (answer.get("data") or answer) if isinstance(answer, dict) else None
+
+
+# ====================================================================== stager
 
 log = logging.getLogger("nsqc.spark")
 
@@ -413,4 +623,4 @@ def to_arrow(collected: Columns) -> pa.RecordBatch:
         columns.ids(ids, count),
         columns.fixed(columns.TIMESTAMP, times, count),
         columns.fixed(pa.int32(), attempts, count),
-    ], schema=frames.STORED)
+    ], schema=stagelog.STORED)

@@ -6,13 +6,10 @@
 # A message from disk keeps its place there until it is written to a new place or finished: see Place.
 
 from libc.stdint cimport int64_t, uint32_t
-from nsqc.store.clock cimport Clock
-from nsqc.store.commit cimport Commit
 from nsqc.store.disk.queue cimport DiskQueue
-from nsqc.store.disk.unacked cimport Place
-from nsqc.store.fifo cimport Entry, Fifo
-from nsqc.store.message cimport Message
-from nsqc.store.seams cimport StoreOwner
+from nsqc.store.memory cimport Clock
+from nsqc.store.message cimport Entry, Fifo, Message, Place
+from nsqc.store.work cimport Commit, StoreOwner
 
 cdef enum PutResult:
     PUT_MEMORY

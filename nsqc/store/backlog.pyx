@@ -4,12 +4,11 @@ cimport cython
 from libc.errno cimport ENOMEM
 from libc.stdint cimport int64_t, uint16_t, uint32_t
 
-from nsqc.store.fifo cimport fifo_free, fifo_oldest, fifo_pop, fifo_push
-from nsqc.store.message cimport Message, message_unref
-from nsqc.store.rules cimport CHECKS, broken
+from nsqc.store.disk.queue cimport disk_bytes
 from nsqc.store.disk.segment cimport HEAD_BYTES
-from nsqc.store.disk.state cimport disk_bytes
-from nsqc.store.slices cimport Trash
+from nsqc.store.memory cimport CHECKS, broken
+from nsqc.store.message cimport Message, fifo_free, fifo_oldest, fifo_pop, fifo_push, message_unref
+from nsqc.store.work cimport Trash
 
 
 @cython.final

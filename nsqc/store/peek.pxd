@@ -1,15 +1,17 @@
+# Looks at waiting messages without taking them: memory, disk queues, logs.
+
+from libc.stdint cimport int64_t, uint32_t
+
+from nsqc.store.log.cursor cimport Cursor
+from nsqc.store.message cimport Entry, Fifo, FifoWalk, Heap, Message
+
+
+# ====================================================================== peek
 # Reads messages that are queued, in flight or deferred, and copies the parts that a page shows. Read-only: nothing is
 # taken, counted or locked, and delivery is unaffected.
 #
 # A page is assembled in slices. Positions survive changes between two slices: entries of a queue are numbered, and
 # deliveries are listed by due time.
-
-from libc.stdint cimport int64_t, uint32_t
-from nsqc.store.fifo cimport Entry, Fifo, FifoWalk
-from nsqc.store.heap cimport Heap
-from nsqc.store.log.cursor cimport Cursor
-from nsqc.store.message cimport Message
-
 
 cdef class Page:
     cdef readonly list messages     # of Seen
@@ -60,3 +62,8 @@ cdef class HeapPeek:
     cdef bint _look_at_heap(self, Heap *heap, int64_t after_ns, int64_t until_ns) except -1
     cdef bint _look_at_deferred(self, int64_t until_ns) except -1
     cdef bint _look_ahead(self, int64_t until_ns) except -1
+
+
+# ====================================================================== peek
+
+# Reads the records of a disk queue without consuming them. The functions are for Python: see the .pyi.

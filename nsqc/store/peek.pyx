@@ -1,23 +1,27 @@
-"""Read-only pages of messages. See the .pxd."""
+"""Looks at waiting messages without taking them: memory, disk queues, logs. See the .pyi."""
 
 cimport cython
+import os
+from collections import namedtuple
+from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
-from cpython.bytes cimport PyBytes_AS_STRING
 
-from nsqc.store.clock cimport monotonic_ns
-from nsqc.store.delivery cimport Delivery
-from nsqc.store.disk.segment cimport HEAD_BYTES, RECORD_ATTEMPTS_AT, RECORD_ID_AT, RECORD_TIMESTAMP_AT
-from nsqc.store.fifo cimport fifo_look
-from nsqc.store.log.offsets cimport offsets_have
+from nsqc.store.disk.queue cimport DiskQueue, buffered_records
+from nsqc.store.disk.segment cimport (HEAD_BYTES, RECORD_ATTEMPTS_AT, RECORD_ID_AT, RECORD_TIMESTAMP_AT, Block,
+                                      WriteBuf, block_read, window_free)
+from nsqc.store.log.positions cimport offsets_have
 from nsqc.store.log.topiclog cimport TopicLog
-from nsqc.store.message cimport message_ref, message_unref
+from nsqc.store.memory cimport monotonic_ns
+from nsqc.store.message cimport Delivery, fifo_look, message_ref, message_unref
 from nsqc.wire.const cimport SIZE_BYTES
 from nsqc.wire.hton cimport load_i32, load_i64, load_u16
 
-from collections import namedtuple
+
+# ====================================================================== peek
+# Read-only pages of messages.
 
 Seen = namedtuple("Seen", "id timestamp attempts size body defer_ms")
 Held = namedtuple("Held", "due_ns tie seen attempts offset delivered_ns owner")
@@ -348,3 +352,77 @@ cdef void sink(Candidate *found, int64_t count, Candidate candidate) noexcept:
         found[at] = found[child]
         at = child
     found[at] = candidate
+
+
+# ====================================================================== peek
+# Records of a disk queue, read-only. See the .pyi.
+#
+# The caller reads them from files that the queue may finish and remove meanwhile; file numbers are not reused, so a
+# position is valid as long as it is after the read position.
+
+Extent = namedtuple("Extent", "read write read_count write_count max_record")
+Records = namedtuple("Records", "begin end data")
+
+cdef enum:
+    COPIED_BYTES = 262144       # of a buffer, per call; at least one record
+
+
+def extent(DiskQueue queue not None):
+    """See the .pyi."""
+    return Extent((queue.read_number, queue.read_at), (queue.write_number, queue.write_at),
+                  queue.committed + buffered_records(queue) - queue.depth, queue.committed, queue.max_record)
+
+
+def read(str path not None, int64_t at, int64_t limit, int64_t max_record, int64_t want):
+    """See the .pyi."""
+    cdef bytes name = os.fsencode(path)
+    cdef const char *c_path = name
+    cdef Block block
+    memset(&block, 0, sizeof(block))
+    with nogil:
+        block_read(&block, c_path, at, limit, max_record, want)
+    try:
+        if block.answer < 0:
+            raise OSError(-block.answer, os.strerror(-block.answer), path)
+        if block.answer == 0:
+            return Records(block.window.limit, block.window.limit, b"")
+        begin = block.begin - block.window.start
+        return Records(block.begin, block.end, block.window.c_data[begin:begin + block.end - block.begin])
+    finally:
+        window_free(&block.window)
+
+
+def add_buffered(DiskQueue queue not None, Page page not None, int64_t skip):
+    """See the .pyi."""
+    cdef int64_t passed = 0
+    cdef bint more = True
+    if queue.writing is not NULL:
+        more = add_buffer(&queue.writing.out, page, &skip, &passed)
+    if more:
+        more = add_buffer(&queue.kept, page, &skip, &passed)
+    if more:
+        more = add_buffer(&queue.out, page, &skip, &passed)
+    return passed, more
+
+
+cdef bint add_buffer(WriteBuf *out, Page page, int64_t *skip, int64_t *passed) except? False:
+    """Whether the page still has room after adding all of it."""
+    cdef int64_t at = out.taken, end, length, begin
+    while at < out.length and skip[0] > 0:
+        at += SIZE_BYTES + <int64_t> load_i32(out.c_data + at)
+        skip[0] -= 1
+        passed[0] += 1
+    while at < out.length:
+        begin = end = at
+        while end < out.length:
+            length = SIZE_BYTES + <int64_t> load_i32(out.c_data + end)
+            if end > begin and end + length - begin > COPIED_BYTES:
+                break
+            end += length
+        before = len(page.messages)
+        added = page.add_records(out.c_data[begin:end])[0]
+        passed[0] += len(page.messages) - before
+        at += added
+        if at < end:
+            return False
+    return True

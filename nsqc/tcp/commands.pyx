@@ -1,35 +1,472 @@
-"""The V2 commands: each acts on the session and the broker, returns an Outcome, and writes to no socket.
+"""The commands of protocol V2, one function for each, and their refusals. See the .pxd."""
 
-Checks come in nsqd's order, and errors in its words: clients match on both.
-"""
-
+cimport cython
+import os
+import traceback
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.errno cimport ENOMEM, ESHUTDOWN
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.string cimport memcpy
 
 from nsqc.broker.channel cimport CLAIMED, NOT_OWNER, Channel
-from nsqc.broker.channelstate cimport unlikely
-from nsqc.broker.openbatch cimport Once, OpenBatch
-from nsqc.broker.publishonce cimport once_dropped, once_new
-from nsqc.broker.topic cimport Topic
-from nsqc.store.backlog cimport (PUT_DISK, PUT_EXITING, PUT_FULL, PUT_NO_MEMORY, PUT_NO_SPACE, PUT_RUNNING, PUT_TAKEN)
-from nsqc.store.publishids cimport is_publish_id
-from nsqc.tcp.identity cimport (begin_auth, begin_identify, charge, do_auth, do_identify, permit, permit_body,
-                                permit_publish, permit_still)
-from nsqc.tcp.largebody cimport SIZE_BYTES, LargeBody
-from nsqc.tcp.outcome cimport DONE, ERROR, FATAL, OK, OK_ON_COMMIT, OK_ON_RUNNING, REPLY, SLICE_OVER, WANTS_BODY
-from nsqc.tcp.publishwait cimport begin_wait
-from nsqc.tcp.refusals cimport arg, bad_topic, draining, name_of, no_memory, quoted, raised, too_few, wrong_state
-from nsqc.tcp.session cimport STATE_CLOSING, STATE_INIT, STATE_SUBSCRIBED, Session
-from nsqc.wire.const cimport MESSAGE_ID_BYTES
-from nsqc.wire.mpub cimport mpub_bytes
-from nsqc.wire.names cimport name_is_valid
-from nsqc.wire.parser cimport (CMD_AUTH, CMD_CLS, CMD_DMPUB, CMD_DPUB, CMD_FIN, CMD_IDENTIFY, CMD_MPUB, CMD_NOP,
-                               CMD_PUB, CMD_RDY, CMD_REQ, CMD_SUB, CMD_TOUCH, Command, Parser, command_id_at,
-                               command_is_batch, parse_decimal)
-
+from nsqc.broker.refusals import DRAINING, INVALID, QUOTA, UNAUTHORIZED, LimitReached, of_exception
+from nsqc.broker.state cimport Once, OpenBatch, unlikely
+from nsqc.broker.storage cimport once_dropped, once_new
+from nsqc.broker.topic cimport Topic, room_helps, room_leave, room_wait
 from nsqc.broker.topic import FULL, NO_SPACE
+from nsqc.store.backlog cimport (PUT_DISK, PUT_EXITING, PUT_FULL, PUT_MEMORY, PUT_NO_MEMORY, PUT_NO_SPACE,
+                                 PUT_RUNNING, PUT_TAKEN)
+from nsqc.store.memory cimport monotonic_ns
+from nsqc.store.message cimport Message, fifo_push, message_new, message_unref
+from nsqc.store.publishids cimport MOST_ID_BYTES, is_publish_id
+from nsqc.store.work cimport Slicer
+from nsqc.tcp import identify
+from nsqc.tcp.identify import ClientError, quote
+from nsqc.tcp.session cimport (DONE, ERROR, FATAL, GUARD_ALLOWED, GUARD_DENIED, GUARD_FAILED, GUARD_FIRST,
+                               GUARD_TWICE, GUARD_WAITS, OK, OK_ON_COMMIT, OK_ON_RUNNING, REPLY, SLICE_OVER,
+                               STATE_CLOSING, STATE_INIT, STATE_SUBSCRIBED, UPGRADE, WAITS, WANTS_BODY, Guard,
+                               Session)
+from nsqc.wire.const cimport MESSAGE_ID_BYTES
+from nsqc.wire.parser cimport (AT_BODY, AT_LINE, AT_SIZE, CMD_AUTH, CMD_CLS, CMD_DMPUB, CMD_DPUB, CMD_FIN,
+                               CMD_IDENTIFY, CMD_MPUB, CMD_NOP, CMD_PUB, CMD_RDY, CMD_REQ, CMD_SUB, CMD_TOUCH,
+                               MPUB_WHOLE, PARSE_BAD_COUNT, PARSE_BAD_MESSAGE_SIZE, PARSE_BAD_SIZE, PARSE_BODY,
+                               PARSE_MESSAGE_TOO_BIG, PARSE_MORE, PARSE_NO_MEMORY, PARSE_TOO_BIG, Command, Parser,
+                               command_id_at, command_is_batch, command_publishes, mpub_bytes, mpub_event, mpub_next,
+                               mpub_passed, name_is_valid, parse_decimal)
+
+
+# ====================================================================== large bodies
+# Large bodies of PUB and MPUB, gathered in messages as they arrive. Knows no socket and publishes nothing.
+
+cdef const char *NO_ID = b"0000000000000000"
+
+
+@cython.final
+cdef class LargeBody:
+    """The arrived part of a large body; created when a connection first sends one."""
+
+    def __dealloc__(self):
+        if self.partial is not NULL:
+            message_unref(self.partial)
+
+    @staticmethod
+    cdef bint wants(Parser parser, Py_ssize_t have) noexcept:
+        # Of the body alone: the count of a batch must have arrived, and a line may be long.
+        have -= parser.line_bytes + SIZE_BYTES
+        if parser.state != AT_BODY or have < LEAST_GATHERED:
+            return False
+        if parser.command.kind == CMD_PUB:
+            return parser.command.size >= LARGE_MESSAGE
+        return command_is_batch(parser.command.kind) and (parser.command.size >= LARGE_BATCH or have >= LARGE_BATCH)
+
+    cdef Py_ssize_t begin(self, Parser parser, const char *c_at, OpenBatch batch) noexcept:
+        self.batch = batch
+        self.last_size = 0
+        self.topic_bytes = parser.command.arg_bytes[1]
+        memcpy(self.topic_name, parser.command.args[1], <size_t> self.topic_bytes)
+        self._keep_words(&parser.command)
+        if parser.command.kind == CMD_PUB:
+            if not self._expect(<uint32_t> parser.command.size):
+                return -1
+            return parser.command.body - c_at
+        # Gathering repeats the checks of the batch.
+        parser.command.mpub.index = 0
+        parser.command.mpub.at = 4
+        return parser.command.body + 4 - c_at
+
+    cdef void _keep_words(self, const Command *command) noexcept:
+        """Keeps the words of the line that follow the topic."""
+        cdef int at = command_id_at(command.kind)
+        self.defer_ms = self.id_bytes = 0
+        if command.kind == CMD_DMPUB:
+            parse_decimal(command.args[2], command.arg_bytes[2], &self.defer_ms)
+        if command.argc > at and command.arg_bytes[at] <= MOST_ID_BYTES:
+            self.id_bytes = command.arg_bytes[at]
+            memcpy(self.id, command.args[at], <size_t> self.id_bytes)
+
+    cdef bint _expect(self, uint32_t size) noexcept:
+        self.partial = message_new(NO_ID, 0, NULL, size)
+        self.have = 0
+        self.guessed = False
+        return self.partial is not NULL
+
+    cdef int gather(self, Parser parser, const char *c_at, Py_ssize_t length, Py_ssize_t *used) noexcept:
+        cdef Py_ssize_t part, at = 0
+        cdef int event = PARSE_MORE
+        while True:
+            if self.partial is NULL:
+                event = mpub_event(mpub_next(&parser.command.mpub, c_at + at, length - at, parser.max_message,
+                                             parser.limit))
+                if event != PARSE_BODY:
+                    break
+                if not self._expect(<uint32_t> parser.command.mpub.value):
+                    event = PARSE_NO_MEMORY
+                    break
+                at += SIZE_BYTES
+            part = min(length - at, <Py_ssize_t> (<int64_t> self.partial.size - self.have))
+            memcpy(self.partial.body + self.have, c_at + at, <size_t> part)
+            self.have += part
+            at += part
+            if self.have < self.partial.size:
+                event = PARSE_MORE
+                break
+            if fifo_push(&self.batch.gathered, self.partial, 0, 0) < 0:
+                event = PARSE_NO_MEMORY
+                break
+            self.last_size = self.partial.size
+            self.partial = NULL
+            if parser.command.kind == CMD_PUB or mpub_passed(&parser.command.mpub):
+                parser.body_ended()
+                event = PARSE_BODY
+                break
+        used[0] = at
+        return event
+
+    cdef Py_ssize_t missing(self, Parser parser, uint32_t least) noexcept:
+        if self.partial is NULL:
+            if parser.command.kind == CMD_PUB or self.last_size < least or not self._expect(self.last_size):
+                return 0
+            self.have = -SIZE_BYTES
+            self.guessed = True
+        return <Py_ssize_t> (<int64_t> self.partial.size - self.have)
+
+    cdef int came(self, Parser parser, Py_ssize_t length) noexcept:
+        self.have += length
+        if self.guessed and self.have >= 0:
+            if (mpub_next(&parser.command.mpub, self.partial.body - SIZE_BYTES, SIZE_BYTES, parser.max_message,
+                          parser.limit) != MPUB_WHOLE
+                    or <uint32_t> parser.command.mpub.value != self.partial.size):
+                return CAME_WRONG
+            self.guessed = False
+        return CAME_WHOLE if self.have == self.partial.size else CAME_PART
+
+    cdef Message *take_wrong(self) noexcept:
+        cdef Message *wrong = self.partial
+        self.partial = NULL
+        self.last_size = 0
+        self.guessed = False
+        return wrong
+
+    cdef char *into(self) noexcept:
+        return self.partial.body + self.have
+
+    cdef Py_ssize_t body_bytes(self, Parser parser, Py_ssize_t kept) noexcept:
+        if parser.command.kind == CMD_PUB:
+            return self.have
+        return <Py_ssize_t> parser.command.mpub.at + (kept if self.partial is NULL else SIZE_BYTES + self.have)
+
+    cdef void drop(self, Slicer slicer) noexcept:
+        if self.partial is not NULL:
+            message_unref(self.partial)
+            self.partial = NULL
+        if self.batch is not None:
+            self.batch.end_with(PUT_EXITING, slicer)
+            self.batch = None
+
+
+# ====================================================================== refusals
+# Errors of several commands: exceptions, refused or incomplete bodies, invalid words in a line.
+#
+# The texts are nsqd's: clients match on them.
+
+NAMES = {CMD_PUB: b"PUB", CMD_MPUB: b"MPUB", CMD_DPUB: b"DPUB", CMD_DMPUB: b"DMPUB", CMD_IDENTIFY: b"IDENTIFY",
+         CMD_AUTH: b"AUTH", CMD_SUB: b"SUB", CMD_FIN: b"FIN", CMD_REQ: b"REQ", CMD_TOUCH: b"TOUCH", CMD_RDY: b"RDY",
+         CMD_CLS: b"CLS"}
+
+
+# ---------------------------------------------------------------------- words of a line
+
+cdef bytes arg(Command *command, int index):
+    return command.args[index][:command.arg_bytes[index]]
+
+
+cdef bytes quoted(bytes name):
+    """As printed by Go's %q."""
+    return quote(name).encode()
+
+
+cdef int too_few(Session session, bytes command, bytes word) except -1:
+    return session.fail(b"E_INVALID " + command + b" insufficient number of " + word)
+
+
+cdef int wrong_state(Session session, bytes command) except -1:
+    return session.fail(b"E_INVALID cannot " + command + b" in current state")
+
+
+cdef int bad_topic(Session session, bytes name, Command *command) except -1:
+    return session.fail(b"E_BAD_TOPIC " + name + b" topic name " + quoted(arg(command, 1)) + b" is not valid")
+
+
+# ---------------------------------------------------------------------- exceptions
+
+cdef bytes name_of(int kind):
+    return NAMES[kind]
+
+
+cdef int raised(Session session, Command *command, error) noexcept:
+    """Answers a command that has raised. Otherwise the client would mistake the next answer for it."""
+    cdef int kind = command.kind
+    try:
+        if command_publishes(kind):
+            session.broker.refused(of_exception(error))
+        session.fail(failure(NAMES.get(kind), kind == CMD_RDY or kind == CMD_CLS, error))
+        if not isinstance(error, (OSError, MemoryError, LimitReached)):
+            session.log.error("[%s] - %s", session.address, "".join(traceback.format_exception(error)))
+    except BaseException:
+        return session.fail(b"E_INVALID command failed")
+    # These affect one message, and their errors leave the connection open.
+    return ERROR if kind == CMD_FIN or kind == CMD_REQ or kind == CMD_TOUCH else FATAL
+
+
+cdef bytes failure(bytes name, bint without_code, error):
+    """The error of a command that has raised."""
+    if isinstance(error, OSError) and error.errno:
+        reason = os.strerror(error.errno)
+    elif isinstance(error, LimitReached):
+        reason = str(error)
+    else:
+        reason = "out of memory" if isinstance(error, MemoryError) else "internal error"
+    if name is None:
+        return b"E_INVALID command failed " + reason.encode()
+    return (b"E_INVALID " if without_code else b"E_" + name + b"_FAILED ") + name + b" failed " + reason.encode()
+
+
+cdef int draining(Session session, bytes name) except -1:
+    return session.fail(b"E_" + name + b"_FAILED " + name + b" failed draining")
+
+
+cdef int no_memory(Session session, bytes name) except -1:
+    return session.fail(b"E_" + name + b"_FAILED " + name + b" failed out of memory")
+
+
+cdef bytes write_failed(int kind, int error):
+    name = NAMES[kind]
+    return b"E_%b_FAILED %b failed %b" % (name, name, os.strerror(error).encode())
+
+
+cdef object refusal_of(bytes error):
+    if error.endswith(b" failed draining"):
+        return DRAINING
+    if error.startswith((b"E_AUTH_FIRST", b"E_AUTH_FAILED", b"E_UNAUTHORIZED")):
+        return UNAUTHORIZED
+    if b"_FAILED" in error and b" failed quota: " in error:
+        return QUOTA
+    invalid = (b"E_BAD_TOPIC", b"E_BAD_MESSAGE", b"E_BAD_BODY", b"E_INVALID")
+    return INVALID if error.startswith(invalid) else None
+
+
+# ---------------------------------------------------------------------- bodies
+
+cdef int refuse(Session session, Parser parser, int event) noexcept:
+    try:
+        return refused(session, parser, event)
+    except BaseException as error:
+        return raised(session, &parser.command, error)
+
+
+cdef int refused(Session session, Parser parser, int event) except -1:
+    cdef Command *command = &parser.command
+    cdef bytes name = NAMES[command.kind]
+    cdef bint message = command.kind == CMD_PUB or command.kind == CMD_DPUB
+    cdef bytes code = b"E_BAD_MESSAGE " if message else b"E_BAD_BODY "
+    cdef bytes what = b"message " if message else b""
+    if event == PARSE_BAD_SIZE:
+        return session.fail(code + name + b" invalid " + what + b"body size %d" % command.size)
+    if event == PARSE_TOO_BIG:
+        return session.fail(code + name + (b" message" if message else b" body")
+                            + b" too big %d > %d" % (command.size, parser.limit))
+    if event == PARSE_NO_MEMORY:
+        return no_memory(session, name)
+    if event == PARSE_BAD_COUNT:
+        return session.fail(b"E_BAD_BODY %b invalid message count %d" % (name, command.mpub.value))
+    if event == PARSE_BAD_MESSAGE_SIZE:
+        return session.fail(b"E_BAD_MESSAGE %b invalid message(%d) body size %d"
+                            % (name, command.mpub.index, command.mpub.value))
+    if event == PARSE_MESSAGE_TOO_BIG:
+        return session.fail(b"E_BAD_MESSAGE %b message too big %d > %d"
+                            % (name, command.mpub.value, parser.max_message))
+    return session.fail(b"E_BAD_BODY %b body too big %d > %d"
+                        % (name, mpub_bytes(&command.mpub) + command.mpub.value, parser.limit))
+
+
+cdef int cut_short(Session session, Parser parser, Py_ssize_t have) noexcept:
+    try:
+        return unfinished(session, parser, have)
+    except BaseException as error:
+        return raised(session, &parser.command, error)
+
+
+cdef int unfinished(Session session, Parser parser, Py_ssize_t have) except -1:
+    cdef Command *command = &parser.command
+    cdef bytes name, code
+    if parser.state == AT_LINE:
+        return DONE
+    name = NAMES[command.kind]
+    code = b"E_BAD_MESSAGE " if command.kind == CMD_PUB or command.kind == CMD_DPUB else b"E_BAD_BODY "
+    if command.kind == CMD_PUB or command.kind == CMD_DPUB:
+        name += b" failed to read message body"
+    elif command_is_batch(command.kind) and parser.state == AT_BODY:
+        return cut_short_mpub(session, command, name, have - parser.line_bytes - SIZE_BYTES)
+    else:
+        name += b" failed to read body"
+    if parser.state == AT_SIZE:
+        name += b" size"
+    return session.fail(code + name)
+
+
+cdef int cut_short_mpub(Session session, Command *command, bytes name, Py_ssize_t have) except -1:
+    if command.mpub.count == 0:
+        return session.fail(b"E_BAD_BODY " + name + b" failed to read message count")
+    if have < command.mpub.at + SIZE_BYTES:
+        return session.fail(b"E_BAD_MESSAGE %b failed to read message(%d) body size" % (name, command.mpub.index))
+    return session.fail(b"E_BAD_MESSAGE " + name + b" failed to read message body")
+
+
+# ====================================================================== identity
+# IDENTIFY and AUTH, and permission checks.
+
+cdef enum:
+    GREETING_BYTES = 65536  # of IDENTIFY and AUTH: anyone may send these, so nobody needs to be able to send megabytes
+
+
+cdef int begin_identify(Session session, Parser parser) except -1:
+    if session.state != STATE_INIT:
+        return wrong_state(session, b"IDENTIFY")
+    parser.expect_body(min(session.limits.max_body_size, GREETING_BYTES))
+    return WANTS_BODY
+
+
+cdef int do_identify(Session session, Command *command) except -1:
+    try:
+        agreement = identify.negotiate(command.body[:command.size], session.options, session.current(), session.log,
+                                       session.address)
+    except ClientError as error:
+        return session.fail(str(error).encode())
+    session.apply(agreement)
+    return REPLY if session.layers is None else UPGRADE
+
+
+cdef int begin_auth(Session session, Parser parser) except -1:
+    if session.state != STATE_INIT:
+        return wrong_state(session, b"AUTH")
+    if parser.command.argc != 1:
+        return session.fail(b"E_INVALID AUTH invalid number of parameters")
+    parser.expect_body(min(session.limits.max_body_size, GREETING_BYTES))
+    return WANTS_BODY
+
+
+cdef int do_auth(Session session, Command *command) except -1:
+    cdef Guard guard = session.guard
+    cdef int verdict
+    if guard is None:
+        return session.fail(b"E_AUTH_DISABLED AUTH disabled")
+    verdict = guard.authenticate(command.body[:command.size])
+    if verdict == GUARD_WAITS:
+        return WAITS
+    if verdict == GUARD_TWICE:
+        return session.fail(b"E_INVALID AUTH already set")
+    if verdict == GUARD_FAILED:
+        session.record("AUTH", "", "E_AUTH_FAILED")
+        return session.fail(b"E_AUTH_FAILED AUTH failed" + guard.reason)
+    if verdict == GUARD_DENIED:
+        session.record("AUTH", "", "E_UNAUTHORIZED")
+        return session.fail(b"E_UNAUTHORIZED AUTH no authorizations found")
+    session.reply = identify.auth_answer(guard.grant)
+    return REPLY
+
+
+# ---------------------------------------------------------------------- permissions
+
+cdef int charge(Session session, bytes name, int64_t messages, int64_t size) except -1:
+    """Counts a publish of a client with a quota. DONE: it may publish; its next command may have to wait."""
+    seconds, refusal = session.guard.account.publish(messages, size)
+    if refusal:
+        session.reply = b"E_" + name + b"_FAILED " + name + b" failed quota: " + refusal.encode()
+        session.record(name.decode(), "", "quota: " + refusal)
+        return ERROR
+    session.delay_s = seconds
+    return DONE
+
+
+cdef int permit_still(Session session, bytes name, const char *c_topic, Py_ssize_t length) except -1:
+    if session.is_topic(c_topic, length):
+        return DONE
+    topic = c_topic[:length]
+    return denied(session, session.guard.decided(topic), name, topic, b"")
+
+
+cdef int permit_publish(Session session, bytes name, Command *command, bint known) except -1:
+    cdef int permitted
+    if not known or session.guard.until_ns <= session.broker.clock.monotonic:
+        permitted = permit(session, name, arg(command, 1), b"")
+        if permitted != DONE:
+            return permitted
+    return charge(session, name, 1, command.size) if session.guard.metered else DONE
+
+
+cdef int permit_body(Session session, bytes name, Command *command) except -1:
+    if session.guard.grant is not None or session.guard.present():
+        return DONE
+    return denied(session, GUARD_FAILED if session.guard.reason else GUARD_FIRST, name, arg(command, 1), b"")
+
+
+cdef int permit(Session session, bytes name, bytes topic, bytes channel) except -1:
+    """DONE: the client may subscribe to the channel, or publish if channel is empty. Otherwise the result to return."""
+    cdef int verdict = session.guard.check(session.broker.clock.monotonic, topic, channel)
+    return WAITS if verdict == GUARD_WAITS else denied(session, verdict, name, topic, channel)
+
+
+cdef int denied(Session session, int verdict, bytes name, bytes topic, bytes channel) except -1:
+    """DONE if the verdict is GUARD_ALLOWED; otherwise the error."""
+    if verdict == GUARD_ALLOWED:
+        return DONE
+    target = topic.decode() + ("/" + channel.decode() if channel else "")
+    if verdict == GUARD_FIRST:
+        session.record(name.decode(), target, "E_AUTH_FIRST")
+        return session.fail(b"E_AUTH_FIRST AUTH required before " + name)
+    if verdict == GUARD_FAILED:
+        session.record(name.decode(), target, "E_AUTH_FAILED")
+        return session.fail(b"E_AUTH_FAILED AUTH failed" + session.guard.reason)
+    session.record(name.decode(), target, "E_UNAUTHORIZED")
+    return session.fail(b"E_UNAUTHORIZED AUTH failed for " + name + b" on " + quoted(topic) + b" " + quoted(channel))
+
+
+# ====================================================================== waiting publishes
+# Publishes that wait for room.
+
+cdef bint begin_wait(Session session) noexcept:
+    cdef OpenBatch batch = session.batch
+    cdef Topic topic = <Topic> batch.topic
+    cdef int64_t now
+    if topic.exiting:
+        batch.result = PUT_EXITING
+        return False
+    if session.limits.publish_wait_ns == 0 or not room_helps(topic, batch.result):
+        return False
+    now = monotonic_ns()
+    if session.room_until_ns == 0:
+        session.room_until_ns = now + session.limits.publish_wait_ns
+    if now >= session.room_until_ns:
+        return False
+    batch.result = PUT_MEMORY
+    batch.open = session.awaits_room = True
+    return True
+
+
+cdef void wait_for_room(Session session, LoopWork publisher) noexcept:
+    room_wait(<Topic> session.batch.topic, publisher, session.room_until_ns)
+
+
+cdef void end_wait(Session session, LoopWork publisher) noexcept:
+    if session.awaits_room:
+        room_leave(<Topic> session.batch.topic, publisher)
+        session.room_until_ns = 1
+
+
+# ====================================================================== commands
+# The V2 commands: each acts on the session and the broker, returns an Outcome, and writes to no socket.
+#
+# Checks come in nsqd's order, and errors in its words: clients match on both.
 
 cdef enum:
     NS_PER_MS = 1000000

@@ -1,7 +1,9 @@
+"""A client's connection: the protocol of the loop, deadlines, the end. See the .pxd."""
+
 from asyncio import BaseTransport, BufferedProtocol
 from typing import final
 
-from nsqc.tcp.hub import Hub
+from nsqc.tcp.intake import Hub
 from nsqc.tcp.session import Session
 
 @final

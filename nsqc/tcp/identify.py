@@ -1,21 +1,57 @@
 """IDENTIFY: negotiates with a client, and builds the answer. Nothing here changes a connection."""
 
-# No `from __future__ import annotations`: kinds() reads the types.
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_type_hints
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from nsqc import NSQD_VERSION
 from nsqc.log import Log
+from nsqc.net.tls import common_name
 from nsqc.options.declared import Options
-from nsqc.options.values import TLS_NOT_REQUIRED
-from nsqc.tcp.errors import ClientError
+from nsqc.options.option import TLS_NOT_REQUIRED
 from nsqc.wire.codecs import CODECS
 from nsqc.wire.gojson import BOOL, INT32, INT64, STRING, GoJSONError, decode_struct
 
 if TYPE_CHECKING:
     from nsqc.access.authority import Grant
+    from nsqc.tcp.connection import Connection
+    from nsqc.tcp.intake import Hub
+
+
+# ====================================================================== errors
+# Errors that Python code returns to a client.
+
+class ClientError(Exception):
+    """A V2 error frame: a code such as E_BAD_BODY and a description. The connection closes after it."""
+
+    def __init__(self, code: str, description: str):
+        super().__init__(f"{code} {description}")
+        self.code = code
+
+
+# ====================================================================== needs
+# Requirements of each V2 command. nsqc/tcp/commands.pyx checks them before it acts; see permit() there.
+
+PUBLISH, CONSUME, NOTHING = "publish", "consume", ""
+
+# Commands for messages in flight need a subscription, whose permission was checked.
+COMMANDS = {
+    "IDENTIFY": NOTHING, "AUTH": NOTHING, "NOP": NOTHING,
+    "PUB": PUBLISH, "MPUB": PUBLISH, "DPUB": PUBLISH, "DMPUB": PUBLISH,
+    "SUB": CONSUME, "RDY": NOTHING, "FIN": NOTHING, "REQ": NOTHING, "TOUCH": NOTHING, "CLS": NOTHING,
+}
+
+
+# ====================================================================== identify
+
+
+
+
 
 OK = b"OK"
 DEFAULT_DEFLATE_LEVEL = 6
@@ -59,7 +95,7 @@ class Wanted(msgspec.Struct, gc=False):
 
 def kinds(*groups: str) -> dict[str, int]:
     """JSON names and kinds of the fields from these origins."""
-    fields = {name: annotation.__metadata__[0] for name, annotation in Wanted.__annotations__.items()}
+    fields = {name: hint.__metadata__[0] for name, hint in get_type_hints(Wanted, include_extras=True).items()}
     return {name: field.kind for name, field in fields.items() if field.of in groups}
 
 
@@ -248,7 +284,7 @@ def answer(options: Options, settings: Settings, layers: Layers, wanted: Wanted,
     )
 
 
-def auth_answer(grant: "Grant") -> bytes:
+def auth_answer(grant: Grant) -> bytes:
     """The reply to AUTH."""
     return encoder.encode({"identity": grant.identity, "identity_url": grant.identity_url,
                            "permission_count": len(grant.rules)})
@@ -276,3 +312,80 @@ def quote(name: bytes) -> str:
 
 
 ESCAPES = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
+
+
+# ====================================================================== secured
+# A connection's TLS, described in nsqd's words.
+
+# Cipher suites with names in nsqd; it shows others as numbers.
+KNOWN_SUITES = {
+    0x0005: "TLS_RSA_WITH_RC4_128_SHA",
+    0x000A: "TLS_RSA_WITH_3DES_EDE_CBC_SHA",
+    0x002F: "TLS_RSA_WITH_AES_128_CBC_SHA",
+    0x0035: "TLS_RSA_WITH_AES_256_CBC_SHA",
+    0xC007: "TLS_ECDHE_ECDSA_WITH_RC4_128_SHA",
+    0xC009: "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
+    0xC00A: "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
+    0xC011: "TLS_ECDHE_RSA_WITH_RC4_128_SHA",
+    0xC012: "TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA",
+    0xC013: "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
+    0xC014: "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
+    0xC02B: "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+    0xC02F: "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+}
+VERSIONS = {"TLSv1": "TLS1.0", "TLSv1.1": "TLS1.1", "TLSv1.2": "TLS1.2", "TLSv1.3": "TLS1.3"}
+
+
+class Secured(msgspec.Struct, gc=False, frozen=True):
+    """A connection's TLS."""
+
+    version: str
+    cipher_suite: str
+    common_name: str  # from the client's certificate; empty without one
+
+
+def describe(connection: ssl.SSLObject) -> Secured:
+    """The result of a finished handshake."""
+    cipher, version = connection.cipher(), connection.version()
+    name = None if cipher is None else cipher[0]
+    number = next((suite["id"] & 0xFFFF for suite in connection.context.get_ciphers() if suite["name"] == name), 0)
+    certificate = connection.getpeercert() or {}
+    return Secured(VERSIONS.get(version or "", f"Unknown {version}"),
+                   KNOWN_SUITES.get(number, f"Unknown {number}"), common_name(certificate))
+
+
+# ====================================================================== farewell
+# The end of a daemon's TCP clients: they receive their last replies, and new ones may publish and leave.
+
+LINGER_S = 1.0  # a stop waits this long for clients that accept none of their last replies
+LINGER_MOST_S = 10.0  # and this long for all clients, even active ones
+ARRIVING_S = 0.5  # time for a new client to send its first command
+FAREWELL_S = 0.1  # time for finished clients to confirm the end of TLS
+
+
+async def farewell(loop: asyncio.AbstractEventLoop, hub: Hub) -> None:
+    """Closes all connections. Waits a moment for clients to receive their last replies, and less for the end of TLS."""
+    start = last = loop.time()
+    left = sum(connection.unsent() for connection in hub.connections)
+    while hub.connections:
+        now, before = loop.time(), left
+        left = sum(connection.unsent() for connection in hub.connections)
+        if left < before:
+            last = now
+        if (now - last >= LINGER_S or now - start >= LINGER_MOST_S
+                or (now - start >= FAREWELL_S and not any(map(_is_busy, hub.connections)))):
+            break
+        await asyncio.sleep(0.01)
+        hub.close(ARRIVING_S)
+    hub.close()
+
+
+async def accepted() -> None:
+    """Returns when all accepted clients have their connection_made(), and the loop has read once more."""
+    for _ in range(2):
+        await asyncio.sleep(0)
+
+
+def _is_busy(connection: Connection) -> bool:
+    """Whether a stop waits for this client."""
+    return connection.unsent() > 0 or connection.arrives(ARRIVING_S)

@@ -1,19 +1,53 @@
+# Bytes from clients: decoded, parsed, fairly shared; heartbeats and upgrades.
+
+from libc.stdint cimport int64_t
+
+from nsqc.broker.broker cimport Broker
+from nsqc.broker.state cimport OpenBatch
+from nsqc.store.work cimport Slicer
+from nsqc.tcp.commands cimport LargeBody
+from nsqc.tcp.outbox cimport Iteration, Marks, Outbox
+from nsqc.tcp.session cimport Limits, Link, Session
+from nsqc.wire.codecs cimport Codec
+from nsqc.wire.parser cimport InBuf, Parser
+
+
+# ====================================================================== hub
+# State shared by all connections of one daemon.
+
+cdef enum:
+    RECEIVE_BYTES = 262144      # of the area: the most bytes of one read
+    HEADROOM = 65536            # of the area, before that: see intake.pxd
+
+
+cdef class Hub:
+    cdef readonly Broker broker
+    cdef Iteration iteration
+    cdef Limits limits
+    cdef object settings       # nsqc.options.declared.Settings
+    cdef readonly object log            # nsqc.log.Log
+    cdef readonly object loop
+    cdef public object authority        # nsqc.access.authority.Authority; None: clients need not authenticate
+    cdef object audit                   # nsqc.access.audit.Audit; None: nothing is recorded
+    cdef object connection_limits  # nsqc.net.listener.ConnectionLimits
+    cdef object tls            # nsqc.net.tls.Certificates; None: TLS is not offered
+    cdef readonly dict connections      # all open ones: Connection to None, in order of arrival
+    cdef dict tallies                   # error code to nsqc.log.formats.Kind, for errors that are only counted
+    cdef Slicer slicer
+    cdef char *area                     # owned
+    cdef char *c_into                   # where the next read goes: the area, or an arriving message
+    cdef Py_ssize_t room                # bytes available there
+
+    cdef void complain(self, address, bytes error) noexcept
+
+
+# ====================================================================== intake
 # The input of one connection: where the loop reads to, which bytes are kept, and why reads are paused.
 #
 # All connections read into one area. inbuf keeps the bytes of an incomplete command. If they are few, they are put
 # right before the area's next bytes, so that the command can be parsed in place:
 #
 #   | headroom, up to HEADROOM bytes of a kept command | RECEIVE_BYTES that the loop reads into |
-
-from libc.stdint cimport int64_t
-from nsqc.broker.openbatch cimport OpenBatch
-from nsqc.tcp.hub cimport Hub
-from nsqc.tcp.largebody cimport LargeBody
-from nsqc.tcp.link cimport Link
-from nsqc.tcp.outbox cimport Outbox
-from nsqc.wire.codec cimport Codec
-from nsqc.wire.inbuf cimport InBuf
-from nsqc.wire.parser cimport Parser
 
 cdef enum Held:             # why reads are paused
     HELD_UNREAD = 1         # the client does not read its output
@@ -65,7 +99,7 @@ cdef class Intake:
     cdef void drop_kept(self) noexcept
     cdef int end_upgrade(self, Codec codec) except -1       # resumes reads, through the codec if there is one
     cdef int decode_later(self) except -1
-    cdef void free(self) noexcept
+    cdef void dispose(self) noexcept
 
     cdef void _heard(self) noexcept
     cdef int _take(self, Py_ssize_t length) except -1       # bytes in the area
@@ -75,3 +109,54 @@ cdef class Intake:
     cdef int _take_detour(self, Py_ssize_t length) except -1
     cdef void _keep(self, const char *c_from, Py_ssize_t length) noexcept
     cdef int _decode(self) except -1
+
+
+# ====================================================================== heartbeat
+# Heartbeats of one client, and the check that it is alive: one timer for both.
+
+cdef class Heartbeat:
+    cdef Hub hub
+    cdef Session session                # heartbeat_ms and pace_ms
+    cdef Outbox outbox
+    cdef Intake intake                  # when it was last heard, and whether input is read at all
+    cdef object timer
+    cdef int64_t beat_ns                # monotonic: next heartbeat; 0: never
+    cdef int64_t blocked_ns             # monotonic: since when the socket accepts nothing; 0: it accepts output
+    cdef bint suspect                   # silent for too long, unless the next read proves otherwise
+
+    @staticmethod
+    cdef Heartbeat new(Hub hub, Session session, Outbox outbox, Intake intake)
+
+    cdef int begin(self) except -1      # session.pace_ms is known
+    cdef int watch(self) except -1      # session.heartbeat_ms has changed, or the timer has fired
+    cdef void stop(self) noexcept
+
+    cdef bint _is_alive(self, int64_t now, int64_t interval_ns) except -1
+
+
+# ====================================================================== upgrade
+# The change of a connection to TLS and compression, as agreed by IDENTIFY:
+#
+#   begin()      nothing more is read in the clear, and the reply to IDENTIFY is sent, with all output before it
+#   handshake    if TLS was agreed; drops input after IDENTIFY, then sends OK inside TLS
+#   codec        if one was agreed; sends OK inside it
+#   done         input received meanwhile goes through the codec
+#
+# One for each upgrade; the connection drops it at Link.upgraded().
+
+cdef class Upgrade:
+    cdef Link link
+    cdef Hub hub
+    cdef Session session
+    cdef Intake intake
+    cdef Outbox outbox
+    cdef Marks marks
+    cdef object host                # the client's key for the connection limits
+    cdef object agreed              # nsqc.tcp.identify.Layers
+    cdef bint shaking_hands         # the transport belongs to TLS, which has no input for us yet
+
+    @staticmethod
+    cdef Upgrade new(Link link, Hub hub, Session session, Intake intake, Outbox outbox, Marks marks, object host)
+
+    cdef int begin(self) except -1
+    cdef int retry_later(self) except -1    # after earlier output was sent

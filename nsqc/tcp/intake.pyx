@@ -1,22 +1,91 @@
-"""The input of one connection. The loop reads into this object, so a read creates no Python object."""
+"""Bytes from clients: decoded, parsed, fairly shared; heartbeats and upgrades. See the .pxd."""
 
 cimport cython
-from libc.stdint cimport int64_t
-from libc.string cimport memcpy
+import asyncio
 from cpython.buffer cimport PyBuffer_FillInfo
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
 
-from nsqc.loop.watch cimport span_over
-from nsqc.store.clock cimport monotonic_ns
+from nsqc.broker.broker cimport Broker
+from nsqc.loop.uv cimport span_over
+from nsqc.net.listener import handshake_error
+from nsqc.store.memory cimport monotonic_ns
 from nsqc.store.message cimport Message, message_unref
-from nsqc.tcp.hub cimport HEADROOM, RECEIVE_BYTES, Hub
-from nsqc.tcp.largebody cimport CAME_WHOLE, CAME_WRONG, SIZE_BYTES, LargeBody
-from nsqc.tcp.link cimport Link
-from nsqc.tcp.outbox cimport Outbox
-from nsqc.wire.codec cimport Codec
-from nsqc.wire.inbuf cimport inbuf_append, inbuf_drop, inbuf_free
-from nsqc.wire.parser cimport PARSE_BODY, Parser
+from nsqc.tcp.commands cimport CAME_WHOLE, CAME_WRONG, SIZE_BYTES, LargeBody
+from nsqc.tcp.outbox cimport Iteration, Marks, Outbox
+from nsqc.tcp.session cimport Limits, Link, Session
+from nsqc.wire.codecs cimport Codec
+from nsqc.wire.codecs import CodecError, new_codec
+from nsqc.wire.const cimport FRAME_RESPONSE
+from nsqc.wire.parser cimport PARSE_BODY, Parser, inbuf_append, inbuf_drop, inbuf_free
 
-from nsqc.wire.codec import CodecError
+
+# ====================================================================== hub
+# State shared by all connections of one daemon: broker, limits, the receive area, the log of their errors.
+
+@cython.final
+cdef class Hub:
+    """Created once, before the first connection."""
+
+    def __cinit__(self):
+        self.area = <char *> malloc(HEADROOM + RECEIVE_BYTES)
+        if self.area is NULL:
+            raise MemoryError
+
+    def __init__(self, Broker broker not None, settings, log, loop, connection_limits, tls=None, authority=None,
+                 audit=None):
+        self.connection_limits = connection_limits
+        self.tls = tls
+        self.authority = authority
+        self.audit = audit
+        self.broker = broker
+        self.settings = settings
+        self.log = log
+        self.loop = loop
+        self.slicer = broker.slicer
+        self.iteration = Iteration(loop, self.slicer, settings.now.output_buffer_flush == "timeout",
+                                   broker.commits)
+        self.room = RECEIVE_BYTES
+        self.limits = Limits(settings.now)
+        settings.on_change(self._settings_changed)
+        self.connections = {}
+        self.tallies = {}
+
+    def __dealloc__(self):
+        free(self.area)
+
+    def _settings_changed(self, options):
+        """Open connections keep their limits, as their clients may have been sent them."""
+        self.limits = Limits(options)
+
+    cdef void complain(self, address, bytes error) noexcept:
+        """Logs a client's error, unless that code was too frequent."""
+        code = error.partition(b" ")[0]
+        tally = self.tallies.get(code)
+        if tally is not None:
+            if not tally.is_over:
+                tally.count += 1
+                return
+            del self.tallies[code]
+        self.log.error("[%s] - %s", address, error.decode("utf-8", "backslashreplace"), kind=code)
+        tally = self.log.tally(code)
+        if tally is not None:
+            self.tallies[code] = tally
+
+    def sessions(self) -> list:
+        """The sessions of all clients that have sent their magic."""
+        return [session for session in [connection.session for connection in self.connections] if session is not None]
+
+    def close(self, double arriving_s=0):
+        """Flushes and closes all connections except those that Connection.arrives() spares for now."""
+        for connection in list(self.connections):
+            if not connection.arrives(arriving_s):
+                connection.close()
+
+
+# ====================================================================== intake
+# The input of one connection. The loop reads into this object, so a read creates no Python object.
 
 cdef enum:
     # One read, in a loop iteration that has read enough: it cannot be refused, so its bytes are kept.
@@ -206,7 +275,7 @@ cdef class Intake:
     cdef void close(self) noexcept:
         self.closed = self.detour = True
 
-    cdef void free(self) noexcept:
+    cdef void dispose(self) noexcept:
         """The connection is gone. Breaks the cycle with it, which would wait for the garbage collector."""
         inbuf_free(&self.inbuf)
         if self.large is not None:
@@ -288,3 +357,221 @@ cdef class Intake:
             except BaseException as error:
                 self.link.fail(error)
             span_over(monotonic_ns() - began_ns, b"compressed commands of", link)
+
+
+# ====================================================================== heartbeat
+# Heartbeats: sent to a connected client, and expected from it; anything it sends counts as one.
+
+cdef enum:
+    NS_PER_MS = 1000000
+    EARLY_NS = 1000000          # a timer of the loop may fire this much early
+    SILENCE_GRACE_NS = 5000000  # tolerance before two full intervals of silence
+    SUSPECT_MS = 50             # extra time for a client that seems silent, as the loop may have been busy
+
+cdef bytes HEARTBEAT = b"_heartbeat_"
+
+
+@cython.final
+cdef class Heartbeat:
+    """The heartbeats of one client."""
+
+    @staticmethod
+    cdef Heartbeat new(Hub hub, Session session, Outbox outbox, Intake intake):
+        cdef Heartbeat self = Heartbeat.__new__(Heartbeat)
+        self.hub = hub
+        self.session = session
+        self.outbox = outbox
+        self.intake = intake
+        return self
+
+    cdef int begin(self) except -1:
+        """The pace is the default before IDENTIFY, then that of the first one."""
+        cdef int64_t pace_ms = self.session.pace_ms
+        self.beat_ns = monotonic_ns() + pace_ms * NS_PER_MS if pace_ms > 0 else 0
+        return self.watch()
+
+    cdef int watch(self) except -1:
+        """Has beat() called when a heartbeat is due, or the client may have timed out."""
+        cdef int64_t now = monotonic_ns()
+        cdef int64_t due_ns = now + self.session.heartbeat_ms * NS_PER_MS
+        self.stop()
+        if self.session.heartbeat_ms <= 0:
+            due_ns = self.beat_ns
+        elif self.beat_ns:
+            due_ns = min(due_ns, self.beat_ns)
+        if due_ns:
+            self.timer = self.hub.loop.call_later(max(0, due_ns - now) / 1e9, self.beat)
+        return 0
+
+    def beat(self):
+        """A heartbeat is due, or the client has neither sent nor accepted anything for too long."""
+        cdef int64_t now = monotonic_ns()
+        cdef int64_t interval_ns = self.session.heartbeat_ms * NS_PER_MS
+        self.timer = None
+        if self.intake.closed:
+            return
+        # A handshake has its own deadline.
+        if not self.intake.upgrading and not self._is_alive(now, interval_ns):
+            return
+        if self.beat_ns and now >= self.beat_ns - EARLY_NS:
+            self.beat_ns = now + self.session.pace_ms * NS_PER_MS
+            if not self.intake.upgrading:
+                self.outbox.reply(FRAME_RESPONSE, HEARTBEAT, len(HEARTBEAT))
+        self.watch()
+
+    cdef bint _is_alive(self, int64_t now, int64_t interval_ns) except -1:
+        """Whether the client is heard and accepts output; if not, closes it, or checks once more."""
+        cdef bint silent = (not self.intake.held & HELD_INPUT
+                            and now - self.intake.heard_ns >= 2 * interval_ns - SILENCE_GRACE_NS)
+        if interval_ns <= 0:
+            return True
+        if silent and not self.suspect:
+            # Its bytes may be unread because the loop was busy: read once more before closing it.
+            self.suspect = True
+            self.timer = self.hub.loop.call_later(SUSPECT_MS / 1000.0, self.beat)
+            return False
+        self.suspect = False
+        if silent:
+            self.hub.log.error("client(%s) - silent for two heartbeats", self.session.address)
+        elif self.blocked_ns and now - self.blocked_ns >= interval_ns:
+            self.hub.log.error("client(%s) - takes nothing from its socket", self.session.address)
+        else:
+            return True
+        self.outbox.transport.abort()
+        return False
+
+    cdef void stop(self) noexcept:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+# ====================================================================== upgrade
+# Upgrades a plain connection to TLS and compression. See the .pxd for the steps.
+
+HANDSHAKE_S = 5.0  # as with nsqd
+SHUTDOWN_S = 5.0  # for a client to receive its last bytes and the end of TLS
+_under_way = set()  # tasks, since the loop only has weak references to them
+
+
+@cython.final
+cdef class Upgrade:
+    """One upgrade of one connection."""
+
+    @staticmethod
+    cdef Upgrade new(Link link, Hub hub, Session session, Intake intake, Outbox outbox, Marks marks, object host):
+        cdef Upgrade self = Upgrade.__new__(Upgrade)
+        self.link = link
+        self.hub = hub
+        self.session = session
+        self.intake = intake
+        self.outbox = outbox
+        self.marks = marks
+        self.host = host
+        self.agreed = session.layers
+        session.layers = None
+        return self
+
+    cdef int begin(self) except -1:
+        """Earlier input goes first, so the rest waits for the end of this loop iteration."""
+        self.intake.begin_upgrade()
+        return self.retry_later()
+
+    cdef int retry_later(self) except -1:
+        self.hub.loop.call_soon(self.proceed)
+        return 0
+
+    def proceed(self):
+        """The reply to IDENTIFY is sent in the clear; then comes TLS, then, inside, compression."""
+        if self.intake.closed or self.shaking_hands or self.agreed is None:
+            return
+        try:
+            self._proceed()
+        except BaseException as error:
+            self.link.fail(error)
+
+    def _proceed(self):
+        self.outbox.flush()
+        if self.marks.waits() or self.outbox.blocked:
+            return      # earlier replies wait for the disk or the socket; the connection calls again after both
+        if self.agreed.tls:
+            self._secure()
+        else:
+            self._compress()
+
+    # ------------------------------------------------------------------ TLS
+
+    def _secure(self):
+        self.hub.log.info("PROTOCOL(V2): [%s] upgrading connection to TLS", self.session.address)
+        # Input after IDENTIFY came in the clear, so it must not count.
+        self.intake.drop_kept()
+        if not self.hub.connection_limits.begin_handshake(self.host):
+            self.outbox.transport.abort()
+            return
+        self.outbox.blocked = self.shaking_hands = True
+        task = self.hub.loop.create_task(self._shake_hands())
+        _under_way.add(task)
+        task.add_done_callback(_under_way.discard)
+
+    async def _shake_hands(self):
+        # The protocol of the connection stays the same object.
+        try:
+            transport = await self.hub.loop.start_tls(self.outbox.transport, self.link, self.hub.tls.context,
+                                                      server_side=True, ssl_handshake_timeout=HANDSHAKE_S,
+                                                      ssl_shutdown_timeout=SHUTDOWN_S)
+        except (OSError, EOFError, asyncio.CancelledError) as error:
+            self._tls_failed(error)
+        else:
+            try:
+                self._tls_done(transport)
+            except Exception as error:
+                # Nothing else would end this connection.
+                self.link.fail(error)
+
+    def _tls_done(self, transport):
+        self.hub.connection_limits.end_handshake(True)
+        if self.intake.closed:
+            self.link.lost(None)
+            transport.abort()
+            return
+        self.outbox.transport = transport
+        self.outbox.fd = -1
+        self.outbox.blocked = False
+        self.intake.held = 0        # the new transport is reading
+        from nsqc.tcp.identify import describe  # here: only needed for clients with TLS
+
+        self.session.tls = describe(transport.get_extra_info("ssl_object"))
+        self.session.locked = False
+        self.link.say_ok()
+        self.outbox.flush()
+        self._compress()
+
+    def _tls_failed(self, error):
+        """The handshake has failed, or the connection was lost meanwhile."""
+        transport = self.outbox.transport
+        self.hub.connection_limits.end_handshake(False)
+        self.hub.log.error("[%s] - E_IDENTIFY_FAILED IDENTIFY failed TLS handshake - %s", self.session.address,
+                           handshake_error(error))
+        # The transport reports its end to TLS, and TLS reports it to us only after a successful handshake.
+        self.link.lost(error)
+        if transport is not None:
+            transport.abort()
+
+    # ------------------------------------------------------------------ compression
+
+    def _compress(self):
+        """The last step, with or without a codec."""
+        cdef Codec codec = None
+        agreed = self.agreed
+        self.agreed = None
+        self.shaking_hands = False
+        self.link.upgraded()
+        if agreed.codec:
+            self.hub.log.info("PROTOCOL(V2): [%s] upgrading connection to %s", self.session.address, agreed.codec)
+            codec = self.outbox.codec = new_codec(agreed.codec, agreed.level)
+            self.session.compression = agreed.codec
+            self.link.say_ok()
+        if agreed.tls:
+            # Not 0: TLS would then report a full buffer with nothing in it.
+            self.outbox.transport.set_write_buffer_limits(high=1, low=0)
+        self.intake.end_upgrade(codec)

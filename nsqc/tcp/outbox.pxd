@@ -1,3 +1,53 @@
+# Bytes to clients: collected per connection, written by the flush rules in the .pxd.
+
+from libc.stdint cimport int32_t, int64_t, uint16_t
+
+from nsqc.broker.state cimport Consumer
+from nsqc.store.message cimport Message
+from nsqc.store.work cimport Commit, CommitSchedule, LoopWork, Slicer
+from nsqc.wire.codecs cimport Codec
+from nsqc.wire.framer cimport SendBuf
+
+
+# ====================================================================== gather
+# Unsent output of a connection: bytes, and among them large bodies that stay in their messages.
+#
+#   bytes      [ head ][ OK, head, small frame ][ head ] . . .
+#   bodies             ^body                   ^body    ^body      each after its number of bytes
+#
+# It owns a reference for each body until the body is sent.
+
+cdef extern from "<sys/uio.h>":
+    struct iovec:
+        void *iov_base
+        size_t iov_len
+
+cdef struct Body:
+    Message *message    # owned
+    Py_ssize_t at       # bytes of buf before it, including sent ones
+
+cdef struct Gather:
+    SendBuf buf         # owned
+    Py_ssize_t buf_at   # bytes of it sent
+    Body *bodies        # owned, as are their messages; items from first to before end are unsent
+    int first, end, room
+    Py_ssize_t body_at  # sent bytes of the first of them
+    Py_ssize_t body_bytes   # unsent bytes of all of them
+
+cdef inline Py_ssize_t gather_bytes(const Gather *gather) noexcept nogil:
+    return gather.buf.length - gather.buf_at + gather.body_bytes
+
+# A message frame whose body stays in place; -1: no memory, nothing has changed.
+cdef int gather_message(Gather *gather, Message *message, uint16_t attempts) noexcept nogil
+# The first unsent bytes, at most limit, in up to room pieces: the number of pieces, and their bytes.
+cdef int gather_vector(const Gather *gather, Py_ssize_t limit, iovec *c_pieces, int room,
+                       Py_ssize_t *bytes) noexcept nogil
+cdef void gather_sent(Gather *gather, Py_ssize_t length) noexcept nogil     # the first length bytes were sent
+cdef void gather_cut(Gather *gather, Py_ssize_t length) noexcept nogil      # drops all output after length bytes
+cdef void gather_free(Gather *gather) noexcept nogil                        # all of it
+
+
+# ====================================================================== outbox
 # The unsent output of one connection, and when it is sent. All flush rules are here:
 #
 #   size       a buffer that has reached output_buffer_size and FLUSH_BYTES is sent at once
@@ -8,15 +58,6 @@
 #
 # A full socket blocks the outbox: its session stops being ready, and above max_buffered_bytes of replies its input is
 # left unread, until the transport has sent all its bytes.
-
-from libc.stdint cimport int32_t, int64_t, uint16_t
-from nsqc.broker.consumer cimport Consumer
-from nsqc.store.commit cimport CommitSchedule
-from nsqc.store.message cimport Message
-from nsqc.store.slices cimport Slicer
-from nsqc.tcp.gather cimport Gather
-from nsqc.wire.codec cimport Codec
-
 
 cdef class Iteration:
     # A loop iteration for all connections: reads input for a limited time, and sends the collected output at the end.
@@ -72,3 +113,39 @@ cdef class Outbox:
     cdef Py_ssize_t _send_vector(self, Py_ssize_t length) noexcept
     cdef void _send_encoded(self, Py_ssize_t length) noexcept
     cdef void _fail(self) noexcept
+
+
+# ====================================================================== marks
+# Replies that depend on the disk: marks in the output of one connection. Output after a mark is sent only after its
+# commit has ended.
+
+cdef class Mark:
+    cdef Commit commit
+    cdef int64_t serial                 # of the commit
+    cdef int64_t at                     # offset of the reply in all output
+    cdef int kind                       # CommandKind of the answered command
+    cdef bint settled                   # the commit has ended
+    cdef int error                      # errno of the commit
+
+
+cdef class Marks:
+    cdef Outbox outbox
+    cdef object queue                   # deque of Mark, in the order of the output; None before the first
+
+    @staticmethod
+    cdef Marks new(Outbox outbox)
+
+    # The next reply, to a command of this kind, is valid only after the collecting commit is written. commit_ended() of
+    # waiter follows.
+    cdef int add(self, Commit commit, int kind, LoopWork waiter) except -1
+    # The same for the running commit, which must exist.
+    cdef int add_running(self, Commit commit, int kind, LoopWork waiter) except -1
+    cdef bint _mark(self, Commit commit, int64_t serial, int kind) except -1
+    cdef void commit_ended(self, Commit commit, int error) noexcept
+    # Removes settled marks. Returns the first mark whose commit failed: the output from there on is dropped, and all
+    # marks. None: no commit failed.
+    cdef Mark settle(self)
+    cdef void clear(self) noexcept
+
+    cdef inline bint waits(self) noexcept:
+        return bool(self.queue)

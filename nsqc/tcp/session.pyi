@@ -1,6 +1,8 @@
+"""A client: identity, permissions, RDY, messages in flight. See the .pxd."""
+
 from typing import Never, final
 
-from nsqc.broker.consumer import Consumer
+from nsqc.broker.state import Consumer
 from nsqc.options.declared import Options
 from nsqc.tcp.identify import Current
 from nsqc.wire.stats import ClientStats

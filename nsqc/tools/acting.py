@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from nsqc.tools import output
-from nsqc.tools.declare import Values
-from nsqc.tools.errors import EXIT_FAILED, NoName, ToolError, UsageError
-from nsqc.tools.nodehttp import BadStatus, topics_at
+from nsqc.options.option import Kind, Option, Value
+from nsqc.tools import running
+from nsqc.tools.cluster import BadStatus, topics_at
+from nsqc.tools.declare import EXIT_FAILED, NoName, ToolError, UsageError, Values
 
 if TYPE_CHECKING:
-    from nsqc.tools.cluster import Cluster, Node
-    from nsqc.tools.nodehttp import NodeHttp
+    from nsqc.tools.cluster import Cluster, Node, NodeHttp
     from nsqc.wire.stats import ChannelStats, TopicStats
 
+
+# ====================================================================== acting
 
 class Acting:
     """Calls on nodes. tool: the words of the tool, for errors."""
@@ -29,7 +31,7 @@ class Acting:
     def warn(self, text: str) -> None:
         """A node does not answer, or refuses: continues with the others, and remembers it for the exit code."""
         self._failed += 1
-        output.error(self.tool, text)
+        running.print_error(self.tool, text)
 
     def topics(self, topic: str = "") -> dict[Node, list[TopicStats]]:
         """The topics of each node, or one of them. Raises NoNode, NoName if no node has it."""
@@ -60,9 +62,9 @@ class Acting:
         """Asks, unless --yes was given. Raises UsageError without a terminal, ToolError if the answer is no."""
         if self.values.flag("yes"):
             return
-        if not output.is_terminal(0) or not output.is_terminal(output.STDERR):
+        if not running.is_terminal(0) or not running.is_terminal(running.STDERR):
             raise UsageError("give --yes to do this without a terminal", self.tool)
-        if not output.confirm(question):
+        if not running.confirm(question):
             raise ToolError("nothing was done")
 
     def post(self, nodes: Iterable[Node], path: str, arguments: Mapping[str, str], done: str) -> int:
@@ -82,9 +84,9 @@ class Acting:
         results = self.cluster.each(nodes, careful, self.warn)
         for node, refusal in results.items():
             if self.values.flag("json"):
-                output.as_json({"node": node.http, "done": not refusal, "error": refusal or None})
+                running.as_json({"node": node.http, "done": not refusal, "error": refusal or None})
             elif not refusal:
-                output.line(f"{node.http}: {done}")
+                running.line(f"{node.http}: {done}")
             if refusal:
                 self.warn(f"{node.http}: {refusal}")
         return self.code
@@ -138,9 +140,93 @@ def count(number: int, word: str) -> str:
 
 def nodes_for(cluster: Cluster) -> list[Node]:
     """All nodes, for topics and channels that may not exist yet. Raises NoNode."""
-    from nsqc.tools.errors import NoNode
+    from nsqc.tools.declare import NoNode
 
     nodes = cluster.nodes()
     if not nodes:
         raise NoNode("no nsqd is registered")
     return nodes
+
+
+# ====================================================================== rules
+# `nsqc topic rules` and `nsqc channel rules`: show and change the rules of a topic or channel.
+
+GROUP = "Rule"
+RESET = Option("reset", "remove earlier settings", Kind.BOOL, False, GROUP)
+
+
+def option_of(key: str, declared: Option) -> Option:
+    """The option that sets a key of a rule. Nodes check durations and bytes."""
+    option = Option(key.replace("_", "-"), declared.help, declared.kind, group=GROUP, least=declared.least,
+                    most=declared.most)
+    if declared.kind is Kind.DURATION:
+        return option._replace(least=0, most=None)
+    if key.endswith("_bytes"):
+        return option._replace(kind=Kind.SIZE, most=None)
+    if declared.kind is Kind.TOPIC:
+        return option._replace(kind=Kind.TEXT, metavar="TOPIC")
+    if declared.kind is Kind.BOOL:
+        return option._replace(kind=Kind.TEXT, choices=("true", "false"))
+    return option
+
+
+def run(values: Values, call: str, arguments: Mapping[str, str], options: tuple[Option, ...]) -> int:
+    """Makes the call on each node that has the topic, and shows the answers; arguments: topic, and channel."""
+    tool = f"nsqc {call.strip('/').replace('/', ' ')}"
+    acting = Acting(values, tool)
+    changes = wanted(values, options, tool)
+    nodes = acting.cluster.nodes(arguments["topic"]) or nodes_for(acting.cluster)
+
+    def ask(api: NodeHttp, _: Node) -> object:
+        from nsqc.tools.cluster import BadStatus
+
+        try:
+            if changes:
+                return api.json("PUT", call, dict(arguments), json.dumps(changes).encode())
+            return api.get(call, dict(arguments))
+        except BadStatus as error:
+            acting.warn("this node is an nsqd, which has no rules: " + error.args[0] if error.status == 404
+                        else str(error))
+            return None
+
+    found = acting.cluster.each(nodes, ask, acting.warn)
+    shown = [{"node": node.http, **rule} for node, rule in found.items() if isinstance(rule, dict)]
+    if values.flag("json"):
+        for rule in shown:
+            running.as_json(rule)
+    elif shown:
+        keys = [key for key in shown[0] if key not in arguments]
+        rows = [[key.replace("_", " ").upper() for key in keys]]
+        rows += [[text(rule.get(key, "")) for key in keys] for rule in shown]
+        running.write(running.table(rows))
+    return acting.code if shown else EXIT_FAILED
+
+
+def text(value: object) -> str:
+    """A JSON value in a table."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def wanted(values: Values, options: tuple[Option, ...], tool: str) -> dict[str, Value | None]:
+    """The changes requested by the command line, in the form of the call. Raises UsageError."""
+    given = [option for option in options if values.given(option.name)]
+    if values.flag("reset"):
+        if given:
+            raise UsageError(f"--reset and --{given[0].name} exclude each other", tool)
+        return dict.fromkeys((key_of(option) for option in options), None)
+    return {key_of(option): value_of(option, values) for option in given}
+
+
+def key_of(option: Option) -> str:
+    """The key of the rule set by an option."""
+    return option.name.replace("-", "_")
+
+
+def value_of(option: Option, values: Values) -> Value:
+    """Its value for JSON."""
+    if option.kind in (Kind.SIZE, Kind.INT, Kind.DURATION):
+        return values.number(option.name)
+    if option.kind is Kind.FLOAT:
+        return values.decimal(option.name)
+    word = values.text(option.name)
+    return word == "true" if option.choices == ("true", "false") else word

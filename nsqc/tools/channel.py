@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from nsqc.options.channel_keys import CHANNEL_FLAGS
 from nsqc.options.option import Kind
-from nsqc.tools import output
-from nsqc.tools import rules as rule
+from nsqc.options.rules import CHANNEL_FLAGS
+from nsqc.tools import acting as rule
+from nsqc.tools import running
 from nsqc.tools.acting import Acting, Subject, count, plain
-from nsqc.tools.declare import Argument, Group, Tool, Values
-from nsqc.tools.errors import UsageError
-from nsqc.tools.family import CHANNEL, FROM, HTTP_NODES, JSON, TOPIC, YES
+from nsqc.tools.declare import CHANNEL, FROM, HTTP_NODES, JSON, TOPIC, YES, Argument, Group, Tool, UsageError, Values
 from nsqc.tools.topic import state
 
 NAMES = (TOPIC, CHANNEL)
@@ -29,7 +27,7 @@ def list_channels(values: Values) -> int:
              for channel in topic.channels or ()]
     if values.flag("json"):
         for node, channel in found:
-            output.as_json({"node": node.http, "channel": channel.channel_name, "paused": channel.paused,
+            running.as_json({"node": node.http, "channel": channel.channel_name, "paused": channel.paused,
                             "message_count": channel.message_count, **{key: getattr(channel, key) for key in COLUMNS}})
         return acting.code
     sums: dict[str, list[int]] = {}
@@ -39,7 +37,7 @@ def list_channels(values: Values) -> int:
         sums[channel.channel_name] = [before + number for before, number in zip(row, numbers, strict=True)]
     rows = [["CHANNEL", "NODES", "DEPTH", "IN FLIGHT", "DEFERRED", "REQUEUES", "TIMEOUTS", "CLIENTS", ""]]
     rows += [[name, *map(str, numbers[:-1]), state(numbers[-1], numbers[0])] for name, numbers in sorted(sums.items())]
-    output.write(output.table(rows, frozenset(range(1, 8))) if sums else "no channels\n")
+    running.write(running.table(rows, frozenset(range(1, 8))) if sums else "no channels\n")
     return acting.code
 
 

@@ -2,24 +2,430 @@
 
 from __future__ import annotations
 
+import http.client
+import os
 import ssl
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from urllib.parse import quote, urlencode
 
-from nsqc.client.address import checked_address, is_path, join_address, split_address
-from nsqc.client.errors import BadAddress
-from nsqc.client.httpaddress import http_address
-from nsqc.client.options import ConnectionOptions
-from nsqc.tools.declare import Values
-from nsqc.tools.errors import NoName, NoNode, UsageError
-from nsqc.tools.security import Security
-from nsqc.wire.answers import DEFAULT_PORTS, Service
+from nsqc.client.connection import Connection
+from nsqc.client.core import dial
+from nsqc.client.errors import BadAddress, ClientError, Ended, WrongPort, not_nsqd
+from nsqc.client.lookup import (
+    answered_by,
+    authorization,
+    checked_address,
+    connection_to,
+    http_address,
+    https_port_of,
+    is_path,
+    join_address,
+    split_address,
+)
+from nsqc.client.options import ConnectionOptions, Options
+from nsqc.options.option import Kind
+from nsqc.tools.declare import (
+    EXIT_FAILED,
+    HTTP_NODES,
+    NoName,
+    NoNode,
+    Security,
+    Tool,
+    ToolError,
+    UsageError,
+    Values,
+    parse,
+)
 from nsqc.wire.nodehosts import NodeHosts
-from nsqc.wire.outside import Json
+from nsqc.wire.outside import (
+    DEFAULT_PORTS,
+    MOST_BYTES,
+    PROBE,
+    WANTS_TLS,
+    Answer,
+    Decoder,
+    Json,
+    JSONError,
+    Service,
+    decode,
+    of_info,
+    probed,
+    wrong_port,
+)
+from nsqc.wire.parser import is_valid_name
+from nsqc.wire.stats import Stats
 
 if TYPE_CHECKING:
-    from nsqc.tools.nodehttp import NodeHttp
     from nsqc.wire.stats import TopicStats
+
+
+# ====================================================================== statistics of nsqd
+# Decodes /stats of an nsqd of any version. Import it late: msgspec is slow to import.
+
+class StatsAnswer(Stats):
+    """/stats. data: of an nsqd before 1.0, which wraps its answers."""
+
+    data: Stats | None = None
+
+
+decode_stats = Decoder(StatsAnswer).decode
+
+
+def stats_in(answer: bytes) -> Stats | None:
+    """The statistics in an answer; None: another service's answer."""
+    try:
+        found = decode_stats(answer)
+    except JSONError:
+        return None
+    stats = found.data or found
+    return stats if stats.version or stats.topics is not None else None
+
+
+# ====================================================================== the local node
+# The addresses of this machine's daemon, from its environment variables and its config file.
+
+VARIABLE = "NSQC_CONFIG"
+USUAL_FILE = "/etc/nsqc/nsqc.cfg"
+# The daemon's options that matter here, with its defaults; they may also come from the environment
+# (nsqc.options.flags).
+DEFAULTS = {"tcp_address": "0.0.0.0:4150", "http_address": "0.0.0.0:4151", "https_address": "0.0.0.0:4152",
+            "tls_cert": ""}
+WILDCARDS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "[::1]"}
+
+
+class Local(NamedTuple):
+    """TCP, HTTP and HTTPS address, HOST:PORT or a path; https is empty if the daemon has no certificate."""
+
+    tcp: str
+    http: str
+    https: str
+
+
+def local_node(path: str) -> Local:
+    """Reads the given or the default config file. Raises UsageError if a given file cannot be used."""
+    chosen = path or os.environ.get(VARIABLE) or (USUAL_FILE if os.access(USUAL_FILE, os.R_OK) else "")
+    values: dict[str, object] = {**DEFAULTS}
+    if chosen:
+        # Imported here: not needed with --nsqd or without a file.
+        from nsqc.options.declared import OptionError
+        from nsqc.options.resolve import read_config
+
+        try:
+            values |= read_config(chosen)[0]
+        except OptionError as error:
+            raise UsageError(str(error)) from None
+    if not path:
+        values |= {name: os.environ[variable] for name in DEFAULTS
+                   if (variable := f"NSQC_{name.upper()}") in os.environ}
+    tcp, http, https = (reachable(str(values[name])) for name in ("tcp_address", "http_address", "https_address"))
+    try:
+        checked_address(tcp)
+    except BadAddress as error:
+        if chosen:
+            raise UsageError(f"config file {chosen}: {error}") from None
+    return Local(tcp, http, https if values["tls_cert"] else "")
+
+
+def reachable(address: str) -> str:
+    """Converts a listening address to one to connect to."""
+    host, colon, port = address.rpartition(":")
+    if not colon or "/" in address:
+        return address
+    return f"{WILDCARDS.get(host.strip('[]'), host)}:{port}"
+
+
+# ====================================================================== probing
+# Identifies the service at an address whose answer is unexpected.
+
+LONGEST_S = 2.0     # explaining an error must not delay it much
+READ_BYTES = 4096
+
+
+def connect(address: str, options: Options) -> Connection:
+    """Connects to an nsqd. Raises ClientError, whose text names the service if it is another one."""
+    try:
+        return Connection.with_options(address, options)
+    except (Ended, WrongPort):
+        found = probe(address, options.timeout)
+        if found is None or found.service is Service.NSQD_TCP:
+            raise
+        raise not_nsqd(address, found) from None
+
+
+def probe(address: str, timeout: float) -> Answer | None:
+    """The service at HOST:PORT, or at the path of a unix socket; None: unknown."""
+    timeout = min(timeout, LONGEST_S)
+    try:
+        data = asked(address, timeout)
+        if data:
+            return probed(data)
+        # TLS servers may close a connection silently if it does not begin with a handshake.
+        return Answer(Service.TLS) if speaks_tls(address, timeout) else None
+    except (OSError, ValueError):
+        return None
+
+
+def asked(address: str, timeout: float) -> bytes:
+    """The answer to PROBE; empty if the connection ends without one. Raises OSError (TimeoutError if no answer arrives
+    in time), BadAddress."""
+    deadline = time.monotonic() + timeout
+    received = bytearray()
+    with dial(address, timeout) as sock:
+        sock.sendall(PROBE)
+        while len(received) < MOST_BYTES:
+            sock.settimeout(max(deadline - time.monotonic(), 0.001))
+            try:
+                data = sock.recv(READ_BYTES)
+            except ConnectionResetError:
+                break
+            except TimeoutError:
+                if not received:
+                    raise
+                break
+            if not data:
+                break
+            received += data
+    return bytes(received)
+
+
+def speaks_tls(address: str, timeout: float) -> bool:
+    """Whether a TLS server answers, with any certificate. Raises OSError, BadAddress."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    with dial(address, timeout) as sock:
+        try:
+            with context.wrap_socket(sock):
+                return True
+        except ssl.SSLError as error:
+            # An alert, such as a demand for a certificate, is TLS, too.
+            return "alert" in str(error.reason).lower()
+        except TimeoutError:
+            return False
+
+
+# ====================================================================== HTTP calls
+# The HTTP APIs of nsqd and nsqlookupd, for tools: blocking calls with a timeout, over TCP, TLS or a unix socket.
+
+ACCEPT = {"Accept": "application/vnd.nsq; version=1.0", "User-Agent": "nsqc"}
+MOST_ANSWER_BYTES = 1 << 30        # of an answer; a larger one is invalid
+NOT_FOUND = "NOT_FOUND"     # an unknown path; topics and channels have other words
+NOT_HERE = (400, 404, 405)  # answers of other services to our calls
+HTTPS_PORT = 4152
+
+
+class Unreachable(NoNode):
+    """This node does not answer, or not in HTTP; another may."""
+
+
+class BadStatus(ToolError):
+    """The node refuses. status: of HTTP; message: the node's error word, such as TOPIC_NOT_FOUND; headers, body: of
+    its answer; hint: the remedy."""
+
+    def __init__(self, address: str, answer: Reply, hint: str = ""):
+        self.status, self.message, self.reply = answer.status, refusal(answer.body), answer
+        super().__init__(f"{address}: {self.status} {self.message}".rstrip() + (f"; {hint}" if hint else ""),
+                         EXIT_FAILED)
+
+
+class Reply(NamedTuple):
+    """An answer of any status."""
+
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+
+class NodeHttp:
+    """One node. address: HOST:PORT, a URL or the path of a unix socket; timeout in seconds; tls: HTTPS, and the context
+    for URLs that ask for it. wants: the service required there. tcp: the TCP address that the address was derived from,
+    for explaining errors. secret: sent with each call, unless the address has a login; never in clear text to a node
+    that has HTTPS. withheld: why there is none. Connections are kept between calls; not thread-safe. Raises
+    BadAddress."""
+
+    def __init__(self, address: str, timeout: float, tls: ssl.SSLContext | None = None,
+                 wants: Service = Service.NSQD_HTTP, tcp: str = "", secret: bytes | None = None, withheld: str = ""):
+        self._where = http_address(address)
+        self.address = self._where.text
+        self._timeout, self._wants, self._tcp, self._withheld = timeout, wants, tcp, withheld
+        self._speaks_tls = self._where.tls or (self._where.tls is None and tls is not None)
+        shown = secret.decode("latin-1") if secret else None
+        self._headers = ACCEPT | authorization(shown) | self._where.headers
+        self._is_clear = "Authorization" in self._headers and not self._speaks_tls and not self._where.socket
+        self._connection = connection_to(self._where, timeout, tls)
+
+    def close(self) -> None:
+        """Closes the connection; the next call reopens it."""
+        self._connection.close()
+
+    def get(self, path: str, arguments: Mapping[str, object] | None = None) -> Json:
+        """The JSON answer of a GET. Raises Unreachable, BadStatus."""
+        return self.json("GET", path, arguments)
+
+    def json(self, method: str, path: str, arguments: Mapping[str, object] | None = None, body: bytes = b"") -> Json:
+        """The JSON answer of a call; None if it has no body. Raises Unreachable, BadStatus."""
+        answer = self.call(method, path, arguments, body)
+        if not answer:
+            return None
+        try:
+            value = decode(answer)
+        except JSONError:
+            raise Unreachable(f"{self.address}: {path} answers {answer[:40]!r}: not JSON") from None
+        # An nsqd before 1.0 wraps its answers in "data".
+        wrapped = isinstance(value, dict) and value.keys() == {"status_code", "status_txt", "data"}
+        return value["data"] if wrapped else value
+
+    def stats(self, **arguments: str) -> Stats:
+        """The answer of /stats; without clients unless these are asked for. Raises Unreachable, also if another service
+        answers, BadStatus."""
+        answer = self.call("GET", "/stats", {"format": "json", "include_clients": "false", "include_mem": "false",
+                                             **arguments})
+
+        stats = stats_in(answer)
+        if stats is None:
+            raise Unreachable(f"{self.address}: is not an nsqd: it has no statistics")
+        return stats
+
+    def post(self, path: str, arguments: Mapping[str, object] | None = None, body: bytes = b"") -> bytes:
+        """The body of the answer to a POST. Raises Unreachable, BadStatus."""
+        return self.call("POST", path, arguments, body)
+
+    def call(self, method: str, path: str, arguments: Mapping[str, object] | None = None, body: bytes = b"") -> bytes:
+        """The body of an answer with status 200. Raises Unreachable, BadStatus."""
+        return self.reply(method, path, arguments, body).body
+
+    def reply(self, method: str, path: str, arguments: Mapping[str, object] | None = None, body: bytes = b"",
+              accept: str = "") -> Reply:
+        """An answer with status 200; accept: its media type, if there is a choice. Raises Unreachable, BadStatus."""
+        target = path + (f"?{urlencode(arguments, quote_via=quote)}" if arguments else "")
+        answer = self.answer(method, target, body, accept)
+        if answer.status == 200:
+            return answer
+        refused = BadStatus(self.address, answer, self._withheld if answer.status == 401 else "")
+        if answer.status in NOT_HERE and (refused.message == NOT_FOUND or not is_of_nsq(answer)):
+            # nsqd and nsqlookupd lack each other's paths, and other servers all of them.
+            self.check()
+        raise refused
+
+    def check(self) -> None:
+        """Raises Unreachable if another service answers."""
+        answer = self.answer("GET", "/info", b"")
+        if answer.status == 200:
+            found = of_info(answer.body)
+        elif answer.status in NOT_HERE:
+            wants_tls = any(text in answer.body for text in WANTS_TLS)
+            found = Answer(Service.TLS if wants_tls else Service.FOREIGN_HTTP)
+        else:
+            return      # the answer of a proxy, for example, proves nothing
+        if found.service is not self._wants:
+            raise self._wrong(found)
+
+    def answer(self, method: str, target: str, body: bytes = b"", accept: str = "") -> Reply:
+        """An answer of any status from any server. Raises Unreachable."""
+        is_lookup = self._wants is Service.LOOKUPD_HTTP
+        target = self._where.beside(target) if is_lookup else self._where.below(target)
+        try:
+            return self._exchange(method, target, body, self._headers | ({"Accept": accept} if accept else {}))
+        except TimeoutError as error:
+            self.close()
+            raise self._explained(f"{self.address}: no answer in time", error) from None
+        except http.client.HTTPException as error:
+            self.close()
+            found = answered_by(error)
+            if found is not None and not self._where.socket:
+                raise self._wrong(found) from None
+            closed = isinstance(error, http.client.RemoteDisconnected)
+            raise self._explained(f"{self.address}: {error if closed else 'not an HTTP answer'}", error) from None
+        except (OSError, ValueError) as error:
+            self.close()
+            text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise self._explained(f"{self.address}: {text if isinstance(error, OSError) else 'not an HTTP answer'}",
+                                  error) from None
+
+    def _exchange(self, method: str, target: str, body: bytes, headers: dict[str, str]) -> Reply:
+        fresh = self._connection.sock is None
+        if fresh and self._is_clear and (port := https_port_of(self._connection, self._where.below("/info"))):
+            self.close()
+            raise Unreachable(f"{self.address}: has HTTPS on port {port}, so the secret is not sent in clear text: "
+                              "--tls uses it")
+        try:
+            self._connection.request(method, target, body or None, headers)
+            answer = self._connection.getresponse()
+        except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
+            self._connection.close()
+            # The node has closed an idle connection: nothing was answered, and only reads are safe to repeat.
+            if fresh or method != "GET":
+                raise
+            self._connection.request(method, target, body or None, headers)
+            answer = self._connection.getresponse()
+        data = answer.read(MOST_ANSWER_BYTES)
+        if not answer.isclosed() and answer.read(1):
+            raise ValueError("the answer is too large")
+        return Reply(answer.status, answer.headers, data)
+
+    # ------------------------------------------------------------------ wrong ports
+
+    def _wrong(self, found: Answer) -> Unreachable:
+        """The error for another service."""
+        hint = ""
+        if found.service is Service.TLS:
+            hint = "; --tls is for TLS" if self._wants is Service.NSQD_HTTP else "; give an https URL for TLS"
+        return Unreachable(f"{self.address}: {wrong_port(found, self._wants)}{hint}")
+
+    def _explained(self, text: str, error: Exception) -> Unreachable:
+        """The error for a failed exchange. The first time, probes the TCP address that this address was derived from:
+        it may be another service's, or the HTTP address may be elsewhere."""
+        tcp, self._tcp = self._tcp, ""
+        found = probe(tcp, self._timeout) if tcp else None
+        if found is not None and found.service is not Service.NSQD_TCP:
+            return Unreachable(f"{tcp}: {wrong_port(found, Service.NSQD_TCP)}")
+        if found is not None:
+            text += f"; {tcp} is nsqd's TCP port: give its HTTP address by --http"
+        return self._explained_by_answer(error) or Unreachable(text)
+
+    def _explained_by_answer(self, error: Exception) -> Unreachable | None:
+        """The error for a server that closes the connection without an answer, or does not speak TLS."""
+        if self._where.socket or not isinstance(error, ConnectionResetError | ssl.SSLError) or isinstance(
+                error, ssl.SSLCertVerificationError):
+            return None
+        found = probe(self._where.authority, self._timeout)
+        if found is None or (found.service is Service.TLS if self._speaks_tls else found.service is self._wants):
+            return None
+        if not self._speaks_tls:
+            return self._wrong(found)
+        return Unreachable(f"{self.address}: this is {found.service.value}, which does not speak TLS" + (
+            f"; nsqd's HTTPS port is another one ({HTTPS_PORT} by default)"
+            if found.service in (Service.NSQD_HTTP, Service.NSQD_TCP) else ""))
+
+
+def topics_at(api: NodeHttp, topic: str = "") -> list[TopicStats]:
+    """The topics of a node, or only this one. Raises Unreachable, BadStatus."""
+    return (api.stats(topic=topic) if topic else api.stats()).topics or []
+
+
+def is_of_nsq(answer: Reply) -> bool:
+    """Whether an error answer has the form of nsqd and nsqlookupd."""
+    try:
+        value = decode(answer.body)
+    except JSONError:
+        return False
+    return isinstance(value, dict) and bool({"message", "status_txt"} & value.keys())
+
+
+def refusal(answer: bytes) -> str:
+    """A node's error text: {"message": ...}, or the text itself."""
+    try:
+        value = decode(answer)
+    except JSONError:
+        value = None
+    message = value.get("message") if isinstance(value, dict) else value
+    # Other values are shown as text only: str() of a deeply nested one may exhaust the stack.
+    return message if isinstance(message, str) else answer[:200].decode(errors="replace").strip()
+
+
+# ====================================================================== cluster
 
 T = TypeVar("T")
 
@@ -62,7 +468,6 @@ class Cluster:
         self._http = dict(zip(self.nsqd, shown, strict=True)) if http else {}
         self.is_local = not self.nsqd and not self.nsqlookupd
         if self.is_local:
-            from nsqc.tools.localnode import local_node
 
             local = local_node(values.text("config"))
             self.nsqd = [local.tcp]
@@ -103,7 +508,6 @@ class Cluster:
 
     def http(self, node: Node, wait: float = 0.0) -> NodeHttp:
         """The HTTP API of a node; wait: seconds added to the timeout, for long polls."""
-        from nsqc.tools.nodehttp import NodeHttp  # importing http.client takes a third of a start
 
         address = self._urls.get(node.http, node.http)
         is_guess = node.tcp in self.nsqd and node.tcp not in self._http
@@ -121,7 +525,6 @@ class Cluster:
     def lookup(self, path: str, **arguments: str) -> list[Json]:
         """The answer of each responding nsqlookupd; a 404 counts as an answer of None. Raises NoNode if none
         answers."""
-        from nsqc.tools.nodehttp import BadStatus, NodeHttp, Unreachable
 
         answers: list[Json] = []
         failure = ""
@@ -191,7 +594,6 @@ class Cluster:
              warn: Callable[[str], None]) -> dict[Node, T]:
         """The result of a call by node; nodes that do not answer are reported by warn. Raises NoNode if none answers,
         and the call's other exceptions."""
-        from nsqc.tools.nodehttp import Unreachable
 
         results: dict[Node, T] = {}
         failures: list[str] = []
@@ -216,7 +618,6 @@ class Cluster:
         if self.nsqlookupd:
             answers = self.lookup("/topics")
             return sorted({name for answer in answers for name in names_in(answer, "topics")})
-        from nsqc.tools.nodehttp import topics_at
 
         found = self.each(self.nodes(), lambda api, _: topics_at(api), lambda _: None)
         return sorted({topic.topic_name for topics in found.values() for topic in topics})
@@ -231,7 +632,6 @@ class Cluster:
 
     def topic_stats(self, topic: str) -> dict[Node, TopicStats]:
         """A topic's part of /stats, by the nodes that have it. Raises NoNode."""
-        from nsqc.tools.nodehttp import topics_at
 
         found = self.each(self.nodes(topic), lambda api, _: topics_at(api, topic), lambda _: None)
         return {node: topics[0] for node, topics in found.items() if topics}
@@ -256,7 +656,27 @@ class Cluster:
 def names_in(answer: Json, key: str) -> list[str]:
     """The names in an answer of nsqlookupd; invalid names are omitted."""
     names = answer.get(key) if isinstance(answer, dict) else None
-    from nsqc.wire.names import is_valid_name  # here: compiled, and few tools list names
+    from nsqc.wire.parser import is_valid_name  # here: compiled, and few tools list names
 
     return [name for name in names if isinstance(name, str) and is_valid_name(name.encode("utf-8", "replace"))
             ] if isinstance(names, list) else []
+
+
+# ====================================================================== completing
+# Names of topics and channels for shell completion, queried from the nodes selected by the line so far.
+
+SECONDS = 1.0       # short, since a user is waiting
+SELECTING = Tool((), "", lambda values: 0, HTTP_NODES)
+
+
+def names(kind: Kind, texts: Mapping[str, Sequence[str]], topics: Sequence[str]) -> list[str]:
+    """texts: those of the options so far; topics: the first is the one whose channels are meant. Reports no errors:
+    they would appear in the middle of the user's typing."""
+    try:
+        cluster = Cluster(parse(SELECTING, {option.name: texts.get(option.name, ()) for option in HTTP_NODES}, ()))
+        cluster.timeout = SECONDS
+        found = cluster.topic_names() if kind is Kind.TOPIC else cluster.channel_names(topics[0])
+        # bash expands its words, including $(...), so only valid names may pass.
+        return [name for name in found if is_valid_name(name.encode(errors="replace"))]
+    except (ToolError, ClientError, OSError, ValueError, KeyError, TypeError, IndexError):
+        return []

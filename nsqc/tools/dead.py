@@ -6,16 +6,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from nsqc.options.option import Kind, Option
-from nsqc.tools import output
+from nsqc.tools import running
 from nsqc.tools.acting import Acting, count, nodes_for
-from nsqc.tools.declare import Argument, Group, Tool, Values
-from nsqc.tools.errors import ToolError
-from nsqc.tools.family import HTTP_NODES, JSON, TOPIC, YES
+from nsqc.tools.declare import HTTP_NODES, JSON, TOPIC, YES, Argument, Group, Tool, ToolError, Values
 from nsqc.wire.outside import Json
 
 if TYPE_CHECKING:
-    from nsqc.tools.cluster import Node
-    from nsqc.tools.nodehttp import NodeHttp
+    from nsqc.tools.cluster import Node, NodeHttp
 
 PAGE, MOST = 1000, 10_000       # letters of one call
 MOST_CALLS = 100_000            # of one node
@@ -45,12 +42,12 @@ def list_letters(values: Values) -> int:
     for node, listed in found.items():
         for group in listed:
             if values.flag("json"):
-                output.as_json({"node": node.http, **group})
+                running.as_json({"node": node.http, **group})
             else:
                 rows.append([group["topic"], node.http, group["origin"] or NOT_KNOWN, group["reason"] or NOT_KNOWN,
-                             str(group["count"]), output.moment(group["oldest"])])
+                             str(group["count"]), running.moment(group["oldest"])])
     if not values.flag("json"):
-        output.write(output.table(rows, frozenset((4,))))
+        running.write(running.table(rows, frozenset((4,))))
     return acting.code
 
 
@@ -154,17 +151,17 @@ def print_letter(node: Node, letter: Json, as_json: bool, with_node: bool) -> No
     from nsqc.tools.peek import body
 
     if as_json:
-        output.as_json({"node": node.http, **letter})
+        running.as_json({"node": node.http, **letter})
         return
     parts = [f"{node.http} " if with_node else "", f"{letter['offset']}  {letter['id']}"]
     origin = letter.get("origin")
     if origin:
         parts.append(f"  from {origin['topic']}/{origin['channel']}  {origin['reason']}, attempts {origin['attempts']}"
-                     f"  published {output.moment(origin['timestamp'])}")
+                     f"  published {running.moment(origin['timestamp'])}")
         if origin.get("client"):
             parts.append(f"  last client {origin['client']['client_id']} {origin['client']['remote_address']}")
     parts.append(f"  {letter['size']} B  {body(letter)}")
-    output.line("".join(parts).rstrip())
+    running.line("".join(parts).rstrip())
 
 
 # ---------------------------------------------------------------------- redrive, drop
@@ -221,18 +218,18 @@ def report(acting: Acting, node: Node, done: int, skipped: dict[tuple[str | None
            dry_run: bool) -> None:
     """What was done on a node."""
     if acting.values.flag("json"):
-        output.as_json({"node": node.http, "dry_run": dry_run, word: done, "skipped": [
+        running.as_json({"node": node.http, "dry_run": dry_run, word: done, "skipped": [
             {"origin": origin, "reason": reason, "count": number} for (origin, reason), number in skipped.items()]})
         return
-    output.line(f"{node.http}: {count(done, 'letter')} {'would be ' if dry_run else ''}{word}")
+    running.line(f"{node.http}: {count(done, 'letter')} {'would be ' if dry_run else ''}{word}")
     for (origin, reason), number in skipped.items():
-        output.note(f"{node.http}: {count(number, 'letter')} of {origin or 'unknown origin'} left: {reason}")
+        running.note(f"{node.http}: {count(number, 'letter')} of {origin or 'unknown origin'} left: {reason}")
 
 
 def careful(acting: Acting, call: Callable[[NodeHttp, Node], None]) -> Callable[[NodeHttp, Node], None]:
     """A call whose refusals are warnings: other nodes are still asked."""
     def ask(api: NodeHttp, node: Node) -> None:
-        from nsqc.tools.nodehttp import BadStatus
+        from nsqc.tools.cluster import BadStatus
 
         try:
             call(api, node)

@@ -8,10 +8,20 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from nsqc.options.option import Kind, Option
-from nsqc.tools import output
-from nsqc.tools.declare import Argument, Group, Tool, Values
-from nsqc.tools.errors import EXIT_FAILED, NoName, ToolError, UsageError
-from nsqc.tools.family import CHANNEL_OPTION, JSON, TOPIC_OPTION
+from nsqc.tools import running
+from nsqc.tools.declare import (
+    CHANNEL_OPTION,
+    EXIT_FAILED,
+    JSON,
+    TOPIC_OPTION,
+    Argument,
+    Group,
+    NoName,
+    Tool,
+    ToolError,
+    UsageError,
+    Values,
+)
 
 if TYPE_CHECKING:
     from nsqc.store.disk.check import Queue
@@ -28,7 +38,7 @@ DRY_RUN = Option("dry-run", "only print the steps", Kind.BOOL, False)
 def queues_of(values: Values, tool: str) -> list[tuple[str, str]]:
     """(data path, queue) of all queues selected by the command line. Raises UsageError, NoName, OSError."""
     from nsqc.store.disk.check import queue_names
-    from nsqc.store.disk.names import split_queue
+    from nsqc.store.disk.fileio import split_queue
 
     topic, channel = values.text("topic"), values.text("channel")
     if channel and not topic:
@@ -58,7 +68,7 @@ def max_record(values: Values) -> int:
 @contextmanager
 def without_daemon(folders: set[str]) -> Iterator[None]:
     """Locks data paths, as a daemon does. Raises ToolError."""
-    from nsqc.process.lock import LockError, locked
+    from nsqc.process.lifecycle import LockError, locked
 
     try:
         with locked(folders):
@@ -74,8 +84,8 @@ def warn_if_running(folders: set[str]) -> None:
             with without_daemon({folder}):
                 pass
         except ToolError:
-            output.error(PLACE, f"warning: a daemon is running on {folder}: its files change while they are read, and "
-                                "its messages in memory are not included")
+            running.print_error(PLACE, f"warning: a daemon is running on {folder}: its files change while they are "
+                                       "read, and its messages in memory are not included")
 
 
 # ---------------------------------------------------------------------- inspect
@@ -89,12 +99,12 @@ def inspect(values: Values) -> int:
     queues = [look(folder, name, max_record(values)) for folder, name in found]
     if values.flag("json"):
         for queue in queues:
-            output.as_json(as_dict(queue))
+            running.as_json(as_dict(queue))
     elif queues:
         rows = [["QUEUE", "MESSAGES", "BYTES", "FILES", "READ AT", "WRITE AT", "DAMAGED"]]
-        output.write(output.table(rows + [row(queue) for queue in queues], frozenset({1, 2, 3, 6})))
+        running.write(running.table(rows + [row(queue) for queue in queues], frozenset({1, 2, 3, 6})))
     else:
-        output.line("no disk queues")
+        running.line("no disk queues")
     return 0
 
 
@@ -112,7 +122,7 @@ def place(position: tuple[int, int]) -> str:
 
 def as_dict(queue: Queue) -> dict[str, object]:
     """For --json."""
-    from nsqc.store.disk.names import split_queue
+    from nsqc.store.disk.fileio import split_queue
 
     topic, channel = split_queue(queue.name)
     return {
@@ -139,19 +149,19 @@ def verify(values: Values) -> int:
         bad = sum(finding.is_fault for finding in all_of_it)
         faults += bad
         if values.flag("json"):
-            output.as_json({"path": folder, "queue": name, "messages": queue.depth, "faults": bad,
+            running.as_json({"path": folder, "queue": name, "messages": queue.depth, "faults": bad,
                             "findings": [finding._asdict() for finding in all_of_it]})
             continue
         for finding in all_of_it:
-            output.line(f"{finding.path}: {'' if finding.is_fault else 'note: '}{finding.text}")
+            running.line(f"{finding.path}: {'' if finding.is_fault else 'note: '}{finding.text}")
         state = "ok" if not bad else plural(bad, "fault")
-        output.line(f"{folder}/{name}: {state}, {plural(queue.depth, 'message')} waiting")
+        running.line(f"{folder}/{name}: {state}, {plural(queue.depth, 'message')} waiting")
     return EXIT_FAILED if faults else 0
 
 
 def repair(values: Values) -> int:
     """`nsqc diskqueue repair`."""
-    from nsqc.store.disk.repair import Repair, TooLarge
+    from nsqc.store.disk.check import Repair, TooLarge
 
     found = queues_of(values, f"{PLACE} repair")
     dry_run = values.flag("dry-run")
@@ -159,11 +169,11 @@ def repair(values: Values) -> int:
     with without_daemon({folder for folder, _ in found}):
         for folder, name in found:
             try:
-                steps = Repair(folder, name, max_record(values), output.line, dry_run).run()
+                steps = Repair(folder, name, max_record(values), running.line, dry_run).run()
             except TooLarge as error:
                 raise ToolError(str(error)) from None
             done = plural(steps, "step") if steps else "nothing to repair"
-            output.line(f"{folder}/{name}: {done}{', not taken' if steps and dry_run else ''}")
+            running.line(f"{folder}/{name}: {done}{', not taken' if steps and dry_run else ''}")
     return 0
 
 

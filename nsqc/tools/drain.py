@@ -6,14 +6,12 @@ import time
 from typing import TYPE_CHECKING
 
 from nsqc.options.option import Kind, Option
-from nsqc.tools import output
-from nsqc.tools.declare import Tool, Values
-from nsqc.tools.errors import EXIT_FAILED, ToolError, UsageError
-from nsqc.tools.family import HTTP_NODES, JSON
+from nsqc.tools import running
+from nsqc.tools.declare import EXIT_FAILED, HTTP_NODES, JSON, Tool, ToolError, UsageError, Values
 from nsqc.wire.outside import Json
 
 if TYPE_CHECKING:
-    from nsqc.tools.nodehttp import NodeHttp
+    from nsqc.tools.cluster import NodeHttp
 
 WORDS = "nsqc drain"
 EVERY_S = 0.2
@@ -45,15 +43,15 @@ def run(values: Values) -> int:
     finally:
         api.close()
     if values.flag("json"):
-        output.as_json({"node": node.http, **state})
+        running.as_json({"node": node.http, **state})
     else:
-        output.line(f"{node.http}: {described(state)}")
+        running.line(f"{node.http}: {described(state)}")
     return EXIT_FAILED if state["state"] in (DRAINED, STOPPED) and state["in_flight"] else 0
 
 
 def asked(api: NodeHttp, method: str, arguments: dict[str, str]) -> dict[str, Json]:
     """The state of a node's drain. Raises NoNode, ToolError."""
-    from nsqc.tools.nodehttp import BadStatus
+    from nsqc.tools.cluster import BadStatus
 
     try:
         state = api.json(method, "/drain", arguments)
@@ -68,13 +66,13 @@ def asked(api: NodeHttp, method: str, arguments: dict[str, str]) -> dict[str, Js
 
 def wait(api: NodeHttp, state: dict[str, Json]) -> dict[str, Json]:
     """Waits until nothing is in flight, the time is up, or the daemon has stopped. Raises ToolError."""
-    from nsqc.tools.nodehttp import BadStatus, Unreachable
+    from nsqc.tools.cluster import BadStatus, Unreachable
 
     shown = -1
     while state["state"] == "draining":
-        if state["in_flight"] != shown and output.is_terminal(output.STDERR):
+        if state["in_flight"] != shown and running.is_terminal(running.STDERR):
             shown = state["in_flight"]
-            output.note(f"{WORDS}: {described(state)}")
+            running.note(f"{WORDS}: {described(state)}")
         time.sleep(EVERY_S)
         try:
             state = asked(api, "GET", {})

@@ -15,21 +15,19 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from nsqc.client.backoff import Backoff
-from nsqc.client.batch import Batch, Ids
-from nsqc.client.connection import Connection
+from nsqc.client.commands import Batch, Ids
+from nsqc.client.connection import Connection, Dialer, subscribed
 from nsqc.client.core import TOUCHES
-from nsqc.client.dialer import Dialer, subscribed
-from nsqc.client.encode import touch
 from nsqc.client.errors import ClientError, ConnectError
+from nsqc.client.frames import touch
 from nsqc.client.lookup import lookup
 from nsqc.client.options import MIB, Options
-from nsqc.client.peers import Peer, Peers
-from nsqc.process.descriptors import raise_limit
-from nsqc.tools.errors import NoNode, ToolError
+from nsqc.client.peers import Backoff, Peer, Peers
+from nsqc.process.machine import raise_limit
+from nsqc.tools.cluster import connect
+from nsqc.tools.declare import NoNode, ToolError
 from nsqc.tools.lines import keep_memory
-from nsqc.tools.probing import connect
-from nsqc.tools.stopping import Stop
+from nsqc.tools.running import Stop
 
 if TYPE_CHECKING:
     from nsqc.tools.cluster import Cluster

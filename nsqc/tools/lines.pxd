@@ -1,3 +1,21 @@
+# Messages as lines, MPUBs and pieces of files.
+
+from libc.stdint cimport int32_t, int64_t
+
+
+# ====================================================================== lines
 # Formats bodies of a batch as lines of text.
 
-from libc.stdint cimport int32_t
+
+# ====================================================================== cut
+# Converts text or bodies to publishing commands.
+
+
+# ====================================================================== piece
+# Lines to be written to a file, in memory suitable for direct I/O.
+
+cdef class Piece:
+    cdef char *c_data           # owned, page-aligned
+    cdef Py_ssize_t room        # its size in bytes
+    cdef Py_ssize_t begin       # start of the contents
+    cdef Py_ssize_t end

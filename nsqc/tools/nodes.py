@@ -8,10 +8,8 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from nsqc.tools import output
-from nsqc.tools.declare import Tool, Values
-from nsqc.tools.errors import EXIT_FAILED, EXIT_NO_NODE, ToolError
-from nsqc.tools.family import HTTP_NODES, JSON
+from nsqc.tools import running
+from nsqc.tools.declare import EXIT_FAILED, EXIT_NO_NODE, HTTP_NODES, JSON, Tool, ToolError, Values
 from nsqc.wire.outside import Json
 
 if TYPE_CHECKING:
@@ -43,12 +41,12 @@ def run(values: Values) -> int:
     states = ask_all(Cluster(values, WORDS))
     if values.flag("json"):
         for node, state in states.items():
-            output.as_json(as_dict(node, state))
+            running.as_json(as_dict(node, state))
     elif states:
-        output.write(output.table([HEADS, *(row(node, state) for node, state in states.items())],
+        running.write(running.table([HEADS, *(row(node, state) for node, state in states.items())],
                                   frozenset({4, 5, 6, 7})))
     else:
-        output.line("no nodes")
+        running.line("no nodes")
     silent = sum(bool(state.error) for state in states.values())
     return 0 if not silent else EXIT_NO_NODE if silent == len(states) else EXIT_FAILED
 
@@ -108,7 +106,7 @@ def uptime(state: State) -> float:
 
 def row(node: Node, state: State) -> list[str]:
     """A line of the table."""
-    from nsqc.tools.top.drawing import age
+    from nsqc.tools.top.screen import age
 
     if state.error:
         return [node.tcp, node.http, state.hostname, state.version, "", "", "", "", state.error]

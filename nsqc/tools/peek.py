@@ -7,15 +7,23 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from nsqc.options.option import Kind, Option
-from nsqc.tools import output
-from nsqc.tools.declare import Argument, Tool, Values
-from nsqc.tools.errors import EXIT_FAILED, NoName, ToolError, UsageError
-from nsqc.tools.family import HTTP_NODES, JSON, TOPIC
+from nsqc.tools import running
+from nsqc.tools.declare import (
+    EXIT_FAILED,
+    HTTP_NODES,
+    JSON,
+    TOPIC,
+    Argument,
+    NoName,
+    Tool,
+    ToolError,
+    UsageError,
+    Values,
+)
 from nsqc.wire.outside import Json
 
 if TYPE_CHECKING:
-    from nsqc.tools.cluster import Node
-    from nsqc.tools.nodehttp import NodeHttp
+    from nsqc.tools.cluster import Node, NodeHttp
 
 WORDS = "nsqc peek"
 PAGE = 1000
@@ -49,7 +57,7 @@ def run(values: Values) -> int:
 
 def messages(api: NodeHttp, path: str, arguments: dict[str, str], most: int) -> Iterator[dict[str, Json]]:
     """The messages of one node, page by page. Raises Unreachable, ToolError."""
-    from nsqc.tools.nodehttp import BadStatus
+    from nsqc.tools.cluster import BadStatus
 
     cursor: str | None = ""
     for _ in range(MOST_CALLS):
@@ -98,24 +106,24 @@ def refused(api: NodeHttp, error: ToolError, arguments: dict[str, str]) -> ToolE
 def show(node: Node, message: dict[str, Json], as_json: bool, with_node: bool) -> None:
     """Prints a message on one line."""
     if as_json:
-        output.as_json({"node": node.http, **message})
+        running.as_json({"node": node.http, **message})
         return
-    parts = [f"{node.http} " if with_node else "", message["id"], "  ", output.moment(message["timestamp"]),
+    parts = [f"{node.http} " if with_node else "", message["id"], "  ", running.moment(message["timestamp"]),
              f"  {message['state']}  attempts {message['attempts']}"]
     if "offset" in message:
         parts.append(f"  offset {message['offset']}")
     if "delivered" in message:
         client = message.get("client")
         parts.append(f"  to {client['client_id'] + ' ' + client['remote_address'] if client else 'a client that left'}"
-                     f" until {output.moment(message['due'])}")
+                     f" until {running.moment(message['due'])}")
     elif "due" in message:
-        parts.append(f"  due {output.moment(message['due'])}")
+        parts.append(f"  due {running.moment(message['due'])}")
     if "delay_ms" in message:
         parts.append(f"  delay {message['delay_ms']} ms")
     if origin := message.get("origin"):
         parts.append(f"  from {origin['topic']}/{origin['channel']} {origin['reason']}")
     parts.append(f"  {message['size']} B  {body(message)}")
-    output.line("".join(parts).rstrip())
+    running.line("".join(parts).rstrip())
 
 
 def body(message: dict[str, Json]) -> str:

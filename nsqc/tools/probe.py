@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from nsqc.options.durations import S
-from nsqc.options.option import Kind, Option
-from nsqc.tools import output
-from nsqc.tools.declare import Argument, Tool, Values
-from nsqc.tools.errors import EXIT_FAILED, EXIT_OK, UsageError
-from nsqc.tools.family import AUTH, CONFIG, TIMEOUT, TLS
+from nsqc.options.option import Kind, Option, S
+from nsqc.tools import running
+from nsqc.tools.declare import AUTH, CONFIG, EXIT_FAILED, EXIT_OK, TIMEOUT, TLS, Argument, Tool, UsageError, Values
 
 WORDS = "nsqc probe"
 WELL, NOT_FOUND = 200, 404
@@ -16,10 +13,9 @@ WELL, NOT_FOUND = 200, 404
 def run(values: Values) -> int:
     """`nsqc probe`."""
     from nsqc.client.errors import BadAddress
-    from nsqc.client.httpaddress import http_address
-    from nsqc.tools.localnode import local_node
-    from nsqc.tools.nodehttp import NodeHttp
-    from nsqc.tools.security import Security
+    from nsqc.client.lookup import http_address
+    from nsqc.tools.cluster import NodeHttp, local_node
+    from nsqc.tools.declare import Security
 
     given = values.text("ADDRESS")
     if given and values.given("config"):
@@ -41,9 +37,9 @@ def run(values: Values) -> int:
         api.close()
     text = answer.body.decode(errors="replace")
     if answer.status != WELL:
-        output.note(f"{WORDS}: {api.address}: {answer.status} {text}")
+        running.note(f"{WORDS}: {api.address}: {answer.status} {text}")
         return EXIT_FAILED
-    output.line(text)
+    running.line(text)
     return EXIT_OK
 
 

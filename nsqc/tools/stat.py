@@ -6,16 +6,12 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from nsqc.options.durations import MS, S
-from nsqc.options.option import Kind, Option
-from nsqc.tools import output
-from nsqc.tools.declare import Tool, Values
-from nsqc.tools.errors import ToolError
-from nsqc.tools.family import CHANNEL, HTTP_NODES, JSON, TOPIC
+from nsqc.options.option import MS, Kind, Option, S
+from nsqc.tools import running
+from nsqc.tools.declare import CHANNEL, HTTP_NODES, JSON, TOPIC, Tool, ToolError, Values
 
 if TYPE_CHECKING:
-    from nsqc.tools.cluster import Cluster, Node
-    from nsqc.tools.nodehttp import NodeHttp
+    from nsqc.tools.cluster import Cluster, Node, NodeHttp
     from nsqc.wire.stats import ChannelStats
 
 PLACE = "nsqc stat"
@@ -94,9 +90,9 @@ def run(values: Values) -> int:
     for titles_due, now, before, seconds in rows(sample, values.seconds("interval"), values.number("count")):
         if as_json:
             ingress, egress = rates(now, before, seconds)
-            output.as_json({"topic": topic, "channel": channel, "ingress": ingress, "egress": egress, **now._asdict()})
+            running.as_json({"topic": topic, "channel": channel, "ingress": ingress, "egress": egress, **now._asdict()})
             continue
-        output.write((titles() if titles_due else "") + row(now, before, seconds) + "\n")
+        running.write((titles() if titles_due else "") + row(now, before, seconds) + "\n")
     return 0
 
 
@@ -111,7 +107,7 @@ class Missing:
         """A node does not answer."""
         self._round.add(text)
         if text not in self._now:
-            output.error(PLACE, f"{text}; its messages are not counted")
+            running.print_error(PLACE, f"{text}; its messages are not counted")
 
     def next(self) -> None:
         """A round has ended."""

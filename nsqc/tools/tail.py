@@ -10,20 +10,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from nsqc.log.visible import visible_bytes, visible_json
+from nsqc.log.formats import visible_bytes, visible_json
 from nsqc.options.option import Kind, Option
-from nsqc.tools import output
-from nsqc.tools.declare import Tool, Values
-from nsqc.tools.errors import UsageError
-from nsqc.tools.family import CHANNEL_OPTION, FROM, OUTPUT, TCP_NODES, TOPICS, in_flight
+from nsqc.tools import running
+from nsqc.tools.declare import CHANNEL_OPTION, FROM, OUTPUT, TCP_NODES, TOPICS, Tool, UsageError, Values, in_flight
 
 if TYPE_CHECKING:
     from nsqc.tools.feed import Delivery, Feed
-    from nsqc.tools.stdout import Stdout
-    from nsqc.tools.stopping import Stop
+    from nsqc.tools.running import Stdout, Stop
 
 PLACE = "nsqc tail"
-warn = partial(output.error, PLACE)
+warn = partial(running.print_error, PLACE)
 WAIT_SECONDS = 60.0
 MOST_UNWRITTEN = 4 << 20    # bytes; above this, nothing more is formatted
 MAX_IN_FLIGHT = 2500
@@ -104,7 +101,7 @@ def as_lines(prefix: bool, is_terminal: bool) -> Callable[[Delivery, int], bytes
 
 def as_json(delivery: Delivery, count: int) -> bytes:
     """An object per message. A body that is not UTF-8 is given as base64."""
-    from nsqc.tools.logreader import body_of
+    from nsqc.tools.logtail import body_of
 
     batch = delivery.batch
     bodies, offsets = bytes(batch.bodies), memoryview(batch.offsets).cast("B").cast("i")
@@ -128,8 +125,7 @@ def run(values: Values) -> int:
     from nsqc.client.options import Options
     from nsqc.tools.cluster import Cluster
     from nsqc.tools.feed import Feed, check_topics
-    from nsqc.tools.stdout import Stdout
-    from nsqc.tools.stopping import Stop
+    from nsqc.tools.running import Stdout, Stop
 
     cluster = Cluster(values, PLACE)
     options = Options("tail", (), cluster.timeout, cluster.connection_options())
@@ -138,7 +134,7 @@ def run(values: Values) -> int:
     channel = values.text("channel") or ephemeral_channel()
     if not values.flag("wait"):
         check_topics(cluster, topics)
-    text = as_json if values.flag("json") else as_lines(values.flag("print-topic"), output.is_terminal())
+    text = as_json if values.flag("json") else as_lines(values.flag("print-topic"), running.is_terminal())
     with Stop() as stop, Feed(cluster, topics, channel, most, options, stop, warn) as feed:
         feed.start()
         Tail(feed, Stdout(), stop, text, count).run()
@@ -152,12 +148,11 @@ def run_log(values: Values, topics: tuple[str, ...]) -> int:
             raise UsageError(f"--from reads the log itself, over HTTP: it excludes --{name}", PLACE)
     from nsqc.options.places import parse_place
     from nsqc.tools.cluster import Cluster
-    from nsqc.tools.logreader import as_json, as_lines
-    from nsqc.tools.logtail import LogTail
-    from nsqc.tools.stopping import Stop
+    from nsqc.tools.logtail import LogTail, as_json, as_lines
+    from nsqc.tools.running import Stop
 
     form = (as_json("nsqd", lambda node: node.tcp) if values.flag("json")
-            else as_lines(values.flag("print-topic"), output.is_terminal()))
+            else as_lines(values.flag("print-topic"), running.is_terminal()))
     with Stop() as stop:
         cluster, place = Cluster(values, PLACE), parse_place(values.text("from"))
         tail = LogTail(cluster, place, stop, form, values.number("count"), warn)

@@ -3,22 +3,79 @@
 from __future__ import annotations
 
 import importlib
+import json
+import logging
 import os
 import sys
+import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
 from nsqc.client.errors import ClientError, NotOffered, Refused, TlsRefused, WrongPort
-from nsqc.options.durations import S
-from nsqc.options.option import Kind, Option
-from nsqc.tools.declare import Argument, Tool, Values
-from nsqc.tools.errors import EXIT_FAILED, EXIT_OK, EXIT_PERMANENT, ToolError, UsageError, suggestion
-from nsqc.tools.family import HIGHEST_IN_FLIGHT, OUTPUT, TCP_NODES
+from nsqc.log.formats import visible, visible_json, visible_lines
+from nsqc.options.option import Kind, Option, S
+from nsqc.tools.declare import (
+    EXIT_FAILED,
+    EXIT_OK,
+    EXIT_PERMANENT,
+    HIGHEST_IN_FLIGHT,
+    OUTPUT,
+    TCP_NODES,
+    Argument,
+    Tool,
+    ToolError,
+    UsageError,
+    Values,
+    suggestion,
+)
 
 if TYPE_CHECKING:
+    from nsqc.client.frames import Message
     from nsqc.client.handling import AllOptions, GivenUp
-    from nsqc.client.message import Message
     from nsqc.tools.cluster import Cluster
+
+
+# ====================================================================== log lines
+# The log of `nsqc worker` on stderr: the client's, the worker's, and the application's own.
+
+PREFIX = "nsq_"     # of the fields that nsqc.client.handling adds to records
+
+
+class TextForm(logging.Formatter):
+    """One line for a record, and its traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See Formatter."""
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
+        line = f"{stamp}.{int(record.msecs):03d} {record.levelname} {visible(record.getMessage())}"
+        if record.exc_info:
+            line += f"\n{visible_lines(self.formatException(record.exc_info))}"
+        return line
+
+
+class JsonForm(logging.Formatter):
+    """One JSON object for a record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See Formatter."""
+        fields = {"time": round(record.created, 6), "level": record.levelname.lower(), "logger": record.name,
+                  "text": record.getMessage()}
+        fields |= {name.removeprefix(PREFIX): value for name, value in vars(record).items() if name.startswith(PREFIX)}
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        return visible_json(json.dumps(fields, ensure_ascii=False, default=str))
+
+
+def set_up(form: str, verbose: bool) -> None:
+    """Configures logging to stderr."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonForm() if form == "json" else TextForm())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    if verbose:
+        logging.getLogger("nsqc.worker").setLevel(logging.DEBUG)
+
+
+# ====================================================================== worker
 
 PLACE = "nsqc worker"
 HANDLING = "Handling"
@@ -28,7 +85,6 @@ OF_A_WORKER = ("log-format", "verbose")
 
 def run(values: Values) -> int:
     """`nsqc worker`."""
-    from nsqc.tools.workerlog import set_up
 
     set_up(values.text("log-format"), values.flag("verbose"))
     handler = loaded(values.text("HANDLER"))

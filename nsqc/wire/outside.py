@@ -6,8 +6,11 @@ Callers handle one exception. tests/wire/test_outside.py checks that no other mo
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+
+# ====================================================================== outside
 
 LONGEST_REASON = 200  # characters; a parser may quote the text
 # Errors of msgspec and of invalid UTF-8 are ValueErrors.
@@ -62,3 +65,83 @@ def failure(error: Exception) -> JSONError:
     text = str(error)
     shown = "".join(char if char.isprintable() else "?" for char in text[:LONGEST_REASON])
     return JSONError(shown + "..." if len(text) > LONGEST_REASON else shown)
+
+
+# ====================================================================== answers
+# Identifies the service at an address by its answer: with a wrong port, clients get answers in other protocols.
+
+class Service(enum.Enum):
+    """A service, as errors call it."""
+
+    NSQD_TCP = "nsqd's TCP port"
+    NSQD_HTTP = "nsqd's HTTP port"
+    LOOKUPD_TCP = "nsqlookupd's TCP port"
+    LOOKUPD_HTTP = "nsqlookupd's HTTP port"
+    HTTP = "an HTTP port"                   # unknown until `GET /info`
+    FOREIGN_HTTP = "another program's HTTP port"
+    TLS = "a TLS port"
+
+
+DEFAULT_PORTS = {Service.NSQD_TCP: 4150, Service.NSQD_HTTP: 4151, Service.LOOKUPD_TCP: 4160, Service.LOOKUPD_HTTP: 4161}
+# Every service answers this; the TCP ports of nsqd and nsqlookupd with errors, in different frames.
+PROBE = (b"GET /info HTTP/1.1\r\nHost: localhost\r\nAccept: application/vnd.nsq; version=1.0\r\n"
+         b"Connection: close\r\n\r\n")
+MOST_BYTES = 64 * 1024      # of an answer to it
+# Sent by Go's server and nginx to a client without TLS.
+WANTS_TLS = (b"HTTP request to an HTTPS server", b"plain HTTP request was sent to HTTPS port")
+
+
+class Answer(NamedTuple):
+    """A service. tcp_port: from /info, for nsqd's HTTP port; 0: unknown."""
+
+    service: Service
+    tcp_port: int = 0
+
+
+def recognized(data: bytes) -> Answer | None:
+    """The sender of a connection's first bytes; None: unknown."""
+    if data.startswith(b"HTTP/"):
+        return _of_http(data)
+    if data[:1] in (b"\x15", b"\x16") and data[1:2] == b"\x03":
+        return Answer(Service.TLS)
+    # A frame of nsqd has a type after its size; a reply of nsqlookupd has none.
+    if data[8:10] == b"E_" and data[4:8] == b"\0\0\0\1":
+        return Answer(Service.NSQD_TCP)
+    return Answer(Service.LOOKUPD_TCP) if data[4:6] == b"E_" else None
+
+
+def _of_http(data: bytes) -> Answer:
+    head, _, body = data.partition(b"\r\n\r\n")
+    if any(text in body for text in WANTS_TLS):
+        return Answer(Service.TLS)
+    if head[:12].split(b" ")[-1] != b"200":
+        return Answer(Service.NSQD_HTTP if b"TLS_REQUIRED" in body else Service.HTTP)
+    return of_info(body[body.find(b"{"):body.rfind(b"}") + 1])
+
+
+def probed(data: bytes) -> Answer | None:
+    """The sender of an answer to PROBE. Unlike recognized(), it never returns HTTP."""
+    found = recognized(data)
+    return Answer(Service.FOREIGN_HTTP) if found is not None and found.service is Service.HTTP else found
+
+
+def of_info(body: bytes) -> Answer:
+    """The sender of an answer to `GET /info`."""
+    try:
+        info = decode(body)
+    except JSONError:
+        return Answer(Service.FOREIGN_HTTP)
+    if isinstance(info, dict) and isinstance(info.get("data"), dict):
+        info = info["data"]     # before 1.0
+    if not isinstance(info, dict) or not isinstance(info.get("version"), str):
+        return Answer(Service.FOREIGN_HTTP)
+    port = info.get("tcp_port")
+    return Answer(Service.NSQD_HTTP, port) if isinstance(port, int) else Answer(Service.LOOKUPD_HTTP)
+
+
+def wrong_port(found: Answer, wanted: Service) -> str:
+    """The error text when one service was found but another is needed; names the right port."""
+    if found.service is Service.NSQD_HTTP and wanted is Service.NSQD_TCP and found.tcp_port > 0:
+        return f"this is {found.service.value}; its TCP port is {found.tcp_port}"
+    known = " (nsqd's is 4151, nsqlookupd's 4161 by default)" if found.service is Service.HTTP else ""
+    return f"this is {found.service.value}{known}, not {wanted.value} ({DEFAULT_PORTS[wanted]} by default)"

@@ -1,14 +1,200 @@
-"""The V2 command parser. Knows only bytes: no sockets, no topics, no rules about the order of commands."""
+"""Bytes of clients to commands: names, the input buffer, the payload of MPUB, the resumable parser. See the .pxd."""
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint64_t
-from libc.string cimport memchr, memcmp, memset
+from libc.stdlib cimport free, realloc
+from libc.string cimport memchr, memcmp, memcpy, memmove, memset
 
-from nsqc.wire.const cimport MAX_LINE_BYTES
+from nsqc.wire.const cimport MAX_LINE_BYTES, MAX_NAME_BYTES
 from nsqc.wire.hton cimport load_i32
-from nsqc.wire.mpub cimport (MPUB_BAD_COUNT, MPUB_BAD_SIZE, MPUB_MORE, MPUB_TOO_BIG, MPUB_WHOLE,
-                             mpub_check)
 
+
+# ====================================================================== names
+# Topic and channel names: validity and the #ephemeral suffix. Knows only bytes.
+
+EPHEMERAL = "#ephemeral"    # suffix of topics and channels that store nothing on disk
+
+cdef bytes ENDING = EPHEMERAL.encode()
+cdef const char *c_ending = ENDING
+cdef Py_ssize_t ENDING_BYTES = len(ENDING)
+
+cdef unsigned char ALLOWED[256]
+
+
+cdef void fill_allowed() noexcept:
+    cdef int code
+    for code in range(256):
+        ALLOWED[code] = (
+            c'a' <= code <= c'z' or c'A' <= code <= c'Z' or c'0' <= code <= c'9'
+            or code == c'.' or code == c'_' or code == c'-'
+        )
+
+
+fill_allowed()
+
+
+cdef bint name_is_ephemeral(const char *c_name, Py_ssize_t length) noexcept nogil:
+    return (length > ENDING_BYTES
+            and memcmp(c_name + length - ENDING_BYTES, c_ending, <size_t> ENDING_BYTES) == 0)
+
+
+cdef bint name_is_valid(const char *c_name, Py_ssize_t length) noexcept nogil:
+    cdef Py_ssize_t at
+    if length < 1 or length > MAX_NAME_BYTES:
+        return False
+    if name_is_ephemeral(c_name, length):
+        length -= ENDING_BYTES
+    for at in range(length):
+        if not ALLOWED[<unsigned char> c_name[at]]:
+            return False
+    return True
+
+
+def is_valid_name(bytes name not None) -> bool:
+    """Whether name is a topic or channel name: 1 to 64 of . a-z A-Z 0-9 _ -; "#ephemeral" may follow, and counts."""
+    return name_is_valid(name, len(name))
+
+
+def is_ephemeral(bytes name not None) -> bool:
+    """Whether a valid name ends with #ephemeral."""
+    return name_is_ephemeral(name, len(name))
+
+
+# ====================================================================== input buffer
+# Receive buffer of a connection. Owns no memory while empty: idle connections cost nothing here.
+
+cdef extern from *:
+    """
+    static long nsqc_inbuf_alive = 0;
+    #if NSQC_DEBUG
+    #define NSQC_COUNT_INBUF(n) (nsqc_inbuf_alive += (n))
+    #else
+    #define NSQC_COUNT_INBUF(n) ((void) 0)
+    #endif
+    """
+    long nsqc_inbuf_alive
+    void NSQC_COUNT_INBUF(long) nogil
+
+
+cdef int inbuf_append(InBuf *inbuf, const char *c_from, Py_ssize_t length) noexcept nogil:
+    cdef Py_ssize_t need = inbuf.length + length
+    cdef Py_ssize_t room = inbuf.room
+    cdef char *c_grown
+    if need > room:
+        room = max(need, 2 * room)
+        c_grown = <char *> realloc(inbuf.data, <size_t> room)
+        if c_grown is NULL:
+            return -1
+        if inbuf.data is NULL:
+            NSQC_COUNT_INBUF(1)
+        inbuf.data = c_grown
+        inbuf.room = room
+    memcpy(inbuf.data + inbuf.length, c_from, <size_t> length)
+    inbuf.length = need
+    return 0
+
+
+cdef void inbuf_drop(InBuf *inbuf, Py_ssize_t length) noexcept nogil:
+    if length >= inbuf.length:
+        inbuf_free(inbuf)
+    elif length > 0:
+        inbuf.length -= length
+        memmove(inbuf.data, inbuf.data + length, <size_t> inbuf.length)
+
+
+cdef void inbuf_free(InBuf *inbuf) noexcept nogil:
+    if inbuf.data is not NULL:
+        NSQC_COUNT_INBUF(-1)
+    free(inbuf.data)
+    inbuf.data = NULL
+    inbuf.length = inbuf.room = 0
+
+
+def alive() -> int:
+    """Buffers that own memory; always 0 in a release build, which does not count them."""
+    return nsqc_inbuf_alive
+
+
+# ====================================================================== multi-publish
+# Checks multi-publish bodies as they arrive. Creates no messages; knows only bytes.
+
+cdef extern from "<string.h>":
+    void *memrchr(const void *s, int c, size_t n) nogil
+
+
+cdef int64_t mpub_bytes(const MpubCheck *check) noexcept nogil:
+    return check.at - 4 - 4 * <int64_t> check.index
+
+
+cdef int mpub_check(MpubCheck *check, const char *c_body, int64_t have, int64_t max_message,
+                    int64_t max_body) noexcept nogil:
+    cdef int state
+    if check.count == 0:
+        if have < 4:
+            return MPUB_MORE
+        check.value = load_i32(c_body)
+        # The smallest message takes five bytes, four of them for its size.
+        if check.value <= 0 or check.value > (max_body - 4) // 5:
+            return MPUB_BAD_COUNT
+        check.count = check.value
+        check.at = 4
+    while check.index < check.count:
+        state = mpub_next(check, c_body + check.at, have - check.at, max_message, max_body)
+        if state != MPUB_WHOLE:
+            return state
+        if check.at + 4 + check.value > have:
+            return MPUB_MORE
+        mpub_passed(check)
+    return MPUB_WHOLE
+
+
+cdef int mpub_next(MpubCheck *check, const char *c_at, int64_t have, int64_t max_message,
+                   int64_t max_body) noexcept nogil:
+    if have < 4:
+        return MPUB_MORE
+    check.value = load_i32(c_at)
+    if check.value <= 0:
+        return MPUB_BAD_SIZE
+    if check.value > max_message:
+        return MPUB_TOO_BIG
+    # Sizes do not count: a client that omits them from the declared size may send messages up to the limit.
+    if mpub_bytes(check) + check.value > max_body:
+        return MPUB_OVERRUN
+    return MPUB_WHOLE
+
+
+cdef bint mpub_passed(MpubCheck *check) noexcept nogil:
+    check.at += 4 + <int64_t> check.value
+    check.index += 1
+    return check.index == check.count
+
+
+def has_long_line(bytes body not None, Py_ssize_t end, Py_ssize_t limit) -> bool:
+    """Whether any line that ends before end has more than limit bytes."""
+    cdef const char *c_at = <const char *> body
+    cdef const char *c_end = c_at + min(end, len(body))
+    cdef const char *c_feed
+    while c_end - c_at > limit:
+        # The last position where this line may end. Earlier ends are short enough.
+        c_feed = <const char *> memrchr(c_at, c'\n', limit + 1)
+        if c_feed is NULL:
+            return True
+        c_at = c_feed + 1
+    return False
+
+
+def check(bytes body not None, max_msg_size, max_body_size) -> int:
+    """Where the messages of a complete body end; -1 for a bad count, -2 for a bad message."""
+    cdef MpubCheck progress
+    progress.count = progress.index = progress.value = 0
+    progress.at = 0
+    if mpub_check(&progress, body, len(body), max_msg_size, max_body_size) == MPUB_WHOLE:
+        return progress.at
+    return -1 if progress.count == 0 else -2
+
+
+# ====================================================================== parser
+# The V2 command parser. Knows only bytes: no sockets, no topics, no rules about the order of commands.
 
 cdef bint command_has_body(int kind) noexcept nogil:
     return (kind == CMD_PUB or command_is_batch(kind) or kind == CMD_DPUB

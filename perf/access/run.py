@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from nsqc.access.tokens import make
+from nsqc.access.rules import make
 from perf.load.server import Server, ServerError, Side
 
 READ = 1 << 20

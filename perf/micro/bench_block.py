@@ -1,10 +1,10 @@
-"""Frames of a log as Arrow columns (nsqc.store.log.block), compared with struct and slices in Python."""
+"""Frames of a log as Arrow columns (nsqc.store.log.reading), compared with struct and slices in Python."""
 
 import struct
 
-from nsqc.store.guid import GuidFactory
-from nsqc.store.log.block import ID, OFFSET, TIMESTAMP, VALUE, LogBlock
 from nsqc.store.log.names import FRAMES_AT
+from nsqc.store.log.reading import ID, OFFSET, TIMESTAMP, VALUE, LogBlock
+from nsqc.store.message import GuidFactory
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
 from tests.compiled import logframes

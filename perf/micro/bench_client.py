@@ -1,8 +1,7 @@
-"""The client's compiled parts: frames in (nsqc.client.inflow, message), commands out (nsqc.client.encode)."""
+"""The client's compiled parts: frames in (nsqc.client.frames, message), commands out (nsqc.client.frames)."""
 
-from nsqc.client import encode
-from nsqc.client.inflow import Inflow
-from nsqc.client.message import messages
+from nsqc.client import frames as encode
+from nsqc.client.frames import Inflow, messages
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
 from tests.compiled.frames import message_frames

@@ -4,9 +4,9 @@ import tempfile
 import time
 from typing import Any
 
-from nsqc.store.disk.pool import IoPool
+from nsqc.store.disk.fileio import IoPool
+from nsqc.store.disk.manager import Syncer
 from nsqc.store.disk.queue import DiskQueue
-from nsqc.store.disk.syncer import Syncer
 from perf.micro import timing
 from perf.micro.timing import Row, Size
 from tests.compiled import diskqueue

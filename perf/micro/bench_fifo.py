@@ -1,4 +1,4 @@
-"""The memory queue (nsqc.store.fifo)."""
+"""The memory queue (nsqc.store.message)."""
 
 from collections import deque
 

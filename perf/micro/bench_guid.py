@@ -1,8 +1,8 @@
-"""Message ids (nsqc.store.guid)."""
+"""Message ids (nsqc.store.message)."""
 
 from itertools import repeat
 
-from nsqc.store.guid import GuidFactory
+from nsqc.store.message import GuidFactory
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
 from tests.compiled.guid import next_id

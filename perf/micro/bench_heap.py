@@ -1,4 +1,4 @@
-"""The heap of deadlines (nsqc.store.heap)."""
+"""The heap of deadlines (nsqc.store.message)."""
 
 import heapq
 import random

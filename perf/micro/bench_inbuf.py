@@ -1,4 +1,4 @@
-"""Commands that arrive in pieces (nsqc.wire.inbuf, through the parser)."""
+"""Commands that arrive in pieces (nsqc.wire.parser, through the parser)."""
 
 from perf.micro import timing
 from perf.micro.bench_parser import multi_publish

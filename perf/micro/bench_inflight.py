@@ -1,6 +1,6 @@
-"""The map of in-flight messages (nsqc.store.inflight)."""
+"""The map of in-flight messages (nsqc.store.message)."""
 
-from nsqc.store.guid import GuidFactory
+from nsqc.store.message import GuidFactory
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
 from tests.compiled.guid import next_id

@@ -1,11 +1,11 @@
-"""Journals of cursors, read and compacted (nsqc.store.log.journalfile, nsqc.store.log.journaljobs)."""
+"""Journals of cursors, read and compacted (nsqc.store.log.journal, nsqc.store.log.journal)."""
 
 import random
 import tempfile
 from pathlib import Path
 from zlib import crc32
 
-from nsqc.store.log.progress import read_progress
+from nsqc.store.log.manager import read_progress
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
 from tests.compiled.compaction import compact_folder

@@ -1,8 +1,8 @@
-"""Windows of end-to-end latency (nsqc.broker.latency)."""
+"""Windows of end-to-end latency (nsqc.broker.state)."""
 
 import random
 
-from nsqc.broker.latency import LatencyWindow
+from nsqc.broker.state import LatencyWindow
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
 

@@ -1,4 +1,4 @@
-"""From topic to the file of its log, without sockets (nsqc.broker.appending, nsqc.store.log.topiclog and append)."""
+"""From topic to the file of its log, without sockets (nsqc.broker.storage, nsqc.store.log.topiclog and append)."""
 
 import asyncio
 import os
@@ -7,13 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 from nsqc.broker.broker import Broker
 from nsqc.broker.health import WriteHealth
-from nsqc.broker.openbatch import OpenBatch
-from nsqc.broker.timers import Timers
+from nsqc.broker.state import OpenBatch
+from nsqc.broker.stats import Timers
 from nsqc.options.declared import Options, Settings
-from nsqc.options.topic_rules import TopicRules
+from nsqc.options.rules import TopicRules
 from nsqc.store.disk.manager import DiskQueues
-from nsqc.store.guid import GuidFactory
 from nsqc.store.log.manager import Logs
+from nsqc.store.message import GuidFactory
 from perf.micro import timing
 from perf.micro.bench_mpub import HEAD_BYTES
 from perf.micro.bench_parser import BATCH, multi_publish

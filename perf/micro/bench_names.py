@@ -1,8 +1,8 @@
-"""The rule for names (nsqc.wire.names)."""
+"""The rule for names (nsqc.wire.parser)."""
 
 import re
 
-from nsqc.wire.names import is_valid_name
+from nsqc.wire.parser import is_valid_name
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
 

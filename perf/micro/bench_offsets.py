@@ -1,4 +1,4 @@
-"""Sets of offsets, every second one unfinished (nsqc.store.log.offsets)."""
+"""Sets of offsets, every second one unfinished (nsqc.store.log.positions)."""
 
 import random
 

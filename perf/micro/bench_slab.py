@@ -1,4 +1,4 @@
-"""Memory of messages (nsqc.store.slab and message, through the memory queue)."""
+"""Memory of messages (nsqc.store.memory and message, through the memory queue)."""
 
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size

@@ -1,9 +1,9 @@
 """From topic to waiting channels, without sockets (nsqc.broker.topic, channel and nsqc.store.backlog)."""
 
 from nsqc.broker.broker import Broker
-from nsqc.broker.openbatch import OpenBatch
+from nsqc.broker.state import OpenBatch
 from nsqc.options.declared import Options, Settings
-from nsqc.store.guid import GuidFactory
+from nsqc.store.message import GuidFactory
 from perf.micro import timing
 from perf.micro.bench_mpub import HEAD_BYTES
 from perf.micro.bench_parser import BATCH, multi_publish

@@ -1,4 +1,4 @@
-"""Tracking unacknowledged records of a disk queue (nsqc.store.disk.unacked)."""
+"""Tracking unacknowledged records of a disk queue (nsqc.store.message)."""
 
 from collections import OrderedDict
 

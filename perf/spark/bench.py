@@ -12,8 +12,8 @@ from pathlib import Path
 
 from nsqc.client import Connection
 from nsqc.spark import options, session
+from nsqc.spark.arrow import Records
 from nsqc.spark.queue_files import spans
-from nsqc.spark.records import Records
 from nsqc.spark.stagelog import StageLog
 from nsqc.spark.stager import Stager
 from tests.support.daemon import Daemon

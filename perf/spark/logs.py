@@ -18,12 +18,11 @@ from typing import IO
 from nsqc.spark import options
 from nsqc.spark.log import rows
 from nsqc.spark.log.api import LogApi
-from nsqc.spark.log.narrow import Times
-from nsqc.spark.log.ranges import Place, Range
+from nsqc.spark.log.ranges import Place, Range, Times
+from nsqc.store.files import boot_of
 from nsqc.store.log.names import segment_path
 from nsqc.store.log.reading import records
 from nsqc.store.log.recovery import SegmentState, read_folder
-from nsqc.store.machine import boot_of
 from perf.programs import client
 from perf.spark.bench import BODY, Bench
 from tests.support.daemon import Daemon

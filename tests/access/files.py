@@ -6,7 +6,7 @@ import base64
 import os
 from pathlib import Path
 
-from nsqc.access.tokens import make
+from nsqc.access.rules import make
 
 EVERYTHING = {grant: ["*"] for grant in ("publish", "consume", "read", "stats", "admin")}
 

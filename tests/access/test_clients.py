@@ -11,8 +11,7 @@ import pytest
 from nsqc.client import Consumer, Producer, aio
 from nsqc.client.errors import AuthError
 from nsqc.spark import options
-from nsqc.spark.log.api import LogApi
-from nsqc.spark.log.errors import LogError
+from nsqc.spark.log.api import LogApi, LogError
 from tests.support import network
 from tests.support.patience import WAIT_SECONDS
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from nsqc.access.tokens import parse_hash
+from nsqc.access.rules import parse_hash
 
 
 def nsqc(*words):

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from nsqc.access.quotas import LONGEST_S, Account
+from nsqc.access.keeper import LONGEST_S, Account
 from nsqc.access.rules import Limits
 from tests.support.daemon import batch, wait_until
 

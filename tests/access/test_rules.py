@@ -3,8 +3,7 @@
 import pytest
 
 from nsqc.access.needs import ADMIN, CHANNEL, CONSUME, KNOWN, NODE, PUBLISH, READ, STATS, TOPIC, Need
-from nsqc.access.rules import AccessError, Limits, parse, read
-from nsqc.access.tokens import make
+from nsqc.access.rules import AccessError, Limits, make, parse, read
 
 TOKEN = str(make()[1])
 OTHER = str(make()[1])

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from nsqc.access.servers import Answers
+from nsqc.access.keeper import Answers
 from tests.access.files import AccessFile
 from tests.peers.authd import AuthServer, reply
 from tests.peers.conftest import factory

@@ -11,8 +11,8 @@ import pytest
 
 from nsqc.access.needs import GRANTS, NODE, Need
 from nsqc.httpd import router
-from nsqc.lookupd import router as lookupd_router
-from nsqc.tcp.needs import COMMANDS
+from nsqc.lookupd import views as lookupd_router
+from nsqc.tcp.identify import COMMANDS
 from nsqc.wire import parser
 from tests.access.files import EVERYTHING, AccessFile
 from tests.httpd.conftest import HttpDaemon

@@ -5,10 +5,10 @@ import hmac
 
 import pytest
 
-from nsqc.access import tokens, verifier
-from nsqc.access.rules import parse
-from nsqc.access.tokens import TokenError, id_of, make, parse_hash
-from nsqc.access.verifier import TooManyWrong, Verifier
+from nsqc.access import keeper
+from nsqc.access import rules as tokens
+from nsqc.access.keeper import TooManyWrong, Verifier
+from nsqc.access.rules import TokenError, id_of, make, parse, parse_hash
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +66,8 @@ def wrong(stored, number: int) -> bytes:
 
 def test_a_flood_costs_one_check_at_a_time(made, monkeypatch):
     """Wrong tokens make their address wait; known clients continue."""
-    monkeypatch.setattr(verifier, "FIRST_DELAY_S", 1000.0)
-    monkeypatch.setattr(verifier, "LONGEST_DELAY_S", 1000.0)
+    monkeypatch.setattr(keeper, "FIRST_DELAY_S", 1000.0)
+    monkeypatch.setattr(keeper, "LONGEST_DELAY_S", 1000.0)
     token, stored = made[0].encode(), made[1]
 
     async def work():
@@ -78,7 +78,7 @@ def test_a_flood_costs_one_check_at_a_time(made, monkeypatch):
         assert await checked.check(wrong(stored, 0), "192.0.2.1", known) is None
         flood = [asyncio.create_task(checked.check(wrong(stored, number), "192.0.2.1", known)) for number in range(1, 200)]
         done, waiting = await asyncio.wait(flood, timeout=0.5)
-        assert len(waiting) == verifier.MOST_WAITING
+        assert len(waiting) == keeper.MOST_WAITING
         assert all(isinstance(task.exception(), TooManyWrong) for task in done)
         assert checked.checks == 2
         # Known tokens skip the check, from any address.
@@ -98,7 +98,7 @@ def test_a_flood_costs_one_check_at_a_time(made, monkeypatch):
 
 
 def test_a_wrong_token_is_remembered(made, monkeypatch):
-    monkeypatch.setattr(verifier, "FIRST_DELAY_S", 0.0)
+    monkeypatch.setattr(keeper, "FIRST_DELAY_S", 0.0)
 
     async def work():
         checked = Verifier(asyncio.get_running_loop())
@@ -115,9 +115,9 @@ def test_a_wrong_token_is_remembered(made, monkeypatch):
 
 
 def test_caches_are_bounded(made, monkeypatch):
-    monkeypatch.setattr(verifier, "FIRST_DELAY_S", 0.0)
-    monkeypatch.setattr(verifier, "MOST_KNOWN", 3)
-    monkeypatch.setattr(verifier, "MOST_ADDRESSES", 4)
+    monkeypatch.setattr(keeper, "FIRST_DELAY_S", 0.0)
+    monkeypatch.setattr(keeper, "MOST_KNOWN", 3)
+    monkeypatch.setattr(keeper, "MOST_ADDRESSES", 4)
 
     async def work():
         checked = Verifier(asyncio.get_running_loop())
@@ -157,7 +157,7 @@ def test_a_flood_against_a_daemon(start, access):
         for _ in range(200):
             publisher.request("POST", "/pub?topic=t", b"x", access.bearer("root"))
             assert publisher.reply().status == 200
-        statuses = [wire.reply().status for wire in floods[verifier.MOST_WAITING + 1:]]
+        statuses = [wire.reply().status for wire in floods[keeper.MOST_WAITING + 1:]]
         assert set(statuses) <= {401, 429}
         assert 429 in statuses
         for wire in floods:

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from nsqc.access.tokens import make
+from nsqc.access.rules import make
 from tests.admin.browser import CHROMIUM, EVIL, Visit
 from tests.support.admin import AdminServer
 from tests.support.daemon import Daemon, wait_until

@@ -9,9 +9,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from nsqc.admin.trust import Trust
-from nsqc.admin.upstream import Ask, HttpNodes
-from nsqc.options.admin import AdminOptions
+from nsqc.admin.upstream import Ask, HttpNodes, Trust
+from nsqc.options.servers import AdminOptions
 from tests.admin.conftest import address
 from tests.support.daemon import wait_until
 from tests.support.patience import WAIT_SECONDS

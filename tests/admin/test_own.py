@@ -10,8 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from nsqc.admin.attention import Finding, look
+from nsqc.admin.fleet import ChannelRow, Moment, NodeRow, TopicRow
 from nsqc.admin.history import MOST_SERIES, SLOTS, History
-from nsqc.admin.model import ChannelRow, Moment, NodeRow, TopicRow
 from tests.admin.conftest import API, address, log_topic, seen
 from tests.support.daemon import wait_until
 

@@ -6,12 +6,10 @@ import socket
 
 import pytest
 
-from nsqc.admin import letters, upstream
+from nsqc.admin import actions, upstream
 from nsqc.admin.fleet import Fleet
-from nsqc.admin.prometheus import queries
-from nsqc.admin.shapes import Producer
-from nsqc.admin.trust import Trust
-from nsqc.admin.upstream import Ask, HttpNodes, UpstreamError
+from nsqc.admin.history import queries
+from nsqc.admin.upstream import Ask, HttpNodes, Producer, Trust, UpstreamError
 from nsqc.peers.http import Answer
 from nsqc.wire.nodehosts import NodeHosts
 from tests.admin.conftest import made, seen
@@ -176,9 +174,9 @@ def test_letters_without_end(cluster, stranger, advances, monkeypatch):
         asked.append(ask)
         return Answer(200, {}, json.dumps({**page, "next": len(asked) if advances else 0}).encode())
 
-    monkeypatch.setattr(letters, "MOST_CALLS", 50)
+    monkeypatch.setattr(actions, "MOST_CALLS", 50)
     fleet = Fleet(ask, RecordingLog(), (), ("127.0.0.1:1",), Trust(("127.0.0.1:1",)))
-    result = asyncio.run(letters.move(fleet, ["127.0.0.1:1"], "redrive", letters.Letters("t", "", "", 0)))
+    result = asyncio.run(actions.move(fleet, ["127.0.0.1:1"], "redrive", actions.Letters("t", "", "", 0)))
     assert len(asked) == 50 and result[0].message == "50 redriven; the node has more: repeat the action"
 
 

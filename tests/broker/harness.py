@@ -5,16 +5,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 from nsqc.broker.broker import Broker
 from nsqc.broker.health import WriteHealth
-from nsqc.broker.openbatch import OpenBatch
-from nsqc.broker.timers import Timers
+from nsqc.broker.state import OpenBatch
+from nsqc.broker.stats import Timers
 from nsqc.broker.topic import PENDING
 from nsqc.log import Log
 from nsqc.options.declared import Options, Settings
-from nsqc.options.topic_rules import TopicRules
-from nsqc.store.disk import syscalls
+from nsqc.options.rules import TopicRules
+from nsqc.store.disk import fileio
 from nsqc.store.disk.manager import DiskQueues
-from nsqc.store.guid import GuidFactory
 from nsqc.store.log.manager import Logs
+from nsqc.store.message import GuidFactory
 from tests.support.patience import WAIT_SECONDS
 
 
@@ -48,8 +48,8 @@ def run(tmp_path, scenario, closed=lambda broker, delays, lost: None, guids=None
                 await scenario(broker)
                 disks.check_rules()
             finally:
-                syscalls.fail("read", 0, times=0)
-                syscalls.fail("write", 0, times=0)
+                fileio.fail("read", 0, times=0)
+                fileio.fail("write", 0, times=0)
                 write_health.close()
                 await disks.quiet()
                 closed(broker, *broker.close())

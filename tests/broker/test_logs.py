@@ -10,10 +10,10 @@ import time
 
 import pytest
 
-from nsqc.broker import settled
+from nsqc.broker import storage
 from nsqc.broker.topic import PENDING
-from nsqc.store.disk import syscalls
-from nsqc.store.log import openfiles
+from nsqc.store.disk import fileio
+from nsqc.store.log import segment
 from nsqc.store.log.recovery import read_folder
 from tests.broker.harness import publish, run, until, written
 from tests.compiled.taker import Taker
@@ -45,7 +45,7 @@ def test_deliveries_wait_for_a_full_journal_and_continue(tmp_path):
         topic = broker.get_topic(b"t")
         channel = topic.get_channel(b"c")
         assert await publish(topic, b"x") == 0
-        settled.settle(topic, list(range(1, 720_000, 2)))      # more than 8 MiB of operations
+        storage.settle(topic, list(range(1, 720_000, 2)))      # more than 8 MiB of operations
         taker = Taker(1)
         taker.subscribe(channel)
         channel.pause()
@@ -110,9 +110,9 @@ def test_many_whose_waiting_ends_are_told_in_turn(tmp_path, end):
 @pytest.fixture
 def four_open():
     """Each log keeps four files open."""
-    openfiles.limit_to(4)
+    segment.limit_to(4)
     yield
-    openfiles.limit_to(1024)
+    segment.limit_to(1024)
 
 
 def test_all_logs_together_keep_few_files_open(tmp_path, four_open):
@@ -197,7 +197,7 @@ def test_nothing_stays_open_of_a_log_that_nobody_reads(tmp_path, end):
 
 def test_logs_are_read_when_no_more_files_may_stay_open(tmp_path, four_open):
     async def scenario(broker):
-        openfiles.limit_to(0)
+        segment.limit_to(0)
         _, channel = await with_segments(broker)
         taker = await take(channel, COUNT)
         assert taker.bodies == [b"%030000d" % number for number in range(COUNT)]
@@ -262,7 +262,7 @@ def test_a_refused_write_leaves_nothing_in_the_segment_before_the_one_that_it_co
         topic = broker.get_topic(b"t")
         topic.start()
         assert await publish(topic, b"first" * 20) == 0
-        syscalls.fail("write", errno.ENOSPC, skip=1)
+        fileio.fail("write", errno.ENOSPC, skip=1)
         assert topic.publish(b"a" * 500) == PENDING
         time.sleep(0.002)       # another frame
         assert topic.publish(b"b" * 3000) == PENDING

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from nsqc.broker import metadata
-from nsqc.store.disk.index import Index
-from nsqc.store.slices import Slicer
+from nsqc.store.disk.recovery import Index
+from nsqc.store.work import Slicer
 from tests.support.log import RecordingLog
 
 

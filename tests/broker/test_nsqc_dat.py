@@ -7,7 +7,7 @@ import time
 import pytest
 
 from nsqc.broker import nsqc_dat
-from nsqc.store.disk.index import Index
+from nsqc.store.disk.recovery import Index
 from tests.support import nested
 from tests.support.daemon import wait_until
 from tests.support.log import RecordingLog

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from nsqc.broker.retention import Retention
-from nsqc.store.slices import Slicer
+from nsqc.broker.health import Retention
+from nsqc.store.work import Slicer
 from tests.support.log import RecordingLog
 
 
@@ -26,7 +26,7 @@ class Broker:
 
 
 def test_a_look_that_fails_does_not_end_the_next(monkeypatch):
-    monkeypatch.setattr("nsqc.broker.retention.EVERY_S", 0.01)
+    monkeypatch.setattr("nsqc.broker.health.EVERY_S", 0.01)
 
     async def main():
         broker, log = Broker(failures=2), RecordingLog()

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from nsqc.store import rules
+from nsqc.store import memory
 from tests.broker.harness import publish, run
 from tests.compiled import diskqueue
 from tests.compiled.unacked import UnackedList
 
-pytestmark = pytest.mark.skipif(not rules.ENABLED, reason="a release build checks no rules")
+pytestmark = pytest.mark.skipif(not memory.ENABLED, reason="a release build checks no rules")
 
 ID, STAMP = b"%016x" % 1, 1_700_000_000_000_000_000
 

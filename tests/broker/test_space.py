@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from nsqc.broker import space as space_module
-from nsqc.broker.space import DEFAULT_BYTES, SpaceWatch
+from nsqc.broker import health as space_module
+from nsqc.broker.health import DEFAULT_BYTES, SpaceWatch
 from nsqc.broker.topic import NO_SPACE
-from nsqc.store.space import DiskSpace
+from nsqc.store.work import DiskSpace
 from tests.broker.harness import Lines, publish, run, until
 
 MIB = 1 << 20

@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from nsqc.broker.timers import RESUME_S, Timers
+from nsqc.broker.stats import RESUME_S, Timers
 
 
 class Channel:

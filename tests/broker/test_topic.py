@@ -5,10 +5,11 @@ import errno
 
 import pytest
 
-from nsqc.broker.openbatch import OpenBatch
+from nsqc.broker.state import OpenBatch
 from nsqc.broker.topic import NO_SPACE, PENDING
-from nsqc.store.disk import syscalls, unacked
-from nsqc.store.guid import GuidFactory
+from nsqc.store import message
+from nsqc.store.disk import fileio
+from nsqc.store.message import GuidFactory
 from tests.broker.harness import publish, run, until
 
 
@@ -16,11 +17,11 @@ def test_a_backlog_that_cannot_be_read_is_tried_again(tmp_path):
     async def scenario(broker):
         topic = broker.get_topic(b"t")
         assert [await publish(topic, b"%d" % n) for n in range(20)] == [0] * 20
-        syscalls.fail("read", errno.EMFILE, times=10**6)
+        fileio.fail("read", errno.EMFILE, times=10**6)
         channel = topic.get_channel(b"c")
         await asyncio.sleep(0.1)
         assert topic.depth + channel.depth == 20 and topic.depth > 10, "what was just written needs no reading"
-        syscalls.fail("read", 0, times=0)
+        fileio.fail("read", 0, times=0)
         await until(lambda: (topic.depth, channel.depth) == (0, 20))
 
     run(tmp_path, scenario, mem_queue_size=0)
@@ -33,12 +34,12 @@ def test_a_publish_that_cannot_be_written_is_refused(tmp_path, channels):
         for number in range(channels):
             topic.get_channel(b"c%d" % number)
         assert await publish(topic, b"kept") == 0
-        syscalls.fail("write", errno.ENOSPC, times=10**6)
+        fileio.fail("write", errno.ENOSPC, times=10**6)
         assert await publish(topic, b"refused") == errno.ENOSPC
         assert await publish(topic, b"a", b"b") == errno.ENOSPC
         assert broker.health().startswith("NOK - failed to write t")
         assert "No space left" in broker.health()
-        syscalls.fail("write", 0, times=0)
+        fileio.fail("write", 0, times=0)
         await until(lambda: broker.health() == "OK")
         assert await publish(topic, b"after") == 0
         if channels == 0:
@@ -56,8 +57,8 @@ def test_a_failed_write_takes_nothing_back_that_was_published_meanwhile(tmp_path
 
     async def scenario(broker):
         topic = broker.get_topic(b"t")
-        syscalls.delay("write", 100_000_000)
-        syscalls.fail("write", errno.ENOSPC)
+        fileio.delay("write", 100_000_000)
+        fileio.fail("write", errno.ENOSPC)
         large = b"x" * 200_000  # written by a thread
         first = asyncio.ensure_future(publish(topic, large))
         await asyncio.sleep(0.03)
@@ -70,7 +71,7 @@ def test_a_failed_write_takes_nothing_back_that_was_published_meanwhile(tmp_path
     try:
         run(tmp_path, scenario, mem_queue_size=0)
     finally:
-        syscalls.delay("write", 0)
+        fileio.delay("write", 0)
 
 
 @pytest.mark.parametrize("failures", [1, 2])
@@ -79,7 +80,7 @@ def test_each_publisher_hears_of_the_write_of_its_own_message(tmp_path, failures
     async def scenario(broker):
         topic = broker.get_topic(b"t")
         results = {}
-        syscalls.fail("write", errno.ENOSPC, times=failures)
+        fileio.fail("write", errno.ENOSPC, times=failures)
         for body in (b"first", b"second"):
             assert topic.publish(body) == PENDING
             topic.when_written(lambda failure, body=body: results.update({body: failure}))
@@ -98,23 +99,23 @@ def test_each_publisher_hears_of_the_write_of_its_own_message(tmp_path, failures
 @pytest.mark.parametrize("drop", ["empty", "delete", "delete both"])
 def test_a_topic_that_drops_what_it_passes_on_keeps_no_places(tmp_path, drop):
     """Its messages are being handed to a channel that cannot write them."""
-    before = unacked.alive()
+    before = message.places_alive()
 
     async def scenario(broker):
         topic = broker.get_topic(b"t")
         assert [await publish(topic, b"%d" % n) for n in range(20)] == [0] * 20
-        syscalls.fail("write", errno.ENOSPC, times=10**6)
+        fileio.fail("write", errno.ENOSPC, times=10**6)
         channel = topic.get_channel(b"c")
         await until(lambda: channel.stuck)
-        assert unacked.alive() > before
+        assert message.places_alive() > before
         if drop == "empty":
             topic.empty()
         else:
             if drop == "delete both":
                 topic.delete_channel(b"c")
             broker.delete_topic(b"t")
-        await until(lambda: unacked.alive() == before)
-        syscalls.fail("write", 0, times=0)
+        await until(lambda: message.places_alive() == before)
+        fileio.fail("write", 0, times=0)
         await until(lambda: broker.health() == "OK")
 
     run(tmp_path, scenario, mem_queue_size=0)

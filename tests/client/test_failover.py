@@ -4,9 +4,7 @@ up."""
 import pytest
 
 from nsqc.client import ConnectError, LookupFailed, PublishFailed, Refused
-from nsqc.client.backoff import Backoff
-from nsqc.client.failover import Failover, Tries
-from nsqc.client.peers import Peers
+from nsqc.client.peers import Backoff, Failover, Peers, Tries
 
 DOWN = ConnectError("127.0.0.1:1: Connection refused")
 

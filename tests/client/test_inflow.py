@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsqc.client.encode import finish, requeue
-from nsqc.client.inflow import BadStream, Inflow
-from nsqc.client.message import messages
+from nsqc.client.frames import BadStream, Inflow, finish, messages, requeue
 from tests.support.sizes import SIZES
 
 MESSAGES = st.lists(st.tuples(st.binary(max_size=60), st.integers(1, 2**50), st.integers(0, 65535)), max_size=30)

@@ -9,8 +9,8 @@ import pytest
 
 from nsqc.client import BadAddress, ClientError, Consumer, LookupFailed, Producer, aio, tls
 from nsqc.client.errors import ConnectError, NotOffered, TlsRefused, WrongPort
-from nsqc.client.trouble import port_hint, reason
-from nsqc.wire.answers import Service
+from nsqc.client.lookup import port_hint, reason
+from nsqc.wire.outside import Service
 from tests.client.conftest import address
 from tests.client.test_consumer import publish
 from tests.support.daemon import wait_until

@@ -6,7 +6,7 @@ import asyncio
 import threading
 
 from nsqc.client import Worker, aio
-from nsqc.client.aio.threads import in_thread
+from nsqc.client.aio.connection import in_thread
 from tests.support.patience import WAIT_SECONDS
 
 

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from nsqc.process.lock import lock
+from nsqc.process.lifecycle import lock
 from nsqc.store.log import export as export_module
 from nsqc.store.log.export import Export
 from tests.store.log.journals import ADVANCE, FIN, NAME, REQ, RESET, SKIP, journal_path, write_journal

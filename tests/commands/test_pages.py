@@ -11,20 +11,12 @@ from typer.completion import get_completion_script
 
 from nsqc.commands import COMMANDS
 from nsqc.commands.app import describe
-from nsqc.commands.pages.facts import fixed_default, takes, value_range
-from nsqc.commands.pages.manpage import escape, man_page
-from nsqc.commands.pages.markdown import (
-    OPTIONS_TITLE,
-    options_page,
-    with_metrics,
-    with_options,
-    with_rules,
-)
+from nsqc.commands.pages.manpage import escape, fixed_default, man_page, takes, value_range
+from nsqc.commands.pages.markdown import OPTIONS_TITLE, options_page, with_metrics, with_options, with_rules
 from nsqc.metrics.declared import EVERY
-from nsqc.options.admin import ADMIN
 from nsqc.options.declared import FLAGS, KEYS, SERVE, Options, flag_name
 from nsqc.options.flags import show
-from nsqc.options.lookupd import LOOKUPD
+from nsqc.options.servers import ADMIN_SERVER, LOOKUPD
 from tests.support.patience import WAIT_SECONDS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -89,9 +81,9 @@ def test_the_options_of_lookupd_are_fresh():
 
 def test_the_options_of_admin_are_fresh():
     page = (ROOT / "docs/admin.md").read_text()
-    assert page == with_options(page, ADMIN), "run make pages"
+    assert page == with_options(page, ADMIN_SERVER), "run make pages"
     options = page.partition(OPTIONS_TITLE)[2]
-    assert re.findall(r"^\| `(--\S+)`", options, re.MULTILINE) == [flag_name(name) for name in ADMIN.flags]
+    assert re.findall(r"^\| `(--\S+)`", options, re.MULTILINE) == [flag_name(name) for name in ADMIN_SERVER.flags]
 
 
 # ---------------------------------------------------------------------- man page
@@ -104,7 +96,7 @@ def test_the_man_page_has_its_sections_and_every_option():
         "NAME", "SYNOPSIS", "DESCRIPTION", "COMMANDS", "OPTIONS", "OPTIONS OF LOOKUPD", "OPTIONS OF ADMIN", "SIGNALS", "FILES",
         "EXIT STATUS", "EXAMPLES", "SEE ALSO"]
     for declaration, start, end in ((SERVE, "OPTIONS", "OPTIONS OF LOOKUPD"), (LOOKUPD, "OPTIONS OF LOOKUPD", "OPTIONS OF ADMIN"),
-                                    (ADMIN, "OPTIONS OF ADMIN", "SIGNALS")):
+                                    (ADMIN_SERVER, "OPTIONS OF ADMIN", "SIGNALS")):
         options = page[page.index(f'.SH "{start}"'):page.index(f'.SH "{end}"')]
         assert re.findall(r'^\.SS "(.+)"$', options, re.MULTILINE) == [escape(group) for group in declaration.by_group()]
         assert re.findall(r"^\.TP\n\\fB(\S+)\\fR=", options, re.MULTILINE) == [
@@ -184,7 +176,7 @@ def test_every_command_and_flag_is_proposed(bash):
     names = [command.name for command in COMMANDS]
     found = bash(["nsqc", ""], *(["nsqc", name, "--"] for name in ("serve", "lookupd", "admin")))
     assert found[0] == names
-    for declaration, flags in zip((SERVE, LOOKUPD, ADMIN), found[1:], strict=True):
+    for declaration, flags in zip((SERVE, LOOKUPD, ADMIN_SERVER), found[1:], strict=True):
         assert set(flags) >= {flag_name(name) for name in declaration.flags}
 
 

@@ -1,6 +1,6 @@
-"""CRC-32C (nsqc.wire.crc32c) from Python."""
+"""CRC-32C (nsqc.wire.codecs) from Python."""
 
-from nsqc.wire.crc32c cimport crc32c, crc32c_by_tables
+from nsqc.wire.codecs cimport crc32c, crc32c_by_tables
 
 
 def checksum(const unsigned char[::1] data not None) -> int:

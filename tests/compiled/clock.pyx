@@ -1,6 +1,6 @@
-"""The clock of a daemon (nsqc.store.clock) from Python."""
+"""The clock of a daemon (nsqc.store.memory) from Python."""
 
-from nsqc.store.clock cimport Clock
+from nsqc.store.memory cimport Clock
 
 
 def read(Clock clock not None) -> tuple:

@@ -5,10 +5,9 @@ A CommandReader keeps an incomplete command as a connection does, so its results
 
 cimport cython
 
-from nsqc.wire.inbuf cimport InBuf, inbuf_append, inbuf_drop, inbuf_free
 from nsqc.wire.parser cimport (MAX_ARGS, PARSE_BAD_COUNT, PARSE_BAD_MESSAGE_SIZE, PARSE_BAD_SIZE, PARSE_BODY,
                                PARSE_LINE, PARSE_LINE_TOO_LONG, PARSE_MESSAGE_TOO_BIG, PARSE_MORE, PARSE_OVERRUN,
-                               PARSE_TOO_BIG, Parser, command_has_body)
+                               PARSE_TOO_BIG, InBuf, Parser, command_has_body, inbuf_append, inbuf_drop, inbuf_free)
 
 ERRORS = {
     PARSE_LINE_TOO_LONG: "line too long", PARSE_BAD_SIZE: "bad size", PARSE_TOO_BIG: "too big",

@@ -1,4 +1,4 @@
-"""Compaction of a journal (nsqc.store.log.journaljobs), driven from Python."""
+"""Compaction of a journal (nsqc.store.log.journal), driven from Python."""
 
 import os
 
@@ -6,9 +6,9 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc
 from libc.string cimport memset
 
-from nsqc.store.log.journal cimport JournalState, state_free
-from nsqc.store.log.journalfile cimport files_add, files_free_number, files_load, journal_number
-from nsqc.store.log.journaljobs cimport Compaction, compact_clean, compact_place, compact_write, compaction_free
+from nsqc.store.log.journal cimport (Compaction, JournalState, compact_clean, compact_place, compact_write,
+                                     compaction_free, files_add, files_free_number, files_load, journal_number,
+                                     state_free)
 
 
 def compact_folder(str folder not None, int steps=3):

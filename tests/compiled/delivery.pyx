@@ -1,7 +1,7 @@
-"""Deliveries (nsqc.store.delivery), driven from Python."""
+"""Deliveries (nsqc.store.message), driven from Python."""
 
-from nsqc.store.delivery cimport Delivery, delivery_free, delivery_new, delivery_reserve, delivery_take
-from nsqc.store.message cimport Message, message_new, message_unref
+from nsqc.store.message cimport (Delivery, Message, delivery_free, delivery_new, delivery_reserve, delivery_take,
+                                 message_new, message_unref)
 
 
 cdef class Deliveries:

@@ -5,9 +5,7 @@ get() also returns buffered records, which a backlog never asks for.
 
 from libc.stdint cimport uint16_t
 
-from nsqc.store.disk.queue cimport DiskQueue
-from nsqc.store.disk.state cimport is_drained
-from nsqc.store.disk.writing cimport pop_buffer
+from nsqc.store.disk.queue cimport DiskQueue, is_drained, pop_buffer
 from nsqc.store.message cimport Message, message_new, message_unref
 from nsqc.wire.const cimport MESSAGE_ID_BYTES
 

@@ -1,9 +1,9 @@
-"""The memory queue (nsqc.store.fifo), driven from Python."""
+"""The memory queue (nsqc.store.message), driven from Python."""
 
 from libc.stdint cimport uint32_t
 
-from nsqc.store.fifo cimport Entry, Fifo, FifoWalk, fifo_free, fifo_look, fifo_pop, fifo_push
-from nsqc.store.message cimport message_new, message_unref
+from nsqc.store.message cimport (Entry, Fifo, FifoWalk, fifo_free, fifo_look, fifo_pop, fifo_push, message_new,
+                                 message_unref)
 
 
 cdef class MemoryQueue:

@@ -1,6 +1,6 @@
-"""Message ids (nsqc.store.guid) from Python."""
+"""Message ids (nsqc.store.message) from Python."""
 
-from nsqc.store.guid cimport GuidFactory
+from nsqc.store.message cimport GuidFactory
 from nsqc.wire.const cimport MESSAGE_ID_BYTES
 
 

@@ -1,10 +1,9 @@
-"""The heap of deadlines (nsqc.store.heap), driven from Python."""
+"""The heap of deadlines (nsqc.store.message), driven from Python."""
 
 from libc.stdint cimport int64_t, uint32_t
 
-from nsqc.store.delivery cimport Delivery, delivery_free, delivery_new
-from nsqc.store.heap cimport Heap, heap_first, heap_free, heap_moved, heap_push, heap_remove
-from nsqc.store.message cimport message_new
+from nsqc.store.message cimport (Delivery, Heap, delivery_free, delivery_new, heap_first, heap_free, heap_moved,
+                                 heap_push, heap_remove, message_new)
 
 
 cdef class DeadlineHeap:

@@ -1,10 +1,9 @@
-"""The map of in-flight messages (nsqc.store.inflight), driven from Python."""
+"""The map of in-flight messages (nsqc.store.message), driven from Python."""
 
 from libc.stdint cimport uint32_t
 
-from nsqc.store.delivery cimport Delivery, delivery_free, delivery_new
-from nsqc.store.inflight cimport InFlightMap, inflight_add, inflight_find, inflight_free, inflight_remove
-from nsqc.store.message cimport message_new
+from nsqc.store.message cimport (Delivery, InFlightMap, delivery_free, delivery_new, inflight_add, inflight_find,
+                                 inflight_free, inflight_remove, message_new)
 
 
 cdef class InFlightTable:

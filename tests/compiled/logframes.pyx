@@ -5,11 +5,10 @@ import os
 from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 from libc.string cimport memset
 
-from nsqc.store.guid cimport GuidFactory
-from nsqc.store.log.frame cimport (DELAY_BYTES, FRAME_HEAD, RECORD_SIZE, Frame, frame_check, frames_seal,
-                                   record_length)
-from nsqc.store.log.frames cimport Frames, frames_add, frames_add_batch, frames_close, frames_free
-from nsqc.store.log.walk cimport Walk, walk_data, walk_free, walk_next, walk_open
+from nsqc.store.log.frame cimport (DELAY_BYTES, FRAME_HEAD, RECORD_SIZE, Frame, Frames, Walk, frame_check, frames_add,
+                                   frames_add_batch, frames_close, frames_free, frames_seal, record_length, walk_data,
+                                   walk_free, walk_next, walk_open)
+from nsqc.store.message cimport GuidFactory
 from nsqc.wire.hton cimport load_i32, load_i64
 
 

@@ -1,9 +1,9 @@
-"""Sets of offsets (nsqc.store.log.offsets), driven from Python."""
+"""Sets of offsets (nsqc.store.log.positions), driven from Python."""
 
 from libc.stdint cimport int64_t
 
-from nsqc.store.log.offsets cimport (OffsetSet, Range, RangeWalk, offsets_add, offsets_free, offsets_from, offsets_have,
-                                     offsets_next, offsets_put, offsets_remove)
+from nsqc.store.log.positions cimport (OffsetSet, Range, RangeWalk, offsets_add, offsets_free, offsets_from,
+                                       offsets_have, offsets_next, offsets_put, offsets_remove)
 
 
 cdef class Offsets:

@@ -1,4 +1,4 @@
-"""Jobs for the threads of an IoPool (nsqc.store.disk.pool), from Python."""
+"""Jobs for the threads of an IoPool (nsqc.store.disk.fileio), from Python."""
 
 import threading
 
@@ -6,9 +6,9 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 from posix.unistd cimport read
 
-from nsqc.store.clock cimport monotonic_ns
-from nsqc.store.disk.pool cimport IoPool
-from nsqc.store.seams cimport Job, LoopWork
+from nsqc.store.disk.fileio cimport IoPool
+from nsqc.store.memory cimport monotonic_ns
+from nsqc.store.work cimport Job, LoopWork
 
 cdef extern from "<pthread.h>" nogil:
     unsigned long pthread_self()

@@ -7,9 +7,9 @@ from libc.string cimport memset
 from posix.fcntl cimport O_RDONLY
 from posix.unistd cimport close
 
-from nsqc.store.disk.segment cimport (HEAD_BYTES, Block, Window, block_read, head_plausible, record_load, record_store,
-                                      segment_next, window_free)
-from nsqc.store.disk.syscalls cimport io_open, io_size
+from nsqc.store.disk.fileio cimport io_open, io_size
+from nsqc.store.disk.segment cimport (HEAD_BYTES, Block, Window, block_read, head_plausible, record_load,
+                                      record_store, segment_next, window_free)
 from nsqc.store.message cimport Message, message_new, message_unref
 from nsqc.wire.const cimport MESSAGE_ID_BYTES
 

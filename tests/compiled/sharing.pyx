@@ -1,9 +1,9 @@
-"""nsqc.store.sharing for tests."""
+"""nsqc.store.work for tests."""
 
 from libc.stdint cimport INT64_MAX
 
-from nsqc.store.clock cimport monotonic_ns
-from nsqc.store.sharing cimport Sharing, sharing_began, sharing_ended, sharing_waits
+from nsqc.store.memory cimport monotonic_ns
+from nsqc.store.work cimport Sharing, sharing_began, sharing_ended, sharing_waits
 
 
 cdef class Commits:

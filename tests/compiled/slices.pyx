@@ -1,15 +1,11 @@
-"""Work in slices (nsqc.store.slices), driven from Python."""
+"""Work in slices (nsqc.store.work), driven from Python."""
 
 from libc.stdint cimport uint32_t
 
-from nsqc.store.clock cimport monotonic_ns
-from nsqc.store.delivery cimport delivery_new
-from nsqc.store.disk.unacked cimport Unacked, unacked_add, unacked_drop
-from nsqc.store.fifo cimport Fifo, fifo_push
-from nsqc.store.heap cimport Heap, heap_push
-from nsqc.store.message cimport message_new
-from nsqc.store.seams cimport LoopWork
-from nsqc.store.slices cimport Slicer, Trash
+from nsqc.store.memory cimport monotonic_ns
+from nsqc.store.message cimport (Fifo, Heap, Unacked, delivery_new, fifo_push, heap_push, message_new, unacked_add,
+                                 unacked_drop)
+from nsqc.store.work cimport LoopWork, Slicer, Trash
 
 
 cdef class Work(LoopWork):

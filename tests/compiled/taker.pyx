@@ -1,9 +1,9 @@
-"""A consumer without a session (nsqc.broker.consumer), driven from Python."""
+"""A consumer without a session (nsqc.broker.state), driven from Python."""
 
 from libc.stdint cimport int64_t, uint16_t
 
 from nsqc.broker.channel cimport Channel
-from nsqc.broker.consumer cimport Consumer
+from nsqc.broker.state cimport Consumer
 from nsqc.store.message cimport Message
 
 

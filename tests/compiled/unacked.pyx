@@ -1,9 +1,9 @@
-"""The unacknowledged records of a disk queue (nsqc.store.disk.unacked), driven from Python."""
+"""The unacknowledged records of a disk queue (nsqc.store.message), driven from Python."""
 
 from libc.stdint cimport int64_t
 
-from nsqc.store.disk.unacked cimport Place, Unacked, unacked_add, unacked_count, unacked_done, unacked_drop
-from nsqc.store.rules cimport CHECKS
+from nsqc.store.memory cimport CHECKS
+from nsqc.store.message cimport Place, Unacked, unacked_add, unacked_count, unacked_done, unacked_drop
 
 
 cdef class UnackedList:

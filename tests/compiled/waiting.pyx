@@ -1,9 +1,9 @@
-"""The heap of deferred messages (nsqc.store.log.waiting), driven from Python."""
+"""The heap of deferred messages (nsqc.store.log.positions), driven from Python."""
 
 from libc.stdint cimport int64_t
 
-from nsqc.store.log.waiting cimport (Deferred, DeferredHeap, deferred_first, deferred_free, deferred_pop, deferred_push,
-                                     deferred_take)
+from nsqc.store.log.positions cimport (Deferred, DeferredHeap, deferred_first, deferred_free, deferred_pop,
+                                       deferred_push, deferred_take)
 
 
 cdef class Heap:

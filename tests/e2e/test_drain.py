@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from nsqc.httpd.drain import _duration
+from nsqc.httpd.admin import _duration
 from nsqc.httpd.reply import ApiError
 from tests.support.daemon import Client, Daemon, batch, wait_until
 from tests.support.lookupd import LookupServer
@@ -403,7 +403,7 @@ import sys, time
 
 class Slow:
     def find_spec(self, name, path=None, target=None):
-        if name == "nsqc.httpd.logread":
+        if name == "nsqc.httpd.logs":
             time.sleep(0.5)
 
 sys.meta_path.insert(0, Slow())

@@ -143,12 +143,12 @@ def test_a_slow_disk_delays_only_those_who_wait_for_it(tmp_path):
 
     from nsqc.broker.broker import Broker
     from nsqc.broker.health import WriteHealth
-    from nsqc.broker.timers import Timers
+    from nsqc.broker.stats import Timers
     from nsqc.log import Log
     from nsqc.options.declared import Options, Settings
-    from nsqc.store.disk import syscalls
+    from nsqc.store.disk import fileio
     from nsqc.store.disk.manager import DiskQueues
-    from nsqc.store.guid import GuidFactory
+    from nsqc.store.message import GuidFactory
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -158,7 +158,7 @@ def test_a_slow_disk_delays_only_those_who_wait_for_it(tmp_path):
             write_health = WriteHealth(loop, workers, str(tmp_path), log, disks.failing_sync)
             broker = Broker(settings, log, Timers(loop), disks, write_health, GuidFactory.make(1), loop)
             for call in ("read", "write", "sync", "rename"):
-                syscalls.delay(call, WRITE_NS)
+                fileio.delay(call, WRITE_NS)
             try:
                 topic, written = broker.get_topic(b"t"), []
                 topic.get_channel(b"c")
@@ -172,7 +172,7 @@ def test_a_slow_disk_delays_only_those_who_wait_for_it(tmp_path):
                 assert written == [0] * 20
             finally:
                 for call in ("read", "write", "sync", "rename"):
-                    syscalls.delay(call, 0)
+                    fileio.delay(call, 0)
                 write_health.close()
                 await disks.quiet()
                 broker.close()

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from nsqc.store.log.block import LogBlock
+from nsqc.store.log.reading import LogBlock
 from tests.hostile.mutation import put_frame, seal_frame
 from tests.store.log.journals import ADVANCE, FIN, NAME, REQ, RESET, SKIP, write_journal
 from tests.store.log.segments import LOG_ID, body_of, sealed, write_log

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from nsqc.broker.space import HEALED_PART
+from nsqc.broker.health import HEALED_PART
 from tests.support.counting import consume, numbered
 from tests.support.daemon import batch, wait_until
 

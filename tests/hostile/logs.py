@@ -10,15 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from nsqc.store.log import reading
-from nsqc.store.log.block import LogBlock, SegmentBlocks, manifest_id
-from nsqc.store.log.check import check_folder
-from nsqc.store.log.export import Export, ExportError
-from nsqc.store.log.exportplan import Sources
-from nsqc.store.log.idjournal import load
+from nsqc.store.log.check import MetadataError, as_text, check_folder, read_log, summary
+from nsqc.store.log.export import Export, ExportError, Sources
 from nsqc.store.log.names import segment_path
+from nsqc.store.log.reading import LogBlock, SegmentBlocks, manifest_id
 from nsqc.store.log.recovery import LogError, SegmentState, read_folder
-from nsqc.store.log.summary import as_text, read_log, summary
-from nsqc.store.log.topicfile import MetadataError
+from nsqc.store.publishids import load
 from tests.broker.harness import publish, run
 from tests.compiled.compaction import compact_folder
 from tests.compiled.taker import Taker

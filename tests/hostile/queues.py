@@ -8,14 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from nsqc.broker import metadata, nsqc_dat
-from nsqc.store.disk.check import findings, look, queue_names
-from nsqc.store.disk.index import Index
-from nsqc.store.disk.names import split_name
-from nsqc.store.disk.pool import IoPool
+from nsqc.store.disk.check import Repair, TooLarge, findings, look, queue_names
+from nsqc.store.disk.fileio import IoPool, split_name
+from nsqc.store.disk.manager import Syncer
 from nsqc.store.disk.queue import DiskQueue
-from nsqc.store.disk.repair import Repair, TooLarge
-from nsqc.store.disk.syncer import Syncer
-from nsqc.store.log.topicfile import MetadataError, merge_topic, read_saved, saved_topic
+from nsqc.store.disk.recovery import Index
+from nsqc.store.log.check import MetadataError, merge_topic, read_saved, saved_topic
 from tests.broker.harness import publish, run
 from tests.compiled import diskqueue
 from tests.hostile.mutation import Files, change_file, change_json, change_number, number

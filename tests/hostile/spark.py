@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from nsqc.spark import columns, frames
-from nsqc.spark.jobs import checkpoints
+from nsqc.spark import columns, stagelog
+from nsqc.spark.jobs import lag
 from nsqc.spark.jobs.ledger import Ledger, LedgerError
 from nsqc.spark.jobs.running import JobError
 from nsqc.spark.stagelog import StageError, StageLog, read_place
@@ -26,7 +26,7 @@ CHECKPOINT = {"topics": {"t": {"n": 5}}, "joined": {"t": {"n": [0, 1]}}, "ids": 
 def batch(count: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([
         pa.array([b"body %d" % at for at in range(count)], pa.binary()), pa.array([f"{at:016x}" for at in range(count)]),
-        pa.array(range(count), pa.timestamp("us", tz="UTC")), pa.array([1] * count, pa.int32())], schema=frames.STORED)
+        pa.array(range(count), pa.timestamp("us", tz="UTC")), pa.array([1] * count, pa.int32())], schema=stagelog.STORED)
 
 
 def make(folder: Path) -> Files:
@@ -60,14 +60,14 @@ def change(rng: random.Random, files: Files) -> None:
 def change_stage(rng: random.Random, data: bytearray) -> bytes:
     """Changes frames and renews their checksums."""
     at = 40
-    while at + frames.HEAD.size <= len(data):
-        _, body, _, node, _ = frames.HEAD.unpack_from(data, at)
-        length = frames.HEAD.size + frames.padded(node) + body
-        if at + length > len(data) or length < frames.HEAD.size + 9:
+    while at + stagelog.HEAD.size <= len(data):
+        _, body, _, node, _ = stagelog.HEAD.unpack_from(data, at)
+        length = stagelog.HEAD.size + stagelog.padded(node) + body
+        if at + length > len(data) or length < stagelog.HEAD.size + 9:
             break
         if rng.random() < 0.5:
             form, place = rng.choice([("<I", 4), ("<I", 8), ("<I", 12), ("<Q", 16)]) if rng.random() < 0.3 else (
-                rng.choice(["<B", "<I", "<Q"]), rng.randrange(frames.HEAD.size, length - 8))
+                rng.choice(["<B", "<I", "<Q"]), rng.randrange(stagelog.HEAD.size, length - 8))
             struct.pack_into(form, data, at + place, number(rng, {"B": 8, "I": 32, "Q": 64}[form[1]]))
         struct.pack_into("<I", data, at, zlib.crc32(bytes(data[at + 4:at + length])))
         at += length
@@ -85,7 +85,7 @@ def decode(rng: random.Random, folder: Path, scratch: Path) -> None:
         with ledger.job("j"):
             pass
     with suppress(JobError):
-        checkpoints.read(folder / "check")
+        lag.read(folder / "check")
     texts = [None, *(origin(rng).decode("utf-8", "replace") for _ in range(3))]
     assert len(columns.origins(texts, 4)) == 4
 
@@ -94,8 +94,8 @@ def read_stage(rng: random.Random, folder: Path) -> None:
     stage = StageLog(str(folder), "t", "c", 2000, keep_rows=10, skip_bad=rng.random() < 0.7, wait=0)
     try:
         for place in stage.places(0, stage.rows):
-            with suppress(frames.BadFrame):
-                stored = frames.decode(read_place(place), "t")
+            with suppress(stagelog.BadFrame):
+                stored = stagelog.decode_frames(read_place(place), "t")
                 assert all(len(stored.column(name).to_pylist()) == stored.num_rows for name in ("value", "id", "nsqd"))
         stage.oldest()
         assert all(len(ids) % 16 == 0 for _, ids in stage.newest_ids())

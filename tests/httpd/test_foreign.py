@@ -5,8 +5,8 @@ import socket
 import pytest
 
 from nsqc.httpd import router
-from nsqc.httpd.request import is_foreign
-from nsqc.lookupd import router as lookupd_router
+from nsqc.httpd.reply import is_foreign
+from nsqc.lookupd import views as lookupd_router
 from tests.httpd.wire import Wire, request
 from tests.support.lookupd import LookupServer
 

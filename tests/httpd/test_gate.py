@@ -7,13 +7,12 @@ import pytest
 
 from nsqc.access.needs import OPEN, Need
 from nsqc.httpd import router
-from nsqc.httpd.caller import Caller
-from nsqc.httpd.gate import Gate, host_name, is_address
-from nsqc.httpd.request import Request
-from nsqc.lookupd import router as lookupd_router
+from nsqc.httpd.gate import Caller, Gate, host_name, is_address
+from nsqc.httpd.reply import Request
+from nsqc.lookupd import views as lookupd_router
 from nsqc.options.declared import SERVE, OptionError, Options, Settings
-from nsqc.options.lookupd import LOOKUPD
 from nsqc.options.resolve import resolve
+from nsqc.options.servers import LOOKUPD
 from tests.httpd.wire import Wire
 from tests.support import network
 from tests.support.lookupd import LookupServer

@@ -6,12 +6,12 @@ import threading
 
 import pytest
 
-from nsqc.httpd.streaming import Held
+from nsqc.httpd.reply import HeldPage
 
 PARTS = [b"a", b"", os.urandom(3_000_000), b"b" * 17, *(os.urandom(size) for size in range(200)), os.urandom(70_000)]
 
 
-def sent(held: Held, sock: socket.socket | None) -> bytes:
+def sent(held: HeldPage, sock: socket.socket | None) -> bytes:
     """Records the data of the transport, and with a socket sends it there as the transport would."""
     rest = b""
     for _ in range(100_000):
@@ -41,7 +41,7 @@ def test_a_socket_gets_every_byte_once(room):
         ours.setblocking(False)
         reader = threading.Thread(target=read)
         reader.start()
-        held = Held(PARTS, None)
+        held = HeldPage(PARTS, None)
         assert held.length == sum(map(len, PARTS))
         sent(held, ours)
         ours.close()
@@ -50,19 +50,19 @@ def test_a_socket_gets_every_byte_once(room):
 
 
 def test_a_transport_under_tls_gets_it_in_pieces():
-    assert sent(Held(PARTS, None), None) == b"".join(PARTS)
+    assert sent(HeldPage(PARTS, None), None) == b"".join(PARTS)
 
 
 def test_a_client_that_has_left_is_left_to_the_transport():
     ours, theirs = socket.socketpair()
     with ours:
         theirs.close()
-        held = Held(PARTS, 5.0)
+        held = HeldPage(PARTS, 5.0)
         assert held.send(ours.fileno()) == b"".join(PARTS)[:1], "the first part, which the transport fails to send"
 
 
 def test_what_it_holds_are_whole_parts():
-    held = Held([b"x" * 3_000_000, b"y" * 100_000], None)
+    held = HeldPage([b"x" * 3_000_000, b"y" * 100_000], None)
     sizes = []
     while held.left:
         sizes.append(held.in_memory)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nsqc.httpd.known import KnownPublishes, learn, plain_topic
+from nsqc.httpd.site import KnownPublishes, learn, plain_topic
 from tests.httpd.wire import request
 
 HEAD = request("POST", "/pub?topic=t", b"12345")[:-5]

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from nsqc.store.machine import folder_key
+from nsqc.store.files import folder_key
 from tests.httpd.conftest import HttpDaemon
 from tests.httpd.reading import publish, read, records
 from tests.httpd.test_views import TOPIC_KEYS

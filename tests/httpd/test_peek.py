@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from nsqc.httpd import peeked
+from nsqc.httpd import peek as peeked
 from nsqc.store.peek import Seen
 from tests.httpd.conftest import HttpDaemon
 from tests.httpd.test_read_streams import tls_wire

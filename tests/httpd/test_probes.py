@@ -7,7 +7,7 @@ import shutil
 import socket
 import time
 
-from nsqc.broker.writable import FILE, write_error
+from nsqc.broker.health import FILE, write_error
 from tests.support.daemon import wait_until
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nsqc.httpd.request import Request, split_url, unescape
+from nsqc.httpd.reply import Request, split_url, unescape
 
 
 @pytest.mark.parametrize(("url", "path", "query"), [

@@ -2,8 +2,7 @@
 
 import pytest
 
-from nsqc.httpd.reply import ApiError, Reply
-from nsqc.httpd.request import Request
+from nsqc.httpd.reply import ApiError, Reply, Request
 from nsqc.httpd.router import FREE_ROUTES, ROUTES, resolve
 
 

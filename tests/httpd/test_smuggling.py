@@ -12,12 +12,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from nsqc.access.needs import OPEN
-from nsqc.httpd.caller import Caller
-from nsqc.httpd.gate import Gate
-from nsqc.httpd.known import KnownPublishes
-from nsqc.httpd.reader import RequestReader
-from nsqc.httpd.request import Route
-from nsqc.httpd.site import ServerState
+from nsqc.httpd.connection import RequestReader
+from nsqc.httpd.gate import Caller, Gate
+from nsqc.httpd.reply import Route
+from nsqc.httpd.site import KnownPublishes, ServerState
 from nsqc.options.declared import Options
 from tests.httpd.conftest import HttpDaemon
 from tests.httpd.oracle import Meaning, Seen, Unknown, lenient_meaning, meaning

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nsqc.httpd import untaken
+from nsqc.httpd import site as untaken
 from nsqc.httpd.pipeline import Pipeline
 from tests.httpd.wire import Closed
 from tests.support.daemon import wait_until

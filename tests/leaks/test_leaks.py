@@ -16,7 +16,7 @@ import threading
 
 import pytest
 
-from nsqc.broker import counters
+from nsqc.broker import stats
 from nsqc.store.peek import Page
 from tests.peers.authd import AuthServer
 from tests.peers.conftest import factory
@@ -26,14 +26,14 @@ from tests.support.secure import client_context, connect, identify
 authd = factory(AuthServer)
 
 OBJECTS = ("nsqc.tcp.connection.Connection", "nsqc.tcp.intake.Intake", "nsqc.tcp.outbox.Outbox",
-           "nsqc.tcp.heartbeat.Heartbeat", "nsqc.tcp.upgrade.Upgrade", "nsqc.tcp.session.Session",
+           "nsqc.tcp.intake.Heartbeat", "nsqc.tcp.intake.Upgrade", "nsqc.tcp.session.Session",
            "nsqc.broker.topic.Topic", "nsqc.broker.channel.Channel", "nsqc.store.backlog.Backlog",
            "nsqc.store.disk.queue.DiskQueue", "nsqc.store.log.topiclog.TopicLog", "nsqc.store.log.cursor.Cursor")
 # They live while a page is being built.
 OF_PAGES = ("nsqc.store.peek.Page", "nsqc.store.peek.HeapPeek", "nsqc.store.peek.FifoPeek")
 DEBUG = os.environ.get("NSQC_BUILD") == "debug"
 DEBUG_ONLY = ("messages", "input_buffers", "output_buffers")
-COUNTED = (*(name for name in counters.counts() if DEBUG or name not in DEBUG_ONLY), *OBJECTS, *OF_PAGES)
+COUNTED = (*(name for name in stats.counts() if DEBUG or name not in DEBUG_ONLY), *OBJECTS, *OF_PAGES)
 needs_debug = pytest.mark.skipif(not DEBUG, reason="only a debug build counts these")
 
 
@@ -70,7 +70,7 @@ def test_counters_are_exact(daemon):
 
 
 @pytest.mark.parametrize("name", [
-    *(pytest.param(name, marks=needs_debug if name in DEBUG_ONLY else ()) for name in counters.counts()),
+    *(pytest.param(name, marks=needs_debug if name in DEBUG_ONLY else ()) for name in stats.counts()),
     *OBJECTS])
 def test_every_counter_counts(daemon, certs, name):
     """While clients hold messages from disk and from a log, have sent half a command, read no output, or are in a

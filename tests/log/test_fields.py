@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqc.log.fields import ARGUMENT, fields_of, kind_of, marks_of
-from nsqc.log.levels import ERROR, INFO
+from nsqc.log.formats import ARGUMENT, ERROR, INFO, fields_of, kind_of, marks_of
 
 PACKAGE = Path(__file__).parents[2] / "nsqc"
 LEVELS = ("debug", "info", "warn", "error", "fatal")
@@ -39,7 +38,7 @@ def formats() -> list[tuple[str, str]]:
 
 def test_the_formats_are_found():
     assert len(formats()) > 130
-    assert {"tcp/connection.pyx", "daemon.py", "lookupd/commands.py", "store/log/cursor.pyx"} <= {p for p, _ in formats()}
+    assert {"tcp/connection.pyx", "daemon.py", "lookupd/connection.py", "store/log/cursor.pyx"} <= {p for p, _ in formats()}
 
 
 def test_every_format_is_a_literal():

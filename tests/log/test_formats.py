@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqc.log import Log
-from nsqc.log.formats import FORMS, Json, Logfmt, is_journal
-from nsqc.log.levels import ERROR, LEVELS, WORDS
+from nsqc.log.formats import ERROR, FORMS, LEVELS, WORDS, Json, Logfmt, is_journal
 from tests.support.patience import WAIT_SECONDS
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")

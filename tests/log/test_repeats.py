@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from nsqc.log import Log, repeats
-from nsqc.log.repeats import EVERY_S, MOST_KINDS, MOST_LINES, Repeats
+from nsqc.log import Log, formats
+from nsqc.log.formats import EVERY_S, MOST_KINDS, MOST_LINES, Repeats
 from tests.support.daemon import wait_until
 
 COUNT = re.compile(r"([\d,]+) more like this in the last (?:minute|\d+ s): (.*)")
@@ -69,7 +69,7 @@ def test_what_is_not_an_error_is_not_counted(logged):
 
 def test_the_count_comes_by_itself_and_then_lines_are_written_again(logged, monkeypatch):
     log, lines = logged
-    monkeypatch.setattr(repeats, "EVERY_S", 0.3)
+    monkeypatch.setattr(formats, "EVERY_S", 0.3)
     for _ in range(5):
         log.error("again")
     wait_until(lambda: lines() == ["again", "4 more like this in the last minute: again"])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqc.log.secrets import mask, mask_address, mask_word
+from nsqc.log.formats import mask, mask_address, mask_word
 from tests.support.daemon import Daemon, wait_until
 from tests.support.lookupd import LookupServer
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 import uvloop
 
-from nsqc.loop.busypoll import BusyPoll
+from nsqc.loop.uv import BusyPoll
 from tests.support.echo import Echo
 
 SECOND_NS = 1_000_000_000

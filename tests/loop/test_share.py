@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import time
 
-from nsqc.loop.share import Share
+from nsqc.loop.slow import Share
 
 SHARE_S = 0.005
 

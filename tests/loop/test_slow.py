@@ -9,9 +9,8 @@ import pytest
 import uvloop
 
 from nsqc.loop import slow, uv
-from nsqc.loop.slow import SlowLoop
-from nsqc.loop.steps import Steps
-from nsqc.loop.watch import Watch, span_began, span_ended
+from nsqc.loop.slow import SlowLoop, Steps
+from nsqc.loop.uv import Watch, span_began, span_ended
 
 MS = 1_000_000
 LIMIT = 20 * MS

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from nsqc.loop.unread import Unread
+from nsqc.loop.uv import Unread
 
 MS = 1_000_000
 LITTLE, MUCH = 10_000, MS       # of a read

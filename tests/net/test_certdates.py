@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from nsqc.net.certdates import CertificateDate, CertificateFile, read_dates
+from nsqc.net.tls import CertificateDate, CertificateFile, read_dates
 from tests.support.admin import AdminServer
 from tests.support.daemon import wait_until
 from tests.support.secure import self_signed

@@ -9,10 +9,8 @@ import pytest
 import uvloop
 
 from nsqc.log import Log
-from nsqc.net.acceptor import Acceptor
 from nsqc.net.address import bind
-from nsqc.net.limits import ConnectionLimits
-from nsqc.net.listener import Listener, Listeners
+from nsqc.net.listener import Acceptor, ConnectionLimits, Listener, Listeners
 from tests.support.echo import Echo
 from tests.support.patience import WAIT_SECONDS
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nsqc.net.remote import join_address, split_address
+from nsqc.net.address import join_address, split_address
 from nsqc.net.url import Server, parse_server
 
 

@@ -3,9 +3,8 @@
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
-from nsqc.options.channel_rules import ChannelRules
 from nsqc.options.declared import ChannelTable, Options, Settings, TopicTable
-from nsqc.options.topic_rules import TopicRules
+from nsqc.options.rules import ChannelRules, TopicRules
 from tests.support.log import RecordingLog
 
 S = 10**9

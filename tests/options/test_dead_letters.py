@@ -3,7 +3,7 @@
 import pytest
 
 from nsqc.options.check import examine
-from nsqc.options.dead_letters import may_fit
+from nsqc.options.rules import may_fit
 
 A = '[channels."a/*"]\nmax_attempts = 1\ndead_letter = "b"\n'
 

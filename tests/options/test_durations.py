@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqc.options.durations import LARGEST, format_duration, parse_duration
+from nsqc.options.option import LARGEST, format_duration, parse_duration
 
 
 @pytest.mark.parametrize("text, nanoseconds", [

@@ -8,10 +8,9 @@ import sys
 import pytest
 
 from nsqc.options.declared import SERVE
-from nsqc.options.environment import from_environment, variable
-from nsqc.options.flags import show
-from nsqc.options.goflags import FlagError
-from nsqc.options.lookupd import LOOKUPD
+from nsqc.options.flags import from_environment, show, variable
+from nsqc.options.option import FlagError
+from nsqc.options.servers import LOOKUPD
 from tests.support.lookupd import COMMAND as LOOKUPD_COMMAND
 from tests.support.lookupd import LookupServer
 from tests.support.pages import ROOT

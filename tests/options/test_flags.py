@@ -4,7 +4,7 @@ import pytest
 
 from nsqc.options.declared import FLAGS, flag_name
 from nsqc.options.flags import describe, help_text, parse_flags
-from nsqc.options.goflags import FlagError, HelpWanted
+from nsqc.options.option import FlagError, HelpWanted
 
 ORIGINAL = [
     "version", "config", "log-level", "log-prefix", "verbose", "node-id", "worker-id", "https-address",

@@ -7,9 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from nsqc.options.declared import Options, Settings, TopicTable
-from nsqc.options.rule_scopes import TOPICS
-from nsqc.options.rules import MOST_KNOWN
-from nsqc.options.topic_rules import TopicRules
+from nsqc.options.rules import MOST_KNOWN, TOPICS, TopicRules
 from tests.support.log import RecordingLog
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from nsqc.net.systemd import ADMIN_NAMES, LOOKUPD_NAMES, NAMES
 from nsqc.options.declared import Options
-from nsqc.options.durations import MINUTE
+from nsqc.options.option import MINUTE
 from tests.packaging.conftest import ROOT
 
 PACKAGING = ROOT / "packaging"

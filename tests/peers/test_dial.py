@@ -7,8 +7,8 @@ import threading
 import pytest
 import uvloop
 
-from nsqc.peers import dial
-from nsqc.peers.dial import Dialer, seconds
+from nsqc.peers import http
+from nsqc.peers.http import Dialer, seconds
 from tests.support.patience import WAIT_SECONDS
 
 
@@ -107,7 +107,7 @@ def test_a_resolver_that_hangs_is_asked_once_and_nobody_waits_for_it(monkeypatch
         answer.wait(WAIT_SECONDS)
         return real("127.0.0.1", port, *arguments, **more)
 
-    monkeypatch.setattr(dial.socket, "getaddrinfo", hanging)
+    monkeypatch.setattr(http.socket, "getaddrinfo", hanging)
 
     async def work():
         dialer = Dialer(asyncio.get_running_loop())
@@ -137,7 +137,7 @@ def test_an_answer_after_the_end_of_the_loop_is_nobodys(monkeypatch):
         answer.wait(WAIT_SECONDS)
         return []
 
-    monkeypatch.setattr(dial.socket, "getaddrinfo", hanging)
+    monkeypatch.setattr(http.socket, "getaddrinfo", hanging)
     threads = []
 
     async def work():

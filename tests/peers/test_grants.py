@@ -7,7 +7,7 @@ from tests.support.patience import WAIT_SECONDS
 
 THREADS = """
 import gc, sys, threading
-from nsqc.peers.grants import interpret
+from nsqc.peers.auth import interpret
 
 sys.setswitchinterval(1e-6)
 gc.set_threshold(1)

@@ -7,12 +7,12 @@ import errno
 import pytest
 
 from nsqc.options.declared import Options, Settings
-from nsqc.peers import lookup_peer
+from nsqc.peers import lookup as lookup_peer
 from nsqc.peers.channel_lookup import ChannelLookup
-from nsqc.peers.dial import Dialer
-from nsqc.peers.lookup_peer import LookupPeer
+from nsqc.peers.http import Dialer
+from nsqc.peers.lookup import LookupPeer
 from nsqc.peers.statsd import Statsd
-from nsqc.store.slices import Slicer
+from nsqc.store.work import Slicer
 from tests.support.log import RecordingLog
 
 SECONDS = 60
@@ -183,22 +183,22 @@ def test_reports_to_statsd_go_on(monkeypatch):
 
 
 def test_a_resolver_that_fails_in_an_unknown_way_is_asked_again(monkeypatch):
-    from nsqc.peers import dial
+    from nsqc.peers import http
 
     calls = []
 
     def endpoints(host, port, kind, flags=0):
         calls.append(flags)
-        raise dial.socket.gaierror if flags else Bug("x")
+        raise http.socket.gaierror if flags else Bug("x")
 
-    monkeypatch.setattr(dial, "_endpoints", endpoints)
+    monkeypatch.setattr(http, "_endpoints", endpoints)
 
     async def play():
         dialer = Dialer(asyncio.get_running_loop())
         for _ in range(2):
             async with asyncio.timeout(SECONDS):
                 with pytest.raises(Bug):
-                    await dialer.resolve("host.invalid:1", dial.socket.SOCK_STREAM)
+                    await dialer.resolve("host.invalid:1", http.socket.SOCK_STREAM)
 
     asyncio.run(play())
     assert calls.count(0) == 2

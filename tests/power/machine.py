@@ -8,7 +8,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from nsqc.store.log.looks import Looks
+from nsqc.store.log.manager import Looks
 from nsqc.store.log.recovery import Opened
 from tests.store.log.segments import read_bodies
 from tests.support.patience import WAIT_SECONDS

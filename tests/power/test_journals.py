@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsqc.store.log.progress import read_progress
+from nsqc.store.log.manager import read_progress
 from tests.power.machine import Machine
 from tests.support.power.disk import Chance, Disk, Everything, Names, Some
 from tests.support.power.trace import Trace

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqc.store.log.looks import Looks
+from nsqc.store.log.manager import Looks
 from tests.store.log.segments import body_of, read_bodies, write_log
 from tests.support.counting import consume, consume_all
 from tests.support.daemon import Daemon

@@ -14,7 +14,7 @@ from tests.support.patience import WAIT_SECONDS
 
 IN_NAMESPACES = ("unshare", *(("--user", "--map-root-user") if os.getuid() else ()), "--pid", "--fork", "--kill-child",
                  "--mount-proc")
-START = "import os, signal, sys, time\nfrom nsqc.process.init import become_init\nbecome_init()\n"
+START = "import os, signal, sys, time\nfrom nsqc.process.lifecycle import become_init\nbecome_init()\n"
 
 can = subprocess.run([*IN_NAMESPACES, "true"], capture_output=True).returncode == 0
 pytestmark = pytest.mark.skipif(not can, reason="this machine gives no namespaces")

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from nsqc.process.lock import LockError, advice, check_writable, lock
+from nsqc.process.lifecycle import LockError, advice, check_writable, lock
 
 
 def test_one_at_a_time(tmp_path):

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from nsqc.process.shortage import shortage
+from nsqc.process.machine import shortage
 from tests.support.pages import ROOT
 from tests.support.patience import WAIT_SECONDS
 

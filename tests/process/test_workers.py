@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from nsqc.process.workers import Workers
+from nsqc.process.machine import Workers
 
 
 @pytest.fixture

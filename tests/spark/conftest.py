@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nsqc.commands.app import run
-from nsqc.spark import home
+from nsqc.spark import sessions
 from tests.spark.logs import FLAGS
 from tests.support.daemon import Daemon
 from tests.support.patience import WAIT_SECONDS
@@ -31,7 +31,7 @@ def quick_workers(tmp_path_factory):
     """The settings of nsqc's own sessions, for Java that tests start otherwise, too: Spark waits 10 s for a worker to
     start, which cannot be configured."""
     before = os.environ.get("SPARK_HOME")
-    os.environ["SPARK_HOME"] = str(home.linked(tmp_path_factory.mktemp("spark_home")))
+    os.environ["SPARK_HOME"] = str(sessions.linked(tmp_path_factory.mktemp("spark_home")))
     yield
     if before is None:
         del os.environ["SPARK_HOME"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsqc.spark.bodies import Bodies
+from nsqc.spark.arrow import Bodies
 
 
 def bodies(column: pa.Array) -> Bodies:

@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from nsqc.commands.app import run
-from nsqc.spark.jobs import archive_input, logs, running
+from nsqc.spark.jobs import archive, running
+from nsqc.spark.jobs import nodes as logs
 from nsqc.spark.jobs.arguments import Cluster
 from nsqc.spark.jobs.ledger import Ledger
 from nsqc.spark.log.ranges import Place
@@ -239,7 +240,7 @@ def test_a_log_without_a_time_of_retention_is_noted(job, log_node, topic, tmp_pa
     log_node.http("PUT", f"/topic/rules?topic={topic}", b'{"retain_time": "0s"}')
     with running.failures() as progress:
         cluster = Cluster({"nsqd": address(log_node)}, (f"127.0.0.1:{log_node.http_port}",), False)
-        archive_input.of_log(tmp_path, cluster, topic, False, None, None, progress.note)
+        archive.of_log(tmp_path, cluster, topic, False, None, None, progress.note)
     assert "has no retain_time: messages finished by all channels may be removed before they are archived" in capfd.readouterr()[1]
 
 

@@ -13,17 +13,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from nsqc.spark import reasons
-from nsqc.spark.jobs import progress
+from nsqc.spark import mistakes
+from nsqc.spark.jobs import running as progress
 from nsqc.spark.jobs.ledger import Ledger
-from nsqc.spark.jobs.task_rows import RECORD, RowReporter, TaskRows
+from nsqc.spark.jobs.produce import RECORD, RowReporter, TaskRows
 from tests.support.daemon import wait_until
 from tests.support.patience import WAIT_SECONDS
 
 ROOT = Path(__file__).parent.parent.parent
 JOB = """
 import sys, time
-from nsqc.spark.jobs import running, progress
+from nsqc.spark.jobs import running, running as progress
 progress.LINE_SECONDS, progress.REDRAW_SECONDS = 0.1, 0.02
 import typer
 done = 0
@@ -154,8 +154,8 @@ def test_an_error_of_sparks_that_nobody_catches_ends_with_its_reason(monkeypatch
                  "\nDuring handling of the above exception, another exception occurred:\n\nTraceback\n"
                  "UnboundLocalError: reader\n SQLSTATE: 38000")
     monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
-    reasons.print_at_exit()
-    reasons.print_at_exit()
+    mistakes.print_at_exit()
+    mistakes.print_at_exit()
     sys.excepthook(kind, error, None)
     assert capsys.readouterr().err.endswith("SQLSTATE: 38000\n\nreason: nsq: no\n")
     sys.excepthook(KeyError, KeyError("x"), None)

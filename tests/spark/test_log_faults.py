@@ -16,11 +16,9 @@ import pytest
 from pyspark.sql.datasource import Filter, GreaterThan, LessThan
 
 from nsqc.spark import options
-from nsqc.spark.log import resting, rows, table
-from nsqc.spark.log.api import LogApi, State
-from nsqc.spark.log.errors import BadAnswer, DataLoss, LogError, Unreachable
-from nsqc.spark.log.narrow import Times
-from nsqc.spark.log.ranges import LogSegment, Place, Range, divide, pieces
+from nsqc.spark.log import api, rows, table
+from nsqc.spark.log.api import BadAnswer, DataLoss, LogApi, LogError, State, Unreachable
+from nsqc.spark.log.ranges import LogSegment, Place, Range, Times, divide, pieces
 from nsqc.spark.log.stream import LogStreamReader
 from nsqc.spark.reader import DataLoss as StageLoss
 from nsqc.spark.reader import NsqStreamReader
@@ -347,7 +345,7 @@ def test_metrics_of_a_node_that_hangs_cost_one_timeout(tmp_path, stream, monkeyp
 
 
 def test_only_the_first_look_waits_for_a_node_that_hangs(node, topic, tmp_path, stream, monkeypatch):
-    monkeypatch.setattr(resting, "REST_SECONDS", 0.0)
+    monkeypatch.setattr(api, "REST_SECONDS", 0.0)
     askers: list[tuple[str, str]] = []
     state = LogApi.state
 

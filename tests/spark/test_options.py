@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from nsqc.spark import options
-from nsqc.spark.option_tables import tables
-from nsqc.spark.options import OptionError
-from nsqc.spark.values import FILE
+from nsqc.spark.columns import FILE
+from nsqc.spark.options import OptionError, tables
 
 SINK = {"nsqd": "a:1"}
 STREAM = {"nsqd": "a:1", "topic": "t", "channel": "c", "stagingDir": "/s"}
@@ -158,7 +157,7 @@ def test_a_secret_is_not_in_an_error():
 
 
 def test_the_documentation_has_the_declared_options():
-    """python -m nsqc.spark.option_tables prints the tables."""
+    """python -m nsqc.spark.options prints the tables."""
     text = (Path(__file__).parent.parent.parent / "docs" / "spark.md").read_text()
     for table in tables():
         assert table in text, table

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsqc.spark.recent_ids import RecentIds
+from nsqc.spark.arrow import RecentIds
 
 
 def ids(numbers) -> bytes:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from nsqc.client import PublishFailed
-from nsqc.spark import frames, options, sink
+from nsqc.spark import options, sink, stagelog
 from nsqc.spark.stagelog import StageLog, read_place
 from nsqc.spark.stager import Stager
 from tests.peers.authd import AuthServer
@@ -52,7 +52,7 @@ def test_there_and_back(secured, certs, tmp_path, compression):
         wait_until(lambda: log.rows >= len(VALUES) or stager.error, "all rows")
         assert stager.error is None
         found = [value for place in log.places(0, log.rows)
-                 for value in frames.decode(read_place(place), "t").column(0).to_pylist()]
+                 for value in stagelog.decode_frames(read_place(place), "t").column(0).to_pylist()]
         assert sorted(found) == VALUES
         client = secured.channel("t", "c")["clients"][0]
         assert (client["tls"], client["deflate"], client["snappy"], client["authed"]) == (

@@ -6,7 +6,7 @@ import os
 import pyarrow as pa
 import pytest
 
-from nsqc.spark import frames
+from nsqc.spark import stagelog
 from nsqc.spark.stagelog import StageError, StageLog, read_place
 
 NODE = "127.0.0.1:4150"
@@ -18,7 +18,7 @@ def batch(*numbers: int) -> pa.RecordBatch:
         pa.array([f"{number:016x}" for number in numbers]),
         pa.array(numbers, pa.timestamp("us", tz="UTC")),
         pa.array([1] * len(numbers), pa.int32()),
-    ], schema=frames.STORED)
+    ], schema=stagelog.STORED)
 
 
 def opened(folder, segment_bytes=1 << 20, **more) -> StageLog:
@@ -35,7 +35,7 @@ def fill(stage: StageLog, *counts: int) -> None:
 def values(stage: StageLog, start: int, end: int) -> list[bytes]:
     found = []
     for place in stage.places(start, end):
-        rows = frames.decode(read_place(place), "t").column(0).to_pylist()
+        rows = stagelog.decode_frames(read_place(place), "t").column(0).to_pylist()
         found += rows[max(start - place.first, 0):end - place.first]
     return found
 
@@ -60,20 +60,20 @@ def test_rows_are_found_by_number_over_segments_and_restarts(tmp_path):
 
 
 def test_a_frame_tells_topic_and_nsqd():
-    parts, length = frames.encode(5, NODE, batch(1, 2))
+    parts, length = stagelog.encode(5, NODE, batch(1, 2))
     data = b"".join(bytes(part) for part in parts)
     assert len(data) == length and length % 8 == 0
-    rows = frames.decode(data, "topic").to_pylist()
+    rows = stagelog.decode_frames(data, "topic").to_pylist()
     assert rows[1] | {"timestamp": None} == {"value": b"body 2", "topic": "topic", "id": f"{2:016x}",
                                              "timestamp": None, "attempts": 1, "nsqd": NODE}
 
 
 @pytest.mark.parametrize("at", [0, 4, 9, 30, 60, 200, -1])
 def test_one_wrong_bit_is_noticed(at):
-    data = bytearray(b"".join(bytes(part) for part in frames.encode(0, NODE, batch(*range(9)))[0]))
+    data = bytearray(b"".join(bytes(part) for part in stagelog.encode(0, NODE, batch(*range(9)))[0]))
     data[at] ^= 4
-    with pytest.raises(frames.BadFrame):
-        frames.decode(bytes(data), "t")
+    with pytest.raises(stagelog.BadFrame):
+        stagelog.decode_frames(bytes(data), "t")
 
 
 def test_a_torn_end_is_cut_off_wherever_it_is_torn(tmp_path):

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from nsqc.spark import frames, options
+from nsqc.spark import options, stagelog
 from nsqc.spark.stagelog import StageLog, read_place
 from nsqc.spark.stager import Stager
 from tests.spark.conftest import address
@@ -33,7 +33,7 @@ class Run:
 
     def values(self) -> list[bytes]:
         return [value for place in self.log.places(0, self.log.rows)
-                for value in frames.decode(read_place(place), "t").column(0).to_pylist()]
+                for value in stagelog.decode_frames(read_place(place), "t").column(0).to_pylist()]
 
     def stop(self) -> None:
         self.stager.stop()
@@ -157,7 +157,7 @@ def test_new_nsqd_are_found_through_lookupd(daemon, run, lookupd):
     second.publish("t", *bodies(10, 20))
     lookupd.servers[0].known.append(second)
     run.wait(20)
-    nodes = {frames.decode(read_place(place), "t").column(5)[0].as_py() for place in run.log.places(0, 20)}
+    nodes = {stagelog.decode_frames(read_place(place), "t").column(5)[0].as_py() for place in run.log.places(0, 20)}
     assert nodes == {address(first), address(second)}
 
 

@@ -2,7 +2,7 @@
 
 import time
 
-from nsqc.store.clock import Clock
+from nsqc.store.memory import Clock
 from tests.compiled import clock as seen
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqc.store.guid import GuidFactory
+from nsqc.store.message import GuidFactory
 from tests.compiled.guid import next_id
 
 EPOCH_UNITS = 1288834974288

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from nsqc.store import slab
+from nsqc.store import memory
 from tests.compiled.fifo import MemoryQueue
 from tests.support.daemon import wait_until
 
@@ -34,17 +34,17 @@ def test_every_size_up_to_the_largest_and_beyond():
 
 @pytest.mark.parametrize("size", [100, 5000, 65_536, 131_040, 131_041, 300_000])
 def test_what_a_queue_took_goes_back(size):
-    before = slab.held_bytes()
+    before = memory.held_bytes()
     queue, body = MemoryQueue(), bytes(size)
     count = 100 * MIB // size
     for _ in range(count):
         queue.push(body)
-    full = slab.held_bytes() - before
+    full = memory.held_bytes() - before
     assert full <= 1.15 * count * (size + 30) + 3 * MIB
     for _ in range(count):
         queue.pop()
     # A thread releases memory that has been free for some seconds.
-    wait_until(lambda: slab.held_bytes() - before <= 32 * MIB, "the memory is released")
+    wait_until(lambda: memory.held_bytes() - before <= 32 * MIB, "the memory is released")
 
 
 def test_a_queue_that_goes_up_and_down():

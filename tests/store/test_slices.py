@@ -3,10 +3,9 @@
 import socket
 from types import SimpleNamespace
 
-from nsqc.loop.unread import Unread
-from nsqc.store import delivery
-from nsqc.store.disk import unacked
-from nsqc.store.slices import Slicer
+from nsqc.loop.uv import Unread
+from nsqc.store import message
+from nsqc.store.work import Slicer
 from tests.compiled.slices import Work, begins_within, throw_away
 
 
@@ -155,17 +154,17 @@ def test_python_calls():
 
 
 def test_the_trash_frees_everything():
-    deliveries, places = delivery.alive(), unacked.alive()
+    deliveries, places = message.deliveries_alive(), message.places_alive()
     loop = Loop()
     slicer = Slicer(loop)
     throw_away(slicer, 2000, 1000)
-    assert (delivery.alive(), unacked.alive()) == (deliveries + 1000, places + 1000)
+    assert (message.deliveries_alive(), message.places_alive()) == (deliveries + 1000, places + 1000)
     while loop.calls:
         loop.iterate()
-    assert (delivery.alive(), unacked.alive()) == (deliveries, places)
+    assert (message.deliveries_alive(), message.places_alive()) == (deliveries, places)
 
 
 def test_without_a_loop_the_trash_is_freed_at_once():
-    deliveries, places = delivery.alive(), unacked.alive()
+    deliveries, places = message.deliveries_alive(), message.places_alive()
     throw_away(Slicer(), 100, 100)
-    assert (delivery.alive(), unacked.alive()) == (deliveries, places)
+    assert (message.deliveries_alive(), message.places_alive()) == (deliveries, places)

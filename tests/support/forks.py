@@ -25,7 +25,7 @@ from typing import IO, NoReturn
 ROOT = Path(__file__).parent.parent.parent
 # The modules that servers import.
 PACKAGES = ("admin", "broker", "httpd", "log", "lookupd", "loop", "metrics", "net", "options", "peers", "process", "store", "tcp", "wire")
-MODULES = ("nsqc.cli", "nsqc.commands.start", "nsqc.options.lookupd", "nsqc.options.admin", "nsqc.daemon")
+MODULES = ("nsqc.cli", "nsqc.commands.start", "nsqc.options.servers", "nsqc.options.servers", "nsqc.daemon")
 REQUEST_BYTES = 1 << 20
 STATUS_BYTES = 4
 DESCRIPTOR_BYTES = array.array("i").itemsize

@@ -8,9 +8,7 @@ import ssl
 import subprocess
 from pathlib import Path
 
-from nsqc.wire.codec import Codec
-from nsqc.wire.deflate import Deflate
-from nsqc.wire.snappy import Snappy
+from nsqc.wire.codecs import Codec, Deflate, Snappy
 from tests.support.daemon import Client, Daemon
 
 

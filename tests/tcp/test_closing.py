@@ -55,8 +55,8 @@ def test_a_client_that_is_slow_to_read_gets_every_answer(unread):
 
 # Any other limit on a stop is an hour.
 PATIENT = """
-import nsqc.tcp.farewell, nsqc.tcp.upgrade
-nsqc.tcp.farewell.LINGER_S = nsqc.tcp.farewell.LINGER_MOST_S = nsqc.tcp.upgrade.SHUTDOWN_S = 3600
+import nsqc.tcp.identify, nsqc.tcp.intake
+nsqc.tcp.identify.LINGER_S = nsqc.tcp.identify.LINGER_MOST_S = nsqc.tcp.intake.SHUTDOWN_S = 3600
 from nsqc.cli import main
 main()
 """

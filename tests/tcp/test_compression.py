@@ -9,8 +9,7 @@ import zlib
 import cramjam
 import pytest
 
-from nsqc.wire.deflate import Deflate
-from nsqc.wire.snappy import Snappy
+from nsqc.wire.codecs import Deflate, Snappy
 from tests.compiled.checksums import checksum
 from tests.support.daemon import batch, wait_until
 from tests.support.patience import WAIT_SECONDS

@@ -13,14 +13,14 @@ import uvloop
 
 from nsqc.broker.broker import Broker
 from nsqc.broker.health import WriteHealth
-from nsqc.broker.timers import Timers
-from nsqc.net.limits import ConnectionLimits
+from nsqc.broker.stats import Timers
+from nsqc.net.listener import ConnectionLimits
 from nsqc.options.declared import Options, Settings
 from nsqc.store.disk.manager import DiskQueues
-from nsqc.store.guid import GuidFactory
-from nsqc.tcp import upgrade
+from nsqc.store.message import GuidFactory
+from nsqc.tcp import intake
 from nsqc.tcp.connection import Connection
-from nsqc.tcp.hub import Hub
+from nsqc.tcp.intake import Hub
 from tests.support.daemon import Client, batch, wait_until
 
 BODIES = {"PUB": b"x", "MPUB": batch(b"x", b"y"), "DPUB": b"x", "SUB": None}
@@ -273,7 +273,7 @@ def test_an_upgrade_that_fails_ends_the_connection(tmp_path, monkeypatch):
     def fail(wanted):
         raise MemoryError
 
-    monkeypatch.setattr(upgrade, "new_codec", fail)
+    monkeypatch.setattr(intake, "new_codec", fail)
 
     def scenario(connect, hub):
         client = connect()

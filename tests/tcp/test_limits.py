@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from nsqc.net.limits import ConnectionLimits, host_of
+from nsqc.net.listener import ConnectionLimits, host_of
 from tests.support.daemon import wait_until
 from tests.support.patience import WAIT_SECONDS
 from tests.support.secure import connect, identify

@@ -14,9 +14,7 @@ import typer.main
 
 from nsqc.commands.tools import run_tool
 from nsqc.commands.typed import add_tool, given
-from nsqc.tools.declare import Tool, Values
-from nsqc.tools.errors import UsageError
-from nsqc.tools.parse import parse
+from nsqc.tools.declare import Tool, UsageError, Values, parse
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from nsqc.store.disk.positions import encode
+from nsqc.store.disk.recovery import encode
 from tests.support.daemon import Daemon, wait_until
 from tests.support.logs import record
 from tests.support.pages import ROOT

@@ -7,12 +7,11 @@ import zlib
 
 import pytest
 
-from nsqc.client.batch import Batch
-from nsqc.client.inflow import Inflow
+from nsqc.client.commands import Batch
+from nsqc.client.frames import Inflow
+from nsqc.tools.lines import Piece
 from nsqc.tools.tofile import archive as module
-from nsqc.tools.tofile.archive import PIECE_BYTES, Archive, Rules
-from nsqc.tools.tofile.naming import Naming
-from nsqc.tools.tofile.piece import Piece
+from nsqc.tools.tofile.archive import PIECE_BYTES, Archive, Naming, Rules
 
 
 def batch(*bodies: bytes) -> Batch:

@@ -12,10 +12,9 @@ import pytest
 
 from nsqc.commands import COMMANDS, TOOLS
 from nsqc.options.option import Kind, Option
-from nsqc.tools import output
-from nsqc.tools.declare import Argument, Tool, leaves
-from nsqc.tools.errors import UsageError
-from nsqc.tools.localnode import local_node
+from nsqc.tools import running as output
+from nsqc.tools.cluster import local_node
+from nsqc.tools.declare import Argument, Tool, UsageError, leaves
 from tests.support.lookupd import LookupServer
 from tests.support.patience import WAIT_SECONDS
 from tests.support.tcpserver import Answering
@@ -213,7 +212,7 @@ def test_a_start_imports_little(tools):
 
 def test_the_local_daemon_is_found_by_its_config(tmp_path, monkeypatch):
     monkeypatch.delenv("NSQC_CONFIG", raising=False)
-    monkeypatch.setattr("nsqc.tools.localnode.USUAL_FILE", str(tmp_path / "none"))
+    monkeypatch.setattr("nsqc.tools.cluster.USUAL_FILE", str(tmp_path / "none"))
     assert local_node("") == ("127.0.0.1:4150", "127.0.0.1:4151", "")
     path = tmp_path / "nsqc.cfg"
     path.write_text('tcp_address = "0.0.0.0:5150"\nhttp_address = "[::]:5151"\nhttps_address = "10.0.0.1:5152"\n')

@@ -5,11 +5,10 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqc.client.batch import Batch
-from nsqc.client.inflow import Inflow
-from nsqc.tools.cut import cut, repack
-from nsqc.tools.lines import lines
-from nsqc.tools.parcel import Parcel, packed
+from nsqc.client.commands import Batch
+from nsqc.client.frames import Inflow
+from nsqc.tools.lines import cut, lines, repack
+from nsqc.tools.target import Parcel, packed
 
 LINE, DEFERRED = b"MPUB t\n", b"DPUB t 5\n"
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nsqc.store.disk.check import findings, look
-from nsqc.store.disk.positions import encode
-from nsqc.store.disk.repair import Repair
+from nsqc.store.disk.check import Repair, findings, look
+from nsqc.store.disk.recovery import encode
 from tests.support.daemon import wait_until
 from tests.support.logs import record
 from tests.tools.calling import call

@@ -9,10 +9,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from nsqc.commands.output import print_text
-from nsqc.log.visible import visible, visible_bytes, visible_json, visible_lines
+from nsqc.log.formats import visible, visible_bytes, visible_json, visible_lines
 from nsqc.options.option import Kind
-from nsqc.spark.jobs.progress import Progress
-from nsqc.tools.completing import names
+from nsqc.spark.jobs.running import Progress
+from nsqc.tools.cluster import names
 from tests.support.screens import InTerminal
 from tests.support.tcpserver import Answering
 from tests.tools.conftest import ENV, Tools

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from nsqc.tools.tofile import growth as module
-from nsqc.tools.tofile.archive import Archive
-from nsqc.tools.tofile.growth import Growth
-from nsqc.tools.tofile.piece import Piece
+from nsqc.tools.lines import Piece
+from nsqc.tools.tofile import archive as module
+from nsqc.tools.tofile.archive import Archive, Growth
 from tests.tools.test_archive import batch, rules
 
 BLOCK = 4096

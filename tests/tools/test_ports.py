@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from nsqc.client.errors import ConnectError
-from nsqc.wire.answers import Answer, Service, of_info, probed, recognized, wrong_port
+from nsqc.wire.outside import Answer, Service, of_info, probed, recognized, wrong_port
 from tests.support.places import WORDS, Places
 from tests.support.tcpserver import Answering
 from tests.tools.conftest import ENV, SECONDS, Tool

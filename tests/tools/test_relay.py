@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from nsqc.tools.relay.filtering import Filter
+from nsqc.tools.relay.engine import Filter
 from tests.support import nested
 from tests.support.daemon import wait_until
 from tests.tools.conftest import taken

@@ -10,8 +10,7 @@ import threading
 import pytest
 
 from nsqc import __version__
-from nsqc.tools.top.drawing import age, cell, number, spark
-from nsqc.tools.top.terminal import keys_of
+from nsqc.tools.top.screen import age, cell, keys_of, number, spark
 from tests.support.daemon import Daemon, wait_until
 from tests.support.patience import WAIT_SECONDS
 from tests.support.screens import InTerminal

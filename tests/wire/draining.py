@@ -1,6 +1,6 @@
 """What a codec has decoded."""
 
-from nsqc.wire.codec import Codec
+from nsqc.wire.codecs import Codec
 
 
 def drain(codec: Codec) -> bytes:

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from nsqc.wire.chunks import Chunks
+from nsqc.wire.http import Chunks
 
 BODY = b"3;x\r\nabc\r\n00a \r\n0123456789\r\n0\r\nA: b\r\nC:\r\n\r\n"
 

@@ -5,8 +5,7 @@ import zlib
 
 import pytest
 
-from nsqc.wire.codec import CodecError
-from nsqc.wire.deflate import Deflate
+from nsqc.wire.codecs import CodecError, Deflate
 from tests.wire.draining import drain
 
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from nsqc.wire.httphead import HeadError, check_beginning, head_end, parse_head, skip_empty_lines
+from nsqc.wire.http import HeadError, check_beginning, head_end, parse_head, skip_empty_lines
 
 LINE = b"POST /pub?topic=t HTTP/1.1\r\n"
 HOST = b"Host: a\r\n"

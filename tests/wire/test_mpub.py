@@ -2,7 +2,7 @@
 
 import struct
 
-from nsqc.wire.mpub import check
+from nsqc.wire.parser import check
 
 
 def body(count: int, *sizes_and_bytes: bytes) -> bytes:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqc.wire.names import is_ephemeral, is_valid_name
+from nsqc.wire.parser import is_ephemeral, is_valid_name
 
 RULE = re.compile(rb"[.a-zA-Z0-9_-]+(#ephemeral)?")
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqc.wire.codec import CodecError
-from nsqc.wire.snappy import Snappy
+from nsqc.wire.codecs import CodecError, Snappy
 from tests.compiled.checksums import checksum, checksum_by_tables
 from tests.wire.draining import drain
 

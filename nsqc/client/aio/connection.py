@@ -13,22 +13,124 @@ import os
 import socket
 import ssl
 import threading
+import time
+import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from threading import get_ident
-from typing import cast
+from typing import ParamSpec, Protocol, TypeVar, cast
 
-from nsqc.client.address import is_path, split_address
-from nsqc.client.aio.pulse import pulse
-from nsqc.client.core import CLOSE_SECONDS, CLS, ERROR, NOP, OK, Compress, Core, Reply, Secure, Step
+from nsqc.client.core import CLOSE_SECONDS, CLS, ERROR, NOP, OK, Compress, Core, Reply, Secure, Step, tune
 from nsqc.client.errors import ClientError, Closed, ConnectError, NoAnswer, Refused
-from nsqc.client.inflow import BadStream
+from nsqc.client.frames import BadStream, Message, messages
 from nsqc.client.log import Log
-from nsqc.client.message import Message, messages
+from nsqc.client.lookup import is_path, split_address
+from nsqc.client.lookup import reason as text_of
 from nsqc.client.options import KIB, MIB, Options
-from nsqc.client.stream import tune
-from nsqc.client.trouble import reason as text_of
-from nsqc.wire.codec import Codec, CodecError
+from nsqc.wire.codecs import Codec, CodecError
+
+# ====================================================================== threads
+# Blocking calls off the loop.
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Returns or raises the call's result. Unlike asyncio.to_thread, nothing waits for the thread when the loop or the
+    process ends: an unresponsive nsqlookupd must not delay the end of a program."""
+    loop = asyncio.get_running_loop()
+    waiter: asyncio.Future[T] = loop.create_future()
+
+    def deliver(result: T | None, error: BaseException | None) -> None:
+        if waiter.done():
+            return
+        # A future refuses the one, and closes the coroutines that await it by the other.
+        if isinstance(error, (StopIteration, GeneratorExit)):
+            waiter.set_exception(RuntimeError(f"the call raised {type(error).__name__}"))
+        elif error is not None:
+            waiter.set_exception(error)
+        else:
+            waiter.set_result(result)  # type: ignore[arg-type]
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = call(*args, **kwargs)
+        except BaseException as caught:
+            error = caught
+        with suppress(RuntimeError):    # the loop may be closed by now
+            loop.call_soon_threadsafe(deliver, result, error)
+
+    threading.Thread(target=run, daemon=True, name="nsqc lookup").start()
+    return await waiter
+
+
+# ====================================================================== pulse
+# Keeps consumers' connections alive while their event loop is blocked: a thread answers for the loop.
+
+CARE_SECONDS = 0.25
+# A loop that has not run for this long is blocked. nsqd waits for two heartbeat intervals of at least a second.
+BLOCKED_SECONDS = 1.0
+
+
+class Watched(Protocol):
+    """A connection of a consumer."""
+
+    loop_ran_at: float      # when its loop last ran (monotonic)
+
+    def pulse(self, now: float) -> None:
+        """Sends heartbeat replies to nsqd. Called on the thread."""
+
+
+class Pulse:
+    """One thread for all connections of the process, while there are any."""
+
+    def __init__(self) -> None:
+        self._watched: weakref.WeakSet[Watched] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._is_running = False
+
+    def watch(self, connection: Watched) -> None:
+        """Adds a connection until it is forgotten."""
+        with self._lock:
+            self._watched.add(connection)
+            if not self._is_running:
+                self._is_running = True
+                threading.Thread(target=self._run, name="nsqc pulse", daemon=True).start()
+
+    def unwatch(self, connection: Watched) -> None:
+        """Removes a connection."""
+        with self._lock:
+            self._watched.discard(connection)
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(CARE_SECONDS)
+            with self._lock:
+                watched = list(self._watched)
+                if not watched:
+                    self._is_running = False
+                    return
+            now = time.monotonic()
+            for connection in watched:
+                if now - connection.loop_ran_at > BLOCKED_SECONDS:
+                    connection.pulse(now)
+
+
+pulse = Pulse()
+
+
+def _after_fork() -> None:
+    """In a forked child: the thread does not exist, and the connections are the parent's."""
+    pulse.__init__()    # type: ignore[misc]    # others have imported the object
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+# ====================================================================== connection
 
 log = Log("nsqc.client")
 

@@ -11,13 +11,12 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Unpack
 
-from nsqc.client.aio.connection import Connection
-from nsqc.client.aio.threads import in_thread
+from nsqc.client.aio.connection import Connection, in_thread
 from nsqc.client.core import CLOSE_SECONDS
 from nsqc.client.errors import ClientError, ConnectError, LookupFailed
+from nsqc.client.frames import Message
 from nsqc.client.log import Log
 from nsqc.client.lookup import lookup
-from nsqc.client.message import Message
 from nsqc.client.options import ConnectionOptions
 from nsqc.client.peers import TICK_SECONDS, BaseConsumer, Peer
 

@@ -13,16 +13,14 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import Unpack
 
-from nsqc.client.aio.connection import Bystander, Connection
-from nsqc.client.aio.threads import in_thread
-from nsqc.client.backoff import Backoff
+from nsqc.client.aio.connection import Bystander, Connection, in_thread
 from nsqc.client.commands import BATCH_BYTES, BATCH_ROWS, WINDOW, Body, Deferred, Many, Publication, Single
 from nsqc.client.core import CLOSE_SECONDS
 from nsqc.client.errors import ClientError, Closed, ConnectError, NoAnswer, Refused
-from nsqc.client.failover import Failover, Tries
+from nsqc.client.handling import ProducerStats
 from nsqc.client.options import ConnectionOptions, Options
+from nsqc.client.peers import Backoff, Failover, Tries
 from nsqc.client.producer import OWN
-from nsqc.client.statistics import ProducerStats
 
 
 class Producer:

@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from typing import Unpack
 
+from nsqc.client.aio.connection import in_thread
 from nsqc.client.aio.consumer import Consumer
-from nsqc.client.aio.threads import in_thread
+from nsqc.client.frames import Message
 from nsqc.client.handling import ENDS, AllOptions, GiveUp, H, Handler, Handling, WorkerStats, includes, split
-from nsqc.client.message import Message
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 

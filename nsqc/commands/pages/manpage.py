@@ -6,14 +6,50 @@ from collections.abc import Iterator
 from typing import Any
 
 import typer
+from msgspec import NODEFAULT
+from msgspec.structs import fields
 from typer.core import TyperGroup, TyperOption
 
 from nsqc import NSQD_VERSION, __version__
-from nsqc.commands.pages.facts import config_key, fixed_default, takes, value_range
-from nsqc.options.admin import ADMIN
-from nsqc.options.declared import SERVE, Declaration, OptionSet, flag_name
-from nsqc.options.flags import marks
-from nsqc.options.lookupd import LOOKUPD
+from nsqc.options.declared import LARGEST, LONGEST, NO_KEY, SERVE, Declaration, OptionSet, flag_name, written
+from nsqc.options.flags import marks, show
+from nsqc.options.option import Kind
+from nsqc.options.servers import ADMIN_SERVER, LOOKUPD
+
+# ====================================================================== facts
+# The properties of an option as text, for the pages.
+
+def config_key(name: str, declaration: Declaration[OptionSet] = SERVE) -> str:
+    """The config file key; empty: none."""
+    return "" if name in NO_KEY else declaration.flags[name].key or name
+
+
+def fixed_default(name: str, declaration: Declaration[OptionSet] = SERVE) -> str:
+    """The default in written form; empty if there is none, or if it depends on the machine (see the help)."""
+    default = next(field.default for field in fields(declaration.options) if field.name == name)
+    text = "" if default is NODEFAULT else show(declaration.flags[name].kind, default)
+    return f'"{text}"' if text != text.strip() else text
+
+
+def takes(name: str, declaration: Declaration[OptionSet] = SERVE) -> str:
+    """The value's type, or its choices."""
+    option = declaration.flags[name]
+    return "|".join(option.values) or option.kind.value
+
+
+def value_range(name: str, declaration: Declaration[OptionSet] = SERVE) -> str:
+    """Lowest and highest value; empty: any value."""
+    declared = declaration.flags[name]
+    # A hundred years, or 64 bits, is not a limit in practice.
+    most = None if declared.most == (LONGEST if declared.kind is Kind.DURATION else LARGEST) else declared.most
+    if declared.least is not None and most is not None:
+        return f"{written(declared, declared.least)} to {written(declared, most)}"
+    if declared.least is not None:
+        return f"at least {written(declared, declared.least)}"
+    return f"at most {written(declared, most)}" if most is not None else ""
+
+
+# ====================================================================== manpage
 
 SITE = "https://nsq.io"
 ITALIC, BOLD, ROMAN = "\\fI", "\\fB", "\\fR"
@@ -60,7 +96,7 @@ def commands_and_options(root: Any) -> list[str]:
         "config file.")]
     options += described(SERVE)
     lookupd = [escape("These are the flags of nsqc lookupd, written in the same way."), *described(LOOKUPD)]
-    admin = [escape("These are the flags of nsqc admin, written in the same way."), *described(ADMIN)]
+    admin = [escape("These are the flags of nsqc admin, written in the same way."), *described(ADMIN_SERVER)]
     return [section("COMMANDS", *commands(("nsqc",), root)),
             section("OPTIONS", *options), section("OPTIONS OF LOOKUPD", *lookupd), section("OPTIONS OF ADMIN", *admin)]
 

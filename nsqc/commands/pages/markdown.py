@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from nsqc.broker.refusals import REASONS
-from nsqc.commands.pages.facts import config_key, fixed_default, takes, value_range
+from nsqc.commands.pages.manpage import config_key, fixed_default, takes, value_range
 from nsqc.metrics.declared import EVERY, Metric, Type
-from nsqc.options.channel_keys import CHANNEL_FLAGS, DEFAULT
 from nsqc.options.declared import SERVE, Declaration, OptionSet, flag_name
 from nsqc.options.flags import marks, show
+from nsqc.options.rules import CHANNEL_FLAGS, DEFAULT
 
 METRICS_TITLE = "## All metrics\n"
 REASONS_TITLE = "## Reasons of refused publishes\n"

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import textwrap
 
-from nsqc.commands.pages.facts import config_key, takes, value_range
-from nsqc.options.channel_keys import CHANNEL_FLAGS, DEFAULT
+from nsqc.commands.pages.manpage import config_key, takes, value_range
 from nsqc.options.declared import FLAGS, NO_KEY, RULE_KEYS, SERVE, Declaration, Options, OptionSet
 from nsqc.options.flags import marks, plain
-from nsqc.options.limit_keys import DEFAULT_LIMITS, LIMIT_FLAGS
-from nsqc.options.topic_keys import DEFAULTS as TOPIC_DEFAULTS
-from nsqc.options.topic_keys import TOPIC_FLAGS
+from nsqc.options.rules import CHANNEL_FLAGS, DEFAULT, DEFAULT_LIMITS, LIMIT_FLAGS, TOPIC_FLAGS
+from nsqc.options.rules import DEFAULTS as TOPIC_DEFAULTS
 
 WIDTH = 110
 HEAD = """\

@@ -13,24 +13,142 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import nsqc.spark
-from nsqc.spark.jobs import archive_input, arguments, checks, handshake, running, topics
+from nsqc.spark.columns import LOG, read_name
+from nsqc.spark.jobs import arguments, lag, nodes, running
+from nsqc.spark.jobs.arguments import Cluster
 from nsqc.spark.jobs.compact import MIB, TARGET_MIB, compact
+from nsqc.spark.jobs.inputs import LITERAL, uri
 from nsqc.spark.jobs.ledger import Ledger, need_empty
-from nsqc.spark.jobs.progress import Progress, Rate, counted
-from nsqc.spark.values import read_name
-from nsqc.wire.names import is_ephemeral
+from nsqc.spark.jobs.running import JobError, Progress, Rate, counted
 from nsqc.wire.outside import decode
+from nsqc.wire.parser import is_ephemeral
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+
+# ====================================================================== archive rows
+# The rows of an archive as a frame.
+
+# offset: of messages read from a log, otherwise null.
+SCHEMA = f"{LOG}, archived_at timestamp"
+
+
+@contextmanager
+def read(spark: SparkSession, ledger: Ledger, start: int | None = None,
+         end: int | None = None) -> Iterator[DataFrame]:
+    """The messages published from start to end (microseconds since 1970), in the current archive; compaction does not
+    affect the block."""
+    from pyspark.sql import functions
+
+    with ledger.pinned(start, end) as (paths, _):
+        if not paths:
+            yield spark.createDataFrame([], SCHEMA)
+            return
+        frame = spark.read.schema(SCHEMA).options(**LITERAL).parquet(*(uri(path) for path in paths))
+        micros = functions.unix_micros("timestamp")
+        if start is not None:
+            frame = frame.where(micros >= start)
+        if end is not None:
+            frame = frame.where(micros < end)
+        yield frame
+
+
+# ====================================================================== archive input
+# The input of an archive job: the topic's log by offset, or a channel.
+#
+# An archive never changes its input: its checkpoint fits nothing else.
+
+CHANNEL = "archive"
+IN_FLIGHT, IDLE_SECONDS = 2500, 2.0
+# Messages stay in the log, so an absent node is waited for indefinitely.
+PATIENCE_SECONDS, FOREVER_SECONDS = 300, 10_000_000
+
+
+def log_before(archive: Path) -> bool | None:
+    """Whether an archive was read from a log so far; None: it is new. Raises JobError."""
+    state = archive / "_state"
+    if (state / "staging" / "log.json").exists():
+        return False
+    if (state / "checkpoint" / "offsets").is_dir():
+        known = lag.read(state / "checkpoint")
+        if known.batch is not None:
+            return not known.consumes
+    return None
+
+
+def from_log(archive: Path, cluster: Cluster, topic: str, channel: str | None, note: Callable[[str], None]) -> bool:
+    """Whether to read the log of the topic. Raises JobError if that is impossible or unclear."""
+    before = log_before(archive)
+    if before and channel is not None:
+        raise JobError(f"{archive} was read from the log of {topic} by offset: omit --channel, or archive into "
+                       "another folder")
+    if before is not None or channel is not None:
+        return bool(before)
+    try:
+        with nodes.found(cluster, note) as (apis, _):
+            having = {name: api for name, api in apis.items() if topic in api.topics()} or apis
+            kinds = {name: "log" if api.rule(topic).log else "memory" for name, api in having.items()}
+    except JobError as error:
+        if cluster.http and "nsqd" in cluster.options and "tls" not in cluster.options:
+            raise
+        note(f"cannot determine whether topic {topic} is log-backed; consuming its channel {CHANNEL}: {error}")
+        return False
+    if len(set(kinds.values())) > 1:
+        shown = ", ".join(f"{name}: {kind}" for name, kind in kinds.items())
+        raise JobError(f"topic {topic} is log-backed on only some nsqd ({shown}): set one rule on all of them (PUT "
+                       f"/topic/rules), or consume it by --channel {CHANNEL}")
+    return set(kinds.values()) == {"log"}
+
+
+def of_channel(cluster: Cluster, topic: str, channel: str | None, until_idle: bool, idle: float | None,
+               max_in_flight: int | None) -> dict[str, str]:
+    """The options of a consuming source."""
+    return {**cluster.options, "topic": topic, "channel": channel or CHANNEL,
+            "maxInFlight": str(max_in_flight or IN_FLIGHT),
+            "idleMs": str(round((IDLE_SECONDS if idle is None else idle) * 1000)),
+            "failWhenUnreachable": str(PATIENCE_SECONDS) if until_idle else "0"}
+
+
+def of_log(archive: Path, cluster: Cluster, topic: str, until_idle: bool, idle: float | None,
+           max_in_flight: int | None, note: Callable[[str], None]) -> dict[str, str]:
+    """The options of a source that reads the log, after checking it. Raises JobError, typer.BadParameter."""
+    for name, value in (("--idle", idle), ("--max-in-flight", max_in_flight)):
+        if value is not None:
+            raise typer.BadParameter(f"{name} is for consuming a channel; topic {topic} is log-backed and read by "
+                                     "offset")
+    source = nodes.source(cluster, [topic])
+    if cluster.create:
+        create(cluster, topic, note)
+    all_nodes = ("--until-idle needs all nsqd" if until_idle else
+                 "the first run needs all nsqd" if log_before(archive) is None else "")
+    nodes.look(cluster, [topic], note, all_nodes)
+    with nodes.found(cluster, lambda text: None) as (apis, _):
+        if not all(api.rule(topic).stays for api in apis.values()):
+            note(f"topic {topic} has no retain_time: messages finished by all channels may be removed before they are "
+                 "archived")
+    return {**source, "startingOffsets": "earliest",
+            "failWhenUnreachable": str(PATIENCE_SECONDS if until_idle else FOREVER_SECONDS)}
+
+
+def create(cluster: Cluster, topic: str, note: Callable[[str], None]) -> None:
+    """Creates the topic on all nodes, if none has it. Raises JobError."""
+    with nodes.found(cluster, note) as (apis, _):
+        if not any(topic in api.topics() for api in apis.values()):
+            for api in apis.values():
+                api.create(topic)
+
+
+# ====================================================================== archive
 
 BATCH_ROWS = 1_000_000
 DAY_MICROS = 86_400_000_000
@@ -41,7 +159,7 @@ SETTINGS = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS", "spark.
 
 def lasting_channel(name: str | None) -> str | None:
     """A typer callback: a channel that is not ephemeral, or none."""
-    checks.reads(read_name)(name)
+    arguments.reads(read_name)(name)
     if name is not None and is_ephemeral(name.encode()):
         raise typer.BadParameter(f"{name} would lose its messages whenever the job is disconnected")
     return name
@@ -50,21 +168,21 @@ def lasting_channel(name: str | None) -> str | None:
 @arguments.with_nsqd
 def command(
     archive: Annotated[Path, typer.Argument(help="the archive; --create creates one", metavar="FOLDER",
-                                            parser=checks.path)],
+                                            parser=arguments.path)],
     topic: arguments.Topic,
     cluster: arguments.Cluster,
     channel: Annotated[str | None, typer.Option(
         help="the channel to consume; default: read the topic's log by offset, or, if it is in memory, consume channel "
-        f"{archive_input.CHANNEL}", callback=lasting_channel)] = None,
+        f"{CHANNEL}", callback=lasting_channel)] = None,
     until_idle: Annotated[bool, typer.Option(
         "--until-idle", help="stop when nsqd has no more messages, instead of running until SIGTERM")] = False,
     idle: Annotated[float | None, typer.Option(
         help="seconds without a message after which --until-idle stops, if a channel is consumed; default: "
-        f"{archive_input.IDLE_SECONDS:g}", min=0.01, max=3600)] = None,
+        f"{IDLE_SECONDS:g}", min=0.01, max=3600)] = None,
     every: Annotated[float, typer.Option(help="seconds between batches, without --until-idle", min=0.1)] = 10.0,
     batch_rows: Annotated[int, typer.Option(help="maximum messages per batch", min=1)] = BATCH_ROWS,
     max_in_flight: Annotated[int | None, typer.Option(
-        help=f"messages in flight per nsqd, if a channel is consumed; default: {archive_input.IN_FLIGHT}", min=1,
+        help=f"messages in flight per nsqd, if a channel is consumed; default: {IN_FLIGHT}", min=1,
         max=1_000_000)] = None,
     small_files: Annotated[bool, typer.Option(
         "--compact/--no-compact", help="at the end, merge small files into large ones")] = True,
@@ -82,14 +200,14 @@ def command(
         if not (archive / "_ledger.json").exists():
             need_empty(archive.absolute())
         ledger = None if cluster.create else Ledger(archive, topic)
-        handshake.check_nsqd(cluster.options, progress.note)
-        if archive_input.from_log(archive, cluster, topic, channel, progress.note):
-            source = archive_input.of_log(archive, cluster, topic, until_idle, idle, max_in_flight, progress.note) | {
+        nodes.check_nsqd(cluster.options, progress.note)
+        if from_log(archive, cluster, topic, channel, progress.note):
+            source = of_log(archive, cluster, topic, until_idle, idle, max_in_flight, progress.note) | {
                 "maxOffsetsPerTrigger": str(batch_rows)}
         else:
-            source = archive_input.of_channel(cluster, topic, channel, until_idle, idle, max_in_flight) | {
+            source = of_channel(cluster, topic, channel, until_idle, idle, max_in_flight) | {
                 "maxRowsPerBatch": str(batch_rows)}
-            if not cluster.create and (existing := topics.existing(cluster, progress.note)):
+            if not cluster.create and (existing := nodes.existing(cluster, progress.note)):
                 existing.require_channel(topic, source["channel"])
         ledger = ledger or Ledger(archive, topic)
         with ledger.job("archive") as space, running.session("nsqc archive", progress, SETTINGS) as spark:

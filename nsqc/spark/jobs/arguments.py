@@ -2,49 +2,161 @@
 
 from __future__ import annotations
 
+import glob
 import inspect
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
-from nsqc.spark import values
-from nsqc.spark.jobs import checks, nsqd_http, running
+from nsqc import paths
+from nsqc.spark import columns
+from nsqc.spark.columns import read_name
+from nsqc.spark.jobs import nsqd_http, running
 
-Topic = Annotated[str, typer.Option(help="the topic", callback=checks.topic)]
+# ====================================================================== checks
+# Checks of arguments before Spark starts: names, files, times.
+#
+# All raise typer.BadParameter, which ends a job with one line and exit code 2.
+
+T = TypeVar("T")
+
+
+def reads(read: Callable[[str], object]) -> Callable[[T], T]:
+    """A typer callback that checks a text, or each of a list, by a reader of nsqc.spark.columns and returns it."""
+    def callback(given: T) -> T:
+        for text in given if isinstance(given, list) else [given]:
+            if isinstance(text, str):
+                try:
+                    read(text)
+                except ValueError as error:
+                    raise typer.BadParameter(f"{text}: {error}") from None
+        return given
+    return callback
+
+
+def path(text: str | Path) -> Path:
+    """The typer parser of a local path. spark-submit may start the driver in a temporary folder, which is removed when
+    the job ends."""
+    try:
+        return Path((paths.absolute if "PYSPARK_GATEWAY_PORT" in os.environ else paths.local)(str(text)))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def inputs(texts: list[str]) -> list[str]:
+    """A typer callback: URIs, which Spark checks, and local paths: files, folders with files, or patterns with
+    matches."""
+    return [text if paths.is_foreign(text) else str(readable(path(text))) for text in texts]
+
+
+def readable(path: Path) -> Path:
+    """A file, a folder with files, or a pattern with matches."""
+    if not path.exists() and not glob.glob(str(path)):
+        raise typer.BadParameter(f"no such file or folder: {path}")
+    try:
+        if path.is_dir() and not any(entry.name[0] not in "._" for entry in path.iterdir()):
+            raise typer.BadParameter(f"no files in {path}")
+        if path.is_file():
+            path.open("rb").close()
+    except OSError as error:
+        raise typer.BadParameter(f"{path} is not readable: {error.strerror}") from None
+    return path
+
+
+def folder(path: Path) -> Path:
+    """An existing folder."""
+    if not path.is_dir():
+        raise typer.BadParameter(f"{path} is not a folder")
+    return path
+
+
+def writable(path: Path | None) -> Path | None:
+    """A file in an existing folder, or none."""
+    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+        raise typer.BadParameter(f"{path} is not a file in an existing folder")
+    return path
+
+
+def archive(path: Path) -> Path:
+    """A folder written by the archive job."""
+    if not (folder(path) / "_ledger.json").is_file():
+        raise typer.BadParameter(f"{path} is not an archive: it has no _ledger.json")
+    return path
+
+
+def archive_or_none(path: Path | None) -> Path | None:
+    """The same, or none."""
+    return None if path is None else archive(path)
+
+
+def moment(text: str | None) -> str | None:
+    """A time that micros() can read, or none."""
+    if text is not None:
+        micros(text)
+    return text
+
+
+def micros(text: str) -> int:
+    """Microseconds since 1970 of a date or time in ISO 8601, in UTC unless it names another zone."""
+    from nsqc.spark.jobs.ledger import micros as since_1970
+
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text} is not a time such as 2026-11-21, 2026-11-21T13:00 or "
+                                 "2026-11-21T13:00:00+02:00") from None
+    return since_1970(time if time.tzinfo else time.replace(tzinfo=UTC))
+
+
+def micros_range(since: str | None, until: str | None) -> tuple[int | None, int | None]:
+    """The range of --from and --to in microseconds since 1970; None: unbounded."""
+    return (micros(since) if since else None), (micros(until) if until else None)
+
+
+def topic(name: str | None) -> str | None:
+    """A topic name, or none."""
+    return reads(read_name)(name)
+
+
+# ====================================================================== arguments
+
+Topic = Annotated[str, typer.Option(help="the topic", callback=topic)]
 Topics = Annotated[str | None, typer.Option(
-    help="log-backed topics, separated by commas", callback=checks.reads(values.read_names))]
+    help="log-backed topics, separated by commas", callback=reads(columns.read_names))]
 Rate = Annotated[float | None, typer.Option(help="maximum messages per second, over all tasks", min=0.001)]
-Archive = Annotated[Path, typer.Argument(help="the archive", metavar="FOLDER", parser=checks.path,
-                                         callback=checks.archive)]
+Archive = Annotated[Path, typer.Argument(help="the archive", metavar="FOLDER", parser=path,
+                                         callback=archive)]
 Since = Annotated[str | None, typer.Option(
-    "--from", help="omit messages published before this time (ISO 8601, UTC)", callback=checks.moment)]
+    "--from", help="omit messages published before this time (ISO 8601, UTC)", callback=moment)]
 Until = Annotated[str | None, typer.Option(
-    "--to", help="omit messages published at this time or later", callback=checks.moment)]
+    "--to", help="omit messages published at this time or later", callback=moment)]
 Verbose = Annotated[bool, typer.Option(
     "--verbose", help="show stack traces of errors, and Spark's log (also NSQC_VERBOSE=1)",
     callback=running.be_verbose)]
 
 
 Nsqd = Annotated[str | None, typer.Option(
-    help="nsqd's TCP address HOST:PORT, several separated by commas", callback=checks.reads(values.read_addresses))]
+    help="nsqd's TCP address HOST:PORT, several separated by commas", callback=reads(columns.read_addresses))]
 Nsqlookupd = Annotated[str | None, typer.Option(
     help="instead: nsqlookupd's HTTP address HOST:PORT, several separated by commas",
-    callback=checks.reads(values.read_addresses))]
+    callback=reads(columns.read_addresses))]
 Tls = Annotated[bool, typer.Option("--tls", help="use TLS with all nsqd")]
 TlsCaFile = Annotated[Path | None, typer.Option(
     help="the authority of nsqd's certificate; default: the system's authorities", metavar="FILE",
-    parser=checks.path)]
-TlsCertFile = Annotated[Path | None, typer.Option(help="the client's certificate", metavar="FILE", parser=checks.path)]
-TlsKeyFile = Annotated[Path | None, typer.Option(help="the key of the certificate", metavar="FILE", parser=checks.path)]
+    parser=path)]
+TlsCertFile = Annotated[Path | None, typer.Option(help="the client's certificate", metavar="FILE", parser=path)]
+TlsKeyFile = Annotated[Path | None, typer.Option(help="the key of the certificate", metavar="FILE", parser=path)]
 AuthSecret = Annotated[str | None, typer.Option(
     help="secret for AUTH, if an nsqd requires it", envvar="NSQC_AUTH_SECRET", show_default=False)]
 NodeAddresses = Annotated[str | None, typer.Option(
     help="hosts, networks such as 10.0.0.0/8, or globs, of nodes found by nsqlookupd that get the secret. Default: "
-    "over HTTP none, over TCP all", metavar="HOSTS", callback=checks.reads(values.read_hosts))]
+    "over HTTP none, over TCP all", metavar="HOSTS", callback=reads(columns.read_hosts))]
 TlsVerify = Annotated[bool, typer.Option(help="refuse an nsqd without a valid certificate")]
 
 
@@ -68,7 +180,7 @@ def read_cluster(
     nsqlookupd: Nsqlookupd = None,
     http: Annotated[str | None, typer.Option(
         help="HTTP addresses of the nsqd; default: the port after TCP's, or as reported by nsqlookupd",
-        callback=checks.reads(values.read_addresses))] = None,
+        callback=reads(columns.read_addresses))] = None,
     create: Annotated[bool, typer.Option(
         "--create", help="create a missing topic or channel instead of failing")] = False,
     tls: Tls = False,
@@ -85,14 +197,14 @@ def read_cluster(
         given["authSecret"] = auth_secret
     if node_addresses:
         given["nodeAddresses"] = node_addresses
-    return Cluster(given, values.read_addresses(http) if http else (), create)
+    return Cluster(given, columns.read_addresses(http) if http else (), create)
 
 
 def read_nodes(
     http: Annotated[str | None, typer.Option(
         help="HTTP addresses of the nsqd, in the order of --nsqd; HTTPS addresses with --tls. Default: the port after "
         "TCP's (with --tls the one after that), or as reported by nsqlookupd",
-        callback=checks.reads(values.read_addresses))] = None,
+        callback=reads(columns.read_addresses))] = None,
     **others: Any,      # Any: typer has read them
 ) -> Cluster | None:
     """The cluster of a job that uses only its HTTP API; None if no option gives one. others: those of read_cluster."""

@@ -13,17 +13,20 @@ import fcntl
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
-from nsqc.spark import options, values
-from nsqc.spark.jobs import arguments, checks, handshake, nsqd_http, running, topics
-from nsqc.spark.jobs.backfill_log import BackfillLog
-from nsqc.spark.jobs.progress import Progress
+from nsqc.spark import columns, options
+from nsqc.spark.jobs import arguments, nodes, nsqd_http, running
+from nsqc.spark.jobs.running import JobError, Progress
+from nsqc.store.files import replace_file
+from nsqc.wire.outside import Decoder, JSONError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,18 +34,100 @@ if TYPE_CHECKING:
     from nsqc.spark.queue_files import Span
 
 
+# ====================================================================== backfill log
+# A file in a dead nsqd's data path that records the published files, so that nothing is published twice by
+# accident.
+#
+#     nsqc.backfill.json      a list of runs: begun, ended (null: it failed), published, and the bytes of each data file
+
+NAME = "nsqc.backfill.json"
+
+
+class Run(msgspec.Struct):
+    """One run. begun, ended: ISO 8601; published: messages, a lower bound if the run failed; files: start and end
+    offset by name of a data file."""
+
+    begun: str
+    ended: str | None
+    published: int
+    files: dict[str, tuple[int, int]]
+
+
+decode_runs = Decoder(list[Run]).decode
+
+
+class BackfillLog:
+    """The runs of a data path. Raises JobError if the file is not readable."""
+
+    def __init__(self, folder: Path):
+        self.path = folder / NAME
+        self.runs: list[Run] = []
+        try:
+            self.runs = decode_runs(self.path.read_bytes())
+        except FileNotFoundError:
+            pass
+        except (OSError, JSONError) as error:
+            raise JobError(f"{self.path} is not readable, so earlier runs are unknown: {error}; without that "
+                           "file, everything is published") from None
+
+    def refuse_again(self, spans: Iterable[Span]) -> None:
+        """Raises JobError if an earlier run published some of these files."""
+        files = by_name(spans)
+        for run in reversed(self.runs):
+            if any(name in files and start < files[name][1] and files[name][0] < end
+                   for name, (start, end) in run.files.items()):
+                what = (f"was published on {run.begun} ({run.published:,} messages): --again publishes it once more"
+                        if run.ended else
+                        f"was being published on {run.begun} by a run that failed, after at least "
+                        f"{run.published:,} messages: --again publishes everything, and those twice")
+                raise JobError(f"{self.path.parent} {what}")
+
+    def begin(self, spans: Iterable[Span], note: Callable[[str], None]) -> None:
+        """Call it before the first message."""
+        self.runs.append(Run(now(), None, 0, by_name(spans)))
+        try:
+            self._write()
+        except OSError as error:
+            note(f"cannot record this run, another run would publish the messages again: {error}")
+
+    def end(self, published: int, is_whole: bool) -> None:
+        """Call it after the last message, or when the run has failed."""
+        self.runs[-1].published = published
+        self.runs[-1].ended = now() if is_whole else None
+        try:
+            self._write()
+        except OSError:
+            return      # begin() has reported it
+
+    def _write(self) -> None:
+        replace_file(self.path, msgspec.json.format(msgspec.json.encode(self.runs), indent=1), mode=0o644)
+
+
+def by_name(spans: Iterable[Span]) -> dict[str, tuple[int, int]]:
+    """The ranges of bytes by file name."""
+    return {os.path.basename(span.path): (span.start, span.limit) for span in spans}
+
+
+def now() -> str:
+    """The time in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+# ====================================================================== backfill
+
 @arguments.with_nsqd
 def command(
     data_path: Annotated[Path, typer.Argument(help="the dead nsqd's data path, or a copy",
-                                              metavar="FOLDER", parser=checks.path, callback=checks.folder)],
+                                              metavar="FOLDER", parser=arguments.path, callback=arguments.folder)],
     cluster: arguments.Cluster,
     topic: Annotated[list[str] | None, typer.Option(
-        help="only this topic; may be repeated", callback=checks.reads(values.read_name))] = None,
+        help="only this topic; may be repeated", callback=arguments.reads(columns.read_name))] = None,
     channel: Annotated[list[str] | None, typer.Option(
-        help="of channels' queues, only this one's; may be repeated", callback=checks.reads(values.read_name))] = None,
+        help="of channels' queues, only this one's; may be repeated",
+        callback=arguments.reads(columns.read_name))] = None,
     topic_queue: Annotated[bool, typer.Option(help="also the topics' own queues")] = True,
     to_topic: Annotated[str | None, typer.Option(
-        help="publish to this topic instead of a message's own", callback=checks.topic)] = None,
+        help="publish to this topic instead of a message's own", callback=arguments.topic)] = None,
     read_all: Annotated[bool, typer.Option(
         "--all", help="also messages already read but still in the files")] = False,
     skip_bad: Annotated[bool, typer.Option(
@@ -66,13 +151,13 @@ def command(
         spans = spans_of(source, topic, channel, topic_queue)
         if not again:
             past.refuse_again(spans)
-        handshake.check_nsqd(cluster.options, progress.note)
+        nodes.check_nsqd(cluster.options, progress.note)
         addresses = list(cluster.http) or nsqd_http.http_addresses(cluster.options)
         for address in addresses:
             nsqd_http.get(address, "/info", cluster.secret)
         targets = {to_topic} if to_topic else {span.queue.topic for span in spans}
         for target in () if cluster.create else sorted(targets):
-            topics.Topics(addresses, cluster.secret).require_topic(target)
+            nodes.Topics(addresses, cluster.secret).require_topic(target)
         if not spans:
             progress.result("there is nothing to publish")
             return 0
@@ -103,12 +188,12 @@ def spans_of(source: dict[str, str], only_topics: list[str] | None, only_channel
     for topic in only_topics or ():
         if topic not in names:
             raise running.JobError(f"{chosen.path} has no queue of topic {topic}; "
-                                   f"{topics.choice('topics', topic, names)}")
+                                   f"{nodes.choice('topics', topic, names)}")
     names = {queue.channel for queue in queues if queue.channel and (not only_topics or queue.topic in only_topics)}
     for channel in only_channels or ():
         if channel not in names:
             raise running.JobError(f"{chosen.path} has no queue of channel {channel}; "
-                                   f"{topics.choice('channels', channel, names)}")
+                                   f"{nodes.choice('channels', channel, names)}")
     return [span for span in queue_files.spans(chosen) if (not only_topics or span.queue.topic in only_topics) and (
         topic_queue if span.queue.channel is None else not only_channels or span.queue.channel in only_channels)]
 
@@ -146,7 +231,7 @@ def backfill(spark: SparkSession, frame: DataFrame, sink: dict[str, str], to_top
     """Publishes and compares the counts; returns the number of messages. Raises JobError if they differ."""
     from pyspark.sql import functions
 
-    from nsqc.spark.jobs import publishing
+    from nsqc.spark.jobs import produce
 
     started = time.monotonic()
     progress.show("counting the messages in the disk queues")
@@ -160,9 +245,9 @@ def backfill(spark: SparkSession, frame: DataFrame, sink: dict[str, str], to_top
         progress.result("there is nothing to publish")
         return 0
     before = nsqd_http.counts(addresses, list(expected), secret)
-    totals = publishing.publish(spark, once.select("value", target.alias("topic")), sink, progress, rate,
+    totals = produce.publish(spark, once.select("value", target.alias("topic")), sink, progress, rate,
                                 total=expected.total())
-    publishing.report(progress, totals, ", ".join(sorted(expected)), started)
+    produce.report(progress, totals, ", ".join(sorted(expected)), started)
     after = nsqd_http.counts(addresses, list(expected), secret)
     compare(expected, totals.rows, before, after, progress.result)
     return totals.rows

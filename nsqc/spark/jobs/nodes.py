@@ -2,21 +2,205 @@
 
 from __future__ import annotations
 
+import json
+import os
+import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import NamedTuple, TypedDict
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 from urllib.parse import quote
 
-from nsqc.client.address import join_address, split_address
-from nsqc.spark import options, values
-from nsqc.spark.jobs import handshake
+import typer
+
+from nsqc.client import ConnectError, Connection, Refused
+from nsqc.client.lookup import fetch, join_address, split_address
+from nsqc.spark import columns as values
+from nsqc.spark import mistakes, options
+from nsqc.spark.columns import read_json
+from nsqc.spark.jobs import nsqd_http
 from nsqc.spark.jobs.arguments import Cluster
 from nsqc.spark.jobs.running import JobError
-from nsqc.spark.log.api import LogApi, State
-from nsqc.spark.log.errors import BadAnswer, LogError, NoTopic, Unreachable
+from nsqc.spark.log import ranges
+from nsqc.spark.log.api import BadAnswer, LogApi, LogError, NoTopic, State, Unreachable
+from nsqc.spark.log.ranges import Place
+from nsqc.spark.log.stream import nested
+from nsqc.spark.sessions import dial
+from nsqc.wire.outside import JSONError, Service, decode
+from nsqc.wire.parser import is_ephemeral
 
-AT_ONCE = 16        # nodes queried concurrently
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+# ====================================================================== handshake
+# Checks before Spark starts that the given nsqd and nsqlookupd answer as such.
+#
+# Each error is one line with a remedy. Nothing is published or consumed.
+
+HANDSHAKE_SECONDS = 2.0
+AT_ONCE = 16            # addresses queried concurrently
+MOST_BYTES = 1 << 24    # of an answer
+
+
+class Down(JobError):
+    """Nothing listens there; another address may answer."""
+
+
+def check_nsqd(given: dict[str, str], note: Callable[[str], None] = print) -> None:
+    """Connects to all nsqd. A down nsqd is only reported if another one answers; any other wrong answer is an error,
+    because retrying does not help. given: options of the data sources. Raises JobError."""
+    origin = ""
+    if "nsqlookupd" in given:
+        addresses = addresses_by_lookup(values.read_addresses(given["nsqlookupd"]), note)
+        origin = ", from nsqlookupd (an nsqd's --broadcast-address)"
+    else:
+        addresses = list(values.read_addresses(given["nsqd"]))
+    chosen = options.sink(given | {"timeout": str(HANDSHAKE_SECONDS)})
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        results = list(pool.map(lambda address: problem(address, chosen), addresses))
+    down = [error for error in results if isinstance(error, Down)]
+    wrong = [error for error in results if error is not None and not isinstance(error, Down)]
+    if wrong:
+        raise JobError(f"{wrong[0]}{origin}")
+    if len(down) == len(addresses):
+        raise JobError("no nsqd is reachable: " + "; ".join(f"{error}{origin}" for error in down))
+    for error in down:
+        note(f"{error}; continuing with the others")
+
+
+def problem(address: str, chosen: options.Sink) -> JobError | None:
+    """The error for an nsqd."""
+    if (why := closed(address)) is not None:
+        return Down(f"{address}: {why}: is nsqd running there? Its default TCP port is 4150")
+    try:
+        connection = dial(address, chosen)
+    except Refused as error:
+        if "AUTH" in error.code:
+            return JobError(f"{error}: give the secret by --auth-secret or NSQC_AUTH_SECRET")
+        return JobError(other_server(address) or f"{error}: is that an nsqd's TCP port?")
+    except (ConnectError, ValueError) as error:
+        return JobError(other_server(address) or f"{with_address(address, error)}{tls_advice(error, chosen)}")
+    try:
+        return None if chosen.tls else requires_tls(connection)
+    finally:
+        connection.close()
+
+
+def requires_tls(connection: Connection) -> JobError | None:
+    """The error for an nsqd that requires TLS: it answers NOP, and that with an error. Any other one only closes the
+    connection at its end."""
+    try:
+        connection.submit(b"NOP\n", 1)
+        with socket.socket(fileno=os.dup(connection.fileno())) as copy:
+            copy.shutdown(socket.SHUT_WR)
+        connection.drain(0)
+    except Refused as error:
+        if "TLS required" in str(error):
+            return JobError(f"{connection.address}: nsqd requires TLS: give --tls, and --tls-ca-file if its "
+                            "certificate is signed by a private authority")
+    except (ConnectError, OSError):
+        pass
+    return None
+
+
+def closed(address: str) -> str | None:
+    """Why nothing accepts connections there; None if something does."""
+    try:
+        socket.create_connection(split_address(address), HANDSHAKE_SECONDS).close()
+    except OSError as error:
+        return "no answer in time" if isinstance(error, TimeoutError) else str(error.strerror or error)
+    return None
+
+
+def tls_advice(error: Exception, chosen: options.Sink) -> str:
+    """The remedy for a TLS error."""
+    text = str(error)
+    if "does not offer tls" in text:
+        return ": omit --tls"
+    if "CERTIFICATE_VERIFY_FAILED" in text or "certificate verify failed" in text:
+        return ": give the authority by --tls-ca-file, or --no-tls-verify to accept any server"
+    if chosen.tls and not chosen.tlsCertFile and ("alert" in text.lower() or "EOF" in text or "reset" in text):
+        return ": it may require a client certificate: --tls-cert-file and --tls-key-file"
+    return ""
+
+
+def with_address(address: str, error: Exception) -> str:
+    """The text of an error, with the address."""
+    return str(error) if address in str(error) else f"{address}: {error}"
+
+
+def other_server(address: str) -> str:
+    """The service that answers there, if it is not an nsqd's TCP port; empty if unknown."""
+    found = mistakes.service_at(address)
+    if found is None or found.service is Service.NSQD_TCP:
+        return ""
+    return mistakes.right_port(address, found, Service.NSQD_TCP, mistakes.FLAG)
+
+
+# Any: JSON
+def get_json(address: str, path: str) -> dict[str, Any] | None:
+    """An HTTP server's JSON object; {} for any other answer; None if it is not an HTTP server."""
+    try:
+        _, body = fetch(address, path, HANDSHAKE_SECONDS, MOST_BYTES)
+    except (OSError, ValueError):
+        return None
+    try:
+        answer = decode(body)
+    except JSONError:
+        return {}
+    return (answer.get("data") or answer) if isinstance(answer, dict) else {}
+
+
+# Any: JSON
+def producers(address: str) -> list[dict[str, Any]] | None:
+    """All nsqd that an nsqlookupd knows; None if it is not an nsqlookupd."""
+    nodes = get_json(address, "/nodes")
+    return nodes.get("producers") or [] if isinstance(nodes, dict) and "producers" in nodes else None
+
+
+def addresses_by_lookup(nsqlookupd: tuple[str, ...], note: Callable[[str], None]) -> list[str]:
+    """The nsqd listed by any nsqlookupd. Raises JobError if one is not an nsqlookupd, or none answers or knows an
+    nsqd."""
+    addresses: dict[str, None] = {}
+    down = []
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        answers = list(pool.map(producers, nsqlookupd))
+    for address, nodes in zip(nsqlookupd, answers, strict=True):
+        if nodes is not None:
+            addresses |= {f"{node['broadcast_address']}:{node['tcp_port']}": None for node in nodes}
+        else:
+            down.append(lookup_problem(address))
+    if len(down) == len(nsqlookupd):
+        raise JobError("no nsqlookupd is reachable: " + "; ".join(map(str, down)))
+    for error in down:
+        note(f"{error}; continuing with the others")
+    if not addresses:
+        raise JobError(f"nsqlookupd {', '.join(nsqlookupd)} knows no nsqd: start one with --lookupd-tcp-address, or "
+                       "give --nsqd")
+    return list(addresses)
+
+
+def lookup_problem(address: str) -> Down:
+    """The error for an nsqlookupd that is down. Raises JobError if something else answers there."""
+    if (why := closed(address)) is not None:
+        return Down(f"{address}: {why}: is nsqlookupd running there? Its default HTTP port is 4161")
+    info = get_json(address, "/info")
+    if info is None:
+        try:
+            dial(address, options.sink({"nsqd": address, "timeout": str(HANDSHAKE_SECONDS)})).close()
+        except (Refused, ConnectError):
+            raise JobError(f"{address} does not speak HTTP: give nsqlookupd's HTTP port, 4161 by default") from None
+        raise JobError(f"{address} is the TCP port of an nsqd: give it as --nsqd {address}")
+    if "tcp_port" in info:
+        host = address.rpartition(":")[0]
+        raise JobError(f"{address} is the HTTP port of an nsqd: give nsqlookupd's, or --nsqd {host}:{info['tcp_port']}")
+    raise JobError(f"{address} is an HTTP server, but not an nsqlookupd")
+
+
+# ====================================================================== nodes
+
 
 
 class Rule(NamedTuple):
@@ -102,9 +286,9 @@ def found(cluster: Cluster, note: Callable[[str], None]) -> Iterator[Nodes]:
         try:
             port = apis[name].tcp_port()
         except Unreachable as error:
-            if handshake.closed(name) is not None:
+            if closed(name) is not None:
                 return str(error)
-            raise JobError(handshake.other_server(name)
+            raise JobError(other_server(name)
                            or f"{error}: {name} has no HTTP there: give its HTTP address by --http") from None
         if port != split_address(name)[1]:
             raise BadAnswer(f"{apis[name].address} is not the HTTP address of {name}: give it by --http")
@@ -125,7 +309,7 @@ def found(cluster: Cluster, note: Callable[[str], None]) -> Iterator[Nodes]:
 
 def node_options(cluster: Cluster) -> dict[str, str]:
     """The options of a cluster, with the short timeout of checks."""
-    return cluster.options | {"timeout": str(handshake.SECONDS)}
+    return cluster.options | {"timeout": str(HANDSHAKE_SECONDS)}
 
 
 def given(cluster: Cluster, chosen: options.NodeOptions) -> dict[str, str]:
@@ -148,8 +332,200 @@ def looked_up(cluster: Cluster, note: Callable[[str], None]) -> dict[str, str]:
     if cluster.http:
         raise JobError("--http needs --nsqd: nsqlookupd reports the HTTP addresses")
     addresses = values.read_addresses(cluster.options["nsqlookupd"])
-    handshake.addresses_by_lookup(addresses, note)      # raises with the cause
+    addresses_by_lookup(addresses, note)      # raises with the cause
     tls = cluster.options.get("tls") == "true"
     return {join_address(str(node["broadcast_address"]), int(node["tcp_port"])):
             join_address(str(node["broadcast_address"]), int(node["http_port"]) + tls)
-            for address in addresses for node in handshake.producers(address) or ()}
+            for address in addresses for node in producers(address) or ()}
+
+
+# ====================================================================== topics
+# Checks over HTTP, before a job starts, whether topics and channels exist.
+
+MOST_NAMES = 8          # listed in an error
+
+
+def existing(cluster: Cluster, note: Callable[[str], None]) -> Topics | None:
+    """The topics of a cluster; None, with a note, if they cannot be queried. Raises JobError if given HTTP addresses
+    do not answer."""
+    try:
+        addresses = list(cluster.http) or nsqd_http.http_addresses(cluster.options)
+        for address in addresses:
+            nsqd_http.get(address, "/info", cluster.secret)
+    except nsqd_http.NodeError as error:
+        if cluster.http:
+            raise JobError(f"--http {error}") from None
+        note(f"cannot check whether topics exist: {error}")
+        return None
+    return Topics(addresses, cluster.secret)
+
+
+class Topics:
+    """The topics of some nsqd. addresses: HOST:PORT of HTTP."""
+
+    def __init__(self, addresses: list[str], secret: nsqd_http.Secret = nsqd_http.NONE):
+        self.addresses = addresses
+        self._secret = secret
+
+    def channels(self, topic: str) -> set[str] | None:
+        """The channels of a topic; None if no nsqd has the topic. Raises NodeError."""
+        names: set[str] | None = None
+        for address in self.addresses:
+            for stats in nsqd_http.topics(address, topic, self._secret):
+                names = (names or set()) | {channel["channel_name"] for channel in stats["channels"] or ()}
+        return names
+
+    def require_topic(self, topic: str) -> set[str]:
+        """The channels of a topic. Raises JobError if it does not exist."""
+        channels = self.channels(topic)
+        if channels is None:
+            names = {stats["topic_name"] for address in self.addresses
+                     for stats in nsqd_http.topics(address, secret=self._secret)}
+            raise JobError(f"no topic {topic}; {choice('topics', topic, names)}; --create creates it")
+        return channels
+
+    def require_channel(self, topic: str, channel: str) -> None:
+        """Raises JobError if the topic or its channel does not exist."""
+        channels = self.require_topic(topic)
+        if channel not in channels:
+            raise JobError(f"topic {topic} has no channel {channel}; {choice('channels', channel, channels)}; --create "
+                           "creates it")
+
+
+def choice(kind: str, name: str, names: set[str]) -> str:
+    """The existing names, the most similar ones first."""
+    if not names:
+        return f"there are no {kind}"
+    similar = get_close_matches(name, names, MOST_NAMES, 0.5)
+    shown = (similar + sorted(names - set(similar)))[:MOST_NAMES]
+    return f"there {'is' if len(names) == 1 else 'are'} {', '.join(shown)}" + (
+        f" and {len(names) - len(shown):,} more" if len(names) > len(shown) else "")
+
+
+# ====================================================================== logs
+# Log-backed topics as input of jobs: checked before Spark starts, then read as frames between fixed offsets.
+#
+# Fixed, because a job reads a log more than once: to count messages, and to publish or to plot them.
+
+# For the option pushFilters: a time range then skips messages outside it.
+SETTINGS = {"spark.sql.python.filterPushdown.enabled": "true"}
+OFFSETS = 'a whole number, or JSON by node, such as {"host:4150": 23}'
+
+
+class Logs(NamedTuple):
+    """Log-backed topics between offsets, by topic and node; messages: their number."""
+
+    source: dict[str, str]      # options of the data source
+    starts: dict[Place, int]
+    ends: dict[Place, int]
+    messages: int
+
+
+def source(cluster: Cluster, names: list[str]) -> dict[str, str]:
+    """The options of the data source for some topics."""
+    if cluster.http and "nsqlookupd" in cluster.options:
+        raise typer.BadParameter("--http needs --nsqd: nsqlookupd reports the HTTP addresses")
+    given = cluster.options | {"topic": ",".join(names)}
+    if cluster.http:
+        given["http"] = ",".join(cluster.http)
+        if len(cluster.http) != len(cluster.options["nsqd"].split(",")):
+            raise typer.BadParameter("--http needs one address for each of --nsqd, in the same order")
+    return given
+
+
+def look(cluster: Cluster, names: list[str], note: Callable[[str], None], all_nodes: str = "") -> dict[Place, State]:
+    """The logs of topics on the responding nodes. all_nodes: why all of them are needed. Raises JobError if a required
+    node does not answer, or a topic is missing or stored in memory."""
+    with found(cluster, note) as (apis, down):
+        states = {}
+        for node, api in apis.items():
+            for name in names:
+                if (state := api.log_state(name)) is not None:
+                    states[Place(name, node)] = state
+        if down and all_nodes:
+            raise JobError(f"{'; '.join(down.values())}: {all_nodes}")
+        for why in down.values():
+            note(f"{why}; continuing with the others")
+        for name in names:
+            if all(place.topic != name for place in states):
+                known = {topic for api in apis.values() for topic in api.topics()}
+                raise JobError(f"no topic {name}; {choice('topics', name, known)}")
+    owners: dict[tuple[str, str], Place] = {}
+    for place in sorted(states):    # the data source takes the first one, too, and refuses copies
+        owner = owners.setdefault((place.topic, states[place].id), place)
+        if states[place].id and owner != place:
+            note(f"topic {place.topic} at {place.node} is the same log as at {owner.node}: it is read once")
+            del states[place]
+    return states
+
+
+def require_topic(cluster: Cluster, name: str, note: Callable[[str], None]) -> None:
+    """Raises JobError if no node has a topic, in any storage; ephemeral ones may come and go."""
+    if is_ephemeral(name.encode()):
+        return
+    with found(cluster, note) as (apis, _):
+        known = {topic for api in apis.values() for topic in api.topics()}
+    if name not in known:
+        raise JobError(f"no topic {name}; {choice('topics', name, known)}; --create creates it")
+
+
+def fixed(cluster: Cluster, names: list[str], note: Callable[[str], None], first: str | None = None,
+          last: str | None = None) -> Logs:
+    """The current contents of logs, or the part from --from-offset to before --to-offset, which need a single topic.
+    Raises JobError."""
+    states = look(cluster, names, note, "all nsqd must answer, or messages would be missing")
+    starts = {place: state.first for place, state in states.items()} | asked("--from-offset", first, states)
+    ends = {place: state.next for place, state in states.items()} | asked("--to-offset", last, states)
+    for place in starts:
+        if starts[place] > ends[place]:
+            raise JobError(f"--from-offset {starts[place]} is after --to-offset {ends[place]} at {place.node}")
+    messages = sum(ranges.count(states[place].segments, starts[place], ends[place]) for place in states)
+    return Logs(source(cluster, names), starts, ends, messages)
+
+
+def asked(option: str, text: str | None, states: dict[Place, State]) -> dict[Place, int]:
+    """The offsets given by an option. Raises JobError if they do not exist."""
+    if text is None:
+        return {}
+    given = read_offsets(text)
+    if isinstance(given, int):
+        if len(states) > 1:
+            raise JobError(f"{option} {given}: the topic is on {len(states)} nsqd, each with its own offsets: give "
+                           f"them by node, {json.dumps({place.node: given for place in states})}")
+        given = {place.node: given for place in states}
+    by_node = {place.node: place for place in states}
+    if unknown := sorted(given.keys() - by_node.keys()):
+        raise JobError(f"{option}: {unknown[0]} does not have the topic; there {'is' if len(by_node) == 1 else 'are'} "
+                       f"{', '.join(by_node)}")
+    for node, offset in given.items():
+        state = states[by_node[node]]
+        if not state.first <= offset <= state.next:
+            raise JobError(f"{option} {offset}: topic {by_node[node].topic} at {node} has offsets {state.first} to "
+                           f"{state.next}")
+    return {by_node[node]: offset for node, offset in given.items()}
+
+
+def read_offsets(text: str) -> int | dict[str, int]:
+    """An offset, or some by node. Raises ValueError."""
+    given = read_json(text)
+    for offset in given.values() if isinstance(given, dict) and given else [given]:
+        if type(offset) is not int or not 0 <= offset < 2**63:
+            raise ValueError(f"must be {OFFSETS}")
+    return given  # type: ignore[no-any-return]
+
+
+def rows(spark: SparkSession, logs: Logs, columns: str, start: int | None = None, end: int | None = None) -> DataFrame:
+    """These columns (in Spark's DDL) of the messages published from start to end (microseconds since 1970): a partition
+    per log, in the order of its offsets."""
+    from pyspark.sql import functions as f
+
+    given = {**logs.source, "minPartitions": "1", "startingOffsets": json.dumps(nested(logs.starts)),
+             "endingOffsets": json.dumps(nested(logs.ends))}
+    if start is not None or end is not None:
+        given["pushFilters"] = "true"       # each query of the frame has these filters
+    frame = spark.read.format("nsq").schema(columns).options(**given).load()
+    if start is not None:
+        frame = frame.where(f.col("timestamp") >= f.timestamp_micros(f.lit(start)))
+    if end is not None:
+        frame = frame.where(f.col("timestamp") < f.timestamp_micros(f.lit(end)))
+    return frame

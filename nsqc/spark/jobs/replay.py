@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 
 import typer
 
-from nsqc.spark.jobs import arguments, checks, handshake, logs, running, topics
+from nsqc.spark.jobs import arguments, nodes, running
 from nsqc.spark.jobs.ledger import Ledger
-from nsqc.spark.jobs.logs import Logs
-from nsqc.spark.jobs.progress import Progress
+from nsqc.spark.jobs.nodes import Logs
+from nsqc.spark.jobs.running import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,18 +25,19 @@ Span = tuple[int | None, int | None]    # microseconds since 1970
 def command(
     cluster: arguments.Cluster,
     archive: Annotated[Path | None, typer.Argument(
-        help="the archive", metavar="FOLDER", parser=checks.path, callback=checks.archive_or_none)] = None,
+        help="the archive", metavar="FOLDER", parser=arguments.path, callback=arguments.archive_or_none)] = None,
     from_topic: Annotated[str | None, typer.Option(
-        help="instead of an archive: a log-backed topic", callback=checks.topic)] = None,
+        help="instead of an archive: a log-backed topic", callback=arguments.topic)] = None,
     topic: Annotated[str | None, typer.Option(
-        help="the topic to publish to; default: the archived one", callback=checks.topic)] = None,
+        help="the topic to publish to; default: the archived one", callback=arguments.topic)] = None,
     since: arguments.Since = None,
     until: arguments.Until = None,
     from_offset: Annotated[str | None, typer.Option(
-        help=f"start at this offset of the log: {logs.OFFSETS}", callback=checks.reads(logs.read_offsets),
+        help=f"start at this offset of the log: {nodes.OFFSETS}", callback=arguments.reads(nodes.read_offsets),
         metavar="OFFSET")] = None,
     to_offset: Annotated[str | None, typer.Option(
-        help="stop before this offset of the log", callback=checks.reads(logs.read_offsets), metavar="OFFSET")] = None,
+        help="stop before this offset of the log", callback=arguments.reads(nodes.read_offsets),
+        metavar="OFFSET")] = None,
     rate: arguments.Rate = None,
     speed: Annotated[float | None, typer.Option(
         help="replay at the original pace times this factor: 1 for the original pace, 60 for an hour in a minute",
@@ -49,7 +50,7 @@ def command(
     """
     if rate is not None and speed is not None:
         raise typer.BadParameter("give --rate or --speed, not both")
-    start, end = checks.micros_range(since, until)
+    start, end = arguments.micros_range(since, until)
     if start is not None and end is not None and start >= end:
         raise typer.BadParameter(f"--from {since} is not before --to {until}")
     if (archive is None) == (from_topic is None):
@@ -61,20 +62,20 @@ def command(
                                  "again; to move one of them, use /channel/seek")
     with running.failures() as progress:
         progress.summary = lambda: "nothing was published"
-        handshake.check_nsqd(cluster.options, progress.note)
+        nodes.check_nsqd(cluster.options, progress.note)
         if from_topic is not None:
             assert topic is not None
             if not cluster.create:
-                logs.require_topic(cluster, topic, progress.note)
-            selected = logs.fixed(cluster, [from_topic], progress.note, from_offset, to_offset)
+                nodes.require_topic(cluster, topic, progress.note)
+            selected = nodes.fixed(cluster, [from_topic], progress.note, from_offset, to_offset)
             source, to = from_log(selected, (start, end), is_timed=speed is not None), topic
         else:
             assert archive is not None
             ledger = Ledger(archive)
             source, to = from_archive(ledger, (start, end), is_timed=speed is not None), topic or ledger.read().topic
-            if not cluster.create and (existing := topics.existing(cluster, progress.note)):
+            if not cluster.create and (existing := nodes.existing(cluster, progress.note)):
                 existing.require_topic(to)
-        with running.session("nsqc replay", progress, logs.SETTINGS) as spark:
+        with running.session("nsqc replay", progress, nodes.SETTINGS) as spark:
             replay(spark, source, {**cluster.options, "topic": to}, progress, rate, speed)
     return 0
 
@@ -95,7 +96,7 @@ def from_archive(ledger: Ledger, span: Span, is_timed: bool) -> Source:
     """The rows of an archive, in order."""
     @contextmanager
     def read(spark: SparkSession) -> Iterator[Rows]:
-        from nsqc.spark.jobs import archive_rows
+        from nsqc.spark.jobs import archive as archive_rows
 
         with archive_rows.read(spark, ledger, *span) as frame:
             yield Rows(in_order(spark, frame, is_timed), "archive", "time range")
@@ -106,7 +107,7 @@ def from_log(selected: Logs, span: Span, is_timed: bool) -> Source:
     """The rows of a log, in order."""
     @contextmanager
     def read(spark: SparkSession) -> Iterator[Rows]:
-        frame = logs.rows(spark, selected, "value binary, timestamp timestamp, nsqd string, offset bigint", *span)
+        frame = nodes.rows(spark, selected, "value binary, timestamp timestamp, nsqd string, offset bigint", *span)
         if is_timed:
             # Two logs in one task must be merged by time.
             yield Rows(in_order(spark, frame.selectExpr("*", "'' id"), is_timed), "log", "range")
@@ -120,7 +121,7 @@ def replay(spark: SparkSession, source: Source, options: dict[str, str], progres
     """Publishes; returns the number of messages. Raises JobError if the source has another number."""
     from pyspark.sql import functions
 
-    from nsqc.spark.jobs import publishing
+    from nsqc.spark.jobs import produce
 
     started = time.monotonic()
     with source(spark) as (frame, name, part, expected):
@@ -135,8 +136,8 @@ def replay(spark: SparkSession, source: Source, options: dict[str, str], progres
         columns = [functions.col("value")]
         if speed is not None:
             columns.append((functions.unix_micros("timestamp") - first).alias("due"))
-        totals = publishing.publish(spark, frame.select(*columns), options, progress, rate, speed, expected)
-    publishing.report(progress, totals, options["topic"], started)
+        totals = produce.publish(spark, frame.select(*columns), options, progress, rate, speed, expected)
+    produce.report(progress, totals, options["topic"], started)
     if totals.rows != expected:
         raise running.JobError(f"the {name} has {expected:,} messages of that {part}, {totals.rows:,} were "
                                "published")

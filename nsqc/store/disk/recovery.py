@@ -11,16 +11,150 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
+import stat
+from contextlib import suppress
 from typing import NamedTuple
 
 from nsqc.log import Log
-from nsqc.store import badfiles
-from nsqc.store.disk import positions
-from nsqc.store.disk.index import ODD, queue_files
-from nsqc.store.disk.names import META, path_of
-from nsqc.store.disk.positions import Positions
+from nsqc.store import files as badfiles
+from nsqc.store.disk.fileio import META, is_leftover, path_of, split_name
 from nsqc.store.disk.segment import RECORD_HEAD_BYTES, RECORD_SIZE_BYTES, count
 from nsqc.store.files import sync_folder
+
+# ====================================================================== positions
+# The positions file of a disk queue.
+#
+#     DEPTH
+#     READ_FILE,READ_OFFSET
+#     WRITE_FILE,WRITE_OFFSET
+
+FORM = re.compile(rb"(-?\d{1,17})\n(\d{1,17}),(\d{1,17})\n(\d{1,17}),(\d{1,17})\n?")
+
+
+class Positions(NamedTuple):
+    """The number of waiting messages, and where reading and writing continue."""
+
+    depth: int
+    read_number: int
+    read_at: int
+    write_number: int
+    write_at: int
+
+    @property
+    def read(self) -> tuple[int, int]:
+        """File and offset of the next record to read."""
+        return self.read_number, self.read_at
+
+    @property
+    def write(self) -> tuple[int, int]:
+        """File and offset after the last record."""
+        return self.write_number, self.write_at
+
+
+def encode(depth: int, read_number: int, read_at: int, write_number: int, write_at: int) -> bytes:
+    """The contents of the file."""
+    return b"%d\n%d,%d\n%d,%d\n" % (depth, read_number, read_at, write_number, write_at)
+
+
+def read(path: str) -> Positions | None:
+    """Parses a positions file; None if it is missing or invalid."""
+    try:
+        # Non-blocking: a named pipe at this path must not block the start.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            form = FORM.fullmatch(os.read(descriptor, 200))
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return None
+    return Positions(*map(int, form.groups())) if form else None
+
+
+# ====================================================================== index
+# Lists the queue files of a data path: of one queue, of all, and an index for daemon startup.
+
+ODD = -1  # instead of a size: not a file but a folder, a device, or a dangling link
+
+
+class Index:
+    """All queue files at daemon startup, from one listing for all queues.
+
+    No other process writes to the data path while it is locked. So a name that the index lacks, or no longer has, has
+    no files: creating a topic later needs no listing, regardless of the number of topics.
+
+    Removes leftovers of an earlier run.
+    """
+
+    def __init__(self, folder: str):
+        self.folder = folder
+        self.queues: dict[str, dict[int, int]] = {}  # TOPIC or TOPIC:CHANNEL, not opened yet; files as queue_files()
+        self.temporaries: list[str] = []  # other files whose writing was interrupted
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                self._add(entry)
+
+    def _add(self, entry: os.DirEntry[str]) -> None:
+        name = entry.name
+        parts = split_name(name)
+        if parts is not None:
+            self.queues.setdefault(parts[0], {})[parts[1]] = size_of(entry)
+        elif is_leftover(name):
+            with suppress(OSError):
+                os.unlink(entry.path)
+        elif name.endswith(".tmp"):
+            self.temporaries.append(name)
+
+    def take(self, queue: str) -> dict[int, int]:
+        """Hands over the files of a queue being opened, which keeps track of them from now on."""
+        return self.queues.pop(queue, {})
+
+    def loaded(self) -> None:
+        """All queues of earlier runs are open. A folder with the name of a new queue's first file is left alone: as
+        in nsqd, writing fails until it is removed."""
+        for name, files in list(self.queues.items()):
+            if all(size == ODD and os.path.isdir(path_of(self.folder, name, number)) for number, size in files.items()):
+                del self.queues[name]
+
+    def names(self, with_messages: bool) -> list[str]:
+        """Names of queues with files, sorted; with_messages: only those with a non-empty data file."""
+        return sorted(name for name, files in self.queues.items()
+                      if not with_messages or any(size > 0 for number, size in files.items() if number != META))
+
+
+def size_of(entry: os.DirEntry[str]) -> int:
+    """The size of a file, or of a link's target; ODD for anything else."""
+    try:
+        status = entry.stat()
+    except OSError:
+        return ODD
+    return status.st_size if stat.S_ISREG(status.st_mode) else ODD
+
+
+def queue_files(folder: str, name: str) -> dict[int, int]:
+    """Everything named like a file of this queue: number or META to size or ODD. Raises OSError."""
+    files = {}
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(name):
+                parts = split_name(entry.name)
+                if parts is not None and parts[0] == name:
+                    files[parts[1]] = size_of(entry)
+    return files
+
+
+def listing(folder: str) -> dict[str, dict[int, int]]:
+    """All queues with data files: their numbers in order, with sizes. Counts only regular files. Raises OSError."""
+    queues: dict[str, dict[int, int]] = {}
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            parts = split_name(entry.name)
+            if parts is not None and parts[1] != META and (size := size_of(entry)) != ODD:
+                queues.setdefault(parts[0], {})[parts[1]] = size
+    return {name: dict(sorted(files.items())) for name, files in queues.items()}
+
+
+# ====================================================================== recovery
 
 LAST_NUMBER = 10**17 - 1  # highest file number; longer names are not recognized
 MAX_GAP = 1000  # missing numbers between two files; reading tries each of them
@@ -243,7 +377,7 @@ def open_queue(folder: str, name: str, max_bytes: int, log: Log, files: dict[int
     blocked = -1
     if ODD in files.values():
         files, blocked = clear(folder, name, files, log)
-    meta = positions.read(path_of(folder, name, META)) if META in files else None
+    meta = read(path_of(folder, name, META)) if META in files else None
     files.pop(META, None)
     start = Recovery(folder, name, files, meta, max_bytes, log).start()
     if blocked >= 0 and start.positions.write_number <= blocked:

@@ -1,18 +1,21 @@
-"""Records of a data file: store, load, find, count."""
+"""One data file of a disk queue: records, the write buffer, the jobs that read and write it. See the .pxd."""
 
 import os
-
-from libc.errno cimport EIO, ENOMEM
-from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.errno cimport EIO, ENOENT, ENOMEM
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memmove, memset
-from posix.fcntl cimport O_RDONLY
-from posix.unistd cimport close
+from posix.fcntl cimport O_CREAT, O_RDONLY, O_RDWR
+from posix.unistd cimport close, unlink
 
-from nsqc.store.disk.syscalls cimport io_open, io_read, io_size
-from nsqc.store.message cimport message_new
+from nsqc.store.disk.fileio cimport PATH_BYTES, io_open, io_read, io_size, io_truncate, io_write, path_store
+from nsqc.store.message cimport message_new, unacked_done
 from nsqc.wire.const cimport MESSAGE_ID_BYTES, SIZE_BYTES
 from nsqc.wire.hton cimport load_i32, load_i64, load_u16, store_i32, store_i64, store_u16
+
+
+# ====================================================================== segment
+# Records of a data file: store, load, find, count.
 
 # Size of a record, for Python.
 RECORD_SIZE_BYTES = SIZE_BYTES
@@ -428,6 +431,281 @@ def count(str path not None, start: int, max_bytes: int):
     return result.records, result.end, result.damaged, result.size
 
 
-def alive() -> int:
+def read_blocks_alive() -> int:
     """Existing read blocks, in all queues."""
     return nsqc_windows_alive
+
+
+# ====================================================================== write buffer
+# Write buffers of disk queues.
+
+cdef enum:
+    FIRST_ROOM = 4096
+    FIRST_FORMERS = 64
+    KEPT_OUT_BYTES = 65536      # of an emptied buffer
+    MOST_SPARE = 1048576        # bytes of a written buffer kept for the next one
+    ALL_SPARE = 67108864        # of all queues
+
+cdef int64_t buffers = 0        # that own memory, in all queues
+cdef int64_t all_spare = 0      # bytes, likewise
+
+
+# ---------------------------------------------------------------------- memory
+
+cdef int out_room(WriteBuf *out, int64_t need) noexcept nogil:
+    """Makes room for need more bytes; -1: no memory."""
+    global buffers
+    cdef int64_t room = out.length + need
+    cdef char *c_grown
+    if room <= out.room:
+        return 0
+    room = max(room, 2 * out.room, <int64_t> FIRST_ROOM)
+    c_grown = <char *> realloc(out.c_data, <size_t> room)
+    if c_grown is NULL:
+        return -1
+    buffers += out.c_data is NULL
+    out.c_data = c_grown
+    out.room = room
+    return 0
+
+
+cdef int former_room(WriteBuf *out) noexcept nogil:
+    """Makes room for one more place; -1: no memory."""
+    cdef int64_t room = out.former_end + 1
+    cdef Former *c_grown
+    if room <= out.former_room:
+        return 0
+    room = max(room, 2 * out.former_room, <int64_t> FIRST_FORMERS)
+    c_grown = <Former *> realloc(out.formers, <size_t> room * sizeof(Former))
+    if c_grown is NULL:
+        return -1
+    out.formers = c_grown
+    out.former_room = room
+    return 0
+
+
+cdef void out_clear(WriteBuf *out) noexcept nogil:
+    out.length = out.taken = out.records = 0
+    out.former_first = out.former_end = 0
+    if out.room > KEPT_OUT_BYTES:
+        data_free(out.c_data)
+        out.c_data = NULL
+        out.room = 0
+    if out.former_room * <int64_t> sizeof(Former) > KEPT_OUT_BYTES:
+        free(out.formers)
+        out.formers = NULL
+        out.former_room = 0
+
+
+cdef void out_free(WriteBuf *out) noexcept nogil:
+    data_free(out.c_data)
+    free(out.formers)
+    memset(out, 0, sizeof(out[0]))
+
+
+cdef void data_free(char *c_data) noexcept nogil:
+    global buffers
+    buffers -= c_data is not NULL
+    free(c_data)
+
+
+cdef void data_moved() noexcept nogil:
+    global buffers
+    buffers -= 1
+
+
+cdef void spare_keep(Spare *spare, WriteBuf *out) noexcept nogil:
+    global all_spare
+    if spare.c_data is NULL and 0 < out.room <= MOST_SPARE and all_spare + out.room <= ALL_SPARE:
+        spare.c_data = out.c_data
+        spare.room = out.room
+        all_spare += out.room
+        out.c_data = NULL
+        out.room = 0
+
+
+cdef void spare_use(Spare *spare, WriteBuf *out) noexcept nogil:
+    global all_spare
+    out.c_data = spare.c_data
+    out.room = spare.room
+    all_spare -= spare.room
+    spare.c_data = NULL
+    spare.room = 0
+
+
+cdef void spare_free(Spare *spare) noexcept nogil:
+    global all_spare
+    all_spare -= spare.room
+    data_free(spare.c_data)
+    spare.c_data = NULL
+    spare.room = 0
+
+
+# ---------------------------------------------------------------------- records
+
+cdef int out_append(WriteBuf *out, Message *message, uint16_t attempts, Place *former) noexcept nogil:
+    if out_room(out, <int64_t> HEAD_BYTES + message.size) < 0:
+        return -1
+    if former is not NULL:
+        if former_room(out) < 0:
+            return -1
+        out.formers[out.former_end].offset = out.length
+        out.formers[out.former_end].place = former
+        out.former_end += 1
+    record_store(out.c_data + out.length, message, attempts)
+    out.length += <int64_t> HEAD_BYTES + message.size
+    out.records += 1
+    return 0
+
+
+cdef Message *out_pop(WriteBuf *out, uint16_t *attempts, Place **place) noexcept nogil:
+    cdef Message *message = record_load(out.c_data + out.taken, attempts)
+    place[0] = NULL
+    if message is NULL:
+        return NULL
+    if out.former_first < out.former_end and out.formers[out.former_first].offset == out.taken:
+        place[0] = out.formers[out.former_first].place
+        out.former_first += 1
+    out.taken += HEAD_BYTES + message.size
+    out.records -= 1
+    if out.records == 0:
+        out_clear(out)
+    return message
+
+
+cdef int64_t out_body_bytes(WriteBuf *out) noexcept nogil:
+    return out.length - out.taken - HEAD_BYTES * out.records
+
+
+cdef int64_t count_records(WriteBuf *out, int64_t upto) noexcept nogil:
+    cdef int64_t offset = out.taken, count = 0
+    while offset < upto:
+        offset += SIZE_BYTES + <int64_t> load_i32(out.c_data + offset)
+        count += 1
+    return count
+
+
+cdef void end_formers(WriteBuf *out, Unacked *unacked, int64_t upto) noexcept nogil:
+    while out.former_first < out.former_end and out.formers[out.former_first].offset < upto:
+        unacked_done(unacked, out.formers[out.former_first].place)
+        out.former_first += 1
+
+
+cdef void forget_formers(WriteBuf *out, Unacked *unacked) noexcept nogil:
+    end_formers(out, unacked, INT64_MAX)
+
+
+def write_buffers_alive() -> int:
+    """Write buffers that own memory, in all queues."""
+    return buffers
+
+
+# ====================================================================== file jobs
+# Writes and reads queue files, on threads that do not hold the GIL.
+
+cdef int64_t whole_records(const char *c_from, int64_t length) noexcept nogil:
+    """Bytes of the complete records within the first length bytes."""
+    cdef int64_t offset = 0, size
+    while offset + SIZE_BYTES <= length:
+        size = SIZE_BYTES + <int64_t> load_i32(c_from + offset)
+        if offset + size > length:
+            break
+        offset += size
+    return offset
+
+
+cdef int write_span(WriteJob *job, int64_t number, int64_t at, const char *c_from, int64_t length,
+                    int64_t *kept) noexcept nogil:
+    """Writes records to one file; 0 or errno. kept: bytes that stay in the file."""
+    cdef char c_path[PATH_BYTES]
+    cdef int64_t written = 0
+    cdef int error, fd
+    path_store(c_path, job.c_prefix, number)
+    kept[0] = 0
+    fd = io_open(c_path, O_RDWR | O_CREAT)
+    if fd < 0:
+        return -fd
+    error = io_write(fd, c_from, length, at, &written)
+    if error:
+        if job.partial:
+            kept[0] = whole_records(c_from, written)
+        io_truncate(fd, at + kept[0])
+    else:
+        kept[0] = length
+    close(fd)
+    return error
+
+
+cdef void run_write(Job *c_job) noexcept nogil:
+    cdef WriteJob *job = <WriteJob *> c_job
+    cdef char c_path[PATH_BYTES]
+    cdef int64_t number = job.number, at = job.at, offset = job.out.taken, begin, size, kept
+    cdef int fd
+    job.first_end = -1
+    job.end_number = number
+    job.end_at = at
+    job.kept = offset
+    while offset < job.out.length:
+        begin = offset
+        while offset < job.out.length:
+            size = SIZE_BYTES + <int64_t> load_i32(job.out.c_data + offset)
+            if at + offset - begin > 0 and at + offset - begin + size > job.max_file:
+                break
+            offset += size
+        if offset > begin:
+            job.error = write_span(job, number, at, job.out.c_data + begin, offset - begin, &kept)
+            job.kept += kept
+            at += kept
+            if job.error:
+                break
+        if offset < job.out.length:
+            job.first_end = at if job.first_end < 0 else job.first_end
+            number += 1
+            at = 0
+    if job.error and not job.partial:
+        # Nothing of it stays in the files; the loop relies on that.
+        while number > job.number:
+            path_store(c_path, job.c_prefix, number)
+            unlink(c_path)
+            number -= 1
+            if number == job.number:
+                path_store(c_path, job.c_prefix, number)
+                fd = io_open(c_path, O_RDWR)
+                if fd >= 0:
+                    io_truncate(fd, job.at)
+                    close(fd)
+        job.kept = job.out.taken
+        at = job.at
+    if job.error and at == 0 and number > job.number:
+        # Nothing was written to the last file: no file.
+        path_store(c_path, job.c_prefix, number)
+        unlink(c_path)
+        number -= 1
+        at = job.first_end if number == job.number else job.max_file
+    job.end_number = number
+    job.end_at = at
+
+
+cdef void run_read(Job *c_job) noexcept nogil:
+    cdef ReadJob *job = <ReadJob *> c_job
+    cdef char c_path[PATH_BYTES]
+    cdef Tally rest
+    cdef int64_t number
+    path_store(c_path, job.c_prefix, job.number)
+    block_read(&job.block, c_path, job.at, job.limit, job.max_record, job.want)
+    if not job.counts or (job.block.answer == 1 and job.block.begin == job.at):
+        return
+    if job.block.answer < 0 and job.block.answer != -ENOENT:
+        return
+    if job.block.answer >= 0:
+        rest = tally(c_path, job.at, job.limit, job.max_record)
+        job.here = rest.records
+        job.lost = rest.damaged + rest.size - rest.end
+    for number in range(job.number + 1, job.last_number + 1):
+        path_store(c_path, job.c_prefix, number)
+        rest = tally(c_path, 0, job.last_at if number == job.last_number else -1, job.max_record)
+        job.later += rest.records
+        if rest.error != ENOENT and job.following == 0:
+            job.following = number
+        if number - job.number > FEW_FILES and rest.error == ENOENT:
+            break

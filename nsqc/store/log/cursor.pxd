@@ -1,18 +1,20 @@
+# A channel's position in a log, and those of earlier logs.
+
+from libc.stdint cimport int64_t, uint32_t
+
+from nsqc.store.log.journal cimport FoundFiles, JournalState, Journaled
+from nsqc.store.log.positions cimport DeferredHeap, OffsetSet, RequeuedFifo, Uses
+from nsqc.store.log.reading cimport Reader, Spot
+from nsqc.store.log.topiclog cimport TopicLog
+from nsqc.store.message cimport Entry
+from nsqc.store.work cimport StoreOwner
+
+
+# ====================================================================== cursor
 # A channel's position in the log of its topic: undelivered messages (from next on), requeued and deferred ones. The
 # channel keeps those in flight. The journal records all of it; only the log has the bodies.
 #
 # Every offset below next that is not in flight, requeued or deferred is finished.
-
-from libc.stdint cimport int64_t, uint32_t
-from nsqc.store.fifo cimport Entry
-from nsqc.store.log.offsets cimport OffsetSet
-from nsqc.store.log.read cimport Reader, Spot
-from nsqc.store.log.recorder cimport Journaled
-from nsqc.store.log.topiclog cimport TopicLog
-from nsqc.store.log.uses cimport Uses
-from nsqc.store.log.waiting cimport DeferredHeap, RequeuedFifo
-from nsqc.store.seams cimport StoreOwner
-
 
 cdef class Cursor(Journaled):
     cdef TopicLog log
@@ -74,3 +76,31 @@ cdef class Cursor(Journaled):
     cdef bint _is_gone(self, int64_t offset) noexcept
     cdef void _lost(self, int64_t first, int64_t count) noexcept
     cdef void _advance(self, int64_t next) noexcept
+
+
+# ====================================================================== earlier
+# The journal of an earlier run, until the channels have restored their state from it.
+
+cdef class Earlier:
+    cdef JournalState state         # owned
+    cdef dict numbers               # name of a channel: its number
+    cdef readonly int64_t removed_to    # retention has removed all segments before this offset; 0: none
+    cdef readonly tuple journal     # for a Recorder
+    cdef readonly list files        # number, and whether part of it was unreadable
+    cdef readonly int64_t damaged   # number of unreadable places
+    cdef readonly int64_t torn_bytes    # of an incomplete frame at the end of a file, as after a kill
+
+    # The cursor of a channel as it was; None: the journal does not have it.
+    cdef Cursor cursor(self, TopicLog log, bytes name, StoreOwner owner)
+
+
+cdef class TopicPlace(Journaled):
+    # The topic's own place in its log: the first offset that is not for the channels.
+    cdef readonly int64_t next
+
+    cdef void move(self, int64_t next) noexcept
+
+
+# From what was read of a folder: takes the state.
+cdef Earlier make_earlier(JournalState *state, const FoundFiles *files)
+cdef Cursor new_cursor(TopicLog log, bytes name, StoreOwner owner, bint ephemeral, int64_t start)

@@ -12,24 +12,91 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from itertools import groupby
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import msgspec
 
 from nsqc.log import Log as Logger
-from nsqc.store.disk import positions
-from nsqc.store.disk.index import queue_files
-from nsqc.store.disk.names import META, file_name
-from nsqc.store.disk.recovery import open_queue
+from nsqc.store.disk import recovery
+from nsqc.store.disk.fileio import META, file_name
+from nsqc.store.disk.recovery import open_queue, queue_files
 from nsqc.store.files import replace_file, sync_folder
 from nsqc.store.log import reading
-from nsqc.store.log.check import plural
-from nsqc.store.log.exportplan import Chunk, QueuePlan, Sources, plan_queue
+from nsqc.store.log.check import (
+    FILE_NAME,
+    Backlog,
+    Log,
+    SavedChannel,
+    SavedTopic,
+    backlog,
+    count,
+    existing,
+    merge_topic,
+    overlap,
+    plural,
+    read_log,
+    read_topic,
+    saved_topic,
+    without,
+)
+from nsqc.store.log.manager import Progress, Ranges
 from nsqc.store.log.names import segment_path, topic_of
-from nsqc.store.log.progress import Progress
-from nsqc.store.log.recovery import SegmentState
-from nsqc.store.log.summary import Backlog, Log, backlog, existing, read_log
-from nsqc.store.log.topicfile import FILE_NAME, SavedChannel, SavedTopic, merge_topic, read_topic, saved_topic
+from nsqc.store.log.recovery import SegmentState, read_frames
+
+# ====================================================================== plan
+# Plans nsqd's queues for a log-backed topic: the unfinished messages of a channel, in the order of delivery.
+
+class Chunk(NamedTuple):
+    """Messages to copy: all sound, and from one segment."""
+
+    first: int
+    end: int
+    attempts: int
+
+
+class QueuePlan(NamedTuple):
+    """A queue for nsqd."""
+
+    name: str  # TOPIC or TOPIC:CHANNEL
+    chunks: list[Chunk]
+    messages: int
+    lost: int  # unfinished and damaged
+    deferred: int  # not due yet
+    bytes: int  # estimated size of the copies
+
+
+class Sources:
+    """The sound messages of a log. Reads each of them once."""
+
+    def __init__(self, log: Log):
+        self.log = log
+        self.sound: Ranges = []
+        self._bytes = 0
+        for segment in log.segments:
+            _, size, damage = read_frames(segment_path(log.folder, segment.first), segment)
+            self.sound += without([(segment.first, segment.end)], [(first, end) for _, first, end in damage])
+            self._bytes += size
+
+    def bytes_of(self, messages: int) -> int:
+        """Estimates the bytes of this many messages in files of disk queues."""
+        return self._bytes * messages // max(count(self.sound), 1)
+
+
+def plan_queue(name: str, sources: Sources, backlog: Backlog, now_ns: int) -> QueuePlan:
+    """First delivered and waiting messages, then undelivered ones, each by offset."""
+    again = [Chunk(first, end, 1) for first, end in overlap(backlog.out, sources.sound)]
+    waiting = [(offset, offset + 1) for offset in backlog.waiting]
+    again += [Chunk(first, end, backlog.waiting[first].attempts) for first, end in overlap(waiting, sources.sound)]
+    chunks = sorted(again) + [Chunk(first, end, 0) for first, end in overlap(backlog.ahead, sources.sound)]
+    messages = sum(chunk.end - chunk.first for chunk in chunks)
+    wanted = count(backlog.out) + len(backlog.waiting) + count(backlog.ahead)
+    deferred = sum(entry.due_ns > now_ns for entry in backlog.waiting.values())
+    deferred += sum(1 for first, end in backlog.ahead for offset, due_ns in sources.log.due.items()
+                    if first <= offset < end and due_ns > now_ns)
+    return QueuePlan(name, chunks, messages, wanted - messages, deferred, sources.bytes_of(messages))
+
+
+# ====================================================================== export
 
 STAGING = "export"  # in the topic's folder, or appended to the topic's name in another one
 UNDECIDED = ".tmp"  # appended to that until it is complete
@@ -108,7 +175,7 @@ class Export:
         backlogs[self.topic] = Backlog([], waits, {})
         return backlogs
 
-    def _start(self, name: str) -> positions.Positions | None:
+    def _start(self, name: str) -> recovery.Positions | None:
         """The positions of a queue of this name; None: no such queue. Raises ExportError if it must stay unchanged."""
         files = queue_files(self.out, name)
         if files and not self.in_place:
@@ -127,7 +194,7 @@ class Export:
 
     # ---------------------------------------------------------------------- files
 
-    def _write(self, plan: QueuePlan, start: positions.Positions | None, segments: list[SegmentState]) -> None:
+    def _write(self, plan: QueuePlan, start: recovery.Positions | None, segments: list[SegmentState]) -> None:
         """Writes the data files of a queue, numbered after the existing ones, and its positions."""
         if not plan.chunks:
             return
@@ -148,7 +215,7 @@ class Export:
         # An empty file to write to, so that the others stay unchanged.
         replace_file(os.path.join(self.undecided, file_name(plan.name, number)), b"")
         replace_file(os.path.join(self.undecided, file_name(plan.name, META)),
-                     positions.encode(depth + plan.messages, *read, number, 0))
+                     recovery.encode(depth + plan.messages, *read, number, 0))
 
     def _made(self, name: str, number: int) -> BinaryIO:
         path = os.path.join(self.undecided, file_name(name, number))

@@ -4,23 +4,122 @@ from __future__ import annotations
 
 import asyncio
 import os
-from concurrent.futures import Executor
+from collections import deque
+from concurrent.futures import Executor, Future
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from nsqc.log import Log
-from nsqc.loop.promise import promise
-from nsqc.store.commit import CommitSchedule
+from nsqc.loop.slow import promise
 from nsqc.store.disk.manager import DiskQueues
 from nsqc.store.files import sync_folder
-from nsqc.store.log.looks import Looks
-from nsqc.store.log.names import GONE, left_of, left_path, split_folder
-from nsqc.store.log.recovery import Opened, enter
+from nsqc.store.log.cursor import Earlier
+from nsqc.store.log.names import GONE, SETTLED, left_of, left_path, split_folder
+from nsqc.store.log.recovery import Opened, enter, read_folder
 from nsqc.store.log.topiclog import TopicLog
+from nsqc.store.work import CommitSchedule
 
 if TYPE_CHECKING:
-    from nsqc.store.clock import Clock
-    from nsqc.store.guid import GuidFactory
+    from nsqc.store.memory import Clock
+    from nsqc.store.message import GuidFactory
+
+
+# ====================================================================== looks
+# Reads the folders of logs ahead at a start, on threads.
+
+class Looks:
+    """Reads folders ahead. take() reads a folder itself unless a thread has begun it."""
+
+    def __init__(self, folders: list[str], power_failed: bool):
+        """power_failed: since the last run."""
+        self._power_failed = power_failed
+        self._answers: dict[str, Future[Opened]] = {folder: Future() for folder in folders}
+        self._waiting = deque(self._answers.items())
+
+    def run(self) -> None:
+        """For a thread: reads folders until all are read."""
+        while self._waiting:
+            try:
+                folder, answer = self._waiting.popleft()
+            except IndexError:
+                return  # another thread was faster
+            if not answer.set_running_or_notify_cancel():
+                continue
+            try:
+                answer.set_result(read_folder(folder, self._power_failed, True))
+            except Exception as error:
+                answer.set_exception(error)
+
+    def take(self, folder: str) -> Opened:
+        """The contents of a folder; read ahead, once only. Raises OSError."""
+        answer = self._answers.pop(folder, None)
+        return answer.result() if answer and not answer.cancel() else read_folder(folder, self._power_failed, True)
+
+
+# ====================================================================== progress
+# The progress of a log topic's channels, from its journal.
+
+Ranges = list[tuple[int, int]]  # first, end; in order
+
+
+class Waiting(NamedTuple):
+    """A requeued or deferred message."""
+
+    offset: int
+    attempts: int
+    due_ns: int  # since 1970; 0: at once
+
+
+class Progress(NamedTuple):
+    """The progress of one channel."""
+
+    number: int
+    name: str  # "": lost to damage
+    cursor: int  # next offset never delivered
+    out: Ranges  # below it, unfinished
+    skips: Ranges  # at or ahead of it, skipped at delivery
+    waiting: list[Waiting]  # in order; not in out; those ahead of the cursor are in skips
+
+    @property
+    def oldest(self) -> int:
+        """The first unfinished offset."""
+        firsts = [self.cursor]
+        if self.out:
+            firsts.append(self.out[0][0])
+        if self.waiting:
+            firsts.append(self.waiting[0].offset)
+        return min(firsts)
+
+
+class TopicProgress(NamedTuple):
+    """The progress of all channels of a topic, and damage to its files."""
+
+    channels: list[Progress]  # by number
+    topic_cursor: int | None  # the first offset still hidden from channels
+    files: list[tuple[str, bool]]  # names, and whether they are damaged
+    damaged: int  # places with lost frames: finished messages may seem unfinished
+    torn_bytes: int  # of an incomplete frame at the end of a file, as after a kill
+
+    @property
+    def named(self) -> dict[str, Progress]:
+        """The channels by name."""
+        return {channel.name: channel for channel in self.channels if channel.name and channel.name != SETTLED.decode()}
+
+
+def read_progress(folder: str) -> TopicProgress:
+    """Reads the journal in a topic's folder. Raises OSError."""
+    return progress_of(read_folder(folder).earlier)
+
+
+def progress_of(earlier: Earlier) -> TopicProgress:
+    """Converts a journal that was read."""
+    return TopicProgress(
+        [Progress(number, name, cursor, out, skips, [Waiting(*entry) for entry in waiting])
+         for number, name, cursor, out, skips, waiting in earlier.states()], earlier.topic_cursor,
+        [(f"cursors.{number:06}", damaged) for number, damaged in earlier.files], earlier.damaged, earlier.torn_bytes)
+
+
+# ====================================================================== manager
 
 LEAST_SEGMENTS = 8  # at least this many per bounded log
 LEAST_SEGMENT = 1 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from nsqc.wire.names import is_ephemeral, is_valid_name
+from nsqc.wire.parser import is_ephemeral, is_valid_name
 
 # During a removal, a second folder of its name gets a number; any other spelling of the number is not the daemon's.
 FOLDER = re.compile(r"([^~]+)\.log(?:~([1-9][0-9]{0,17}))?")

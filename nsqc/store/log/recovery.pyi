@@ -1,8 +1,12 @@
+"""Opens a log: which frames and positions count, after any kind of end; also offline. See the .pxd."""
+
 from typing import NamedTuple, final
 
-from nsqc.store.log.earlier import Earlier
+from nsqc.store.log.cursor import Earlier
 from nsqc.store.log.names import Bounds
 from nsqc.store.log.topiclog import TopicLog
+
+# ====================================================================== recovery
 
 class SegmentState(NamedTuple):
     """A segment, according to its files."""
@@ -56,3 +60,17 @@ def read_folder(folder: str, power_failed: bool = False, keeps: bool = False) ->
 
     power_failed: since the last run. keeps: records the end that it found in the manifest.
     """
+
+
+# ====================================================================== offline
+
+def read_frames(path: str, segment: SegmentState) -> tuple[int, int, list[tuple[int, int, int]]]:
+    """Reads all frames of a segment: sound records, their size in files of disk queues, and damage: positions, each
+    with the first lost offset and the one after the last. Raises OSError."""
+
+def read_head(path: str) -> tuple[int, int, int, int]:
+    """The header of a segment: the number of sound copies (of two); then the log's id, sequence and first offset, all 0
+    without a sound copy. Raises OSError."""
+
+def has_index(path: str, salt: int) -> bool:
+    """Whether a file ends with its segment's index. Raises OSError."""

@@ -1,23 +1,398 @@
-"""Opens logs at a start. See the .pxd."""
+"""Opens a log: which frames and positions count, after any kind of end; also offline. See the .pxd."""
 
 cimport cython
-from libc.errno cimport EOPNOTSUPP
-from libc.stdint cimport int64_t
-from libc.string cimport memset
-from cpython.bytes cimport PyBytes_AS_STRING
-
 import os
 from collections import namedtuple
+from cpython.bytes cimport PyBytes_AS_STRING
+from libc.errno cimport ENOENT, ENOMEM, EOPNOTSUPP, errno
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
+from libc.stdlib cimport free, qsort, strtoll
+from libc.string cimport memset, strcmp, strlen, strncmp, strrchr
+from posix.fcntl cimport O_NONBLOCK, O_RDONLY
+from posix.unistd cimport close
 
-from nsqc.store.log.append cimport RESERVE
-from nsqc.store.log.delays cimport Deferral, delay_add
-from nsqc.store.log.earlier cimport make_earlier
-from nsqc.store.log.found cimport OLD_FORMAT, FoundSegment, folder_find, found_free
-from nsqc.store.log.index cimport Index
-from nsqc.store.log.logstate cimport LogState, losses_found
-from nsqc.store.log.segmenthead cimport FRAMES_AT, SegmentHead, lost_before
-from nsqc.store.log.segments cimport Segment, segments_add, segments_reserve
+from nsqc.store.disk.fileio cimport PATH_BYTES, io_open, io_read, io_size
+from nsqc.store.disk.segment cimport HEAD_BYTES
+from nsqc.store.log.cursor cimport make_earlier
+from nsqc.store.log.frame cimport (MORE, MOST_OFFSET, RECORD_SIZE, Buffer, Deferral, Frame, Walk, array_room,
+                                   buffer_free, buffer_room, deferral_at, delay_add, frame_records, is_offset,
+                                   walk_data, walk_free, walk_next, walk_open)
+from nsqc.store.log.journal cimport files_add, files_free, files_load, journal_number, state_free
+from nsqc.store.log.segment cimport (COPY_AT, FRAMES_AT, HEAD_DAMAGED, HEAD_SOUND, HEAD_UNKNOWN, Index, Segment,
+                                     SegmentHead, head_load, head_read, index_free, index_note, index_read,
+                                     lost_before, manifest_read, manifest_write, segment_path, segments_add,
+                                     segments_reserve)
+from nsqc.store.log.topiclog cimport RESERVE, LogState, losses_found
+from nsqc.store.memory cimport wall_ns
 
+
+# ====================================================================== found
+# Reads the contents of a folder.
+
+cdef extern from *:
+    """
+    #include <dirent.h>
+    #include <errno.h>
+    #include <sys/stat.h>
+    /* The next entry; NULL at the end, or with an errno. */
+    static struct dirent *nsqc_next_entry(DIR *folder, int *error) {
+        struct dirent *entry;
+        errno = 0;
+        entry = readdir(folder);
+        *error = entry ? 0 : errno;
+        return entry;
+    }
+    /* Whether it is a file, or a link to one. */
+    static int nsqc_leads_to_file(DIR *folder, struct dirent *entry) {
+        struct stat state;
+        if (entry->d_type == DT_REG) return 1;
+        return fstatat(dirfd(folder), entry->d_name, &state, 0) == 0 && S_ISREG(state.st_mode);
+    }
+    """
+    ctypedef struct DIR:
+        pass
+    ctypedef struct dirent_t "struct dirent":
+        char *d_name
+    DIR *opendir(const char *path) nogil
+    dirent_t *nsqc_next_entry(DIR *folder, int *error) nogil
+    bint nsqc_leads_to_file(DIR *folder, dirent_t *entry) nogil
+    int closedir(DIR *folder) nogil
+
+cdef enum:
+    FIRST_ROOM = 8
+    DIGITS = 20
+    SCAN_BYTES = 1048576        # of a read
+    UNKNOWN_SALT = 1            # in a lost header: there was a segment before it
+
+
+cdef void folder_find(Found *found, const char *c_folder, bint power_failed, bint keeps) noexcept nogil:
+    cdef int answer
+    memset(found, 0, sizeof(Found))
+    found.bad_first = -1
+    if not list_names(found, c_folder):
+        return
+    answer = manifest_read(c_folder, &found.manifest)
+    found.has_manifest = answer == HEAD_SOUND
+    if answer == HEAD_UNKNOWN or answer < 0 and answer != -ENOENT:
+        fail(found, -answer if answer < 0 else EOPNOTSUPP, -1)
+        return
+    qsort(found.items, <size_t> found.count, sizeof(FoundSegment), by_first)
+    if read_heads(found, c_folder) and drop_unused(found) and find_ends(found, c_folder, power_failed):
+        answer = files_load(&found.cursors, &found.state, c_folder)
+        if answer:
+            fail(found, answer, -1)
+        elif power_failed and not found.clean:
+            keep_place(found, c_folder, keeps)
+
+
+cdef void found_free(Found *found) noexcept nogil:
+    free(found.items)
+    index_free(&found.index)
+    buffer_free(&found.delays)
+    files_free(&found.cursors)
+    state_free(&found.state)
+    memset(found, 0, sizeof(Found))
+
+
+cdef bint fail(Found *found, int error, int64_t first) noexcept nogil:
+    found.error = error
+    found.bad_first = first
+    return False
+
+
+# ---------------------------------------------------------------------- names
+
+cdef bint list_names(Found *found, const char *c_folder) noexcept nogil:
+    cdef DIR *folder = opendir(c_folder)
+    cdef dirent_t *entry
+    cdef char *c_end
+    cdef int64_t first, number
+    cdef int error = 0
+    if folder is NULL:
+        return fail(found, errno, -1)
+    while error == 0:
+        entry = nsqc_next_entry(folder, &error)
+        if entry is NULL:
+            break
+        if c"0" <= entry.d_name[0] <= c"9" and strlen(entry.d_name) == DIGITS + 4:
+            first = strtoll(entry.d_name, &c_end, 10)
+            if c_end - entry.d_name != DIGITS or not is_offset(first) or not nsqc_leads_to_file(folder, entry):
+                continue
+            if strcmp(c_end, b".log") == 0:
+                error = add_segment(found, first)
+            elif strcmp(c_end, b".dat") == 0 or strcmp(c_end, b".idx") == 0:
+                error = OLD_FORMAT
+        elif strncmp(entry.d_name, b"ids.", 4) == 0:
+            found.has_ids = True
+        elif strncmp(entry.d_name, b"cursors.", 8) == 0:
+            number = journal_number(entry.d_name)
+            c_end = strrchr(entry.d_name, c".")
+            if number:
+                error = files_add(&found.cursors, number)
+            elif strcmp(c_end, b".journal") == 0 or strcmp(c_end, b".snapshot") == 0:
+                error = OLD_FORMAT
+    closedir(folder)
+    return fail(found, error, -1) if error else True
+
+
+cdef int add_segment(Found *found, int64_t first) noexcept nogil:
+    if array_room(<void **> &found.items, &found.room, found.count + 1, sizeof(FoundSegment), FIRST_ROOM) < 0:
+        return ENOMEM
+    memset(&found.items[found.count], 0, sizeof(FoundSegment))
+    found.items[found.count].head.first = first
+    found.count += 1
+    return 0
+
+
+cdef int by_first(const void *c_left, const void *c_right) noexcept nogil:
+    cdef int64_t left = (<const FoundSegment *> c_left).head.first
+    cdef int64_t right = (<const FoundSegment *> c_right).head.first
+    return -1 if left < right else left > right
+
+
+# ---------------------------------------------------------------------- headers
+
+cdef bint read_heads(Found *found, const char *c_folder) noexcept nogil:
+    cdef int64_t at
+    for at in range(found.count - 1, -1, -1):
+        if not read_one(found, c_folder, &found.items[at]):
+            return False
+        if found.items[at].lost:
+            replace_head(found, at)
+    return True
+
+
+cdef bint read_one(Found *found, const char *c_folder, FoundSegment *segment) noexcept nogil:
+    cdef char c_path[PATH_BYTES]
+    cdef int64_t first = segment.head.first
+    cdef int answer, fd
+    segment_path(c_path, c_folder, first)
+    fd = io_open(c_path, O_RDONLY | O_NONBLOCK)
+    if fd < 0:
+        return fail(found, -fd, first)
+    answer = head_read(fd, &segment.head)
+    segment.size = io_size(fd)
+    close(fd)
+    if answer < 0 or segment.size < 0:
+        return fail(found, -answer if answer < 0 else <int> -segment.size, first)
+    if answer == HEAD_UNKNOWN:
+        return fail(found, EOPNOTSUPP, first)
+    segment.lost = answer == HEAD_DAMAGED
+    # A file that was renamed or copied here belongs to another log.
+    segment.unused = not segment.lost and (segment.head.first != first or (
+        found.has_manifest and segment.head.log_id != found.manifest.log_id))
+    segment.head.first = first
+    return True
+
+
+cdef void replace_head(Found *found, int64_t at) noexcept nogil:
+    """Replaces a lost header from the successor's header or the manifest."""
+    cdef FoundSegment *segment = &found.items[at]
+    cdef FoundSegment *next_ = segment + 1
+    segment.head.before_salt = UNKNOWN_SALT
+    if at + 1 < found.count:
+        if next_.lost or next_.unused or next_.head.before_salt <= UNKNOWN_SALT:
+            return
+        segment.head.salt = next_.head.before_salt
+        segment.head.sequence = next_.head.sequence - 1
+        segment.head.log_id = next_.head.log_id
+        segment.head.before_records = next_.head.before_records - (next_.head.before_end - segment.head.first)
+        segment.lost = False
+    elif found.manifest.newest and found.manifest.newest_first == segment.head.first:
+        segment.head.salt = found.manifest.newest_salt
+        segment.head.sequence = found.manifest.newest
+        segment.head.log_id = found.manifest.log_id
+        segment.head.before_records = -1
+        segment.lost = False
+
+
+cdef bint drop_unused(Found *found) noexcept nogil:
+    """Keeps the segments that count, oldest first."""
+    cdef FoundSegment *segment
+    cdef int64_t at, kept = 0, last = 0
+    for at in range(found.count):
+        segment = &found.items[at]
+        if segment.lost or segment.unused or segment.head.sequence <= last:
+            continue
+        last = segment.head.sequence
+        found.unlisted += found.has_manifest and last > found.manifest.newest
+        found.items[kept] = segment[0]
+        kept += 1
+    found.count = kept
+    found.lost_newest = found.manifest.newest > last
+    return True
+
+
+# ---------------------------------------------------------------------- ends
+
+cdef bint find_ends(Found *found, const char *c_folder, bint power_failed) noexcept nogil:
+    cdef FoundSegment *segment
+    cdef FoundSegment *next_
+    cdef int64_t at, now_ns = wall_ns()
+    for at in range(found.count):
+        segment = &found.items[at]
+        next_ = segment + 1
+        if at + 1 < found.count and next_.head.before_salt == segment.head.salt:
+            segment.position = next_.head.before_position
+            segment.end = next_.head.before_end
+            segment.due_ns = next_.head.before_due_ns
+            segment.time_ns = next_.head.before_time_ns
+        elif (not power_failed and at + 1 == found.count and found.manifest.newest == segment.head.sequence
+              and 0 < found.manifest.end_size == segment.size):
+            segment.position = found.manifest.end_position
+            segment.end = found.manifest.end
+            segment.due_ns = found.manifest.end_due_ns
+            segment.time_ns = found.manifest.end_time_ns
+            found.clean = True
+        segment.scanned = not is_end(segment, segment.position, segment.end,
+                                     next_.head.first if at + 1 < found.count else INT64_MAX)
+        segment.position = min(segment.position, max(segment.size, <int64_t> FRAMES_AT))
+        if (segment.scanned or segment.due_ns > now_ns) and not look_into(found, c_folder, segment, power_failed,
+                                                                          now_ns):
+            return False
+    found.clean = found.count == 0 or found.clean and not found.items[found.count - 1].scanned
+    keep_known_end(found)
+    settle_counts(found)
+    return True
+
+
+cdef bint is_end(const FoundSegment *segment, int64_t position, int64_t end, int64_t most) noexcept nogil:
+    """Whether a segment can end here: a record takes at least RECORD_SIZE bytes. Its file may be shorter."""
+    return (FRAMES_AT <= position
+            and segment.head.first <= end <= min(most, segment.head.first + (position - FRAMES_AT) // RECORD_SIZE))
+
+
+cdef bint look_into(Found *found, const char *c_folder, FoundSegment *segment, bint power_failed,
+                    int64_t now_ns) noexcept nogil:
+    cdef char c_path[PATH_BYTES]
+    cdef FoundSegment seen = segment[0]
+    cdef bint is_last = segment == &found.items[found.count - 1]
+    cdef Index index
+    cdef int error, fd
+    segment_path(c_path, c_folder, segment.head.first)
+    fd = io_open(c_path, O_RDONLY)
+    if fd < 0:
+        return fail(found, -fd, segment.head.first)
+    memset(&index, 0, sizeof(index))
+    error = segment_scan(fd, segment.size if segment.scanned else segment.position,
+                         INT64_MAX if is_last else segment[1].head.first,
+                         power_failed and is_last and segment.scanned, now_ns, &seen, &index, &found.delays)
+    close(fd)
+    if segment.scanned:
+        segment[0] = seen
+    if segment.scanned and is_last:
+        found.index = index
+    else:
+        index_free(&index)
+    return fail(found, error, segment.head.first) if error else True
+
+
+cdef int segment_scan(int fd, int64_t limit, int64_t most, bint power_failed, int64_t now_ns, FoundSegment *segment,
+                      Index *index, Buffer *delays) noexcept nogil:
+    """Finds the valid part of a segment, in the bytes of its file up to a limit, below an offset. 0 or errno.
+
+    Valid frames count. Bytes between them were damaged later. The last batch counts if all its parts exist. Only a
+    power failure can leave a hole where bytes were never durable: then the frames after the first hole past the
+    highest `synced` do not count, as they were never acknowledged as durable.
+    """
+    cdef int error = walk_over(fd, limit, most, INT64_MAX, now_ns, segment, NULL, NULL) if power_failed else 0
+    return error or walk_over(fd, limit, most, segment.synced if power_failed else INT64_MAX, now_ns, segment, index,
+                              delays)
+
+
+cdef int walk_over(int fd, int64_t limit, int64_t most, int64_t durable, int64_t now_ns, FoundSegment *segment,
+                   Index *index, Buffer *delays) noexcept nogil:
+    """Walks to the first hole at or after `durable`; without delays, only finds `synced`. 0 or errno."""
+    cdef Walk walk
+    cdef int64_t records = 0, counted = 0
+    cdef int answer
+    walk_open(&walk, fd, segment.head.salt, FRAMES_AT, limit, segment.head.first, most)
+    walk.step = SCAN_BYTES
+    segment.position, segment.end, segment.time_ns = FRAMES_AT, segment.head.first, segment.head.before_time_ns
+    while True:
+        answer = walk_next(&walk)
+        if answer <= 0 or (walk.hole >= durable and delays is not NULL):
+            break
+        if walk.frame.synced <= walk.position:      # a foreign writer may store other values
+            segment.synced = max(segment.synced, walk.frame.synced)
+        if delays is NULL:
+            continue
+        records += walk.frame.records
+        index_note(index, &walk.frame, walk.position)
+        segment.time_ns = max(segment.time_ns, walk.frame.time_ns)
+        if walk.frame.delays:
+            segment.due_ns = max(segment.due_ns, keep_delays(walk_data(&walk), &walk.frame, now_ns, delays))
+        if not walk.frame.flags & MORE:
+            segment.position = walk.next
+            segment.end = min(walk.frame.first + walk.frame.records, most)
+            counted = records
+    segment.damaged = max(segment.end - segment.head.first - counted, <int64_t> 0)
+    walk_free(&walk)
+    return -min(answer, 0)
+
+
+cdef int64_t keep_delays(const char *c_frame, const Frame *frame, int64_t now_ns, Buffer *delays) noexcept nogil:
+    """Keeps delays that are not due; returns the latest due time. Without memory messages are delivered too early."""
+    cdef int64_t latest = 0
+    cdef Deferral deferral
+    cdef uint32_t index
+    for index in range(frame.delays):
+        deferral = deferral_at(c_frame, frame, index)
+        latest = max(latest, deferral.due_ns)
+        if deferral.due_ns > now_ns and buffer_room(delays, sizeof(Deferral)) == 0:
+            (<Deferral *> (delays.c_data + delays.length))[0] = deferral
+            delays.length += sizeof(Deferral)
+    return latest
+
+
+cdef void keep_known_end(Found *found) noexcept nogil:
+    """The newest segment ends no earlier than the manifest says: records that its file lacks before that are lost."""
+    cdef FoundSegment *last
+    if found.count == 0:
+        return
+    last = &found.items[found.count - 1]
+    if (last.scanned and found.manifest.newest == last.head.sequence and last.end < found.manifest.end
+            and is_end(last, found.manifest.end_position, found.manifest.end, INT64_MAX)):
+        last.damaged += found.manifest.end - last.end
+        last.end = found.manifest.end
+        last.position = max(last.position, min(found.manifest.end_position, last.size))
+        last.due_ns = max(last.due_ns, found.manifest.end_due_ns)
+
+
+cdef void settle_counts(Found *found) noexcept nogil:
+    """Counts the records before a segment whose header is lost, or counts fewer than there are."""
+    cdef FoundSegment *segment
+    cdef int64_t at, records = 0
+    for at in range(found.count):
+        segment = &found.items[at]
+        segment.head.before_records = max(segment.head.before_records, records)
+        records = segment.head.before_records + segment.end - segment.head.first
+
+
+cdef void keep_place(Found *found, const char *c_folder, bint keeps) noexcept nogil:
+    """Records the end that was found, so that later starts find the same, and resumes offsets after all that may have
+    been used. If this cannot be written, the next start finds it again."""
+    cdef FoundSegment *last = &found.items[found.count - 1]
+    found.manifest.resume = max(found.manifest.resume, found.manifest.reserved, last.end)
+    if found.manifest.newest < last.head.sequence:
+        # The lost manifest may have reserved more.
+        found.manifest.resume = min(found.manifest.resume + RESERVE, MOST_OFFSET)
+        found.manifest.log_id = last.head.log_id
+        found.manifest.newest = last.head.sequence
+        found.manifest.newest_first = last.head.first
+        found.manifest.newest_salt = last.head.salt
+    found.manifest.reserved = min(found.manifest.resume + RESERVE, MOST_OFFSET)
+    found.manifest.end_size = last.size
+    found.manifest.end_position = last.position
+    found.manifest.end = last.end
+    found.manifest.end_due_ns = last.due_ns
+    found.manifest.end_time_ns = last.time_ns
+    if keeps:
+        manifest_write(c_folder, &found.manifest)
+
+
+# ====================================================================== recovery
+# Opens logs at a start.
 
 class LogError(OSError):
     """An unusable folder; its files stay unchanged."""
@@ -205,3 +580,78 @@ cdef int64_t first_unsynced(Found *found) noexcept:
         if found.items[at].head.sequence >= last.head.durable_from:
             return found.items[at].head.first
     return last.head.first
+
+
+# ====================================================================== offline
+# Reads frames, headers and indexes for checks of segments. For Python: see the .pyi.
+
+cdef int opened(str path) except -1:
+    return os.open(path, O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+
+
+def read_frames(str path not None, segment):
+    """See the .pyi."""
+    cdef int64_t first = segment[0], end = segment[1], at = first, next_, records = 0, size = 0
+    cdef int answer = 1
+    cdef Walk walk
+    cdef int fd = opened(path)
+    damage = []
+    walk_open(&walk, fd, segment[3], FRAMES_AT, segment[2], first, end)
+    try:
+        while answer == 1:
+            with nogil:
+                answer = walk_next(&walk)
+                while answer == 1 and walk.hole < 0 and walk.frame.first == at:
+                    at += walk.frame.records
+                    records += walk.frame.records
+                    size += queue_bytes(&walk)
+                    answer = walk_next(&walk)
+            next_ = walk.frame.first if answer == 1 else end
+            if walk.hole >= 0 or next_ > at:
+                damage.append((walk.hole if walk.hole >= 0 else walk.position if answer == 1 else walk.next, at, next_))
+            if answer == 1:
+                at = next_ + walk.frame.records
+                records += walk.frame.records
+                size += queue_bytes(&walk)
+    finally:
+        walk_free(&walk)
+        close(fd)
+    if answer == -EOPNOTSUPP:
+        raise LogError(0, "a later version has written it: use that, or move the folder away", path)
+    if answer < 0:
+        raise OSError(-answer, os.strerror(-answer), path)
+    return records, size, damage
+
+
+cdef inline int64_t queue_bytes(const Walk *walk) noexcept nogil:
+    """Of the records of a frame, in a disk queue."""
+    return frame_records(&walk.frame) + <int64_t> walk.frame.records * (HEAD_BYTES - RECORD_SIZE)
+
+
+def read_head(str path not None):
+    """See the .pyi."""
+    cdef char c_block[FRAMES_AT]
+    cdef SegmentHead head
+    cdef int64_t got
+    cdef int sound
+    cdef int fd = opened(path)
+    memset(c_block, 0, FRAMES_AT)
+    memset(&head, 0, sizeof(head))
+    got = io_read(fd, c_block, FRAMES_AT, 0)
+    close(fd)
+    if got < 0:
+        raise OSError(-got, os.strerror(-got), path)
+    sound = head_load(c_block, &head) == HEAD_SOUND
+    sound += head_load(c_block + COPY_AT, &head) == HEAD_SOUND
+    return sound, head.log_id, head.sequence, head.first
+
+
+def has_index(str path not None, uint64_t salt):
+    """See the .pyi."""
+    cdef Index index
+    cdef int fd = opened(path)
+    cdef bint found = index_read(&index, fd, salt) == 0
+    close(fd)
+    if found:
+        index_free(&index)
+    return found

@@ -1,13 +1,207 @@
+# One topic's log: append, commit, sync, retention, readers that wait.
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from nsqc.store.disk.fileio cimport IoPool, Job
+from nsqc.store.log.frame cimport Buffer, Delays, Frames
+from nsqc.store.log.journal cimport Recorder
+from nsqc.store.log.reading cimport OpenFile, ReadFrames
+from nsqc.store.log.segment cimport Index, Manifest, SegmentHead, Segments
+from nsqc.store.memory cimport Clock
+from nsqc.store.message cimport GuidFactory
+from nsqc.store.publishids cimport IdJournal, IdWrite
+from nsqc.store.work cimport Commit, LoopWork, StoreOwner
+
+
+# ====================================================================== append
+# Appends to a log on a thread of an IoPool: writes frames, begins segments and makes acknowledged records durable.
+# After a failed append nothing of it counts, and the next one begins a segment: no position is written twice.
+
+cdef struct Piece:              # a segment after an append
+    SegmentHead head
+    int64_t position            # where its frames end
+    int64_t end                 # the offset after its last record
+    int64_t due_ns              # the latest due time of its delayed records; 0: it has none
+    int64_t time_ns             # the latest publish time in it and all segments before it
+    int64_t out_begin, out_end  # bytes of AppendJob.out that belong to it
+    bint fresh                  # this append began it
+
+
+cdef struct AppendJob:
+    Job job
+    const char *c_folder        # of the log; borrowed
+    Buffer out                  # frames that are not sealed; owned
+    IdWrite ids                 # of the publishes; owned
+    int64_t offset              # of the first record
+    int64_t records
+    Piece last                  # the segment that is appended to; sequence 0: none yet
+    bint fresh                  # the frames begin a new segment
+    int64_t synced              # position up to which that segment is durable
+    int64_t ready               # position up to which its file is filled with zeros
+    int64_t durable_from        # sequence of the first segment that is not durable without this append; 0: all are
+    int64_t wall_ns
+    int64_t max_file            # bytes of frames after which a segment ends; a batch is never divided
+    bint makes_folder           # the log's folder does not exist yet
+    Manifest manifest           # as last written; the job keeps it current
+    bint syncs                  # everything is durable when the job is done
+    bint syncs_parent           # the folder's own name may not be durable
+    bint syncs_names            # nor may names in the folder
+    int64_t names               # Recorder.names when the job began
+    int64_t *earlier            # owned: first offsets of segments that may not be durable, and are synced first
+    int64_t earlier_count
+    bint rewrites               # a sync of them may have failed: copy them first
+    int fd                      # of the last segment; -1: closed
+    # The result.
+    int error                   # then nothing was added
+    bint earlier_failed         # the sync of `earlier` failed
+    bint made_names             # the folder has names that it has not synced
+    bint synced_names           # all earlier names are durable, the folder's own included
+    Piece *pieces               # owned: segments written to, in order
+    int64_t count, room
+
+
+# Number of offsets reserved at once; see Manifest.reserved.
+cdef extern from *:
+    """
+    #define NSQC_RESERVE (1LL << 40)
+    """
+    const int64_t RESERVE "NSQC_RESERVE"
+
+
+cdef void run_append(Job *c_job) noexcept nogil         # of an AppendJob
+cdef void append_free(AppendJob *job) noexcept nogil
+cdef void append_close(AppendJob *job) noexcept nogil   # its file
+
+
+# ====================================================================== unsynced
+# Which segments of a log may not be on disk: those written since the last sync, and those of a killed run.
+
+cdef struct Unsynced:
+    int64_t synced          # segments that begin before this offset are on disk
+    bint lags               # later ones may not be
+    bint rewrite            # a sync failed: rewrite its data before the next one
+    int64_t syncing         # value of `synced` once the running sync succeeds
+    bint covers             # all is on disk then
+    bint runs               # a sync is running
+    bint failed             # meanwhile an append found that the sync's data cannot be synced
+
+# Gives an append the segments that it has to sync first; -1: no memory. ends: it begins a segment.
+cdef int unsynced_take(Unsynced *unsynced, Segments *segments, AppendJob *job, bint ends) noexcept
+cdef void unsynced_appended(Unsynced *unsynced, bint syncs, int64_t last) noexcept  # last: offset of the last segment
+cdef void unsynced_failed(Unsynced *unsynced) noexcept                              # the sync that an append does first
+cdef void unsynced_began(Unsynced *unsynced, Segments *segments) noexcept           # a sync of everything written
+cdef void unsynced_ended(Unsynced *unsynced, bint succeeded) noexcept
+
+
+# ====================================================================== readers
+# Readers that wait for future records.
+
+cdef class Readers:
+    # Of one log; created for the first waiting reader.
+    cdef object loop                # None: all are called at once
+    cdef dict waiting               # WaitsForRecords in the order they came: None
+    cdef list woken                 # still to be called
+
+    cdef WaitsForRecords add(self, int64_t offset, call)
+    cdef void wake(self, int64_t end, bint closed) noexcept     # those before an offset; closed: all, now
+
+
+cdef class WaitsForRecords:
+    cdef Readers readers
+    cdef int64_t offset
+    cdef object call
+
+
+# ====================================================================== state
+# The state of a topic's log: what is being written, what is readable and how much is durable. writing.pxd has functions
+# on it; TopicLog (topiclog.pxd) is the public interface.
+
+cdef class LogState(LoopWork):
+    cdef readonly object name           # of the topic
+    cdef readonly object folder
+    cdef bytes c_folder
+    cdef object __weakref__
+    cdef IoPool io
+    cdef object syncer                  # nsqc.store.disk.manager.Syncer
+    cdef object log                     # nsqc.log.Log
+    cdef Clock clock
+    cdef GuidFactory guids              # of the daemon
+    cdef Commit commit
+    cdef StoreOwner owner               # the topic; None once it is deleted
+    cdef readonly Recorder recorder
+    cdef Segments segments
+    cdef Manifest manifest              # as last written
+    cdef int64_t max_file               # bytes of a segment
+    cdef bint syncs                     # records are on disk, not only written, before they are acknowledged
+
+    # Appending.
+    cdef Frames frames                  # being filled; owned
+    cdef Buffer spare                   # memory for the next frames
+    cdef IdJournal ids                  # of publishes; None: none remembered since the start
+    cdef AppendJob *writing             # running; NULL: none
+    cdef readonly int write_error       # errno of the last write; 0: it succeeded
+    cdef readonly int64_t next          # offset after the last readable record
+    cdef int64_t wrote_ns               # monotonic: end of the last write
+    cdef int fd                         # up to which the last segment is known to be durable
+    cdef Index index                    # up to which its file is prepared for frames, or less
+    cdef int64_t durable_to             # position in the last segment up to which it is durable, as far as is known
+    cdef int64_t ready_to               # position up to which its file is prepared for frames, or less
+    cdef bint ends                      # the next record begins a segment
+    cdef int64_t resume_at              # and at this offset or later
+    cdef int64_t lost                   # messages lost with the newest segment, until another one follows
+    cdef readonly bint closed
+
+    # Reading.
+    cdef OpenFile reading
+    cdef Buffer tail                    # frames before next
+    cdef int64_t tail_first             # offset of its first record; it ends at next
+    cdef int64_t tail_serial            # rises with each new tail
+    cdef readonly int64_t visible       # channels read up to here: below next while the topic is paused
+    cdef bint held                      # the topic is paused: new records stay hidden
+    cdef Delays delays
+    cdef public int64_t longest_delay_ns    # upper bound for the delays of an earlier run
+    cdef Readers readers                # None until a reader waits
+    cdef readonly int64_t damaged       # records found damaged
+    cdef list damage                    # (first, end) ranges of offsets that contain them
+    cdef public dict losers             # the manager's logs with lost messages, by topic; None: no manager
+
+    # Syncs, for nsqc.store.disk.manager.SyncedQueue.
+    cdef Unsynced unsynced_files
+    cdef int64_t syncing_first, syncing_to  # the last segment, and its end, when the running sync began
+    cdef int64_t unsynced_records       # written since the last sync began
+    cdef bint active
+
+
+# The offset of the next record added to the buffer.
+cdef inline int64_t next_appended(LogState log) noexcept:
+    if log.writing is not NULL:
+        return log.writing.offset + log.writing.records + log.frames.records
+    return max(log.next, log.resume_at) + log.frames.records
+
+cdef void wake_readers(LogState log) noexcept       # waiting for records
+cdef str file_path(LogState log, int64_t first)     # of a segment
+
+# Messages that a log has lost: damaged ones, and those in missing files. Each counts once, even if several channels and
+# readers find it.
+cdef int64_t damage_found(LogState log, int64_t first, int64_t end)     # count of newly found ones
+cdef void losses_found(LogState log)        # enters the log into LogState.losers
+cdef void losses_forgotten(LogState log)    # the log was deleted
+
+
+# ====================================================================== writing
+# The write side of a log: the collected records become a job; once written, they can be read.
+
+cdef void write_next(LogState log) noexcept         # for a commit: its one_ended() follows
+cdef void finish_write(LogState log, AppendJob *job) noexcept    # by a thread, or at once; takes the job
+cdef void close_written(LogState log) noexcept      # the file being written to
+
+
+# ====================================================================== log
 # The log of a topic: records are appended once for all channels, which read it through cursors (cursor.pxd).
 #
 # A publish goes to the buffer. The commit writes the buffer to the last segment, and with `fsync` syncs it, before
 # acknowledging anything. Only then can records be read: up to next, which never falls. The last write stays in memory
 # as the tail, which serves cursors that keep up.
-
-from libc.stdint cimport int64_t, uint32_t
-from nsqc.store.log.logstate cimport LogState
-from nsqc.store.log.read cimport ReadFrames
-
 
 cdef class TopicLog(LogState):
     # Adds a message, or the payload of a checked MPUB, to the next write; -1: no memory, and nothing is added.

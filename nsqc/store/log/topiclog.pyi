@@ -1,17 +1,34 @@
+"""One topic's log: append, commit, sync, retention, readers that wait. See the .pxd."""
+
 import builtins
+from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from typing import final
 
 from nsqc.log import Log
-from nsqc.store.clock import Clock
-from nsqc.store.commit import CommitSchedule
-from nsqc.store.disk.pool import IoPool
-from nsqc.store.disk.syncer import Data, Done, Syncer
-from nsqc.store.guid import GuidFactory
+from nsqc.store.disk.fileio import IoPool
+from nsqc.store.disk.manager import Data, Done, Syncer
+from nsqc.store.log.journal import Recorder
 from nsqc.store.log.names import Bounds
-from nsqc.store.log.readers import WaitsForRecords
-from nsqc.store.log.recorder import Recorder
 from nsqc.store.log.recovery import Opened
+from nsqc.store.memory import Clock
+from nsqc.store.message import GuidFactory
+from nsqc.store.work import CommitSchedule
+
+# ====================================================================== readers
+
+@final
+class Readers:
+    def __init__(self, loop: AbstractEventLoop) -> None: ...
+    def wake_some(self) -> None: ...
+
+@final
+class WaitsForRecords:
+    def expire(self) -> None: ...
+    def cancel(self) -> None: ...
+
+
+# ====================================================================== log
 
 @final
 class TopicLog:
@@ -67,7 +84,7 @@ class TopicLog:
     def retain(self, needed: int, retain_ns: int, retain_bytes: int, drops: bool) -> int: ...
     def delete(self) -> None: ...
     def close(self) -> None: ...
-    # As nsqc.store.disk.syncer.SyncedQueue.
+    # As nsqc.store.disk.manager.SyncedQueue.
     @property
     def meta_path(self) -> str: ...
     @property

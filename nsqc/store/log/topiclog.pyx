@@ -1,34 +1,759 @@
-"""The log of a topic. See the .pxd."""
+"""One topic's log: append, commit, sync, retention, readers that wait. See the .pxd."""
 
 cimport cython
-from libc.stdint cimport INT64_MAX, int64_t, uint32_t
-from libc.string cimport memset
-
 import os
+from cpython.bytes cimport PyBytes_AS_STRING
 from functools import partial
+from libc.errno cimport EEXIST, ENOENT, ENOMEM, EOVERFLOW, errno
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memset, strrchr
+from posix.fcntl cimport O_DIRECTORY, O_RDONLY, O_RDWR
+from posix.stat cimport mkdir
+from posix.unistd cimport close, unlink
 
-from nsqc.store.clock cimport Clock, dated_ns
-from nsqc.store.commit cimport CommitSchedule
-from nsqc.store.disk.pool cimport IoPool, Job
-from nsqc.store.guid cimport GuidFactory, guid_after, guid_write
-from nsqc.store.log.append cimport AppendJob
-from nsqc.store.log.buffer cimport Buffer, buffer_free
-from nsqc.store.log.delays cimport delays_drop_before, delays_drop_due, delays_from, delays_of
-from nsqc.store.log.frame cimport Frame, frame_load
-from nsqc.store.log.frames cimport frames_add, frames_add_batch, frames_free
-from nsqc.store.log.index cimport index_find
-from nsqc.store.log.logstate cimport damage_found, file_path, losses_forgotten, next_appended, wake_readers
-from nsqc.store.log.manifest cimport manifest_write
+from nsqc.store.disk.fileio cimport (PATH_BYTES, QUIET_NS, SHORT_BYTES, IoPool, Job, io_open, io_read, io_sync_data,
+                                     io_sync_path, io_truncate, io_write, io_write_ready)
+from nsqc.store.log.frame cimport (MORE, MOST_OFFSET, RECORD_SIZE, Buffer, Frame, buffer_free, delays_add,
+                                   delays_drop_before, delays_drop_due, delays_free, delays_from, delays_of,
+                                   frame_load, frame_records, frames_add, frames_add_batch, frames_close, frames_free,
+                                   frames_latest, frames_seal, is_offset)
+from nsqc.store.log.journal cimport Recorder
 from nsqc.store.log.names import new_id
-from nsqc.store.log.read cimport ReadFrames, file_close, file_lend, file_removed, file_return, run_read
-from nsqc.store.log.readers cimport Readers, WaitsForRecords
-from nsqc.store.log.recorder cimport Recorder
-from nsqc.store.log.seal cimport segment_trim
-from nsqc.store.log.segmenthead cimport FRAMES_AT
-from nsqc.store.log.segments cimport (Segment, segments_at_time, segments_drop, segments_find, segments_last,
-                                      segments_rank, segments_surplus)
-from nsqc.store.log.unsynced cimport unsynced_began, unsynced_ended
-from nsqc.store.log.writing cimport close_written, finish_write, write_next
+from nsqc.store.log.reading cimport ReadFrames, file_close, file_lend, file_removed, file_return, run_read
+from nsqc.store.log.segment cimport (FRAMES_AT, Segment, close_counted, count_open, index_find, index_free,
+                                     index_note, lost_before, manifest_write, newfile_open, newfile_place, seal_begin,
+                                     segment_make, segment_path, segment_trim, segments_add, segments_at_time,
+                                     segments_drop, segments_find, segments_free, segments_last, segments_rank,
+                                     segments_reserve, segments_surplus, too_many_open)
+from nsqc.store.memory cimport Clock, dated_ns
+from nsqc.store.message cimport GuidFactory, guid_after, guid_write
+from nsqc.store.publishids cimport ids_free, ids_write
+from nsqc.store.work cimport CommitSchedule
+
+
+# ====================================================================== append
+# Appends to a log on a thread.
+
+cdef extern from *:
+    """
+    static const char nsqc_zeros[65536];
+    """
+    const char *nsqc_zeros
+
+cdef extern from "<sys/random.h>" nogil:
+    ssize_t getrandom(void *to, size_t length, unsigned flags)
+
+cdef enum:
+    FIRST_PIECES = 2
+    COPY_BYTES = 1048576        # of one read and write when a segment is copied
+    ZERO_BYTES = 65536
+    LEAST_READY = 16384         # bytes of frames below which a segment's file is not extended
+    MOST_READY = 1048576        # most bytes to extend it by
+
+cdef int64_t MARGIN = 1 << 39   # reserve more offsets when fewer are left
+
+
+cdef void run_append(Job *c_job) noexcept nogil:
+    cdef AppendJob *job = <AppendJob *> c_job
+    cdef int64_t at = 0, length, records, offset = job.offset
+    cdef bint fresh = job.fresh
+    cdef Piece *piece
+    # Only a hostile file brings a log that far.
+    job.error = 0 if is_offset(job.offset + job.records) else EOVERFLOW
+    if job.error == 0 and job.makes_folder:
+        job.error = make_folder(job)
+    if job.error == 0:
+        job.error = sync_earlier(job)
+        job.earlier_failed = job.error != 0
+    if job.error == 0 and job.ids.out.length:
+        # First: after a kill, ids count only up to the end of the records.
+        job.made_names = job.ids.position == 0
+        job.error = ids_write(&job.ids, job.syncs)
+    piece = add_piece(job, &job.last)
+    while job.error == 0 and at < job.out.length:
+        length = 0 if fresh else span(job, at, piece.position, &records)
+        if length == 0:
+            piece = begin_segment(job, piece, offset)
+            fresh = False
+            continue
+        job.error = write_span(job, piece, at, length, offset)
+        at += length
+        offset += records
+        piece.end = offset
+    if job.error == 0:
+        job.error = complete(job)
+    if job.error:
+        undo(job)
+    elif too_many_open():
+        append_close(job)
+
+
+cdef int make_folder(AppendJob *job) noexcept nogil:
+    return errno if mkdir(job.c_folder, 0o700) < 0 and errno != EEXIST else 0
+
+
+cdef Piece *add_piece(AppendJob *job, const Piece *piece) noexcept nogil:
+    """NULL, with job.error: no memory."""
+    cdef Piece *grown
+    cdef int64_t room
+    if job.count == job.room:
+        room = max(2 * job.room, <int64_t> FIRST_PIECES)
+        grown = <Piece *> realloc(job.pieces, <size_t> room * sizeof(Piece))
+        if grown is NULL:
+            job.error = ENOMEM
+            return NULL
+        job.pieces = grown
+        job.room = room
+    job.pieces[job.count] = piece[0]
+    job.count += 1
+    return &job.pieces[job.count - 1]
+
+
+cdef int64_t span(AppendJob *job, int64_t begin, int64_t position, int64_t *records) noexcept nogil:
+    """Bytes of the whole batches that fit into a segment at a position, and their records; 0: it is full."""
+    cdef int64_t at = begin, batch = begin, count = 0
+    cdef Frame frame
+    records[0] = 0
+    while at < job.out.length:
+        frame_load(job.out.c_data + at, &frame)
+        at += frame.length
+        count += frame.records
+        if frame.flags & MORE and at < job.out.length:
+            continue
+        if position - FRAMES_AT + at - begin > job.max_file and (batch > begin or position > FRAMES_AT):
+            break
+        batch = at
+        records[0] = count
+    return batch - begin
+
+
+cdef Piece *begin_segment(AppendJob *job, Piece *last, int64_t offset) noexcept nogil:
+    """NULL, with job.error."""
+    cdef Piece fresh
+    memset(&fresh, 0, sizeof(fresh))
+    append_close(job)
+    fresh.fresh = True
+    fresh.head.log_id = job.manifest.log_id
+    fresh.head.sequence = max(last.head.sequence, job.manifest.newest) + 1
+    if not is_offset(fresh.head.sequence):
+        job.error = EOVERFLOW
+        return NULL
+    fresh.head.first = fresh.end = offset
+    fresh.head.made_ns = job.wall_ns
+    fresh.head.before_salt = last.head.salt
+    fresh.head.before_position = last.position
+    fresh.head.before_end = last.end
+    fresh.head.before_records = last.head.before_records + last.end - last.head.first
+    fresh.head.before_due_ns = last.due_ns
+    fresh.head.before_time_ns = fresh.time_ns = last.time_ns
+    fresh.head.durable_from = job.durable_from if job.durable_from else fresh.head.sequence
+    fresh.position = FRAMES_AT
+    if getrandom(&fresh.head.salt, sizeof(fresh.head.salt), 0) != sizeof(fresh.head.salt):
+        job.error = errno
+        return NULL
+    job.fd = segment_make(job.c_folder, &fresh.head, job.syncs)
+    if job.fd < 0:
+        job.error = -job.fd
+        job.fd = -1
+        return NULL
+    count_open(1)
+    job.synced = job.ready = FRAMES_AT
+    last = add_piece(job, &fresh)
+    if last is NULL:
+        remove_segment(job, offset)
+    return last
+
+
+cdef int write_span(AppendJob *job, Piece *piece, int64_t at, int64_t length, int64_t offset) noexcept nogil:
+    """0 or errno."""
+    cdef char c_path[PATH_BYTES]
+    cdef int64_t written
+    cdef int error
+    if job.fd < 0:
+        segment_path(c_path, job.c_folder, piece.head.first)
+        job.fd = io_open(c_path, O_RDWR)
+        if job.fd < 0:
+            error = -job.fd
+            job.fd = -1
+            return error
+        count_open(1)
+    frames_seal(job.out.c_data + at, length, piece.head.salt, piece.position, offset, job.synced)
+    error = io_write(job.fd, job.out.c_data + at, length, piece.position, &written)
+    if error == 0 and job.syncs:
+        if piece.position + length > job.ready:
+            make_ready(job, piece.position + length)
+        error = io_sync_data(job.fd)
+    if error:
+        return error
+    frames_latest(job.out.c_data + at, length, &piece.time_ns, &piece.due_ns)
+    piece.position += length
+    piece.out_begin = at
+    piece.out_end = at + length
+    if job.syncs:
+        job.synced = piece.position
+    return 0
+
+
+cdef void make_ready(AppendJob *job, int64_t position) noexcept nogil:
+    """Doubles the file, up to a limit: syncs are faster after overwriting durable zeros than after growing the file."""
+    cdef int64_t length = min(position - FRAMES_AT, <int64_t> MOST_READY, FRAMES_AT + job.max_file - position), written
+    job.ready = position
+    if position - FRAMES_AT < LEAST_READY:
+        return
+    while length > 0 and io_write(job.fd, nsqc_zeros, min(length, <int64_t> ZERO_BYTES), job.ready, &written) == 0:
+        job.ready += written
+        length -= written
+
+
+cdef int complete(AppendJob *job) noexcept nogil:
+    """Updates the manifest for the new segments and offsets, and for the first write since a stop or a start, and syncs
+    names. 0 or errno."""
+    cdef Piece *last = &job.pieces[job.count - 1]
+    cdef bint begun = last.fresh, reserves = job.offset + job.records > job.manifest.reserved - MARGIN
+    cdef int error = 0
+    if begun or reserves or job.manifest.end_size:
+        job.manifest.end_size = 0
+        if begun:
+            job.manifest.newest = last.head.sequence
+            job.manifest.newest_first = last.head.first
+            job.manifest.newest_salt = last.head.salt
+        if reserves:
+            job.manifest.reserved = min(max(job.manifest.reserved, job.offset) + RESERVE, MOST_OFFSET)
+        error = manifest_write(job.c_folder, &job.manifest)
+        job.made_names = True
+    if error == 0 and (job.syncs and (job.made_names or job.syncs_names or job.syncs_parent) or reserves):
+        error = sync_folders(job)
+    return error
+
+
+cdef int sync_folders(AppendJob *job) noexcept nogil:
+    """Syncs the names in the folder, and its own, even those made by others; 0 or errno."""
+    cdef char c_path[PATH_BYTES]
+    cdef char *c_slash
+    cdef int error = io_sync_path(job.c_folder, O_RDONLY | O_DIRECTORY)
+    if error == 0 and job.syncs_parent:
+        snprintf(c_path, PATH_BYTES, "%s", job.c_folder)
+        c_slash = strrchr(c_path, c"/")
+        c_slash[0 if c_slash != c_path else 1] = 0
+        error = io_sync_path(c_path, O_RDONLY | O_DIRECTORY)
+    if error == 0:
+        job.made_names = False
+        job.synced_names = True
+    return error
+
+
+cdef void remove_segment(AppendJob *job, int64_t first) noexcept nogil:
+    cdef char c_path[PATH_BYTES]
+    segment_path(c_path, job.c_folder, first)
+    unlink(c_path)
+
+
+cdef void undo(AppendJob *job) noexcept nogil:
+    """Removes the written data, as far as the disk allows. The next append begins a segment, whose header says where
+    the data before it ends; after a kill until then, what is left here would count."""
+    cdef char c_path[PATH_BYTES]
+    cdef int64_t index
+    append_close(job)
+    if job.last.head.sequence and not job.fresh:
+        segment_path(c_path, job.c_folder, job.last.head.first)
+        job.fd = io_open(c_path, O_RDWR)
+        if job.fd >= 0:
+            io_truncate(job.fd, job.last.position)
+            close(job.fd)
+        job.fd = -1
+    for index in range(job.count):
+        if job.pieces[index].fresh:
+            remove_segment(job, job.pieces[index].head.first)
+    job.count = 0
+
+
+cdef void append_close(AppendJob *job) noexcept nogil:
+    close_counted(&job.fd)
+
+
+cdef void append_free(AppendJob *job) noexcept nogil:
+    ids_free(&job.ids)
+    buffer_free(&job.out)
+    free(job.pieces)
+    free(job.earlier)
+    free(job)
+
+
+# ---------------------------------------------------------------------- syncs of earlier appends
+
+cdef int sync_earlier(AppendJob *job) noexcept nogil:
+    """Syncs earlier data that was written without a sync; 0 or errno."""
+    cdef char c_path[PATH_BYTES]
+    cdef int64_t index
+    cdef int error = 0
+    for index in range(job.earlier_count):
+        segment_path(c_path, job.c_folder, job.earlier[index])
+        error = copy_again(job, c_path) if job.rewrites else io_sync_path(c_path, O_RDONLY)
+        if error and error != ENOENT:       # retention removed it
+            return error
+    if job.earlier_count and job.rewrites:
+        append_close(job)       # copies now have these names
+        return io_sync_path(job.c_folder, O_RDONLY | O_DIRECTORY)
+    return 0
+
+
+cdef int copy_again(AppendJob *job, const char *c_path) noexcept nogil:
+    """Replaces a segment by a copy: after a failed sync, the kernel may consider the old one clean. 0 or errno."""
+    cdef char c_temporary[PATH_BYTES]
+    cdef int64_t at = 0, got = 1, written
+    cdef char *c_data
+    cdef int error = 0, to, source = io_open(c_path, O_RDONLY)
+    if source < 0:
+        return -source
+    snprintf(c_temporary, PATH_BYTES, "%s/next.tmp", job.c_folder)
+    to = newfile_open(c_temporary)
+    c_data = <char *> malloc(COPY_BYTES)
+    if to < 0 or c_data is NULL:
+        error = -to if to < 0 else ENOMEM
+    while error == 0 and got > 0:
+        got = io_read(source, c_data, COPY_BYTES, at)
+        error = <int> -got if got < 0 else io_write(to, c_data, got, at, &written)
+        at += max(got, <int64_t> 0)
+    if error == 0:
+        error = io_sync_data(to)
+    if error == 0:
+        error = newfile_place(c_temporary, c_path)
+    free(c_data)
+    close(source)
+    if to >= 0:
+        close(to)
+    if error and to >= 0:
+        unlink(c_temporary)
+    return error
+
+
+# ====================================================================== unsynced
+# The scope of a log's next sync.
+
+cdef int unsynced_take(Unsynced *unsynced, Segments *segments, AppendJob *job, bint ends) noexcept:
+    cdef int64_t index, count = 0
+    cdef Segment *items = segments.items
+    if unsynced.lags:
+        while count < segments.count and items[segments.count - 1 - count].first >= unsynced.synced:
+            count += 1
+    if not job.syncs:
+        # The segment it appends to is not durable any more.
+        index = segments.count - max(count, <int64_t> (segments.count > 0 and not ends))
+        job.durable_from = items[index].sequence if index < segments.count else 0
+        return 0
+    if count:
+        job.earlier = <int64_t *> malloc(<size_t> count * sizeof(int64_t))
+        if job.earlier is NULL:
+            return -1
+        job.earlier_count = count
+        for index in range(count):
+            job.earlier[index] = items[segments.count - count + index].first
+        # A running sync may be about to fail; after that the files look clean.
+        job.rewrites = unsynced.rewrite or unsynced.runs
+    return 0
+
+
+cdef void unsynced_appended(Unsynced *unsynced, bint syncs, int64_t last) noexcept:
+    unsynced.lags = not syncs
+    if syncs:
+        unsynced.synced = last
+    else:
+        unsynced.covers = False     # by the running sync
+
+
+cdef void unsynced_failed(Unsynced *unsynced) noexcept:
+    unsynced.rewrite = unsynced.failed = True
+
+
+cdef void unsynced_began(Unsynced *unsynced, Segments *segments) noexcept:
+    unsynced.syncing = segments.items[segments.count - 1].first if segments.count else 0
+    unsynced.covers = unsynced.runs = True
+    unsynced.failed = False
+
+
+cdef void unsynced_ended(Unsynced *unsynced, bint succeeded) noexcept:
+    # If two sync a file at once, only one of them may get an error that affects both.
+    succeeded = succeeded and not unsynced.failed
+    unsynced.runs = False
+    unsynced.rewrite = not succeeded
+    if succeeded:
+        unsynced.synced = max(unsynced.synced, unsynced.syncing)
+        unsynced.lags = unsynced.lags and not unsynced.covers
+    unsynced.covers = False
+
+
+# ====================================================================== readers
+# Waiting readers.
+
+cdef enum:
+    MOST_WOKEN = 64             # readers per loop iteration: each builds its answer then
+
+
+@cython.final
+cdef class Readers:
+    """Readers waiting for a record of a log."""
+
+    def __init__(self, loop):
+        self.loop = loop
+        self.waiting = {}
+        self.woken = []
+
+    cdef WaitsForRecords add(self, int64_t offset, call):
+        cdef WaitsForRecords waits = WaitsForRecords.__new__(WaitsForRecords)
+        waits.readers = self
+        waits.offset = offset
+        waits.call = call
+        self.waiting[waits] = None
+        return waits
+
+    cdef void wake(self, int64_t end, bint closed) noexcept:
+        cdef WaitsForRecords waits
+        cdef bint scheduled = len(self.woken) > 0
+        if self.waiting:
+            for waits in list(self.waiting):
+                if waits.offset < end or closed:
+                    self.woken.append(waits)
+                    del self.waiting[waits]
+        if closed:
+            self.loop = None
+        if self.woken and (closed or not scheduled):
+            self.wake_some()
+
+    def wake_some(self):
+        """Calls the longest waiting readers; the others follow in the next loop iterations."""
+        cdef WaitsForRecords waits
+        cdef list woken = self.woken
+        if self.loop is None:
+            self.woken = []
+        else:
+            woken, self.woken = woken[:MOST_WOKEN], woken[MOST_WOKEN:]
+        for waits in woken:
+            if waits.call is not None:
+                waits.call()
+        if self.woken:
+            self.loop.call_soon(self.wake_some)
+
+
+@cython.final
+cdef class WaitsForRecords:
+    """Calls a function once a log has a record at an offset, unless it is cancelled."""
+
+    def expire(self):
+        """Calls the function in one of the next loop iterations: many may expire at once."""
+        cdef Readers readers = self.readers
+        if readers is None or self not in readers.waiting:
+            return
+        del readers.waiting[self]
+        if not readers.woken:
+            readers.loop.call_soon(readers.wake_some)
+        readers.woken.append(self)
+
+    def cancel(self):
+        """Cancels the call."""
+        self.call = None
+        if self.readers is not None:
+            self.readers.waiting.pop(self, None)    # an idle log may be polled for long
+
+
+# ====================================================================== state
+# The state of a topic's log.
+
+cdef enum:
+    MOST_RANGES = 1024          # of damage; records beyond them may count twice
+
+
+@cython.no_gc_clear     # __dealloc__ closes files
+cdef class LogState(LoopWork):
+    """State shared by a TopicLog and the functions on it."""
+
+    def __cinit__(self):
+        self.fd = self.reading.fd = -1
+        self.damage = []
+
+    def __dealloc__(self):
+        close_counted(&self.fd)
+        file_close(&self.reading)
+        segments_free(&self.segments)
+        frames_free(&self.frames)
+        buffer_free(&self.spare)
+        buffer_free(&self.tail)
+        delays_free(&self.delays)
+        index_free(&self.index)
+
+
+cdef void wake_readers(LogState log) noexcept:
+    if log.readers is not None:
+        log.readers.wake(log.next, log.closed)
+
+
+cdef str file_path(LogState log, int64_t first):
+    return f"{log.folder}/{first:020d}.log"
+
+
+# ---------------------------------------------------------------------- losses
+
+cdef int64_t damage_found(LogState log, int64_t first, int64_t end):
+    cdef int64_t fresh = end - first, begin, after
+    cdef list kept = []
+    for begin, after in log.damage:
+        if after < first or begin > end:
+            kept.append((begin, after))
+            continue
+        fresh -= max(min(after, end) - max(begin, first), <int64_t> 0)
+        first, end = min(begin, first), max(after, end)
+    if len(kept) < MOST_RANGES:
+        kept.append((first, end))
+    log.damage = kept
+    log.damaged += max(fresh, <int64_t> 0)
+    losses_found(log)
+    return max(fresh, <int64_t> 0)
+
+
+cdef void losses_found(LogState log):
+    if log.losers is not None:
+        log.losers[log.name] = log
+
+
+cdef void losses_forgotten(LogState log):
+    if log.losers is not None and log.losers.get(log.name) is log:
+        del log.losers[log.name]
+
+
+# ====================================================================== writing
+# Writes to a log.
+
+cdef enum:
+    MOST_SPARE = 1048576        # most memory kept for the next buffer
+
+
+cdef void write_next(LogState log) noexcept:
+    cdef AppendJob *job
+    if log.frames.records == 0:
+        log.commit.one_ended(0)
+        return
+    frames_close(&log.frames, log.guids)
+    job = new_job(log)
+    if job is NULL:
+        refuse(log, ENOMEM)
+        log.commit.one_ended(ENOMEM)
+        return
+    log.commit.syncs = log.syncs
+    log.writing = job
+    log.io.submit(&job.job, log)
+
+
+cdef AppendJob *new_job(LogState log) noexcept:
+    """NULL: no memory."""
+    cdef AppendJob *job = <AppendJob *> calloc(1, sizeof(AppendJob))
+    cdef Segment *last
+    if job is NULL:
+        return NULL
+    job.fd = job.ids.fd = -1
+    job.syncs = log.syncs
+    if (unsynced_take(&log.unsynced_files, &log.segments, job, log.ends) < 0
+            or segments_reserve(&log.segments, most_pieces(log.frames.out.length, log.max_file)) < 0):
+        append_free(job)
+        return NULL
+    job.job.run = run_append
+    job.c_folder = PyBytes_AS_STRING(log.c_folder)
+    job.offset = next_appended(log) - log.frames.records
+    job.records = log.frames.records
+    job.out = log.frames.out
+    memset(&log.frames.out, 0, sizeof(Buffer))
+    log.frames.records = 0
+    job.wall_ns = log.clock.wall
+    job.max_file = log.max_file
+    job.manifest = log.manifest
+    job.makes_folder = not log.recorder.exists
+    job.syncs_parent = not log.recorder.rooted
+    job.syncs_names = log.recorder.synced_names < log.recorder.names
+    job.names = log.recorder.names
+    last = segments_last(&log.segments)     # its current address: making room may have moved it
+    job.fresh = last is NULL or log.ends
+    if last is not NULL:
+        take_last(log, job, last)
+    job.last.head.before_records += log.lost
+    job.job.bytes = job.out.length
+    if log.ids is not None and log.ids.is_due():
+        log.ids.take(&job.ids, log.manifest.log_id, job.offset, log.clock.wall)
+    # Publishers wait for it: handing it to a thread and back would take longer than the write itself.
+    job.job.is_short = (
+        job.out.length <= SHORT_BYTES and not job.fresh and not job.syncs and job.manifest.end_size == 0
+        and (job.ids.out.length == 0 or job.ids.position > 0)
+        and last.position - FRAMES_AT + job.out.length <= job.max_file
+        and (log.clock.monotonic - log.wrote_ns < QUIET_NS or job.fd >= 0 and io_write_ready(job.fd, last.position)))
+    return job
+
+
+cdef void take_last(LogState log, AppendJob *job, const Segment *last) noexcept:
+    """Fills in the job's fields about the last written segment, and its file."""
+    job.last.head.sequence = last.sequence
+    job.last.head.first = last.first
+    job.last.head.salt = last.salt
+    job.last.head.before_records = last.before
+    job.last.position = last.position
+    job.last.end = last.end
+    job.last.due_ns = last.due_ns
+    job.last.time_ns = last.time_ns
+    if job.fresh:
+        close_written(log)
+        return
+    job.synced = log.durable_to
+    job.ready = log.ready_to
+    job.fd = log.fd
+    log.fd = -1
+
+
+cdef void close_written(LogState log) noexcept:
+    close_counted(&log.fd)
+
+
+cdef inline int64_t most_pieces(int64_t length, int64_t max_file) noexcept:
+    """The most segments that a write may begin: a batch that does not fit begins a segment, so the frames of two
+    consecutive segments exceed the limit of one."""
+    return 3 + 2 * (length // max(max_file, <int64_t> 1))
+
+
+cdef void refuse(LogState log, int error) noexcept:
+    """Drops the waiting records, and reports the error to their publishers."""
+    cdef int64_t records = log.frames.records, body_bytes = bodies_of(&log.frames.out)
+    frames_free(&log.frames)
+    if log.ids is not None:
+        log.ids.drop()
+    log.write_error = error
+    if log.owner is not None:
+        log.owner.on_written(error, records, body_bytes)
+
+
+cdef int64_t bodies_of(const Buffer *out) noexcept:
+    """Bytes of the bodies in frames."""
+    cdef int64_t at = 0, found = 0
+    cdef Frame frame
+    while at < out.length:
+        frame_load(out.c_data + at, &frame)
+        found += frame_records(&frame) - frame.records * RECORD_SIZE
+        at += frame.length
+    return found
+
+
+cdef void finish_write(LogState log, AppendJob *job) noexcept:
+    cdef int error = job.error
+    log.writing = NULL
+    log.wrote_ns = log.clock.monotonic
+    log.write_error = error
+    if log.ids is not None:
+        log.ids.ended_with(&job.ids, error)
+    if error == 0:
+        try:
+            enter(log, job)
+        except Exception as failure:
+            log.log.error("LOG(%s): after a write - %r", log.name, failure)
+        keep_file(log, job)
+        take_tail(log, job)
+        if log.owner is not None:
+            log.owner.on_appended(job.records)
+            wake_readers(log)
+    else:
+        log.ends = True
+        if job.earlier_failed:
+            unsynced_failed(&log.unsynced_files)
+        append_close(job)
+        if log.owner is not None:
+            log.owner.on_written(error, job.records, bodies_of(&job.out))
+    append_free(job)
+    log.commit.one_ended(error)    # answers publishers; consumers first, who wait longer
+
+
+cdef void keep_file(LogState log, AppendJob *job) noexcept:
+    if log.closed:
+        append_close(job)
+    log.fd = job.fd
+
+
+cdef int enter(LogState log, AppendJob *job) except -1:
+    """Enters the written records into the table of segments and into the index."""
+    cdef Segment *last = segments_last(&log.segments)
+    cdef int64_t index
+    for index in range(job.count):
+        if job.pieces[index].head.sequence == 0:
+            continue        # there was none yet
+        if job.pieces[index].fresh:
+            last = add_segment(log, &job.pieces[index])
+        note(log, job, &job.pieces[index])
+        log.segments.bytes += job.pieces[index].position - last.position
+        last.position = job.pieces[index].position
+        last.end = job.pieces[index].end
+        last.due_ns = job.pieces[index].due_ns
+        last.time_ns = job.pieces[index].time_ns
+    unsynced_appended(&log.unsynced_files, job.syncs, last.first)
+    log.durable_to = job.synced
+    log.ready_to = job.ready
+    log.manifest = job.manifest
+    log.lost = 0
+    log.recorder.exists = True
+    log.recorder.names += job.made_names
+    if job.synced_names:
+        log.recorder.names_synced(job.names)
+    log.ends = False
+    log.active = True
+    log.recorder.wrote()
+    if not job.syncs:
+        log.unsynced_records += job.records
+        if log.unsynced_records >= log.syncer.every:
+            log.syncer.start_rested(log)
+    return 0
+
+
+cdef Segment *add_segment(LogState log, const Piece *piece) noexcept:
+    cdef Segment segment
+    cdef Segment *last = segments_last(&log.segments)
+    memset(&segment, 0, sizeof(segment))
+    segment.first = segment.end = piece.head.first
+    segment.position = FRAMES_AT
+    segment.before = piece.head.before_records
+    segment.lost = lost_before(&piece.head)
+    segment.sequence = piece.head.sequence
+    segment.salt = piece.head.salt
+    if last is not NULL:
+        seal_begin(log.io, log.c_folder, last, &log.index)
+    memset(&log.index, 0, sizeof(log.index))
+    log.index.time_ns = piece.head.before_time_ns
+    segments_add(&log.segments, &segment)
+    return segments_last(&log.segments)
+
+
+cdef void note(LogState log, AppendJob *job, const Piece *piece) noexcept:
+    cdef int64_t at = piece.out_begin, position = piece.position - (piece.out_end - piece.out_begin)
+    cdef Frame frame
+    while at < piece.out_end:
+        frame_load(job.out.c_data + at, &frame)
+        index_note(&log.index, &frame, position)
+        if frame.delays:
+            delays_add(&log.delays, job.out.c_data + at, &frame, INT64_MAX, log.longest_delay_ns, log.clock)
+        at += frame.length
+        position += frame.length
+
+
+cdef void take_tail(LogState log, AppendJob *job) noexcept:
+    """The last write becomes readable from memory."""
+    if 0 < log.tail.room <= MOST_SPARE and log.spare.c_data is NULL:
+        log.spare = log.tail
+        log.spare.length = 0
+        memset(&log.tail, 0, sizeof(log.tail))
+    buffer_free(&log.tail)
+    log.tail_first = job.offset
+    log.tail_serial += 1
+    log.next = log.resume_at = job.offset + job.records
+    if not log.held:
+        log.visible = log.next
+    log.tail = job.out
+    memset(&job.out, 0, sizeof(job.out))
+
+
+# ====================================================================== log
+# The log of a topic.
 
 cdef enum:
     MOST_GONE = 256             # segments that one call removes: each path is built on the loop
@@ -275,7 +1000,7 @@ cdef class TopicLog(LogState):
         self.recorder.wrote()
 
     def sync_began(self) -> tuple:
-        """Returns the work of a sync that begins now; see nsqc.store.disk.syncer.Work."""
+        """Returns the work of a sync that begins now; see nsqc.store.disk.manager.Work."""
         cdef int64_t index, again = 0 if self.unsynced_files.rewrite else -1
         cdef Segment *segment
         cdef list data = []

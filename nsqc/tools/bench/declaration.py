@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from nsqc.options.durations import HOUR, MS, S
-from nsqc.options.option import Kind, Option
-from nsqc.tools.declare import Argument, Tool, Values
-from nsqc.tools.family import JSON, TCP_NODES
+from nsqc.options.option import HOUR, MS, Kind, Option, S
+from nsqc.tools.declare import JSON, TCP_NODES, Argument, Tool, Values
 
 LOAD = "Load"
 WHAT = ("publish", "consume", "latency")

@@ -5,16 +5,14 @@ from __future__ import annotations
 import signal
 import time
 
-from nsqc.options.durations import S
-from nsqc.options.option import Kind, Option
-from nsqc.tools import output
-from nsqc.tools.declare import Values
-from nsqc.tools.errors import ToolError
-from nsqc.tools.nodehttp import NodeHttp
+from nsqc.options.option import Kind, Option, S
+from nsqc.tools import running
+from nsqc.tools.cluster import NodeHttp
+from nsqc.tools.declare import ToolError, Values
 from nsqc.tools.original.program import Fatal, Program
 from nsqc.tools.running import stop
 from nsqc.tools.stat import ROWS_A_TITLE, Sums, channel_of, row, titles
-from nsqc.wire.answers import Service
+from nsqc.wire.outside import Service
 
 
 def whole_rows(text: str) -> None:
@@ -41,12 +39,12 @@ def run(flags: Values) -> int:
     number = 0
     while True:
         if number % ROWS_A_TITLE == 0:
-            output.write(titles())
+            running.write(titles())
         time.sleep(interval)
         if count and number >= count:
             return 0
         now = sums(nsqd, lookupd, topic, channel, timeout)
-        output.line(row(now, before, interval))
+        running.line(row(now, before, interval))
         before, number = now, number + 1
 
 

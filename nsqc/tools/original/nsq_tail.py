@@ -6,12 +6,20 @@ from nsqc.client.options import Options
 from nsqc.options.option import Kind, Option
 from nsqc.tools.declare import Values
 from nsqc.tools.feed import Feed
-from nsqc.tools.original import client_options
-from nsqc.tools.original.cluster import LOOKUPD, MAX_IN_FLIGHT, NSQD, check_names, check_sources, cluster_of
-from nsqc.tools.original.program import Fatal, Program, log_line, warn_line
-from nsqc.tools.output import PipeClosed, is_terminal
-from nsqc.tools.stdout import Stdout
-from nsqc.tools.stopping import Stop
+from nsqc.tools.original import program
+from nsqc.tools.original.program import (
+    LOOKUPD,
+    MAX_IN_FLIGHT,
+    NSQD,
+    Fatal,
+    Program,
+    check_names,
+    check_sources,
+    cluster_of,
+    log_line,
+    warn_line,
+)
+from nsqc.tools.running import PipeClosed, Stdout, Stop, is_terminal
 from nsqc.tools.tail import Tail, as_lines, ephemeral_channel
 
 
@@ -29,7 +37,7 @@ def run(flags: Values) -> int:
         check_names((topic,), channel)
     if most < 0:
         raise Fatal(f"invalid MaxInFlight ! {most} < 0")
-    given = client_options.read(flags.texts("consumer-opt"), *client_options.LOOKUP)
+    given = program.read(flags.texts("consumer-opt"), *program.LOOKUP)
     cluster = cluster_of("nsq_tail", flags.texts("nsqd-tcp-address"), flags.texts("lookupd-http-address"), given)
     options = Options("nsq_tail", (), cluster.timeout, cluster.connection_options())
     with Stop() as stop, Feed(cluster, topics, channel, min(max(most, 1), count or max(most, 1)), options, stop,
@@ -51,4 +59,4 @@ PROGRAM = Program("nsq_tail", (
     NSQD, LOOKUPD, MAX_IN_FLIGHT,
     Option("n", "exit after this many messages; 0: never", Kind.INT, 0),
     Option("print-topic", "print the topic before each message", Kind.BOOL, False),
-    client_options.flag("consumer-opt")), run)
+    program.flag("consumer-opt")), run)

@@ -8,16 +8,22 @@ import time
 from functools import partial
 
 from nsqc import paths
-from nsqc.options.durations import S
-from nsqc.options.option import Kind, Option
-from nsqc.tools import output
+from nsqc.options.option import Kind, Option, S
+from nsqc.tools import running
 from nsqc.tools.declare import Values
-from nsqc.tools.original import client_options
-from nsqc.tools.original.cluster import LOOKUPD, MAX_IN_FLIGHT, NSQD, check_names, check_sources, cluster_of
-from nsqc.tools.original.program import Fatal, Program
-from nsqc.tools.tofile.archive import Rules
-from nsqc.tools.tofile.naming import REV, Naming, host_identifier
-from nsqc.tools.tofile.running import Plan, archive
+from nsqc.tools.original import program
+from nsqc.tools.original.program import (
+    LOOKUPD,
+    MAX_IN_FLIGHT,
+    NSQD,
+    Fatal,
+    Program,
+    check_names,
+    check_sources,
+    cluster_of,
+)
+from nsqc.tools.tofile.archive import REV, Naming, Rules, host_identifier
+from nsqc.tools.tofile.engine import Plan, archive
 
 LEVELS = {"debug": 1, "info": 2, "warn": 3, "error": 4, "fatal": 5}
 CONNECTIONS = 1
@@ -48,7 +54,7 @@ def run(flags: Values) -> int:
         topics = tuple(topic for topic in topics if pattern.search(topic))
     timeout = max(flags.seconds("http-client-connect-timeout"), flags.seconds("http-client-request-timeout"))
     cluster = cluster_of("nsq_to_file", flags.texts("nsqd-tcp-address"), flags.texts("lookupd-http-address"),
-                         client_options.read(flags.texts("consumer-opt"), *client_options.LOOKUP), timeout)
+                         program.read(flags.texts("consumer-opt"), *program.LOOKUP), timeout)
     discovers = not flags.texts("topic")
     code = archive(cluster, Plan(
         "nsq_to_file", topics, (pattern or re.compile("")) if discovers else None, flags.seconds("topic-refresh"),
@@ -97,7 +103,7 @@ def say(flags: Values, lowest: int, level: str, topic: str, text: str) -> None:
     stamp = f"{time.strftime('%Y/%m/%d %H:%M:%S', time.localtime(now))}.{int(now % 1 * 1e6):06d}"
     word = "WARNING" if level == "warn" else level.upper()
     place = f"[{topic}/{flags.text('channel')}] " if topic else ""
-    output.note(f"{flags.text('log-prefix')}{stamp} {word}: {place}{text}")
+    running.note(f"{flags.text('log-prefix')}{stamp} {word}: {place}{text}")
 
 
 PROGRAM = Program("nsq_to_file", (
@@ -121,4 +127,4 @@ PROGRAM = Program("nsq_to_file", (
     Option("log-level", "lowest level to log: debug, info, warn, error or fatal", default="info"),
     Option("http-client-connect-timeout", "timeout for connecting to nsqlookupd", Kind.DURATION, 2 * S),
     Option("http-client-request-timeout", "timeout for a request to nsqlookupd", Kind.DURATION, 5 * S),
-    NSQD, LOOKUPD, client_options.flag("consumer-opt")), run)
+    NSQD, LOOKUPD, program.flag("consumer-opt")), run)

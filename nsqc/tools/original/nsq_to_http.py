@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from nsqc import NSQD_VERSION
 from nsqc.client.tls import tls
-from nsqc.options.durations import S
-from nsqc.options.option import Kind, Option
-from nsqc.tools.declare import Values
-from nsqc.tools.errors import UsageError
-from nsqc.tools.original import client_options
-from nsqc.tools.original.cluster import LOOKUPD, MAX_IN_FLIGHT, NSQD, check_names, check_sources, cluster_of
-from nsqc.tools.original.program import Fatal, Program, log_line, warn_line
-from nsqc.tools.original.status import Status
+from nsqc.options.option import Kind, Option, S
+from nsqc.tools.declare import UsageError, Values
+from nsqc.tools.original import program
+from nsqc.tools.original.program import (
+    LOOKUPD,
+    MAX_IN_FLIGHT,
+    NSQD,
+    Fatal,
+    Program,
+    Status,
+    check_names,
+    check_sources,
+    cluster_of,
+    log_line,
+    warn_line,
+)
 from nsqc.tools.tohttp.declaration import LONGEST_DELAY, read_header
-from nsqc.tools.tohttp.engine import Settings
-from nsqc.tools.tohttp.running import send
-from nsqc.tools.tohttp.url import read_url
+from nsqc.tools.tohttp.engine import Settings, send
+from nsqc.tools.tohttp.sender import read_url
 
 OCTETS = "application/octet-stream"
 MODES = {"hostpool": "round-robin", "round-robin": "round-robin", "epsilon-greedy": "least-busy"}
@@ -35,8 +42,8 @@ def run(flags: Values) -> int:
     post, get = flags.texts("post"), flags.texts("get")
     topic, channel = flags.text("topic"), flags.text("channel")
     check(flags, topic, channel, post, get)
-    given = client_options.read(flags.texts("consumer-opt"), *client_options.LOOKUP, *client_options.AGAIN,
-                                *client_options.PAUSES)
+    given = program.read(flags.texts("consumer-opt"), *program.LOOKUP, *program.AGAIN,
+                                *program.PAUSES)
     most = flags.number("max-in-flight")
     if most < 0:
         raise Fatal(f"invalid MaxInFlight ! {most} < 0")
@@ -90,4 +97,4 @@ PROGRAM = Program("nsq_to_http", (
     Option("status-every", "messages per status line; 0: none", Kind.INT, 250),
     Option("http-client-connect-timeout", "timeout for connecting", Kind.DURATION, 2 * S),
     Option("http-client-request-timeout", "timeout for a whole request", Kind.DURATION, 20 * S),
-    NSQD, LOOKUPD, client_options.flag("consumer-opt")), run)
+    NSQD, LOOKUPD, program.flag("consumer-opt")), run)

@@ -6,14 +6,22 @@ from nsqc.client.options import Options
 from nsqc.options.option import Kind, Option
 from nsqc.tools.declare import Values
 from nsqc.tools.feed import Feed
-from nsqc.tools.original import client_options
-from nsqc.tools.original.cluster import LOOKUPD, MAX_IN_FLIGHT, NSQD, check_sources, cluster_of
-from nsqc.tools.original.program import Fatal, Program, log_line, warn_line
-from nsqc.tools.original.status import Status
-from nsqc.tools.relay.engine import Engine, Plan
-from nsqc.tools.relay.filtering import Filter
-from nsqc.tools.stopping import Stop
-from nsqc.wire.names import is_valid_name
+from nsqc.tools.original import program
+from nsqc.tools.original.program import (
+    LOOKUPD,
+    MAX_IN_FLIGHT,
+    NSQD,
+    Fatal,
+    Program,
+    Status,
+    check_sources,
+    cluster_of,
+    log_line,
+    warn_line,
+)
+from nsqc.tools.relay.engine import Engine, Filter, Plan
+from nsqc.tools.running import Stop
+from nsqc.wire.parser import is_valid_name
 
 
 def run(flags: Values) -> int:
@@ -32,9 +40,9 @@ def run(flags: Values) -> int:
     most = flags.number("max-in-flight")
     if most < 0:
         raise Fatal(f"invalid MaxInFlight ! {most} < 0")
-    given = client_options.read(flags.texts("consumer-opt"), *client_options.LOOKUP, "default_requeue_delay")
+    given = program.read(flags.texts("consumer-opt"), *program.LOOKUP, "default_requeue_delay")
     cluster = cluster_of("nsq_to_nsq", flags.texts("nsqd-tcp-address"), flags.texts("lookupd-http-address"), given)
-    producers = cluster_of("nsq_to_nsq", addresses, (), client_options.read(flags.texts("producer-opt")))
+    producers = cluster_of("nsq_to_nsq", addresses, (), program.read(flags.texts("producer-opt")))
     options = Options("nsq_to_nsq", (), cluster.timeout, cluster.connection_options())
     target_options = Options("nsq_to_nsq", (), producers.timeout, producers.connection_options())
     status = Status(flags.number("status-every"), addresses, log_line)
@@ -60,5 +68,5 @@ PROGRAM = Program("nsq_to_nsq", (
     Option("whitelist-json-field", "relay only this field of each object (may be repeated)", many=True),
     MAX_IN_FLIGHT,
     Option("status-every", "messages per status line; 0: none", Kind.INT, 250),
-    NSQD, LOOKUPD, client_options.flag("consumer-opt"),
-    client_options.flag("producer-opt")), run)
+    NSQD, LOOKUPD, program.flag("consumer-opt"),
+    program.flag("producer-opt")), run)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from nsqc.options.option import Kind, Option
 from nsqc.tools.declare import Values
-from nsqc.tools.original import client_options
-from nsqc.tools.original.cluster import NSQD, check_names, cluster_of
-from nsqc.tools.original.program import Fatal, Program, as_go, log_line
+from nsqc.tools.original import program
+from nsqc.tools.original.program import NSQD, Fatal, Program, as_go, check_names, cluster_of, log_line
 from nsqc.tools.pub.publishing import Plan, publish
 
 
@@ -24,7 +23,7 @@ def run(flags: Values) -> int:
     rate = max(flags.number("rate"), 0)
     if rate:
         log_line(f"Throttling messages rate to max:{rate}/second")
-    cluster = cluster_of("to_nsq", addresses, (), client_options.read(flags.texts("producer-opt")))
+    cluster = cluster_of("to_nsq", addresses, (), program.read(flags.texts("producer-opt")))
     code = publish(cluster, Plan(
         place="to_nsq", topic=flags.text("topic"), files=(), delimiter=delimiter[0], whole=False, delay_ms=0,
         rate=float(rate), to_all=True, max_message=64 << 20, retries=0, say=say), shows=False, as_json=False)
@@ -41,4 +40,4 @@ PROGRAM = Program("to_nsq", (
     NSQD._replace(help="TCP address of an nsqd to send every message to (may be repeated)"),
     Option("delimiter", "the byte that ends a message", default="\n"),
     Option("rate", "messages per second; 0: no limit", Kind.INT, 0),
-    client_options.flag("producer-opt")), run, has_version=False)
+    program.flag("producer-opt")), run, has_version=False)

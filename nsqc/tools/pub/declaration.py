@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 from functools import partial
 
-from nsqc.options.durations import MS
-from nsqc.options.option import Kind, Option
-from nsqc.tools import output
-from nsqc.tools.declare import Argument, Tool, Values
-from nsqc.tools.errors import UsageError
-from nsqc.tools.family import JSON, OUTPUT, TCP_NODES, TOPIC
+from nsqc.options.option import MS, Kind, Option
+from nsqc.tools import running
+from nsqc.tools.declare import JSON, OUTPUT, TCP_NODES, TOPIC, Argument, Tool, UsageError, Values
 
 PLACE = "nsqc pub"
-say = partial(output.error, PLACE)
+say = partial(running.print_error, PLACE)
 ESCAPES = {"\\n": "\n", "\\t": "\t", "\\0": "\0", "\\r": "\r"}
 LONGEST_DELAY = 2**32 * MS      # the protocol's limit
 

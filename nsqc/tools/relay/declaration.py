@@ -5,13 +5,11 @@ from __future__ import annotations
 from functools import partial
 
 from nsqc.options.option import Kind, Option
-from nsqc.tools import output
-from nsqc.tools.declare import Tool, Values
-from nsqc.tools.errors import UsageError
-from nsqc.tools.family import CHANNEL_OPTION, TCP_NODES, TOPICS, in_flight, other_side
+from nsqc.tools import running
+from nsqc.tools.declare import CHANNEL_OPTION, TCP_NODES, TOPICS, Tool, UsageError, Values, in_flight, other_side
 
 PLACE = "nsqc relay"
-say = partial(output.error, PLACE)
+say = partial(running.print_error, PLACE)
 REFUSED_DELAY = 90.0    # seconds until a message that a target refused is retried
 TARGETS, FILTER, TO_SECURITY = "Targets", "Filter", "TLS, authentication, compression of the targets"
 
@@ -23,15 +21,14 @@ def run(values: Values) -> int:
         raise UsageError("--to is required", PLACE)
     if values.given("require-json-value") and not values.given("require-json-field"):
         raise UsageError("--require-json-value needs --require-json-field", PLACE)
-    from nsqc.client.address import checked_addresses
     from nsqc.client.commands import topic_name
+    from nsqc.client.lookup import checked_addresses
     from nsqc.client.options import Options
     from nsqc.tools.cluster import Cluster
+    from nsqc.tools.declare import Security
     from nsqc.tools.feed import Feed, check_topics
-    from nsqc.tools.relay.engine import Engine, Plan
-    from nsqc.tools.relay.filtering import Filter
-    from nsqc.tools.security import Security
-    from nsqc.tools.stopping import Stop
+    from nsqc.tools.relay.engine import Engine, Filter, Plan
+    from nsqc.tools.running import Stop
 
     cluster = Cluster(values, PLACE)
     addresses = checked_addresses(values.texts("to"))

@@ -6,12 +6,9 @@ import os
 import re
 from functools import partial
 
-from nsqc.options.durations import MS, S
-from nsqc.options.option import Kind, Option
-from nsqc.tools import output
-from nsqc.tools.declare import Tool, Values
-from nsqc.tools.errors import UsageError
-from nsqc.tools.family import CHANNEL_OPTION, TCP_NODES, TOPICS, in_flight
+from nsqc.options.option import MS, Kind, Option, S
+from nsqc.tools import running
+from nsqc.tools.declare import CHANNEL_OPTION, TCP_NODES, TOPICS, Tool, UsageError, Values, in_flight
 
 PLACE = "nsqc to-file"
 FILES = "Files"
@@ -36,9 +33,8 @@ def run(values: Values) -> int:
     if values.given("level") and not 1 <= level <= most:
         raise UsageError(f"--level: {level} is not from 1 to {most}" if most else "--level needs --compress", PLACE)
     from nsqc.tools.cluster import Cluster
-    from nsqc.tools.tofile.archive import Rules
-    from nsqc.tools.tofile.naming import REV, Naming, host_identifier
-    from nsqc.tools.tofile.running import Plan, archive
+    from nsqc.tools.tofile.archive import REV, Naming, Rules, host_identifier
+    from nsqc.tools.tofile.engine import Plan, archive
 
     output_dir, work_dir = values.text("output-dir"), values.text("work-dir") or values.text("output-dir")
     numbered = (kind != "none" or values.number("rotate-size") > 0 or values.seconds("rotate-interval") > 0
@@ -64,7 +60,7 @@ def run(values: Values) -> int:
 def say(verbose: bool, level: str, topic: str, text: str) -> None:
     """Reports warnings and errors on stderr, and with verbose everything."""
     if verbose or level != "info":
-        output.error(PLACE, f"{topic}: {text}" if topic else text)
+        running.print_error(PLACE, f"{topic}: {text}" if topic else text)
 
 
 TOOL = Tool(

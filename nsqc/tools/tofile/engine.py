@@ -2,18 +2,188 @@
 
 from __future__ import annotations
 
+import errno
+import re
+import threading
 import time
+from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from nsqc.client.backoff import Backoff
-from nsqc.tools.errors import EXIT_FAILED
-from nsqc.tools.tofile.worker import Outcome, Round, Worker
+from nsqc.client.connection import Dialer
+from nsqc.client.errors import BadName
+from nsqc.client.options import Options
+from nsqc.client.peers import Backoff
+from nsqc.tools.cluster import Cluster
+from nsqc.tools.declare import EXIT_FAILED
+from nsqc.tools.feed import Feed, check_topics
+from nsqc.tools.lines import Piece
+from nsqc.tools.running import Stop
+from nsqc.tools.tofile.archive import PIECE_BYTES, Archive, Rules
 
 if TYPE_CHECKING:
-    from nsqc.tools.feed import Delivery, Feed, Source
-    from nsqc.tools.stopping import Stop
-    from nsqc.tools.tofile.archive import Archive
+    from nsqc.tools.feed import Delivery, Source
+
+
+# ====================================================================== worker
+# Two threads for the disk: one writes rounds of messages, the other syncs written ones meanwhile.
+
+class Round(NamedTuple):
+    """One round of writing: deliveries by topic. close: all files, afterwards. begun: time.monotonic()."""
+
+    deliveries: dict[str, list[Delivery]]
+    close: bool
+    begun: float
+
+
+class Outcome(NamedTuple):
+    """Deliveries of a topic that were synced, or the error that prevented it."""
+
+    topic: str
+    deliveries: list[Delivery]
+    begun: float
+    error: OSError | None
+
+
+class Written(NamedTuple):
+    """A pending sync. epoch: of Archive.store()."""
+
+    topic: str
+    deliveries: list[Delivery]
+    begun: float
+    archive: Archive
+    epoch: int
+
+
+class Worker:
+    """done: called on one of the threads when a round is written, and when something is finished. finished: taken by
+    the owner."""
+
+    def __init__(self, archive_of: Callable[[str], Archive], done: Callable[[], None]):
+        self._archive_of, self._done = archive_of, done
+        self._archives: dict[str, Archive] = {}     # of the writing thread
+        self._given, self._to_sync = threading.Semaphore(0), threading.Semaphore(0)
+        self._round: Round | None = None
+        self._written: deque[Written] = deque()
+        self._under_way = 0             # unwritten rounds, and pending syncs
+        self._count = threading.Lock()
+        self.finished: deque[Outcome] = deque()
+        for work in (self._write_rounds, self._sync_written):
+            threading.Thread(target=work, daemon=True).start()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it accepts no round now."""
+        return self._round is not None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all work is in `finished`."""
+        return not self._under_way
+
+    def begin(self, work: Round) -> None:
+        """Starts a round; only if it is not busy."""
+        self._add(1)
+        self._round = work
+        self._given.release()
+
+    def _add(self, count: int) -> None:
+        with self._count:
+            self._under_way += count
+
+    # ------------------------------------------------------------------ writing
+
+    def _write_rounds(self) -> None:
+        while True:
+            self._given.acquire()
+            for archive in list(self._archives.values()):
+                archive.mend()
+            work = self._round
+            if work is None:
+                continue        # only to mend
+            for topic in {*work.deliveries, *self._archives}:
+                self._write(topic, work)
+            self._round = None
+            self._add(-1)
+            self._to_sync.release()
+            self._done()
+
+    def _write(self, topic: str, work: Round) -> None:
+        deliveries = work.deliveries.get(topic, [])
+        try:
+            archive = self._archives.get(topic)
+            if archive is None:
+                archive = self._archives[topic] = self._archive_of(topic)
+            epoch = archive.store(delivery.batch for delivery in deliveries) if deliveries else 0
+            if work.close:
+                archive.close()
+            elif not deliveries:
+                archive.tick()
+        except (OSError, MemoryError) as error:
+            self.finished.append(Outcome(topic, deliveries, work.begun, as_os_error(error)))
+            return
+        if deliveries:
+            self._add(1)
+            self._written.append(Written(topic, deliveries, work.begun, archive, epoch))
+
+    # ------------------------------------------------------------------ syncing
+
+    def _sync_written(self) -> None:
+        while True:
+            self._to_sync.acquire()
+            # One sync for everything written to a file during the previous one.
+            groups: dict[Archive, list[Written]] = {}
+            while self._written:
+                written = self._written.popleft()
+                groups.setdefault(written.archive, []).append(written)
+            for archive, parts in groups.items():
+                self._sync(archive, parts)
+                self._done()
+
+    def _sync(self, archive: Archive, parts: list[Written]) -> None:
+        for part in parts:
+            error: OSError | None = None
+            try:
+                archive.sync(part.epoch)
+            except OSError as failure:
+                error = failure
+                self._given.release()       # the writing thread mends it
+            self.finished.append(Outcome(part.topic, part.deliveries, part.begun, error))
+            self._add(-1)
+
+
+def as_os_error(error: OSError | MemoryError) -> OSError:
+    """Converts the error, with a text for the user."""
+    return error if isinstance(error, OSError) else OSError(errno.ENOMEM, "out of memory")
+
+
+# ====================================================================== topics
+# Finds topics by a pattern: queries nsqlookupd at intervals, on a thread.
+
+class Discovery:
+    """found() returns new topics once. interval: seconds between two lists."""
+
+    def __init__(self, cluster: Cluster, pattern: re.Pattern[str], interval: float,
+                 warn: Callable[[str], None], wake: Callable[[], None]):
+        self._cluster, self._pattern, self._interval, self._warn = cluster, pattern, interval, warn
+        self._dialer: Dialer[None, list[str]] = Dialer(wake)
+        self._next = 0.0
+
+    def found(self) -> list[str]:
+        """Topics of the last list; requests the next one when due."""
+        names: list[str] = []
+        for _, outcome in self._dialer.finished():
+            if isinstance(outcome, Exception):
+                self._warn(str(outcome))
+            else:
+                names = [name for name in outcome if self._pattern.search(name)]
+        if time.monotonic() >= self._next and self._dialer.start(None, self._cluster.topic_names):
+            self._next = time.monotonic() + self._interval
+        return names
+
+
+# ====================================================================== engine
 
 PAUSE = Backoff(0.5, 30.0)
 TRIAL_FACTOR = 4
@@ -179,3 +349,71 @@ class Engine:
 def reason(error: OSError) -> str:
     """An error as text, with the file."""
     return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
+
+
+# ====================================================================== running
+# One run of `nsqc to-file` or nsq_to_file, from its plan.
+
+MOST_CONNECTIONS = 8
+
+
+class Plan(NamedTuple):
+    """The job; times in seconds. pattern: topics to look for, or None."""
+
+    place: str
+    topics: tuple[str, ...]
+    pattern: re.Pattern[str] | None
+    refresh: float
+    channel: str
+    rules: Rules
+    sync_interval: float
+    max_in_flight: int
+    connections: int        # to each nsqd per topic; 0: automatic
+    wait: bool
+
+
+def archive(cluster: Cluster, plan: Plan, say: Say, insists: bool = True) -> int:
+    """Returns the exit code. insists: see Feed. Raises ClientError, ToolError."""
+    options = Options("to-file", (), cluster.timeout, cluster.connection_options())
+    if not plan.connections:
+        plan = plan._replace(connections=good_connections(cluster, plan))
+    if not plan.wait:
+        check_topics(cluster, plan.topics)
+    piece = Piece(PIECE_BYTES)
+
+    def archive_of(topic: str) -> Archive:
+        return Archive(topic, plan.rules, lambda level, text: say(level, topic, text), piece)
+
+    with Stop() as stop:
+        stop.hear_hangup()
+        with DiscoveringFeed(cluster, plan, options, stop, partial(say, "warn", ""), insists) as feed:
+            feed.start()
+            code = Engine(feed, stop, archive_of, plan.sync_interval, say).run()
+            return code or stop.code(terminated=0)
+
+
+def good_connections(cluster: Cluster, plan: Plan) -> int:
+    """nsqd limits messages in flight per connection, and those limit the amount per sync."""
+    if cluster.nsqlookupd:
+        return 2
+    return max(1, MOST_CONNECTIONS // (len(cluster.nsqd) * max(len(plan.topics), 1)))
+
+
+class DiscoveringFeed(Feed):
+    """A feed that adds topics as they appear."""
+
+    def __init__(self, cluster: Cluster, plan: Plan, options: Options, stop: Stop, warn: Callable[[str], None],
+                 insists: bool):
+        super().__init__(cluster, plan.topics, plan.channel, plan.max_in_flight, options, stop, warn, plan.connections,
+                         insists)
+        self._discovery = (Discovery(cluster, plan.pattern, plan.refresh, warn, stop.wake) if plan.pattern is not None
+                           else None)
+
+    def _tend(self, now: float) -> None:
+        if self._discovery is not None:
+            for topic in self._discovery.found():
+                try:
+                    self.add(topic)
+                except BadName as error:
+                    self._say(str(error))
+        super()._tend(now)

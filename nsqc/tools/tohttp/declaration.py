@@ -7,15 +7,12 @@ import ssl
 from functools import partial
 
 from nsqc import __version__
-from nsqc.options.durations import MS, S
-from nsqc.options.option import Kind, Option
-from nsqc.tools import output
-from nsqc.tools.declare import Tool, Values
-from nsqc.tools.errors import UsageError
-from nsqc.tools.family import CHANNEL_OPTION, TCP_NODES, TOPICS, in_flight
+from nsqc.options.option import MS, Kind, Option, S
+from nsqc.tools import running
+from nsqc.tools.declare import CHANNEL_OPTION, TCP_NODES, TOPICS, Tool, UsageError, Values, in_flight
 
 PLACE = "nsqc to-http"
-say = partial(output.error, PLACE)
+say = partial(running.print_error, PLACE)
 LONGEST_DELAY = 900.0   # seconds until a failed message is delivered again
 SERVERS, FAILURES = "Servers", "Failures"
 HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([ -~\t\x80-\U0010ffff]*)")
@@ -34,8 +31,7 @@ def run(values: Values) -> int:
             raise UsageError(f"--get {text}: needs one %s, for the message", PLACE)
     headers = [read_header(text, PLACE) for text in values.texts("header")]
     from nsqc.tools.cluster import Cluster
-    from nsqc.tools.tohttp.engine import PAUSE, Settings
-    from nsqc.tools.tohttp.running import send
+    from nsqc.tools.tohttp.engine import PAUSE, Settings, send
 
     return send(Cluster(values, PLACE), Settings(
         topics, values.text("channel"), post or get, bool(get), headers,

@@ -5,14 +5,162 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
+from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import NamedTuple, cast
+from urllib.parse import quote_plus, unquote, urlsplit
 
+import httptools
 import uvloop
 
-from nsqc.tools.tohttp.exchange import Exchange
-from nsqc.tools.tohttp.url import Url
+from nsqc.client.lookup import without_login
+from nsqc.tools.declare import UsageError
+
+# ====================================================================== url
+# URLs to send messages to.
+
+PLACEHOLDER = "%s"
+
+
+class Url(NamedTuple):
+    """text: for people, without the login. target: the path with its arguments, for the request line; for GET with %s
+    for the message. login: user:password."""
+
+    text: str
+    is_tls: bool
+    host: str
+    port: int
+    target: str
+    login: str = ""
+
+    @property
+    def authority(self) -> str:
+        """The Host header's value."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == (443 if self.is_tls else 80) else f"{host}:{self.port}"
+
+    @property
+    def authorization(self) -> str:
+        """The header for the login; empty without one."""
+        return f"Authorization: Basic {b64encode(self.login.encode()).decode()}" if self.login else ""
+
+    def with_body(self, body: bytes) -> str:
+        """A GET's target with the message in it."""
+        before, _, after = self.target.partition(PLACEHOLDER)
+        return before + quote_plus(body) + after
+
+
+def read_url(text: str) -> Url:
+    """Raises UsageError."""
+    shown = without_login(text) if "://" in text else text
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        raise UsageError(f"{shown}: is not a URL; a port is a number, and a slash in a password must be %2F") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(f"{shown}: is not a URL such as http://127.0.0.1:8080/messages")
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    if not target.isascii() or not target.isprintable() or " " in target:
+        raise UsageError(f"{shown}: has characters not allowed in a URL")
+    is_tls = parts.scheme == "https"
+    login, at, _ = parts.netloc.rpartition("@")
+    return Url(shown, is_tls, parts.hostname, port or (443 if is_tls else 80), target, unquote(login) if at else "")
+
+
+# ====================================================================== exchange
+# One persistent HTTP connection, as a protocol of the event loop.
+
+HEAD_BYTES = 64 * 1024      # limit for the head of an answer
+
+
+class Exchange(asyncio.Protocol):
+    """ask() sends a request and returns the status. Bodies of answers are read and dropped."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop):
+        self._loop = loop
+        self._transport: asyncio.Transport | None = None
+        self._parser: httptools.HttpResponseParser | None = None
+        self._answer: asyncio.Future[int] | None = None
+        self._received = 0
+        self._in_body = False
+        self.was_used = False       # it has answered before: it may have been closed since
+        self.has_answered = False   # bytes of the current answer have arrived
+        self.is_open = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Connected."""
+        self._transport = cast(asyncio.Transport, transport)
+        self.is_open = True
+
+    def ask(self, request: bytes) -> asyncio.Future[int]:
+        """Sends a request; returns the status of its answer, or an OSError or ValueError."""
+        self._answer = self._loop.create_future()
+        self._parser = httptools.HttpResponseParser(self)
+        self._received, self._in_body, self.has_answered = 0, False, False
+        if self._transport is not None:
+            self._transport.write(request)
+        return self._answer
+
+    def data_received(self, data: bytes) -> None:
+        """Parses."""
+        self.has_answered = True
+        if self._parser is None or self._answer is None:
+            self.close()        # there was no request
+            return
+        if not self._in_body:
+            self._received += len(data)
+        try:
+            if self._received > HEAD_BYTES and not self._in_body:
+                raise ValueError("the head of the answer is too large")
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade, ValueError) as error:
+            self._settle(ValueError(f"not an HTTP answer: {error}"))
+            self.close()
+
+    def on_headers_complete(self) -> None:
+        """Called by the parser."""
+        self._in_body = True
+
+    def on_message_complete(self) -> None:
+        """Called by the parser."""
+        parser = self._parser
+        if parser is None or self._answer is None:
+            return
+        status = parser.get_status_code()
+        if status < 200:
+            self._in_body = False       # 100 Continue: the answer follows
+            return
+        self.was_used = True
+        if not parser.should_keep_alive():
+            self.close()
+        self._parser = None
+        if not self._answer.done():
+            self._answer.set_result(status)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The connection closed. Without a length, that ends an answer."""
+        self.is_open = False
+        if self._in_body and error is None and self._parser is not None and self._answer is not None:
+            if not self._answer.done():
+                self._answer.set_result(self._parser.get_status_code())
+            return
+        self._settle(error or ConnectionResetError("the connection was closed"))
+
+    def _settle(self, error: Exception) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(error)
+            self._answer.exception()        # marks it as retrieved: the caller may have given up
+
+    def close(self) -> None:
+        """Closes at once."""
+        self.is_open = False
+        if self._transport is not None:
+            self._transport.abort()
+
+
+# ====================================================================== sender
 
 MOST_IDLE = 128     # connections kept per URL
 

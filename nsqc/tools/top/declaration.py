@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from nsqc.options.durations import HOUR, MS, S
-from nsqc.options.option import Kind, Option
-from nsqc.tools.declare import Tool, Values
-from nsqc.tools.family import HTTP_NODES
+from nsqc.options.option import HOUR, MS, Kind, Option, S
+from nsqc.tools.declare import HTTP_NODES, Tool, Values
 
 VIEWS = ("topics", "channels", "clients", "nodes")
 
 
 def run(values: Values) -> int:
     """`nsqc top`."""
-    from nsqc.tools.top.running import top
+    from nsqc.tools.top.screen import top
 
     return top(values)
 

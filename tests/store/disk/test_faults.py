@@ -9,11 +9,11 @@ from functools import partial
 
 import pytest
 
-from nsqc.store.disk import segment, syscalls
-from nsqc.store.disk.index import Index
-from nsqc.store.disk.pool import IoPool
+from nsqc.store.disk import fileio, segment
+from nsqc.store.disk.fileio import IoPool
+from nsqc.store.disk.manager import Syncer
 from nsqc.store.disk.queue import DiskQueue
-from nsqc.store.disk.syncer import Syncer
+from nsqc.store.disk.recovery import Index
 from tests.compiled import diskqueue
 from tests.store.disk.test_queue import open_below
 from tests.support.log import RecordingLog
@@ -359,7 +359,7 @@ def test_file_that_cannot_be_read_for_a_moment_is_not_given_up(tmp_path, error):
     place = Place(tmp_path)
     queue = place.open()
     put(queue, 5)
-    syscalls.fail("read", error, times=2)
+    fileio.fail("read", error, times=2)
     assert diskqueue.get(queue) is None
     assert diskqueue.get(queue) is None
     assert queue.depth == 6
@@ -373,7 +373,7 @@ def test_read_that_succeeds_when_repeated_is_no_damage(tmp_path):
     queue = place.open()
     put(queue, *range(5))
     diskqueue.commit(queue)
-    syscalls.fail("read", errno.EIO, times=3)
+    fileio.fail("read", errno.EIO, times=3)
     assert take(queue) == [0, 1, 2, 3, 4]
     assert not [name for name in place.names() if "bad" in name]
 
@@ -384,7 +384,7 @@ def test_unreadable_page_costs_what_lies_on_it(tmp_path):
     put(queue, *range(300), body=b"z" * 70)  # 100 bytes each: the first page ends within record 40
     queue.close()
     queue = place.open()
-    syscalls.fail("read", errno.EIO, times=4)
+    fileio.fail("read", errno.EIO, times=4)
     assert take(queue) == list(range(41, 300))
     assert queue.depth == 0
     assert place.logged("damaged at 0")
@@ -412,7 +412,7 @@ def test_close_that_cannot_write_still_notes_what_was_read(tmp_path):
     queue = Place(tmp_path).open()
     assert take(queue, 3) == [0, 1, 2]
     put(queue, 9)
-    syscalls.fail("write", errno.ENOSPC)
+    fileio.fail("write", errno.ENOSPC)
     with pytest.raises(OSError, match="1 messages are lost"):
         queue.close()
     assert take(Place(tmp_path).open()) == [3, 4]
@@ -457,14 +457,14 @@ def test_read_blocks_go_with_what_they_were_read_for(tmp_path):
     put(queue, *range(1000))
     queue.close()
     queue = place.open()
-    before = segment.alive()
+    before = segment.read_blocks_alive()
     take(queue, 10)
-    assert segment.alive() == before + 1
+    assert segment.read_blocks_alive() == before + 1
     while place.syncer.tick():
         pass
-    assert segment.alive() == before + 1, "it has been used since the last look"
+    assert segment.read_blocks_alive() == before + 1, "it has been used since the last look"
     queue.close()
-    assert segment.alive() == before
+    assert segment.read_blocks_alive() == before
     assert open_below(tmp_path) == []
 
 
@@ -472,7 +472,7 @@ def test_queue_that_is_collected_with_its_syncer_leaves_nothing(tmp_path):
     """They refer to each other, so the collector takes them apart in any order. Slow: Python's collector scans
     everything, again and again."""
     gc.collect()
-    before = segment.alive()
+    before = segment.read_blocks_alive()
     for number in range(20):
         place = Place(tmp_path)
         queue = place.open(f"q{number}")
@@ -480,7 +480,7 @@ def test_queue_that_is_collected_with_its_syncer_leaves_nothing(tmp_path):
         diskqueue.commit(queue)
         del queue, place
         gc.collect()
-    assert segment.alive() == before
+    assert segment.read_blocks_alive() == before
     assert open_below(tmp_path) == []
 
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from nsqc.store.disk.pool import IoPool
+from nsqc.store.disk.fileio import IoPool
 from tests.compiled.pool import Jobs
 from tests.support.patience import WAIT_SECONDS
 

@@ -17,10 +17,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from nsqc.store.disk import syscalls
-from nsqc.store.disk.pool import IoPool
+from nsqc.store.disk import fileio
+from nsqc.store.disk.fileio import IoPool
+from nsqc.store.disk.manager import Syncer
 from nsqc.store.disk.queue import DiskQueue
-from nsqc.store.disk.syncer import Syncer
 from tests.compiled import diskqueue
 from tests.support.log import RecordingLog
 from tests.support.patience import WAIT_SECONDS
@@ -479,7 +479,7 @@ def test_failed_write_over_several_files_is_taken_back(tmp_path):
     assert diskqueue.commit(queue) == 0
     for number in range(1, 9):
         put(queue, number, b"x" * 70)
-    syscalls.fail("write", errno.ENOSPC, skip=2)
+    fileio.fail("write", errno.ENOSPC, skip=2)
     assert diskqueue.commit(queue) == errno.ENOSPC
     assert (queue.write_number, queue.write_at, queue.depth) == (0, 100, 9)
     assert diskqueue.rollback(queue) == 8
@@ -493,7 +493,7 @@ def test_failed_write_over_several_files_is_taken_back(tmp_path):
 def test_failed_sync_is_tried_again(tmp_path):
     files = Harness(tmp_path, 10**6, every=5)
     queue = files.open()
-    syscalls.fail("sync", errno.EIO)
+    fileio.fail("sync", errno.EIO)
     for number in range(5):
         put(queue, number)
     diskqueue.commit(queue)

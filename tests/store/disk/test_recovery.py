@@ -6,12 +6,11 @@ import struct
 
 import pytest
 
-from nsqc.store import badfiles
-from nsqc.store.disk.index import ODD, Index, queue_files
-from nsqc.store.disk.names import META
-from nsqc.store.disk.pool import IoPool
+from nsqc.store import files as badfiles
+from nsqc.store.disk.fileio import META, IoPool
+from nsqc.store.disk.manager import Syncer
 from nsqc.store.disk.queue import DiskQueue
-from nsqc.store.disk.syncer import Syncer
+from nsqc.store.disk.recovery import ODD, Index, queue_files
 from tests.compiled import diskqueue
 from tests.support.log import RecordingLog
 

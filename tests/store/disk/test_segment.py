@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from nsqc.store.disk import syscalls
+from nsqc.store.disk import fileio
 from nsqc.store.disk.segment import RECORD_HEAD_BYTES, RECORD_ID_OFFSET, RECORD_SIZE_BYTES, count
 from tests.compiled import segment
 
@@ -205,8 +205,8 @@ def test_a_page_that_cannot_be_read_is_lost_and_nothing_else(write):
     path = write(*records)
     try:
         # The first read asks for everything and fails; then each page has three attempts: the first page loses them.
-        syscalls.fail("read", errno.EIO, times=4)
+        fileio.fail("read", errno.EIO, times=4)
         places = segment.walk(path, MAX_RECORD)
     finally:
-        syscalls.fail("read", 0, times=0)
+        fileio.fail("read", 0, times=0)
     assert places == [(at, 1024) for at in range(4096, 40 * 1024, 1024)]

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from nsqc.store.disk import syncer, syscalls
+from nsqc.store.disk import fileio, manager
 from tests.compiled import diskqueue
 from tests.store.disk.test_queue import Harness, drain, message_id, put
 
@@ -15,7 +15,7 @@ from tests.store.disk.test_queue import Harness, drain, message_id, put
 def calls(monkeypatch):
     """Calls on files, in order: ("sync" or "write", name) and ("positions", text)."""
     found = []
-    sync_path, pwrite, put_positions = syscalls.sync_path, os.pwrite, syncer.put_positions
+    sync_path, pwrite, put_positions = fileio.sync_path, os.pwrite, manager.put_positions
 
     def synced(path):
         found.append(("sync", os.path.basename(path)))
@@ -29,9 +29,9 @@ def calls(monkeypatch):
         found.append(("positions", os.path.basename(work.meta_path)))
         put_positions(work)
 
-    monkeypatch.setattr(syscalls, "sync_path", synced)
+    monkeypatch.setattr(fileio, "sync_path", synced)
     monkeypatch.setattr(os, "pwrite", written)
-    monkeypatch.setattr(syncer, "put_positions", placed)
+    monkeypatch.setattr(manager, "put_positions", placed)
     return found
 
 
@@ -44,13 +44,13 @@ def test_after_a_failed_sync_the_data_is_written_again(tmp_path, calls):
     durable = queue.write_at
     put(queue, 2)
     diskqueue.commit(queue)
-    syscalls.fail("sync", errno.EIO)
+    fileio.fail("sync", errno.EIO)
     files.syncer.start(queue)
     assert any("failed to sync" in line for line in files.log.lines)
     assert not any(call[0] == "write" for call in calls)
     put(queue, 3)
     diskqueue.commit(queue)
-    syscalls.fail("sync", errno.EIO)      # once more, after the data was rewritten
+    fileio.fail("sync", errno.EIO)      # once more, after the data was rewritten
     files.syncer.start(queue)
     del calls[:]
     files.syncer.start(queue)
@@ -68,7 +68,7 @@ def test_after_a_failed_sync_the_data_is_written_again(tmp_path, calls):
 def test_files_that_were_left_are_written_again_too(tmp_path, calls):
     files = Harness(tmp_path, 100, every=10**6)
     queue = files.open()
-    syscalls.fail("sync", errno.EIO)
+    fileio.fail("sync", errno.EIO)
     for number in range(6):
         put(queue, number)
     diskqueue.commit(queue)
@@ -163,7 +163,7 @@ def test_positions_of_a_topic_do_not_trust_a_sync_of_a_channel_that_has_not_ende
     """The channel's sync has begun, so none of it still needs a sync; but none of it is durable either."""
     jobs = Jobs()
     files = Harness(tmp_path, 10**6, every=10**6)
-    files.syncer = syncer.Syncer(10**6, 10**9, jobs, files.log)
+    files.syncer = manager.Syncer(10**6, 10**9, jobs, files.log)
     topic, channel = files.open("t"), files.open("t:c")
     topic.copies.append(channel)
     put(topic, 1)
@@ -196,7 +196,7 @@ def test_positions_of_a_topic_do_not_trust_a_sync_of_a_channel_that_has_not_ende
 def test_a_queue_of_the_same_name_waits_for_the_files_of_the_old_one_to_go(tmp_path):
     jobs = Jobs()
     files = Harness(tmp_path, 10**6, every=1)
-    files.syncer = syncer.Syncer(1, 10**9, jobs, files.log)
+    files.syncer = manager.Syncer(1, 10**9, jobs, files.log)
     queue = files.open()
     put(queue, 1)
     diskqueue.commit(queue)
@@ -229,8 +229,8 @@ def names(monkeypatch, tmp_path):
 
         monkeypatch.setattr(module, function, noted)
 
-    notes(syscalls, "sync_path", "sync")
-    notes(syscalls, "rename_file", "rename")
+    notes(fileio, "sync_path", "sync")
+    notes(fileio, "rename_file", "rename")
     notes(os, "unlink", "unlink")
     return found
 
@@ -276,7 +276,7 @@ def test_a_folder_that_cannot_be_synced_keeps_the_files(tmp_path, names):
     diskqueue.commit(queue)
     files.syncer.start(queue)
     before = {name for name in os.listdir(tmp_path) if "meta" not in name}
-    syscalls.fail("sync", errno.EIO, skip=1)    # after the temporary file's sync
+    fileio.fail("sync", errno.EIO, skip=1)    # after the temporary file's sync
     for _ in range(2):
         diskqueue.get(queue)
     assert any("failed to sync" in line for line in files.log.lines)
@@ -289,7 +289,7 @@ def test_a_folder_that_cannot_be_synced_keeps_the_files(tmp_path, names):
 def test_closed_queues_share_the_syncs_of_the_folder(tmp_path, names):
     jobs = Jobs()
     files = Harness(tmp_path, 10**6, every=10**6)
-    files.syncer = syncer.Syncer(10**6, 10**9, jobs, files.log)
+    files.syncer = manager.Syncer(10**6, 10**9, jobs, files.log)
     for number in range(20):
         queue = files.open(f"q{number}")
         put(queue, number)
@@ -309,7 +309,7 @@ def test_closed_queues_share_the_syncs_of_the_folder(tmp_path, names):
 def test_a_closed_queue_that_cannot_be_synced_holds_up_no_other(tmp_path, names):
     jobs = Jobs()
     files = Harness(tmp_path, 10**6, every=10**6)
-    files.syncer = syncer.Syncer(10**6, 10**9, jobs, files.log)
+    files.syncer = manager.Syncer(10**6, 10**9, jobs, files.log)
     for name in ("a", "b", "c"):
         queue = files.open(name)
         put(queue, 1)
@@ -352,7 +352,7 @@ def test_a_look_at_many_queues_has_an_end(tmp_path, monkeypatch):
         put(queue, 1)
         diskqueue.commit(queue)
     files.syncer.timeout_ns = 0
-    monkeypatch.setattr(syncer, "SLICE_NS", 0)
+    monkeypatch.setattr(manager, "SLICE_NS", 0)
     left = []
     while files.syncer.tick():
         left.append(sum(queue.needs_sync for queue in queues))
@@ -379,7 +379,7 @@ def test_no_more_syncs_begin_than_can_be_under_way(tmp_path, monkeypatch):
 
     files.syncer.timeout_ns = 0
     monkeypatch.setattr(files.syncer, "_run", run)
-    monkeypatch.setattr(syncer, "MOST_RUNNING", 4)
+    monkeypatch.setattr(manager, "MOST_RUNNING", 4)
     whole_look(files)
     assert len(jobs) == 4
     for job, future in jobs[:3]:

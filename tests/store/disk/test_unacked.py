@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqc.store.disk import unacked
+from nsqc.store import message
 from tests.compiled.unacked import UnackedList
 
 MOST_BYTES = 1 << 30
@@ -28,12 +28,12 @@ def test_the_oldest_that_is_out(steps):
 
 
 def test_what_is_out_costs_nothing_for_what_is_done():
-    out, before = UnackedList(), unacked.alive()
+    out, before = UnackedList(), message.places_alive()
     stuck = out.add(0, 0, 30)
     for at in range(1, 100_000):
         out.done(out.add(0, 30 * at, 30))
-    assert (len(out), out.first(), unacked.alive()) == (100_000, (0, 0), before + 1)
-    assert out.done(stuck) and out.first() is None and unacked.alive() == before
+    assert (len(out), out.first(), message.places_alive()) == (100_000, (0, 0), before + 1)
+    assert out.done(stuck) and out.first() is None and message.places_alive() == before
 
 
 def test_too_many_bytes_are_let_go_of():
@@ -45,7 +45,7 @@ def test_too_many_bytes_are_let_go_of():
 
 
 def test_places_outlive_a_queue_that_is_emptied():
-    out, before = UnackedList(), unacked.alive()
+    out, before = UnackedList(), message.places_alive()
     serials = [out.add(0, at, 1) for at in range(3)]
     out.drop()
     assert out.first() is None and len(out) == 0
@@ -53,4 +53,4 @@ def test_places_outlive_a_queue_that_is_emptied():
     assert not out.done(serials[1])
     assert out.first() == (1, 0) and out.done(later)
     del out
-    assert unacked.alive() == before
+    assert message.places_alive() == before

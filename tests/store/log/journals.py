@@ -4,7 +4,7 @@ import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nsqc.store.log.progress import TopicProgress
+from nsqc.store.log.manager import TopicProgress
 from tests.support.crc32c import crc32c
 
 ADVANCE, FIN, REQ, RESET, NAME, DROP, SKIP = range(1, 8)

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqc.store.guid import GuidFactory
-from nsqc.store.log.block import ID, OFFSET, ORIGIN, TIMESTAMP, VALUE, LogBlock, SegmentBlocks, manifest_id
 from nsqc.store.log.names import FRAMES_AT
+from nsqc.store.log.reading import ID, OFFSET, ORIGIN, TIMESTAMP, VALUE, LogBlock, SegmentBlocks, manifest_id
+from nsqc.store.message import GuidFactory
 from tests.compiled import logframes
 from tests.store.log.segments import LOG_ID, write_log
 from tests.support.crc32c import crc32c

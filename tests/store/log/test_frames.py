@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqc.store.guid import GuidFactory
+from nsqc.store.message import GuidFactory
 from tests.compiled import logframes
 
 SALT = 0x1122334455667788

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsqc.store.disk import syscalls
-from nsqc.store.log.progress import read_progress
+from nsqc.store.disk import fileio
+from nsqc.store.log.manager import read_progress
 from tests.compiled.compaction import compact_folder
 from tests.store.log.journals import (
     ADVANCE,
@@ -418,12 +418,12 @@ def test_a_power_failure_takes_no_more_than_the_older_file_lacks(several):
 def test_a_compaction_that_fails_leaves_what_there_was(several, call, skip):
     folder, before = several
     names = sorted(os.listdir(folder))
-    syscalls.fail(call, errno.ENOSPC, skip)
+    fileio.fail(call, errno.ENOSPC, skip)
     try:
         with pytest.raises(OSError) as raised:
             compact_folder(str(folder))
     finally:
-        syscalls.fail(call, 0, times=0)
+        fileio.fail(call, 0, times=0)
     assert raised.value.errno == errno.ENOSPC
     assert sorted(os.listdir(folder)) == names
     assert same(read_progress(str(folder)), before)
@@ -431,12 +431,12 @@ def test_a_compaction_that_fails_leaves_what_there_was(several, call, skip):
 
 def test_a_compaction_that_cannot_be_synced_keeps_both(several):
     folder, before = several
-    syscalls.fail("sync", errno.EIO, 1)
+    fileio.fail("sync", errno.EIO, 1)
     try:
         with pytest.raises(OSError):
             compact_folder(str(folder))
     finally:
-        syscalls.fail("sync", 0, times=0)
+        fileio.fail("sync", 0, times=0)
     assert sorted(os.listdir(folder)) == ["cursors.000001", "cursors.000002"]
     assert same(read_progress(str(folder)), before)
 

@@ -4,11 +4,9 @@ import os
 
 import pytest
 
-from nsqc.store.log.export import ExportError, copied
-from nsqc.store.log.exportplan import Chunk
-from nsqc.store.log.offline import has_index, read_frames, read_head
-from nsqc.store.log.recovery import LogError, SegmentState, read_folder
-from nsqc.store.log.summary import read_log, time_of
+from nsqc.store.log.check import read_log, time_of
+from nsqc.store.log.export import Chunk, ExportError, copied
+from nsqc.store.log.recovery import LogError, SegmentState, has_index, read_folder, read_frames, read_head
 from tests.store.log.segments import BASE, LOG_ID, STEP, frame, record, write_log
 
 GAP = 5000

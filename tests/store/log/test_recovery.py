@@ -8,14 +8,11 @@ from typing import NamedTuple
 
 import pytest
 
-from nsqc.store.log.check import check_folder
-from nsqc.store.log.exportplan import Sources
-from nsqc.store.log.looks import Looks
+from nsqc.store.log.check import check_folder, read_log
+from nsqc.store.log.export import Sources
+from nsqc.store.log.manager import Looks, read_progress
 from nsqc.store.log.names import MOST_OFFSET, segment_path
-from nsqc.store.log.offline import read_frames
-from nsqc.store.log.progress import read_progress
-from nsqc.store.log.recovery import LogError, Opened, read_folder
-from nsqc.store.log.summary import read_log
+from nsqc.store.log.recovery import LogError, Opened, read_folder, read_frames
 from tests.compiled.compaction import compact_folder
 from tests.store.log import segments
 from tests.store.log.journals import ADVANCE, DROP, NAME, RESET, journal_path, write_journal

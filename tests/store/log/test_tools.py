@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from nsqc.store.log.check import check_folder
-from nsqc.store.log.summary import as_text, read_log, summary
+from nsqc.store.log.check import as_text, check_folder, read_log, summary
 from tests.store.log.journals import ADVANCE, FIN, NAME, REQ, RESET, journal_path, write_journal
 from tests.store.log.segments import BASE, Written, add_index, write_log, write_manifest, write_segment
 

@@ -1,1 +1,0 @@
-# Cancels deferred messages. For Python only: see the .pyi.

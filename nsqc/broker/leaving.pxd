@@ -1,0 +1,137 @@
+# Messages that leave a channel unfinished: expired, overflowed, dead.
+
+from libc.stdint cimport int64_t, uint16_t, uint32_t
+
+from nsqc.broker.state cimport ChannelState
+from nsqc.store.memory cimport dated_ns
+from nsqc.store.message cimport Delivery, Entry, Heap, Message, Place
+
+
+# ====================================================================== origin
+# The origin of a dead letter: a JSON object stored next to its body in a log-backed dead-letter topic.
+
+cdef enum DeadReason:       # Delivery.reason: why its last delivery failed, or was not made
+    DEAD_ATTEMPTS           # too many attempts before this delivery: those of an earlier run
+    DEAD_REQUEUED
+    DEAD_TIMED_OUT
+    DEAD_DISCONNECTED
+    DEAD_EXPIRED            # message_ttl
+    DEAD_OVERFLOWED         # max_depth or max_bytes
+
+# The beginning of all origins of one batch. node: of the daemon, from origin_node().
+cdef bytes origin_head(ChannelState channel, bytes topic, bytes node)
+# Writes the origin of a dead delivery, up to MOST_ORIGIN bytes, to c_to; returns its size.
+cdef uint32_t origin_store(char *c_to, ChannelState channel, const Delivery *delivery, bytes head) noexcept
+# Remembers a consumer, for messages in flight to it that may become dead letters.
+cdef void origin_client(ChannelState channel, object consumer, int64_t owner) noexcept
+
+
+# ====================================================================== dead
+# Messages of a channel that go to its dead-letter topic, as functions on the channel. Those in `dead` are yet to be
+# published there. Those in `sent` are published, and finished in the channel once that is acknowledged. At most one
+# batch runs.
+
+cdef enum LeaveReason:          # why a message is removed from a channel unfinished
+    STAYS                   # it is not removed
+    FAILED                  # max_attempts
+    EXPIRED                 # message_ttl
+    OVERFLOWED              # max_depth or max_bytes
+
+# Whether another batch fits into memory; makes room for one more delivery in `dead`.
+cdef bint dead_has_room(ChannelState channel) noexcept
+# Takes a delivery that is in no heap, with room in `dead`. FAILED: Delivery.reason has the details.
+cdef void dead_take(ChannelState channel, Delivery *delivery, LeaveReason reason) noexcept
+# Takes a message that was about to be delivered; needs room for a delivery, and in `dead`. Takes reference and place.
+cdef void dead_add(ChannelState channel, Message *message, uint32_t attempts, Place *place, int64_t offset,
+                   LeaveReason reason) noexcept
+# The running batch has ended: finishes its messages, or queues them to be published again.
+cdef void dead_ended(ChannelState channel, int error) noexcept
+# Forgets the running batch: its messages will be published again. False: no memory to do that for all of them.
+cdef bint dead_recall(ChannelState channel) noexcept
+
+
+# ====================================================================== expiry
+# message_ttl of a channel, as functions on it. Queues are in publish order, so only the oldest message of each is
+# checked. Expired messages in memory or in the log are removed within LOOK_NS, and those on disk once their block is
+# read. Each delivery and each requeue checks again: no message is delivered late.
+
+cdef enum:
+    LOOK_NS = 250000000     # between two looks
+
+
+cdef struct Taken:          # a message taken from a queue
+    Message *message        # a reference
+    Place *place
+    int64_t offset          # in the log; below 0: not from the log
+    uint32_t attempts
+
+
+# With rules: why a message must not be delivered, or not again.
+cdef inline LeaveReason reason_to_leave(ChannelState channel, const Message *message, uint32_t attempts) noexcept:
+    if 0 < channel.rules.max_attempts <= attempts:
+        return FAILED
+    if 0 < channel.rules.message_ttl_ns <= channel.clock.wall - dated_ns(channel.clock, message.timestamp_ns):
+        return EXPIRED
+    return STAYS
+
+
+# With rules: when to check a message that waits until due_ns, monotonic: it may expire before.
+cdef inline int64_t due_or_expired(ChannelState channel, const Message *message, int64_t due_ns) noexcept:
+    if channel.rules.message_ttl_ns == 0:
+        return due_ns
+    return min(due_ns, channel.clock.monotonic + dated_ns(channel.clock, message.timestamp_ns)
+               + channel.rules.message_ttl_ns - channel.clock.wall)
+
+
+# With rules: a message published then waits. Arm the alarm if look_ns has changed.
+cdef inline void expiry_watch(ChannelState channel, int64_t timestamp_ns) noexcept:
+    if channel.rules.message_ttl_ns:
+        channel.look_ns = min(channel.look_ns, channel.clock.monotonic + max(
+            dated_ns(channel.clock, timestamp_ns) + channel.rules.message_ttl_ns - channel.clock.wall,
+            <int64_t> LOOK_NS))
+
+
+# The next message if channel.again, which must not be empty, has it; its place and offset go to the channel.
+cdef bint pop_again(ChannelState channel, Entry *entry) noexcept
+# With rules: whether a message about to be delivered is removed instead.
+cdef bint withheld(ChannelState channel, Entry *entry) noexcept
+# With rules: moves a delivery of this heap to channel.again. False: it has to wait elsewhere, and may expire late.
+cdef bint wait_to_expire(ChannelState channel, Delivery *delivery, Heap *heap) noexcept
+# With rules: removes a message that was about to be delivered. With room for a delivery, and in `dead`. Takes the
+# reference and the place.
+cdef void leave_taken(ChannelState channel, Taken *taken, LeaveReason reason) noexcept
+# The same for a delivery in this heap, in flight or not. False: no room in `dead`; it stays.
+cdef bint leave_delivery(ChannelState channel, Delivery *delivery, Heap *heap, LeaveReason reason) noexcept
+# Takes the oldest message of a queue, if it was published no later than before_ns. False: none now; then oldest_ns is
+# the publish time of the oldest one if known, or NEVER.
+cdef bint take_oldest(ChannelState channel, int64_t before_ns, Taken *taken, int64_t *oldest_ns) noexcept
+# The wall clock has been set: deferred messages may expire at another time. False: the slice ended.
+cdef bint expire_deferred(ChannelState channel) noexcept
+# Moves messages that wait first in a queue and have used up their attempts; False: the slice ended.
+cdef bint leave_exhausted(ChannelState channel) noexcept
+# Removes expired messages, and schedules the next check; False: the slice ended.
+cdef bint expire_waiting(ChannelState channel) noexcept
+
+
+# ====================================================================== overflow
+# max_depth and max_bytes of a channel, as functions on it: removes excess messages, the oldest first. bounds.pxd
+# applies them to publishes.
+
+# Whether more messages would exceed these limits; 0: no limit.
+cdef bint exceeds(int64_t depth, int64_t waiting, int64_t count, int64_t body_bytes, int64_t max_depth,
+                  int64_t max_bytes) noexcept
+cdef int64_t channel_bytes(ChannelState channel) noexcept       # of waiting messages, about
+# With rules: whether more messages certainly fit, from a cheap check: runs for each publish.
+cdef inline bint surely_fits(ChannelState channel, int64_t count) noexcept:
+    if channel.rules is NULL or channel.rules.max_bytes or channel.cursor is not None:
+        return False
+    count += channel.backlog.memory.count + channel.front.count + channel.again.heap.count
+    if channel.backlog.disk is not None:
+        count += channel.backlog.disk.depth
+    return count <= channel.rules.max_depth
+
+
+# With rules: whether more messages would exceed the channel's limits.
+cdef bint channel_exceeds(ChannelState channel, int64_t count, int64_t body_bytes) noexcept
+# With rules: removes the oldest excess messages; False: the slice ended.
+cdef bint trim_channel(ChannelState channel) noexcept

@@ -1,0 +1,443 @@
+"""Messages that leave a channel unfinished: expired, overflowed, dead. See the .pxd."""
+
+import msgspec
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport INT64_MAX, int64_t, uint16_t, uint32_t
+from libc.stdio cimport snprintf
+from libc.string cimport memcpy
+
+from nsqc.broker.rules cimport (OVERFLOW_DIE, RETURNED, AgainSlot, ChannelRules, again_add, again_first, again_remove,
+                                again_reserve)
+from nsqc.broker.state cimport ChannelState, Consumer, unlikely
+from nsqc.store.log.cursor cimport Cursor
+from nsqc.store.log.frame cimport MOST_ORIGIN
+from nsqc.store.log.segment cimport FRAMES_AT, Segment, segments_find
+from nsqc.store.memory cimport dated_ns
+from nsqc.store.message cimport (Delivery, delivery_free, delivery_new, delivery_reserve, delivery_take, heap_first,
+                                 heap_moved, heap_push, heap_remove, heap_reserve, inflight_remove, message_unref)
+from nsqc.store.work cimport STEPS
+
+
+# ====================================================================== origin
+# Origins of dead letters.
+
+cdef enum:
+    MOST_CLIENTS = 1024         # remembered per channel
+    MOST_CHARS = 96             # of a text chosen by clients or operators
+    TAIL_BYTES = 160            # most bytes of an origin without its head and its client
+
+cdef bytes NOBODY = b"null"
+
+
+def origin_node(str address not None, int64_t node_id):
+    """See the .pyi."""
+    return b'"node":%s,"node_id":%d' % (_text(address), node_id)
+
+
+def _text(str text not None):
+    """A text as JSON, shortened if necessary."""
+    return msgspec.json.encode(text[:MOST_CHARS].encode("utf-8", "replace").decode())
+
+
+cdef bytes origin_head(ChannelState channel, bytes topic, bytes node):
+    return b'{"topic":"%s","channel":"%s",%s' % (topic, channel.name, node)
+
+
+cdef uint32_t origin_store(char *c_to, ChannelState channel, const Delivery *delivery, bytes head) noexcept:
+    cdef bytes client = NOBODY
+    cdef int64_t length = PyBytes_GET_SIZE(head)
+    if channel.last_clients is not None and delivery.reason != DEAD_ATTEMPTS:
+        client = channel.last_clients.get(delivery.delivered_ns, NOBODY)
+    if length + PyBytes_GET_SIZE(client) + TAIL_BYTES > MOST_ORIGIN:
+        client = NOBODY
+    memcpy(c_to, PyBytes_AS_STRING(head), <size_t> length)
+    return <uint32_t> (length + snprintf(
+        c_to + length, <size_t> (MOST_ORIGIN - length),
+        b",\"id\":\"%.16s\",\"timestamp\":%lld,\"attempts\":%u,\"reason\":\"%s\",\"client\":%s}",
+        delivery.message.id, <long long> delivery.message.timestamp_ns, <unsigned> delivery.attempts,
+        reason_text(delivery.reason), PyBytes_AS_STRING(client)))
+
+
+cdef const char *reason_text(int reason) noexcept:
+    if reason == DEAD_REQUEUED:
+        return b"requeued"
+    if reason == DEAD_TIMED_OUT:
+        return b"timed_out"
+    if reason == DEAD_EXPIRED or reason == DEAD_OVERFLOWED:
+        return b"expired" if reason == DEAD_EXPIRED else b"overflow"
+    return b"disconnected" if reason == DEAD_DISCONNECTED else b"attempts"
+
+
+cdef void origin_client(ChannelState channel, object consumer, int64_t owner) noexcept:
+    try:
+        if channel.last_clients is None or len(channel.last_clients) >= MOST_CLIENTS:
+            channel.last_clients = {}
+        if owner not in channel.last_clients:
+            stats = (<Consumer?> consumer).stats()
+            channel.last_clients[owner] = b'{"client_id":%s,"hostname":%s,"remote_address":%s}' % (
+                _text(stats.client_id), _text(stats.hostname), _text(stats.remote_address))
+    except Exception:
+        return      # no memory: the origins of its messages lack the client
+
+
+# ====================================================================== dead
+# A channel's messages on their way to its dead-letter topic.
+
+cdef enum:
+    MOST_DEAD = 4096        # in memory on their way, beyond those that were in flight
+
+
+cdef bint dead_has_room(ChannelState channel) noexcept:
+    return channel.dead.count + channel.sent.count < MOST_DEAD and heap_reserve(&channel.dead)
+
+
+cdef void dead_add(ChannelState channel, Message *message, uint32_t attempts, Place *place, int64_t offset,
+                   LeaveReason reason) noexcept:
+    cdef Delivery *delivery = delivery_new(message, <uint16_t> attempts)
+    delivery.place = place
+    delivery.offset = offset
+    delivery.owner = 0
+    delivery.reason = DEAD_ATTEMPTS
+    dead_take(channel, delivery, reason)
+
+
+cdef void dead_take(ChannelState channel, Delivery *delivery, LeaveReason reason) noexcept:
+    if reason != FAILED:
+        delivery.reason = DEAD_EXPIRED if reason == EXPIRED else DEAD_OVERFLOWED
+    if delivery.owner != RETURNED:      # otherwise it already has its consumer's id
+        delivery.delivered_ns = delivery.owner
+        if delivery.owner in channel.clients:
+            origin_client(channel, channel.clients[delivery.owner], delivery.owner)
+    delivery.owner = 0
+    if channel.dead.count + channel.sent.count == 0:
+        channel.dead_serial = 0
+    # The oldest goes first; within a batch, the first.
+    delivery.deadline_ns = delivery.message.timestamp_ns + channel.dead_serial
+    channel.dead_serial += 1
+    heap_push(&channel.dead, delivery)
+    if delivery.offset >= 0:
+        # Its attempts are known after a kill, so it comes here again rather than to a consumer.
+        channel.cursor.came_back(delivery.offset, delivery.attempts)
+    channel.slicer.add(channel)
+
+
+cdef void dead_ended(ChannelState channel, int error) noexcept:
+    cdef Delivery *delivery
+    if error:
+        dead_recall(channel)
+        return
+    channel.sender = None
+    channel.dead_waits = False
+    while channel.sent.count:
+        delivery = heap_first(&channel.sent)
+        heap_remove(&channel.sent, delivery)
+        if delivery.offset >= 0:
+            channel.cursor.done(delivery.offset)
+        else:
+            channel.backlog.done(delivery.place)
+        delivery_free(delivery)
+        channel.counts.dead_letter_count += 1
+    channel.slicer.add(channel)     # for more of them, or for messages that waited for room
+    channel.owner.on_moved()
+
+
+cdef bint dead_recall(ChannelState channel) noexcept:
+    cdef Delivery *delivery
+    channel.sender = None
+    while channel.sent.count:
+        if not heap_reserve(&channel.dead):
+            return False
+        delivery = heap_first(&channel.sent)
+        heap_remove(&channel.sent, delivery)
+        heap_push(&channel.dead, delivery)
+    return True
+
+
+# ====================================================================== expiry
+# Messages that expire.
+
+cdef int64_t NEVER = INT64_MAX
+
+
+cdef inline bint dies(ChannelState channel, LeaveReason reason) noexcept:
+    if reason == EXPIRED:
+        return channel.rules.expired_die
+    return reason == FAILED or channel.rules.overflow == OVERFLOW_DIE
+
+
+cdef void count_left(ChannelState channel, LeaveReason reason) noexcept:
+    if reason == EXPIRED:
+        channel.counts.expired_count += 1
+    elif reason != FAILED:
+        channel.counts.overflow_count += 1
+
+
+cdef void leave_taken(ChannelState channel, Taken *taken, LeaveReason reason) noexcept:
+    count_left(channel, reason)
+    if dies(channel, reason):
+        dead_add(channel, taken.message, taken.attempts, taken.place, taken.offset, reason)
+        return
+    message_unref(taken.message)
+    if taken.offset >= 0:
+        channel.cursor.done(taken.offset)
+    else:
+        channel.backlog.done(taken.place)
+
+
+cdef bint leave_delivery(ChannelState channel, Delivery *delivery, Heap *heap, LeaveReason reason) noexcept:
+    cdef bint moves = dies(channel, reason)
+    if moves and not heap_reserve(&channel.dead):
+        return False
+    if delivery.owner:
+        inflight_remove(&channel.in_flight, delivery)
+    if heap is &channel.again.heap:
+        again_remove(&channel.again, delivery)
+    else:
+        heap_remove(heap, delivery)
+    count_left(channel, reason)
+    if moves:
+        dead_take(channel, delivery, reason)
+        return True
+    if delivery.offset >= 0:
+        channel.cursor.done(delivery.offset)
+    else:
+        channel.backlog.done(delivery.place)
+    delivery_free(delivery)
+    return True
+
+
+cdef bint pop_again(ChannelState channel, Entry *entry) noexcept:
+    cdef AgainSlot *slot = again_first(&channel.again)
+    cdef Delivery *delivery = slot.delivery
+    if slot.after > channel.taken and not (channel.backlog.depth() == 0
+                                           and (channel.cursor is None or channel.cursor.is_drained())):
+        return False
+    again_remove(&channel.again, delivery)
+    channel.place, channel.offset = delivery.place, delivery.offset
+    entry.attempts = delivery.attempts
+    entry.defer_ms = 0
+    entry.message = delivery_take(delivery)
+    return True
+
+
+cdef inline void took(ChannelState channel) noexcept:
+    """A message has left the queues."""
+    channel.taken += 1
+    if unlikely(channel.owner.crowded):
+        channel.owner.on_room()
+
+
+cdef bint withheld(ChannelState channel, Entry *entry) noexcept:
+    cdef Taken taken
+    cdef LeaveReason reason = reason_to_leave(channel, entry.message, entry.attempts)
+    took(channel)
+    if reason == STAYS:
+        return False
+    taken.message, taken.attempts = entry.message, entry.attempts
+    taken.place, taken.offset = channel.place, channel.offset
+    leave_taken(channel, &taken, reason)
+    return True
+
+
+cdef bint wait_to_expire(ChannelState channel, Delivery *delivery, Heap *heap) noexcept:
+    if (channel.rules.message_ttl_ns == 0 or channel.again.heap.count >= channel.backlog.max_memory
+            or not again_reserve(&channel.again)):
+        return False
+    if delivery.owner:
+        inflight_remove(&channel.in_flight, delivery)
+    heap_remove(heap, delivery)
+    if delivery.offset >= 0:
+        channel.cursor.came_back(delivery.offset, delivery.attempts)
+    again_add(&channel.again, delivery, channel.taken + channel.count_waiting())
+    return True
+
+
+cdef bint take_oldest(ChannelState channel, int64_t before_ns, Taken *taken, int64_t *oldest_ns) noexcept:
+    cdef Delivery *delivery = heap_first(&channel.again.heap)
+    cdef Entry entry
+    cdef int64_t waits_ns
+    cdef uint32_t attempts = 0
+    oldest_ns[0] = NEVER
+    if delivery is not NULL:
+        oldest_ns[0] = dated_ns(channel.clock, delivery.message.timestamp_ns)
+        if oldest_ns[0] <= before_ns:
+            again_remove(&channel.again, delivery)
+            taken.place, taken.offset, taken.attempts = delivery.place, delivery.offset, delivery.attempts
+            taken.message = delivery_take(delivery)
+            return True
+    waits_ns = dated_ns(channel.clock, channel.backlog.oldest_ns(&attempts))
+    if 0 < waits_ns <= before_ns and channel.backlog.pop(&entry):
+        taken.place = channel.backlog.place
+        taken.offset = -1
+    else:
+        if waits_ns > 0:
+            oldest_ns[0] = min(oldest_ns[0], waits_ns)
+        if channel.cursor is None:
+            return False
+        if not channel.cursor.pop_before(&entry, before_ns, &waits_ns):
+            oldest_ns[0] = min(oldest_ns[0], waits_ns)
+            return False
+        taken.place = NULL
+        taken.offset = channel.cursor.offset
+    taken.message = entry.message
+    taken.attempts = entry.attempts
+    took(channel)
+    return True
+
+
+cdef bint expire_deferred(ChannelState channel) noexcept:
+    cdef Delivery *delivery
+    cdef int64_t due_ns
+    cdef int steps = STEPS
+    # Backwards; an item that moves is replaced by one that was not checked, so that place is checked again.
+    while channel.undated:
+        channel.undated = min(channel.undated, channel.delayed.count)
+        if channel.undated == 0:
+            break
+        if steps == 0:
+            if channel.slicer.over():
+                return False
+            steps = STEPS
+        steps -= 1
+        delivery = channel.delayed.items[channel.undated - 1].delivery
+        due_ns = due_or_expired(channel, delivery.message, delivery.delivered_ns)
+        if due_ns == delivery.deadline_ns:
+            channel.undated -= 1
+            continue
+        delivery.deadline_ns = due_ns
+        heap_moved(&channel.delayed, delivery)
+    return True
+
+
+cdef bint leave_exhausted(ChannelState channel) noexcept:
+    cdef uint32_t most = channel.rules.max_attempts, attempts
+    cdef int steps = STEPS
+    cdef Entry entry
+    cdef Taken taken
+    if most == 0:
+        return True
+    if not channel.sorted and channel.cursor is not None and not channel.rules.ordered:
+        channel.cursor.exhausted_first(most)
+        channel.sorted = True
+    while delivery_reserve() and dead_has_room(channel):        # else dead_ended() follows
+        attempts = 0
+        if channel.backlog.oldest_ns(&attempts) > 0 and attempts >= most and channel.backlog.pop(&entry):
+            taken.place = channel.backlog.place
+            taken.offset = -1
+        elif channel.cursor is not None and channel.cursor.pop_exhausted(&entry, most):
+            taken.place = NULL
+            taken.offset = channel.cursor.offset
+        else:
+            return True
+        taken.message = entry.message
+        taken.attempts = entry.attempts
+        took(channel)
+        leave_taken(channel, &taken, FAILED)
+        steps -= 1
+        if steps == 0:
+            if channel.slicer.over():
+                return False
+            steps = STEPS
+    return True
+
+
+cdef bint expire_waiting(ChannelState channel) noexcept:
+    cdef int64_t before_ns, oldest_ns, front_ns
+    cdef int steps = STEPS
+    cdef Taken taken
+    channel.look_ns = NEVER
+    if channel.rules is NULL or channel.rules.message_ttl_ns == 0:
+        return True
+    before_ns = channel.clock.wall - channel.rules.message_ttl_ns
+    front_ns = expire_front(channel, before_ns)
+    while True:
+        if channel.rules.expired_die and not (delivery_reserve() and dead_has_room(channel)):
+            # Either there is no memory, or dead letters must be published first: then dead_ended() follows.
+            channel.look_ns = channel.clock.monotonic + LOOK_NS
+            return True
+        if not take_oldest(channel, before_ns, &taken, &oldest_ns):
+            break
+        leave_taken(channel, &taken, EXPIRED)
+        steps -= 1
+        if steps == 0:
+            if channel.slicer.over():
+                return False
+            steps = STEPS
+    oldest_ns = min(oldest_ns, front_ns)
+    if oldest_ns != NEVER:
+        channel.look_ns = channel.clock.monotonic + max(oldest_ns - before_ns, <int64_t> LOOK_NS)
+    return True
+
+
+cdef int64_t expire_front(ChannelState channel, int64_t before_ns) noexcept:
+    """For an ordered channel, which has few there. Returns the publish time of the oldest remaining one, or NEVER."""
+    cdef Delivery *delivery
+    cdef int64_t oldest_ns = NEVER
+    cdef uint32_t at = channel.front.count
+    # Backwards: the item that takes a removed one's place is either already checked or next.
+    while at > 0:
+        at = min(at, channel.front.count)
+        if at == 0:
+            break
+        delivery = channel.front.items[at - 1].delivery
+        if (dated_ns(channel.clock, delivery.message.timestamp_ns) <= before_ns
+                and leave_delivery(channel, delivery, &channel.front, EXPIRED)):
+            continue
+        oldest_ns = min(oldest_ns, dated_ns(channel.clock, delivery.message.timestamp_ns))
+        at -= 1
+    return oldest_ns
+
+
+# ====================================================================== overflow
+# Channels at their limits.
+
+cdef bint exceeds(int64_t depth, int64_t waiting, int64_t count, int64_t body_bytes, int64_t max_depth,
+                  int64_t max_bytes) noexcept:
+    return 0 < max_depth < depth + count or 0 < max_bytes < waiting + body_bytes
+
+
+cdef int64_t cursor_bytes(Cursor cursor) noexcept:
+    """Bytes of the undelivered records; the first segment counts by its share of undelivered ones."""
+    cdef int64_t index = segments_find(&cursor.log.segments, cursor.next), size
+    cdef Segment *segment
+    if index < 0 or cursor.next >= cursor.log.visible:
+        return 0
+    segment = &cursor.log.segments.items[index]
+    size = (segment.position - FRAMES_AT) * (segment.end - min(cursor.next, segment.end)) // max(
+        segment.end - segment.first, 1)
+    for index in range(index + 1, cursor.log.segments.count):
+        size += cursor.log.segments.items[index].position - FRAMES_AT
+    return size
+
+
+cdef int64_t channel_bytes(ChannelState channel) noexcept:
+    return channel.backlog.bytes() + (cursor_bytes(channel.cursor) if channel.cursor is not None else 0)
+
+
+cdef bint channel_exceeds(ChannelState channel, int64_t count, int64_t body_bytes) noexcept:
+    cdef ChannelRules *rules = channel.rules
+    return exceeds(channel.count_waiting() if rules.max_depth else 0, channel_bytes(channel) if rules.max_bytes else 0,
+                   count, body_bytes, rules.max_depth, rules.max_bytes)
+
+
+cdef bint trim_channel(ChannelState channel) noexcept:
+    cdef int64_t oldest_ns
+    cdef int steps = STEPS
+    cdef Taken taken
+    if not channel.rules.trims:
+        return True
+    if channel.cursor is not None and channel.cursor.log.delays.count:
+        # Deferred messages that no consumer has reached become due without any event.
+        channel.look_ns = min(channel.look_ns, channel.clock.monotonic + LOOK_NS)
+    while channel_exceeds(channel, 0, 0):
+        if channel.rules.overflow == OVERFLOW_DIE and not (delivery_reserve() and dead_has_room(channel)):
+            return True         # until dead letters are published
+        if not take_oldest(channel, INT64_MAX, &taken, &oldest_ns):
+            return True         # until the block is read
+        leave_taken(channel, &taken, OVERFLOWED)
+        steps -= 1
+        if steps == 0:
+            if channel.slicer.over():
+                return False
+            steps = STEPS
+    return True

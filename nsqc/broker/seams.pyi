@@ -1,3 +1,0 @@
-class TopicOwner:
-    closing: bool
-    draining: bool

@@ -1,0 +1,1024 @@
+"""Where a topic keeps messages: memory and disk queue, or a log; and the flow to its channels. See the .pxd."""
+
+cimport cython
+import os
+from cpython.object cimport PyObject
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+
+from nsqc.broker.channel cimport Channel
+from nsqc.broker.leaving cimport channel_bytes, channel_exceeds, dead_has_room, exceeds, surely_fits
+from nsqc.broker.rules cimport OVERFLOW_DIE, OVERFLOW_DROP, overflow_of
+from nsqc.broker.state cimport (GATHERED, SIZED, SIZE_BYTES, ChannelState, OpenBatch, Part, Storage, TopicState,
+                                batch_next, unlikely)
+from nsqc.store import publishids
+from nsqc.store.backlog cimport (PUT_DISK, PUT_EXITING, PUT_KNOWN, PUT_MEMORY, PUT_NO_MEMORY, PUT_NO_SPACE,
+                                 PUT_RUNNING, PUT_TAKEN, is_refused)
+from nsqc.store.log.cursor cimport Cursor, TopicPlace, new_cursor
+from nsqc.store.log.frame cimport Buffer, buffer_free, buffer_room
+from nsqc.store.log.names import SETTLED
+from nsqc.store.log.positions cimport Range, RangeWalk, offsets_from, offsets_next, offsets_remove
+from nsqc.store.log.segment cimport segments_rank
+from nsqc.store.memory cimport CHECKS, broken, dated_ns
+from nsqc.store.message cimport Entry, Message, message_new, message_ref, message_unref
+from nsqc.store.publishids cimport ID_CLAIMED, ID_COLLECTED, ID_KNOWN, ID_NO_MEMORY, ID_RUNNING, IdJournal, PublishIds
+from nsqc.store.work cimport SIZE_SHIFT, STEPS, LoopWork, StoreOwner
+from nsqc.wire.hton cimport load_i32, store_i32
+
+
+# ====================================================================== flow
+# From a topic's backlog to its channels.
+
+cdef enum:
+    LEAST_ALLOWANCE = 64        # messages that a topic accepts before it has passed on any
+
+
+cdef void flow_refresh(TopicState topic) noexcept:
+    cdef bint flowing = flows(topic)
+    topic.direct = flowing and not topic.has_queued()
+    if topic.direct:
+        topic.waiting = False
+    if topic.direct or not flowing:
+        flow_let_publish(topic, INT64_MAX)
+    elif not topic.waiting and not topic.retrying:
+        topic.slicer.add(topic)
+
+
+cdef void flow_let_publish(TopicState topic, int64_t allowance) noexcept:
+    cdef LoopWork publisher
+    cdef list held = topic.held
+    topic.allowance = allowance
+    if held:
+        topic.held = []
+        for publisher in held:
+            topic.slicer.add(publisher)
+
+
+cdef void flow_slice(TopicState topic) noexcept:
+    if flows(topic):
+        topic.clock.refresh()
+        drain(topic)
+    flow_refresh(topic)
+
+
+cdef int flow_begin(TopicState topic) except -1:
+    if flows(topic) and not topic.waiting and not topic.retrying:
+        topic.clock.refresh()
+        topic.slicer.begin_within(topic.clock.monotonic)
+        drain(topic)
+    flow_refresh(topic)
+    return 0
+
+
+cdef void drain(TopicState topic) noexcept:
+    """Passes on waiting messages until the slice is over."""
+    cdef Entry entry
+    cdef int64_t passed = 0
+    cdef int64_t cost = 1 + topic.fan_count, left = STEPS
+    if not pass_again(topic):
+        try_again(topic)
+        return
+    while topic.stuck == 0 and topic.fan_count > 0:
+        if not topic.backlog.pop(&entry):
+            topic.waiting = topic.backlog.depth() > 0 and not topic.retrying
+            break
+        passed += 1
+        left -= (cost - 1) * <int64_t> (entry.message.size >> SIZE_SHIFT)
+        if not pass_on(topic, &entry, topic.backlog.place is not NULL, topic.fan):
+            try_again(topic)
+            break
+        left -= cost
+        if left <= 0:
+            if topic.commit.is_full():
+                topic.waiting = True    # flow_commit_ended() follows
+                break
+            if topic.slicer.over():
+                break
+            left = STEPS
+    if topic.commit.is_clean():
+        flow_copies_done(topic)     # no channel has a disk
+    if passed:
+        flow_let_publish(topic, max(passed // 2, <int64_t> LEAST_ALLOWANCE))
+
+
+cdef void try_again(TopicState topic) noexcept:
+    if not topic.retrying:
+        topic.retrying = True
+        topic.owner.resume_later(topic)
+
+
+cdef void flow_readable(TopicState topic) noexcept:
+    topic.waiting = False
+    flow_refresh(topic)
+
+
+cdef void flow_unreadable(TopicState topic) noexcept:
+    topic.waiting = False
+    try_again(topic)
+
+
+# ---------------------------------------------------------------------- to the channels
+
+cdef bint pass_on(TopicState topic, Entry *entry, bint copy, list channels) noexcept:
+    """Passes a message on to these channels and takes its reference. False: no memory, so some get it later."""
+    cdef Channel channel
+    cdef list lacking = None
+    cdef int result
+    for channel in channels:
+        if channel.exiting:
+            continue
+        message_ref(entry.message)
+        if copy:
+            result = channel.put_copy(entry.message, entry.attempts, entry.defer_ms)
+        elif entry.defer_ms:
+            result = channel.put_deferred(entry.message, entry.attempts, entry.defer_ms)
+        else:
+            result = channel.put(entry.message, entry.attempts)
+        if result == PUT_NO_MEMORY:
+            message_unref(entry.message)
+            if lacking is None:
+                lacking = []
+            lacking.append(channel)
+    if lacking is None:
+        message_unref(entry.message)
+        return True
+    topic.leftover = entry[0]
+    topic.leftover_copy = copy
+    topic.lacking = lacking
+    return False
+
+
+cdef bint pass_again(TopicState topic) noexcept:
+    """Passes on the leftover message. True: no channel lacks it now."""
+    cdef Entry entry = topic.leftover
+    cdef list channels = topic.lacking
+    if entry.message is NULL:
+        return True
+    topic.leftover.message = NULL
+    topic.lacking = None
+    return pass_on(topic, &entry, topic.leftover_copy, channels)
+
+
+cdef void flow_drop_leftover(TopicState topic) noexcept:
+    if topic.leftover.message is not NULL:
+        message_unref(topic.leftover.message)
+        topic.leftover.message = NULL
+        topic.lacking = None
+
+
+# ---------------------------------------------------------------------- places of messages from disk
+
+cdef void flow_commit_began(TopicState topic) noexcept:
+    if topic.backlog.disk is not None and topic.leftover.message is NULL:
+        topic.copied_serial = topic.backlog.disk.unacked.serial
+
+
+cdef void flow_commit_ended(TopicState topic, int error) noexcept:
+    """The copies of messages read earlier are written, unless a channel failed."""
+    if topic.stuck == 0 and error == 0 and topic.backlog.disk is not None:
+        check_copies(topic)
+        topic.backlog.disk.done_before(topic.copied_serial)
+    if topic.waiting:
+        flow_readable(topic)
+    if topic.held and not topic.storage.lags(topic):
+        flow_let_publish(topic, topic.allowance)
+
+
+cdef void flow_copies_done(TopicState topic) noexcept:
+    if topic.stuck == 0 and topic.backlog.disk is not None and topic.leftover.message is NULL:
+        check_copies(topic)
+        topic.backlog.disk.done_before(topic.backlog.disk.unacked.serial)
+
+
+cdef void check_copies(TopicState topic) noexcept:
+    # RULE: a topic gives up places only when none of their copies is in a buffer. If no write runs and none has failed,
+    # the messages in a channel's buffer came after the commit began.
+    cdef Channel channel
+    if not CHECKS:
+        return
+    for channel in topic.fan:
+        if channel.backlog.disk is not None and (channel.backlog.disk.writing is not NULL
+                                                 or channel.backlog.disk.write_error):
+            broken("a topic gives up places whose copies are not written")
+
+
+cdef void flow_drop_places(TopicState topic) noexcept:
+    """Nothing else owns and ends these places."""
+    if topic.backlog.disk is not None:
+        topic.backlog.disk.done_before(INT64_MAX)
+
+
+# ====================================================================== bounds
+# Limits of waiting messages.
+
+cdef enum:
+    EXPIRED_AT_ONCE = 4096          # expired messages of a topic, between two looks at the clock
+
+
+# ---------------------------------------------------------------------- depth
+
+
+cdef bint topic_exceeds(TopicState topic, int64_t count, int64_t body_bytes) noexcept:
+    return exceeds(topic.count_waiting(), topic.backlog.bytes(), count, body_bytes, topic.limits.max_depth,
+                   topic.limits.max_bytes)
+
+
+# ---------------------------------------------------------------------- publishing
+
+
+cdef bint has_room(TopicState topic, int64_t count, int64_t body_bytes, bint tells) noexcept:
+    cdef Channel channel
+    if topic.limits.refuses and not topic.direct and topic_exceeds(topic, count, body_bytes):
+        if tells:
+            tell(topic, None, topic.count_waiting(), topic.backlog.bytes(), count, body_bytes)
+        return False
+    for channel in topic.fan:
+        if not channel_has_room(channel, count, body_bytes):
+            if tells:
+                tell(topic, channel, channel.count_waiting(), channel_bytes(channel), count, body_bytes)
+            return False
+    return True
+
+
+cdef bint channel_admits(TopicState topic, ChannelState channel, int64_t count, int64_t body_bytes) noexcept:
+    if channel_has_room(channel, count, body_bytes):
+        return True
+    tell(topic, channel, channel.count_waiting(), channel_bytes(channel), count, body_bytes)
+    return False
+
+
+cdef inline bint channel_has_room(ChannelState channel, int64_t count, int64_t body_bytes) noexcept:
+    if not refuses(channel) or surely_fits(channel, count) or not channel_exceeds(channel, count, body_bytes):
+        return True
+    # While the dead-letter topic accepts messages, there will be room: overflows() has publishers wait for it.
+    return channel.rules.overflow == OVERFLOW_DIE and not (channel.dead_waits and not dead_has_room(channel))
+
+
+cdef bint overflows(TopicState topic) noexcept:
+    cdef ChannelState channel
+    cdef int at
+    for at in range(topic.limited_count):
+        channel = <ChannelState> topic.limited[at]
+        if (channel.rules.overflow == OVERFLOW_DIE and channel.dead.count + channel.sent.count > 0
+                and not channel.dead_waits and not surely_fits(channel, 0) and not dead_has_room(channel)
+                and channel_exceeds(channel, 0, 0)):
+            return True
+    return False
+
+
+cdef inline bint refuses(ChannelState channel) noexcept:
+    """Whether its limits may refuse publishes."""
+    return (channel.rules is not NULL and channel.rules.overflow != OVERFLOW_DROP
+            and (channel.rules.max_depth > 0 or channel.rules.max_bytes > 0))
+
+
+cdef int tell(TopicState topic, ChannelState channel, int64_t depth, int64_t waiting, int64_t count,
+              int64_t body_bytes) except -1:
+    """Records why a publish is refused: the rule, its value, and its origin."""
+    cdef object what, source = topic.rule_source
+    cdef int64_t max_depth = topic.limits.max_depth, max_bytes = topic.limits.max_bytes
+    if channel is None:
+        what = f"topic {topic.name.decode()}"
+    else:
+        what = f"channel {channel.name.decode()}"
+        source = channel.rule.source
+        max_depth = channel.rules.max_depth
+        max_bytes = channel.rules.max_bytes
+    topic.bound_count, topic.bound_bytes = count, body_bytes
+    topic.bound_lasts = exceeds(0, 0, count, body_bytes, max_depth, max_bytes)
+    if 0 < max_depth < depth + count:
+        text = f"{what} has {depth} messages, its max_depth is {max_depth} ({source})"
+    else:
+        text = f"{what} has {waiting} bytes, its max_bytes is {max_bytes} ({source})"
+    if channel is not None and channel.rules.overflow == OVERFLOW_DIE:
+        text = f"{text}, and its dead-letter topic {channel.dead_letter.decode()} accepts nothing"
+    elif count != 1:
+        text = f"{text}: a batch of {count} messages does not fit"
+    topic.bound_reason = text
+    return 0
+
+
+cdef bint admits_batch(TopicState topic, OpenBatch batch) noexcept:
+    cdef int64_t count, body_bytes
+    batch.measure(&count, &body_bytes)
+    return admits(topic, count, body_bytes)
+
+
+# ---------------------------------------------------------------------- rules
+
+
+cdef void set_bounded(TopicState topic) noexcept:
+    cdef Channel channel
+    cdef list limited = [channel for channel in topic.fan if refuses(channel)]
+    topic.bounded = topic.limits.refuses or len(limited) > 0
+    topic.limited_count = 0
+    free(topic.limited)
+    topic.limited = <PyObject **> malloc(len(limited) * sizeof(PyObject *)) if limited else NULL
+    if limited and topic.limited is NULL:
+        topic.limited_count = -1        # no memory: has_room() checks each publish
+        return
+    for channel in limited:
+        topic.limited[topic.limited_count] = <PyObject *> channel
+        topic.limited_count += 1
+
+
+cdef int set_limits(TopicState topic, object rule) except -1:
+    cdef bint limited
+    topic.rule_source = rule.source
+    topic.limits.max_depth = rule.max_depth
+    topic.limits.max_bytes = rule.max_bytes
+    # Channels create dead letters: a message that should become one waits here for a channel, or is refused.
+    topic.limits.message_ttl_ns = rule.message_ttl if rule.expired == "drop" else 0
+    limited = topic.limits.max_depth > 0 or topic.limits.max_bytes > 0
+    topic.limits.trims = limited and overflow_of(rule, True) == OVERFLOW_DROP
+    topic.limits.refuses = limited and not topic.limits.trims
+    topic.limits.watched = topic.limits.trims or topic.limits.message_ttl_ns > 0
+    set_bounded(topic)
+    if topic.limits.watched and topic.backlog.depth() > 0:
+        topic_waits(topic)
+    return 0
+
+
+# ---------------------------------------------------------------------- drops of excess and expired messages
+
+
+cdef void topic_waits(TopicState topic) noexcept:
+    cdef int steps = STEPS
+    while steps and topic.limits.trims and topic_exceeds(topic, 0, 0) and drop_oldest(topic):
+        topic.overflow_count += 1
+        steps -= 1
+    if not topic.aging:
+        topic.aging = True
+        topic.owner.on_aging(topic)
+
+
+cdef bint topic_expire(TopicState topic) noexcept:
+    cdef int left = EXPIRED_AT_ONCE
+    cdef int64_t oldest_ns
+    cdef uint32_t attempts = 0
+    topic.aging = False
+    if topic.exiting or not topic.limits.watched or topic.direct:
+        return False
+    topic.clock.refresh()
+    while left and topic.limits.trims and topic_exceeds(topic, 0, 0) and drop_oldest(topic):
+        topic.overflow_count += 1
+        left -= 1
+    while left and topic.limits.message_ttl_ns:
+        oldest_ns = dated_ns(topic.clock, topic.backlog.oldest_ns(&attempts))
+        if not 0 < oldest_ns <= topic.clock.wall - topic.limits.message_ttl_ns or not drop_oldest(topic):
+            break
+        topic.expired_count += 1
+        left -= 1
+    topic.aging = topic.backlog.depth() > 0
+    if not topic.aging:
+        flow_refresh(topic)
+    return left == 0
+
+
+cdef bint drop_oldest(TopicState topic) noexcept:
+    cdef Entry entry
+    if not topic.backlog.pop(&entry):
+        return False
+    message_unref(entry.message)
+    topic.backlog.done(topic.backlog.place)
+    return True
+
+
+# ====================================================================== publishes with an id
+# Publishes with an id.
+
+cdef bint once_new(TopicState topic, Once *once, const char *c_id, Py_ssize_t length) noexcept:
+    memset(once, 0, sizeof(Once))
+    if topic.ids is not None:
+        topic.ids.hash(c_id, length, &once.id)
+        once.asked = True
+    return once.asked
+
+
+cdef int once_begins(TopicState topic, Once *once) noexcept:
+    cdef int verdict
+    if topic.exiting:
+        return PUT_EXITING
+    if topic.ids is None:       # the rule changed meanwhile
+        once.asked = False
+        return GO
+    if topic.logs and (topic.log.ids is None or topic.log.ids.reserve(topic.ids.opened + 1) < 0):
+        return PUT_NO_MEMORY
+    if topic.ids.count == 0:
+        topic.owner.on_aging(topic)      # so that they are forgotten even without further publishes
+    verdict = topic.ids.claim(&once.id, topic.clock.monotonic, topic.commit.serial, &once.claim)
+    if verdict == ID_CLAIMED:
+        once.failures = topic.ids.failures
+        return GO
+    if verdict == ID_NO_MEMORY:
+        return PUT_NO_MEMORY
+    if verdict == ID_KNOWN or verdict == ID_COLLECTED or verdict == ID_RUNNING:
+        topic.deduplicated += 1
+        return PUT_KNOWN if verdict == ID_KNOWN else PUT_DISK if verdict == ID_COLLECTED else PUT_RUNNING
+    return PUT_TAKEN
+
+
+cdef void once_ended(TopicState topic, Once *once, int result) noexcept:
+    cdef PublishIds ids = topic.ids
+    if ids is None or once.claim == 0:
+        return
+    if is_refused(result) or once.wrote and once.failures != ids.failures:
+        ids.release(once.claim)
+    elif result == PUT_DISK or once.wrote and topic.commit.is_due():
+        ids.keep_if_collected(once.claim, topic.commit.serial)
+        if topic.logs and topic.log.ids is not None:
+            topic.log.ids.add(&once.id, topic.log.unwritten_records() - 1)
+    elif once.wrote and topic.commit.running:
+        ids.keep_if_running(once.claim, topic.commit.serial)
+    else:
+        ids.keep(once.claim)
+    once.claim = 0
+
+
+cdef void once_dropped(TopicState topic, Once *once) noexcept:
+    if once.claim and topic.ids is not None:
+        topic.ids.release(once.claim)
+    once.claim = 0
+
+
+cdef int follow_dedupe(TopicState topic, int64_t window_ns, int64_t limit, object opened) except -1:
+    if window_ns <= 0:
+        if opened is not None and opened.has_ids:
+            publishids.remove(topic.log.folder)
+        topic.ids = None        # the journal stays: a failed write may have to revoke ids
+        return 0
+    topic.clock.refresh()
+    if topic.ids is not None:
+        topic.ids.set_rule(window_ns, limit)
+    elif opened is not None and opened.has_ids:
+        topic.ids, topic.log.ids = publishids.load(topic.log.folder, topic.log.manifest.log_id, topic.log.next,
+                                                   window_ns, limit, topic.clock.wall, topic.clock.monotonic,
+                                                   topic.log.log)
+        if topic.ids.count:
+            topic.owner.on_aging(topic)
+    else:
+        topic.ids = PublishIds(window_ns, limit)
+        if topic.log is not None and topic.log.ids is not None:
+            topic.log.ids.restart(topic.ids)
+    give_journal(topic)
+    return 0
+
+
+cdef int give_journal(TopicState topic) except -1:
+    """Gives the topic a journal of ids if it is in a log and remembers ids."""
+    if topic.log is None or topic.ids is None:
+        return 0
+    if topic.log.ids is None:
+        topic.log.ids = IdJournal(topic.log.folder, topic.log.log)
+        topic.log.ids.restart(topic.ids)
+    topic.log.ids.window_ns = topic.ids.window_ns
+    return 0
+
+
+# ====================================================================== settled
+# Redriven or dropped dead letters. See the .pxd and the .pyi.
+
+cdef bytes NAME = SETTLED
+
+
+cdef int restore_settled(TopicState topic) except -1:
+    topic.settled = None if topic.earlier is None else topic.earlier.cursor(topic.log, NAME, topic)
+    return 0
+
+
+cdef int64_t begin_of(TopicState topic) noexcept:
+    """The first offset that may be unsettled."""
+    cdef int64_t first = topic.log.first_offset()
+    return first if topic.settled is None else max(first, topic.settled.next)
+
+
+def waiting(TopicState topic not None):
+    """See the .pyi."""
+    cdef int64_t begin = begin_of(topic), count
+    cdef RangeWalk walk
+    cdef Range *skip
+    count = segments_rank(&topic.log.segments, topic.log.next) - segments_rank(&topic.log.segments, begin)
+    if topic.settled is None:
+        return count
+    walk = offsets_from(&topic.settled.skips, begin)
+    skip = offsets_next(&topic.settled.skips, &walk)
+    while skip is not NULL:
+        count -= (segments_rank(&topic.log.segments, min(skip.end, topic.log.next))
+                  - segments_rank(&topic.log.segments, max(skip.first, begin)))
+        skip = offsets_next(&topic.settled.skips, &walk)
+    return max(count, 0)
+
+
+def unsettled(TopicState topic not None, int64_t offset):
+    """See the .pyi."""
+    cdef int64_t first = max(offset, begin_of(topic)), end = topic.log.next
+    cdef RangeWalk walk
+    cdef Range *skip
+    if topic.settled is not None:
+        walk = offsets_from(&topic.settled.skips, first)
+        skip = offsets_next(&topic.settled.skips, &walk)
+        while skip is not NULL and skip.first <= first:
+            first = max(first, skip.end)
+            skip = offsets_next(&topic.settled.skips, &walk)
+        if skip is not NULL:
+            end = min(end, skip.first)
+    return (first, end) if first < end else None
+
+
+def settle(TopicState topic not None, list offsets not None):
+    """See the .pyi."""
+    cdef int64_t first = -1, end = -1, offset
+    if topic.settled is None:
+        topic.settled = new_cursor(topic.log, NAME, topic, False, topic.log.first_offset())
+    for offset in offsets:
+        if offset != end:
+            topic.settled.skip(first, end)
+            first = offset
+        end = offset + 1
+    topic.settled.skip(first, end)
+    trim(topic.settled)
+    if not topic.channels and not topic.log.held and topic.settled.next > topic.place.next:
+        topic.place.move(topic.settled.next)        # retention may remove settled messages
+        topic.owner.on_aging(topic)
+
+
+cdef void trim(Cursor cursor) noexcept:
+    """Moves the cursor over settled and removed messages, so that these need no range."""
+    cdef RangeWalk walk
+    cdef Range *skip
+    if cursor.next < cursor.log.first_offset():
+        cursor._step_over(cursor.log.first_offset())
+    while cursor.skips.count:
+        memset(&walk, 0, sizeof(walk))
+        skip = offsets_next(&cursor.skips, &walk)
+        if skip.end <= cursor.next:
+            offsets_remove(&cursor.skips, skip.first, skip.end)
+        elif skip.first <= cursor.next:
+            cursor._advance(skip.end)
+        else:
+            break
+
+
+# ====================================================================== logged
+# Log-backed topics.
+
+cdef int64_t ranks_between(TopicLog log, int64_t begin, int64_t end) noexcept:
+    """Records from one offset up to another; below 0 if they are in reverse order."""
+    return segments_rank(&log.segments, end) - segments_rank(&log.segments, begin)
+
+
+cdef int attach_log(TopicState topic, TopicLog log, Earlier earlier, rule) except -1:
+    cdef Channel channel
+    cdef object place = earlier.topic_cursor if earlier is not None else None
+    topic.log = log
+    log.owner = topic
+    log.commit = topic.commit
+    topic.earlier = earlier
+    topic.place = TopicPlace(log, log.first_offset() if place is None else min(<int64_t> place, log.next))
+    restore_settled(topic)
+    for channel in topic.fan:
+        give_cursor(topic, channel, log.next)
+    follow_rule(topic, rule)
+    if topic.paused:
+        hold_log(topic)
+    elif not topic.started:
+        log.hold(log.next)      # for channels that do not exist yet
+    return 0
+
+
+cdef int follow_rule(TopicState topic, rule) except -1:
+    cdef Channel channel
+    topic.rule = rule
+    topic.logs = rule.storage == "log"
+    topic.log.syncs = rule.sync == "fsync"
+    topic.most_bytes = rule.retain_bytes
+    for channel in topic.fan:
+        channel.log_first = not topic.logs
+    topic.storage_changed()
+    flow_refresh(topic)
+    return 0
+
+
+cdef int give_cursor(TopicState topic, Channel channel, start) except -1:
+    cdef Cursor cursor = None
+    cdef int64_t begin
+    if topic.earlier is not None and not channel.ephemeral:
+        cursor = topic.earlier.cursor(topic.log, channel.name, channel)
+    if cursor is None:
+        if start is not None:
+            begin = start
+        elif topic.earlier is not None and topic.earlier.damaged:
+            begin = 0       # its position is unknown: it reads everything
+        else:
+            begin = topic.log.visible if topic.channels and topic.started else topic.place.next
+        begin = min(max(begin, topic.log.first_offset()), topic.log.next)
+        cursor = new_cursor(topic.log, channel.name, channel, channel.ephemeral, begin)
+        channel.counts.message_count += <uint64_t> max(0, ranks_between(topic.log, begin, topic.log.visible))
+    channel.set_cursor(cursor, not topic.logs)
+    return 0
+
+
+cdef void log_grew(TopicState topic, int64_t records) noexcept:
+    cdef Channel channel
+    if topic.log.segments.count != topic.segment_count or topic.log.delays.count:
+        topic.segment_count = topic.log.segments.count
+        topic.owner.on_aging(topic)
+    if 0 < topic.most_bytes <= topic.log.segments.bytes and not topic.log_full:
+        retain_log(topic)
+    if topic.log.held:
+        return
+    topic.clock.refresh()
+    topic.slicer.begin(topic.clock.monotonic)
+    for channel in topic.fan:
+        channel.on_grown(records)
+
+
+cdef void hold_log(TopicState topic) noexcept:
+    if topic.started and topic.channels and not topic.log.held:
+        topic.place.move(topic.log.visible)
+    topic.log.hold(topic.place.next)
+
+
+cdef void unhold_log(TopicState topic) noexcept:
+    cdef Channel channel
+    cdef int64_t before
+    if not topic.log.held:
+        return
+    before = topic.log.visible
+    topic.log.unhold()
+    topic.clock.refresh()
+    topic.slicer.begin_within(topic.clock.monotonic)
+    for channel in topic.fan:
+        # A channel created meanwhile may begin later.
+        channel.on_grown(max(0, ranks_between(topic.log, max(before, channel.cursor.next), topic.log.visible)))
+
+
+cdef void empty_log(TopicState topic) noexcept:
+    cdef Channel channel
+    if topic.log.held:
+        for channel in topic.fan:
+            channel.cursor.skip(topic.log.visible, topic.log.next)
+        topic.log.hold(topic.log.next)
+        topic.place.move(topic.log.next)
+    elif not topic.channels:
+        topic.place.move(topic.log.next)
+
+
+cdef int64_t log_depth(TopicState topic) noexcept:
+    cdef int64_t begin = topic.log.visible if topic.channels and topic.log.held else topic.place.next
+    if topic.channels and not topic.log.held:
+        return 0
+    return ranks_between(topic.log, begin, topic.log.next)
+
+
+cdef bint retain_log(TopicState topic) except -1:
+    cdef int64_t needed = needed_from(topic)
+    cdef bint drops = topic.rule.overflow == "drop-oldest"
+    # A log that is kept, without its own limit, is kept whole.
+    if not topic.rule.keeps_log or topic.rule.retain_time > 0 or topic.most_bytes > 0:
+        topic.log.retain(needed, topic.rule.retain_time, topic.rule.retain_bytes, drops)
+    set_full(topic, topic.logs and not drops and 0 < topic.most_bytes <= topic.log.segments.bytes
+             and topic.log.segments.items[0].end > needed)
+    if not topic.logs and not (topic.rule.keeps_log and topic.log.first_offset() < topic.log.next):
+        return not drop_log(topic)
+    return topic.log_full or topic.log.segments.count > 1
+
+
+cdef bint drop_log(TopicState topic) except -1:
+    if topic.logs or needed_from(topic) < topic.log.next or topic.log.unwritten_records() > 0 or topic.log.busy:
+        return False
+    leave_log(topic)
+    return True
+
+
+cdef int64_t needed_from(TopicState topic) except -1:
+    cdef Channel channel
+    cdef int64_t needed = topic.log.next
+    if topic.earlier is not None or not topic.channels or topic.log.held:
+        needed = min(needed, topic.place.next)
+    for channel in topic.fan:
+        if channel.cursor is not None:
+            needed = min(needed, channel.cursor.needed_from())
+    return needed
+
+
+cdef int set_full(TopicState topic, bint full) except -1:
+    if full != topic.log_full:
+        topic.log_full = full
+        topic.full_reason = ("" if not full else
+                             f"the log is full: it has {topic.log.bytes} bytes, retain_bytes is {topic.most_bytes}")
+        topic.owner.on_log_full(topic, full)
+    return 0
+
+
+cdef int leave_log(TopicState topic) except -1:
+    """Deletes the log: the topic is in memory now, and all messages of the log are finished."""
+    cdef Channel channel
+    cdef TopicLog log = topic.log
+    for channel in topic.fan:
+        channel.set_cursor(None, False)
+    topic.log = None
+    topic.place = None
+    topic.settled = None
+    topic.storage_changed()
+    log.delete()
+    topic.owner.on_log_left(topic, log)
+    return 0
+
+
+cdef int close_log(TopicState topic) except -1:
+    cdef int64_t lost
+    cdef int error
+    if topic.log.unwritten_records() > 0:
+        topic.commit.run()
+    lost = topic.log.unwritten_records()
+    # A refused publish is not lost: its client is notified.
+    error = topic.log.errno if lost else topic.log.recorder.error
+    path = topic.log.write_path
+    topic.log.close()
+    if error:
+        raise OSError(error, f"{os.strerror(error)}: {lost} messages are lost", path)
+    return 0
+
+
+# ====================================================================== appending
+# Publishing to a log.
+
+cdef enum:
+    BYTES_AT_ONCE = 1048576           # bytes of a batch to append in one step
+
+
+cdef inline int refusal(TopicState topic) noexcept:
+    """PUT_DISK: the log accepts messages."""
+    if topic.space.low or topic.log_full or topic.guids.is_short():
+        return PUT_NO_SPACE
+    return PUT_EXITING if topic.exiting else PUT_DISK
+
+
+cdef inline int appended(TopicState topic, int failed, int64_t records, int64_t body_bytes) noexcept:
+    """Counts messages, if they were added to the next write; PutResult."""
+    if failed < 0:
+        return PUT_NO_MEMORY
+    topic.message_count += <uint64_t> records
+    topic.message_bytes += <uint64_t> body_bytes
+    return PUT_DISK
+
+
+cdef inline int append_whole(TopicState topic, const char *c_payload, int64_t length, int64_t records,
+                             uint32_t defer_ms) noexcept:
+    """Adds messages in size-prefixed form."""
+    return appended(topic, topic.log.append_batch(topic.clock.wall, c_payload, length, records, defer_ms), records,
+                    length - records * SIZE_BYTES)
+
+
+cdef int stage(OpenBatch batch) noexcept:
+    """Copies some messages; PUT_DISK, or PUT_NO_MEMORY."""
+    cdef Part part
+    cdef Buffer *staged = &batch.staged
+    cdef char *c_to
+    cdef int64_t length, steps = STEPS
+    cdef int result = PUT_DISK
+    while batch.more() and steps > 0 and result == PUT_DISK:
+        batch_next(batch, &part)
+        steps -= 1 + <int64_t> (part.size >> SIZE_SHIFT)
+        length = SIZE_BYTES + <int64_t> part.size
+        if length > staged.room - staged.length and buffer_room(staged, length) < 0:
+            result = PUT_NO_MEMORY
+        else:
+            c_to = staged.c_data + staged.length
+            store_i32(c_to, <int> part.size)
+            memcpy(c_to + SIZE_BYTES, part.c_body, part.size)
+            staged.length += length
+            staged.records += 1
+        if part.message is not NULL:
+            message_unref(part.message)
+    return result
+
+
+@cython.final
+cdef class Logged(Storage):
+    """The log of a topic."""
+
+    cdef int put(self, TopicState topic, const char *c_body, uint32_t size, uint32_t defer_ms, const char *c_origin,
+                 uint32_t origin_size) noexcept:
+        cdef int result = refusal(topic)
+        if result != PUT_DISK:
+            return result
+        return appended(topic, topic.log.append(topic.clock.wall, c_body, size, defer_ms, c_origin, origin_size), 1,
+                        size)
+
+    cdef bint put_batch(self, TopicState topic, OpenBatch batch) noexcept:
+        cdef Part part
+        cdef int result = refusal(topic)
+        if result != PUT_DISK:
+            return batch.refuse(result)
+        if batch.staged.records == 0:
+            if batch.source == SIZED and batch.end - batch.at <= BYTES_AT_ONCE:
+                result = append_whole(topic, batch.c_data + batch.at, batch.end - batch.at, batch.count,
+                                      batch.defer_ms)
+                return batch.end_with(result, topic.slicer)
+            if batch.source == GATHERED and batch.end - batch.at == 1:
+                batch_next(batch, &part)
+                result = self.put(topic, part.c_body, part.size, batch.defer_ms, NULL, 0)
+                message_unref(part.message)
+                return batch.end_with(result, topic.slicer)
+        while batch.more() and result == PUT_DISK:
+            result = stage(batch)
+            if batch.more() and result == PUT_DISK and topic.slicer.over():
+                return False
+        if result == PUT_DISK:
+            result = PUT_MEMORY if batch.staged.records == 0 else append_whole(
+                topic, batch.staged.c_data, batch.staged.length, batch.staged.records, batch.defer_ms)
+        return batch.end_with(result, topic.slicer)
+
+    cdef object write_path(self, TopicState topic):
+        return topic.log.write_path
+
+    cdef int64_t depth(self, TopicState topic) noexcept:
+        return log_depth(topic)
+
+    cdef int64_t disk_depth(self, TopicState topic) noexcept:
+        return max(log_depth(topic) - topic.backlog.max_memory, <int64_t> 0)
+
+    cdef void empty(self, TopicState topic) noexcept:
+        empty_log(topic)
+
+    cdef int add_channel(self, TopicState topic, StoreOwner channel, start) except -1:
+        return give_cursor(topic, <Channel> channel, start)
+
+    cdef void channel_gone(self, TopicState topic) noexcept:
+        if not topic.channels and not topic.log.held:
+            topic.place.move(topic.log.visible)
+
+    cdef void pause(self, TopicState topic) noexcept:
+        hold_log(topic)
+
+    cdef void unpause(self, TopicState topic) noexcept:
+        unhold_log(topic)
+
+    cdef int delete(self, TopicState topic) except -1:
+        topic.log.delete()
+        return 0
+
+    cdef int64_t close(self, TopicState topic, bint written) except -1:
+        close_log(topic)
+        return 0
+
+
+# ====================================================================== queued
+# Queues in memory and on disk.
+
+cdef bint fits(TopicState topic, uint32_t defer_ms) noexcept:
+    """Whether a message would stay in memory."""
+    cdef Channel channel
+    if not topic.direct:
+        return topic.backlog.fits(defer_ms)
+    for channel in topic.fan:
+        if not channel.fits(defer_ms):
+            return False
+    return True
+
+
+cdef inline int fan_out(TopicState topic, Message *message, uint32_t defer_ms) noexcept:
+    cdef Channel channel
+    cdef int put, result = PUT_MEMORY
+    for channel in topic.fan:
+        message_ref(message)
+        put = channel.put_deferred(message, 0, defer_ms) if defer_ms else channel.put(message, 0)
+        if put == PUT_NO_MEMORY:
+            message_unref(message)
+            result = put
+        elif put == PUT_DISK and result != PUT_NO_MEMORY:
+            result = put
+    if result != PUT_NO_MEMORY:
+        message_unref(message)
+    return result
+
+
+cdef inline int put_message(TopicState topic, Message *message, uint32_t defer_ms) noexcept:
+    """Takes the reference."""
+    cdef uint32_t size = message.size
+    cdef int result
+    if topic.space.low and not fits(topic, defer_ms):
+        result = PUT_NO_SPACE
+    elif topic.direct:
+        result = fan_out(topic, message, defer_ms)
+    else:
+        topic.allowance -= 1
+        result = topic.backlog.put(message, 0, defer_ms, False, NULL)
+        if unlikely(topic.limits.watched):
+            topic_waits(topic)
+    if is_refused(result):
+        message_unref(message)
+    else:
+        topic.message_count += 1
+        topic.message_bytes += size
+    return result
+
+
+cdef inline int put_body(TopicState topic, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept:
+    cdef char c_id[16]
+    cdef Message *message
+    if unlikely(topic.guids.is_short()):
+        return PUT_NO_SPACE
+    topic.guids.next(topic.clock.wall, c_id)
+    message = message_new(c_id, topic.clock.wall, c_body, size)
+    return PUT_NO_MEMORY if message is NULL else put_message(topic, message, defer_ms)
+
+
+cdef inline int put_part(TopicState topic, const Part *part, uint32_t defer_ms) noexcept:
+    if part.message is NULL:
+        return put_body(topic, part.c_body, part.size, defer_ms)
+    if unlikely(topic.guids.is_short()):
+        message_unref(part.message)
+        return PUT_NO_SPACE
+    topic.guids.next(topic.clock.wall, part.message.id)
+    part.message.timestamp_ns = topic.clock.wall
+    return put_message(topic, part.message, defer_ms)
+
+
+cdef void put_staged(TopicState topic, OpenBatch batch) noexcept:
+    """The topic's rule said log when the batch began, so its first messages are staged for a log."""
+    cdef int64_t at = 0, size
+    cdef int put
+    while at < batch.staged.length and not is_refused(batch.result):
+        size = load_i32(batch.staged.c_data + at)
+        put = put_body(topic, batch.staged.c_data + at + SIZE_BYTES, <uint32_t> size, batch.defer_ms)
+        if put == PUT_DISK or is_refused(put):
+            batch.result = put
+        at += SIZE_BYTES + size
+    buffer_free(&batch.staged)
+
+
+@cython.final
+cdef class Queued(Storage):
+    """The queues of a topic and its channels."""
+
+    cdef int put(self, TopicState topic, const char *c_body, uint32_t size, uint32_t defer_ms, const char *c_origin,
+                 uint32_t origin_size) noexcept:
+        return put_body(topic, c_body, size, defer_ms)
+
+    cdef bint put_batch(self, TopicState topic, OpenBatch batch) noexcept:
+        # 64 bits: a large message may go to many channels.
+        cdef int64_t cost = 1 + topic.fan_count, left = STEPS
+        cdef int put
+        cdef Part part
+        if topic.exiting:
+            return batch.end_with(PUT_EXITING, topic.slicer)
+        if batch.staged.records:
+            put_staged(topic, batch)
+        while batch.more() and not is_refused(batch.result):
+            batch_next(batch, &part)
+            left -= cost + (cost - (part.message is not NULL)) * <int64_t> (part.size >> SIZE_SHIFT)
+            put = put_part(topic, &part, batch.defer_ms)
+            if put == PUT_DISK or is_refused(put):
+                batch.result = put
+            if left <= 0:
+                if batch.more() and (topic.slicer.over() or topic.commit.is_full()):
+                    break
+                left = STEPS
+        once_wrote(&batch.once, batch.result)
+        if batch.more() and not is_refused(batch.result):
+            return False
+        return batch.end_with(batch.result, topic.slicer)
+
+    cdef bint lags(self, TopicState topic) noexcept:
+        return not topic.direct and topic.allowance <= 0 and flows(topic)
+
+    cdef object write_path(self, TopicState topic):
+        return topic.backlog.disk.write_path
+
+    cdef int64_t depth(self, TopicState topic) noexcept:
+        return topic.backlog.depth() + (topic.leftover.message is not NULL)
+
+    cdef int64_t disk_depth(self, TopicState topic) noexcept:
+        return topic.backlog.disk_depth()
+
+    cdef void empty(self, TopicState topic) noexcept:
+        flow_drop_leftover(topic)
+        flow_drop_places(topic)
+        topic.backlog.empty()
+
+    cdef int delete(self, TopicState topic) except -1:
+        flow_drop_leftover(topic)
+        flow_drop_places(topic)
+        topic.backlog.delete()
+        return 0
+
+    cdef int64_t close(self, TopicState topic, bint written) except -1:
+        cdef int64_t waiting
+        cdef Entry left
+        if topic.backlog.disk is None:
+            return 0
+        if topic.leftover.message is not NULL:
+            # Channels that already have it get it again; otherwise the others would never get it.
+            left = topic.leftover
+            message_ref(left.message)
+            topic.backlog.put(left.message, left.attempts, left.defer_ms, True, NULL)
+            flow_drop_leftover(topic)
+        waiting = topic.backlog.spill()
+        if written:
+            topic.backlog.disk.done_before(INT64_MAX)
+        topic.backlog.close()
+        return waiting

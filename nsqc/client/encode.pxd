@@ -1,1 +1,0 @@
-# Commands that carry bodies, built from Python's bytes.

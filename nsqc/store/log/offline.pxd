@@ -1,1 +1,0 @@
-# Reads segments for a check. For Python only: see the .pyi.

@@ -1,0 +1,183 @@
+# Segments of a log: files, header, manifest, sparse index, the list of them, sealing.
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from nsqc.store.disk.fileio cimport IoPool
+from nsqc.store.log.frame cimport Frame
+
+
+# ====================================================================== new files
+# Creates files of a log atomically: written under a temporary name, then renamed. A folder with either name is kept as
+# NAME.bad, since it would block publishing; anything else is replaced.
+
+cdef int newfile_open(const char *c_temporary) noexcept nogil       # a descriptor to write to, or -errno
+cdef int newfile_place(const char *c_temporary, const char *c_path) noexcept nogil      # 0 or errno
+# Writes a whole file; its descriptor or -errno. syncs: its bytes are durable before it gets its name.
+cdef int newfile_make(const char *c_temporary, const char *c_path, const char *c_data, int64_t length,
+                      bint syncs) noexcept nogil
+
+
+# ====================================================================== open files
+# Descriptors of segments and journals that logs keep open between uses. Counted across threads; above the limit, each
+# is closed after use.
+
+cdef void count_open(int64_t count) noexcept nogil
+cdef bint too_many_open() noexcept nogil
+cdef void close_counted(int *fd) noexcept nogil     # if it is open; sets it to -1
+
+
+# ====================================================================== header
+# The header of a segment, and its file. The first block of the file has two copies in separate sectors: a segment
+# that loses its header loses its salt, and with it all its frames. docs/ondisk.md has the format.
+
+cdef enum:
+    FRAMES_AT = 4096            # where the first frame begins
+    SEGMENT_VERSION = 2
+    HEAD_ROOM = 128             # of one copy
+    COPY_AT = 2048              # of the second
+
+cdef enum HeadCheck:
+    HEAD_SOUND
+    HEAD_DAMAGED
+    HEAD_UNKNOWN                # unknown version or flag
+
+
+cdef struct SegmentHead:        # 8 bytes each, in the order of the file
+    uint64_t log_id
+    int64_t sequence
+    int64_t first
+    uint64_t salt
+    int64_t made_ns
+    uint64_t before_salt        # 0: no segment before it
+    int64_t before_position, before_end
+    int64_t before_records
+    int64_t before_due_ns
+    int64_t before_time_ns
+    int64_t durable_from
+
+
+# HEAD_ROOM bytes with magic, version, numbers of 8 bytes each, and checksum: headers of segments and the manifest.
+cdef void numbers_store(char *c_to, const char *c_magic, const void *numbers, int bytes) noexcept nogil
+cdef HeadCheck numbers_load(const char *c_from, const char *c_magic, void *numbers, int bytes) noexcept nogil
+
+# Records in lost segments before the first one: it was begun because others were gone.
+cdef inline int64_t lost_before(const SegmentHead *head) noexcept nogil:
+    return 0 if head.before_salt else head.before_records
+
+# Of one copy. Numbers that no segment has are damage, as a wrong checksum is: the file may come from anyone.
+cdef HeadCheck head_load(const char *c_copy, SegmentHead *head) noexcept nogil
+# Reads the header of an open file; HeadCheck, or -errno.
+cdef int head_read(int fd, SegmentHead *head) noexcept nogil
+# Creates the file with its header under a temporary name and renames it; returns its descriptor or -errno. syncs: the
+# file is durable; its name is after the folder is synced.
+cdef int segment_make(const char *c_folder, const SegmentHead *head, bint syncs) noexcept nogil
+cdef void segment_path(char *c_path, const char *c_folder, int64_t first) noexcept nogil    # room for PATH_BYTES
+
+
+# ====================================================================== manifest
+# The manifest of a log: one small file, replaced as a whole. It has the facts that are lost with a lost segment.
+
+cdef struct Manifest:           # 8 bytes each, in the order of the file
+    uint64_t log_id
+    int64_t newest              # sequence of the newest segment that may hold acknowledged records; 0: none yet
+    int64_t newest_first        # its first offset
+    uint64_t newest_salt
+    int64_t reserved            # offsets below this one may have been used
+    int64_t resume              # the next record goes to this offset or later
+    # Where the newest segment ends, if its file has this size: found by a stop or a start. 0: it was written to since,
+    # and ends there or later; or unknown.
+    int64_t end_size
+    int64_t end_position, end   # of its frames; the offset after its last record
+    int64_t end_due_ns          # the latest due time of its delayed records; 0: it has none
+    int64_t end_time_ns         # the latest publish time up to there
+
+# HEAD_SOUND, HEAD_DAMAGED or HEAD_UNKNOWN; or -errno, -ENOENT among them.
+cdef int manifest_read(const char *c_folder, Manifest *manifest) noexcept nogil
+# The same for bytes in memory.
+cdef HeadCheck manifest_load(const char *c_data, int64_t length, Manifest *manifest) noexcept nogil
+# 0 or errno. Syncs the new file before it replaces the old one, so that a power failure cannot lose both; the name is
+# durable after the folder is synced.
+cdef int manifest_write(const char *c_folder, const Manifest *manifest) noexcept nogil
+
+
+# ====================================================================== index
+# The sparse index of a segment: where a walk to an offset or a time begins. In memory for the segment being written;
+# after the frames of a sealed one. It is only a hint: a walk begins at the first frame if the index does not point to
+# another one.
+
+cdef enum:
+    INDEX_STEP = 65536          # bytes of frames per entry
+
+
+cdef struct IndexEntry:
+    int64_t first               # offset of a frame's first record
+    int64_t position            # of the frame
+    int64_t time_ns             # the latest of this frame and all earlier ones
+
+cdef struct Index:
+    IndexEntry *items           # owned
+    int64_t count, room
+    int64_t next_at             # the first frame at or after this position gets the next entry
+    int64_t time_ns             # the latest so far
+
+cdef void index_note(Index *index, const Frame *frame, int64_t position) noexcept nogil     # frames in order
+cdef void index_free(Index *index) noexcept nogil
+# The last entry at or before an offset, or the last with a time below one; NULL: none.
+cdef const IndexEntry *index_find(const Index *index, int64_t offset) noexcept nogil
+cdef const IndexEntry *index_before(const Index *index, int64_t time_ns) noexcept nogil
+# Writes the index to the end of a file, after the frames, which end at a position, or reads it there; 0 or errno.
+# ENODATA: no index, or that of another segment.
+cdef int index_write(const Index *index, int fd, int64_t position, uint64_t salt) noexcept nogil
+cdef int index_read(Index *index, int fd, uint64_t salt) noexcept nogil
+# Where in a sealed segment a walk to an offset, or a publish time (offset below 0), begins: at a frame.
+cdef int64_t index_position(int fd, uint64_t salt, int64_t offset, int64_t time_ns) noexcept nogil
+
+
+# ====================================================================== segments
+# The segments of a log in memory, oldest first.
+
+cdef struct Segment:
+    int64_t first           # offset of its first record
+    int64_t end             # offset after its last
+    int64_t position        # where its frames end
+    int64_t before          # records in all earlier segments, removed ones included
+    int64_t lost            # of these, records of segments missing right before it; 0 once those were removed
+    int64_t sequence
+    uint64_t salt
+    int64_t due_ns          # the latest due time of its delayed records; 0: it has none
+    int64_t time_ns         # the latest publish time in it and all segments before it
+
+
+cdef struct Segments:
+    Segment *items          # owned; NULL while there are none
+    int64_t count, room
+    int64_t bytes           # of all frames
+    int64_t missing         # records of segments that are gone but were not removed
+    int64_t dropped         # removed segments; also the number of the first existing one, which never changes
+
+cdef int segments_reserve(Segments *segments, int64_t count) noexcept nogil     # room for this many more; -1: no memory
+# Appends a segment, with its `before`; the first one with its `lost`. There must be room.
+cdef void segments_add(Segments *segments, const Segment *segment) noexcept nogil
+cdef void segments_drop(Segments *segments, int64_t count) noexcept nogil       # the oldest ones
+# Number of oldest segments that can go; see TopicLog.retain(). The last one stays: it is appended to. now_ns, since_ns:
+# Clock.wall and Clock.since.
+cdef int64_t segments_surplus(Segments *segments, int64_t needed, int64_t retain_ns, int64_t retain_bytes, bint drops,
+                              int64_t now_ns, int64_t since_ns) noexcept nogil
+cdef void segments_free(Segments *segments) noexcept nogil
+# The last segment that begins at or before an offset; -1: none does.
+cdef int64_t segments_find(Segments *segments, int64_t offset) noexcept nogil
+# The first segment whose publish times reach time_ns, or the count.
+cdef int64_t segments_at_time(Segments *segments, int64_t time_ns) noexcept nogil
+# Number of records before an offset, as far as segments know: subtract two ranks to count the records between.
+cdef int64_t segments_rank(Segments *segments, int64_t offset) noexcept nogil
+
+cdef inline Segment *segments_last(Segments *segments) noexcept nogil:      # NULL: there is none
+    return &segments.items[segments.count - 1] if segments.count else NULL
+
+
+# ====================================================================== seal
+# Appends the index of a finished segment to its file, on a thread. If that fails, readers only walk further.
+
+# Cuts the zeros that were reserved for frames off the newest segment's file; 0 or errno.
+cdef int segment_trim(const char *c_folder, const Segment *segment) noexcept nogil
+cdef void seal_begin(IoPool io, bytes c_folder, const Segment *segment, const Index *index) noexcept   # owns index

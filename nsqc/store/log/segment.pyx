@@ -1,0 +1,517 @@
+"""Segments of a log: files, header, manifest, sparse index, the list of them, sealing. See the .pxd."""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING
+from libc.errno cimport EEXIST, EISDIR, ELOOP, ENODATA, ENOMEM, ENOTDIR, ENOTEMPTY, ENXIO, ESPIPE, errno
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdio cimport rename, snprintf
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcmp, memcpy, memmove, memset
+from posix.fcntl cimport O_CREAT, O_EXCL, O_NONBLOCK, O_RDONLY, O_RDWR
+from posix.unistd cimport close, unlink
+
+from nsqc.store.disk.fileio cimport (PATH_BYTES, io_open, io_read, io_rename, io_size, io_sync_data, io_truncate,
+                                     io_write)
+from nsqc.store.log.frame cimport (FRAME_HEAD, FRAME_SHORT, FRAME_SOUND, MOST_OFFSET, Frame, FrameCheck, array_below,
+                                   array_room, frame_check, is_offset)
+from nsqc.store.memory cimport STEP_NS
+from nsqc.store.work cimport Job, LoopWork
+from nsqc.wire.codecs cimport crc32c
+from nsqc.wire.hton cimport load_i32, load_i64, store_i32, store_i64
+
+
+# ====================================================================== new files
+# Creates files atomically.
+
+cdef enum:
+    MOST_ASIDE = 100            # most folders kept per name
+
+
+cdef int newfile_open(const char *c_temporary) noexcept nogil:
+    # Exclusively: a link of that name may point elsewhere.
+    cdef int error, fd = io_open(c_temporary, O_RDWR | O_CREAT | O_EXCL)
+    if fd != -EEXIST:
+        return fd
+    error = set_aside(c_temporary) if unlink(c_temporary) < 0 and errno == EISDIR else 0
+    return -error if error else io_open(c_temporary, O_RDWR | O_CREAT | O_EXCL)
+
+
+cdef int newfile_place(const char *c_temporary, const char *c_path) noexcept nogil:
+    cdef int error = io_rename(c_temporary, c_path)
+    if error == EISDIR:
+        error = set_aside(c_path)
+        if error == 0:
+            error = io_rename(c_temporary, c_path)
+    return error
+
+
+cdef int set_aside(const char *c_path) noexcept nogil:
+    """0 or errno."""
+    cdef char c_bad[PATH_BYTES]
+    cdef int number
+    snprintf(c_bad, PATH_BYTES, "%s.bad", c_path)
+    for number in range(1, MOST_ASIDE):
+        if rename(c_path, c_bad) == 0:
+            return 0
+        if errno != EEXIST and errno != ENOTDIR and errno != ENOTEMPTY:
+            break
+        snprintf(c_bad, PATH_BYTES, "%s.bad.%d", c_path, number)
+    return errno
+
+
+cdef int newfile_make(const char *c_temporary, const char *c_path, const char *c_data, int64_t length,
+                      bint syncs) noexcept nogil:
+    cdef int64_t written
+    cdef int error, fd = newfile_open(c_temporary)
+    if fd < 0:
+        return fd
+    error = io_write(fd, c_data, length, 0, &written)
+    if error == 0 and syncs:
+        error = io_sync_data(fd)
+    if error == 0:
+        error = newfile_place(c_temporary, c_path)
+    if error:
+        close(fd)
+        unlink(c_temporary)
+        return -error
+    return fd
+
+
+# ====================================================================== open files
+# Counts the files that logs keep open.
+
+cdef enum:
+    MOST_OPEN = 1024
+
+cdef extern from *:
+    """
+    #define NSQC_COUNT(counter, n) __atomic_add_fetch(&(counter), (n), __ATOMIC_RELAXED)
+    """
+    int64_t NSQC_COUNT(int64_t counter, int64_t n) nogil
+
+cdef int64_t open_files = 0
+cdef int64_t most_open = MOST_OPEN
+
+
+cdef void count_open(int64_t count) noexcept nogil:
+    NSQC_COUNT(open_files, count)
+
+
+cdef bint too_many_open() noexcept nogil:
+    return open_files > most_open
+
+
+cdef void close_counted(int *fd) noexcept nogil:
+    if fd[0] >= 0:
+        close(fd[0])
+        count_open(-1)
+    fd[0] = -1
+
+
+def limit_to(int64_t count):
+    """Limits the number of files that logs keep open; MOST_OPEN is the upper bound."""
+    global most_open
+    most_open = min(count, <int64_t> MOST_OPEN)
+
+
+# ====================================================================== header
+# Headers of segments.
+
+cdef const char *SEGMENT_MAGIC = b"NSQCLOG\n"
+
+cdef enum:
+    MAGIC_BYTES = 8
+    NUMBERS_AT = 16
+    CRC_AT = HEAD_ROOM - 4
+
+
+cdef void numbers_store(char *c_to, const char *c_magic, const void *numbers, int bytes) noexcept nogil:
+    cdef const int64_t *c_numbers = <const int64_t *> numbers
+    cdef int index
+    memset(c_to, 0, HEAD_ROOM)
+    memcpy(c_to, c_magic, MAGIC_BYTES)
+    store_i32(c_to + MAGIC_BYTES, SEGMENT_VERSION)
+    for index in range(bytes // 8):
+        store_i64(c_to + NUMBERS_AT + 8 * index, c_numbers[index])
+    store_i32(c_to + CRC_AT, <int> crc32c(<const unsigned char *> c_to, CRC_AT))
+
+
+cdef HeadCheck numbers_load(const char *c_from, const char *c_magic, void *numbers, int bytes) noexcept nogil:
+    cdef int64_t *c_numbers = <int64_t *> numbers
+    cdef int index
+    if (memcmp(c_from, c_magic, MAGIC_BYTES)
+            or <uint32_t> load_i32(c_from + CRC_AT) != crc32c(<const unsigned char *> c_from, CRC_AT)):
+        return HEAD_DAMAGED
+    if load_i32(c_from + MAGIC_BYTES) != SEGMENT_VERSION or load_i32(c_from + MAGIC_BYTES + 4):
+        return HEAD_UNKNOWN
+    for index in range(bytes // 8):
+        c_numbers[index] = load_i64(c_from + NUMBERS_AT + 8 * index)
+    return HEAD_SOUND
+
+
+cdef HeadCheck head_load(const char *c_copy, SegmentHead *head) noexcept nogil:
+    cdef HeadCheck answer = numbers_load(c_copy, SEGMENT_MAGIC, head, sizeof(SegmentHead))
+    if answer == HEAD_SOUND and not (
+            0 < head.sequence and is_offset(head.sequence) and is_offset(head.first) and is_offset(head.before_position)
+            and 0 <= head.before_end <= head.first and head.before_due_ns >= 0 and head.before_time_ns >= 0
+            and is_offset(head.durable_from)):
+        return HEAD_DAMAGED
+    head.before_records = max(min(head.before_records, head.first), <int64_t> 0)    # only counted
+    return answer
+
+
+cdef int head_read(int fd, SegmentHead *head) noexcept nogil:
+    cdef char c_block[FRAMES_AT]
+    cdef int64_t got = io_read(fd, c_block, FRAMES_AT, 0)
+    cdef HeadCheck answer
+    if got < 0:
+        return <int> got
+    memset(c_block + got, 0, <size_t> (FRAMES_AT - got))
+    answer = head_load(c_block, head)
+    return head_load(c_block + COPY_AT, head) if answer == HEAD_DAMAGED else answer
+
+
+cdef int segment_make(const char *c_folder, const SegmentHead *head, bint syncs) noexcept nogil:
+    cdef char c_path[PATH_BYTES]
+    cdef char c_temporary[PATH_BYTES]
+    cdef char c_block[FRAMES_AT]
+    snprintf(c_temporary, PATH_BYTES, "%s/next.tmp", c_folder)
+    segment_path(c_path, c_folder, head.first)
+    memset(c_block, 0, FRAMES_AT)
+    numbers_store(c_block, SEGMENT_MAGIC, head, sizeof(SegmentHead))
+    memcpy(c_block + COPY_AT, c_block, HEAD_ROOM)
+    return newfile_make(c_temporary, c_path, c_block, FRAMES_AT, syncs)
+
+
+cdef void segment_path(char *c_path, const char *c_folder, int64_t first) noexcept nogil:
+    snprintf(c_path, PATH_BYTES, "%s/%020lld.log", c_folder, <long long> first)
+
+
+# ====================================================================== manifest
+# The manifest of a log.
+
+cdef const char *MANIFEST_MAGIC = b"NSQCMAN\n"
+
+
+cdef int manifest_read(const char *c_folder, Manifest *manifest) noexcept nogil:
+    cdef char c_path[PATH_BYTES]
+    cdef char c_data[HEAD_ROOM]
+    cdef int64_t got
+    cdef int fd
+    memset(manifest, 0, sizeof(Manifest))
+    snprintf(c_path, PATH_BYTES, "%s/manifest", c_folder)
+    fd = io_open(c_path, O_RDONLY | O_NONBLOCK)
+    if fd == -ELOOP or fd == -ENXIO:
+        return HEAD_DAMAGED
+    if fd < 0:
+        return fd
+    got = io_read(fd, c_data, HEAD_ROOM, 0)
+    close(fd)
+    if got == -EISDIR or got == -ESPIPE:
+        return HEAD_DAMAGED     # not a file: the next manifest replaces it
+    return <int> got if got < 0 else manifest_load(c_data, got, manifest)
+
+
+cdef HeadCheck manifest_load(const char *c_data, int64_t length, Manifest *manifest) noexcept nogil:
+    cdef HeadCheck answer = HEAD_DAMAGED
+    if length >= HEAD_ROOM:
+        answer = numbers_load(c_data, MANIFEST_MAGIC, manifest, sizeof(Manifest))
+    if answer == HEAD_SOUND and not (
+            is_offset(manifest.newest) and is_offset(manifest.newest_first) and is_offset(manifest.reserved)
+            and is_offset(manifest.resume) and has_end(manifest)):
+        answer = HEAD_DAMAGED
+    if answer != HEAD_SOUND:
+        memset(manifest, 0, sizeof(Manifest))
+    return answer
+
+
+cdef bint has_end(const Manifest *manifest) noexcept nogil:
+    """Whether the end of a segment is possible."""
+    return (is_offset(manifest.end_position) and is_offset(manifest.end)
+            and manifest.end_due_ns >= 0 and manifest.end_time_ns >= 0
+            and (manifest.end_size == 0 or FRAMES_AT <= manifest.end_position <= manifest.end_size <= MOST_OFFSET))
+
+
+cdef int manifest_write(const char *c_folder, const Manifest *manifest) noexcept nogil:
+    cdef char c_path[PATH_BYTES]
+    cdef char c_temporary[PATH_BYTES]
+    cdef char c_data[HEAD_ROOM]
+    cdef int fd
+    numbers_store(c_data, MANIFEST_MAGIC, manifest, sizeof(Manifest))
+    snprintf(c_path, PATH_BYTES, "%s/manifest", c_folder)
+    snprintf(c_temporary, PATH_BYTES, "%s/manifest.tmp", c_folder)
+    fd = newfile_make(c_temporary, c_path, c_data, HEAD_ROOM, True)
+    if fd < 0:
+        return -fd
+    close(fd)
+    return 0
+
+
+# ====================================================================== index
+# Sparse indexes.
+
+cdef enum:
+    FIRST_ENTRIES = 16
+    ENTRY_BYTES = 24
+    FOOT_BYTES = 24             # salt, magic, entries, checksum of these and the entries
+    MAGIC = 0x6E714958
+
+
+cdef void index_note(Index *index, const Frame *frame, int64_t position) noexcept nogil:
+    """Without memory the index just gets coarser."""
+    index.time_ns = max(index.time_ns, frame.time_ns)
+    if position < index.next_at or array_room(<void **> &index.items, &index.room, index.count + 1, sizeof(IndexEntry),
+                                              FIRST_ENTRIES) < 0:
+        return
+    index.items[index.count].first = frame.first
+    index.items[index.count].position = position
+    index.items[index.count].time_ns = index.time_ns
+    index.count += 1
+    index.next_at = position + INDEX_STEP
+
+
+cdef void index_free(Index *index) noexcept nogil:
+    free(index.items)
+    memset(index, 0, sizeof(Index))
+
+
+cdef const IndexEntry *index_find(const Index *index, int64_t offset) noexcept nogil:
+    cdef int64_t count = array_below(&index.items[0].first, sizeof(IndexEntry), index.count, offset + 1)
+    return &index.items[count - 1] if count else NULL
+
+
+cdef const IndexEntry *index_before(const Index *index, int64_t time_ns) noexcept nogil:
+    cdef int64_t count = array_below(&index.items[0].time_ns, sizeof(IndexEntry), index.count, time_ns)
+    return &index.items[count - 1] if count else NULL
+
+
+cdef int index_write(const Index *index, int fd, int64_t position, uint64_t salt) noexcept nogil:
+    cdef int64_t length = index.count * ENTRY_BYTES + FOOT_BYTES, at, written
+    cdef char *c_data
+    cdef char *c_to
+    cdef int error = io_truncate(fd, position)      # without the zeros reserved for frames
+    if error:
+        return error
+    c_data = c_to = <char *> malloc(<size_t> length)
+    if c_data is NULL:
+        return ENOMEM
+    for at in range(index.count):
+        store_i64(c_to, index.items[at].first)
+        store_i64(c_to + 8, index.items[at].position)
+        store_i64(c_to + 16, index.items[at].time_ns)
+        c_to += ENTRY_BYTES
+    store_i64(c_to, <int64_t> salt)
+    store_i32(c_to + 8, MAGIC)
+    store_i64(c_to + 12, index.count)
+    store_i32(c_to + 20, <int> crc32c(<const unsigned char *> c_data, length - 4))
+    error = io_write(fd, c_data, length, position, &written)
+    free(c_data)
+    return error
+
+
+cdef int index_read(Index *index, int fd, uint64_t salt) noexcept nogil:
+    cdef char c_foot[FOOT_BYTES]
+    cdef int64_t size = io_size(fd), count, length
+    cdef char *c_data
+    cdef int error = ENODATA
+    memset(index, 0, sizeof(Index))
+    if size < FOOT_BYTES:
+        return ENODATA if size >= 0 else <int> -size
+    if io_read(fd, c_foot, FOOT_BYTES, size - FOOT_BYTES) != FOOT_BYTES:
+        return ENODATA
+    count = load_i64(c_foot + 12)
+    if load_i64(c_foot) != <int64_t> salt or load_i32(c_foot + 8) != MAGIC or not 0 < count <= 1 + size // INDEX_STEP:
+        return ENODATA
+    length = count * ENTRY_BYTES + FOOT_BYTES
+    c_data = <char *> malloc(<size_t> length)
+    index.items = <IndexEntry *> malloc(<size_t> count * sizeof(IndexEntry))
+    if c_data is NULL or index.items is NULL:
+        error = ENOMEM
+    elif (length <= size and io_read(fd, c_data, length, size - length) == length
+            and <uint32_t> load_i32(c_data + length - 4) == crc32c(<const unsigned char *> c_data, length - 4)):
+        load_entries(index, c_data, count)
+        error = 0
+    free(c_data)
+    if error:
+        index_free(index)
+    return error
+
+
+cdef void load_entries(Index *index, const char *c_from, int64_t count) noexcept nogil:
+    cdef int64_t at
+    for at in range(count):
+        index.items[at].first = load_i64(c_from + at * ENTRY_BYTES)
+        index.items[at].position = load_i64(c_from + at * ENTRY_BYTES + 8)
+        index.items[at].time_ns = load_i64(c_from + at * ENTRY_BYTES + 16)
+    index.count = index.room = count
+
+
+cdef bint is_at_frame(int fd, uint64_t salt, const IndexEntry *entry) noexcept nogil:
+    """Whether a frame with its offset begins at its position: a walk from any other place would miss records."""
+    cdef char c_head[FRAME_HEAD]
+    cdef FrameCheck answer
+    cdef Frame frame
+    if entry.position < FRAMES_AT or io_read(fd, c_head, FRAME_HEAD, entry.position) != FRAME_HEAD:
+        return False
+    answer = frame_check(c_head, FRAME_HEAD, salt, entry.position, &frame)
+    return (answer == FRAME_SHORT or answer == FRAME_SOUND) and frame.first == entry.first
+
+
+cdef int64_t index_position(int fd, uint64_t salt, int64_t offset, int64_t time_ns) noexcept nogil:
+    cdef const IndexEntry *entry
+    cdef int64_t position = FRAMES_AT
+    cdef Index index
+    if index_read(&index, fd, salt) == 0:
+        entry = index_find(&index, offset) if offset >= 0 else index_before(&index, time_ns)
+        if entry is not NULL and is_at_frame(fd, salt, entry):
+            position = entry.position
+        index_free(&index)
+    return position
+
+
+# ====================================================================== segments
+# The table of segments.
+
+cdef enum:
+    FIRST_SEGMENTS = 4
+
+
+cdef int segments_reserve(Segments *segments, int64_t count) noexcept nogil:
+    return array_room(<void **> &segments.items, &segments.room, segments.count + count, sizeof(Segment),
+                      FIRST_SEGMENTS)
+
+
+cdef void segments_add(Segments *segments, const Segment *segment) noexcept nogil:
+    cdef Segment *last = segments_last(segments)
+    segments.items[segments.count] = segment[0]
+    if last is not NULL:
+        segments.items[segments.count].lost = max(
+            segment.before - (last.before + last.end - last.first), <int64_t> 0)
+    segments.missing += segments.items[segments.count].lost
+    segments.count += 1
+    segments.bytes += segment.position - FRAMES_AT
+
+
+cdef void segments_drop(Segments *segments, int64_t count) noexcept nogil:
+    cdef int64_t index
+    for index in range(count):
+        segments.bytes -= segments.items[index].position - FRAMES_AT
+        segments.missing -= segments.items[index].lost
+    if count < segments.count:
+        segments.missing -= segments.items[count].lost
+        segments.items[count].lost = 0
+    segments.count -= count
+    segments.dropped += count
+    memmove(segments.items, segments.items + count, <size_t> segments.count * sizeof(Segment))
+
+
+cdef int64_t segments_surplus(Segments *segments, int64_t needed, int64_t retain_ns, int64_t retain_bytes, bint drops,
+                              int64_t now_ns, int64_t since_ns) noexcept nogil:
+    cdef int64_t gone = 0, left = segments.bytes, size, sane = 0, time_ns
+    cdef Segment *segment
+    cdef bint old, surplus
+    while gone < segments.count - 1:
+        segment = &segments.items[gone]
+        # A clock that was fast says nothing about the age: the segment is at least as old as a later one.
+        sane = max(sane, gone)
+        while sane < segments.count and segments.items[sane].time_ns - now_ns >= STEP_NS:
+            sane += 1
+        time_ns = segments.items[sane].time_ns if sane < segments.count else since_ns
+        old = now_ns - time_ns > retain_ns
+        size = left - (segment.position - FRAMES_AT)
+        surplus = size >= retain_bytes
+        if segment.end <= needed:
+            if not (old and surplus):
+                break
+        elif not drops or not ((retain_ns > 0 and old) or (retain_bytes > 0 and left > retain_bytes)):
+            break
+        left = size
+        gone += 1
+    return gone
+
+
+cdef void segments_free(Segments *segments) noexcept nogil:
+    free(segments.items)
+    memset(segments, 0, sizeof(segments[0]))
+
+
+cdef int64_t segments_find(Segments *segments, int64_t offset) noexcept nogil:
+    if segments.count and segments.items[segments.count - 1].first <= offset:
+        return segments.count - 1
+    return array_below(&segments.items[0].first, sizeof(Segment), segments.count, offset + 1) - 1
+
+
+cdef int64_t segments_at_time(Segments *segments, int64_t time_ns) noexcept nogil:
+    return array_below(&segments.items[0].time_ns, sizeof(Segment), segments.count, time_ns)
+
+
+cdef int64_t segments_rank(Segments *segments, int64_t offset) noexcept nogil:
+    cdef int64_t index = segments_find(segments, offset)
+    cdef Segment *segment
+    if index < 0:
+        return segments.items[0].before if segments.count else 0
+    segment = &segments.items[index]
+    return segment.before + min(offset, segment.end) - segment.first
+
+
+# ====================================================================== seal
+# Seals segments.
+
+cdef struct SealJob:
+    Job job
+    const char *c_folder
+    int64_t first, position
+    uint64_t salt
+    Index index             # owned
+
+
+@cython.final
+cdef class Sealer(LoopWork):
+    """Keeps the folder's name alive while a job runs."""
+
+    cdef bytes c_folder
+
+    cdef void job_done(self, Job *c_job) noexcept:
+        index_free(&(<SealJob *> c_job).index)
+        free(c_job)
+
+
+cdef void run_seal(Job *c_job) noexcept nogil:
+    cdef SealJob *job = <SealJob *> c_job
+    cdef char c_path[PATH_BYTES]
+    cdef int fd
+    segment_path(c_path, job.c_folder, job.first)
+    fd = io_open(c_path, O_RDWR)
+    if fd >= 0:
+        index_write(&job.index, fd, job.position, job.salt)
+        close(fd)
+
+
+cdef void seal_begin(IoPool io, bytes c_folder, const Segment *segment, const Index *index) noexcept:
+    cdef SealJob *job = <SealJob *> calloc(1, sizeof(SealJob))
+    cdef Sealer owner = Sealer.__new__(Sealer)
+    if job is NULL or index.count == 0:
+        free(job)
+        free(index.items)
+        return
+    owner.c_folder = c_folder
+    job.job.run = run_seal
+    job.job.bytes = index.count * sizeof(index.items[0])
+    job.c_folder = PyBytes_AS_STRING(c_folder)
+    job.first = segment.first
+    job.position = segment.position
+    job.salt = segment.salt
+    job.index = index[0]
+    io.submit(&job.job, owner)
+
+
+cdef int segment_trim(const char *c_folder, const Segment *segment) noexcept nogil:
+    cdef char c_path[PATH_BYTES]
+    cdef int error, fd
+    segment_path(c_path, c_folder, segment.first)
+    fd = io_open(c_path, O_RDWR)
+    if fd < 0:
+        return -fd
+    error = io_truncate(fd, segment.position)
+    close(fd)
+    return error

@@ -1,3 +1,0 @@
-from typing import Final
-
-ENABLED: Final[bool]

@@ -1,3 +1,0 @@
-# Converts text or bodies to publishing commands.
-
-from libc.stdint cimport int32_t, int64_t
