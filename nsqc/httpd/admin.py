@@ -125,12 +125,12 @@ _MS = 1_000_000
 _DIGITS = 18
 
 
-def get(app: App, request: Request) -> DrainState:
+def get_drain(app: App, request: Request) -> DrainState:
     """Whether the node is draining, and its progress."""
     return app.drain.state()
 
 
-def post(app: App, request: Request) -> DrainState:
+def post_drain(app: App, request: Request) -> DrainState:
     """Begins a drain, or changes the running one."""
     arguments = read_arguments(app.log, request)
     keep = boolean_in(arguments, b"keep")
@@ -141,7 +141,7 @@ def post(app: App, request: Request) -> DrainState:
     return app.drain.state()
 
 
-def delete(app: App, request: Request) -> DrainState:
+def delete_drain(app: App, request: Request) -> DrainState:
     """Undoes a drain."""
     if app.drain.closed:
         raise ApiError(503, "EXITING")

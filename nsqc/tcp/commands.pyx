@@ -270,11 +270,17 @@ cdef int refused(Session session, Parser parser, int event) except -1:
     cdef bint message = command.kind == CMD_PUB or command.kind == CMD_DPUB
     cdef bytes code = b"E_BAD_MESSAGE " if message else b"E_BAD_BODY "
     cdef bytes what = b"message " if message else b""
+    cdef int64_t limit
     if event == PARSE_BAD_SIZE:
         return session.fail(code + name + b" invalid " + what + b"body size %d" % command.size)
     if event == PARSE_TOO_BIG:
+        limit = session.limits.max_msg_size if message else session.limits.max_body_size
+        if command.size <= limit and message:
+            return denied(session, GUARD_FAILED if session.guard.reason else GUARD_FIRST, name, arg(command, 1), b"")
+        if command.size <= limit:
+            limit = parser.limit
         return session.fail(code + name + (b" message" if message else b" body")
-                            + b" too big %d > %d" % (command.size, parser.limit))
+                            + b" too big %d > %d" % (command.size, limit))
     if event == PARSE_NO_MEMORY:
         return no_memory(session, name)
     if event == PARSE_BAD_COUNT:
@@ -402,12 +408,6 @@ cdef int permit_publish(Session session, bytes name, Command *command, bint know
         if permitted != DONE:
             return permitted
     return charge(session, name, 1, command.size) if session.guard.metered else DONE
-
-
-cdef int permit_body(Session session, bytes name, Command *command) except -1:
-    if session.guard.grant is not None or session.guard.present():
-        return DONE
-    return denied(session, GUARD_FAILED if session.guard.reason else GUARD_FIRST, name, arg(command, 1), b"")
 
 
 cdef int permit(Session session, bytes name, bytes topic, bytes channel) except -1:
@@ -703,19 +703,22 @@ cdef int id_refused(Session session, Command *command) except -1:
                         % (name_of(command.kind), quoted(arg(command, at))))
 
 
+cdef int64_t message_limit(Session session) except -1:
+    """Of the bodies of PUB and DPUB. 0: the client has no grant of any kind, so its bodies are not read; refused()
+    answers once it has sent their size."""
+    if session.guard is not None and session.guard.grant is None and not session.guard.present():
+        return 0
+    return session.limits.max_msg_size
+
+
 cdef int begin_pub(Session session, Parser parser) except -1:
-    cdef int permitted
     if parser.command.argc < 2:
         return too_few(session, b"PUB", b"parameters")
     if not is_topic(&parser.command):
         return bad_topic(session, b"PUB", &parser.command)
     if has_id(session, &parser.command) and id_refused(session, &parser.command) != DONE:
         return FATAL
-    if session.guard is not None and session.guard.grant is None:
-        permitted = permit_body(session, b"PUB", &parser.command)
-        if permitted != DONE:
-            return permitted
-    parser.expect_body(session.limits.max_msg_size)
+    parser.expect_body(message_limit(session))
     return WANTS_BODY
 
 
@@ -879,11 +882,7 @@ cdef int begin_dpub(Session session, Parser parser) except -1:
         return refused
     if has_id(session, command) and id_refused(session, command) != DONE:
         return FATAL
-    if session.guard is not None and session.guard.grant is None:
-        refused = permit_body(session, b"DPUB", command)
-        if refused != DONE:
-            return refused
-    parser.expect_body(session.limits.max_msg_size)
+    parser.expect_body(message_limit(session))
     return WANTS_BODY
 
 

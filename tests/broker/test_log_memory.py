@@ -79,8 +79,8 @@ run(Path(sys.argv[1]), scenario, topic_storage=storage, log_sync="write" if sync
 
 
 @pytest.mark.parametrize("storage,sync,module", [
-    ("log", "write", "/log/writing."), ("log", "write", "/segments."), ("log", "turns", "/unsynced."),
-    ("log", "fsync", "/log/buffer."), ("log", "fsync", "/log/append."), ("memory", "write", "/disk/writing.")])
+    ("log", "write", "/log/topiclog."), ("log", "write", "/log/segment."), ("log", "turns", "/log/topiclog."),
+    ("log", "fsync", "/log/topiclog."), ("log", "fsync", "/log/frame."), ("memory", "write", "/disk/queue.")])
 def test_each_allocation_fails_once(tmp_path, storage, sync, module):
     shim = program("nomemory.so", [SHIM], "-shared", "-fPIC", "-ldl")
     done = subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path), storage, sync, module],

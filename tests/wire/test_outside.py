@@ -84,7 +84,7 @@ def calls_in(path: Path) -> set[str]:
 def test_nothing_else_decodes():
     files = [path for tree in ("nsqc", "pyspark_nsq", "pyspark_nsq_diskqueue") for suffix in ("py", "pyx")
              for path in (ROOT / tree).rglob(f"*.{suffix}")]
-    assert len(files) > 300
+    assert len(files) > 200
     found = {(name, str(path.relative_to(ROOT))) for path in files for name in calls_in(path) & PARSERS.keys()}
     # ast.unparse shows msgspec.json.Decoder with its module: json.Decoder of another import would be noticed, too.
     assert found == {(name, path) for name, path in PARSERS.items() if path}
