@@ -116,7 +116,7 @@ def test_a_wrong_token_is_remembered(made, monkeypatch):
 
 def test_caches_are_bounded(made, monkeypatch):
     monkeypatch.setattr(keeper, "FIRST_DELAY_S", 0.0)
-    monkeypatch.setattr(keeper, "MOST_KNOWN", 3)
+    monkeypatch.setattr(keeper, "MOST_TOKENS", 3)
     monkeypatch.setattr(keeper, "MOST_ADDRESSES", 4)
 
     async def work():

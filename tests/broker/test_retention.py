@@ -26,7 +26,7 @@ class Broker:
 
 
 def test_a_look_that_fails_does_not_end_the_next(monkeypatch):
-    monkeypatch.setattr("nsqc.broker.health.EVERY_S", 0.01)
+    monkeypatch.setattr("nsqc.broker.health.CHECK_RETENTION_S", 0.01)
 
     async def main():
         broker, log = Broker(failures=2), RecordingLog()

@@ -34,7 +34,7 @@ class FileSystem:
 @pytest.fixture(autouse=True)
 def often(monkeypatch):
     """Checks twenty times as often as a daemon."""
-    monkeypatch.setattr(space_module, "EVERY_S", space_module.EVERY_S / 20)
+    monkeypatch.setattr(space_module, "CHECK_SPACE_S", space_module.CHECK_SPACE_S / 20)
     monkeypatch.setattr(space_module, "LOW_EVERY_S", space_module.LOW_EVERY_S / 20)
 
 
@@ -105,7 +105,7 @@ def test_without_a_limit_nobody_asks(tmp_path):
 
 
 def test_the_more_is_written_the_sooner_it_asks(tmp_path, monkeypatch):
-    monkeypatch.setattr(space_module, "EVERY_S", 3600)      # so only written bytes trigger a check
+    monkeypatch.setattr(space_module, "CHECK_SPACE_S", 3600)      # so only written bytes trigger a check
     system = FileSystem(1000 * MIB)
 
     async def scenario(watch, space, log):

@@ -152,7 +152,7 @@ cdef HeadCheck numbers_load(const char *c_from, const char *c_magic, void *numbe
 cdef HeadCheck head_load(const char *c_copy, SegmentHead *head) noexcept nogil:
     cdef HeadCheck answer = numbers_load(c_copy, SEGMENT_MAGIC, head, sizeof(SegmentHead))
     if answer == HEAD_SOUND and not (
-            0 < head.sequence and is_offset(head.sequence) and is_offset(head.first) and is_offset(head.before_position)
+            0 < head.sequence < MOST_OFFSET and is_offset(head.first) and is_offset(head.before_position)
             and 0 <= head.before_end <= head.first and head.before_due_ns >= 0 and head.before_time_ns >= 0
             and is_offset(head.durable_from)):
         return HEAD_DAMAGED
