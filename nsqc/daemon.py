@@ -27,7 +27,7 @@ from nsqc.httpd.server import Server
 from nsqc.log import Log
 from nsqc.loop.slow import SlowLoop
 from nsqc.loop.uv import BusyPoll, span_began, span_ended
-from nsqc.metrics.declared import LoopLag
+from nsqc.metrics.durations import LoopLag
 from nsqc.net import systemd, tls
 from nsqc.net.address import is_loopback
 from nsqc.net.listener import Acceptor, ConnectionLimits, Listener, Listeners
@@ -37,9 +37,10 @@ from nsqc.options.reload import Reloader, Reread
 from nsqc.options.rules import ChannelRules, TopicRules
 from nsqc.options.tls import offered
 from nsqc.peers.peers import Peers
-from nsqc.process import lifecycle, machine
-from nsqc.process.lifecycle import Hangup, LockError, ServiceManager, check_writable, lock
+from nsqc.process import machine, running
+from nsqc.process.lifecycle import LockError, check_writable, lock
 from nsqc.process.machine import EnvironmentVariableError, Workers
+from nsqc.process.running import Hangup, ServiceManager
 from nsqc.store.disk.manager import DiskQueues
 from nsqc.store.log import segment
 from nsqc.store.log.manager import Logs
@@ -76,7 +77,7 @@ def run(options: Options, log: Log, reread: Reread) -> int:
 
     reread: reads the options again, for SIGHUP.
     """
-    return lifecycle.run("daemon", log, lambda loop, slow: serve(loop, options, log, reread, slow))
+    return running.run("daemon", log, lambda loop, slow: serve(loop, options, log, reread, slow))
 
 
 async def serve(loop: asyncio.AbstractEventLoop, options: Options, log: Log, reread: Reread, slow: SlowLoop) -> int:

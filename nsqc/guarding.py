@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from nsqc.access.audit import OFF, Audit
 from nsqc.access.keeper import Access
 from nsqc.access.rules import AccessError
-from nsqc.httpd.gate import Permits, Recorder
+from nsqc.httpd.permits import Permits, Recorder
 from nsqc.log import Log
 
 if TYPE_CHECKING:

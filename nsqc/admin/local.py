@@ -22,7 +22,7 @@ from nsqc.admin.rights import People
 from nsqc.admin.upstream import Ask, Trust, UpstreamError
 from nsqc.admin.view import View
 from nsqc.httpd.reply import ApiError, Pieces, Reply, Request, Route, refusal
-from nsqc.httpd.router import Table
+from nsqc.httpd.routing import Table
 from nsqc.httpd.site import Resolve, Site
 from nsqc.net.address import join_address
 from nsqc.peers.http import Answer

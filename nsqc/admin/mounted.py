@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from nsqc.access.needs import GRANTS, NOTHING, Need
 from nsqc.httpd.reply import ApiError, Request, Route
-from nsqc.httpd.router import imported
+from nsqc.httpd.routing import imported
 from nsqc.httpd.site import Resolve, Site
 
 if TYPE_CHECKING:

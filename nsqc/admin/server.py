@@ -28,9 +28,9 @@ from nsqc.net.listener import ConnectionLimits, Listener, Listeners
 from nsqc.net.tls import CertificateFile, concerns, read_dates, warn_daily
 from nsqc.options.declared import flag_name
 from nsqc.options.servers import AdminOptions
-from nsqc.process import lifecycle, machine
-from nsqc.process.lifecycle import Hangup, ServiceManager
+from nsqc.process import machine, running
 from nsqc.process.machine import EnvironmentVariableError
+from nsqc.process.running import Hangup, ServiceManager
 from nsqc.wire.nodehosts import NodeHosts
 
 WORKERS = 2
@@ -42,7 +42,7 @@ class StartError(Exception):
 
 def run(options: AdminOptions, log: Log) -> int:
     """Runs the server until SIGTERM or SIGINT. Returns the exit code."""
-    return lifecycle.run("server", log, lambda loop, slow: serve(loop, options, log, slow))
+    return running.run("server", log, lambda loop, slow: serve(loop, options, log, slow))
 
 
 async def serve(loop: asyncio.AbstractEventLoop, options: AdminOptions, log: Log, slow: SlowLoop) -> int:

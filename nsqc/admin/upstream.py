@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from nsqc.net.address import join_address
 from nsqc.options.option import Kind, Option
-from nsqc.options.rules import BY_KEY, CHANNEL_FLAGS, DEAD_LETTER, DEFAULT, ChannelRule, json_value
+from nsqc.options.rule_tables import BY_KEY, CHANNEL_FLAGS, DEAD_LETTER, DEFAULT, ChannelRule, json_value
 from nsqc.peers.http import Answer, AnswerError, Dialer, Ended, HttpConnection, NotHttp
 from nsqc.wire.nodehosts import Address, NodeHosts, ip_of
 from nsqc.wire.outside import Decoder, Json, JSONError

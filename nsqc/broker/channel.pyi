@@ -3,7 +3,7 @@
 from typing import final
 
 from nsqc.broker.state import ChannelState, Consumer
-from nsqc.options.rules import ChannelRule
+from nsqc.options.rule_tables import ChannelRule
 
 # ====================================================================== channel
 

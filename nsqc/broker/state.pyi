@@ -3,7 +3,8 @@
 from typing import Never, final
 
 from nsqc.broker.channel import Channel
-from nsqc.options.rules import ChannelRule, TopicRule
+from nsqc.options.rule_tables import ChannelRule
+from nsqc.options.rules import TopicRule
 from nsqc.store.disk.queue import DiskQueue
 from nsqc.store.log.topiclog import TopicLog
 from nsqc.wire.stats import ClientStats

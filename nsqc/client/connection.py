@@ -21,12 +21,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Generic, TypeVar, Unpack
 
+from nsqc.client.address import checked_address
 from nsqc.client.commands import BATCH_BYTES, BATCH_ROWS, WINDOW, Batch, Body, Deferred, Ids, Many, Publication, Single
 from nsqc.client.core import CLOSE_SECONDS, CLS, ERROR, NOP, Compress, Core, Reply, Secure, Step, Stream
 from nsqc.client.errors import ClientError, Closed, ConnectError, NoAnswer
 from nsqc.client.frames import BadStream, Message, messages
 from nsqc.client.log import Log
-from nsqc.client.lookup import checked_address, reason
+from nsqc.client.lookup import reason
 from nsqc.client.options import MIB, ConnectionOptions, Options
 from nsqc.wire.codecs import CodecError
 

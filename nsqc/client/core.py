@@ -15,10 +15,11 @@ from collections.abc import Generator, Iterable
 from typing import Any, NamedTuple, TypeAlias
 
 from nsqc.client import frames
+from nsqc.client.address import is_path, split_address
 from nsqc.client.commands import Ids, Offered, channel_name, topic_name
 from nsqc.client.errors import AuthError, ConnectError, Ended, NotOffered, TlsRefused, WrongPort, not_nsqd, refusal
 from nsqc.client.frames import Inflow
-from nsqc.client.lookup import CERTIFICATE_HINT, is_path, port_hint, reason, refuses, split_address
+from nsqc.client.lookup import CERTIFICATE_HINT, port_hint, reason, refuses
 from nsqc.client.options import FRAME_ROOM, Options, checked, tls_context
 from nsqc.client.tls import files_of
 from nsqc.wire.codecs import CODECS, Codec, new_codec

@@ -12,12 +12,13 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from nsqc.client.address import checked_addresses, checked_http_addresses, http_address
 from nsqc.client.commands import Publication, channel_name, topic_name
 from nsqc.client.errors import ClientError, ConnectError, LookupFailed, PublishFailed, Refused, is_permanent
 from nsqc.client.frames import Message
 from nsqc.client.handling import ConsumerStats, PeerStats
 from nsqc.client.log import Log
-from nsqc.client.lookup import checked_addresses, checked_http_addresses, http_address, nodes
+from nsqc.client.lookup import nodes
 from nsqc.client.options import ConnectionOptions, Options, checked
 
 # ====================================================================== backoff

@@ -17,7 +17,7 @@ from nsqc.options.declared import FLAGS, NO_KEY, Declaration, OptionError, Optio
 from nsqc.options.flags import from_environment, help_text, parse_flags, plain, show, shown
 from nsqc.options.option import FlagError, HelpWanted
 from nsqc.options.resolve import effective
-from nsqc.options.rules import BY_KEY, scope_of
+from nsqc.options.rule_tables import BY_KEY, scope_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,118 +5,18 @@ its inconsistencies: only some calls check that a name is valid before they look
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 
 from nsqc.broker.channel import Channel
 from nsqc.broker.drain import DrainState
 from nsqc.broker.topic import Topic
-from nsqc.httpd.app import MOST_RULES, App, existing, existing_channel, topic_and_channel
+from nsqc.httpd.app import App, existing, existing_channel, topic_and_channel
 from nsqc.httpd.publish import named_topic
-from nsqc.httpd.reply import ApiError, Reply, Request, boolean_in, check_publish, read_arguments, read_whole
+from nsqc.httpd.reply import ApiError, Reply, Request, boolean_in, read_arguments, read_whole
 from nsqc.loop.slow import promise
 from nsqc.options.declared import LONGEST
 from nsqc.options.option import parse_duration
-from nsqc.options.rules import KEYS, LIMIT_FLAGS, Changes, Rules, RuleT, Way, circle, from_json, json_value, ways_from
-from nsqc.wire.outside import Decoder, Json, JSONError
 from nsqc.wire.parser import is_valid_name
-
-# ====================================================================== rules
-# GET and PUT /topic/rules and /channel/rules: the rules of topics and channels, which need not exist.
-
-_decode = Decoder(dict[str, object]).decode
-
-
-def get_rules(app: App, request: Request) -> Json:
-    """The rule of a topic, and its source."""
-    name = _name(read_whole(app.log, request), "topic")
-    return _answer(app.rules, name, app.rules.of(name))
-
-
-async def put_rules(app: App, request: Request) -> Json:
-    """Sets some keys of a topic's rule; null undoes an earlier PUT. Answers once it is on disk."""
-    _check_size(request)
-    name = _name(read_whole(app.log, request), "topic")
-    if not app.rules.scope.can_have(name):
-        raise ApiError(400, f"topic = {name.decode()}: ephemeral topics are always kept in memory")
-    changes = _changes(app.rules, request)
-    if changes.keys() & LIMIT_FLAGS.keys():
-        ways = ways_from(name, app.channel_rules.of_topic(name, app.rules.after(name, changes)))
-        _check_ways(app, request, name, list(ways))
-    return await _put(app.rules, name, changes)
-
-
-def get_channel_rules(app: App, request: Request) -> Json:
-    """The rule of a channel, and its source."""
-    name = _channel(app, request)
-    return _answer(app.channel_rules, name, app.channel_rules.of(name))
-
-
-async def put_channel_rules(app: App, request: Request) -> Json:
-    """Sets some keys of a channel's rule; null undoes an earlier PUT. Answers once it is on disk."""
-    _check_size(request)
-    name = _channel(app, request)
-    if not app.channel_rules.scope.can_have(name):
-        raise ApiError(400, f"{name.decode()} is ephemeral: its rules are those of the config file, in a table such as "
-                       f'[channels."{name.decode()}"]')
-    changes, topic = _changes(app.channel_rules, request), name.partition(b"/")[0]
-    if changes.keys() & KEYS:
-        ways = list(ways_from(topic, [(name.decode(), app.channel_rules.after(name, changes))]))
-        if not ways and (named := changes.get("dead_letter")):
-            check_publish(request, str(named))      # another rule may use it later
-        _check_ways(app, request, topic, ways)
-    return await _put(app.channel_rules, name, changes)
-
-
-def _check_ways(app: App, request: Request, topic: bytes, ways: list[Way]) -> None:
-    """Raises ApiError if the client may not publish where dead letters of the topic would go, or if they would circle.
-    """
-    for way in ways:
-        check_publish(request, way.target.decode())
-        if text := circle(topic, way, app.channel_rules.of_topic):
-            raise ApiError(400, f"DEAD_LETTERS_CIRCLE - {text}")
-
-
-def _check_size(request: Request) -> None:
-    if max(request.length, len(request.body)) > MOST_RULES:
-        raise ApiError(413, "BODY_TOO_BIG")
-
-
-def _changes(rules: Rules[RuleT], request: Request) -> Changes:
-    """The body of a PUT."""
-    try:
-        return {key: from_json(rules.scope, key, value) for key, value in _decode(request.body).items()}
-    except JSONError as error:
-        raise ApiError(400, f"the body cannot be used - {error}") from None
-    except ValueError as error:
-        raise ApiError(400, str(error)) from None
-
-
-async def _put(rules: Rules[RuleT], name: bytes, changes: Changes) -> Json:
-    try:
-        return _answer(rules, name, await rules.set(name, changes))
-    except OSError as error:
-        raise ApiError(500, f"failed to write {rules.scope.file} - {error.strerror}") from None
-
-
-def _name(arguments: Mapping[bytes, bytes], noun: str) -> bytes:
-    name = arguments.get(noun.encode())
-    if name is None:
-        raise ApiError(400, f"MISSING_ARG_{noun.upper()}")
-    if not is_valid_name(name):
-        raise ApiError(400, f"INVALID_{noun.upper()}")
-    return name
-
-
-def _channel(app: App, request: Request) -> bytes:
-    arguments = read_whole(app.log, request)
-    return _name(arguments, "topic") + b"/" + _name(arguments, "channel")
-
-
-def _answer(rules: Rules[RuleT], name: bytes, rule: RuleT) -> Json:
-    """A rule for clients; durations as text."""
-    values = {key: json_value(declared.kind, getattr(rule, key)) for key, declared in rules.scope.flags.items()}
-    return {**dict(zip(("topic", "channel"), name.decode().split("/"), strict=False)), **values, "source": rule.source}
-
 
 # ====================================================================== drain
 # /drain: shows, starts, changes and undoes a drain (nsqc.broker.drain).

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from nsqc.broker.health import SpaceWatch
     from nsqc.broker.topic import Topic
     from nsqc.httpd.reply import Route
-    from nsqc.metrics.declared import Durations
+    from nsqc.metrics.durations import Durations
     from nsqc.net.tls import CertificateDate
     from nsqc.store.disk.manager import Syncer
     from nsqc.store.log.topiclog import TopicLog

@@ -27,8 +27,6 @@ from itertools import islice
 from types import FrameType
 from typing import cast
 
-from nsqc.broker import stats
-from nsqc.httpd.app import App
 from nsqc.httpd.reply import ApiError, Reply, Request, boolean_in, plain, read_arguments
 from nsqc.httpd.site import Site
 from nsqc.log.formats import mask_word
@@ -104,24 +102,6 @@ def _process_memory() -> list[tuple[str, int]]:
         if name in ("VmPeak", "VmSize", "VmHWM", "VmRSS", "VmData"):
             sizes.append((name, int(value.split()[0]) * 1024))
     return sizes
-
-
-# ====================================================================== heap
-# /debug/pprof/heap of the daemon.
-
-async def heap(app: App, request: Request) -> Reply:
-    """Memory, contents of the broker, live objects."""
-    memory = app.memory.read()
-    lines = [f"{name} {getattr(memory, name)}" for name in memory.__struct_fields__]
-    topics = list(app.broker.topics.values())
-    lines += [
-        f"topics {len(topics)}",
-        f"channels {await total(len(topic.channels) for topic in topics)}",
-        f"sessions {await total(1 for _ in list(app.sessions()))}",
-        f"http_connections {sum(len(server.connections) for server in app.servers)}",
-    ]
-    lines += [f"alive {name} {value}" for name, value in stats.counts().items()]
-    return await heap_page(app, request, lines)
 
 
 # ====================================================================== debug

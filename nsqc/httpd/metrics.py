@@ -20,7 +20,7 @@ from nsqc.httpd.app import App
 from nsqc.httpd.reply import ApiError, Pieces, Reply, Request
 from nsqc.loop.slow import promise
 from nsqc.metrics import declared
-from nsqc.metrics.declared import Durations, Rising
+from nsqc.metrics.durations import Durations, Rising
 from nsqc.metrics.encoding import Format, family, format_for, head, histogram
 from nsqc.metrics.table import BOUNDS_S, Text
 from nsqc.net.listener import ConnectionLimits

@@ -14,8 +14,8 @@ from nsqc import NSQD_VERSION, version_line
 from nsqc.broker.broker import Broker
 from nsqc.broker.stats import producers_of, topics_of, whole
 from nsqc.httpd.app import App
-from nsqc.httpd.reply import BOOLEANS, JSON, TEXT, ApiError, Reply, Request, encoded, read_whole
-from nsqc.httpd.site import Site
+from nsqc.httpd.probes import readiness
+from nsqc.httpd.reply import BOOLEANS, JSON, TEXT, ApiError, Reply, Request, read_whole
 from nsqc.log import LEVELS
 from nsqc.log.formats import mask_address, visible
 from nsqc.net.listener import not_accepting
@@ -213,27 +213,6 @@ def _client_line(client: ClientStats) -> str:
     return (f"[{client.version} {name:<21}] state: {client.state} inflt: {client.in_flight_count:<4} "
             f"rdy: {client.ready_count:<4} fin: {client.finish_count:<8} re-q: {client.requeue_count:<8} "
             f"msgs: {client.message_count:<8} connected: {connected}")
-
-
-# ====================================================================== probes
-# /livez and /readyz, for supervisors and load balancers; /readyz explains its reasons.
-
-class Readiness(Struct, frozen=True, gc=False):
-    """The answer of /readyz. details: problems for an operator, though clients may come; omitted if there are none."""
-
-    ready: bool
-    reasons: list[str]
-    details: list[str] | UnsetType = UNSET
-
-
-def livez(site: Site, request: Request) -> str:
-    """OK: the loop runs. A full disk or a drain is no reason to kill the process."""
-    return "OK"
-
-
-def readiness(reasons: list[str], details: list[str] | None = None) -> Reply:
-    """200, or 503 and the reasons."""
-    return Reply(503 if reasons else 200, encoded(Readiness(not reasons, reasons, details or UNSET)), JSON)
 
 
 # ====================================================================== ready

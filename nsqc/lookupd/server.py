@@ -15,16 +15,17 @@ from nsqc.httpd.server import Server
 from nsqc.log import Log
 from nsqc.lookupd.connection import Connection, Hub
 from nsqc.lookupd.registry import Registry
-from nsqc.lookupd.views import PATHS, LookupSite, resolve
+from nsqc.lookupd.site import LookupSite
+from nsqc.lookupd.views import PATHS, resolve
 from nsqc.loop.slow import REGISTRATIONS_S, Share, SlowLoop
-from nsqc.metrics.declared import LoopLag
+from nsqc.metrics.durations import LoopLag
 from nsqc.net import systemd
 from nsqc.net.address import is_unix
 from nsqc.net.listener import Acceptor, ConnectionLimits, Listener, Listeners
 from nsqc.options.servers import LookupdOptions
-from nsqc.process import lifecycle, machine
-from nsqc.process.lifecycle import Hangup, ServiceManager
+from nsqc.process import machine, running
 from nsqc.process.machine import EnvironmentVariableError
+from nsqc.process.running import Hangup, ServiceManager
 
 if TYPE_CHECKING:
     from nsqc.guarding import Guarding
@@ -41,7 +42,7 @@ class StartError(Exception):
 
 def run(options: LookupdOptions, log: Log) -> int:
     """Runs the server until SIGTERM, SIGINT or SIGHUP. Returns the exit code."""
-    return lifecycle.run("server", log, lambda loop, slow: serve(loop, options, log, slow))
+    return running.run("server", log, lambda loop, slow: serve(loop, options, log, slow))
 
 
 async def serve(loop: asyncio.AbstractEventLoop, options: LookupdOptions, log: Log, slow: SlowLoop) -> int:

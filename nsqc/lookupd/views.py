@@ -5,10 +5,7 @@ Keys and their order are nsqlookupd's; as there, a star as the topic stands for 
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Awaitable, Iterable, Iterator
-from concurrent.futures import Executor
+from collections.abc import Awaitable, Iterator
 from time import monotonic_ns, time_ns
 
 import msgspec
@@ -16,138 +13,15 @@ from msgspec import UNSET
 
 from nsqc import NSQD_VERSION
 from nsqc.access.needs import ADMIN, CHANNEL, GRANTS, KNOWN, OPEN, OPEN_OWN, PART, STATS, TOPIC, Need, local, need, own
-from nsqc.httpd import debug
-from nsqc.httpd import metrics as scrape
-from nsqc.httpd import views as probes
-from nsqc.httpd.debug import heap_page
-from nsqc.httpd.gate import Gate
-from nsqc.httpd.reply import JSON, ApiError, Handler, Reply, Request, Route, plain
-from nsqc.httpd.router import Router, Table, at_first, plain_answer, plain_route, probe_route
-from nsqc.httpd.site import Resolve, Site
-from nsqc.httpd.views import readiness
-from nsqc.log import Log
-from nsqc.lookupd.connection import Hub
+from nsqc.httpd import debug, probes
+from nsqc.httpd.probes import readiness
+from nsqc.httpd.reply import JSON, ApiError, Handler, Reply, Request, Route
+from nsqc.httpd.routing import Router, Table, at_first, plain_answer, plain_route, probe_route
+from nsqc.lookupd import pages
 from nsqc.lookupd.registry import A_TOPIC, ALL, Parts, Peer, Registration, Registry
-from nsqc.loop.slow import LISTS_S, Share, SlowLoop
-from nsqc.metrics import declared
-from nsqc.metrics.declared import Durations
-from nsqc.metrics.encoding import Format, family
-from nsqc.net.listener import Listeners, not_accepting
+from nsqc.lookupd.site import LookupSite
+from nsqc.net.listener import not_accepting
 from nsqc.wire.parser import is_valid_name
-
-# ====================================================================== site
-# State shared by the handlers of the lookup server's HTTP API.
-
-OTHER = "other"     # paths that are not routes
-
-
-class LookupSite(Site):
-    """Shared by all HTTP connections of the server."""
-
-    def __init__(self, *, hub: Hub, log: Log, header_timeout: int, threads: Executor, resolve: Resolve,
-                 listeners: Listeners, slow: SlowLoop, routes: Iterable[str], lags: Durations,
-                 gate: Gate) -> None:
-        """routes: paths whose requests are counted separately."""
-        super().__init__(log=log, resolve=self._counted, header_timeout=header_timeout,
-                         threads=threads, slow=slow, gate=gate)
-        self.hub = hub
-        self.listeners = listeners
-        self.registry: Registry = hub.registry
-        self.share = Share(LISTS_S, "lists")
-        # Held by an answer that takes more than one loop iteration: only one is built at a time.
-        self.surveys = asyncio.Lock()
-        # For metrics.
-        self.threads = threads
-        self.start_time = time.time()       # unix seconds
-        self.lags = lags                    # of the loop
-        self.requests = dict.fromkeys([*routes, OTHER], 0)      # by path
-        self._resolve = resolve
-
-    def _counted(self, request: Request) -> Route:
-        path = request.path.decode("latin-1")
-        self.requests[path if path in self.requests else OTHER] += 1
-        return self._resolve(request)
-
-
-# ====================================================================== pages
-# Shows where time and memory are spent. Paths are those of Go's net/http/pprof; answers are readable text.
-#
-#   /debug/pprof                this list
-#   /debug/pprof/cmdline        the command line, its parts separated by NUL
-#   /debug/pprof/profile        where the loop spends its time: `?seconds=N` (30) of samples, one folded stack per line
-#   /debug/pprof/heap           memory use, registrations, live Python objects: the most frequent and nsqc's;
-#                               `?exact=true` also counts unreferenced objects, if there are few
-#   /debug/pprof/goroutine      the stacks of all threads and tasks
-#   /debug/pprof/threadcreate   the threads
-#   /debug/slow                 iterations of the loop that took longer than --slow-loop: the worst of the last hour
-
-def index(site: LookupSite, request: Request) -> Reply:
-    """The list of these pages."""
-    assert __doc__ is not None
-    return plain(__doc__.partition("\n\n")[2])
-
-
-async def heap(site: LookupSite, request: Request) -> Reply:
-    """Memory, registrations, live objects."""
-    registry = site.registry
-    return await heap_page(site, request, [
-        f"topics {len(registry.topics)}",
-        f"topics_with_channels {len(registry.channels)}",
-        f"nodes {len(registry.clients.producers)}",
-        f"connections {len(site.hub.connections)}",
-        f"http_connections {sum(len(server.connections) for server in site.servers)}",
-    ])
-
-
-# ====================================================================== metrics
-# /metrics of the lookup server: numbers only, independent of names.
-
-_AT_ONCE = 64       # topics and nodes between two clock reads
-
-
-async def metrics(site: LookupSite, request: Request) -> Reply:
-    """All metrics, in the format that the client asks for."""
-    form = scrape.wanted(request.accept)
-    facts = scrape.Facts("nsqlookupd", site.start_time, site.lags, site.hub.limits, len(site.hub.connections),
-                         site.servers)
-    families = await scrape.common(facts, site.threads, form)
-    async with site.surveys:
-        families += await _registry(site, form)
-    return Reply(200, b"".join(families) + form.end, form.content_type)
-
-
-async def _registry(site: LookupSite, form: Format) -> list[bytes]:
-    registry, share = site.registry, site.share
-    connected = [peer for peer in registry.clients.producers if not peer.gone]
-    active = set(registry.active(connected))
-    registered = tombstones = 0
-    for number, peer in enumerate(connected):
-        if peer.gone:
-            continue
-        registered += len(peer.registrations) - (registry.clients in peer.registrations)
-        if peer.tombstones:
-            tombstones += sum(registry.is_tombstoned(one.producers.get(peer, 0)) for one in list(peer.registrations))
-        if number % _AT_ONCE == 0:
-            await share.rest()
-    topics = registry.find_topics("*")
-    without = 0
-    for number, topic in enumerate(topics):
-        without += not any(peer in active and not peer.gone and not registry.is_tombstoned(marked)
-                           for peer, marked in topic.producers.items())
-        if number % _AT_ONCE == 0:
-            await share.rest()
-    states = [("active", sum(not peer.gone for peer in active)),
-              ("inactive", sum(not peer.gone and peer not in active for peer in connected))]
-    return [
-        family(declared.PRODUCERS, scrape.by_label(states), form),
-        family(declared.KNOWN_TOPICS, [((), len(topics))], form),
-        family(declared.KNOWN_CHANNELS, [((), sum(map(len, registry.channels.values())))], form),
-        family(declared.TOPICS_WITHOUT, [((), without)], form),
-        family(declared.REGISTRATIONS, [((), registered)], form),
-        family(declared.TOMBSTONES, [((), tombstones)], form),
-        family(declared.REQUESTS, scrape.by_label(site.requests.items()), form),
-    ]
-
 
 # ====================================================================== views
 
@@ -395,12 +269,12 @@ ROUTES: Table = {
         b"/topics": Route(topics, need(STATS)),
         b"/channels": _call(channels, _FINDING),
         b"/nodes": Route(nodes, need(STATS)),
-        b"/metrics": plain_answer(at_first("nsqc.lookupd.views", "metrics"), own(STATS)),
+        b"/metrics": plain_answer(at_first("nsqc.lookupd.metrics", "metrics"), own(STATS)),
         b"/debug": Route(debug_page, need(STATS)),
-        b"/debug/pprof": plain_answer(index, need(ADMIN)),
+        b"/debug/pprof": plain_answer(pages.index, need(ADMIN)),
         b"/debug/pprof/cmdline": plain_answer(debug.cmdline, need(ADMIN)),
         b"/debug/pprof/profile": plain_answer(debug.profile, need(ADMIN)),
-        b"/debug/pprof/heap": plain_answer(heap, need(ADMIN)),
+        b"/debug/pprof/heap": plain_answer(pages.heap, need(ADMIN)),
         b"/debug/pprof/goroutine": plain_answer(debug.stacks, need(ADMIN)),
         b"/debug/pprof/threadcreate": plain_answer(debug.threads, need(ADMIN)),
         b"/debug/slow": plain_answer(debug.slow, local(ADMIN)),

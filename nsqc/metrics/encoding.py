@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from nsqc.metrics.declared import Metric, Type
 
 if TYPE_CHECKING:
-    from nsqc.metrics.declared import Durations, Rising
+    from nsqc.metrics.durations import Durations, Rising
 
 
 # ====================================================================== encoding

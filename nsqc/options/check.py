@@ -17,9 +17,9 @@ from typing import NamedTuple
 from nsqc.net import tls
 from nsqc.net.address import is_unix, split_address
 from nsqc.net.url import parse_server
-from nsqc.options import resolve, rules, toml
+from nsqc.options import file, rule_tables, toml
 from nsqc.options.declared import SERVE, Declaration, OptionError, Options, OptionSet, RuleTable, flag_name
-from nsqc.options.rules import BY_KEY
+from nsqc.options.rule_tables import BY_KEY
 from nsqc.options.tls import offered
 
 # ====================================================================== lines
@@ -108,11 +108,11 @@ class Problem(NamedTuple):
 def examine(path: str, declaration: Declaration[OptionSet] = SERVE) -> Report:
     """Reads a file as a start with these options would."""
     try:
-        text = resolve.read_text(path)
+        text = file.read_text(path)
     except OptionError as error:
         return Report(declaration.options(), 0, [Finding(0, True, str(error))])
     try:
-        reading = resolve.interpret(toml.parse(text), declaration)
+        reading = file.interpret(toml.parse(text), declaration)
     except toml.TomlError as error:
         line = LINE.search(str(error))
         number = int(line[1]) if line else text.count("\n") + 1
@@ -122,7 +122,7 @@ def examine(path: str, declaration: Declaration[OptionSet] = SERVE) -> Report:
     findings = [Finding(line_of(*place), True, problem) for place, problem in reading.problems]
     findings += [Finding(line_of(key), False, warning) for key, warning in reading.unknown.items()]
     findings += [Finding(line_of(key, table.glob), False, f"{table.title} has no effect: {reason}")
-                 for key in BY_KEY for table, reason in rules.ineffective(tables_of(reading, key))]
+                 for key in BY_KEY for table, reason in rule_tables.ineffective(tables_of(reading, key))]
     keys = {name: key for key, name in declaration.keys.items()}
     problems = [(True, name, problem) for faults in (declaration.faults(options), options.unusable(),
                                                      surroundings(options, declaration)) for name, problem in faults]
@@ -135,7 +135,7 @@ def examine(path: str, declaration: Declaration[OptionSet] = SERVE) -> Report:
     return Report(options, len(reading.values.keys() - BY_KEY.keys()), sorted(findings))
 
 
-def tables_of(reading: resolve.Reading, key: str) -> tuple[RuleTable, ...]:
+def tables_of(reading: file.Reading, key: str) -> tuple[RuleTable, ...]:
     """The tables with rules below a key of a file."""
     tables = reading.values.get(key)
     return tuple(one for one in tables if isinstance(one, RuleTable)) if isinstance(tables, tuple) else ()

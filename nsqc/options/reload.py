@@ -13,7 +13,7 @@ from nsqc.log import Log
 from nsqc.net.tls import Certificates
 from nsqc.options.declared import FLAGS, KEYS, Field, OptionError, Options, RuleTable, Settings
 from nsqc.options.flags import shown
-from nsqc.options.rules import BY_KEY, scope_of, written
+from nsqc.options.rule_tables import BY_KEY, scope_of, written
 
 Reread = Callable[[], tuple[Options, dict[str, str]]]  # options and warnings by unknown key; raises OptionError
 

@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 from nsqc.spark import java, sessions
 
-# ====================================================================== checkup
-
 LOWEST = {"pyspark": (4, 2), "pyarrow": (18, 0)}
 HIGHEST = {"pyspark": (5, 0)}
 TIMEOUT = 5.0
@@ -112,9 +110,9 @@ def reachable(address: str) -> Finding:
     try:
         connection = Connection(address, timeout=TIMEOUT)
     except ClientError as error:
-        from nsqc.spark.jobs import nodes
+        from nsqc.spark.jobs import handshake
 
-        return Finding("nsqd", False, nodes.other_server(address) or nodes.with_address(address, error))
+        return Finding("nsqd", False, handshake.other_server(address) or handshake.with_address(address, error))
     connection.close()
     return Finding("nsqd", True, f"{address} is version {connection.features.get('version', 'unknown')}")
 
@@ -125,12 +123,3 @@ def main(nsqd: list[str]) -> int:
     for finding in findings:
         print(finding)
     return 0 if all(finding.well for finding in findings) else 1
-
-
-# ====================================================================== doctor
-# Checks an environment: python -m nsqc.spark.checkup [HOST:PORT of an nsqd ...]
-#
-# A script, not to be imported: nsqc.spark.checkup is the function.
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))

@@ -13,10 +13,10 @@ from difflib import SequenceMatcher, get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
+from nsqc.client.address import split_address
 from nsqc.client.commands import BATCH_BYTES, BATCH_ROWS, WINDOW
-from nsqc.client.lookup import split_address
 from nsqc.client.options import MPUB_ROOM
-from nsqc.spark.columns import (
+from nsqc.spark.values import (
     ADDRESSES,
     ASSIGNMENT,
     EARLIEST,

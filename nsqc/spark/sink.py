@@ -28,8 +28,8 @@ from nsqc.client.commands import DEFERRED_AT_ONCE
 from nsqc.client.peers import Backoff, Failover, Tries
 from nsqc.spark import mistakes
 from nsqc.spark.arrow import Bodies
+from nsqc.spark.connect import connect
 from nsqc.spark.options import OptionError, Sink
-from nsqc.spark.sessions import connect
 from nsqc.spark.travel import Travels
 from nsqc.store.files import replace_file
 from nsqc.wire.outside import decode

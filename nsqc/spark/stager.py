@@ -20,15 +20,16 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from nsqc.client import ClientError, ConnectError, Connection, LookupFailed, Refused, lookup
+from nsqc.client.address import join_address, split_address
 from nsqc.client.commands import Columns, Ids
 from nsqc.client.connection import Waker
-from nsqc.client.lookup import fetch, join_address, split_address
+from nsqc.client.lookup import fetch
 from nsqc.client.peers import Backoff, Peer, Peers
 from nsqc.spark import columns, mistakes, stagelog
 from nsqc.spark.arrow import RecentIds
 from nsqc.spark.columns import ID_BYTES
+from nsqc.spark.connect import connect
 from nsqc.spark.options import Stream
-from nsqc.spark.sessions import connect
 from nsqc.spark.stagelog import StageError, StageLog
 from nsqc.wire.outside import decode
 

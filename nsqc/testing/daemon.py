@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nsqc.client.lookup import UnixConnection
+from nsqc.client.http import UnixConnection
 from nsqc.wire.outside import decode
 
 START_SECONDS = 60.0        # usually a fraction of a second; a busy machine may need longer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nsqc.options.option import Kind
-from nsqc.options.rules import CHANNEL_FLAGS
+from nsqc.options.rule_tables import CHANNEL_FLAGS
 from nsqc.tools import acting as rule
 from nsqc.tools import running
 from nsqc.tools.acting import Acting, Subject, count, plain

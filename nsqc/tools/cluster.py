@@ -10,20 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
 
+from nsqc.client.address import checked_address, http_address, is_path, join_address, split_address
 from nsqc.client.connection import Connection
 from nsqc.client.core import dial
 from nsqc.client.errors import BadAddress, ClientError, Ended, WrongPort, not_nsqd
-from nsqc.client.lookup import (
-    answered_by,
-    authorization,
-    checked_address,
-    connection_to,
-    http_address,
-    https_port_of,
-    is_path,
-    join_address,
-    split_address,
-)
+from nsqc.client.http import answered_by, authorization, connection_to, https_port_of
 from nsqc.client.options import ConnectionOptions, Options
 from nsqc.options.option import Kind
 from nsqc.tools.declare import (
@@ -110,7 +101,7 @@ def local_node(path: str) -> Local:
     if chosen:
         # Imported here: not needed with --nsqd or without a file.
         from nsqc.options.declared import OptionError
-        from nsqc.options.resolve import read_config
+        from nsqc.options.file import read_config
 
         try:
             values |= read_config(chosen)[0]

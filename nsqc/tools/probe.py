@@ -12,8 +12,8 @@ WELL, NOT_FOUND = 200, 404
 
 def run(values: Values) -> int:
     """`nsqc probe`."""
+    from nsqc.client.address import http_address
     from nsqc.client.errors import BadAddress
-    from nsqc.client.lookup import http_address
     from nsqc.tools.cluster import NodeHttp, local_node
     from nsqc.tools.declare import Security
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nsqc.options.option import Kind, Option
-from nsqc.options.rules import LIMIT_FLAGS, TOPIC_FLAGS
+from nsqc.options.rule_tables import LIMIT_FLAGS, TOPIC_FLAGS
 from nsqc.tools import acting as rule
 from nsqc.tools import running
 from nsqc.tools.acting import Acting, Subject, count, nodes_for, plain

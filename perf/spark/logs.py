@@ -18,7 +18,8 @@ from typing import IO
 from nsqc.spark import options
 from nsqc.spark.log import rows
 from nsqc.spark.log.api import LogApi
-from nsqc.spark.log.ranges import Place, Range, Times
+from nsqc.spark.log.narrow import Times
+from nsqc.spark.log.ranges import Place, Range
 from nsqc.store.files import boot_of
 from nsqc.store.log.names import segment_path
 from nsqc.store.log.reading import records

@@ -8,7 +8,7 @@ import pytest
 from nsqc.admin.fleet import NodeRow
 from nsqc.admin.history import difference, p99_of_buckets, take_gauges
 from nsqc.admin.upstream import dead_topic
-from nsqc.options.rules import BY_KEY
+from nsqc.options.rule_tables import BY_KEY
 from tests.admin.conftest import API, address, seen
 from tests.support.daemon import wait_until
 

@@ -1,13 +1,14 @@
 """Real daemons for the HTTP tests, driven over raw sockets."""
 
 import itertools
+import json
 import re
 import socket
 
 import pytest
 
 from tests.httpd.wire import Reply, Wire
-from tests.support.daemon import Daemon, wait_until
+from tests.support.daemon import Client, Daemon, wait_until
 from tests.support.patience import WAIT_SECONDS
 
 
@@ -36,6 +37,16 @@ class HttpDaemon(Daemon):
         sock.settimeout(WAIT_SECONDS)
         sock.connect(where)
         return Wire(sock)
+
+    def talk(self, mib: int) -> list[Client]:
+        """Clients of t/c whose names make the statistics exceed mib MiB. Both formats escape U+2028, as 6 bytes."""
+        name = "\u2028" * 1024     # longer ones are cut
+        clients = [self.connect() for _ in range(mib * (1 << 20) // (2 * 6 * 1024) + 1)]
+        for client in clients:
+            client.command("IDENTIFY", json.dumps({"hostname": name, "user_agent": name}).encode())
+            assert client.frame() == (0, b"OK")
+            client.sub("t", "c")
+        return clients
 
     def call(self, method: str, path: str, body: bytes = b"", headers: str = "") -> Reply:
         """One request on a new connection."""

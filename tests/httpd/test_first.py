@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from nsqc.httpd import router
+from nsqc.httpd import router, routing
 from nsqc.lookupd import views as lookup_router
 from tests.support.patience import WAIT_SECONDS
 
-ROOM = Path(router.__file__).parent
+ROOM = Path(routing.__file__).parent
 # Modules that handlers and their helpers import on the loop: small, or loaded with TLS before the server listens.
 ON_THE_LOOP = {"nsqc.httpd.logs", "nsqc.net.tls", "nsqc.store.memory"}
 numbers = itertools.count()
@@ -25,7 +25,7 @@ def module(tmp_path, monkeypatch):
     """module(source) makes a module and returns its name; `gate` is an event that the module may wait for."""
     monkeypatch.syspath_prepend(str(tmp_path))
     gate = threading.Event()
-    monkeypatch.setattr(router, "gate", gate, raising=False)
+    monkeypatch.setattr(routing, "gate", gate, raising=False)
 
     def make(source: str) -> str:
         name = f"first_page{next(numbers)}.page"
@@ -40,11 +40,11 @@ def module(tmp_path, monkeypatch):
 
 
 def test_a_thread_imports_and_the_loop_goes_on(module):
-    handler = router.at_first(module("""
+    handler = routing.at_first(module("""
         import threading
-        from nsqc.httpd import router
+        from nsqc.httpd import routing
         importer = threading.current_thread()
-        assert router.gate.wait(30)
+        assert routing.gate.wait(30)
 
         def page(site, request):
             return importer, site, request
@@ -65,7 +65,7 @@ def test_a_thread_imports_and_the_loop_goes_on(module):
 
 
 def test_handlers_that_wait_are_waited_for(module):
-    handler = router.at_first(module("""
+    handler = routing.at_first(module("""
         async def page(site, request):
             return request
     """), "page")
@@ -73,9 +73,9 @@ def test_handlers_that_wait_are_waited_for(module):
 
 
 def test_requests_that_come_during_the_import_are_all_answered(module):
-    handler = router.at_first(module("""
-        from nsqc.httpd import router
-        assert router.gate.wait(30)
+    handler = routing.at_first(module("""
+        from nsqc.httpd import routing
+        assert routing.gate.wait(30)
 
         def page(site, request):
             return request
@@ -91,7 +91,7 @@ def test_requests_that_come_during_the_import_are_all_answered(module):
 
 def test_an_import_that_fails_fails_its_request_and_is_tried_again(module):
     name = module("raise OSError(24, 'no file')")
-    handler = router.at_first(name, "page")
+    handler = routing.at_first(name, "page")
     with pytest.raises(OSError, match="no file"):
         asyncio.run(handler(None, None))
     path = Path(sys.modules[name.partition(".")[0]].__file__).parent / "page.py"
@@ -100,9 +100,9 @@ def test_an_import_that_fails_fails_its_request_and_is_tried_again(module):
 
 
 def test_a_client_that_leaves_during_the_import_harms_nobody(module):
-    handler = router.at_first(module("""
-        from nsqc.httpd import router
-        assert router.gate.wait(30)
+    handler = routing.at_first(module("""
+        from nsqc.httpd import routing
+        assert routing.gate.wait(30)
 
         def page(site, request):
             return request
@@ -124,7 +124,7 @@ def test_every_page_that_is_imported_at_first_exists(routes):
              for cell in route.handler.__closure__ or () if isinstance(cell.cell_contents, str)]
     for module, name in itertools.pairwise(pages):
         if module.startswith("nsqc.") and not name.startswith("nsqc."):
-            assert callable(getattr(router.import_module(module), name))
+            assert callable(getattr(routing.import_module(module), name))
     assert any(page.startswith("nsqc.") for page in pages)
 
 

@@ -1,7 +1,6 @@
 """Clients that request answers and do not read them hold a bounded amount of memory in total."""
 
 import asyncio
-import json
 import re
 import socket
 from types import SimpleNamespace
@@ -125,12 +124,10 @@ def test_waiting_for_room(now, monkeypatch, event):
 def talkative(start):
     """A daemon whose statistics are 4 MiB."""
     server = start()
-    client = server.connect()
-    client.command("IDENTIFY", json.dumps({"user_agent": "x" * 4 * MIB}).encode())
-    assert client.frame() == (0, b"OK")
-    client.sub("t", "c")
+    clients = server.talk(4)
     yield server
-    client.close()
+    for client in clients:
+        client.close()
 
 
 def test_statistics_that_nobody_reads(talkative):

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsqc.metrics.declared import BOUNDS_S, EVERY, Durations, Metric, Type
+from nsqc.metrics.declared import EVERY, Metric, Type
+from nsqc.metrics.durations import BOUNDS_S, Durations
 from nsqc.metrics.encoding import OPEN_METRICS, TEXT, family, format_for, histogram
 from tests.metrics import pages
 

@@ -6,8 +6,9 @@ import pytest
 
 from nsqc.options.check import examine
 from nsqc.options.declared import FLAGS, KEYS, SERVE, OptionError, Options
+from nsqc.options.file import read_config
 from nsqc.options.flags import parse_flags
-from nsqc.options.resolve import read_config, resolve
+from nsqc.options.resolve import resolve
 from tests.support import nested
 
 

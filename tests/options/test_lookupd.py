@@ -5,9 +5,10 @@ import pytest
 from nsqc.commands.pages.template import template
 from nsqc.log import INFO, WARN
 from nsqc.options.declared import OptionError
+from nsqc.options.file import read_config
 from nsqc.options.flags import parse_flags
 from nsqc.options.option import FlagError
-from nsqc.options.resolve import read_config, resolve
+from nsqc.options.resolve import resolve
 from nsqc.options.servers import LOOKUPD, LookupdOptions
 
 

@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from nsqc.options.declared import Options, Settings, TopicTable
-from nsqc.options.rules import MOST_KNOWN, TOPICS, TopicRules
+from nsqc.options.rule_tables import TOPICS
+from nsqc.options.rules import MOST_KNOWN, TopicRules
 from tests.support.log import RecordingLog
 
 

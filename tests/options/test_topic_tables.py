@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from nsqc.options.check import examine
 from nsqc.options.declared import OptionError, TopicTable
-from nsqc.options.resolve import read_config
-from nsqc.options.rules import covers
+from nsqc.options.file import read_config
+from nsqc.options.rule_tables import covers
 
 
 def test_tables_in_the_order_of_the_file(config):

@@ -10,7 +10,7 @@ from tests.support.patience import WAIT_SECONDS
 CODE = """
 import asyncio, os, signal, sys
 import uvloop
-from nsqc.process.lifecycle import Hangup
+from nsqc.process.running import Hangup
 
 async def main():
     done = []

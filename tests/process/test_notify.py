@@ -8,8 +8,8 @@ import pytest
 import uvloop
 
 from nsqc.log import Log
-from nsqc.process.lifecycle import ServiceManager
 from nsqc.process.machine import EnvironmentVariableError
+from nsqc.process.running import ServiceManager
 from tests.support.manager import Manager
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from nsqc.options.check import examine
-from nsqc.options.rules import CHANNEL_FLAGS, DEFAULT
+from nsqc.options.rule_tables import CHANNEL_FLAGS, DEFAULT
 from tests.rules.support import publish, set_rule, subscribe, until_channel
 from tests.support.daemon import wait_until
 

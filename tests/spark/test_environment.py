@@ -92,7 +92,7 @@ def test_the_packaged_java_runs_without_the_flag_it_cannot_take(no_java, monkeyp
 
 
 def findings(*nsqd: str) -> dict:
-    return {finding.what: finding for finding in nsqc.spark.checkup(nsqd)}
+    return {finding.what: finding for finding in nsqc.spark.doctor(nsqd)}
 
 
 def test_the_doctor_finds_this_environment_well(nsqd, monkeypatch):
@@ -161,7 +161,7 @@ def test_sources_that_are_not_compiled_do_not_hide_the_installed_package(checkou
 
 
 def test_sources_that_are_not_compiled_say_so_where_nothing_is_installed(checkout):
-    ran = in_checkout(checkout, "-m", "nsqc.spark.checkup", PYTHONPATH=str(checkout))
+    ran = in_checkout(checkout, "-m", "nsqc.spark.doctor", PYTHONPATH=str(checkout))
     assert ran.returncode == 1
     assert f"the source checkout {checkout}, which is not compiled for Python" in ran.stderr
 
@@ -243,7 +243,7 @@ def test_the_doctor_knows_the_other_port_of_an_nsqd(nsqd):
 
 
 def test_the_doctor_as_a_program(no_java):
-    ran = subprocess.run([sys.executable, "-m", "nsqc.spark.checkup", "127.0.0.1:1"], cwd=ROOT, capture_output=True,
+    ran = subprocess.run([sys.executable, "-m", "nsqc.spark.doctor", "127.0.0.1:1"], cwd=ROOT, capture_output=True,
                          text=True, env={**os.environ, "PYSPARK_PYTHON": sys.executable})
     assert ran.returncode == 1 and "BAD java: Spark needs Java 17" in ran.stdout and "BAD nsqd: 127" in ran.stdout
 

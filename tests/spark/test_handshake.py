@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from nsqc.spark.jobs import nodes, nsqd_http
+from nsqc.spark.jobs import handshake, nodes, nsqd_http
 from nsqc.spark.jobs.running import JobError
 from tests.peers.authd import AuthServer
 from tests.peers.conftest import factory
@@ -26,7 +26,7 @@ def certs(tmp_path_factory):
 def complaint(**given: str) -> str:
     """In one line."""
     with pytest.raises(JobError) as caught:
-        nodes.check_nsqd(given, note=lambda text: None)
+        handshake.check_nsqd(given, note=lambda text: None)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -40,14 +40,14 @@ def test_tls_and_auth_are_tried_as_they_will_be_used(daemon, authd, certs):
     assert "give the authority by --tls-ca-file" in complaint(nsqd=where, tls="true")
     trusted = {"nsqd": where, "tls": "true", "tlsCaFile": f"{certs}/server.pem"}
     assert complaint(**trusted).endswith("give the secret by --auth-secret or NSQC_AUTH_SECRET")
-    nodes.check_nsqd(trusted | {"authSecret": "s"})
+    handshake.check_nsqd(trusted | {"authSecret": "s"})
     assert one.stats()["topics"] == []
 
 
 def test_an_nsqd_that_is_well_logs_no_error(daemon):
     one = daemon()
-    nodes.check_nsqd({"nsqd": address(one)})
-    nodes.check_nsqd({"nsqd": address(one), "compression": "snappy"})
+    handshake.check_nsqd({"nsqd": address(one)})
+    handshake.check_nsqd({"nsqd": address(one), "compression": "snappy"})
     wait_until(lambda: one.stats()["producers"] in (None, []), "no connection is left")
     assert not [line for line in one.log.splitlines() if "ERROR" in line or "WARNING" in line]
 
@@ -108,7 +108,7 @@ def test_one_of_several_may_be_down(nsqd, daemon, lookupd):
     notes = []
     for given in ({"nsqd": address(dead, nsqd)}, {"nsqlookupd": lookupd(dead, nsqd)},
                   {"nsqlookupd": f"127.0.0.1:1,{lookupd(nsqd)}"}):
-        nodes.check_nsqd(given, notes.append)
+        handshake.check_nsqd(given, notes.append)
     assert [note.split(": ")[0] for note in notes] == [address(dead), address(dead), "127.0.0.1:1"]
     assert all("Connection refused" in note and note.endswith("; continuing with the others") for note in notes)
 

@@ -16,12 +16,12 @@ import pytest
 from nsqc import charts
 from nsqc.commands.app import run
 from nsqc.spark import mistakes
-from nsqc.spark.jobs import JOBS, inputs, nsqd_http, report, running
+from nsqc.spark.jobs import JOBS, inputs, nsqd_http, page, running
 from nsqc.spark.jobs import inputs as json_lines
 from nsqc.spark.jobs import inputs as template
 from nsqc.spark.jobs.backfill import compare
 from nsqc.spark.jobs.ledger import Ledger
-from nsqc.spark.jobs.produce import begun, by_due, by_rate
+from nsqc.spark.jobs.publishing import begun, by_due, by_rate
 from tests.spark.conftest import address
 from tests.spark.test_queue_files import record
 from tests.support.patience import WAIT_SECONDS
@@ -328,18 +328,18 @@ class Balanced(HTMLParser):
         assert self.open.pop() == tag
 
 
-def some_metrics() -> report.Metrics:
+def some_metrics() -> page.Metrics:
     day = 86400
-    return report.Metrics(
+    return page.Metrics(
         rows=6, bytes=3 << 20, first=10.0 * day, last=10.0 * day + 7200, late=(0.5, 2.0, 90.0, 4000.0), width=3600,
-        buckets=[report.Bucket(10 * day, 5, 100, (0.5, 2.0, 80.0)), report.Bucket(10 * day + 7200, 1, 9, (1, 2, 3))],
+        buckets=[page.Bucket(10 * day, 5, 100, (0.5, 2.0, 80.0)), page.Bucket(10 * day + 7200, 1, 9, (1, 2, 3))],
         steps=[0, 0, 0, 4, 1, 1, 0, 0, 0, 0, 0], attempts={1: 4, 3: 2},
-        sources=[report.Source("t", "a:4150", 6, 3 << 20, 1 << 20)],
-        bodies=[report.Body("t", "0" * 16, "a:4150", 10.0 * day, 1 << 20, "<script>alert(1)</script>\ufffd")])
+        sources=[page.Source("t", "a:4150", 6, 3 << 20, 1 << 20)],
+        bodies=[page.Body("t", "0" * 16, "a:4150", 10.0 * day, 1 << 20, "<script>alert(1)</script>\ufffd")])
 
 
 def test_the_page_is_whole_and_needs_nothing_else():
-    text = report.page(some_metrics(), "Messages of <t>")
+    text = page.page(some_metrics(), "Messages of <t>")
     parsed = Balanced()
     parsed.feed(text)
     assert parsed.open == [] and parsed.tags["svg"] == 8 and not parsed.tags["script"]
@@ -352,7 +352,7 @@ def test_the_page_is_whole_and_needs_nothing_else():
 def test_a_narrow_window_gets_drawings_and_tables_of_its_own():
     """Checks without a browser: nothing is wider than 400 pixels less the margins, no word is scaled down or leaves its
     drawing, and each value of a table stands beside its head."""
-    text = report.page(some_metrics(), "t")
+    text = page.page(some_metrics(), "t")
     assert 'name="viewport" content="width=device-width' in text and "overflow-x" not in text
     style = re.search(r"@media \(max-width: 640px\) \{(.*?)\n\}", text, re.DOTALL)[1]
     for rule in (".broad { display: none; }", ".narrow { display: block; }", "th { display: none; }",
@@ -395,14 +395,14 @@ def test_scales_have_a_few_ticks(top):
 
 @pytest.mark.parametrize("span, width", [(0, 1), (90, 1), (96, 5), (86400, 1800), (86400 * 90, 86400), (86400 * 3650, 86400 * 42)])
 def test_a_report_has_at_most_96_buckets(span, width):
-    assert report.bucket_width(span) == width
+    assert page.bucket_width(span) == width
     assert span / width <= 95
 
 
 @pytest.mark.parametrize("value, told", [(0, "0"), (2e-5, "20 µs"), (0.0125, "12.5 ms"), (59, "59 s"), (90, "1.5 min"),
                                          (7200, "2 h"), (200_000, "2.31 d"), (-3, "-3 s")])
 def test_durations_are_told_in_their_largest_unit(value, told):
-    assert report.span(value) == told
+    assert page.span(value) == told
 
 
 # ---------------------------------------------------------------------- lines of JSON

@@ -16,7 +16,7 @@ import pytest
 from nsqc.spark import mistakes
 from nsqc.spark.jobs import running as progress
 from nsqc.spark.jobs.ledger import Ledger
-from nsqc.spark.jobs.produce import RECORD, RowReporter, TaskRows
+from nsqc.spark.jobs.publishing import RECORD, RowReporter, TaskRows
 from tests.support.daemon import wait_until
 from tests.support.patience import WAIT_SECONDS
 

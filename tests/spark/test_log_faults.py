@@ -18,7 +18,8 @@ from pyspark.sql.datasource import Filter, GreaterThan, LessThan
 from nsqc.spark import options
 from nsqc.spark.log import api, rows, table
 from nsqc.spark.log.api import BadAnswer, DataLoss, LogApi, LogError, State, Unreachable
-from nsqc.spark.log.ranges import LogSegment, Place, Range, Times, divide, pieces
+from nsqc.spark.log.narrow import Times
+from nsqc.spark.log.ranges import LogSegment, Place, Range, divide, pieces
 from nsqc.spark.log.stream import LogStreamReader
 from nsqc.spark.reader import DataLoss as StageLoss
 from nsqc.spark.reader import NsqStreamReader

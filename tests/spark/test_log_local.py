@@ -10,7 +10,8 @@ import pytest
 from nsqc.spark import options
 from nsqc.spark.log import rows, table
 from nsqc.spark.log.api import BadAnswer, DataLoss, LogApi, NoTopic, State, Unreachable
-from nsqc.spark.log.ranges import Place, Range, Times
+from nsqc.spark.log.narrow import Times
+from nsqc.spark.log.ranges import Place, Range
 from nsqc.spark.log.rows import LocalLog
 from nsqc.store.files import boot_of, folder_key
 from tests.spark.logs import FLAGS, name_of, publish, where

@@ -14,7 +14,8 @@ from nsqc.spark import columns, options
 from nsqc.spark.log import rows
 from nsqc.spark.log.api import LogError
 from nsqc.spark.log.cluster import Cluster
-from nsqc.spark.log.ranges import LogSegment, Place, Range, Times, advance, bundle, count, divide, pieces, shares
+from nsqc.spark.log.narrow import Times
+from nsqc.spark.log.ranges import LogSegment, Place, Range, advance, bundle, count, divide, pieces, shares
 from nsqc.spark.log.stream import LogStreamReader
 from tests.spark.logs import got
 from tests.support.daemon import Daemon, batch

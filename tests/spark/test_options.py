@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from nsqc.spark import options
-from nsqc.spark.columns import FILE
 from nsqc.spark.options import OptionError, tables
+from nsqc.spark.values import FILE
 
 SINK = {"nsqd": "a:1"}
 STREAM = {"nsqd": "a:1", "topic": "t", "channel": "c", "stagingDir": "/s"}

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from nsqc.client import BadAddress, Consumer, LookupFailed, Producer, lookup, nodes, tls
-from nsqc.client.lookup import http_address, without_login
+from nsqc.client.address import http_address, without_login
 from tests.support.daemon import Daemon, wait_until
 from tests.support.lookupd import LookupServer
 from tests.support.secure import self_signed

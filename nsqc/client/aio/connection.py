@@ -21,11 +21,11 @@ from contextlib import suppress
 from threading import get_ident
 from typing import ParamSpec, Protocol, TypeVar, cast
 
+from nsqc.client.address import is_path, split_address
 from nsqc.client.core import CLOSE_SECONDS, CLS, ERROR, NOP, OK, Compress, Core, Reply, Secure, Step, tune
 from nsqc.client.errors import ClientError, Closed, ConnectError, NoAnswer, Refused
 from nsqc.client.frames import BadStream, Message, messages
 from nsqc.client.log import Log
-from nsqc.client.lookup import is_path, split_address
 from nsqc.client.lookup import reason as text_of
 from nsqc.client.options import KIB, MIB, Options
 from nsqc.wire.codecs import Codec, CodecError

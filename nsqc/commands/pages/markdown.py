@@ -7,7 +7,7 @@ from nsqc.commands.pages.manpage import config_key, fixed_default, takes, value_
 from nsqc.metrics.declared import EVERY, Metric, Type
 from nsqc.options.declared import SERVE, Declaration, OptionSet, flag_name
 from nsqc.options.flags import marks, show
-from nsqc.options.rules import CHANNEL_FLAGS, DEFAULT
+from nsqc.options.rule_tables import CHANNEL_FLAGS, DEFAULT
 
 METRICS_TITLE = "## All metrics\n"
 REASONS_TITLE = "## Reasons of refused publishes\n"

@@ -8,8 +8,8 @@ import textwrap
 from nsqc.commands.pages.manpage import config_key, takes, value_range
 from nsqc.options.declared import FLAGS, NO_KEY, RULE_KEYS, SERVE, Declaration, Options, OptionSet
 from nsqc.options.flags import marks, plain
-from nsqc.options.rules import CHANNEL_FLAGS, DEFAULT, DEFAULT_LIMITS, LIMIT_FLAGS, TOPIC_FLAGS
-from nsqc.options.rules import DEFAULTS as TOPIC_DEFAULTS
+from nsqc.options.rule_tables import CHANNEL_FLAGS, DEFAULT, DEFAULT_LIMITS, LIMIT_FLAGS, TOPIC_FLAGS
+from nsqc.options.rule_tables import DEFAULTS as TOPIC_DEFAULTS
 
 WIDTH = 110
 HEAD = """\

@@ -13,54 +13,25 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import nsqc.spark
-from nsqc.spark.columns import LOG, read_name
-from nsqc.spark.jobs import arguments, lag, nodes, running
+from nsqc.spark.jobs import arguments, handshake, lag, nodes, running
 from nsqc.spark.jobs.arguments import Cluster
 from nsqc.spark.jobs.compact import MIB, TARGET_MIB, compact
-from nsqc.spark.jobs.inputs import LITERAL, uri
 from nsqc.spark.jobs.ledger import Ledger, need_empty
 from nsqc.spark.jobs.running import JobError, Progress, Rate, counted
+from nsqc.spark.values import read_name
 from nsqc.wire.outside import decode
 from nsqc.wire.parser import is_ephemeral
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-
-
-# ====================================================================== archive rows
-# The rows of an archive as a frame.
-
-# offset: of messages read from a log, otherwise null.
-SCHEMA = f"{LOG}, archived_at timestamp"
-
-
-@contextmanager
-def read(spark: SparkSession, ledger: Ledger, start: int | None = None,
-         end: int | None = None) -> Iterator[DataFrame]:
-    """The messages published from start to end (microseconds since 1970), in the current archive; compaction does not
-    affect the block."""
-    from pyspark.sql import functions
-
-    with ledger.pinned(start, end) as (paths, _):
-        if not paths:
-            yield spark.createDataFrame([], SCHEMA)
-            return
-        frame = spark.read.schema(SCHEMA).options(**LITERAL).parquet(*(uri(path) for path in paths))
-        micros = functions.unix_micros("timestamp")
-        if start is not None:
-            frame = frame.where(micros >= start)
-        if end is not None:
-            frame = frame.where(micros < end)
-        yield frame
 
 
 # ====================================================================== archive input
@@ -200,7 +171,7 @@ def command(
         if not (archive / "_ledger.json").exists():
             need_empty(archive.absolute())
         ledger = None if cluster.create else Ledger(archive, topic)
-        nodes.check_nsqd(cluster.options, progress.note)
+        handshake.check_nsqd(cluster.options, progress.note)
         if from_log(archive, cluster, topic, channel, progress.note):
             source = of_log(archive, cluster, topic, until_idle, idle, max_in_flight, progress.note) | {
                 "maxOffsetsPerTrigger": str(batch_rows)}

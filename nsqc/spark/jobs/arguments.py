@@ -15,9 +15,9 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from nsqc import paths
-from nsqc.spark import columns
-from nsqc.spark.columns import read_name
+from nsqc.spark import values
 from nsqc.spark.jobs import nsqd_http, running
+from nsqc.spark.values import read_name
 
 # ====================================================================== checks
 # Checks of arguments before Spark starts: names, files, times.
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def reads(read: Callable[[str], object]) -> Callable[[T], T]:
-    """A typer callback that checks a text, or each of a list, by a reader of nsqc.spark.columns and returns it."""
+    """A typer callback that checks a text, or each of a list, by a reader of nsqc.spark.values and returns it."""
     def callback(given: T) -> T:
         for text in given if isinstance(given, list) else [given]:
             if isinstance(text, str):
@@ -128,7 +128,7 @@ def topic(name: str | None) -> str | None:
 
 Topic = Annotated[str, typer.Option(help="the topic", callback=topic)]
 Topics = Annotated[str | None, typer.Option(
-    help="log-backed topics, separated by commas", callback=reads(columns.read_names))]
+    help="log-backed topics, separated by commas", callback=reads(values.read_names))]
 Rate = Annotated[float | None, typer.Option(help="maximum messages per second, over all tasks", min=0.001)]
 Archive = Annotated[Path, typer.Argument(help="the archive", metavar="FOLDER", parser=path,
                                          callback=archive)]
@@ -142,10 +142,10 @@ Verbose = Annotated[bool, typer.Option(
 
 
 Nsqd = Annotated[str | None, typer.Option(
-    help="nsqd's TCP address HOST:PORT, several separated by commas", callback=reads(columns.read_addresses))]
+    help="nsqd's TCP address HOST:PORT, several separated by commas", callback=reads(values.read_addresses))]
 Nsqlookupd = Annotated[str | None, typer.Option(
     help="instead: nsqlookupd's HTTP address HOST:PORT, several separated by commas",
-    callback=reads(columns.read_addresses))]
+    callback=reads(values.read_addresses))]
 Tls = Annotated[bool, typer.Option("--tls", help="use TLS with all nsqd")]
 TlsCaFile = Annotated[Path | None, typer.Option(
     help="the authority of nsqd's certificate; default: the system's authorities", metavar="FILE",
@@ -156,7 +156,7 @@ AuthSecret = Annotated[str | None, typer.Option(
     help="secret for AUTH, if an nsqd requires it", envvar="NSQC_AUTH_SECRET", show_default=False)]
 NodeAddresses = Annotated[str | None, typer.Option(
     help="hosts, networks such as 10.0.0.0/8, or globs, of nodes found by nsqlookupd that get the secret. Default: "
-    "over HTTP none, over TCP all", metavar="HOSTS", callback=reads(columns.read_hosts))]
+    "over HTTP none, over TCP all", metavar="HOSTS", callback=reads(values.read_hosts))]
 TlsVerify = Annotated[bool, typer.Option(help="refuse an nsqd without a valid certificate")]
 
 
@@ -180,7 +180,7 @@ def read_cluster(
     nsqlookupd: Nsqlookupd = None,
     http: Annotated[str | None, typer.Option(
         help="HTTP addresses of the nsqd; default: the port after TCP's, or as reported by nsqlookupd",
-        callback=reads(columns.read_addresses))] = None,
+        callback=reads(values.read_addresses))] = None,
     create: Annotated[bool, typer.Option(
         "--create", help="create a missing topic or channel instead of failing")] = False,
     tls: Tls = False,
@@ -197,14 +197,14 @@ def read_cluster(
         given["authSecret"] = auth_secret
     if node_addresses:
         given["nodeAddresses"] = node_addresses
-    return Cluster(given, columns.read_addresses(http) if http else (), create)
+    return Cluster(given, values.read_addresses(http) if http else (), create)
 
 
 def read_nodes(
     http: Annotated[str | None, typer.Option(
         help="HTTP addresses of the nsqd, in the order of --nsqd; HTTPS addresses with --tls. Default: the port after "
         "TCP's (with --tls the one after that), or as reported by nsqlookupd",
-        callback=reads(columns.read_addresses))] = None,
+        callback=reads(values.read_addresses))] = None,
     **others: Any,      # Any: typer has read them
 ) -> Cluster | None:
     """The cluster of a job that uses only its HTTP API; None if no option gives one. others: those of read_cluster."""

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from nsqc.spark import columns, options
-from nsqc.spark.jobs import arguments, nodes, nsqd_http, running
+from nsqc.spark import options, values
+from nsqc.spark.jobs import arguments, handshake, nodes, nsqd_http, running
 from nsqc.spark.jobs.running import JobError, Progress
 from nsqc.store.files import replace_file
 from nsqc.wire.outside import Decoder, JSONError
@@ -121,10 +121,10 @@ def command(
                                               metavar="FOLDER", parser=arguments.path, callback=arguments.folder)],
     cluster: arguments.Cluster,
     topic: Annotated[list[str] | None, typer.Option(
-        help="only this topic; may be repeated", callback=arguments.reads(columns.read_name))] = None,
+        help="only this topic; may be repeated", callback=arguments.reads(values.read_name))] = None,
     channel: Annotated[list[str] | None, typer.Option(
         help="of channels' queues, only this one's; may be repeated",
-        callback=arguments.reads(columns.read_name))] = None,
+        callback=arguments.reads(values.read_name))] = None,
     topic_queue: Annotated[bool, typer.Option(help="also the topics' own queues")] = True,
     to_topic: Annotated[str | None, typer.Option(
         help="publish to this topic instead of a message's own", callback=arguments.topic)] = None,
@@ -151,7 +151,7 @@ def command(
         spans = spans_of(source, topic, channel, topic_queue)
         if not again:
             past.refuse_again(spans)
-        nodes.check_nsqd(cluster.options, progress.note)
+        handshake.check_nsqd(cluster.options, progress.note)
         addresses = list(cluster.http) or nsqd_http.http_addresses(cluster.options)
         for address in addresses:
             nsqd_http.get(address, "/info", cluster.secret)
@@ -231,7 +231,7 @@ def backfill(spark: SparkSession, frame: DataFrame, sink: dict[str, str], to_top
     """Publishes and compares the counts; returns the number of messages. Raises JobError if they differ."""
     from pyspark.sql import functions
 
-    from nsqc.spark.jobs import produce
+    from nsqc.spark.jobs import publishing
 
     started = time.monotonic()
     progress.show("counting the messages in the disk queues")
@@ -245,9 +245,9 @@ def backfill(spark: SparkSession, frame: DataFrame, sink: dict[str, str], to_top
         progress.result("there is nothing to publish")
         return 0
     before = nsqd_http.counts(addresses, list(expected), secret)
-    totals = produce.publish(spark, once.select("value", target.alias("topic")), sink, progress, rate,
+    totals = publishing.publish(spark, once.select("value", target.alias("topic")), sink, progress, rate,
                                 total=expected.total())
-    produce.report(progress, totals, ", ".join(sorted(expected)), started)
+    publishing.report(progress, totals, ", ".join(sorted(expected)), started)
     after = nsqd_http.counts(addresses, list(expected), secret)
     compare(expected, totals.rows, before, after, progress.result)
     return totals.rows

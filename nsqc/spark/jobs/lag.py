@@ -12,15 +12,16 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from nsqc import charts
-from nsqc.spark import columns
-from nsqc.spark.jobs import arguments, nodes, report, running
+from nsqc.spark import values
+from nsqc.spark.jobs import arguments, nodes, page, running
 from nsqc.spark.jobs import nodes as topics
-from nsqc.spark.jobs.nodes import AT_ONCE, Holding, NodeApi, Nodes
+from nsqc.spark.jobs.handshake import AT_ONCE
+from nsqc.spark.jobs.nodes import Holding, NodeApi, Nodes
 from nsqc.spark.jobs.running import JobError
 from nsqc.spark.log import ranges
 from nsqc.spark.log.api import LogError, NoLog, NoTopic, State, Unreachable
+from nsqc.spark.log.checkpoint import age, ids_of, moved_to, places_of
 from nsqc.spark.log.ranges import Place
-from nsqc.spark.log.stream import age, ids_of, moved_to, places_of
 from nsqc.wire.outside import JSONError, decode
 
 # ====================================================================== checkpoints
@@ -224,7 +225,7 @@ def command(
     """
     if cluster is None:
         raise typer.BadParameter("give one of --nsqd and --nsqlookupd")
-    names = columns.read_names(topic) if topic else ()
+    names = values.read_names(topic) if topic else ()
     with running.failures() as progress:
         known = {path: read(arguments.path(path)) for path in checkpoint or ()}
         with nodes.found(cluster, progress.note) as asked:
@@ -254,7 +255,7 @@ def cells(one: Reader) -> tuple[str, ...]:
     """A row of the table."""
     return (one.topic, one.nsqd, f"{one.kind} {one.name}", *(
         "?" if number is None else f"{number:,}" for number in (one.position, one.latest, one.lag_messages)),
-        "?" if one.lag_seconds is None else report.span(one.lag_seconds))
+        "?" if one.lag_seconds is None else page.span(one.lag_seconds))
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
@@ -267,11 +268,11 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 def drawn(shown: Sequence[Reader]) -> str:
     """The same with charts, as an HTML file."""
     title = "Lag of channels and queries"
-    parts = [f"<h1>{title}</h1>", f"<p>{report.moment(time.time())}, times in UTC</p>",
-             *bars("Lag in messages", shown, lambda one: one.lag_messages, report.number),
-             *bars("Age of the oldest unread message", shown, lambda one: one.lag_seconds, report.span),
-             "<h2>All readers</h2>", report.table(HEADS, map(cells, shown), TEXT_COLUMNS)]
-    return report.whole(title, parts)
+    parts = [f"<h1>{title}</h1>", f"<p>{page.moment(time.time())}, times in UTC</p>",
+             *bars("Lag in messages", shown, lambda one: one.lag_messages, page.number),
+             *bars("Age of the oldest unread message", shown, lambda one: one.lag_seconds, page.span),
+             "<h2>All readers</h2>", page.table(HEADS, map(cells, shown), TEXT_COLUMNS)]
+    return page.whole(title, parts)
 
 
 def bars(title: str, shown: Sequence[Reader], value: Callable[[Reader], float | None],

@@ -8,7 +8,8 @@ from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from nsqc.client.lookup import fetch, split_address
+from nsqc.client.address import split_address
+from nsqc.client.lookup import fetch
 from nsqc.wire.nodehosts import NodeHosts
 from nsqc.wire.outside import decode
 

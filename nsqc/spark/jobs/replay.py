@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 
 import typer
 
-from nsqc.spark.jobs import arguments, nodes, running
+from nsqc.spark.jobs import arguments, handshake, nodes, running
 from nsqc.spark.jobs.ledger import Ledger
 from nsqc.spark.jobs.nodes import Logs
 from nsqc.spark.jobs.running import Progress
@@ -62,7 +62,7 @@ def command(
                                  "again; to move one of them, use /channel/seek")
     with running.failures() as progress:
         progress.summary = lambda: "nothing was published"
-        nodes.check_nsqd(cluster.options, progress.note)
+        handshake.check_nsqd(cluster.options, progress.note)
         if from_topic is not None:
             assert topic is not None
             if not cluster.create:
@@ -96,7 +96,7 @@ def from_archive(ledger: Ledger, span: Span, is_timed: bool) -> Source:
     """The rows of an archive, in order."""
     @contextmanager
     def read(spark: SparkSession) -> Iterator[Rows]:
-        from nsqc.spark.jobs import archive as archive_rows
+        from nsqc.spark.jobs import archive_rows
 
         with archive_rows.read(spark, ledger, *span) as frame:
             yield Rows(in_order(spark, frame, is_timed), "archive", "time range")
@@ -121,7 +121,7 @@ def replay(spark: SparkSession, source: Source, options: dict[str, str], progres
     """Publishes; returns the number of messages. Raises JobError if the source has another number."""
     from pyspark.sql import functions
 
-    from nsqc.spark.jobs import produce
+    from nsqc.spark.jobs import publishing
 
     started = time.monotonic()
     with source(spark) as (frame, name, part, expected):
@@ -136,8 +136,8 @@ def replay(spark: SparkSession, source: Source, options: dict[str, str], progres
         columns = [functions.col("value")]
         if speed is not None:
             columns.append((functions.unix_micros("timestamp") - first).alias("due"))
-        totals = produce.publish(spark, frame.select(*columns), options, progress, rate, speed, expected)
-    produce.report(progress, totals, options["topic"], started)
+        totals = publishing.publish(spark, frame.select(*columns), options, progress, rate, speed, expected)
+    publishing.report(progress, totals, options["topic"], started)
     if totals.rows != expected:
         raise running.JobError(f"the {name} has {expected:,} messages of that {part}, {totals.rows:,} were "
                                "published")

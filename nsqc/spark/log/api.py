@@ -12,7 +12,9 @@ from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
-from nsqc.client.lookup import answered_by, authorization, https_port_of, reason_of_tls, split_address
+from nsqc.client.address import split_address
+from nsqc.client.http import answered_by, authorization, https_port_of
+from nsqc.client.lookup import reason_of_tls
 from nsqc.client.tls import tls
 from nsqc.spark.log.ranges import LogSegment
 from nsqc.spark.mistakes import in_options, right_port, secret_hint

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from nsqc.client.lookup import NotHttp, fetch, join_address, split_address
-from nsqc.spark.columns import EARLIEST, LATEST, Places, Times
+from nsqc.client.address import join_address, split_address
+from nsqc.client.lookup import NotHttp, fetch
 from nsqc.spark.log.api import BadAnswer, DataLoss, LogApi, LogError, NoLog, NoTopic, Resting, State, Unreachable
 from nsqc.spark.log.ranges import Place
 from nsqc.spark.mistakes import right_port, service_at
 from nsqc.spark.options import Log, LogTable
+from nsqc.spark.values import EARLIEST, LATEST, Places, Times
 from nsqc.wire.outside import JSONError, Service, decode
 
 # ====================================================================== cluster

@@ -15,7 +15,8 @@ import pyarrow as pa
 from nsqc.spark import columns
 from nsqc.spark.columns import LogColumns
 from nsqc.spark.log.api import BadAnswer, DataLoss, LogApi, LogError, Piece, State, patiently
-from nsqc.spark.log.ranges import Range, Times, count, lost
+from nsqc.spark.log.narrow import Times
+from nsqc.spark.log.ranges import Range, count, lost
 from nsqc.spark.options import Log
 from nsqc.store.files import boot_id, folder_key
 from nsqc.store.log.names import FRAMES_AT

@@ -10,15 +10,15 @@ from dataclasses import replace
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from nsqc.spark.columns import EARLIEST
 from nsqc.spark.log import cluster as bounds
-from nsqc.spark.log import ranges as narrow
-from nsqc.spark.log import rows
+from nsqc.spark.log import narrow, rows
 from nsqc.spark.log.api import Unreachable
 from nsqc.spark.log.cluster import Cluster, Snapshot
-from nsqc.spark.log.ranges import EVER, Narrow, Place, Range, bundle, divide
+from nsqc.spark.log.narrow import EVER, Narrow
+from nsqc.spark.log.ranges import Place, Range, bundle, divide
 from nsqc.spark.options import LogTable
 from nsqc.spark.travel import Travels
+from nsqc.spark.values import EARLIEST
 from nsqc.store.files import boot_of
 
 log = logging.getLogger("nsqc.spark")

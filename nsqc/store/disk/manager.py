@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 
 from nsqc.log import Log
-from nsqc.metrics.declared import Durations
+from nsqc.metrics.durations import Durations
 from nsqc.store.disk import fileio
 from nsqc.store.disk.fileio import IoPool
 from nsqc.store.disk.queue import DiskQueue

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from nsqc import NSQD_VERSION
+from nsqc.client.address import checked_address, http_address
 from nsqc.client.errors import BadAddress, ClientError
-from nsqc.client.lookup import checked_address, http_address
 from nsqc.client.options import ConnectionOptions
 from nsqc.client.peers import Backoff
 from nsqc.options.option import (

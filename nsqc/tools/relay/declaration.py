@@ -21,8 +21,8 @@ def run(values: Values) -> int:
         raise UsageError("--to is required", PLACE)
     if values.given("require-json-value") and not values.given("require-json-field"):
         raise UsageError("--require-json-value needs --require-json-field", PLACE)
+    from nsqc.client.address import checked_addresses
     from nsqc.client.commands import topic_name
-    from nsqc.client.lookup import checked_addresses
     from nsqc.client.options import Options
     from nsqc.tools.cluster import Cluster
     from nsqc.tools.declare import Security

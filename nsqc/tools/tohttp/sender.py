@@ -14,7 +14,7 @@ from urllib.parse import quote_plus, unquote, urlsplit
 import httptools
 import uvloop
 
-from nsqc.client.lookup import without_login
+from nsqc.client.address import without_login
 from nsqc.tools.declare import UsageError
 
 # ====================================================================== url
