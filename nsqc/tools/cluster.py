@@ -36,7 +36,6 @@ from nsqc.wire.outside import (
     PROBE,
     WANTS_TLS,
     Answer,
-    Decoder,
     Json,
     JSONError,
     Service,
@@ -46,32 +45,9 @@ from nsqc.wire.outside import (
     wrong_port,
 )
 from nsqc.wire.parser import is_valid_name
-from nsqc.wire.stats import Stats
 
 if TYPE_CHECKING:
-    from nsqc.wire.stats import TopicStats
-
-
-# ====================================================================== statistics of nsqd
-# Decodes /stats of an nsqd of any version. Import it late: msgspec is slow to import.
-
-class StatsAnswer(Stats):
-    """/stats. data: of an nsqd before 1.0, which wraps its answers."""
-
-    data: Stats | None = None
-
-
-decode_stats = Decoder(StatsAnswer).decode
-
-
-def stats_in(answer: bytes) -> Stats | None:
-    """The statistics in an answer; None: another service's answer."""
-    try:
-        found = decode_stats(answer)
-    except JSONError:
-        return None
-    stats = found.data or found
-    return stats if stats.version or stats.topics is not None else None
+    from nsqc.wire.stats import Stats, TopicStats
 
 
 # ====================================================================== the local node
@@ -273,6 +249,7 @@ class NodeHttp:
         answers, BadStatus."""
         answer = self.call("GET", "/stats", {"format": "json", "include_clients": "false", "include_mem": "false",
                                              **arguments})
+        from nsqc.tools.nsqdstats import stats_in
 
         stats = stats_in(answer)
         if stats is None:

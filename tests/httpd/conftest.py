@@ -39,9 +39,9 @@ class HttpDaemon(Daemon):
         return Wire(sock)
 
     def talk(self, mib: int) -> list[Client]:
-        """Clients of t/c whose names make the statistics exceed mib MiB. Both formats escape U+2028, as 6 bytes."""
-        name = "\u2028" * 1024     # longer ones are cut
-        clients = [self.connect() for _ in range(mib * (1 << 20) // (2 * 6 * 1024) + 1)]
+        """Clients of t/c whose names make the statistics exceed mib MiB. Text escapes U+0001 as 4 bytes, JSON as 6."""
+        name = "\x01" * 1024     # longer ones are cut
+        clients = [self.connect() for _ in range(mib * (1 << 20) // (2 * 4 * 1024))]
         for client in clients:
             client.command("IDENTIFY", json.dumps({"hostname": name, "user_agent": name}).encode())
             assert client.frame() == (0, b"OK")

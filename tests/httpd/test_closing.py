@@ -35,4 +35,4 @@ def test_a_client_that_reads_slowly_gets_all(talkative):
         wire.send(b"GET /stats?format=json HTTP/1.0\r\n\r\n")
         reply = wire.reply()
         assert len(reply.body) > 16 << 20
-        assert len(reply.json["topics"][0]["channels"][0]["clients"]) == 1366
+        assert len(reply.json["topics"][0]["channels"][0]["clients"]) == 2048

@@ -157,11 +157,12 @@ def test_clients_in_peek_and_top(tools, hostile):
 
 # ---------------------------------------------------------------------- nodes
 
-@pytest.fixture(scope="module")
-def liar():
-    """An nsqd, and an nsqlookupd, with names that no real one gives; its answers, by path."""
-    channel = {"channel_name": "c" + OBEYED, "depth": 0, "in_flight_count": 0, "deferred_count": 0, "message_count": 0, "paused": False}
-    topic = {"topic_name": "t" + OBEYED, "depth": 0, "message_count": 0, "channels": [channel]}
+@pytest.fixture(scope="module", params=["names", "values"])
+def liar(request):
+    """An nsqd, and an nsqlookupd, with names or other values that no real one gives; its answers, by path."""
+    lie = OBEYED if request.param == "names" else ""
+    channel = {"channel_name": "c" + lie, "depth": 0, "in_flight_count": 0, "deferred_count": 0, "message_count": 0, "paused": False}
+    topic = {"topic_name": "x" + lie, "depth": 0, "message_count": 0, "channels": [channel]}
     answers = {
         "/info": {"version": "v" + OBEYED, "hostname": "h" + OBEYED, "tcp_port": 1},
         "/stats": {"version": "v" + OBEYED, "health": "H" + OBEYED, "start_time": 1, "topics": [topic]},
@@ -188,7 +189,7 @@ def liar():
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-    yield f"127.0.0.1:{server.server_port}"
+    yield f"127.0.0.1:{server.server_port}", request.param
     server.shutdown()
     server.server_close()
 
@@ -197,9 +198,11 @@ def liar():
 @pytest.mark.parametrize("words", ["topic list", "channel list x", "topic rules x", "drain --no-wait", "nodes", "topic log x",
                                    "topic create x", "peek x", "topic pause x"])
 def test_nodes_that_lie(inside, liar, words, form):
-    done = inside(*words.split(), "--nsqd", "127.0.0.1:1", "--http", liar, *form)
+    address, lies_about = liar
+    done = inside(*words.split(), "--nsqd", "127.0.0.1:1", "--http", address, *form)
     assert not CONTROLS.search(done.stdout) and not CONTROLS.search(done.stderr) and "Traceback" not in done.stderr
-    assert done.stdout or SHOWN[:20] in done.stderr
+    refused = lies_about == "names" and done.returncode == 3 and f"{address}: is not an nsqd: it has no statistics" in done.stderr
+    assert done.stdout or SHOWN[:20] in done.stderr or refused
     if form:
         for line in done.stdout.splitlines():
             json.loads(line)
@@ -207,8 +210,10 @@ def test_nodes_that_lie(inside, liar, words, form):
 
 def test_what_a_shell_completes_are_names(liar):
     """bash expands what it is given: `$(...)` as the name of a topic would run a command."""
-    for kind in (Kind.TOPIC, Kind.CHANNEL):
-        assert names(kind, {"nsqd": ["127.0.0.1:1"], "http": [liar]}, ["x"]) == []
+    address, lies_about = liar
+    for kind, name in ((Kind.TOPIC, "x"), (Kind.CHANNEL, "c")):
+        expected = [] if lies_about == "names" else [name]
+        assert names(kind, {"nsqd": ["127.0.0.1:1"], "http": [address]}, ["x"]) == expected
 
 
 def test_an_nsqd_that_refuses_with_escapes(inside):
