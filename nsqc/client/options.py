@@ -178,7 +178,8 @@ class Options:
             "snappy": self.snappy or None, "deflate": bool(self.deflate) or None,
             "deflate_level": self.deflate or None,
             # nsqc's own, which other servers ignore.
-            "publish_ids": self._publishes or None, "deferred_batches": self._publishes or None}
+            "publish_ids": self._publishes or None, "deferred_batches": self._publishes or None,
+            "tls_required": (self.auth_secret is not None and not self.tls) or None}
         return {key: value for key, value in fields.items() if value is not None}
 
 

@@ -15,8 +15,8 @@ from nsqc.broker.publishonce cimport once_dropped, once_new
 from nsqc.broker.topic cimport Topic
 from nsqc.store.backlog cimport (PUT_DISK, PUT_EXITING, PUT_FULL, PUT_NO_MEMORY, PUT_NO_SPACE, PUT_RUNNING, PUT_TAKEN)
 from nsqc.store.publishids cimport is_publish_id
-from nsqc.tcp.identity cimport (begin_auth, begin_identify, charge, do_auth, do_identify, permit, permit_body,
-                                permit_publish, permit_still)
+from nsqc.tcp.identity cimport (begin_auth, begin_identify, charge, do_auth, do_identify, permit, permit_publish,
+                                permit_still)
 from nsqc.tcp.largebody cimport SIZE_BYTES, LargeBody
 from nsqc.tcp.outcome cimport DONE, ERROR, FATAL, OK, OK_ON_COMMIT, OK_ON_RUNNING, REPLY, SLICE_OVER, WANTS_BODY
 from nsqc.tcp.publishwait cimport begin_wait
@@ -266,19 +266,22 @@ cdef int id_refused(Session session, Command *command) except -1:
                         % (name_of(command.kind), quoted(arg(command, at))))
 
 
+cdef int64_t message_limit(Session session) except -1:
+    """Of the bodies of PUB and DPUB. 0: the client has no grant of any kind, so its bodies are not read; refused()
+    answers once it has sent their size."""
+    if session.guard is not None and session.guard.grant is None and not session.guard.present():
+        return 0
+    return session.limits.max_msg_size
+
+
 cdef int begin_pub(Session session, Parser parser) except -1:
-    cdef int permitted
     if parser.command.argc < 2:
         return too_few(session, b"PUB", b"parameters")
     if not is_topic(&parser.command):
         return bad_topic(session, b"PUB", &parser.command)
     if has_id(session, &parser.command) and id_refused(session, &parser.command) != DONE:
         return FATAL
-    if session.guard is not None and session.guard.grant is None:
-        permitted = permit_body(session, b"PUB", &parser.command)
-        if permitted != DONE:
-            return permitted
-    parser.expect_body(session.limits.max_msg_size)
+    parser.expect_body(message_limit(session))
     return WANTS_BODY
 
 
@@ -442,11 +445,7 @@ cdef int begin_dpub(Session session, Parser parser) except -1:
         return refused
     if has_id(session, command) and id_refused(session, command) != DONE:
         return FATAL
-    if session.guard is not None and session.guard.grant is None:
-        refused = permit_body(session, b"DPUB", command)
-        if refused != DONE:
-            return refused
-    parser.expect_body(session.limits.max_msg_size)
+    parser.expect_body(message_limit(session))
     return WANTS_BODY
 
 

@@ -55,6 +55,7 @@ class Wanted(msgspec.Struct, gc=False):
     # Only for clients that ask for them, so that the answer to others is nsqd's.
     publish_ids: Annotated[bool | None, Field(BOOL, OWN)] = None
     deferred_batches: Annotated[bool | None, Field(BOOL, OWN)] = None
+    tls_required: Annotated[bool | None, Field(BOOL, OWN)] = None
 
 
 def kinds(*groups: str) -> dict[str, int]:
@@ -131,7 +132,6 @@ class Answer(msgspec.Struct, gc=False):
     # nsqc's own, only for clients that ask for them.
     publish_ids: bool | UnsetType = UNSET
     deferred_batches: bool | UnsetType = UNSET
-    # For clients that would send AUTH in clear text, to be refused.
     tls_required: bool | UnsetType = UNSET
 
 
@@ -244,7 +244,7 @@ def answer(options: Options, settings: Settings, layers: Layers, wanted: Wanted,
         topology_zone=options.topology.get("topology_zone", UNSET),
         publish_ids=wanted.publish_ids or UNSET,
         deferred_batches=wanted.deferred_batches or UNSET,
-        tls_required=(options.tls_required != TLS_NOT_REQUIRED and not layers.tls and not encrypted) or UNSET,
+        tls_required=(options.tls_required != TLS_NOT_REQUIRED and not encrypted) if wanted.tls_required else UNSET,
     )
 
 

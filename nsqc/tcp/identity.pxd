@@ -17,8 +17,5 @@ cdef int permit_still(Session session, bytes name, const char *c_topic, Py_ssize
 # With a guard. DONE: the client may publish, and its quota allows it; otherwise the command's result.
 # known: the command names the topic last published to.
 cdef int permit_publish(Session session, bytes name, Command *command, bint known) except -1
-# With a guard, before the body of PUB or DPUB is read. DONE: the client has a grant of some kind, which its publish is
-# checked against later; otherwise the command's result.
-cdef int permit_body(Session session, bytes name, Command *command) except -1
 # Checks a subscription to the channel, or a publish if channel is empty.
 cdef int permit(Session session, bytes name, bytes topic, bytes channel) except -1

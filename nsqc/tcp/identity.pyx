@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t
 
 from nsqc.tcp.guard cimport GUARD_ALLOWED, GUARD_DENIED, GUARD_FAILED, GUARD_FIRST, GUARD_TWICE, GUARD_WAITS, Guard
 from nsqc.tcp.outcome cimport DONE, ERROR, REPLY, UPGRADE, WAITS, WANTS_BODY
-from nsqc.tcp.refusals cimport arg, quoted, wrong_state
+from nsqc.tcp.refusals cimport arg, quoted, without_grant, wrong_state
 from nsqc.tcp.session cimport STATE_INIT, Session
 from nsqc.wire.parser cimport Command, Parser
 
@@ -90,12 +90,6 @@ cdef int permit_publish(Session session, bytes name, Command *command, bint know
     return charge(session, name, 1, command.size) if session.guard.metered else DONE
 
 
-cdef int permit_body(Session session, bytes name, Command *command) except -1:
-    if session.guard.grant is not None or session.guard.present():
-        return DONE
-    return refused(session, GUARD_FAILED if session.guard.reason else GUARD_FIRST, name, arg(command, 1), b"")
-
-
 cdef int permit(Session session, bytes name, bytes topic, bytes channel) except -1:
     """DONE: the client may subscribe to the channel, or publish if channel is empty. Otherwise the result to return."""
     cdef int verdict = session.guard.check(session.broker.clock.monotonic, topic, channel)
@@ -107,11 +101,7 @@ cdef int refused(Session session, int verdict, bytes name, bytes topic, bytes ch
     if verdict == GUARD_ALLOWED:
         return DONE
     target = topic.decode() + ("/" + channel.decode() if channel else "")
-    if verdict == GUARD_FIRST:
-        session.record(name.decode(), target, "E_AUTH_FIRST")
-        return session.fail(b"E_AUTH_FIRST AUTH required before " + name)
-    if verdict == GUARD_FAILED:
-        session.record(name.decode(), target, "E_AUTH_FAILED")
-        return session.fail(b"E_AUTH_FAILED AUTH failed" + session.guard.reason)
+    if verdict == GUARD_FIRST or verdict == GUARD_FAILED:
+        return without_grant(session, name, target)
     session.record(name.decode(), target, "E_UNAUTHORIZED")
     return session.fail(b"E_UNAUTHORIZED AUTH failed for " + name + b" on " + quoted(topic) + b" " + quoted(channel))

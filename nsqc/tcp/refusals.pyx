@@ -3,6 +3,8 @@
 The texts are nsqd's: clients match on them.
 """
 
+from libc.stdint cimport int64_t
+
 from nsqc.tcp.largebody cimport SIZE_BYTES
 from nsqc.tcp.outcome cimport DONE, ERROR, FATAL
 from nsqc.tcp.session cimport Session
@@ -106,6 +108,14 @@ cdef object refusal_of(bytes error):
 
 # ---------------------------------------------------------------------- bodies
 
+cdef int without_grant(Session session, bytes name, str target) except -1:
+    if session.guard.reason:
+        session.record(name.decode(), target, "E_AUTH_FAILED")
+        return session.fail(b"E_AUTH_FAILED AUTH failed" + session.guard.reason)
+    session.record(name.decode(), target, "E_AUTH_FIRST")
+    return session.fail(b"E_AUTH_FIRST AUTH required before " + name)
+
+
 cdef int refuse(Session session, Parser parser, int event) noexcept:
     try:
         return refused(session, parser, event)
@@ -119,11 +129,17 @@ cdef int refused(Session session, Parser parser, int event) except -1:
     cdef bint message = command.kind == CMD_PUB or command.kind == CMD_DPUB
     cdef bytes code = b"E_BAD_MESSAGE " if message else b"E_BAD_BODY "
     cdef bytes what = b"message " if message else b""
+    cdef int64_t limit
     if event == PARSE_BAD_SIZE:
         return session.fail(code + name + b" invalid " + what + b"body size %d" % command.size)
     if event == PARSE_TOO_BIG:
+        limit = session.limits.max_msg_size if message else session.limits.max_body_size
+        if command.size <= limit and message:
+            return without_grant(session, name, arg(command, 1).decode())
+        if command.size <= limit:
+            limit = parser.limit
         return session.fail(code + name + (b" message" if message else b" body")
-                            + b" too big %d > %d" % (command.size, parser.limit))
+                            + b" too big %d > %d" % (command.size, limit))
     if event == PARSE_NO_MEMORY:
         return no_memory(session, name)
     if event == PARSE_BAD_COUNT:

@@ -284,7 +284,7 @@ def test_lookupd(lookupd, access, role):
             assert (reply.status == want) if want else reply.status not in (401, 403), (method, path, role, reply)
 
 
-@pytest.mark.parametrize("line", [b"PUB t\n", b"DPUB t 10\n", b"MPUB t\n"])
+@pytest.mark.parametrize("line", [b"PUB t\n\0\x10\0\0", b"DPUB t 10\n\0\x10\0\0", b"MPUB t\n"])
 def test_tcp_refuses_strangers_before_their_bodies(plain, line):
     """Otherwise each of them could make the daemon hold a megabyte."""
     client = plain.connect()

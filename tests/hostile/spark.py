@@ -97,7 +97,7 @@ def read_stage(rng: random.Random, folder: Path) -> None:
             with suppress(frames.BadFrame):
                 stored = frames.decode(read_place(place), "t")
                 assert all(len(stored.column(name).to_pylist()) == stored.num_rows for name in ("value", "id", "nsqd"))
-        stage.oldest()
+        stage.oldest(0)
         assert all(len(ids) % 16 == 0 for _, ids in stage.newest_ids())
         stage.append("127.0.0.1:4150", batch(2))
         stage.release(stage.sync())

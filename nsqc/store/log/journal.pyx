@@ -13,15 +13,18 @@ from nsqc.store.log.ops cimport (OP_ADVANCE, OP_DROP, OP_FIN, OP_NAME, OP_REQ, O
 from nsqc.store.siphash cimport nsqc_siphash
 from nsqc.wire.names cimport name_is_ephemeral, name_is_valid
 
-from nsqc.store.log.names import SETTLED
+from nsqc.store.log.names import REMOVED, SETTLED
 
 cdef enum:
     FIRST_ROOM = 4
     FIRST_NAMES = 16
 
 cdef bytes settled = SETTLED
+cdef bytes removed = REMOVED
 cdef const char *c_settled = settled
+cdef const char *c_removed = removed
 cdef int SETTLED_BYTES = len(settled)
+cdef int REMOVED_BYTES = len(removed)
 
 
 # ---------------------------------------------------------------------- channels
@@ -142,10 +145,11 @@ cdef int name_channel(JournalState *state, ChannelState *channel, const Op *op) 
 
 
 cdef bint names_channel(const Op *op) noexcept nogil:
-    """Whether it names a channel that has a place in journals."""
+    """Whether it names a channel that has a place in journals, or an entry of the log itself."""
     if op.number == TOPIC_NUMBER:
         return False
-    if op.name_bytes == SETTLED_BYTES and memcmp(op.c_name, c_settled, <size_t> SETTLED_BYTES) == 0:
+    if (op.name_bytes == SETTLED_BYTES and memcmp(op.c_name, c_settled, <size_t> SETTLED_BYTES) == 0
+            or op.name_bytes == REMOVED_BYTES and memcmp(op.c_name, c_removed, <size_t> REMOVED_BYTES) == 0):
         return True
     return name_is_valid(op.c_name, op.name_bytes) and not name_is_ephemeral(op.c_name, op.name_bytes)
 

@@ -6,7 +6,7 @@ from libc.string cimport memcmp, memcpy, memset
 
 from nsqc.store.disk.names cimport PATH_BYTES
 from nsqc.store.disk.syscalls cimport io_read
-from nsqc.store.log.frame cimport is_offset
+from nsqc.store.log.frame cimport MOST_OFFSET, is_offset
 from nsqc.store.log.newfile cimport newfile_make
 from nsqc.wire.crc32c cimport crc32c
 from nsqc.wire.hton cimport load_i32, load_i64, store_i32, store_i64
@@ -46,7 +46,7 @@ cdef HeadCheck numbers_load(const char *c_from, const char *c_magic, void *numbe
 cdef HeadCheck head_load(const char *c_copy, SegmentHead *head) noexcept nogil:
     cdef HeadCheck answer = numbers_load(c_copy, SEGMENT_MAGIC, head, sizeof(SegmentHead))
     if answer == HEAD_SOUND and not (
-            0 < head.sequence and is_offset(head.sequence) and is_offset(head.first) and is_offset(head.before_position)
+            0 < head.sequence < MOST_OFFSET and is_offset(head.first) and is_offset(head.before_position)
             and 0 <= head.before_end <= head.first and head.before_due_ns >= 0 and head.before_time_ns >= 0
             and is_offset(head.durable_from)):
         return HEAD_DAMAGED
