@@ -1,7 +1,6 @@
 """Clients that request answers and do not read them hold a bounded amount of memory in total."""
 
 import asyncio
-import json
 import re
 import socket
 from types import SimpleNamespace
@@ -11,7 +10,7 @@ import pytest
 from nsqc.httpd import untaken
 from nsqc.httpd.pipeline import Pipeline
 from tests.httpd.wire import Closed
-from tests.support.daemon import wait_until
+from tests.support.daemon import talkers, wait_until
 from tests.support.lookupd import LookupServer, Node
 
 MIB = 1 << 20
@@ -125,12 +124,10 @@ def test_waiting_for_room(now, monkeypatch, event):
 def talkative(start):
     """A daemon whose statistics are 4 MiB."""
     server = start()
-    client = server.connect()
-    client.command("IDENTIFY", json.dumps({"user_agent": "x" * 4 * MIB}).encode())
-    assert client.frame() == (0, b"OK")
-    client.sub("t", "c")
+    clients = talkers(server, 1500)
     yield server
-    client.close()
+    for client in clients:
+        client.close()
 
 
 def test_statistics_that_nobody_reads(talkative):

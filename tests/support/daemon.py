@@ -285,3 +285,14 @@ class Client:
 def batch(*bodies: bytes) -> bytes:
     """The body of a multi-publish."""
     return struct.pack(">i", len(bodies)) + b"".join(struct.pack(">i", len(b)) + b for b in bodies)
+
+
+def talkers(server: Daemon, count: int) -> list[Client]:
+    """Consumers with the longest names, each of which takes 3 KiB of the statistics."""
+    names = json.dumps({"client_id": "i" * 1024, "hostname": "h" * 1024, "user_agent": "u" * 1024}).encode()
+    clients = [server.connect() for _ in range(count)]
+    for client in clients:
+        client.command("IDENTIFY", names)
+        assert client.frame() == (0, b"OK")
+        client.sub("t", "c")
+    return clients

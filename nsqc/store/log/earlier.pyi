@@ -1,5 +1,6 @@
 from typing import Never, final
 
+from nsqc.store.log.names import REMOVED as REMOVED
 from nsqc.store.log.names import SETTLED as SETTLED
 
 NO_NUMBER: int
