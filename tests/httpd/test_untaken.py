@@ -124,7 +124,7 @@ def test_waiting_for_room(now, monkeypatch, event):
 def talkative(start):
     """A daemon whose statistics are 4 MiB."""
     server = start()
-    clients = talkers(server, 1500)
+    clients = talkers(server, 2200)
     yield server
     for client in clients:
         client.close()
