@@ -72,7 +72,11 @@ class Messages:
         text = arguments.text("search")
         limit = arguments.number("limit", 50, MOST_MESSAGES, 1)
         page = await (_search(source, text, limit) if text else source.page(limit))
-        may_change = view.people.may_change(request) and rights_of(request).may(ADMIN, topic)
+        rights = rights_of(request)
+        for message in page["messages"]:
+            if isinstance(origin := message.get("origin"), dict):
+                message["may_redrive"] = rights.may(PUBLISH, str(origin.get("topic", "")))
+        may_change = view.people.may_change(request) and rights.may(ADMIN, topic)
         return {"node": node, "state": state, "may_change": may_change, **page}
 
     async def publish(self, request: Request) -> Json:

@@ -88,7 +88,8 @@ def test_redriving_and_dropping(cluster, letters, visit):
 
 @needs_chromium
 @pytest.mark.parametrize(("grants", "buttons"), [
-    ('admin = ["orders.dead"]', (False, True)), ('admin = ["*"]\npublish = ["*"]', (True, True)), ("", (False, False))])
+    ('admin = ["orders.dead"]', (False, True)), ('admin = ["*"]', (False, True)),
+    ('admin = ["*"]\npublish = ["*"]', (True, True)), ("", (False, False))])
 def test_buttons_are_those_of_the_grants(cluster, letters, visit, tmp_path, grants, buttons):
     token, stored = made()
     file = tmp_path / "access.toml"

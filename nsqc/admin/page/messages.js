@@ -138,7 +138,7 @@ export function messages(root, args, {remember}) {
       h("pre", {class: kind, tabindex: 0, role: "region", "aria-label": kind === "hex" ? "Body in hexadecimal" : "Body"}, body || "(empty)"), message.truncated ? h("p", {class: "warn"}, `Only the first ${bytes(raw.length)} are shown.`) : null,
       h("div", {class: "actions"}, button("Copy", () => put(message.body ?? message.body_base64 ?? "")), message.truncated ? null : copy, file,
         session.may_publish && !message.truncated ? button("Publish again…", () => republish(message, topic.input.value, node.value, nodes)) : null,
-        ...message.origin ? [session.may_redrive ? button("Redrive…", () => letters("redrive", topic.input.value, {message, node: node.value, origin: `${message.origin.topic}/${message.origin.channel}`})) : null,
+        ...message.origin ? [session.may_redrive && message.may_redrive ? button("Redrive…", () => letters("redrive", topic.input.value, {message, node: node.value, origin: `${message.origin.topic}/${message.origin.channel}`})) : null,
           mayDrop && session.may_extend ? button("Drop…", () => letters("drop", topic.input.value, {message, node: node.value}), "danger") : null] : []));
   }
   function curl(message) {
