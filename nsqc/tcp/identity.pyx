@@ -102,6 +102,6 @@ cdef int refused(Session session, int verdict, bytes name, bytes topic, bytes ch
         return DONE
     target = topic.decode() + ("/" + channel.decode() if channel else "")
     if verdict == GUARD_FIRST or verdict == GUARD_FAILED:
-        return without_grant(session, name, target)
+        return without_grant(session, name, target, verdict == GUARD_FAILED)
     session.record(name.decode(), target, "E_UNAUTHORIZED")
     return session.fail(b"E_UNAUTHORIZED AUTH failed for " + name + b" on " + quoted(topic) + b" " + quoted(channel))

@@ -26,5 +26,5 @@ cdef int refuse(Session session, Parser parser, int event) noexcept
 # The connection ends or stalls within a command, after `have` of its bytes: FATAL and the missing part, or DONE between
 # two commands.
 cdef int cut_short(Session session, Parser parser, Py_ssize_t have) noexcept
-# The client has no grant: AUTH has failed, or is missing. Recorded in the audit log. target: for that.
-cdef int without_grant(Session session, bytes name, str target) except -1
+# The client has no grant: its AUTH has failed, or is missing. target: for the audit log.
+cdef int without_grant(Session session, bytes name, str target, bint failed) except -1

@@ -108,8 +108,8 @@ cdef object refusal_of(bytes error):
 
 # ---------------------------------------------------------------------- bodies
 
-cdef int without_grant(Session session, bytes name, str target) except -1:
-    if session.guard.reason:
+cdef int without_grant(Session session, bytes name, str target, bint failed) except -1:
+    if failed:
         session.record(name.decode(), target, "E_AUTH_FAILED")
         return session.fail(b"E_AUTH_FAILED AUTH failed" + session.guard.reason)
     session.record(name.decode(), target, "E_AUTH_FIRST")
@@ -135,7 +135,7 @@ cdef int refused(Session session, Parser parser, int event) except -1:
     if event == PARSE_TOO_BIG:
         limit = session.limits.max_msg_size if message else session.limits.max_body_size
         if command.size <= limit and message:
-            return without_grant(session, name, arg(command, 1).decode())
+            return without_grant(session, name, arg(command, 1).decode(), len(session.guard.reason) > 0)
         if command.size <= limit:
             limit = parser.limit
         return session.fail(code + name + (b" message" if message else b" body")
