@@ -77,6 +77,8 @@ OPTION, FLAG = "{}=", "--{} "       # an option's form: for a data source, and f
 
 def of_nsqd(error: ClientError, address: str, options: NodeOptions) -> OptionError | None:
     """The mistake behind an error of an nsqd's TCP port; None: a retry may succeed."""
+    if isinstance(error, AuthError) and "requires TLS" in error.text:
+        return OptionError(f"nsq: {address}: TLS required, as authSecret is not sent in clear text: give tls=true")
     if isinstance(error, AuthError):
         return OptionError(f"nsq: {address}: {error.text}: {secret_hint(options)}")
     if isinstance(error, Refused):

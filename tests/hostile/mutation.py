@@ -17,7 +17,7 @@ MAGIC = b"nqFR"
 
 
 def number(rng: random.Random, bits: int, near: int = 0) -> int:
-    """An extreme number of so many bits, or one near another, without its sign."""
+    """An extreme number of this many bits, or one near it, without its sign."""
     found = near + rng.choice([-8, -1, 1, 2, 8, 1000]) if rng.random() < 0.3 else rng.choice(NUMBERS)
     return found & (1 << bits) - 1
 

@@ -40,6 +40,6 @@ class ShiftedClock:
         self.environment = {**os.environ, "LD_PRELOAD": str(library), "SHIFTED_BY": str(self._file)}
 
     def set(self, ahead_s: int) -> None:
-        """Sets it to so many seconds after the real time."""
+        """Sets it this many seconds ahead of the real time."""
         with self._file.open("r+b") as file:
             file.write(ahead_s.to_bytes(8, "little", signed=True))

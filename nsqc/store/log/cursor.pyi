@@ -2,6 +2,7 @@
 
 from typing import Never, final
 
+from nsqc.store.log.names import REMOVED as REMOVED
 from nsqc.store.log.names import SETTLED as SETTLED
 
 NO_NUMBER: int

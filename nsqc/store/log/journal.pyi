@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Never, final
 
+from nsqc.store.log.names import REMOVED as REMOVED
+
 class Journaled: ...
 
 @final
