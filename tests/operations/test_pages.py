@@ -26,7 +26,7 @@ def column(told: str, title: str) -> dict[str, int]:
 
 
 def test_backup_restore_and_moving(shell):
-    page = "docs/backup.md"
+    page = "docs/migration.md"
     titles = ("A node to try it on", "A snapshot", "A stopped node", "Restore", "Moving a node", "A copy of every message")
     steps = [block for title in titles for block in blocks(page, "bash", title)]
     told = shell.run(*steps)
@@ -83,28 +83,30 @@ def test_the_calls_of_the_operations_page(shell):
 
 
 # Blocks about tables, service managers, pip or builds; tests/packaging runs these.
-NOT_SCRIPTS = {"operations.md": {"systemctl stop nsqc", "make portable"}, "capacity.md": {"34 MB", "messages waiting"},
-               "monitoring.md": {"curl -fsS http://127.0.0.1:4151/metrics ", "WARNING: LOOP: ", "systemctl "},
-               "security.md": {"nsqc serve --tls-cert=", "nsqc access token  ", "curl -u "}}
+NOT_SCRIPTS = {"installing": ("make portable", "pip install"), "operations": ("systemctl stop nsqc", "34 MB", "messages waiting"),
+               "monitoring": ("curl -fsS http://127.0.0.1:4151/metrics ", "WARNING: LOOP: ", "systemctl "),
+               "security": ("nsqc serve --tls-cert=", "nsqc access token  ", "curl -u ")}
 
 
-@pytest.mark.parametrize("name", ["backup", "capacity", "containers", "migration", "monitoring", "operations", "security"])
+@pytest.mark.parametrize("name", ["installing", "migration", "monitoring", "operations", "security"])
 def test_every_block_of_the_page_is_run(name):
     """A test here, in tests/firsthour or in tests/packaging runs it; a new block needs one."""
     page, run = f"docs/{name}.md", []
     for kind, title in RUN[name]:
         run += blocks(page, kind, title)
-    rest = [block for block in blocks(page) if block not in run and not block.startswith(tuple(NOT_SCRIPTS.get(f"{name}.md", ("\0",))))]
+    rest = [block for block in blocks(page) if block not in run and not block.startswith(NOT_SCRIPTS.get(name, ()))]
     data = [block for kind in ("toml", "yaml", "json") for block in blocks(page, kind)]
     assert [block for block in rest if block not in data] == []
 
 
 # Language and heading of the blocks that tests run.
 RUN = {
-    "backup": [("bash", "")], "capacity": [], "monitoring": [("", "Health"), ("", "Statistics"), ("bash", "Alerts"), ("", "Log lines")], "security": [("bash", "Checklist")],
-    "containers": [("bash", title) for title in ("The image", "In place of nsqio/nsq", "Kubernetes")],
+    "installing": [("", "Download and run"), ("", "apt repository"),
+                   *(("bash", title) for title in ("The image", "In place of nsqio/nsq", "Kubernetes"))],
     "migration": [("bash", ""), ("", "What stays as it is"), ("", "With packages")],
-    "operations": [("", title) for title in ("Download and run", "The first hour", "apt repository", "Drain", "Topic rules", "Zones")],
+    "monitoring": [("", "Health"), ("", "Statistics"), ("bash", "Alerts"), ("", "Log lines")],
+    "operations": [("", title) for title in ("The first hour", "Drain", "Topic rules", "Zones")],
+    "security": [("bash", "Checklist")],
 }
 
 

@@ -21,5 +21,4 @@ def blocks(page: str, language: str = "", heading: str = "") -> list[str]:
             raise LookupError(f"{page} has no heading {heading!r}")
         end = re.compile(rf"^#{{1,{len(start.group(1))}}} ", re.MULTILINE).search(plain, start.end())
         text = text[start.end():end.start() if end else len(text)]
-    return [body for kind, body in FENCED.findall(text)
-            if not language or kind == language]
+    return [body for kind, body in FENCED.findall(text) if not language or kind == language]
