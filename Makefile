@@ -142,7 +142,7 @@ sizes load log-bench stalls scale scrape transports access-bench admin-bench loo
 	@$(MAKE) --no-print-directory bench-$(@:-bench=)
 .PHONY: FORCE
 
-pages: build                             ## docs/options.md, and the tables in lookupd.md, admin.md, delivery.md, metrics.md
+pages: build                             ## docs/options.md, and the tables in lookupd.md, admin.md, delivery.md, monitoring.md
 	$(BIN)/python -m nsqc.commands.pages docs
 
 lint: $(VENV)/.testing                    ## ruff, cython-lint and mypy

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 WORKERS = 4  # threads for nsqd.dat and other work with a waiting caller
 SYNC_WORKERS = 4  # threads for fsync and unlink of queue files
-LOGS_SHARE = 32  # of the files that may be open, logs keep one in so many open
+LOGS_SHARE = 32  # logs keep open at most 1/32 of the permitted files
 TICK_S = 0.1  # how often disk queues check their sync deadlines
 # When Python's collector looks for cycles. By default a burst of new topics makes it traverse all of them again and
 # again, for 250 ms each time; objects here are freed by reference counts. Young objects are traversed in one loop

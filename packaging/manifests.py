@@ -16,7 +16,7 @@ CHART = ROOT / "packaging" / "helm" / "nsqc"
 PLAIN = ROOT / "packaging" / "kubernetes" / "nsqc.yaml"
 HEAD = """\
 # nsqc in Kubernetes without Helm: kubectl apply --namespace NAME --filename nsqc.yaml. Generated from the chart by
-# packaging/manifests.py; docs/containers.md explains it.
+# packaging/manifests.py; docs/installing.md explains it.
 """
 OF_HELM = re.compile(r"^ *(app\.kubernetes\.io/managed-by|helm\.sh/chart): .*\n", re.MULTILINE)
 

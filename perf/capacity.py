@@ -1,5 +1,5 @@
 """Measures the memory and disk space of a message, topic, channel and connection, one after the other, and compares
-them with docs/capacity.md.
+them with docs/operations.md.
 
     python -m perf.capacity [--quick] [--json]
 """
@@ -26,7 +26,7 @@ BODY = 200
 SETTLE_S = 1.0
 READY_S = 60
 RULE = b'{"storage": "log"}'
-PAGE = ROOT / "docs" / "capacity.md"
+PAGE = ROOT / "docs" / "operations.md"
 # A cost above the page's by more than this is a miss: allocators and machines differ.
 MARGIN, MARGIN_BYTES = 1.25, 16
 

@@ -109,7 +109,7 @@ def main() -> None:
         for command in given.commands:
             starts[command].append(start(shlex.split(command)))
     least = statistics.median(bases)
-    print(f"load average {os.getloadavg()[0]:.1f}, {given.runs} runs in turns")
+    print(f"load average {os.getloadavg()[0]:.1f}, {given.runs} alternating runs")
     print(f"{shlex.join(BASE)}: {spread(bases)}")
     for command, runs in starts.items():
         seconds = [run.seconds for run in runs]

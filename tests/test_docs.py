@@ -10,6 +10,8 @@ PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "perf/RESULTS.
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
 FILE = re.compile(r"`((?:[\w*-]+/)+[\w*-]+\.(?:pyx|pxd|pyi|py|c|h|md|service|socket))`")
+BARE = re.compile(r"`([\w-]+\.(?:pyx|pxd|pyi|py))`")
+SOURCES = [path for path in sorted((ROOT / "nsqc").rglob("*")) if path.suffix in (".pyx", ".pxd", ".pyi", ".py")]
 DAEMON = ("wire", "metrics", "loop", "store", "broker", "process", "net", "options", "access", "tcp", "httpd", "peers", "lookupd", "admin")
 ERROR = re.compile(r"\bE(?:_[A-Z]+)+\b")
 
@@ -36,6 +38,14 @@ def test_files_that_are_named_exist(page):
     for name in FILE.findall(page.read_text()):
         places = (ROOT, ROOT / "nsqc", ROOT / "nsqc/store", ROOT / "tests", page.parent)
         assert any(list(place.glob(name)) for place in places), name
+
+
+def test_files_that_the_design_and_comments_name_exist():
+    names = {path.name for path in SOURCES}
+    assert set(BARE.findall((ROOT / "docs/design.md").read_text())) <= names
+    for path in SOURCES:
+        found = re.findall(r"(?<![\w*/-])(\w+\.(?:pyx|pxd|pyi))\b", path.read_text())
+        assert set(found) <= names, path
 
 
 def test_every_error_code_is_in_the_protocol():

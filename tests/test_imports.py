@@ -21,6 +21,7 @@ CYTHON_IMPORT = re.compile(
     r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+c?import[ \t]+(\([^)]*\)|[^\n#]+)|c?import[ \t]+([\w., ]+?)[ \t]*(?:#.*)?$)",
     re.MULTILINE)
 DIAGRAM = re.compile(r"^```imports\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+HOUSE = re.compile(r"^```house\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 EDGES = {"typer", "httptools", "pyspark"}
 
 
@@ -98,6 +99,15 @@ MAY_IMPORT = diagram()
 def test_every_room_is_in_the_diagram():
     assert {room_of(module) for module in MODULES} - {"nsqc"} == set(MAY_IMPORT)
     assert set().union(*MAY_IMPORT.values()) <= set(MAY_IMPORT)
+
+
+def test_the_drawing_has_every_compiled_module_and_no_other():
+    """A line is a room, or continues one; its modules are words followed by their purpose in parentheses."""
+    drawn, room = set(), ""
+    for line in HOUSE.search((ROOT / "docs/design.md").read_text())[1].splitlines():
+        room = (re.findall(r"^ ([a-z][\w/]*)", line) or [room])[0]
+        drawn |= {f"{room}/{name}" for name in re.findall(r"(\w+) \(", line)}
+    assert drawn == {str(path.relative_to(PACKAGE).with_suffix("")) for path in PACKAGE.rglob("*.pyx")}
 
 
 def test_a_room_imports_only_rooms_above_it_in_the_diagram():

@@ -33,7 +33,7 @@ class People:
 
     def __init__(self, header: str = "", admins: Iterable[str] = (), read_only: bool = False, extended: bool = True
                  ) -> None:
-        """header: names the user. admins: who alone may change something, if any. extended: everybody may read
+        """header: names the user. admins: if any, only these users may make changes. extended: everybody may read
         messages."""
         self._header = header
         self._admins = frozenset(admins)

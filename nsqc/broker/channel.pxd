@@ -44,7 +44,7 @@ cdef inline void take_out(ChannelState channel, Delivery *delivery) noexcept:
 
 # ====================================================================== channel
 # A channel's message handling. A message waits (backlog), is with a consumer (in flight), or waits for its due time
-# (deferred). channelstate.pxd has the fields; channelcontrol.pxd decides whether and when the channel delivers.
+# (deferred). state.pxd has the fields.
 
 cdef enum ClaimResult:
     CLAIMED

@@ -114,7 +114,7 @@ cdef bint expire_waiting(ChannelState channel) noexcept
 
 
 # ====================================================================== overflow
-# max_depth and max_bytes of a channel, as functions on it: removes excess messages, the oldest first. bounds.pxd
+# max_depth and max_bytes of a channel, as functions on it: removes excess messages, the oldest first. storage.pxd
 # applies them to publishes.
 
 # Whether more messages would exceed these limits; 0: no limit.

@@ -146,7 +146,7 @@ cdef class Consumer:
     cdef bint blocked                       # its socket accepts no more for now
     cdef readonly bint closed               # the client is gone, or about to go
 
-    # Position in the channel's ring of ready consumers (see ring.pxd); borrowed references, written by the channel.
+    # Position in the channel's ring of ready consumers; borrowed references, written by the channel.
     cdef bint listed
     cdef PyObject *c_next
     cdef PyObject *c_previous
@@ -269,7 +269,7 @@ cdef enum BatchSource:
 
 
 cdef struct Once:
-    # A publish with an id; see publishonce.pxd. All zeros: no id.
+    # A publish with an id; see storage.pxd. All zeros: no id.
     PublishId id
     int64_t claim           # number of the id's entry while it is being published; 0: none
     int64_t failures        # count of failed commits by then
@@ -346,7 +346,7 @@ cdef inline int64_t next_line(const char *c_data, int64_t at, int64_t end) noexc
 
 # ====================================================================== seams
 # Upward calls of the broker: abstract bases that a higher part implements and passes in when it creates the lower one.
-# Consumer, through which a channel delivers, has its own header. Seams to Python are Protocols: protocols.py.
+# Consumer, through which a channel delivers, is above. Seams to Python are Protocols.
 #
 # Topic and Channel are defined above this header, so arguments have the types of their bases.
 
@@ -377,8 +377,7 @@ cdef class TopicOwner:
 
 # ====================================================================== state of a topic
 # The state of a topic, its metrics, and what its channels call: Channel is defined above this header, so channels have
-# the type of its base. topic.pxd has the behaviour of a topic. Storages have its messages: queued.pxd (memory and disk
-# queues) and appending.pxd (a log).
+# the type of its base. topic.pxd has the behaviour of a topic. Storages have its messages: see storage.pxd.
 
 cdef struct TopicLimits:    # of messages waiting in the topic itself
     int64_t max_depth, max_bytes    # 0: none
@@ -391,7 +390,7 @@ cdef struct TopicLimits:    # of messages waiting in the topic itself
 cdef class Storage:
     # Stores the messages of a topic. One object serves all topics and keeps its state in the topic. A topic always has
     # queues, and a log as well if its rule says or said so; it publishes to one of them.
-    # Adds a message; PutResult. c_origin: of a dead letter, see origin.pxd; only a log stores it.
+    # Adds a message; PutResult. c_origin: of a dead letter, see leaving.pxd; only a log stores it.
     cdef int put(self, TopicState topic, const char *c_body, uint32_t size, uint32_t defer_ms, const char *c_origin,
                  uint32_t origin_size) noexcept
     # Adds messages of a batch until the slice is over; True: the batch is finished, or refused (batch.result).
@@ -453,7 +452,7 @@ cdef class TopicState(StoreOwner):
     cdef bint logs                      # its rule says log; otherwise, the log is delivered first and then unused
     cdef TopicPlace place               # the first message hidden from channels
     cdef Earlier earlier                # channels of an earlier run, until the topic is started
-    cdef Cursor settled                 # redriven or dropped dead letters; None: none. See settled.pxd
+    cdef Cursor settled                 # redriven or dropped dead letters; None: none. See storage.pxd
     cdef int64_t segment_count          # of the log, at the owner's last notification
     cdef int64_t most_bytes             # of the log; 0: no limit
     cdef bint log_full                  # the log is at its limit, and a channel needs the oldest segment
@@ -461,13 +460,13 @@ cdef class TopicState(StoreOwner):
 
     cdef TopicLimits limits
     cdef object rule_source             # origin of the limits
-    cdef bint bounded                   # publishes need a check: see bounds.pxd
+    cdef bint bounded                   # publishes need a check: see storage.pxd
     cdef PyObject **limited             # borrowed Channels whose limits may refuse a publish; the array is owned
     cdef int limited_count
     cdef readonly str bound_reason      # why the last one was refused
     cdef int64_t bound_count, bound_bytes   # its messages
     cdef bint bound_lasts               # it would be refused even by empty queues
-    cdef bint crowded                   # publishers wait for room: see room.pxd
+    cdef bint crowded                   # publishers wait for room: see topic.pxd
     cdef readonly list crowd            # these publishers
     cdef bint looking                   # a timer checks for them
     cdef readonly bint aging            # the owner drops messages that expire here
@@ -496,8 +495,7 @@ cdef class TopicState(StoreOwner):
 
 
 # ====================================================================== state of a channel
-# The state of a channel, and its metrics. channel.pyx has the code that runs per message, channelcontrol.pyx the rest,
-# and channelend.pyx its end.
+# The state of a channel, and its metrics. channel.pyx has its code.
 #
 # Invariants: every Delivery of in_flight is in timeouts, and vice versa; deferred ones are only in
 # delayed. A consumer is in a ring of ready ones exactly while wants_more(consumer) holds.
@@ -539,11 +537,11 @@ cdef class ChannelState(StoreOwner):
     cdef uint32_t undated               # deferred ones still to be checked after a step of the wall clock
     cdef bint sorted                    # exhausted messages of an earlier run go first
     cdef Lost lost
-    cdef Heap dead, sent                # deliveries on their way to the dead-letter topic: see dead.pxd
+    cdef Heap dead, sent                # deliveries on their way to the dead-letter topic: see leaving.pxd
     cdef int64_t dead_serial            # messages added to dead since it was empty
     cdef object sender                  # of the batch in sent; None: no batch
     cdef bint dead_waits                # the dead-letter topic accepted nothing at the last attempt
-    cdef dict last_clients              # id of a consumer to its part of an origin; None: none known. See origin.pxd
+    cdef dict last_clients              # id of a consumer to its part of an origin; None: none known. See leaving.pxd
     cdef readonly bytes dead_letter     # name of the dead-letter topic; empty: none
     cdef int64_t paced_ns               # monotonic: when the deliveries so far would end at the rule's rate
     cdef int64_t resume_ns              # monotonic: when the rate allows the next one; NEVER: now

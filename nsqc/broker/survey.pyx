@@ -21,7 +21,7 @@ from nsqc.store.work cimport LoopWork
 
 
 # ====================================================================== survey
-# All topics and channels as numbers. Names that come and go with their clients share a row: see docs/metrics.md.
+# All topics and channels as numbers. Names that come and go with their clients share a row: see docs/monitoring.md.
 #
 # Such a row begins with the counts of deleted names; at the same moment the existing names are listed. All of these are
 # added, even if they are deleted before their turn: they are counted nowhere else, and a counter must not fall.

@@ -25,8 +25,8 @@ cdef class Room(LoopWork):
 
 
 # ====================================================================== topic
-# A topic: accepts publishes, and has channels. Its messages are in its storages (topicstate.pxd); flow.pxd moves them
-# to the channels.
+# A topic: accepts publishes, and has channels. Its messages are in its storages (state.pxd); storage.pxd moves
+# them to the channels.
 
 cdef class Topic(TopicState):
     # Publishes a message with a new id; PutResult.

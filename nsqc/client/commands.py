@@ -84,7 +84,7 @@ BATCH_ROWS = 10_000
 WINDOW = 4                      # unanswered MPUBs
 DEFERRED_AT_ONCE = 1000         # DPUBs sent before their answers are read
 ID = re.compile(r"[!-~]{1,64}")
-# Of a publication with several commands, each of which gets a number behind it.
+# Of a publication with several commands: a number is appended for each.
 SHORT_ID = re.compile(r"[!-~]{1,48}")
 
 
@@ -117,8 +117,8 @@ class Publication:
         """id: of the publication; None: it gets one when a server wants to know it."""
         self.total = total
         self._id = b"" if id is None else id.encode()
-        self.sent = 0               # the first so many were sent, at least in part
-        self.acknowledged = 0       # the first so many were acknowledged
+        self.sent = 0               # number of leading commands sent, the last perhaps in part
+        self.acknowledged = 0       # number of leading commands acknowledged
         self.progress_at = time.monotonic()     # when the last ones were, or the call began
 
     def commands(self, offered: Offered) -> Iterator[Command]:

@@ -67,6 +67,6 @@ def connection_to(address: HttpAddress, timeout: float, tls: ssl.SSLContext | No
 
 
 def answered_by(error: http.client.HTTPException) -> Answer | None:
-    """The service behind an answer that is not HTTP; None: unknown."""
+    """The service that sent an answer other than HTTP; None: unknown."""
     line = getattr(error, "line", None)
     return recognized(line.encode("latin-1", "replace")) if isinstance(line, str) else None

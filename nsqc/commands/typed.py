@@ -39,7 +39,7 @@ def add_tool(app: typer.Typer, tool: Tool | Group) -> None:
 
 
 def fields(tool: Tool) -> Iterator[tuple[str, Option | Argument]]:
-    """The parameters of a tool's function; option names such as --from are no names in Python."""
+    """The parameters of a tool's function; option names such as --from are not names in Python."""
     named = [option for option in map(as_option, tool.arguments) if option is not None]
     items: list[Option | Argument] = [*tool.options, *named, *tool.arguments]
     for number, item in enumerate(items):

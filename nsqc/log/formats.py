@@ -161,7 +161,7 @@ def kind_of(text: str, arguments: Sequence[object]) -> tuple[object, ...]:
 # ====================================================================== repeats
 # Repeated warnings and errors: the first are written, the others are counted, and the count is written each minute.
 #
-# Lines of one kind have the same format and concern the same topic, channel or peer; see kind_of() in fields.py.
+# Lines of one kind have the same format and concern the same topic, channel or peer; see kind_of().
 
 EVERY_S = 60.0      # time that lines of a kind are counted before their number is written
 MOST_LINES = 10     # of a kind with different texts, in that time

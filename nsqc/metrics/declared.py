@@ -1,4 +1,4 @@
-"""All metrics, each declared once, here or in nsqc/wire/stats.py: the exposition, docs/metrics.md, and the checks of
+"""All metrics, each declared once, here or in nsqc/wire/stats.py: the exposition, docs/monitoring.md, and the checks of
 dashboard and alerts derive from them.
 """
 

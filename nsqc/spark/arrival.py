@@ -13,7 +13,7 @@ def arrived(data: bytes) -> object:
         if (error.name or "").partition(".")[0] != "nsqc":
             raise
         raise RuntimeError(f"nsq: the workers' Python has no nsqc ({sys.executable}: {error}): install it on each "
-                           "machine, or ship it with the application, as docs/spark-clusters.md shows") from None
+                           "machine, or ship it with the application, as docs/spark.md shows under Clusters") from None
     one = kind.__new__(kind)
     one.__dict__.update(state)
     return one

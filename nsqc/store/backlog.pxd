@@ -1,7 +1,7 @@
 # The single queue that a topic or channel sees: memory first, then disk, in order.
 #
 # A message goes to memory if no message waits on disk and the memory queue has room, otherwise to the disk queue's
-# buffer, which the next commit of its topic writes (commit.pxd).
+# buffer, which the next commit of its topic writes (work.pxd).
 #
 # A message from disk keeps its place there until it is written to a new place or finished: see Place.
 

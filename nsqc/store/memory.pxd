@@ -93,7 +93,7 @@ cdef bint huge_pages_pay() noexcept nogil       # whether huge pages have been c
 # Memory for messages: chunks of 2 MiB, each divided into pieces of one size class. Size classes are dense: a piece is
 # at most 1/16 larger than its contents. Allocations of 1/16 of a chunk or more get a separate mapping.
 #
-# Queues fill and drain in order, so chunks empty one after another and are returned (arenas.pxd).
+# Queues fill and drain in order, so chunks empty one after another and are returned to their arena.
 #
 # Call these only on the loop's thread.
 

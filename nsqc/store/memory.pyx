@@ -414,7 +414,7 @@ def counts() -> tuple[int, int, int, int]:
 
 
 # ====================================================================== slab
-# The allocator behind messages.
+# The allocator of messages.
 
 cdef extern from *:
     int clz "__builtin_clz"(unsigned int value) nogil

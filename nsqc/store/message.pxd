@@ -153,7 +153,7 @@ cdef struct Delivery:
     Message *message
     int64_t deadline_ns     # monotonic: time-out of an in-flight message, due time of a deferred one
     int64_t delivered_ns    # monotonic: when it was delivered; bounds TOUCH. Of a dead or RETURNED one: its last owner
-    Place *place            # of its record in the disk queue it came from, or NULL; the holder's, see unacked.pxd
+    Place *place            # of its record in the disk queue it came from, or NULL; the holder's
     int64_t offset          # in the topic's log; below 0: not from a log
     int64_t owner           # id of the consumer it is in flight to; 0: deferred
     uint32_t slot           # index in the heap

@@ -12,7 +12,7 @@ from nsqc.store.message cimport Fifo, Heap
 # Upward calls of the store, always on the loop: abstract bases, implemented by its users and its own upper parts. By
 # default, all of them do nothing.
 
-cdef struct Job:            # file I/O on a thread; see disk/pool.pxd
+cdef struct Job:            # file I/O on a thread; see disk/fileio.pxd
     Job *next                                       # in the pool's lists
     void (*run)(Job *job) noexcept nogil            # called on a thread; must not touch Python
     PyObject *owner                                 # a LoopWork; a reference from submit() to job_done()

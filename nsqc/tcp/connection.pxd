@@ -45,7 +45,7 @@ cdef class ConnectionState(Link):
 # ====================================================================== connection
 # One client connection as the loop sees it. Its parts: intake (bytes in), parser, session (the client's state), outbox
 # (bytes out), marks (replies that wait for the disk), heartbeat, and a running upgrade. This class runs commands and
-# acts on their outcomes; connectionstate.pxd has its fields and its end.
+# acts on their outcomes; its base has its fields and its end.
 
 cdef class Connection(ConnectionState):
     cdef bint _act(self, int outcome) except -1     # act_on() without a virtual call

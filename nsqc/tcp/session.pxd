@@ -154,7 +154,7 @@ cdef class Session(Consumer):
     cdef Topic topic
     cdef uint64_t topic_count
     cdef OpenBatch batch                # the multi-publish being received or published; reused
-    cdef bint awaits_room               # the unpublished batch is retried: see publishwait.pxd
+    cdef bint awaits_room               # the unpublished batch is retried: see commands.pxd
     cdef int64_t room_until_ns          # monotonic: deadline for that; 0: has not waited yet
     cdef int created                    # topics and channels since the connection last checked, see Connection.pace
     cdef double delay_s                 # wait imposed on the client after a publish

@@ -66,7 +66,7 @@ cdef enum:
 
 def cut(bytes prefix not None, bytes head not None, const unsigned char[::1] block not None, Py_ssize_t start,
         Py_ssize_t stop, unsigned char delimiter, Py_ssize_t max_rows, int64_t max_bytes, int64_t max_message) -> tuple:
-    """Complete lines as one command; see cut.pyi."""
+    """Complete lines as one command; see the .pyi."""
     cdef Py_ssize_t c_prefix = len(prefix), c_head = len(head), at = start, rows = 0, length = 0
     cdef int64_t size, room
     cdef const char *c_line
@@ -124,7 +124,7 @@ def cut(bytes prefix not None, bytes head not None, const unsigned char[::1] blo
 
 def repack(bytes prefix not None, Chunk bodies not None, Chunk offsets not None, Py_ssize_t start, Py_ssize_t max_rows,
            int64_t max_bytes) -> tuple:
-    """An MPUB of messages of a batch; see cut.pyi."""
+    """An MPUB of messages of a batch; see the .pyi."""
     cdef const int32_t *c_offsets = <const int32_t *> offsets.c_data
     cdef Py_ssize_t count = offsets.length // 4 - 1, c_prefix = len(prefix), end = start, row, size
     cdef int64_t length = 0

@@ -35,7 +35,7 @@ cdef class Codec:
     cdef Py_ssize_t decode(self, char *c_to) except -1
     # Encodes and flushes: the peer can decode all of it without more data.
     cdef bytes encode(self, char *c_from, Py_ssize_t length)
-    # Whether the input so far stops where no peer would stop.
+    # Whether the input so far ends in the middle of a block.
     cdef bint cut_short(self) noexcept
     cdef void take(self, Py_ssize_t length) noexcept    # marks this many input bytes as decoded
 

@@ -264,5 +264,5 @@ def raw_stats(body: bytes) -> RawStats:
     """/stats, to be decoded topic by topic. Raises JSONError."""
     found = _raw_stats(body)
     if bytes(memoryview(found.topics)[:1]) not in (b"[", b"n"):
-        raise JSONError("topics are no list")
+        raise JSONError("topics is not a list")
     return found

@@ -102,7 +102,7 @@ class Work:
         return done["per_s"]
 
     def conditions(self) -> str:
-        """One line about the machine's effect on these results: see docs/experiments.md."""
+        """One line about the machine's effect on these results: see the experiments in perf/RESULTS.md."""
         held = subprocess.run([programs.program("held", [Path(__file__).with_name("held.c")]), str(self.scale.seconds)],
                               capture_output=True, text=True, check=True)
         share, longest = held.stdout.split()

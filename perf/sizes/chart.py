@@ -103,7 +103,7 @@ def draw(results: dict, theme: Theme) -> str:
     foot = height - 34
     floor = "* one core that does nothing but copy each body once into memory of its own and send it from there"
     machine = results["machine"].split(", load average")[0]
-    how = f"Medians of {rounds} round{'s' * (rounds > 1)} in turns, over loopback. {machine}"
+    how = f"Medians of {rounds} round{'s' * (rounds > 1)}, alternating, over loopback. {machine}"
     parts += [text(LEFT, foot, floor, theme.faint, 11), text(LEFT, foot + 17, how, theme.faint, 11), "</svg>"]
     return "\n".join(parts) + "\n"
 

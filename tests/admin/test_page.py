@@ -204,5 +204,5 @@ def test_the_page_of_a_daemon(cluster, visit):
     assert page.get_by_role("link", name="Lookup").count() == 0
     page.keyboard.press("Control+k")
     page.get_by_role("combobox").fill("look")
-    page.get_by_text("Nothing has this in its name.").wait_for()
+    page.get_by_text("No name contains this.").wait_for()
     assert browser.complaints == []

@@ -76,7 +76,7 @@ def test_rules_of_a_topic(cluster, fleet, visit):
 def test_rules_of_a_channel_and_dead_letters(cluster, fleet, visit):
     browser = visit(fleet.url)
     page = browser.open("topics/orders/shipping")
-    page.get_by_text("None: it delivers as channels of nsqd do.").wait_for()
+    page.get_by_text("None: it delivers like a channel of nsqd.").wait_for()
     browser.button("Rules").click()
     dialog = page.locator("dialog[open]")
     dialog.get_by_label("max_attempts").fill("1")
@@ -181,7 +181,7 @@ def test_lookup(cluster, fleet, visit):
     page.get_by_role("row", name="orphan").get_by_role("button", name="Delete").click()
     browser.confirm("Delete", "orphan")
     assert "done" in browser.toast()
-    page.get_by_text("Every topic is on some node.").wait_for()
+    page.get_by_text("Every topic has a node.").wait_for()
     assert set(cluster.lookupd.get("/topics")["topics"]) == {"audit", "orders"}
 
 
@@ -328,7 +328,7 @@ def test_jumping(cluster, fleet, visit):
     page = browser.open()
     browser.button("Jump to").click()
     page.get_by_role("combobox").fill("no such name")
-    page.get_by_text("Nothing has this in its name.").wait_for()
+    page.get_by_text("No name contains this.").wait_for()
     page.get_by_role("combobox").fill("chan")
     page.get_by_role("option", name="Changes page").click()
     page.wait_for_url("**/changes")

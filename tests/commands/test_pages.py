@@ -51,7 +51,7 @@ def test_the_options_page_is_fresh():
 
 
 def test_the_page_of_metrics_is_fresh():
-    page = (ROOT / "docs/metrics.md").read_text()
+    page = (ROOT / "docs/monitoring.md").read_text()
     assert page == with_metrics(page), "run make pages"
     assert re.findall(r"^\| `(nsqc_\w+)` ", page, re.MULTILINE) == [metric.sample for metric in EVERY]
 

@@ -33,8 +33,8 @@ def arguments() -> argparse.Namespace:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=1000, help="default 1000")
     parser.add_argument("--seed", type=int, default=1, help="default 1")
-    parser.add_argument("--sync", choices=("write", "fsync"), help="default: in turns")
-    parser.add_argument("--storage", choices=(*FLAGS, "all"), default="log", help="default log; all: in turns")
+    parser.add_argument("--sync", choices=("write", "fsync"), help="default: alternating")
+    parser.add_argument("--storage", choices=(*FLAGS, "all"), default="log", help="default log; all: alternating")
     parser.add_argument("--interval", type=interval, help="seconds before a kill, such as 0-6")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="ends after this time")
     parser.add_argument("--keep", action="store_true", help="keep the data paths")
@@ -48,7 +48,7 @@ def interval(text: str) -> tuple[float, float]:
 
 
 def cases(args: argparse.Namespace) -> list[tuple[str, tuple[str, ...]]]:
-    """Storages and further flags, used in turns."""
+    """Storages and further flags, used round-robin."""
     logs = [("log", (f"--log-sync={sync}",)) for sync in ("write", "fsync") if args.sync in (None, sync)]
     return {"log": logs, "memory": [("memory", ())], "all": [*logs, ("memory", ())]}[args.storage]
 

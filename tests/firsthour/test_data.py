@@ -1,4 +1,4 @@
-"""A data engineer's first hour: the Spark section of the README, docs/spark.md and docs/jobs.md, verbatim.
+"""A data engineer's first hour: the Spark section of the README, docs/spark.md and docs/spark.md, verbatim.
 
 Only the pages' addresses and paths are replaced (127.0.0.1:4150, /shared, /checkpoints, /copy, /var/lib), and the
 access log has fewer lines; figures in outputs are compared by form. One Spark session serves all.
@@ -113,7 +113,7 @@ def test_the_pages_about_sources_and_sinks(spark, node, here, tmp_path, capfd): 
 def test_the_page_about_jobs(spark, node, daemon, here, tmp_path, capfd):  # noqa: F811
     accesslog.write(tmp_path / "access.csv", LINES)
     for heading in ("produce", "archive", "replay", "report"):
-        (block,) = [one for one in blocks("docs/jobs.md", "", heading) if one.startswith("$")]
+        (block,) = [one for one in blocks("docs/spark.md", "", heading) if one.startswith("$")]
         told = follow(block, here, capfd)
         assert any(f"{LINES:,} messages" in line for line in told), told
     assert depth(node, "access") == depth(node, "access-again") == LINES
@@ -126,7 +126,7 @@ def test_the_page_about_jobs(spark, node, daemon, here, tmp_path, capfd):  # noq
     client.ok("MPUB access-again", batch(*(b"%d" % number for number in range(LINES))))
     client.close()
     wait_until(lambda: dead.channel("access-again", "mail")["depth"] == LINES, "all in the channel")
-    told = follow(blocks("docs/jobs.md", "", "backfill")[0], here, capfd, kill=dead.stop)
+    told = follow(blocks("docs/spark.md", "", "backfill")[0], here, capfd, kill=dead.stop)
     assert f"read {LINES:,} messages of access-again, channel mail" in told
     assert depth(node, "access-again") == 2 * LINES
 
@@ -140,11 +140,11 @@ def test_the_pages_about_topics_in_a_log(spark, log_node, here, tmp_path, capfd)
     for at in range(0, LINES, 100):
         client.pub("orders", *bodies[at:at + 100])
     log_node.post("/channel/create?topic=orders&channel=billing&from=beginning")
-    told = follow(blocks("docs/jobs.md", "", "Jobs on log-backed topics")[0], log_here, capfd)
+    told = follow(blocks("docs/spark.md", "", "Jobs on log-backed topics")[0], log_here, capfd)
     assert any("published 1,000 messages to orders-again" in line for line in told)
     assert (tmp_path / "orders.html").read_text().count("<svg") == 2
     # On the page the query lags; here it has read everything.
-    block = log_here(blocks("docs/jobs.md", "", "lag")[0]).replace("archive/_state", "orders-archive/_state")
+    block = log_here(blocks("docs/spark.md", "", "lag")[0]).replace("archive/_state", "orders-archive/_state")
     line, *expected = block.removeprefix("$ nsqc ").splitlines()
     assert run([*shlex.split(line), "--topic=orders"]) == 0
     told = [line.split() for line in capfd.readouterr()[0].splitlines()]

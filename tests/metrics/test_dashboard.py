@@ -162,9 +162,3 @@ def test_promtool_accepts_the_queries_of_the_dashboard(tmp_path):
         {"record": f"query:{number}", "expr": expression} for number, expression in enumerate(plain)]}]}))
     done = subprocess.run(["promtool", "check", "rules", path], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-
-
-def test_the_documentation_lists_every_alert():
-    page = (ROOT / "docs/metrics.md").read_text().partition("## The alerts")[2].partition("\n## ")[0]
-    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
-    assert sorted(name for row in rows for name in re.findall(r"`(\w+)`", row)) == sorted(rule["alert"] for rule in rules())

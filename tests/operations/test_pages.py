@@ -26,7 +26,7 @@ def column(told: str, title: str) -> dict[str, int]:
 
 
 def test_backup_restore_and_moving(shell):
-    page = "docs/backup.md"
+    page = "docs/migration.md"
     titles = ("A node to try it on", "A snapshot", "A stopped node", "Restore", "Moving a node", "A copy of every message")
     steps = [block for title in titles for block in blocks(page, "bash", title)]
     told = shell.run(*steps)
@@ -83,26 +83,30 @@ def test_the_calls_of_the_operations_page(shell):
 
 
 # Blocks about tables, service managers, pip or builds; tests/packaging runs these.
-NOT_SCRIPTS = {"operations.md": {"systemctl stop nsqc", "make portable"}, "capacity.md": {"34 MB", "messages waiting"}}
+NOT_SCRIPTS = {"installing": ("make portable", "pip install"), "operations": ("systemctl stop nsqc", "34 MB", "messages waiting"),
+               "monitoring": ("curl -fsS http://127.0.0.1:4151/metrics ", "WARNING: LOOP: ", "systemctl "),
+               "security": ("nsqc serve --tls-cert=", "nsqc access token  ", "curl -u ")}
 
 
-@pytest.mark.parametrize("name", ["backup", "capacity", "containers", "migration", "operations", "runbook", "security"])
+@pytest.mark.parametrize("name", ["installing", "migration", "monitoring", "operations", "security"])
 def test_every_block_of_the_page_is_run(name):
     """A test here, in tests/firsthour or in tests/packaging runs it; a new block needs one."""
     page, run = f"docs/{name}.md", []
     for kind, title in RUN[name]:
         run += blocks(page, kind, title)
-    rest = [block for block in blocks(page) if block not in run and not block.startswith(tuple(NOT_SCRIPTS.get(f"{name}.md", ("\0",))))]
+    rest = [block for block in blocks(page) if block not in run and not block.startswith(NOT_SCRIPTS.get(name, ()))]
     data = [block for kind in ("toml", "yaml", "json") for block in blocks(page, kind)]
     assert [block for block in rest if block not in data] == []
 
 
 # Language and heading of the blocks that tests run.
 RUN = {
-    "backup": [("bash", "")], "capacity": [], "runbook": [("bash", "")], "security": [("bash", "Checklist")],
-    "containers": [("bash", title) for title in ("The image", "In place of nsqio/nsq", "Kubernetes")],
+    "installing": [("", "Download and run"), ("", "apt repository"),
+                   *(("bash", title) for title in ("The image", "In place of nsqio/nsq", "Kubernetes"))],
     "migration": [("bash", ""), ("", "What stays as it is"), ("", "With packages")],
-    "operations": [("", title) for title in ("Download and run", "The first hour", "apt repository", "Drain", "Topic rules", "Zones")],
+    "monitoring": [("", "Health"), ("", "Statistics"), ("bash", "Alerts"), ("", "Log lines")],
+    "operations": [("", title) for title in ("The first hour", "Drain", "Topic rules", "Zones")],
+    "security": [("bash", "Checklist")],
 }
 
 
@@ -110,18 +114,18 @@ def alerts() -> list[dict]:
     return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
 
 
-def test_every_alert_has_its_place_in_the_runbook():
-    sections = re.findall(r"^## (\w+)$", (ROOT / "docs/runbook.md").read_text(), re.MULTILINE)
+def test_every_alert_has_a_section():
+    sections = re.findall(r"^### (Nsqc\w+)$", (ROOT / "docs/monitoring.md").read_text(), re.MULTILINE)
     assert sorted(sections) == sorted(rule["alert"] for rule in alerts())
     for rule in alerts():
         url = rule["annotations"]["runbook_url"]
-        assert url == f"file:///usr/share/doc/nsqc/docs/runbook.md#{rule['alert'].lower()}"
+        assert url == f"file:///usr/share/doc/nsqc/docs/monitoring.md#{rule['alert'].lower()}"
 
 
-def test_the_commands_of_the_runbook(shell):
+def test_the_commands_beside_the_alerts(shell):
     start = f"nsqc serve {FLAGS} --http-extended-api=all 2>nsqc.log &\nuntil nsqc probe 127.0.0.1:4151 2>probe.log; do sleep 0.1; done"
     config = f'printf \'tcp_address = "127.0.0.1:4150"\\nhttp_address = "127.0.0.1:4151"\\n\' >nsqc.cfg\nexport NSQC_CONFIG=$PWD/nsqc.cfg\nunset NSQC_CONFIG\n{start}\nexport NSQC_CONFIG=$PWD/nsqc.cfg\nnsqc topic create orders'
-    told = shell.run(config, *blocks("docs/runbook.md", "bash"))
+    told = shell.run(config, *blocks("docs/monitoring.md", "bash", "Alerts"))
     assert "OK" in told[1] and '"ready":true' in told[1].replace(" ", "")
 
 

@@ -1,4 +1,4 @@
-"""docker, kubectl and helm, as far as docs/containers.md uses them, for a test that runs its commands.
+"""docker, kubectl and helm, as far as docs/installing.md uses them, for a test that runs its commands.
 
 docker runs the image like tests/packaging/container.py, with all containers in the caller's network. kubectl and helm
 check objects against Kubernetes' schemas, as a server would. Unknown words are errors.

@@ -1,4 +1,4 @@
-"""The Debian packages through apt in an older Debian, with the commands of docs/operations.md: from the signed
+"""The Debian packages through apt in an older Debian, with the commands of docs/installing.md: from the signed
 repository, and from a file. `make old-test` runs these."""
 
 import functools
@@ -19,7 +19,7 @@ from tests.packaging.old_system import ROOT as OLD
 from tests.packaging.old_system import inside
 from tests.support.pages import blocks
 
-PAGE, TITLE = "docs/operations.md", "apt repository"
+PAGE, TITLE = "docs/installing.md", "apt repository"
 SERVER = "https://apt.example/nsqc"
 NEXT = "99.0"
 NSQ = "Package: nsq\nVersion: 1.3.0\nArchitecture: all\nMaintainer: x <x@x.invalid>\nDescription: x\n"

@@ -276,7 +276,7 @@ def test_the_executable_needs_no_later_glibc_than_promised_or_here():
 
 def promised() -> tuple[int, ...]:
     """The docs state the promised glibc version."""
-    found = {version(GLIBC.search((ROOT / page).read_text())[1]) for page in ("README.md", "docs/operations.md")}
+    found = {version(GLIBC.search((ROOT / page).read_text())[1]) for page in ("README.md", "docs/installing.md")}
     assert len(found) == 1
     return found.pop()
 

@@ -1,4 +1,4 @@
-"""docs/containers.md: its commands, run with docker, kubectl and helm of tests/packaging/stand_ins.py."""
+"""docs/installing.md: its commands, run with docker, kubectl and helm of tests/packaging/stand_ins.py."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from tests.packaging.conftest import ROOT
 from tests.support.pages import blocks
 from tests.support.patience import WAIT_SECONDS
 
-PAGE = "docs/containers.md"
+PAGE = "docs/installing.md"
 # A separate network: other processes use the page's ports as well.
 SCRIPT = "ip link set lo up\n"
 

@@ -123,20 +123,20 @@ def test_only_the_packages_of_the_extra_are_there(place):
 
 
 def test_jobs(place, daemon):
-    """Every command of docs/jobs.md, and each format of files."""
+    """Every command of docs/spark.md, and each format of files."""
     accesslog.write(place.folder / "access.csv", LINES)
     for heading in ("produce", "archive", "replay", "report"):
-        for words in place.commands("docs/jobs.md", heading):
+        for words in place.commands("docs/spark.md", heading):
             place.succeeds(*words)
     assert place.node.stats("access")["message_count"] == place.node.stats("access-again")["message_count"] == LINES
     assert (place.folder / "report.html").exists()
 
     place.node.http("PUT", "/topic/rules?topic=orders", b'{"storage": "log"}')
     place.node.connect().pub("orders", *(b'{"id": %d}' % number for number in range(1500)))
-    for words in place.commands("docs/jobs.md", "Jobs on log-backed topics"):
+    for words in place.commands("docs/spark.md", "Jobs on log-backed topics"):
         place.succeeds(*words)
     assert place.node.stats("orders-again")["message_count"] == 1000
-    for words in place.commands("docs/jobs.md", "lag"):
+    for words in place.commands("docs/spark.md", "lag"):
         place.succeeds(*(word.replace("archive/_state", "orders-archive/_state") for word in words), "--topic=orders")
     for name, content in (("a.json", '{"id": 1}\n\n{"id": 2}\n'), ("b.txt", "one\ntwo\n")):
         (place.folder / name).write_text(content)
@@ -153,7 +153,7 @@ def test_jobs(place, daemon):
     wait_until(lambda: dead.channel("late", "mail")["depth"] == 100)
     dead.stop()
     place.node.post("/topic/create?topic=late")
-    place.succeeds(*place.commands("docs/jobs.md", "backfill")[-1])
+    place.succeeds(*place.commands("docs/spark.md", "backfill")[-1])
     assert place.node.stats("late")["depth"] == 100
 
 

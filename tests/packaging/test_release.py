@@ -192,7 +192,7 @@ def download(released, tmp_path):
 
 def check_and_install(folder) -> subprocess.CompletedProcess:
     """Runs the page's commands, up to the start of the daemon."""
-    script, *_ = blocks("docs/operations.md", heading="Download and run")
+    script, *_ = blocks("docs/installing.md", heading="Download and run")
     *steps, start = script.replace("/usr/local/bin", f"{folder}/bin").splitlines()
     assert start.startswith("nsqc serve ")
     (folder / "bin").mkdir(exist_ok=True)

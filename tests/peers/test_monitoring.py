@@ -84,7 +84,7 @@ def formats() -> set[str]:
 
 def alert() -> re.Pattern[str]:
     """The patterns of the page's journalctl command."""
-    command, = [block for block in blocks(PAGE) if block.startswith("journalctl")]
+    command, = blocks(PAGE, heading="Log lines")
     return re.compile(re.search(r"--grep='(.+)'", command)[1])
 
 
@@ -314,7 +314,7 @@ def test_lines_that_a_daemon_writes(daemon, tmp_path, cause):
 
 
 def commands() -> list[str]:
-    return [block for block in blocks(PAGE) if block.startswith(("curl", "#"))]
+    return [*blocks(PAGE, heading="Health"), *blocks(PAGE, heading="Statistics")]
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="the page's alerts need jq")

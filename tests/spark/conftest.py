@@ -110,7 +110,7 @@ def address(*daemons: Daemon) -> str:
 
 
 def received(daemon, topic: str, count: int) -> list[bytes]:
-    """The bodies of so many messages of a channel c, finished; nothing else is there."""
+    """The bodies of N messages of a channel c, finished; nothing else is there."""
     reader = daemon.connect().sub(topic, "c", 2500)
     found = [message.body for message in reader.messages(count, finish=True)]
     assert reader.quiet(0.05)

@@ -1,4 +1,4 @@
-"""The recipes of docs/spark-clusters.md, on clusters of this machine.
+"""The recipes of docs/spark.md, on clusters of this machine.
 
 Slow: each application starts a driver, executors and their workers, Java for all but the last.
 """
@@ -22,7 +22,7 @@ from tests.support.ports import free_port
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 HOME = Path(pyspark.__file__).parent
-RECIPES = (ROOT / "docs" / "spark-clusters.md").read_text()
+RECIPES = (ROOT / "docs" / "spark.md").read_text()
 SECONDS = 3 * SPARK_SECONDS
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # Neither the driver nor its child processes find nsqc in a working folder; PYTHONPATH is where it is installed for the

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
 def blocks(page: str, language: str = "", heading: str = "") -> list[str]:
@@ -13,11 +14,11 @@ def blocks(page: str, language: str = "", heading: str = "") -> list[str]:
     """
     text = (ROOT / page).read_text()
     if heading:
-        start = re.search(rf"^(#+) {re.escape(heading)}$", text, re.MULTILINE)
+        # Comments in blocks look like headings.
+        plain = FENCED.sub(lambda block: "-" * len(block[0]), text)
+        start = re.search(rf"^(#+) {re.escape(heading)}$", plain, re.MULTILINE)
         if not start:
             raise LookupError(f"{page} has no heading {heading!r}")
-        text = text[start.end():]
-        end = re.search(rf"^#{{1,{len(start.group(1))}}} ", text, re.MULTILINE)
-        text = text[:end.start()] if end else text
-    return [body for kind, body in re.findall(r"^```(\w*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-            if not language or kind == language]
+        end = re.compile(rf"^#{{1,{len(start.group(1))}}} ", re.MULTILINE).search(plain, start.end())
+        text = text[start.end():end.start() if end else len(text)]
+    return [body for kind, body in FENCED.findall(text) if not language or kind == language]

@@ -42,7 +42,7 @@ export async function remove(topic, channel, lines) {
 
 export async function create(topic = "") {
   const given = await ask({title: topic ? `New channel of ${topic}` : "New topic", verb: "Create",
-    lines: [!topic && session.mode === "lookupd" ? "Lookup servers will know it. Nodes create it when it is first published to." : "It is created on all nodes that have the topic."].slice(topic ? 0 : session.mode === "lookupd" ? 0 : 1),
+    lines: [!topic && session.mode === "lookupd" ? "The lookup servers register it; nodes create it with the first publish." : "It is created on all nodes that have the topic."].slice(topic ? 0 : session.mode === "lookupd" ? 0 : 1),
     fields: [...topic ? [] : [{name: "topic", label: "Topic", required: true}], {name: "channel", label: topic ? "Channel" : "Channel (optional)", required: Boolean(topic)}]});
   if (!given) return false;
   const name = topic || given.topic;
@@ -58,14 +58,14 @@ export async function tombstone(topic, node) {
 export async function drain(node, draining) {
   if (draining) return act(`Undo the drain of ${node}`, {action: "undrain", nodes: [node]});
   const given = await ask({title: `Drain ${node}?`, danger: true, verb: "Drain", name: node,
-    lines: ["The node takes no more messages, lets consumers finish what is in flight, and stops."],
+    lines: ["The node refuses new messages, lets consumers finish those in flight, and stops."],
     fields: [{name: "timeout", label: "Wait for at most", hint: "60s"}, {name: "keep", label: "Stay drained instead of stopping", type: "checkbox"}]});
   return given && act(`Drain ${node}`, {action: "drain", nodes: [node], timeout: given.timeout, keep: given.keep, confirm: given.confirm});
 }
 
 export async function seek(topic, channel) {
   const given = await ask({title: `Move channel ${channel}`, danger: true, verb: "Move", name: channel,
-    lines: ["Delivery continues at another place of the log. What is in flight or waits before it no longer counts."],
+    lines: ["Delivery continues at another position in the log. Messages in flight, or waiting before it, are forgotten."],
     fields: [{name: "to", label: "To: beginning, end, an offset, an age such as 1h, or a time such as 2026-11-25T08:00:00Z", value: "1h", required: true}],
     preview: async values => {
       const found = (await post("actions", {action: "seek", topic, channel, to: values.to, preview: true})).preview;
@@ -88,7 +88,7 @@ export async function letters(action, topic, {origin = "", message = null, node 
   const what = `${verb} ${message ? `dead letter ${message.id}` : origin ? `dead letters of ${origin}` : `all dead letters in ${topic}`}`;
   const body = {action, topic, origin, id: message?.id ?? "", offset: message?.offset ?? 0, nodes: node ? [node] : []};
   const given = await ask({title: `${what}?`, danger: !redrive, verb, name: redrive ? "" : topic,
-    lines: [redrive ? "They go back to the channels that they come from, as new messages. Those whose channel is gone stay."
+    lines: [redrive ? "Letters return to their origin channels as new messages. Letters whose channel no longer exists stay."
       : "They cannot be redriven any more. This cannot be undone."],
     preview: message ? null : async () => {
       const found = (await post("actions", {...body, preview: true})).preview;
@@ -123,7 +123,7 @@ function typed(key, text) {
 
 export async function republish(message, topic, node, nodes) {
   const given = await ask({title: "Publish this message again", verb: "Publish",
-    lines: message.truncated ? ["The body was cut for display, so it cannot be published from here."] : ["A new message with this body. The one here stays as it is."],
+    lines: message.truncated ? ["The body was cut for display, so it cannot be published from here."] : ["Publishes a new message with this body; this one does not change."],
     fields: [{name: "topic", label: "To topic", value: topic, required: true},
       {name: "node", label: "On node", value: node, options: nodes.map(each => [each, each])}, ]});
   if (!given || message.truncated) return false;

@@ -15,7 +15,7 @@ export function channel(root, {topic, channel: name}) {
     button("Delete…", () => remove(topic, name, [`${plural(latest?.depth ?? 0, "waiting message")} and ${plural(latest?.consumers.length ?? 0, "consumer")}.`]), "danger")];
   const change = button("Rules…", () => rules(topic, name, latest?.node_rules ?? []));
   title.actions.append(look, ...steer);
-  const hint = unmeasured(), dead = h("p", {class: "note"}), ruled = table({caption: "Delivery rules", id: row => `${row.key} ${row.value}`, empty: "None: it delivers as channels of nsqd do.", columns: [
+  const hint = unmeasured(), dead = h("p", {class: "note"}), ruled = table({caption: "Delivery rules", id: row => `${row.key} ${row.value}`, empty: "None: it delivers like a channel of nsqd.", columns: [
     {key: "key", label: "Rule", text: row => row.key}, {key: "value", label: "Value", text: row => row.value}, {key: "nodes", label: "Nodes", wrap: true, text: row => row.nodes}].map(each => ({...each, sort: false}))});
   const numbers = tiles([["In /s", data => rate(data.came)], ["Finished /s", data => rate(data.went)], ["Depth", data => count(data.depth)], ["On disk", data => count(data.backend)], ["In flight", data => count(data.in_flight)],
     ["Deferred", data => count(data.deferred)], ["Oldest", data => age(data.oldest)], ["p99 latency", p99], ["Requeued /s", data => rate(data.requeued)], ["Timed out /s", data => rate(data.timed_out)]]);

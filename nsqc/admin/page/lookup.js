@@ -8,11 +8,11 @@ import {table} from "./table.js";
 export function lookup(root) {
   const title = head("Lookup");
   if (session.may_change) title.actions.append(button("New topic…", () => create()));
-  const servers = table({caption: "Lookup servers", id: row => row.address, empty: "None: nodes are given by their addresses.", columns: [{key: "address", label: "Server", text: row => row.address},
+  const servers = table({caption: "Lookup servers", id: row => row.address, empty: "None: nodes are listed by their addresses.", columns: [{key: "address", label: "Server", text: row => row.address},
     {key: "error", label: "State", version: row => row.error, sort: false, wrap: true, node: row => row.error ? h("span", {class: "bad"}, row.error) : h("span", {class: "badge good"}, "OK")}, {key: "topics", label: "Topics", num: true, text: row => count(row.topics)}]});
-  const orphans = table({caption: "Topics without a node", id: row => row.name, empty: "Every topic is on some node.", columns: [{key: "name", label: "Topic", text: row => row.name},
+  const orphans = table({caption: "Topics without a node", id: row => row.name, empty: "Every topic has a node.", columns: [{key: "name", label: "Topic", text: row => row.name},
     {key: "actions", label: "", sort: false, num: true, node: (row, current) => session.may_change ? button("Delete…", () => remove(current().name, "", ["No node has this topic."]), "plain danger") : ""}]});
-  const hidden = table({caption: "Tombstones", id: row => `${row.topic} ${row.node}`, empty: "No topic of a node is hidden.", columns: [{key: "topic", label: "Topic", text: row => row.topic, link: row => url.topic(row.topic)}, columns.node]});
+  const hidden = table({caption: "Tombstones", id: row => `${row.topic} ${row.node}`, empty: "No tombstones.", columns: [{key: "topic", label: "Topic", text: row => row.topic, link: row => url.topic(row.topic)}, columns.node]});
   root.append(title.element, card("Lookup servers", servers.element).element, card("Topics without a node", orphans.element).element, card("Tombstones", hidden.element).element);
   return {async refresh(signal) {
     const data = await get("lookup", {}, signal);
@@ -25,7 +25,7 @@ export function lookup(root) {
 }
 
 export function changes(root) {
-  const list = table({caption: "Changes", id: row => `${row.time} ${row.action} ${row.target}`, empty: "Nothing was changed from here since the start. The audit log has everything before.", columns: [
+  const list = table({caption: "Changes", id: row => `${row.time} ${row.action} ${row.target}`, empty: "No changes since this server started. The audit log has earlier ones.", columns: [
     {key: "time", label: "Time", text: row => date(row.time)}, {key: "user", label: "User", text: row => row.user || "–"}, {key: "address", label: "From", opt: true, text: row => row.address},
     {key: "action", label: "Action", text: row => row.action}, {key: "target", label: "What", wrap: true, text: row => row.target},
     {key: "results", label: "Result", sort: false, wrap: true, text: row => { const bad = row.results.filter(each => !each.ok); return bad.length ? bad.map(each => `${each.target}: ${each.message}`).join("; ") : `done on ${row.results.length}`; }, tone: row => row.results.some(each => !each.ok) ? "bad" : ""}]});

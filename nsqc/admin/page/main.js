@@ -87,7 +87,7 @@ async function update() {
 }
 
 function tick() {
-  if (document.hidden) return;     // visibilitychange goes on
+  if (document.hidden) return;     // visibilitychange resumes
   update();
 }
 
@@ -157,7 +157,7 @@ async function start() {
     await begin();
     skew.seconds = session.time - Date.now() / 1000;
   } catch (error) {
-    set(main, problem(error.status === 403 && error.word === "HOST_NOT_ALLOWED" ? error.message : `The admin server cannot be asked: ${error.message}`));
+    set(main, problem(error.status === 403 && error.word === "HOST_NOT_ALLOWED" ? error.message : `Cannot reach the admin server: ${error.message}`));
     setTimeout(start, 5000);
     return;
   }

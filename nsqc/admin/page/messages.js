@@ -90,7 +90,7 @@ export function messages(root, args, {remember}) {
     return parts.join(" · ");
   }
   function explained(error) {
-    const words = {NOT_FOUND: "This node is NSQ's own nsqd, which shows no messages.", TOPIC_NOT_FOUND: "This node has no such topic.", CHANNEL_NOT_FOUND: "The topic has no such channel on this node.", OFFSET_GONE: "Retention has removed this offset.", OFFSET_BEYOND_END: "The log does not reach this offset.",
+    const words = {NOT_FOUND: "This node is NSQ's own nsqd, which cannot show messages.", TOPIC_NOT_FOUND: "This node has no such topic.", CHANNEL_NOT_FOUND: "The topic has no such channel on this node.", OFFSET_GONE: "Retention has removed this offset.", OFFSET_BEYOND_END: "This offset is beyond the end of the log.",
       NOT_LOCAL: "Messages are shown only to clients on the same machine. " + error.message};
     return words[error.word] ?? error.message;
   }

@@ -43,7 +43,7 @@ export function palette(go) {
       found = [...names, ...pages];
       chosen = 0;
       set(list, found.map((entry, at) => h("li", {role: "option", id: `jump-${at}`, click: () => take(entry)}, h("span", {}, entry.label), h("span", {class: "kind"}, entry.kind))));
-      text(note, found.length ? "" : "Nothing has this in its name.");
+      text(note, found.length ? "" : "No name contains this.");
       note.hidden = Boolean(found.length);
       list.hidden = !found.length;
       mark();

@@ -1,4 +1,4 @@
-"""docs/options.md, and the tables of docs/lookupd.md, docs/admin.md, docs/metrics.md and docs/delivery.md"""
+"""Generates docs/options.md, and tables in docs/lookupd.md, docs/admin.md, docs/monitoring.md and docs/delivery.md."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def with_options(page: str, declaration: Declaration[OptionSet]) -> str:
 
 
 def with_metrics(page: str) -> str:
-    """docs/metrics.md, with its table of reasons and its last section (all metrics) regenerated."""
+    """docs/monitoring.md, with its table of reasons and its last section (all metrics) regenerated."""
     before, title, rest = page.partition(REASONS_TITLE)
     introduction = rest.partition(METRICS_TITLE)[2].partition("\n### ")[0].rstrip()
     reasons = ["| reason | meaning |", "|---|---|", *(f"| `{name}` | {text} |" for name, text in REASONS.items())]

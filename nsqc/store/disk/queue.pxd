@@ -9,8 +9,8 @@ from nsqc.store.work cimport LoopWork, StoreOwner
 
 
 # ====================================================================== state
-# The state of a disk queue: positions, buffers, and the durable part. writing.pxd, reading.pxd and damage.pxd are
-# functions on it; DiskQueue (queue.pxd) is the interface for backlogs.
+# The state of a disk queue: positions, buffers, and the durable part. DiskQueue is the interface for
+# backlogs.
 #
 # Records, in order: the files from (read_number, read_at) to (write_number, write_at), then the buffer being written,
 # then the one being filled. Positions move only after a successful write. depth counts all parts. The read position

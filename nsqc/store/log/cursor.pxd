@@ -42,7 +42,7 @@ cdef class Cursor(Journaled):
     # The same for the oldest, if it was published no later than before_ns. False: oldest_ns is its publish time if
     # known now, else NEVER.
     cdef bint pop_before(self, Entry *entry, int64_t before_ns, int64_t *oldest_ns) noexcept
-    # The same for a requeued message with so many attempts, which goes before all others. False: none now.
+    # The same for a requeued message with this number of attempts, which goes before all others. False: none now.
     cdef bint pop_exhausted(self, Entry *entry, uint32_t attempts) noexcept
     cdef void exhausted_first(self, uint32_t attempts) noexcept     # after a start: has it find all of them
     cdef void done(self, int64_t offset) noexcept               # a delivered message is finished

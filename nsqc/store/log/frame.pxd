@@ -98,7 +98,7 @@ cdef enum FrameCheck:
 cdef struct Frame:
     int64_t first               # offset of its first record
     int64_t time_ns
-    int64_t id                  # of its first record, see guid.pxd
+    int64_t id                  # of its first record, see message.pxd
     int64_t synced
     int64_t length              # in the file, with head and padding
     int64_t payload

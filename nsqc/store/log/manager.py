@@ -154,7 +154,7 @@ class Logs:
 
     def _list(self) -> set[str]:
         """The topics that have a log; completes interrupted removals."""
-        folders: dict[str, list[tuple[bool, int]]] = {}  # by topic: whether it is no link, and its number
+        folders: dict[str, list[tuple[bool, int]]] = {}  # by topic: whether it is a real folder, not a link; its number
         gone = []
         with os.scandir(self._data_path) as entries:
             for entry in entries:

@@ -84,7 +84,7 @@ cdef inline Requeued *requeued_first(RequeuedFifo *fifo) noexcept nogil:        
     return &fifo.head.items[fifo.first] if fifo.count else NULL
 cdef void requeued_pop(RequeuedFifo *fifo) noexcept nogil       # must not be empty
 cdef void requeued_free(RequeuedFifo *fifo) noexcept nogil
-# Moves items with at least so many attempts to the front; the order of the others may change.
+# Moves items with at least N attempts to the front; the order of the others may change.
 cdef void requeued_advance(RequeuedFifo *fifo, uint32_t attempts) noexcept nogil
 cdef int64_t requeued_least(RequeuedFifo *fifo, int64_t least) noexcept nogil   # the least offset, or least
 

@@ -45,7 +45,7 @@ cdef struct Found:
     Index index                 # owned: of the newest segment, if it was scanned
     Buffer delays               # owned: Deferral of each delayed record that is not due yet
     FoundFiles cursors          # owned
-    bint has_ids                # there are files of idjournal.pxd
+    bint has_ids                # there are files of publish ids
     JournalState state          # owned: of the channels
 
 # power_failed: since the last run. Then the reserved offsets go into the manifest; see `resume`.

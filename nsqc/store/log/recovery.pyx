@@ -435,7 +435,7 @@ cdef class Opened:
 
     @property
     def has_ids(self) -> bool:
-        """Whether ids of publishes exist: see idjournal.pxd."""
+        """Whether files of publish ids exist."""
         return self.found.has_ids
 
     @property

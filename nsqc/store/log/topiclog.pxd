@@ -113,8 +113,8 @@ cdef class WaitsForRecords:
 
 
 # ====================================================================== state
-# The state of a topic's log: what is being written, what is readable and how much is durable. writing.pxd has functions
-# on it; TopicLog (topiclog.pxd) is the public interface.
+# The state of a topic's log: what is being written, what is readable and how much is durable. TopicLog is the public
+# interface.
 
 cdef class LogState(LoopWork):
     cdef readonly object name           # of the topic
@@ -142,8 +142,8 @@ cdef class LogState(LoopWork):
     cdef readonly int write_error       # errno of the last write; 0: it succeeded
     cdef readonly int64_t next          # offset after the last readable record
     cdef int64_t wrote_ns               # monotonic: end of the last write
-    cdef int fd                         # up to which the last segment is known to be durable
-    cdef Index index                    # up to which its file is prepared for frames, or less
+    cdef int fd                         # of the last segment's file; -1: closed
+    cdef Index index                    # of the last segment
     cdef int64_t durable_to             # position in the last segment up to which it is durable, as far as is known
     cdef int64_t ready_to               # position up to which its file is prepared for frames, or less
     cdef bint ends                      # the next record begins a segment

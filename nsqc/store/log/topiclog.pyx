@@ -252,7 +252,7 @@ cdef void remove_segment(AppendJob *job, int64_t first) noexcept nogil:
 
 cdef void undo(AppendJob *job) noexcept nogil:
     """Removes the written data, as far as the disk allows. The next append begins a segment, whose header says where
-    the data before it ends; after a kill until then, what is left here would count."""
+    the data before it ends; after a kill until then, the remaining bytes would count."""
     cdef char c_path[PATH_BYTES]
     cdef int64_t index
     append_close(job)
