@@ -33,8 +33,8 @@ class People:
 
     def __init__(self, header: str = "", admins: Iterable[str] = (), read_only: bool = False, extended: bool = True
                  ) -> None:
-        """header: names the user. admins: who alone may change something, if any. extended: everybody may read
-        messages."""
+        """header: names the user. admins: if set, only these users may make changes. extended: everybody may
+        read messages."""
         self._header = header
         self._admins = frozenset(admins)
         self._read_only = read_only

@@ -3,9 +3,8 @@
 from libc.stdint cimport int32_t, int64_t, uint16_t, uint64_t
 
 from nsqc.broker.broker cimport Broker
-from nsqc.broker.channel cimport Channel
-from nsqc.broker.state cimport Consumer, OpenBatch
-from nsqc.broker.topic cimport Topic
+from nsqc.broker.channel cimport Channel, Consumer
+from nsqc.broker.topic cimport OpenBatch, Topic
 from nsqc.store.work cimport LoopWork
 from nsqc.tcp.outbox cimport Outbox
 
@@ -154,7 +153,7 @@ cdef class Session(Consumer):
     cdef Topic topic
     cdef uint64_t topic_count
     cdef OpenBatch batch                # the multi-publish being received or published; reused
-    cdef bint awaits_room               # the unpublished batch is retried: see publishwait.pxd
+    cdef bint awaits_room               # the unpublished batch is retried once there is room
     cdef int64_t room_until_ns          # monotonic: deadline for that; 0: has not waited yet
     cdef int created                    # topics and channels since the connection last checked, see Connection.pace
     cdef double delay_s                 # wait imposed on the client after a publish

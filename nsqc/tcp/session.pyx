@@ -7,7 +7,8 @@ from libc.stdint cimport int64_t, uint16_t
 from libc.string cimport memcmp
 
 from nsqc.broker.refusals import QuotaReached
-from nsqc.broker.state cimport OpenBatch, wants_more
+from nsqc.broker.channel cimport wants_more
+from nsqc.broker.topic cimport OpenBatch
 from nsqc.options import declared
 from nsqc.store.memory cimport monotonic_ns
 from nsqc.store.message cimport Message
