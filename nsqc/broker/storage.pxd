@@ -133,8 +133,8 @@ cdef int close_log(Topic topic) except -1      # for a stop; raises OSError if m
 
 
 # ====================================================================== storages
-# Logged publishes to a log: a batch is appended as a whole or not at all, directly from the receive buffer if it is short
-# and in one piece; otherwise it is staged, in slices. Queued has queues in memory and on disk: a message goes to the
-# channels at once (topic.direct), or waits in the topic's backlog.
+# Logged publishes to a log: a batch is appended as a whole or not at all, directly from the receive buffer if it is
+# short and in one piece; otherwise it is staged, in slices. Queued has queues in memory and on disk: a message goes to
+# the channels at once (topic.direct), or waits in the topic's backlog.
 
 cdef void storage_changed(Topic topic) noexcept     # after its log or logs has changed

@@ -86,7 +86,7 @@ cdef class Message:
         if self._answer():
             try:
                 self.connection.requeue_ids(self.id, delay_ms)
-            except (TypeError, ValueError, OverflowError):      # an invalid delay is no answer
+            except (TypeError, ValueError, OverflowError):      # refused: the message is still unanswered
                 self.answered = False
                 raise
 

@@ -130,8 +130,7 @@ cdef class Session(Consumer):
     cdef Channel channel                # None until SUB
     cdef bint pump_due                  # the channel may have more to deliver
     cdef readonly object address        # "host:port" of the peer
-    cdef object client_id, hostname, user_agent  # str
-    cdef dict topology                  # the client's location: fields of ClientStats; empty: not used
+    cdef dict shown                     # fields of ClientStats, from IDENTIFY
     cdef double connected               # seconds since 1970
     cdef bint locked                    # TLS is required and missing: only IDENTIFY is allowed
     cdef object layers                  # with UPGRADE, from IDENTIFY to the upgrade: nsqc.tcp.identify.Layers
@@ -146,7 +145,6 @@ cdef class Session(Consumer):
     cdef int64_t output_buffer_size
     cdef int64_t output_buffer_timeout_ms
     cdef int64_t touch_timeout_ns
-    cdef int asked_sample_rate
     cdef bint publish_ids               # publishes may have an id as their last word
     cdef bint deferred_batches          # it may use DMPUB
     # The topic last published to, to avoid lookups; its count is folded into `published` when the topic changes.

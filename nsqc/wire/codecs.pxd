@@ -35,47 +35,6 @@ cdef class Codec:
     cdef Py_ssize_t decode(self, char *c_to) except -1
     # Encodes and flushes: the peer can decode all of it without more data.
     cdef bytes encode(self, char *c_from, Py_ssize_t length)
-    # Whether the input so far stops where no peer would stop.
+    # Whether the input so far ends within a block or chunk.
     cdef bint cut_short(self) noexcept
     cdef void take(self, Py_ssize_t length) noexcept    # marks this many input bytes as decoded
-
-
-# ====================================================================== snappy
-# Snappy's framing format: chunks of type 1, length 3 (little-endian), data.
-#
-#   ff      stream identifier: begins the stream, may be repeated
-#   00      masked crc32c 4, a compressed block of up to 64 KiB when decoded
-#   01      masked crc32c 4, up to 64 KiB plain bytes
-#   80-fe   ignored, of any length
-#   02-7f   refused
-
-cdef class Snappy(Codec):
-    cdef bint greeted           # the stream identifier was received
-    cdef bint introduced        # ours was sent
-    cdef Py_ssize_t skipping    # bytes left of a chunk that is ignored
-
-    cdef Py_ssize_t _chunk(self, int kind, Py_ssize_t length, char *c_to, Py_ssize_t room) except -2
-
-
-# ====================================================================== deflate
-# Raw deflate without header and checksum, as in nsqd.
-
-cdef enum:
-    # Flushes up to this size are stored, not compressed. Netty inflates one read to at most twice the bytes read, and a
-    # client whose pipeline does not assemble frames, such as JavaNSQClient, mistakes that for a whole frame. The first
-    # read is 1024 bytes, ten of which a stored flush needs. And a packet is a packet, compressed or not.
-    STORED_BYTES = 1014
-
-
-cdef class Deflate(Codec):
-    cdef object inflater                # of zlib
-    cdef object deflater                # of zlib or ISA-L, 100 to 200 KB; None until a flush is compressed
-    cdef int level
-    cdef InBuf unseen                   # owned; the tail of the data stored since the deflater was last used
-    cdef object rest                    # input not yet consumed by the inflater
-    cdef bint more                      # the inflater may return more without new input
-    cdef char last[4]                   # last bytes of the input
-    cdef bint begun
-
-    cdef bytes _stored(self, const char *c_from, Py_ssize_t length)
-    cdef int _catch_up(self) except -1
