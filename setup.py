@@ -144,7 +144,7 @@ def translate(*modules: Extension) -> list[Extension]:
         return cythonize(list(modules), compiler_directives=DIRECTIVES, annotate=bool(os.environ.get("NSQC_ANNOTATE")),
                          build_dir=f"build/{BUILD}/cython", nthreads=0, cache=cache or False)
     except CompileError:
-        # Cython caches that it has made no files, and would not try again.
+        # Cython caches the failure, an empty set of files, and would not try again.
         for entry in Path(cache).glob("*.zip") if cache else ():
             if not zipfile.ZipFile(entry).namelist():
                 entry.unlink()

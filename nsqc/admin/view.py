@@ -37,6 +37,7 @@ from nsqc.admin.upstream import KEYS, LOOKUP_TOPICS, Ask, Pace, UpstreamError, s
 from nsqc.httpd.reply import ApiError, Handler, Reply, Request, Route, read_arguments, v1
 from nsqc.log import Log
 from nsqc.wire import stats as nsqstats
+from nsqc.wire.codecs import CODECS
 from nsqc.wire.outside import Decoder, Json
 from nsqc.wire.parser import is_valid_name
 from nsqc.wire.stats import ChannelStats, ClientStats, Latency, TopicStats, percentiles_of
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 OF_CLIENT = ("remote_address", "version", "client_id", "hostname", "user_agent", "connect_ts", "connected",
              "in_flight_count", "ready_count", "finish_count", "requeue_count", "message_count", "sample_rate",
-             "deflate", "snappy", "authed", "auth_identity", "auth_identity_url", "tls", "tls_cipher_suite",
+             *CODECS, "authed", "auth_identity", "auth_identity_url", "tls", "tls_cipher_suite",
              "tls_version", "tls_negotiated_protocol", "tls_negotiated_protocol_is_mutual")
 SUMMED = ("depth", "memory_depth", "backend_depth", "in_flight_count", "deferred_count", "requeue_count",
           "timeout_count", "message_count", "client_count")

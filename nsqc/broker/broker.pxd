@@ -3,34 +3,17 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from nsqc.broker.channel cimport Channel
-from nsqc.broker.state cimport Retired, TopicCounts, TopicOwner
-from nsqc.broker.topic cimport Topic
+from nsqc.broker.figures cimport Retired, TopicCounts
 from nsqc.store.disk.queue cimport DiskQueue
+from nsqc.store.log.topiclog cimport TopicLog
 from nsqc.store.memory cimport Clock
 from nsqc.store.message cimport GuidFactory, Heap
 from nsqc.store.work cimport CommitSchedule, DiskSpace, LoopWork, Slicer
 
+cdef class Broker       # topics and the broker know each other
 
-# ====================================================================== topics by name
-# All topics of one daemon, by name.
-
-cdef struct NameSlot:
-    uint32_t hash
-    PyObject *topic         # borrowed from TopicIndex.topics; NULL: free
-
-
-cdef class TopicIndex(TopicOwner):
-    cdef readonly dict topics           # by name; owns them
-    cdef NameSlot *slots                # owned; finds a topic without a Python object for its name
-    cdef uint32_t mask
-
-    cdef Topic find(self, const char *c_name, Py_ssize_t length)        # None: no such topic
-    cdef int add(self, Topic topic) except -1
-    cdef int remove(self, Topic topic) except -1
-    cdef int _index(self) except -1
-    cdef void _enter(self, Topic topic) noexcept
-    cdef void _leave(self, Topic topic) noexcept
+from nsqc.broker.channel cimport Channel
+from nsqc.broker.topic cimport Topic
 
 
 # ====================================================================== dead letters
@@ -50,7 +33,18 @@ cdef int dead_publish(Topic target, Channel channel, bytes node, int *reasons) e
 # ====================================================================== broker
 # All topics of one daemon: created and deleted here.
 
-cdef class Broker(TopicIndex):
+cdef struct NameSlot:
+    uint32_t hash
+    PyObject *topic         # borrowed from Broker.topics; NULL: free
+
+
+cdef class Broker:
+    cdef public bint closing            # the daemon is stopping: nothing new is made, and nothing moves
+    cdef public bint draining           # nothing new is accepted or delivered; messages in flight may finish
+    cdef bint failing                   # a write has failed: on_written() is called for commits that succeed, too
+    cdef readonly dict topics           # by name; owns them
+    cdef NameSlot *slots                # owned; finds a topic without a Python object for its name
+    cdef uint32_t mask
     cdef Clock clock
     cdef readonly CommitSchedule commits
     cdef readonly Slicer slicer         # runs long work
@@ -84,6 +78,33 @@ cdef class Broker(TopicIndex):
     cdef dict ephemeral                 # ephemeral topics by name
     cdef Retired *ephemeral_retired     # deleted channels of ephemeral topics; owned; NULL: none
     cdef TopicCounts ephemeral_counts   # of deleted ephemeral topics
+
+    cdef Topic find(self, const char *c_name, Py_ssize_t length)        # None: no such topic
+    cdef int add(self, Topic topic) except -1
+    cdef int remove(self, Topic topic) except -1
+    cdef int _index(self) except -1
+    cdef void _enter(self, Topic topic) noexcept
+    cdef void _leave(self, Topic topic) noexcept
+
+    # From topics.
+    cdef Channel make_channel(self, Topic topic, bytes name)
+    cdef int on_channel_created(self, Topic topic, Channel channel) except -1
+    # The channel is about to drop its messages.
+    cdef int on_channel_deleted(self, Topic topic, Channel channel) except -1
+    cdef int on_last_channel_gone(self, Topic topic) except -1      # of an ephemeral topic
+    cdef int on_topic_deleted(self, Topic topic) except -1          # with all its messages
+    # A write has failed, of a channel or, if that is None, of the topic itself. error 0: the failed data was written
+    # or is gone; both None: a commit has succeeded.
+    cdef void on_written(self, Topic topic, Channel channel, int error) noexcept
+    # It may have messages to drop, ids of publishes to forget, or segments of its log to remove.
+    cdef void on_aging(self, Topic topic) noexcept
+    cdef void on_bound(self, Topic topic) noexcept                  # it refuses publishes: see bound_reason
+    cdef int on_log_full(self, Topic topic, bint full) except -1    # or no longer full
+    cdef int on_log_left(self, Topic topic, TopicLog log) except -1     # everything in it is finished
+    cdef int on_refused(self, reason) except -1                     # a publish, see nsqc.broker.refusals
+    # Messages go to its dead-letter topic; or, with an errno, could not be written there.
+    cdef void on_dead(self, Channel channel, int error) noexcept
+    cdef void resume_later(self, Topic topic) noexcept              # calls topic.resume() soon
 
     cdef int _notify(self, event, topic, channel) except -1
     cdef int _need_room(self, option, int64_t limit, Py_ssize_t count, bytes topic) except -1

@@ -4,15 +4,10 @@ from asyncio import AbstractEventLoop, Future
 from collections.abc import Awaitable, Callable, Iterator
 from typing import final
 
-from nsqc.broker.channel import Channel
+from nsqc.broker.channel import Channel, Consumer
 from nsqc.broker.health import WriteHealth
 from nsqc.broker.nsqc_dat import Delays
-from nsqc.broker.state import Consumer, TopicOwner
 from nsqc.broker.stats import Timers
-from nsqc.broker.topic import DRAINING as DRAINING
-from nsqc.broker.topic import FULL as FULL
-from nsqc.broker.topic import NO_SPACE as NO_SPACE
-from nsqc.broker.topic import PENDING as PENDING
 from nsqc.broker.topic import Topic
 from nsqc.log import Log
 from nsqc.options.declared import Settings
@@ -30,7 +25,9 @@ CHANNEL_CREATED: str
 CHANNEL_DELETED: str
 
 @final
-class Broker(TopicOwner):
+class Broker:
+    closing: bool
+    draining: bool
     starter: Callable[[Topic], None] | None
     saver: Callable[[Topic], Future[None]]
     def __init__(self, settings: Settings, log: Log, timers: Timers, disks: DiskQueues,

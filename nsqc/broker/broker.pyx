@@ -4,20 +4,18 @@ cimport cython
 import os
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
-from libc.errno cimport ENOMEM, ENOSPC, ESHUTDOWN
+from libc.errno cimport ENOSPC, ESHUTDOWN
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
 from nsqc.broker import refusals
-from nsqc.broker.channel cimport Channel, close_channel
+from nsqc.broker.channel cimport Channel, Consumer, close_channel
 from nsqc.broker.leaving cimport (DEAD_EXPIRED, DEAD_OVERFLOWED, EXPIRED, FAILED, OVERFLOWED, LeaveReason, dead_ended,
-                                  dead_recall, origin_head, origin_store)
-from nsqc.broker.leaving import origin_node
-from nsqc.broker.state cimport Consumer, LatencyWindow, TopicCounts, add_figures, retire
+                                  dead_recall, origin_head, origin_node, origin_store)
+from nsqc.broker.figures cimport LatencyWindow, TopicCounts, add_figures, retire
 from nsqc.broker.storage cimport attach_log, channel_admits, follow_dedupe, set_bounded, set_limits, topic_expire
-from nsqc.broker.topic cimport Topic
-from nsqc.broker.topic import DRAINING, FULL, NO_SPACE, PENDING
+from nsqc.broker.topic cimport DRAINING, NO_SPACE, Topic
 from nsqc.loop.uv cimport Unread
 from nsqc.store.backlog cimport PUT_DISK, PUT_DROPPED, PUT_FULL, PUT_MEMORY, PUT_NO_MEMORY, is_refused
 from nsqc.store.disk.queue cimport DiskQueue
@@ -28,102 +26,9 @@ from nsqc.store.log.topiclog cimport TopicLog
 from nsqc.store.message cimport (Delivery, Entry, Heap, Message, delivery_free, delivery_new, delivery_reserve,
                                  heap_first, heap_push, heap_remove, heap_reserve, message_new, message_ref,
                                  message_unref)
-from nsqc.store.work cimport SIZE_SHIFT, STEPS, CommitSchedule, DiskSpace, LoopWork, Slicer, StoreOwner, Trash
+from nsqc.store.work cimport SIZE_SHIFT, STEPS, CommitSchedule, DiskSpace, LoopWork, Slicer, Trash
 from nsqc.wire.const cimport MESSAGE_ID_BYTES
 from nsqc.wire.parser cimport name_is_ephemeral
-
-
-# ====================================================================== topics by name
-# Topics by name.
-
-cdef inline uint32_t hash_name(const char *c_name, Py_ssize_t length) noexcept nogil:
-    """FNV-1a; names are short."""
-    cdef uint32_t value = 2166136261
-    cdef Py_ssize_t at
-    for at in range(length):
-        value = (value ^ <unsigned char> c_name[at]) * 16777619
-    return value
-
-
-cdef class TopicIndex(TopicOwner):
-    """The topics of a daemon by name."""
-
-    def __cinit__(self):
-        self.topics = {}
-        self._index()
-
-    def __dealloc__(self):
-        free(self.slots)
-
-    cdef Topic find(self, const char *c_name, Py_ssize_t length):
-        cdef uint32_t value = hash_name(c_name, length)
-        cdef uint32_t at = value & self.mask
-        cdef Topic topic
-        while self.slots[at].topic is not NULL:
-            if self.slots[at].hash == value:
-                topic = <Topic> self.slots[at].topic
-                if (PyBytes_GET_SIZE(topic.name) == length
-                        and memcmp(PyBytes_AS_STRING(topic.name), c_name, <size_t> length) == 0):
-                    return topic
-            at = (at + 1) & self.mask
-        return None
-
-    cdef int add(self, Topic topic) except -1:
-        self.topics[topic.name] = topic
-        if 2 * <uint32_t> len(self.topics) <= self.mask:
-            self._enter(topic)
-            return 0
-        return self._index()
-
-    cdef int _index(self) except -1:
-        """Rebuilds the table, with room for twice as many names."""
-        cdef uint32_t slots = 64
-        cdef NameSlot *c_slots
-        while slots < 4 * <uint32_t> len(self.topics):
-            slots *= 2
-        c_slots = <NameSlot *> calloc(slots, sizeof(NameSlot))
-        if c_slots is NULL:
-            raise MemoryError
-        free(self.slots)
-        self.slots = c_slots
-        self.mask = slots - 1
-        for topic in self.topics.values():
-            self._enter(<Topic> topic)
-        return 0
-
-    cdef void _enter(self, Topic topic) noexcept:
-        cdef uint32_t value = hash_name(PyBytes_AS_STRING(topic.name), PyBytes_GET_SIZE(topic.name))
-        cdef uint32_t at = value & self.mask
-        while self.slots[at].topic is not NULL:
-            at = (at + 1) & self.mask
-        self.slots[at].hash = value
-        self.slots[at].topic = <PyObject *> topic
-
-    cdef int remove(self, Topic topic) except -1:
-        """Moves up later names in the table that could no longer be found."""
-        del self.topics[topic.name]
-        self._leave(topic)
-        return 0
-
-    cdef void _leave(self, Topic topic) noexcept:
-        cdef uint32_t hole = hash_name(PyBytes_AS_STRING(topic.name), PyBytes_GET_SIZE(topic.name)) & self.mask
-        cdef uint32_t at
-        while self.slots[hole].topic != <PyObject *> topic:
-            hole = (hole + 1) & self.mask
-        at = hole
-        while True:
-            at = (at + 1) & self.mask
-            if self.slots[at].topic is NULL:
-                break
-            # It may fill the hole if that lies between its preferred slot and its current one.
-            if ((at - self.slots[at].hash) & self.mask) >= ((at - hole) & self.mask):
-                self.slots[hole] = self.slots[at]
-                hole = at
-        self.slots[hole].topic = NULL
-
-    def topic(self, bytes name not None):
-        """The topic of that name, or None."""
-        return self.topics.get(name)
 
 
 # ====================================================================== dead letters
@@ -211,14 +116,27 @@ CHANNEL_CREATED = "channel created"
 CHANNEL_DELETED = "channel deleted"
 
 
+cdef inline uint32_t hash_name(const char *c_name, Py_ssize_t length) noexcept nogil:
+    """FNV-1a; names are short."""
+    cdef uint32_t value = 2166136261
+    cdef Py_ssize_t at
+    for at in range(length):
+        value = (value ^ <unsigned char> c_name[at]) * 16777619
+    return value
+
+
 @cython.final
-cdef class Broker(TopicIndex):
+cdef class Broker:
     """The topics of a daemon.
 
     timers call channels at their deadlines; disks open disk queues; write_health is notified of failed and healed
     writes; guids creates message ids; loop: runs long work in slices and begins writes; rules say how topics are
     stored, channel_rules how channels deliver; space says whether the data path has room.
     """
+
+    def __cinit__(self):
+        self.topics = {}
+        self._index()
 
     def __init__(self, settings, log, timers, disks, write_health, GuidFactory guids not None, loop=None, rules=None,
                  DiskSpace space=None, logs=None, channel_rules=None):
@@ -245,7 +163,80 @@ cdef class Broker(TopicIndex):
         self.creations_refused = dict.fromkeys(refusals.LIMITS, 0)
 
     def __dealloc__(self):
+        free(self.slots)
         free(self.ephemeral_retired)
+
+    # ------------------------------------------------------------------ topics by name
+
+    cdef Topic find(self, const char *c_name, Py_ssize_t length):
+        cdef uint32_t value = hash_name(c_name, length)
+        cdef uint32_t at = value & self.mask
+        cdef Topic topic
+        while self.slots[at].topic is not NULL:
+            if self.slots[at].hash == value:
+                topic = <Topic> self.slots[at].topic
+                if (PyBytes_GET_SIZE(topic.name) == length
+                        and memcmp(PyBytes_AS_STRING(topic.name), c_name, <size_t> length) == 0):
+                    return topic
+            at = (at + 1) & self.mask
+        return None
+
+    cdef int add(self, Topic topic) except -1:
+        self.topics[topic.name] = topic
+        if 2 * <uint32_t> len(self.topics) <= self.mask:
+            self._enter(topic)
+            return 0
+        return self._index()
+
+    cdef int _index(self) except -1:
+        """Rebuilds the table, with room for twice as many names."""
+        cdef uint32_t slots = 64
+        cdef NameSlot *c_slots
+        while slots < 4 * <uint32_t> len(self.topics):
+            slots *= 2
+        c_slots = <NameSlot *> calloc(slots, sizeof(NameSlot))
+        if c_slots is NULL:
+            raise MemoryError
+        free(self.slots)
+        self.slots = c_slots
+        self.mask = slots - 1
+        for topic in self.topics.values():
+            self._enter(<Topic> topic)
+        return 0
+
+    cdef void _enter(self, Topic topic) noexcept:
+        cdef uint32_t value = hash_name(PyBytes_AS_STRING(topic.name), PyBytes_GET_SIZE(topic.name))
+        cdef uint32_t at = value & self.mask
+        while self.slots[at].topic is not NULL:
+            at = (at + 1) & self.mask
+        self.slots[at].hash = value
+        self.slots[at].topic = <PyObject *> topic
+
+    cdef int remove(self, Topic topic) except -1:
+        """Moves up later names in the table that could no longer be found."""
+        del self.topics[topic.name]
+        self._leave(topic)
+        return 0
+
+    cdef void _leave(self, Topic topic) noexcept:
+        cdef uint32_t hole = hash_name(PyBytes_AS_STRING(topic.name), PyBytes_GET_SIZE(topic.name)) & self.mask
+        cdef uint32_t at
+        while self.slots[hole].topic != <PyObject *> topic:
+            hole = (hole + 1) & self.mask
+        at = hole
+        while True:
+            at = (at + 1) & self.mask
+            if self.slots[at].topic is NULL:
+                break
+            # It may fill the hole if that lies between its preferred slot and its current one.
+            if ((at - self.slots[at].hash) & self.mask) >= ((at - hole) & self.mask):
+                self.slots[hole] = self.slots[at]
+                hole = at
+        self.slots[hole].topic = NULL
+
+    def topic(self, bytes name not None):
+        """The topic of that name, or None."""
+        return self.topics.get(name)
 
     # ------------------------------------------------------------------ topics
 
@@ -331,24 +322,23 @@ cdef class Broker(TopicIndex):
         for channel in topic.fan:
             retire(&self.ephemeral_retired, &channel.counts, channel.times)
 
-    cdef int on_topic_deleted(self, StoreOwner topic) except -1:
-        cdef TopicLog log = (<Topic> topic).log
+    cdef int on_topic_deleted(self, Topic topic) except -1:
+        cdef TopicLog log = topic.log
         if log is not None:
             self.logs.remove(log)
         # If a new topic of that name exists by now, nothing has changed for listeners.
-        if (<Topic> topic).name not in self.topics:
+        if topic.name not in self.topics:
             self._notify(TOPIC_DELETED, topic, None)
         return 0
 
-    cdef int on_last_channel_gone(self, StoreOwner topic) except -1:
-        self.delete_topic((<Topic> topic).name)
+    cdef int on_last_channel_gone(self, Topic topic) except -1:
+        self.delete_topic(topic.name)
         return 0
 
     # ------------------------------------------------------------------ for topics
 
-    cdef StoreOwner make_channel(self, StoreOwner owner, bytes name):
+    cdef Channel make_channel(self, Topic topic, bytes name):
         """Creates a channel for a topic that is about to add it."""
-        cdef Topic topic = <Topic> owner
         cdef bint ephemeral = name_is_ephemeral(name, len(name))
         cdef object options = self.settings.now
         cdef object text = name.decode()
@@ -357,13 +347,12 @@ cdef class Broker(TopicIndex):
         cdef list quantiles = list(options.e2e_processing_latency_percentile)
         latency = LatencyWindow(quantiles, options.e2e_processing_latency_window_time) if quantiles else None
         self.log.info("TOPIC(%s): new channel(%s)", topic.name.decode(), text)
-        channel = Channel(name, ephemeral, self._open(topic.name.decode() + ":" + text, ephemeral, needed),
-                          options.mem_queue_size,
-                          topic.commit, self.clock, topic, self.timers, latency, options.max_msg_timeout,
-                          options.max_channel_consumers)
+        cdef Channel channel = Channel(name, ephemeral, self._open(topic.name.decode() + ":" + text, ephemeral, needed),
+                                       options.mem_queue_size, topic.commit, self.clock, topic, self.timers, latency,
+                                       options.max_msg_timeout, options.max_channel_consumers)
         if self.channel_rules is not None:
             self._set_rule(topic, channel)
-        (<Channel> channel).set_draining(self.draining)
+        channel.set_draining(self.draining)
         return channel
 
     cdef DiskQueue _open(self, name, bint ephemeral, bint needed):
@@ -471,11 +460,10 @@ cdef class Broker(TopicIndex):
             if channel.exiting:
                 self.circling.discard(channel)
             else:
-                self._set_rule(<Topic> channel.owner, channel)
+                self._set_rule(channel.owner, channel)
                 set_bounded(channel.owner)
 
-    cdef void on_dead(self, StoreOwner channel, int error) noexcept:
-        cdef Channel origin = <Channel> channel
+    cdef void on_dead(self, Channel origin, int error) noexcept:
         cdef Topic target
         cdef int reasons = 0, result
         if self.closing:
@@ -554,24 +542,22 @@ cdef class Broker(TopicIndex):
                 while channel.forget_removed():
                     yield
 
-    cdef void on_aging(self, StoreOwner topic) noexcept:
-        self.watched[(<Topic> topic).name] = topic
+    cdef void on_aging(self, Topic topic) noexcept:
+        self.watched[topic.name] = topic
 
-    cdef void on_bound(self, StoreOwner topic) noexcept:
-        cdef Topic of = <Topic> topic
-        self.log.warn("TOPIC(%s): publishes are refused: %s", of.name.decode(), of.bound_reason,
-                      kind=("bound", of.name))
+    cdef void on_bound(self, Topic topic) noexcept:
+        self.log.warn("TOPIC(%s): publishes are refused: %s", topic.name.decode(), topic.bound_reason,
+                      kind=("bound", topic.name))
 
-    cdef int on_log_full(self, StoreOwner topic, bint full) except -1:
-        cdef Topic of = <Topic> topic
+    cdef int on_log_full(self, Topic topic, bint full) except -1:
         if full:
-            self.log.error("TOPIC(%s): publishes are refused: %s", of.name.decode(), of.full_reason)
+            self.log.error("TOPIC(%s): publishes are refused: %s", topic.name.decode(), topic.full_reason)
         else:
-            self.log.info("TOPIC(%s): publishes are accepted again", of.name.decode())
+            self.log.info("TOPIC(%s): publishes are accepted again", topic.name.decode())
         return 0
 
-    cdef int on_log_left(self, StoreOwner topic, TopicLog log) except -1:
-        self.log.info("TOPIC(%s): everything in its log is finished; the log is removed", (<Topic> topic).name.decode())
+    cdef int on_log_left(self, Topic topic, TopicLog log) except -1:
+        self.log.info("TOPIC(%s): everything in its log is finished; the log is removed", topic.name.decode())
         self.logs.abandon(log)
         return 0
 
@@ -583,12 +569,10 @@ cdef class Broker(TopicIndex):
         """Counts a refused publish; reason: one of nsqc.broker.refusals."""
         self.refusals[reason] += 1
 
-    cdef int on_channel_created(self, StoreOwner topic, StoreOwner channel) except -1:
+    cdef int on_channel_created(self, Topic topic, Channel channel) except -1:
         return self._notify(CHANNEL_CREATED, topic, channel)
 
-    cdef int on_channel_deleted(self, StoreOwner owner, StoreOwner gone) except -1:
-        cdef Topic topic = <Topic> owner
-        cdef Channel channel = <Channel> gone
+    cdef int on_channel_deleted(self, Topic topic, Channel channel) except -1:
         if topic.ephemeral:
             if not topic.exiting:
                 retire(&self.ephemeral_retired, &channel.counts, channel.times)
@@ -609,14 +593,14 @@ cdef class Broker(TopicIndex):
         self._uncircle()
         return False
 
-    cdef void on_written(self, StoreOwner topic, StoreOwner channel, int error) noexcept:
+    cdef void on_written(self, Topic topic, Channel channel, int error) noexcept:
         if error:
             self.failing = True
             self.write_health.failed(topic, channel, error)
         else:
             self.failing = self.write_health.healed(topic, channel)
 
-    cdef void resume_later(self, StoreOwner topic) noexcept:
+    cdef void resume_later(self, Topic topic) noexcept:
         self.timers.resume_later(topic)
 
     cdef int _notify(self, event, topic, channel) except -1:
@@ -754,20 +738,14 @@ cdef int put_back(Topic topic, Channel channel, const char *c_body, uint32_t siz
     return result
 
 
-cdef object outcome(int result):
-    if result == PUT_NO_MEMORY:
-        return ENOMEM
-    if result == PUT_FULL:
-        return FULL
-    if result == PUT_DROPPED:
-        return ENOSPC       # an ephemeral channel is full
-    return PENDING if result == PUT_DISK else 0
+cdef object outcome(Topic topic, int result):
+    return ENOSPC if result == PUT_DROPPED else topic._settle(result)      # an ephemeral channel is full
 
 
 def put_again(Broker broker not None, Topic topic not None, Channel channel not None, bytes body not None):
     """See the .pyi."""
     refused = prepare(broker, topic, channel)
-    return outcome(put_back(topic, channel, body, <uint32_t> len(body))) if refused is None else refused
+    return outcome(topic, put_back(topic, channel, body, <uint32_t> len(body))) if refused is None else refused
 
 
 def synced(Broker broker not None, Channel channel not None):
@@ -821,7 +799,7 @@ cdef class Taken:
             count += 1
             if broker.slicer.over():
                 break
-        return count, outcome(result)
+        return count, outcome(topic, result)
 
     def finish(self):
         """See the .pyi."""

@@ -3,263 +3,63 @@
 cimport cython
 from libc.errno cimport ENOMEM
 from libc.stdint cimport INT64_MAX, int64_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport free
+from libc.stdlib cimport calloc, free
 
+from nsqc.broker.figures cimport (ChannelFigures, ChannelLevels, LatencyWindow, figure_names, figures_tuple)
 from nsqc.broker.leaving cimport (DEAD_DISCONNECTED, DEAD_REQUEUED, DEAD_TIMED_OUT, EXPIRED, STAYS, LeaveReason,
                                   dead_has_room, dead_recall, due_or_expired, expire_deferred, expire_waiting,
                                   expiry_watch, leave_delivery, leave_exhausted, origin_client, pop_again,
                                   reason_to_leave, surely_fits, trim_channel, wait_to_expire, withheld)
 from nsqc.broker.rules cimport (RETURNED, ChannelRules, again_drop_logged, again_forget, lost_add, lost_clear,
-                                lost_has, lost_step, rules_delay, rules_new)
-from nsqc.broker.state cimport (TO_DELIVERY, TO_FINISH, Consumer, check_alive, count_time, drop_logged, ready_add,
-                                ready_remove, unlikely, wants_more)
+                                lost_free, lost_has, lost_step, rules_delay, rules_new)
 from nsqc.loop.uv cimport span_over
-from nsqc.store.backlog cimport PUT_NO_MEMORY
+from nsqc.metrics.times cimport TwoTimes, times_add
+from nsqc.store.backlog cimport PUT_NO_MEMORY, Backlog
+from nsqc.store.disk.queue cimport DiskQueue
+from nsqc.store.log.segment cimport segments_rank
+from nsqc.store.log.topiclog cimport TopicLog
 from nsqc.store.memory cimport monotonic_ns
 from nsqc.store.message cimport (Delivery, Entry, Heap, Message, Place, delivery_free, delivery_new, delivery_take,
                                  heap_first, heap_moved, heap_push, heap_remove, heap_reserve, inflight_add,
                                  inflight_find, inflight_free, inflight_remove, message_ref, message_unref)
-from nsqc.store.work cimport SIZE_SHIFT, STEPS, Trash
+from nsqc.store.work cimport SIZE_SHIFT, STEPS, Commit, Trash
 
 
-# ====================================================================== control
-# Whether and when a channel delivers.
+# ====================================================================== consumer
+# A consumer, from its channel's view.
 
-cdef int64_t NEVER = INT64_MAX
-cdef int64_t NO_MEMORY_NS = 1000000000      # extends a delivery that cannot be ended for lack of memory
+cdef class Consumer:
+    """Abstract base of sessions."""
 
-
-cdef class ChannelControl(ChannelState):
-    """The parts of a channel that do not run per message."""
-
-    cdef void send(self, Message *message, uint32_t attempts, Place *place, int64_t offset) noexcept:
+    cdef void deliver(self, Message *message, uint16_t attempts) noexcept:
         pass
 
-    cdef void _watch(self, int64_t timestamp_ns) noexcept:
-        expiry_watch(self, timestamp_ns)
-        if self.look_ns < self.alarm_ns:
-            self._arm()
-        if self.rules.trims and self.cursor is not None:
-            self.slicer.add(self)
+    cdef void dismiss(self) noexcept:
+        pass
 
-    cdef bint _to_front(self, Delivery *delivery, int64_t delay_ns) noexcept:
-        if not heap_reserve(&self.front):
-            return stay(self, delivery, &self.timeouts)
-        take_out(self, delivery)
-        delivery.owner = 0
-        delivery.deadline_ns = self.clock.monotonic + delay_ns
-        heap_push(&self.front, delivery)
-        if delivery.offset >= 0:
-            self.cursor.came_back(delivery.offset, delivery.attempts)
-        self._watch(delivery.message.timestamp_ns)
-        self._throttle()
-        return True
-
-    cdef bint _deliver_front(self) noexcept:
-        cdef Delivery *delivery
-        cdef Place *place
-        cdef int64_t offset
-        cdef uint32_t attempts
-        while self.front.count:
-            self._throttle()
-            if (self.ready.c_next is NULL or self.paused or self.draining or self.resume_ns != NEVER
-                    or self.rules is not NULL and 0 < self.rules.max_in_flight <= self.timeouts.count):
-                return False
-            if not has_room(self):
-                self._try_again()
-                return False
-            delivery = heap_first(&self.front)
-            if self.rules is not NULL and reason_to_leave(self, delivery.message, delivery.attempts) == EXPIRED:
-                if not leave_delivery(self, delivery, &self.front, EXPIRED):
-                    self._try_again()
-                    return False
-                continue
-            heap_remove(&self.front, delivery)
-            place, offset, attempts = delivery.place, delivery.offset, delivery.attempts
-            self.send(delivery_take(delivery), attempts, place, offset)
-        self._throttle()
-        return True
-
-    cdef void _throttle(self) noexcept:
-        """While deliveries are in front, no other messages are delivered: pump() handles these first."""
-        cdef ChannelRules *rules = self.rules
-        cdef bint throttled = self.front.count > 0
-        cdef int64_t resume_ns = self.clock.monotonic
-        if rules is not NULL:
-            throttled |= 0 < rules.max_in_flight <= self.timeouts.count
-            if rules.interval_ns:
-                resume_ns = max(resume_ns, self.paced_ns - rules.burst_ns)
-            if rules.ordered and self.front.count:
-                resume_ns = max(resume_ns, heap_first(&self.front).deadline_ns)
-        self.resume_ns = NEVER
-        if resume_ns > self.clock.monotonic:
-            throttled = True
-            self.resume_ns = resume_ns
-            if resume_ns < self.alarm_ns:
-                self._arm()
-        if throttled != self.throttled:
-            self.throttled = throttled
-            self._set_halted()
-
-    cdef void _set_halted(self) noexcept:
-        self.halted = self.paused or self.draining or self.throttled
-        if (not self.halted or self.front.count) and self.ready.c_next is not NULL and not self.exiting:
-            self.slicer.add(self)
-
-    # ------------------------------------------------------------------ time
-
-    cdef void _arm(self) noexcept:
-        """Sets the alarm for the next deadline, where nsqd scans random channels every 100 ms."""
-        cdef int64_t first = next_deadline(self)
-        if first < self.alarm_ns:
-            self.alarm_ns = first
-            self.timers.arm(self, first)
-
-    def expire(self):
-        """Called by the timers at the alarm: requeues messages that have timed out or are due."""
-        cdef int64_t began_ns = monotonic_ns()
-        self.clock.refresh()
-        self.slicer.begin(self.clock.monotonic)
-        self.alarm_ns = NEVER
-        if self.run():
-            self.slicer.add(self)
-        span_over(monotonic_ns() - began_ns, b"deadlines of", self)
-
-    def resume(self):
-        """Continues deliveries after memory or the disk failed."""
-        self.retrying = False
-        self.slicer.add(self)
-
-    cdef void _try_again(self) noexcept:
-        if not self.retrying and not self.exiting:
-            self.retrying = True
-            self.timers.resume_later(self)
-
-    # ------------------------------------------------------------------ clients
-
-    def add_client(self, Consumer consumer not None) -> bool:
-        """Adds a consumer; False: the channel already has max_consumers."""
-        if self.max_consumers and len(self.clients) >= self.max_consumers:
-            return False
-        self.clients[consumer.id] = consumer
-        return True
-
-    def remove_client(self, Consumer consumer not None):
-        """Removes a consumer. Messages in flight to it stay in flight until they time out, unless the channel has
-        requeue_on_disconnect.
-
-        An ephemeral channel is deleted after its last consumer, in its own slice: the caller may be in the middle of a
-        command of the consumer, or of this channel's messages.
-        """
-        ready_remove(&self.ready, consumer)
-        if self.clients.pop(consumer.id, None) is None:
-            return
-        self.left[consumer.distance] += consumer.message_count
-        if self.rules is not NULL and self.rules.max_attempts and consumer.in_flight > 0:
-            origin_client(self, consumer, consumer.id)
-        if self.rules is not NULL and self.rules.requeue_on_disconnect and not self.exiting:
-            lost_add(&self.lost, consumer.id, consumer.in_flight)
-            self.slicer.add(self)
-        if self.ephemeral and not self.clients and not self.exiting:
-            self.deserted = True
-            self.slicer.add(self)
-
-    # ------------------------------------------------------------------ administration
-
-    cdef void set_draining(self, bint draining) noexcept:
-        self.draining = draining
-        self._set_halted()
-
-    def set_rule(self, rule, bytes dead_letter=b""):
-        """Sets its nsqc.options.rules.ChannelRule, and the dead-letter topic's name. rule: None: no rules."""
-        cdef ChannelRules *rules = rules_new(rule, len(dead_letter) > 0)
-        free(self.rules)
-        self.rules = rules
-        self.rule = rule if rules is not NULL else None
-        self.dead_waits = False
-        if dead_letter:
-            self.dead_letter = dead_letter      # without a rule, messages already in dead still go there
-        self.clock.refresh()
-        self.paced_ns = 0
-        self._throttle()
-        if self.front.count or rules is not NULL:
-            self.slicer.add(self)
-
-    cdef void clock_was_set(self) noexcept:
-        if self.rules is not NULL and self.rules.message_ttl_ns > 0:
-            self.undated = self.delayed.count
-            self.look_ns = 0
-            self.slicer.add(self)
-
-    def pause(self):
-        """Stops deliveries."""
-        self.paused = True
-        self._set_halted()
-
-    cdef void _drop_all(self) noexcept:
-        """Drops messages in flight or deferred, after the backlog has forgotten its places; frees memory in slices."""
-        cdef Trash trash = Trash.new(self.slicer)
-        lost_clear(&self.lost)
-        if self.backlog.disk is not None:
-            self.backlog.disk.drop_out()
-        trash.take_heap(0, &self.timeouts)
-        trash.take_heap(1, &self.delayed)
-        inflight_free(&self.in_flight)
-        trash.start()
-        trash = Trash.new(self.slicer)
-        self.sender = None
-        trash.take_heap(0, &self.dead)
-        trash.take_heap(1, &self.sent)
-        trash.start()
-        if self.owner is not None:
-            self.owner.on_moved()
-        trash = Trash.new(self.slicer)
-        trash.take_heap(0, &self.front)
-        trash.take_heap(1, &self.again.heap)
-        again_forget(&self.again)
-        trash.start()
-
-    # ------------------------------------------------------------------ failed writes
-
-    cdef void on_written(self, int error, int64_t records, int64_t body_bytes) noexcept:
-        """If it failed, the backlog keeps its messages, and the topic holds publishers."""
-        cdef bint before = self.stuck
-        self.stuck = error != 0
-        if (error or before) and self.owner is not None:
-            self.owner.on_channel_written(self, error, before)
-        if error:
-            self.slicer.add(self)       # its messages can still be delivered
-
-    cdef void on_readable(self) noexcept:
-        if (self.ready.c_next is not NULL or self.rules is not NULL) and not self.exiting:
-            self.slicer.add(self)
-
-    cdef void on_unreadable(self) noexcept:
-        """Nothing is lost: the read is retried later."""
-        self._try_again()
+    def stats(self, topic=None):
+        """ClientStats; its publish count is that of topic, or else the first."""
+        raise NotImplementedError
 
 
-cdef bint stay(ChannelState channel, Delivery *delivery, Heap *heap) noexcept:
-    delivery.deadline_ns = channel.clock.monotonic + NO_MEMORY_NS
-    heap_moved(heap, delivery)
-    return False
-
-
-cdef int64_t next_deadline(ChannelState channel) noexcept:
-    cdef Delivery *delivery = heap_first(&channel.timeouts)
-    cdef int64_t first = NEVER if delivery is NULL else delivery.deadline_ns
-    delivery = heap_first(&channel.delayed)
-    if delivery is not NULL and delivery.deadline_ns < first:
-        first = delivery.deadline_ns
-    if channel.cursor is not None and 0 < channel.cursor.next_due() < first:
-        first = channel.cursor.next_due()
-    return min(first, channel.resume_ns, channel.look_ns)
+def busy_among(list consumers not None) -> tuple:
+    """The connected consumers with messages in flight, and the total of these messages."""
+    cdef Consumer consumer
+    cdef int64_t in_flight = 0
+    cdef list busy = []
+    for consumer in consumers:
+        if consumer.in_flight > 0 and not consumer.closed:
+            in_flight += consumer.in_flight
+            busy.append(consumer)
+    return busy, in_flight
 
 
 # ====================================================================== channel
-# A channel: distributes messages over its consumers and keeps each until it is finished.
-
+cdef int64_t NEVER = INT64_MAX
+cdef ChannelFigures no_channel_figures
+CHANNEL_FIGURES = figure_names(no_channel_figures)
 cdef int64_t NO_OFFSET = -1
+cdef int64_t NO_MEMORY_NS = 1000000000      # extends a delivery that cannot be ended for lack of memory
 
 cdef enum:
     DUE_AT_ONCE = 1024          # deferred messages of a log between two looks at the clock
@@ -287,6 +87,157 @@ cdef void relist(Channel channel, Consumer consumer) noexcept:
 @cython.final
 cdef class Channel:
     """One channel of a topic. Created by Topic.get_channel()."""
+
+    def __init__(self, bytes name not None, bint ephemeral, DiskQueue disk, int64_t max_memory, Commit commit not None,
+                 Clock clock not None, Topic owner not None, timers, LatencyWindow latency,
+                 int64_t max_msg_timeout_ns, int64_t max_consumers):
+        self.name = name
+        self.ephemeral = ephemeral
+        self.backlog = Backlog.new(disk, max_memory, True, clock, commit, self)
+        self.clock = clock
+        self.owner = owner
+        self.timers = timers
+        self.slicer = commit.schedule.slicer
+        self.latency = latency
+        self.max_msg_timeout_ns = max_msg_timeout_ns
+        self.max_consumers = max_consumers
+        self.clients = {}
+        self.dead_letter = b""
+        self.alarm_ns = NEVER
+        self.resume_ns = NEVER
+        self.look_ns = NEVER
+
+    def __dealloc__(self):
+        cdef Trash trash = Trash.new(None)      # freed at once, not in slices
+        trash.take_heap(0, &self.timeouts)
+        trash.take_heap(1, &self.delayed)
+        trash = Trash.new(None)
+        trash.take_heap(0, &self.front)
+        trash.take_heap(1, &self.again.heap)
+        again_forget(&self.again)
+        trash = Trash.new(None)
+        trash.take_heap(0, &self.dead)
+        trash.take_heap(1, &self.sent)
+        inflight_free(&self.in_flight)
+        lost_free(&self.lost)
+        free(self.rules)
+        free(self.times)
+
+    def __str__(self):
+        name = f"channel {self.name.decode()}"
+        return name if self.owner is None else f"{name} of {self.owner}"
+
+    def retry(self):
+        """Retries a backlog that could not be written."""
+        self.backlog.retry()
+
+    @property
+    def disk(self):
+        """The DiskQueue of the backlog; None: no disk."""
+        return self.backlog.disk
+
+    @property
+    def consumers(self) -> list:
+        """The consumers, in order of arrival."""
+        return list(self.clients.values())
+
+    # ------------------------------------------------------------------ metrics
+
+    def figures(self) -> tuple:
+        """The numbers of /stats, in the order of CHANNEL_FIGURES."""
+        self.clock.refresh()
+        cdef ChannelFigures figures = ChannelFigures(self.levels(), self.counts)
+        return figures_tuple(&figures, sizeof(figures))
+
+    cdef ChannelLevels levels(self) noexcept:
+        return ChannelLevels(self.count_waiting(), self.count_on_disk(), self.timeouts.count, self.count_deferred(),
+                             len(self.clients))
+
+    cdef int64_t count_waiting(self) noexcept:
+        return (self.backlog.depth() - self.backlog.delayed_on_disk() + self.front.count - self.front_deferred()
+                + self.again.heap.count
+                + (self.cursor.depth() if self.cursor is not None else 0))
+
+    cdef int64_t count_on_disk(self) noexcept:
+        cdef int64_t count = self.backlog.disk_depth() - self.backlog.delayed_on_disk()
+        if self.cursor is not None:
+            count += max(self.cursor.depth() - self.backlog.max_memory, <int64_t> 0)
+        return count
+
+    cdef int64_t count_deferred(self) noexcept:
+        return (self.delayed.count + self.dead.count + self.sent.count + self.front_deferred()
+                + self.backlog.delayed_on_disk()
+                + (self.cursor.deferred_count() if self.cursor is not None else 0))
+
+    cdef int64_t front_deferred(self) noexcept:
+        cdef int64_t count = 0
+        cdef uint32_t index
+        for index in range(self.front.count):
+            count += self.front.items[index].deadline_ns > self.clock.monotonic
+        return count
+
+    cdef int64_t log_lag(self) noexcept:
+        cdef TopicLog log = self.cursor.log
+        return max(segments_rank(&log.segments, log.next) - segments_rank(&log.segments, self.cursor.next), <int64_t> 0)
+
+    @property
+    def depth(self) -> int:
+        """Waiting messages, in memory and on disk."""
+        self.clock.refresh()
+        return self.count_waiting()
+
+    @property
+    def backend_depth(self) -> int:
+        """Waiting messages on disk; for a log, those that nsqd would not keep in memory."""
+        self.clock.refresh()
+        return self.count_on_disk()
+
+    def deliveries(self) -> list:
+        """Count of messages delivered to consumers at each distance."""
+        cdef Consumer consumer
+        cdef int distance
+        counts = [self.left[distance] for distance in range(DISTANCES)]
+        for consumer in self.clients.values():
+            counts[consumer.distance] += consumer.message_count
+        return counts
+
+    @property
+    def in_flight_count(self) -> int:
+        """Messages in flight to consumers."""
+        return self.timeouts.count
+
+    @property
+    def deferred_count(self) -> int:
+        """Messages that are not due; those of an earlier run are still on disk."""
+        self.clock.refresh()
+        return self.count_deferred()
+
+    @property
+    def position(self):
+        """The first offset of the log that was never delivered; None: the topic has no log."""
+        return None if self.cursor is None else self.cursor.next
+
+    @property
+    def oldest(self):
+        """The lowest unfinished offset of the log; None: the topic has no log."""
+        cdef int64_t least
+        if self.cursor is None:
+            return None
+        least = self.cursor.least_waiting()
+        least = least_of(&self.timeouts, least)
+        least = least_of(&self.front, least)
+        least = least_of(&self.again.heap, least)
+        least = least_of(&self.dead, least)
+        return least_of(&self.sent, least)
+
+    def forget_removed(self) -> bool:
+        """Drops requeued and deferred messages that retention removed from the log; checks some of them. Whether there
+        may be more."""
+        return self.cursor is not None and self.cursor.forget_removed()
+
+    def restore_delays(self, dict delays not None):
+        """Sets the due times, in wall-clock nanoseconds, of messages that an earlier run wrote to disk."""
+        self.backlog.delays.update(delays)
 
     # ------------------------------------------------------------------ from the topic
 
@@ -481,9 +432,6 @@ cdef class Channel:
     cdef void set_cursor(self, Cursor cursor, bint log_first) noexcept:
         self.cursor = cursor
         self.log_first = log_first
-
-    cdef void send(self, Message *message, uint32_t attempts, Place *place, int64_t offset) noexcept:
-        self._deliver(message, attempts, place, offset)
 
     cdef void _deliver(self, Message *message, uint32_t attempts, Place *place, int64_t offset) noexcept:
         cdef Consumer consumer = <Consumer> self.ready.c_next
@@ -736,6 +684,262 @@ cdef class Channel:
             self.update(consumer)
         self._throttle()
         self.slicer.add(self)
+
+    # ------------------------------------------------------------------ whether and when it delivers
+
+    cdef void _watch(self, int64_t timestamp_ns) noexcept:
+        expiry_watch(self, timestamp_ns)
+        if self.look_ns < self.alarm_ns:
+            self._arm()
+        if self.rules.trims and self.cursor is not None:
+            self.slicer.add(self)
+
+    cdef bint _to_front(self, Delivery *delivery, int64_t delay_ns) noexcept:
+        if not heap_reserve(&self.front):
+            return stay(self, delivery, &self.timeouts)
+        take_out(self, delivery)
+        delivery.owner = 0
+        delivery.deadline_ns = self.clock.monotonic + delay_ns
+        heap_push(&self.front, delivery)
+        if delivery.offset >= 0:
+            self.cursor.came_back(delivery.offset, delivery.attempts)
+        self._watch(delivery.message.timestamp_ns)
+        self._throttle()
+        return True
+
+    cdef bint _deliver_front(self) noexcept:
+        cdef Delivery *delivery
+        cdef Place *place
+        cdef int64_t offset
+        cdef uint32_t attempts
+        while self.front.count:
+            self._throttle()
+            if (self.ready.c_next is NULL or self.paused or self.draining or self.resume_ns != NEVER
+                    or self.rules is not NULL and 0 < self.rules.max_in_flight <= self.timeouts.count):
+                return False
+            if not has_room(self):
+                self._try_again()
+                return False
+            delivery = heap_first(&self.front)
+            if self.rules is not NULL and reason_to_leave(self, delivery.message, delivery.attempts) == EXPIRED:
+                if not leave_delivery(self, delivery, &self.front, EXPIRED):
+                    self._try_again()
+                    return False
+                continue
+            heap_remove(&self.front, delivery)
+            place, offset, attempts = delivery.place, delivery.offset, delivery.attempts
+            self._deliver(delivery_take(delivery), attempts, place, offset)
+        self._throttle()
+        return True
+
+    cdef void _throttle(self) noexcept:
+        """While deliveries are in front, no other messages are delivered: pump() handles these first."""
+        cdef ChannelRules *rules = self.rules
+        cdef bint throttled = self.front.count > 0
+        cdef int64_t resume_ns = self.clock.monotonic
+        if rules is not NULL:
+            throttled |= 0 < rules.max_in_flight <= self.timeouts.count
+            if rules.interval_ns:
+                resume_ns = max(resume_ns, self.paced_ns - rules.burst_ns)
+            if rules.ordered and self.front.count:
+                resume_ns = max(resume_ns, heap_first(&self.front).deadline_ns)
+        self.resume_ns = NEVER
+        if resume_ns > self.clock.monotonic:
+            throttled = True
+            self.resume_ns = resume_ns
+            if resume_ns < self.alarm_ns:
+                self._arm()
+        if throttled != self.throttled:
+            self.throttled = throttled
+            self._set_halted()
+
+    cdef void _set_halted(self) noexcept:
+        self.halted = self.paused or self.draining or self.throttled
+        if (not self.halted or self.front.count) and self.ready.c_next is not NULL and not self.exiting:
+            self.slicer.add(self)
+
+    # ------------------------------------------------------------------ time
+
+    cdef void _arm(self) noexcept:
+        """Sets the alarm for the next deadline, where nsqd scans random channels every 100 ms."""
+        cdef int64_t first = next_deadline(self)
+        if first < self.alarm_ns:
+            self.alarm_ns = first
+            self.timers.arm(self, first)
+
+    def expire(self):
+        """Called by the timers at the alarm: requeues messages that have timed out or are due."""
+        cdef int64_t began_ns = monotonic_ns()
+        self.clock.refresh()
+        self.slicer.begin(self.clock.monotonic)
+        self.alarm_ns = NEVER
+        if self.run():
+            self.slicer.add(self)
+        span_over(monotonic_ns() - began_ns, b"deadlines of", self)
+
+    def resume(self):
+        """Continues deliveries after memory or the disk failed."""
+        self.retrying = False
+        self.slicer.add(self)
+
+    cdef void _try_again(self) noexcept:
+        if not self.retrying and not self.exiting:
+            self.retrying = True
+            self.timers.resume_later(self)
+
+    # ------------------------------------------------------------------ clients
+
+    def add_client(self, Consumer consumer not None) -> bool:
+        """Adds a consumer; False: the channel already has max_consumers."""
+        if self.max_consumers and len(self.clients) >= self.max_consumers:
+            return False
+        self.clients[consumer.id] = consumer
+        return True
+
+    def remove_client(self, Consumer consumer not None):
+        """Removes a consumer. Messages in flight to it stay in flight until they time out, unless the channel has
+        requeue_on_disconnect.
+
+        An ephemeral channel is deleted after its last consumer, in its own slice: the caller may be in the middle of a
+        command of the consumer, or of this channel's messages.
+        """
+        ready_remove(&self.ready, consumer)
+        if self.clients.pop(consumer.id, None) is None:
+            return
+        self.left[consumer.distance] += consumer.message_count
+        if self.rules is not NULL and self.rules.max_attempts and consumer.in_flight > 0:
+            origin_client(self, consumer, consumer.id)
+        if self.rules is not NULL and self.rules.requeue_on_disconnect and not self.exiting:
+            lost_add(&self.lost, consumer.id, consumer.in_flight)
+            self.slicer.add(self)
+        if self.ephemeral and not self.clients and not self.exiting:
+            self.deserted = True
+            self.slicer.add(self)
+
+    # ------------------------------------------------------------------ administration
+
+    cdef void set_draining(self, bint draining) noexcept:
+        self.draining = draining
+        self._set_halted()
+
+    def set_rule(self, rule, bytes dead_letter=b""):
+        """Sets its nsqc.options.rules.ChannelRule, and the dead-letter topic's name. rule: None: no rules."""
+        cdef ChannelRules *rules = rules_new(rule, len(dead_letter) > 0)
+        free(self.rules)
+        self.rules = rules
+        self.rule = rule if rules is not NULL else None
+        self.dead_waits = False
+        if dead_letter:
+            self.dead_letter = dead_letter      # without a rule, messages already in dead still go there
+        self.clock.refresh()
+        self.paced_ns = 0
+        self._throttle()
+        if self.front.count or rules is not NULL:
+            self.slicer.add(self)
+
+    cdef void clock_was_set(self) noexcept:
+        if self.rules is not NULL and self.rules.message_ttl_ns > 0:
+            self.undated = self.delayed.count
+            self.look_ns = 0
+            self.slicer.add(self)
+
+    def pause(self):
+        """Stops deliveries."""
+        self.paused = True
+        self._set_halted()
+
+    cdef void _drop_all(self) noexcept:
+        """Drops messages in flight or deferred, after the backlog has forgotten its places; frees memory in slices."""
+        cdef Trash trash = Trash.new(self.slicer)
+        lost_clear(&self.lost)
+        if self.backlog.disk is not None:
+            self.backlog.disk.drop_out()
+        trash.take_heap(0, &self.timeouts)
+        trash.take_heap(1, &self.delayed)
+        inflight_free(&self.in_flight)
+        trash.start()
+        trash = Trash.new(self.slicer)
+        self.sender = None
+        trash.take_heap(0, &self.dead)
+        trash.take_heap(1, &self.sent)
+        trash.start()
+        if self.owner is not None:
+            self.owner.on_moved()
+        trash = Trash.new(self.slicer)
+        trash.take_heap(0, &self.front)
+        trash.take_heap(1, &self.again.heap)
+        again_forget(&self.again)
+        trash.start()
+
+    # ------------------------------------------------------------------ failed writes
+
+    cdef void on_written(self, int error, int64_t records, int64_t body_bytes) noexcept:
+        """If it failed, the backlog keeps its messages, and the topic holds publishers."""
+        cdef bint before = self.stuck
+        self.stuck = error != 0
+        if (error or before) and self.owner is not None:
+            self.owner.on_channel_written(self, error, before)
+        if error:
+            self.slicer.add(self)       # its messages can still be delivered
+
+    cdef void on_readable(self) noexcept:
+        if (self.ready.c_next is not NULL or self.rules is not NULL) and not self.exiting:
+            self.slicer.add(self)
+
+    cdef void on_unreadable(self) noexcept:
+        """Nothing is lost: the read is retried later."""
+        self._try_again()
+
+
+cdef bint stay(Channel channel, Delivery *delivery, Heap *heap) noexcept:
+    delivery.deadline_ns = channel.clock.monotonic + NO_MEMORY_NS
+    heap_moved(heap, delivery)
+    return False
+
+
+cdef int64_t next_deadline(Channel channel) noexcept:
+    cdef Delivery *delivery = heap_first(&channel.timeouts)
+    cdef int64_t first = NEVER if delivery is NULL else delivery.deadline_ns
+    delivery = heap_first(&channel.delayed)
+    if delivery is not NULL and delivery.deadline_ns < first:
+        first = delivery.deadline_ns
+    if channel.cursor is not None and 0 < channel.cursor.next_due() < first:
+        first = channel.cursor.next_due()
+    return min(first, channel.resume_ns, channel.look_ns)
+
+
+cdef int64_t least_of(Heap *heap, int64_t least) noexcept:
+    """The lowest offset of the log among these deliveries and least."""
+    cdef uint32_t index
+    for index in range(heap.count):
+        if heap.items[index].delivery.offset >= 0:
+            least = min(least, heap.items[index].delivery.offset)
+    return least
+
+
+cdef void drop_logged(Heap *heap) noexcept:
+    cdef Delivery *delivery
+    cdef uint32_t at = heap.count
+    # Backwards: the item that takes a removed one's place is either already checked or comes later.
+    while at:
+        at = min(at, heap.count)
+        if at == 0:
+            return
+        delivery = heap.items[at - 1].delivery
+        if delivery.offset < 0:
+            at -= 1
+            continue
+        heap_remove(heap, delivery)
+        delivery_free(delivery)
+
+
+cdef void count_other_time(Channel channel, int which, int64_t ns) noexcept:
+    """Counts a time that differs from the previous message's."""
+    if channel.times is NULL:
+        channel.times = <TwoTimes *> calloc(1, sizeof(TwoTimes))
+        if channel.times is NULL:
+            return
+    times_add(&channel.times.of[which], ns)
 
 
 # ====================================================================== end

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from msgspec import Struct
 
 from nsqc.broker.broker import Broker
-from nsqc.broker.state import Consumer, busy_among
+from nsqc.broker.channel import Consumer, busy_among
 from nsqc.log import Log
 
 EVERY_S = 0.02          # between two checks for messages in flight

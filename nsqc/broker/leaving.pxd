@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint16_t, uint32_t
 
-from nsqc.broker.state cimport ChannelState
+from nsqc.broker.channel cimport Channel
 from nsqc.store.memory cimport dated_ns
 from nsqc.store.message cimport Delivery, Entry, Heap, Message, Place
 
@@ -18,12 +18,13 @@ cdef enum DeadReason:       # Delivery.reason: why its last delivery failed, or 
     DEAD_EXPIRED            # message_ttl
     DEAD_OVERFLOWED         # max_depth or max_bytes
 
+cdef bytes origin_node(str address, int64_t node_id)     # the fields of the node
 # The beginning of all origins of one batch. node: of the daemon, from origin_node().
-cdef bytes origin_head(ChannelState channel, bytes topic, bytes node)
+cdef bytes origin_head(Channel channel, bytes topic, bytes node)
 # Writes the origin of a dead delivery, up to MOST_ORIGIN bytes, to c_to; returns its size.
-cdef uint32_t origin_store(char *c_to, ChannelState channel, const Delivery *delivery, bytes head) noexcept
+cdef uint32_t origin_store(char *c_to, Channel channel, const Delivery *delivery, bytes head) noexcept
 # Remembers a consumer, for messages in flight to it that may become dead letters.
-cdef void origin_client(ChannelState channel, object consumer, int64_t owner) noexcept
+cdef void origin_client(Channel channel, object consumer, int64_t owner) noexcept
 
 
 # ====================================================================== dead
@@ -38,16 +39,16 @@ cdef enum LeaveReason:          # why a message is removed from a channel unfini
     OVERFLOWED              # max_depth or max_bytes
 
 # Whether another batch fits into memory; makes room for one more delivery in `dead`.
-cdef bint dead_has_room(ChannelState channel) noexcept
+cdef bint dead_has_room(Channel channel) noexcept
 # Takes a delivery that is in no heap, with room in `dead`. FAILED: Delivery.reason has the details.
-cdef void dead_take(ChannelState channel, Delivery *delivery, LeaveReason reason) noexcept
+cdef void dead_take(Channel channel, Delivery *delivery, LeaveReason reason) noexcept
 # Takes a message that was about to be delivered; needs room for a delivery, and in `dead`. Takes reference and place.
-cdef void dead_add(ChannelState channel, Message *message, uint32_t attempts, Place *place, int64_t offset,
+cdef void dead_add(Channel channel, Message *message, uint32_t attempts, Place *place, int64_t offset,
                    LeaveReason reason) noexcept
 # The running batch has ended: finishes its messages, or queues them to be published again.
-cdef void dead_ended(ChannelState channel, int error) noexcept
+cdef void dead_ended(Channel channel, int error) noexcept
 # Forgets the running batch: its messages will be published again. False: no memory to do that for all of them.
-cdef bint dead_recall(ChannelState channel) noexcept
+cdef bint dead_recall(Channel channel) noexcept
 
 
 # ====================================================================== expiry
@@ -67,7 +68,7 @@ cdef struct Taken:          # a message taken from a queue
 
 
 # With rules: why a message must not be delivered, or not again.
-cdef inline LeaveReason reason_to_leave(ChannelState channel, const Message *message, uint32_t attempts) noexcept:
+cdef inline LeaveReason reason_to_leave(Channel channel, const Message *message, uint32_t attempts) noexcept:
     if 0 < channel.rules.max_attempts <= attempts:
         return FAILED
     if 0 < channel.rules.message_ttl_ns <= channel.clock.wall - dated_ns(channel.clock, message.timestamp_ns):
@@ -76,7 +77,7 @@ cdef inline LeaveReason reason_to_leave(ChannelState channel, const Message *mes
 
 
 # With rules: when to check a message that waits until due_ns, monotonic: it may expire before.
-cdef inline int64_t due_or_expired(ChannelState channel, const Message *message, int64_t due_ns) noexcept:
+cdef inline int64_t due_or_expired(Channel channel, const Message *message, int64_t due_ns) noexcept:
     if channel.rules.message_ttl_ns == 0:
         return due_ns
     return min(due_ns, channel.clock.monotonic + dated_ns(channel.clock, message.timestamp_ns)
@@ -84,7 +85,7 @@ cdef inline int64_t due_or_expired(ChannelState channel, const Message *message,
 
 
 # With rules: a message published then waits. Arm the alarm if look_ns has changed.
-cdef inline void expiry_watch(ChannelState channel, int64_t timestamp_ns) noexcept:
+cdef inline void expiry_watch(Channel channel, int64_t timestamp_ns) noexcept:
     if channel.rules.message_ttl_ns:
         channel.look_ns = min(channel.look_ns, channel.clock.monotonic + max(
             dated_ns(channel.clock, timestamp_ns) + channel.rules.message_ttl_ns - channel.clock.wall,
@@ -92,25 +93,25 @@ cdef inline void expiry_watch(ChannelState channel, int64_t timestamp_ns) noexce
 
 
 # The next message if channel.again, which must not be empty, has it; its place and offset go to the channel.
-cdef bint pop_again(ChannelState channel, Entry *entry) noexcept
+cdef bint pop_again(Channel channel, Entry *entry) noexcept
 # With rules: whether a message about to be delivered is removed instead.
-cdef bint withheld(ChannelState channel, Entry *entry) noexcept
+cdef bint withheld(Channel channel, Entry *entry) noexcept
 # With rules: moves a delivery of this heap to channel.again. False: it has to wait elsewhere, and may expire late.
-cdef bint wait_to_expire(ChannelState channel, Delivery *delivery, Heap *heap) noexcept
+cdef bint wait_to_expire(Channel channel, Delivery *delivery, Heap *heap) noexcept
 # With rules: removes a message that was about to be delivered. With room for a delivery, and in `dead`. Takes the
 # reference and the place.
-cdef void leave_taken(ChannelState channel, Taken *taken, LeaveReason reason) noexcept
+cdef void leave_taken(Channel channel, Taken *taken, LeaveReason reason) noexcept
 # The same for a delivery in this heap, in flight or not. False: no room in `dead`; it stays.
-cdef bint leave_delivery(ChannelState channel, Delivery *delivery, Heap *heap, LeaveReason reason) noexcept
+cdef bint leave_delivery(Channel channel, Delivery *delivery, Heap *heap, LeaveReason reason) noexcept
 # Takes the oldest message of a queue, if it was published no later than before_ns. False: none now; then oldest_ns is
 # the publish time of the oldest one if known, or NEVER.
-cdef bint take_oldest(ChannelState channel, int64_t before_ns, Taken *taken, int64_t *oldest_ns) noexcept
+cdef bint take_oldest(Channel channel, int64_t before_ns, Taken *taken, int64_t *oldest_ns) noexcept
 # The wall clock has been set: deferred messages may expire at another time. False: the slice ended.
-cdef bint expire_deferred(ChannelState channel) noexcept
+cdef bint expire_deferred(Channel channel) noexcept
 # Moves messages that wait first in a queue and have used up their attempts; False: the slice ended.
-cdef bint leave_exhausted(ChannelState channel) noexcept
+cdef bint leave_exhausted(Channel channel) noexcept
 # Removes expired messages, and schedules the next check; False: the slice ended.
-cdef bint expire_waiting(ChannelState channel) noexcept
+cdef bint expire_waiting(Channel channel) noexcept
 
 
 # ====================================================================== overflow
@@ -120,9 +121,9 @@ cdef bint expire_waiting(ChannelState channel) noexcept
 # Whether more messages would exceed these limits; 0: no limit.
 cdef bint exceeds(int64_t depth, int64_t waiting, int64_t count, int64_t body_bytes, int64_t max_depth,
                   int64_t max_bytes) noexcept
-cdef int64_t channel_bytes(ChannelState channel) noexcept       # of waiting messages, about
+cdef int64_t channel_bytes(Channel channel) noexcept       # of waiting messages, about
 # With rules: whether more messages certainly fit, from a cheap check: runs for each publish.
-cdef inline bint surely_fits(ChannelState channel, int64_t count) noexcept:
+cdef inline bint surely_fits(Channel channel, int64_t count) noexcept:
     if channel.rules is NULL or channel.rules.max_bytes or channel.cursor is not None:
         return False
     count += channel.backlog.memory.count + channel.front.count + channel.again.heap.count
@@ -132,6 +133,6 @@ cdef inline bint surely_fits(ChannelState channel, int64_t count) noexcept:
 
 
 # With rules: whether more messages would exceed the channel's limits.
-cdef bint channel_exceeds(ChannelState channel, int64_t count, int64_t body_bytes) noexcept
+cdef bint channel_exceeds(Channel channel, int64_t count, int64_t body_bytes) noexcept
 # With rules: removes the oldest excess messages; False: the slice ended.
-cdef bint trim_channel(ChannelState channel) noexcept
+cdef bint trim_channel(Channel channel) noexcept

@@ -8,7 +8,7 @@ from libc.string cimport memcpy
 
 from nsqc.broker.rules cimport (OVERFLOW_DIE, RETURNED, AgainSlot, ChannelRules, again_add, again_first, again_remove,
                                 again_reserve)
-from nsqc.broker.state cimport ChannelState, Consumer, unlikely
+from nsqc.broker.channel cimport Channel, Consumer, unlikely
 from nsqc.store.log.cursor cimport Cursor
 from nsqc.store.log.frame cimport MOST_ORIGIN
 from nsqc.store.log.segment cimport FRAMES_AT, Segment, segments_find
@@ -29,8 +29,7 @@ cdef enum:
 cdef bytes NOBODY = b"null"
 
 
-def origin_node(str address not None, int64_t node_id):
-    """See the .pyi."""
+cdef bytes origin_node(str address, int64_t node_id):
     return b'"node":%s,"node_id":%d' % (_text(address), node_id)
 
 
@@ -39,11 +38,11 @@ def _text(str text not None):
     return msgspec.json.encode(text[:MOST_CHARS].encode("utf-8", "replace").decode())
 
 
-cdef bytes origin_head(ChannelState channel, bytes topic, bytes node):
+cdef bytes origin_head(Channel channel, bytes topic, bytes node):
     return b'{"topic":"%s","channel":"%s",%s' % (topic, channel.name, node)
 
 
-cdef uint32_t origin_store(char *c_to, ChannelState channel, const Delivery *delivery, bytes head) noexcept:
+cdef uint32_t origin_store(char *c_to, Channel channel, const Delivery *delivery, bytes head) noexcept:
     cdef bytes client = NOBODY
     cdef int64_t length = PyBytes_GET_SIZE(head)
     if channel.last_clients is not None and delivery.reason != DEAD_ATTEMPTS:
@@ -68,7 +67,7 @@ cdef const char *reason_text(int reason) noexcept:
     return b"disconnected" if reason == DEAD_DISCONNECTED else b"attempts"
 
 
-cdef void origin_client(ChannelState channel, object consumer, int64_t owner) noexcept:
+cdef void origin_client(Channel channel, object consumer, int64_t owner) noexcept:
     try:
         if channel.last_clients is None or len(channel.last_clients) >= MOST_CLIENTS:
             channel.last_clients = {}
@@ -87,11 +86,11 @@ cdef enum:
     MOST_DEAD = 4096        # in memory on their way, beyond those that were in flight
 
 
-cdef bint dead_has_room(ChannelState channel) noexcept:
+cdef bint dead_has_room(Channel channel) noexcept:
     return channel.dead.count + channel.sent.count < MOST_DEAD and heap_reserve(&channel.dead)
 
 
-cdef void dead_add(ChannelState channel, Message *message, uint32_t attempts, Place *place, int64_t offset,
+cdef void dead_add(Channel channel, Message *message, uint32_t attempts, Place *place, int64_t offset,
                    LeaveReason reason) noexcept:
     cdef Delivery *delivery = delivery_new(message, <uint16_t> attempts)
     delivery.place = place
@@ -101,7 +100,7 @@ cdef void dead_add(ChannelState channel, Message *message, uint32_t attempts, Pl
     dead_take(channel, delivery, reason)
 
 
-cdef void dead_take(ChannelState channel, Delivery *delivery, LeaveReason reason) noexcept:
+cdef void dead_take(Channel channel, Delivery *delivery, LeaveReason reason) noexcept:
     if reason != FAILED:
         delivery.reason = DEAD_EXPIRED if reason == EXPIRED else DEAD_OVERFLOWED
     if delivery.owner != RETURNED:      # otherwise it already has its consumer's id
@@ -121,7 +120,7 @@ cdef void dead_take(ChannelState channel, Delivery *delivery, LeaveReason reason
     channel.slicer.add(channel)
 
 
-cdef void dead_ended(ChannelState channel, int error) noexcept:
+cdef void dead_ended(Channel channel, int error) noexcept:
     cdef Delivery *delivery
     if error:
         dead_recall(channel)
@@ -141,7 +140,7 @@ cdef void dead_ended(ChannelState channel, int error) noexcept:
     channel.owner.on_moved()
 
 
-cdef bint dead_recall(ChannelState channel) noexcept:
+cdef bint dead_recall(Channel channel) noexcept:
     cdef Delivery *delivery
     channel.sender = None
     while channel.sent.count:
@@ -159,20 +158,20 @@ cdef bint dead_recall(ChannelState channel) noexcept:
 cdef int64_t NEVER = INT64_MAX
 
 
-cdef inline bint dies(ChannelState channel, LeaveReason reason) noexcept:
+cdef inline bint dies(Channel channel, LeaveReason reason) noexcept:
     if reason == EXPIRED:
         return channel.rules.expired_die
     return reason == FAILED or channel.rules.overflow == OVERFLOW_DIE
 
 
-cdef void count_left(ChannelState channel, LeaveReason reason) noexcept:
+cdef void count_left(Channel channel, LeaveReason reason) noexcept:
     if reason == EXPIRED:
         channel.counts.expired_count += 1
     elif reason != FAILED:
         channel.counts.overflow_count += 1
 
 
-cdef void leave_taken(ChannelState channel, Taken *taken, LeaveReason reason) noexcept:
+cdef void leave_taken(Channel channel, Taken *taken, LeaveReason reason) noexcept:
     count_left(channel, reason)
     if dies(channel, reason):
         dead_add(channel, taken.message, taken.attempts, taken.place, taken.offset, reason)
@@ -184,7 +183,7 @@ cdef void leave_taken(ChannelState channel, Taken *taken, LeaveReason reason) no
         channel.backlog.done(taken.place)
 
 
-cdef bint leave_delivery(ChannelState channel, Delivery *delivery, Heap *heap, LeaveReason reason) noexcept:
+cdef bint leave_delivery(Channel channel, Delivery *delivery, Heap *heap, LeaveReason reason) noexcept:
     cdef bint moves = dies(channel, reason)
     if moves and not heap_reserve(&channel.dead):
         return False
@@ -206,7 +205,7 @@ cdef bint leave_delivery(ChannelState channel, Delivery *delivery, Heap *heap, L
     return True
 
 
-cdef bint pop_again(ChannelState channel, Entry *entry) noexcept:
+cdef bint pop_again(Channel channel, Entry *entry) noexcept:
     cdef AgainSlot *slot = again_first(&channel.again)
     cdef Delivery *delivery = slot.delivery
     if slot.after > channel.taken and not (channel.backlog.depth() == 0
@@ -220,14 +219,14 @@ cdef bint pop_again(ChannelState channel, Entry *entry) noexcept:
     return True
 
 
-cdef inline void took(ChannelState channel) noexcept:
+cdef inline void took(Channel channel) noexcept:
     """A message has left the queues."""
     channel.taken += 1
     if unlikely(channel.owner.crowded):
         channel.owner.on_room()
 
 
-cdef bint withheld(ChannelState channel, Entry *entry) noexcept:
+cdef bint withheld(Channel channel, Entry *entry) noexcept:
     cdef Taken taken
     cdef LeaveReason reason = reason_to_leave(channel, entry.message, entry.attempts)
     took(channel)
@@ -239,7 +238,7 @@ cdef bint withheld(ChannelState channel, Entry *entry) noexcept:
     return True
 
 
-cdef bint wait_to_expire(ChannelState channel, Delivery *delivery, Heap *heap) noexcept:
+cdef bint wait_to_expire(Channel channel, Delivery *delivery, Heap *heap) noexcept:
     if (channel.rules.message_ttl_ns == 0 or channel.again.heap.count >= channel.backlog.max_memory
             or not again_reserve(&channel.again)):
         return False
@@ -252,7 +251,7 @@ cdef bint wait_to_expire(ChannelState channel, Delivery *delivery, Heap *heap) n
     return True
 
 
-cdef bint take_oldest(ChannelState channel, int64_t before_ns, Taken *taken, int64_t *oldest_ns) noexcept:
+cdef bint take_oldest(Channel channel, int64_t before_ns, Taken *taken, int64_t *oldest_ns) noexcept:
     cdef Delivery *delivery = heap_first(&channel.again.heap)
     cdef Entry entry
     cdef int64_t waits_ns
@@ -285,7 +284,7 @@ cdef bint take_oldest(ChannelState channel, int64_t before_ns, Taken *taken, int
     return True
 
 
-cdef bint expire_deferred(ChannelState channel) noexcept:
+cdef bint expire_deferred(Channel channel) noexcept:
     cdef Delivery *delivery
     cdef int64_t due_ns
     cdef int steps = STEPS
@@ -309,7 +308,7 @@ cdef bint expire_deferred(ChannelState channel) noexcept:
     return True
 
 
-cdef bint leave_exhausted(ChannelState channel) noexcept:
+cdef bint leave_exhausted(Channel channel) noexcept:
     cdef uint32_t most = channel.rules.max_attempts, attempts
     cdef int steps = STEPS
     cdef Entry entry
@@ -341,7 +340,7 @@ cdef bint leave_exhausted(ChannelState channel) noexcept:
     return True
 
 
-cdef bint expire_waiting(ChannelState channel) noexcept:
+cdef bint expire_waiting(Channel channel) noexcept:
     cdef int64_t before_ns, oldest_ns, front_ns
     cdef int steps = STEPS
     cdef Taken taken
@@ -369,7 +368,7 @@ cdef bint expire_waiting(ChannelState channel) noexcept:
     return True
 
 
-cdef int64_t expire_front(ChannelState channel, int64_t before_ns) noexcept:
+cdef int64_t expire_front(Channel channel, int64_t before_ns) noexcept:
     """For an ordered channel, which has few there. Returns the publish time of the oldest remaining one, or NEVER."""
     cdef Delivery *delivery
     cdef int64_t oldest_ns = NEVER
@@ -410,17 +409,17 @@ cdef int64_t cursor_bytes(Cursor cursor) noexcept:
     return size
 
 
-cdef int64_t channel_bytes(ChannelState channel) noexcept:
+cdef int64_t channel_bytes(Channel channel) noexcept:
     return channel.backlog.bytes() + (cursor_bytes(channel.cursor) if channel.cursor is not None else 0)
 
 
-cdef bint channel_exceeds(ChannelState channel, int64_t count, int64_t body_bytes) noexcept:
+cdef bint channel_exceeds(Channel channel, int64_t count, int64_t body_bytes) noexcept:
     cdef ChannelRules *rules = channel.rules
     return exceeds(channel.count_waiting() if rules.max_depth else 0, channel_bytes(channel) if rules.max_bytes else 0,
                    count, body_bytes, rules.max_depth, rules.max_bytes)
 
 
-cdef bint trim_channel(ChannelState channel) noexcept:
+cdef bint trim_channel(Channel channel) noexcept:
     cdef int64_t oldest_ns
     cdef int steps = STEPS
     cdef Taken taken

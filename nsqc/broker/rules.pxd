@@ -53,7 +53,7 @@ cdef int64_t rules_delay(const ChannelRules *rules, uint16_t attempts) noexcept 
 
 cdef struct AgainSlot:
     Delivery *delivery      # NULL: expired
-    int64_t after           # due once ChannelState.taken reaches this
+    int64_t after           # due once Channel.taken reaches this
     int64_t number          # count of those that came before it
 
 

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, cast
 
 from msgspec import Raw, Struct
 
-from nsqc.broker import state
-from nsqc.broker.channel import Channel
-from nsqc.broker.state import LatencyWindow
-from nsqc.broker.topic import Topic
+from nsqc.broker.channel import CHANNEL_FIGURES, Channel
+from nsqc.broker.figures import LatencyWindow
+from nsqc.broker.topic import TOPIC_FIGURES, Topic
 from nsqc.loop.uv import span_began, span_ended
 from nsqc.store import message
 from nsqc.store.disk import segment
@@ -56,8 +55,7 @@ def counts() -> dict[str, int]:
 
 if TYPE_CHECKING:  # sessions import this module
     from nsqc.broker.broker import Broker
-    from nsqc.broker.channel import Channel
-    from nsqc.broker.state import Consumer
+    from nsqc.broker.channel import Channel, Consumer
     from nsqc.broker.topic import Topic
 
 SORTED_AT_ONCE = 1024
@@ -73,10 +71,10 @@ def _arranged(shape: type[Struct], *names: str) -> itemgetter[object]:
 
 
 _as_topic = _arranged(TopicStats, "topic_name", "channels", "paused", "e2e_processing_latency", "log",
-                      "waiting_publishes", *state.TOPIC_FIGURES)
+                      "waiting_publishes", *TOPIC_FIGURES)
 _as_channel = _arranged(ChannelStats, "channel_name", "zone_local_msg_count", "region_local_msg_count",
                         "global_msg_count", "clients", "paused", "e2e_processing_latency", "rules",
-                        *state.CHANNEL_FIGURES)
+                        *CHANNEL_FIGURES)
 
 
 class MemoryStats(Struct, frozen=True, gc=False):

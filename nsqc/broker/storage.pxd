@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t
 
 from nsqc.broker.channel cimport Channel
 from nsqc.broker.leaving cimport surely_fits
-from nsqc.broker.state cimport ChannelState, Once, OpenBatch, Storage, TopicState
+from nsqc.broker.topic cimport Once, OpenBatch, Storage, Topic
 from nsqc.store.backlog cimport PUT_DISK, PUT_EXITING, PUT_FULL, PUT_MEMORY
 from nsqc.store.log.cursor cimport Earlier
 from nsqc.store.log.topiclog cimport TopicLog
@@ -20,20 +20,20 @@ from nsqc.store.log.topiclog cimport TopicLog
 # publishes. Messages on disk are copied to the channels' disks, and their places here are done when a commit has
 # written all copies. Meanwhile publishers are held: a topic accepts half as many messages as it has passed on.
 
-cdef inline bint flows(TopicState topic) noexcept:
+cdef inline bint flows(Topic topic) noexcept:
     return (topic.started and not topic.paused and not topic.exiting and topic.stuck == 0 and topic.fan_count > 0)
 
-cdef void flow_refresh(TopicState topic) noexcept           # after a change of anything that direct depends on
-cdef void flow_slice(TopicState topic) noexcept             # passes on waiting messages until the slice is over
-cdef int flow_begin(TopicState topic) except -1             # passes on at once as many as fit into a slice
-cdef void flow_readable(TopicState topic) noexcept          # the backlog is readable
-cdef void flow_unreadable(TopicState topic) noexcept        # it is not now: the read is retried later
-cdef void flow_let_publish(TopicState topic, int64_t allowance) noexcept    # held publishers continue
-cdef void flow_commit_began(TopicState topic) noexcept
-cdef void flow_commit_ended(TopicState topic, int error) noexcept
-cdef void flow_copies_done(TopicState topic) noexcept       # if no channel is stuck: all copies are written
-cdef void flow_drop_leftover(TopicState topic) noexcept
-cdef void flow_drop_places(TopicState topic) noexcept       # before the backlog is emptied
+cdef void flow_refresh(Topic topic) noexcept           # after a change of anything that direct depends on
+cdef void flow_slice(Topic topic) noexcept             # passes on waiting messages until the slice is over
+cdef int flow_begin(Topic topic) except -1             # passes on at once as many as fit into a slice
+cdef void flow_readable(Topic topic) noexcept          # the backlog is readable
+cdef void flow_unreadable(Topic topic) noexcept        # it is not now: the read is retried later
+cdef void flow_let_publish(Topic topic, int64_t allowance) noexcept    # held publishers continue
+cdef void flow_commit_began(Topic topic) noexcept
+cdef void flow_commit_ended(Topic topic, int error) noexcept
+cdef void flow_copies_done(Topic topic) noexcept       # if no channel is stuck: all copies are written
+cdef void flow_drop_leftover(Topic topic) noexcept
+cdef void flow_drop_places(Topic topic) noexcept       # before the backlog is emptied
 
 
 # ====================================================================== bounds
@@ -41,19 +41,19 @@ cdef void flow_drop_places(TopicState topic) noexcept       # before the backlog
 # that wait in the topic itself. Messages in flight or deferred do not count; accepted messages are never refused.
 
 # Whether these messages fit into one channel; if not, topic.bound_reason says why.
-cdef bint channel_admits(TopicState topic, ChannelState channel, int64_t count, int64_t body_bytes) noexcept
+cdef bint channel_admits(Topic topic, Channel channel, int64_t count, int64_t body_bytes) noexcept
 # Whether publishers have to wait while its channels move excess messages to their dead-letter topics.
-cdef bint overflows(TopicState topic) noexcept
+cdef bint overflows(Topic topic) noexcept
 # Whether all of these messages fit. tells: if not, explains it in topic.bound_reason and the following fields.
-cdef bint has_room(TopicState topic, int64_t count, int64_t body_bytes, bint tells) noexcept
+cdef bint has_room(Topic topic, int64_t count, int64_t body_bytes, bint tells) noexcept
 
 
 # Whether all of these messages may be published; if not, topic.bound_reason says why. Runs for each publish if
 # topic.bounded, so it uses plain pointers.
-cdef inline bint admits(TopicState topic, int64_t count, int64_t body_bytes) noexcept:
+cdef inline bint admits(Topic topic, int64_t count, int64_t body_bytes) noexcept:
     cdef int at = 0
     if topic.direct or not topic.limits.refuses:
-        while at < topic.limited_count and surely_fits(<ChannelState> topic.limited[at], count):
+        while at < topic.limited_count and surely_fits(<Channel> topic.limited[at], count):
             at += 1
         if at == topic.limited_count:
             return True
@@ -62,21 +62,21 @@ cdef inline bint admits(TopicState topic, int64_t count, int64_t body_bytes) noe
 
 # Whether a topic takes these messages: PUT_MEMORY, or why it does not. Its storage may still refuse them. Of publishes
 # and dead letters alike.
-cdef inline int admission(TopicState topic, int64_t count, int64_t body_bytes) noexcept:
+cdef inline int admission(Topic topic, int64_t count, int64_t body_bytes) noexcept:
     if topic.exiting:
         return PUT_EXITING
     return PUT_FULL if topic.bounded and not admits(topic, count, body_bytes) else PUT_MEMORY
 
 
-cdef bint admits_batch(TopicState topic, OpenBatch batch) noexcept
+cdef bint admits_batch(Topic topic, OpenBatch batch) noexcept
 # Sets topic.bounded and topic.limited, after a change of a rule or the channels.
-cdef void set_bounded(TopicState topic) noexcept
-cdef int set_limits(TopicState topic, object rule) except -1        # nsqc.options.rules.TopicRule
+cdef void set_bounded(Topic topic) noexcept
+cdef int set_limits(Topic topic, object rule) except -1        # nsqc.options.rules.TopicRule
 
 # A message was added to the topic's own backlog, which has limits.
-cdef void topic_waits(TopicState topic) noexcept
+cdef void topic_waits(Topic topic) noexcept
 # Drops some expired messages from the topic's own backlog; returns whether there are more.
-cdef bint topic_expire(TopicState topic) noexcept
+cdef bint topic_expire(Topic topic) noexcept
 
 
 # ====================================================================== publishes with an id
@@ -86,19 +86,19 @@ cdef enum:
     GO = -1             # of once_begins(): publish, then once_ended()
 
 # Whether the topic remembers ids; if so, sets the id of a publish.
-cdef bint once_new(TopicState topic, Once *once, const char *c_id, Py_ssize_t length) noexcept
+cdef bint once_new(Topic topic, Once *once, const char *c_id, Py_ssize_t length) noexcept
 # Claims the id: GO, or the PutResult of the publish. With PUT_TAKEN, ask again later.
-cdef int once_begins(TopicState topic, Once *once) noexcept
+cdef int once_begins(Topic topic, Once *once) noexcept
 # Some of its messages were published, with this PutResult.
 cdef inline void once_wrote(Once *once, int result) noexcept:
     once.wrote |= result == PUT_DISK
 # All of them were published, or the last one was refused.
-cdef void once_ended(TopicState topic, Once *once, int result) noexcept
+cdef void once_ended(Topic topic, Once *once, int result) noexcept
 # An error prevented the publish.
-cdef void once_dropped(TopicState topic, Once *once) noexcept
+cdef void once_dropped(Topic topic, Once *once) noexcept
 # Applies the topic's rule: how long ids are remembered, and how many; 0: none. opened: the
 # nsqc.store.log.recovery.Opened of its log, if just opened.
-cdef int follow_dedupe(TopicState topic, int64_t window_ns, int64_t limit, object opened) except -1
+cdef int follow_dedupe(Topic topic, int64_t window_ns, int64_t limit, object opened) except -1
 
 
 # ====================================================================== settled
@@ -106,7 +106,7 @@ cdef int follow_dedupe(TopicState topic, int64_t window_ns, int64_t limit, objec
 # under a name that no channel has; the first redrive creates it. Retention ignores it.
 
 # The topic has just received its log.
-cdef int restore_settled(TopicState topic) except -1
+cdef int restore_settled(Topic topic) except -1
 
 
 # ====================================================================== logged
@@ -114,34 +114,27 @@ cdef int restore_settled(TopicState topic) except -1
 # switches back, the log is.
 
 # Gives the topic its log. earlier: channels in the journal that do not exist yet; may be None.
-cdef int attach_log(TopicState topic, TopicLog log, Earlier earlier, rule) except -1
-cdef int follow_rule(TopicState topic, rule) except -1          # the topic has a log; its rule may say memory
+cdef int attach_log(Topic topic, TopicLog log, Earlier earlier, rule) except -1
+cdef int follow_rule(Topic topic, rule) except -1          # the topic has a log; its rule may say memory
 # start: where a new channel begins to read; None: at the messages held for it, or at the end.
-cdef int give_cursor(TopicState topic, Channel channel, start) except -1
-cdef void log_grew(TopicState topic, int64_t records) noexcept
-cdef void hold_log(TopicState topic) noexcept       # hides new messages from channels until unhold_log()
-cdef void unhold_log(TopicState topic) noexcept
-cdef void empty_log(TopicState topic) noexcept      # drops messages that are hidden from channels
-cdef int64_t log_depth(TopicState topic) noexcept   # messages that are hidden from channels
-cdef bint retain_log(TopicState topic) except -1    # removes old segments, by the rule; whether to call again later
+cdef int give_cursor(Topic topic, Channel channel, start) except -1
+cdef void log_grew(Topic topic, int64_t records) noexcept
+cdef void hold_log(Topic topic) noexcept       # hides new messages from channels until unhold_log()
+cdef void unhold_log(Topic topic) noexcept
+cdef void empty_log(Topic topic) noexcept      # drops messages that are hidden from channels
+cdef int64_t log_depth(Topic topic) noexcept   # messages that are hidden from channels
+cdef bint retain_log(Topic topic) except -1    # removes old segments, by the rule; whether to call again later
 # Deletes the log that the topic has switched from; False: it is still needed.
-cdef bint drop_log(TopicState topic) except -1
+cdef bint drop_log(Topic topic) except -1
 # The first offset that a channel, or the topic itself, needs; the end of the log if none.
-cdef int64_t needed_from(TopicState topic) except -1
+cdef int64_t needed_from(Topic topic) except -1
 cdef int64_t ranks_between(TopicLog log, int64_t begin, int64_t end) noexcept
-cdef int close_log(TopicState topic) except -1      # for a stop; raises OSError if messages are lost
+cdef int close_log(Topic topic) except -1      # for a stop; raises OSError if messages are lost
 
 
-# ====================================================================== appending
-# Publishes to a log. A batch is appended as a whole or not at all: directly from the receive buffer if it is short and
-# in one piece; otherwise it is staged, in slices.
+# ====================================================================== storages
+# Logged publishes to a log: a batch is appended as a whole or not at all, directly from the receive buffer if it is
+# short and in one piece; otherwise it is staged, in slices. Queued has queues in memory and on disk: a message goes to
+# the channels at once (topic.direct), or waits in the topic's backlog.
 
-cdef class Logged(Storage):
-    pass
-
-
-# ====================================================================== queued
-# Queues in memory and on disk: a message goes to the channels at once (topic.direct), or waits in the topic's backlog.
-
-cdef class Queued(Storage):
-    pass
+cdef void storage_changed(Topic topic) noexcept     # after its log or logs has changed

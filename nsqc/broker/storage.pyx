@@ -7,11 +7,10 @@ from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
-from nsqc.broker.channel cimport Channel
+from nsqc.broker.channel cimport Channel, unlikely
 from nsqc.broker.leaving cimport channel_bytes, channel_exceeds, dead_has_room, exceeds, surely_fits
 from nsqc.broker.rules cimport OVERFLOW_DIE, OVERFLOW_DROP, overflow_of
-from nsqc.broker.state cimport (GATHERED, SIZED, SIZE_BYTES, ChannelState, OpenBatch, Part, Storage, TopicState,
-                                batch_next, unlikely)
+from nsqc.broker.topic cimport GATHERED, SIZED, SIZE_BYTES, OpenBatch, Part, Storage, Topic, batch_next
 from nsqc.store import publishids
 from nsqc.store.backlog cimport (PUT_DISK, PUT_EXITING, PUT_KNOWN, PUT_MEMORY, PUT_NO_MEMORY, PUT_NO_SPACE,
                                  PUT_RUNNING, PUT_TAKEN, is_refused)
@@ -23,7 +22,7 @@ from nsqc.store.log.segment cimport segments_rank
 from nsqc.store.memory cimport CHECKS, broken, dated_ns
 from nsqc.store.message cimport Entry, Message, message_new, message_ref, message_unref
 from nsqc.store.publishids cimport ID_CLAIMED, ID_COLLECTED, ID_KNOWN, ID_NO_MEMORY, ID_RUNNING, IdJournal, PublishIds
-from nsqc.store.work cimport SIZE_SHIFT, STEPS, LoopWork, StoreOwner
+from nsqc.store.work cimport SIZE_SHIFT, STEPS, LoopWork
 from nsqc.wire.hton cimport load_i32, store_i32
 
 
@@ -34,7 +33,7 @@ cdef enum:
     LEAST_ALLOWANCE = 64        # messages that a topic accepts before it has passed on any
 
 
-cdef void flow_refresh(TopicState topic) noexcept:
+cdef void flow_refresh(Topic topic) noexcept:
     cdef bint flowing = flows(topic)
     topic.direct = flowing and not topic.has_queued()
     if topic.direct:
@@ -45,7 +44,7 @@ cdef void flow_refresh(TopicState topic) noexcept:
         topic.slicer.add(topic)
 
 
-cdef void flow_let_publish(TopicState topic, int64_t allowance) noexcept:
+cdef void flow_let_publish(Topic topic, int64_t allowance) noexcept:
     cdef LoopWork publisher
     cdef list held = topic.held
     topic.allowance = allowance
@@ -55,14 +54,14 @@ cdef void flow_let_publish(TopicState topic, int64_t allowance) noexcept:
             topic.slicer.add(publisher)
 
 
-cdef void flow_slice(TopicState topic) noexcept:
+cdef void flow_slice(Topic topic) noexcept:
     if flows(topic):
         topic.clock.refresh()
         drain(topic)
     flow_refresh(topic)
 
 
-cdef int flow_begin(TopicState topic) except -1:
+cdef int flow_begin(Topic topic) except -1:
     if flows(topic) and not topic.waiting and not topic.retrying:
         topic.clock.refresh()
         topic.slicer.begin_within(topic.clock.monotonic)
@@ -71,7 +70,7 @@ cdef int flow_begin(TopicState topic) except -1:
     return 0
 
 
-cdef void drain(TopicState topic) noexcept:
+cdef void drain(Topic topic) noexcept:
     """Passes on waiting messages until the slice is over."""
     cdef Entry entry
     cdef int64_t passed = 0
@@ -102,25 +101,25 @@ cdef void drain(TopicState topic) noexcept:
         flow_let_publish(topic, max(passed // 2, <int64_t> LEAST_ALLOWANCE))
 
 
-cdef void try_again(TopicState topic) noexcept:
+cdef void try_again(Topic topic) noexcept:
     if not topic.retrying:
         topic.retrying = True
         topic.owner.resume_later(topic)
 
 
-cdef void flow_readable(TopicState topic) noexcept:
+cdef void flow_readable(Topic topic) noexcept:
     topic.waiting = False
     flow_refresh(topic)
 
 
-cdef void flow_unreadable(TopicState topic) noexcept:
+cdef void flow_unreadable(Topic topic) noexcept:
     topic.waiting = False
     try_again(topic)
 
 
 # ---------------------------------------------------------------------- to the channels
 
-cdef bint pass_on(TopicState topic, Entry *entry, bint copy, list channels) noexcept:
+cdef bint pass_on(Topic topic, Entry *entry, bint copy, list channels) noexcept:
     """Passes a message on to these channels and takes its reference. False: no memory, so some get it later."""
     cdef Channel channel
     cdef list lacking = None
@@ -149,7 +148,7 @@ cdef bint pass_on(TopicState topic, Entry *entry, bint copy, list channels) noex
     return False
 
 
-cdef bint pass_again(TopicState topic) noexcept:
+cdef bint pass_again(Topic topic) noexcept:
     """Passes on the leftover message. True: no channel lacks it now."""
     cdef Entry entry = topic.leftover
     cdef list channels = topic.lacking
@@ -160,7 +159,7 @@ cdef bint pass_again(TopicState topic) noexcept:
     return pass_on(topic, &entry, topic.leftover_copy, channels)
 
 
-cdef void flow_drop_leftover(TopicState topic) noexcept:
+cdef void flow_drop_leftover(Topic topic) noexcept:
     if topic.leftover.message is not NULL:
         message_unref(topic.leftover.message)
         topic.leftover.message = NULL
@@ -169,12 +168,12 @@ cdef void flow_drop_leftover(TopicState topic) noexcept:
 
 # ---------------------------------------------------------------------- places of messages from disk
 
-cdef void flow_commit_began(TopicState topic) noexcept:
+cdef void flow_commit_began(Topic topic) noexcept:
     if topic.backlog.disk is not None and topic.leftover.message is NULL:
         topic.copied_serial = topic.backlog.disk.unacked.serial
 
 
-cdef void flow_commit_ended(TopicState topic, int error) noexcept:
+cdef void flow_commit_ended(Topic topic, int error) noexcept:
     """The copies of messages read earlier are written, unless a channel failed."""
     if topic.stuck == 0 and error == 0 and topic.backlog.disk is not None:
         check_copies(topic)
@@ -185,13 +184,13 @@ cdef void flow_commit_ended(TopicState topic, int error) noexcept:
         flow_let_publish(topic, topic.allowance)
 
 
-cdef void flow_copies_done(TopicState topic) noexcept:
+cdef void flow_copies_done(Topic topic) noexcept:
     if topic.stuck == 0 and topic.backlog.disk is not None and topic.leftover.message is NULL:
         check_copies(topic)
         topic.backlog.disk.done_before(topic.backlog.disk.unacked.serial)
 
 
-cdef void check_copies(TopicState topic) noexcept:
+cdef void check_copies(Topic topic) noexcept:
     # RULE: a topic gives up places only when none of their copies is in a buffer. If no write runs and none has failed,
     # the messages in a channel's buffer came after the commit began.
     cdef Channel channel
@@ -203,7 +202,7 @@ cdef void check_copies(TopicState topic) noexcept:
             broken("a topic gives up places whose copies are not written")
 
 
-cdef void flow_drop_places(TopicState topic) noexcept:
+cdef void flow_drop_places(Topic topic) noexcept:
     """Nothing else owns and ends these places."""
     if topic.backlog.disk is not None:
         topic.backlog.disk.done_before(INT64_MAX)
@@ -219,7 +218,7 @@ cdef enum:
 # ---------------------------------------------------------------------- depth
 
 
-cdef bint topic_exceeds(TopicState topic, int64_t count, int64_t body_bytes) noexcept:
+cdef bint topic_exceeds(Topic topic, int64_t count, int64_t body_bytes) noexcept:
     return exceeds(topic.count_waiting(), topic.backlog.bytes(), count, body_bytes, topic.limits.max_depth,
                    topic.limits.max_bytes)
 
@@ -227,7 +226,7 @@ cdef bint topic_exceeds(TopicState topic, int64_t count, int64_t body_bytes) noe
 # ---------------------------------------------------------------------- publishing
 
 
-cdef bint has_room(TopicState topic, int64_t count, int64_t body_bytes, bint tells) noexcept:
+cdef bint has_room(Topic topic, int64_t count, int64_t body_bytes, bint tells) noexcept:
     cdef Channel channel
     if topic.limits.refuses and not topic.direct and topic_exceeds(topic, count, body_bytes):
         if tells:
@@ -241,25 +240,25 @@ cdef bint has_room(TopicState topic, int64_t count, int64_t body_bytes, bint tel
     return True
 
 
-cdef bint channel_admits(TopicState topic, ChannelState channel, int64_t count, int64_t body_bytes) noexcept:
+cdef bint channel_admits(Topic topic, Channel channel, int64_t count, int64_t body_bytes) noexcept:
     if channel_has_room(channel, count, body_bytes):
         return True
     tell(topic, channel, channel.count_waiting(), channel_bytes(channel), count, body_bytes)
     return False
 
 
-cdef inline bint channel_has_room(ChannelState channel, int64_t count, int64_t body_bytes) noexcept:
+cdef inline bint channel_has_room(Channel channel, int64_t count, int64_t body_bytes) noexcept:
     if not refuses(channel) or surely_fits(channel, count) or not channel_exceeds(channel, count, body_bytes):
         return True
     # While the dead-letter topic accepts messages, there will be room: overflows() has publishers wait for it.
     return channel.rules.overflow == OVERFLOW_DIE and not (channel.dead_waits and not dead_has_room(channel))
 
 
-cdef bint overflows(TopicState topic) noexcept:
-    cdef ChannelState channel
+cdef bint overflows(Topic topic) noexcept:
+    cdef Channel channel
     cdef int at
     for at in range(topic.limited_count):
-        channel = <ChannelState> topic.limited[at]
+        channel = <Channel> topic.limited[at]
         if (channel.rules.overflow == OVERFLOW_DIE and channel.dead.count + channel.sent.count > 0
                 and not channel.dead_waits and not surely_fits(channel, 0) and not dead_has_room(channel)
                 and channel_exceeds(channel, 0, 0)):
@@ -267,13 +266,13 @@ cdef bint overflows(TopicState topic) noexcept:
     return False
 
 
-cdef inline bint refuses(ChannelState channel) noexcept:
+cdef inline bint refuses(Channel channel) noexcept:
     """Whether its limits may refuse publishes."""
     return (channel.rules is not NULL and channel.rules.overflow != OVERFLOW_DROP
             and (channel.rules.max_depth > 0 or channel.rules.max_bytes > 0))
 
 
-cdef int tell(TopicState topic, ChannelState channel, int64_t depth, int64_t waiting, int64_t count,
+cdef int tell(Topic topic, Channel channel, int64_t depth, int64_t waiting, int64_t count,
               int64_t body_bytes) except -1:
     """Records why a publish is refused: the rule, its value, and its origin."""
     cdef object what, source = topic.rule_source
@@ -299,7 +298,7 @@ cdef int tell(TopicState topic, ChannelState channel, int64_t depth, int64_t wai
     return 0
 
 
-cdef bint admits_batch(TopicState topic, OpenBatch batch) noexcept:
+cdef bint admits_batch(Topic topic, OpenBatch batch) noexcept:
     cdef int64_t count, body_bytes
     batch.measure(&count, &body_bytes)
     return admits(topic, count, body_bytes)
@@ -308,7 +307,7 @@ cdef bint admits_batch(TopicState topic, OpenBatch batch) noexcept:
 # ---------------------------------------------------------------------- rules
 
 
-cdef void set_bounded(TopicState topic) noexcept:
+cdef void set_bounded(Topic topic) noexcept:
     cdef Channel channel
     cdef list limited = [channel for channel in topic.fan if refuses(channel)]
     topic.bounded = topic.limits.refuses or len(limited) > 0
@@ -323,7 +322,7 @@ cdef void set_bounded(TopicState topic) noexcept:
         topic.limited_count += 1
 
 
-cdef int set_limits(TopicState topic, object rule) except -1:
+cdef int set_limits(Topic topic, object rule) except -1:
     cdef bint limited
     topic.rule_source = rule.source
     topic.limits.max_depth = rule.max_depth
@@ -343,7 +342,7 @@ cdef int set_limits(TopicState topic, object rule) except -1:
 # ---------------------------------------------------------------------- drops of excess and expired messages
 
 
-cdef void topic_waits(TopicState topic) noexcept:
+cdef void topic_waits(Topic topic) noexcept:
     cdef int steps = STEPS
     while steps and topic.limits.trims and topic_exceeds(topic, 0, 0) and drop_oldest(topic):
         topic.overflow_count += 1
@@ -353,7 +352,7 @@ cdef void topic_waits(TopicState topic) noexcept:
         topic.owner.on_aging(topic)
 
 
-cdef bint topic_expire(TopicState topic) noexcept:
+cdef bint topic_expire(Topic topic) noexcept:
     cdef int left = EXPIRED_AT_ONCE
     cdef int64_t oldest_ns
     cdef uint32_t attempts = 0
@@ -376,7 +375,7 @@ cdef bint topic_expire(TopicState topic) noexcept:
     return left == 0
 
 
-cdef bint drop_oldest(TopicState topic) noexcept:
+cdef bint drop_oldest(Topic topic) noexcept:
     cdef Entry entry
     if not topic.backlog.pop(&entry):
         return False
@@ -388,7 +387,7 @@ cdef bint drop_oldest(TopicState topic) noexcept:
 # ====================================================================== publishes with an id
 # Publishes with an id.
 
-cdef bint once_new(TopicState topic, Once *once, const char *c_id, Py_ssize_t length) noexcept:
+cdef bint once_new(Topic topic, Once *once, const char *c_id, Py_ssize_t length) noexcept:
     memset(once, 0, sizeof(Once))
     if topic.ids is not None:
         topic.ids.hash(c_id, length, &once.id)
@@ -396,7 +395,7 @@ cdef bint once_new(TopicState topic, Once *once, const char *c_id, Py_ssize_t le
     return once.asked
 
 
-cdef int once_begins(TopicState topic, Once *once) noexcept:
+cdef int once_begins(Topic topic, Once *once) noexcept:
     cdef int verdict
     if topic.exiting:
         return PUT_EXITING
@@ -419,7 +418,7 @@ cdef int once_begins(TopicState topic, Once *once) noexcept:
     return PUT_TAKEN
 
 
-cdef void once_ended(TopicState topic, Once *once, int result) noexcept:
+cdef void once_ended(Topic topic, Once *once, int result) noexcept:
     cdef PublishIds ids = topic.ids
     if ids is None or once.claim == 0:
         return
@@ -436,13 +435,13 @@ cdef void once_ended(TopicState topic, Once *once, int result) noexcept:
     once.claim = 0
 
 
-cdef void once_dropped(TopicState topic, Once *once) noexcept:
+cdef void once_dropped(Topic topic, Once *once) noexcept:
     if once.claim and topic.ids is not None:
         topic.ids.release(once.claim)
     once.claim = 0
 
 
-cdef int follow_dedupe(TopicState topic, int64_t window_ns, int64_t limit, object opened) except -1:
+cdef int follow_dedupe(Topic topic, int64_t window_ns, int64_t limit, object opened) except -1:
     if window_ns <= 0:
         if opened is not None and opened.has_ids:
             publishids.remove(topic.log.folder)
@@ -465,7 +464,7 @@ cdef int follow_dedupe(TopicState topic, int64_t window_ns, int64_t limit, objec
     return 0
 
 
-cdef int give_journal(TopicState topic) except -1:
+cdef int give_journal(Topic topic) except -1:
     """Gives the topic a journal of ids if it is in a log and remembers ids."""
     if topic.log is None or topic.ids is None:
         return 0
@@ -482,18 +481,18 @@ cdef int give_journal(TopicState topic) except -1:
 cdef bytes NAME = SETTLED
 
 
-cdef int restore_settled(TopicState topic) except -1:
+cdef int restore_settled(Topic topic) except -1:
     topic.settled = None if topic.earlier is None else topic.earlier.cursor(topic.log, NAME, topic)
     return 0
 
 
-cdef int64_t begin_of(TopicState topic) noexcept:
+cdef int64_t begin_of(Topic topic) noexcept:
     """The first offset that may be unsettled."""
     cdef int64_t first = topic.log.first_offset()
     return first if topic.settled is None else max(first, topic.settled.next)
 
 
-def waiting(TopicState topic not None):
+def waiting(Topic topic not None):
     """See the .pyi."""
     cdef int64_t begin = begin_of(topic), count
     cdef RangeWalk walk
@@ -510,7 +509,7 @@ def waiting(TopicState topic not None):
     return max(count, 0)
 
 
-def unsettled(TopicState topic not None, int64_t offset):
+def unsettled(Topic topic not None, int64_t offset):
     """See the .pyi."""
     cdef int64_t first = max(offset, begin_of(topic)), end = topic.log.next
     cdef RangeWalk walk
@@ -526,7 +525,7 @@ def unsettled(TopicState topic not None, int64_t offset):
     return (first, end) if first < end else None
 
 
-def settle(TopicState topic not None, list offsets not None):
+def settle(Topic topic not None, list offsets not None):
     """See the .pyi."""
     cdef int64_t first = -1, end = -1, offset
     if topic.settled is None:
@@ -568,7 +567,7 @@ cdef int64_t ranks_between(TopicLog log, int64_t begin, int64_t end) noexcept:
     return segments_rank(&log.segments, end) - segments_rank(&log.segments, begin)
 
 
-cdef int attach_log(TopicState topic, TopicLog log, Earlier earlier, rule) except -1:
+cdef int attach_log(Topic topic, TopicLog log, Earlier earlier, rule) except -1:
     cdef Channel channel
     cdef object place = earlier.topic_cursor if earlier is not None else None
     topic.log = log
@@ -587,7 +586,7 @@ cdef int attach_log(TopicState topic, TopicLog log, Earlier earlier, rule) excep
     return 0
 
 
-cdef int follow_rule(TopicState topic, rule) except -1:
+cdef int follow_rule(Topic topic, rule) except -1:
     cdef Channel channel
     topic.rule = rule
     topic.logs = rule.storage == "log"
@@ -595,12 +594,12 @@ cdef int follow_rule(TopicState topic, rule) except -1:
     topic.most_bytes = rule.retain_bytes
     for channel in topic.fan:
         channel.log_first = not topic.logs
-    topic.storage_changed()
+    storage_changed(topic)
     flow_refresh(topic)
     return 0
 
 
-cdef int give_cursor(TopicState topic, Channel channel, start) except -1:
+cdef int give_cursor(Topic topic, Channel channel, start) except -1:
     cdef Cursor cursor = None
     cdef int64_t begin
     if topic.earlier is not None and not channel.ephemeral:
@@ -619,7 +618,7 @@ cdef int give_cursor(TopicState topic, Channel channel, start) except -1:
     return 0
 
 
-cdef void log_grew(TopicState topic, int64_t records) noexcept:
+cdef void log_grew(Topic topic, int64_t records) noexcept:
     cdef Channel channel
     if topic.log.segments.count != topic.segment_count or topic.log.delays.count:
         topic.segment_count = topic.log.segments.count
@@ -634,13 +633,13 @@ cdef void log_grew(TopicState topic, int64_t records) noexcept:
         channel.on_grown(records)
 
 
-cdef void hold_log(TopicState topic) noexcept:
+cdef void hold_log(Topic topic) noexcept:
     if topic.started and topic.channels and not topic.log.held:
         topic.place.move(topic.log.visible)
     topic.log.hold(topic.place.next)
 
 
-cdef void unhold_log(TopicState topic) noexcept:
+cdef void unhold_log(Topic topic) noexcept:
     cdef Channel channel
     cdef int64_t before
     if not topic.log.held:
@@ -654,7 +653,7 @@ cdef void unhold_log(TopicState topic) noexcept:
         channel.on_grown(max(0, ranks_between(topic.log, max(before, channel.cursor.next), topic.log.visible)))
 
 
-cdef void empty_log(TopicState topic) noexcept:
+cdef void empty_log(Topic topic) noexcept:
     cdef Channel channel
     if topic.log.held:
         for channel in topic.fan:
@@ -665,14 +664,14 @@ cdef void empty_log(TopicState topic) noexcept:
         topic.place.move(topic.log.next)
 
 
-cdef int64_t log_depth(TopicState topic) noexcept:
+cdef int64_t log_depth(Topic topic) noexcept:
     cdef int64_t begin = topic.log.visible if topic.channels and topic.log.held else topic.place.next
     if topic.channels and not topic.log.held:
         return 0
     return ranks_between(topic.log, begin, topic.log.next)
 
 
-cdef bint retain_log(TopicState topic) except -1:
+cdef bint retain_log(Topic topic) except -1:
     cdef int64_t needed = needed_from(topic)
     cdef bint drops = topic.rule.overflow == "drop-oldest"
     # A log that is kept, without its own limit, is kept whole.
@@ -685,14 +684,14 @@ cdef bint retain_log(TopicState topic) except -1:
     return topic.log_full or topic.log.segments.count > 1
 
 
-cdef bint drop_log(TopicState topic) except -1:
+cdef bint drop_log(Topic topic) except -1:
     if topic.logs or needed_from(topic) < topic.log.next or topic.log.unwritten_records() > 0 or topic.log.busy:
         return False
     leave_log(topic)
     return True
 
 
-cdef int64_t needed_from(TopicState topic) except -1:
+cdef int64_t needed_from(Topic topic) except -1:
     cdef Channel channel
     cdef int64_t needed = topic.log.next
     if topic.earlier is not None or not topic.channels or topic.log.held:
@@ -703,7 +702,7 @@ cdef int64_t needed_from(TopicState topic) except -1:
     return needed
 
 
-cdef int set_full(TopicState topic, bint full) except -1:
+cdef int set_full(Topic topic, bint full) except -1:
     if full != topic.log_full:
         topic.log_full = full
         topic.full_reason = ("" if not full else
@@ -712,7 +711,7 @@ cdef int set_full(TopicState topic, bint full) except -1:
     return 0
 
 
-cdef int leave_log(TopicState topic) except -1:
+cdef int leave_log(Topic topic) except -1:
     """Deletes the log: the topic is in memory now, and all messages of the log are finished."""
     cdef Channel channel
     cdef TopicLog log = topic.log
@@ -721,13 +720,13 @@ cdef int leave_log(TopicState topic) except -1:
     topic.log = None
     topic.place = None
     topic.settled = None
-    topic.storage_changed()
+    storage_changed(topic)
     log.delete()
     topic.owner.on_log_left(topic, log)
     return 0
 
 
-cdef int close_log(TopicState topic) except -1:
+cdef int close_log(Topic topic) except -1:
     cdef int64_t lost
     cdef int error
     if topic.log.unwritten_records() > 0:
@@ -749,14 +748,14 @@ cdef enum:
     BYTES_AT_ONCE = 1048576           # bytes of a batch to append in one step
 
 
-cdef inline int refusal(TopicState topic) noexcept:
+cdef inline int refusal(Topic topic) noexcept:
     """PUT_DISK: the log accepts messages."""
     if topic.space.low or topic.log_full or topic.guids.is_short():
         return PUT_NO_SPACE
     return PUT_EXITING if topic.exiting else PUT_DISK
 
 
-cdef inline int appended(TopicState topic, int failed, int64_t records, int64_t body_bytes) noexcept:
+cdef inline int appended(Topic topic, int failed, int64_t records, int64_t body_bytes) noexcept:
     """Counts messages, if they were added to the next write; PutResult."""
     if failed < 0:
         return PUT_NO_MEMORY
@@ -765,7 +764,7 @@ cdef inline int appended(TopicState topic, int failed, int64_t records, int64_t 
     return PUT_DISK
 
 
-cdef inline int append_whole(TopicState topic, const char *c_payload, int64_t length, int64_t records,
+cdef inline int append_whole(Topic topic, const char *c_payload, int64_t length, int64_t records,
                              uint32_t defer_ms) noexcept:
     """Adds messages in size-prefixed form."""
     return appended(topic, topic.log.append_batch(topic.clock.wall, c_payload, length, records, defer_ms), records,
@@ -800,7 +799,7 @@ cdef int stage(OpenBatch batch) noexcept:
 cdef class Logged(Storage):
     """The log of a topic."""
 
-    cdef int put(self, TopicState topic, const char *c_body, uint32_t size, uint32_t defer_ms, const char *c_origin,
+    cdef int put(self, Topic topic, const char *c_body, uint32_t size, uint32_t defer_ms, const char *c_origin,
                  uint32_t origin_size) noexcept:
         cdef int result = refusal(topic)
         if result != PUT_DISK:
@@ -808,7 +807,7 @@ cdef class Logged(Storage):
         return appended(topic, topic.log.append(topic.clock.wall, c_body, size, defer_ms, c_origin, origin_size), 1,
                         size)
 
-    cdef bint put_batch(self, TopicState topic, OpenBatch batch) noexcept:
+    cdef bint put_batch(self, Topic topic, OpenBatch batch) noexcept:
         cdef Part part
         cdef int result = refusal(topic)
         if result != PUT_DISK:
@@ -832,36 +831,36 @@ cdef class Logged(Storage):
                 topic, batch.staged.c_data, batch.staged.length, batch.staged.records, batch.defer_ms)
         return batch.end_with(result, topic.slicer)
 
-    cdef object write_path(self, TopicState topic):
+    cdef object write_path(self, Topic topic):
         return topic.log.write_path
 
-    cdef int64_t depth(self, TopicState topic) noexcept:
+    cdef int64_t depth(self, Topic topic) noexcept:
         return log_depth(topic)
 
-    cdef int64_t disk_depth(self, TopicState topic) noexcept:
+    cdef int64_t disk_depth(self, Topic topic) noexcept:
         return max(log_depth(topic) - topic.backlog.max_memory, <int64_t> 0)
 
-    cdef void empty(self, TopicState topic) noexcept:
+    cdef void empty(self, Topic topic) noexcept:
         empty_log(topic)
 
-    cdef int add_channel(self, TopicState topic, StoreOwner channel, start) except -1:
+    cdef int add_channel(self, Topic topic, Channel channel, start) except -1:
         return give_cursor(topic, <Channel> channel, start)
 
-    cdef void channel_gone(self, TopicState topic) noexcept:
+    cdef void channel_gone(self, Topic topic) noexcept:
         if not topic.channels and not topic.log.held:
             topic.place.move(topic.log.visible)
 
-    cdef void pause(self, TopicState topic) noexcept:
+    cdef void pause(self, Topic topic) noexcept:
         hold_log(topic)
 
-    cdef void unpause(self, TopicState topic) noexcept:
+    cdef void unpause(self, Topic topic) noexcept:
         unhold_log(topic)
 
-    cdef int delete(self, TopicState topic) except -1:
+    cdef int delete(self, Topic topic) except -1:
         topic.log.delete()
         return 0
 
-    cdef int64_t close(self, TopicState topic, bint written) except -1:
+    cdef int64_t close(self, Topic topic, bint written) except -1:
         close_log(topic)
         return 0
 
@@ -869,7 +868,7 @@ cdef class Logged(Storage):
 # ====================================================================== queued
 # Queues in memory and on disk.
 
-cdef bint fits(TopicState topic, uint32_t defer_ms) noexcept:
+cdef bint fits(Topic topic, uint32_t defer_ms) noexcept:
     """Whether a message would stay in memory."""
     cdef Channel channel
     if not topic.direct:
@@ -880,7 +879,7 @@ cdef bint fits(TopicState topic, uint32_t defer_ms) noexcept:
     return True
 
 
-cdef inline int fan_out(TopicState topic, Message *message, uint32_t defer_ms) noexcept:
+cdef inline int fan_out(Topic topic, Message *message, uint32_t defer_ms) noexcept:
     cdef Channel channel
     cdef int put, result = PUT_MEMORY
     for channel in topic.fan:
@@ -896,7 +895,7 @@ cdef inline int fan_out(TopicState topic, Message *message, uint32_t defer_ms) n
     return result
 
 
-cdef inline int put_message(TopicState topic, Message *message, uint32_t defer_ms) noexcept:
+cdef inline int put_message(Topic topic, Message *message, uint32_t defer_ms) noexcept:
     """Takes the reference."""
     cdef uint32_t size = message.size
     cdef int result
@@ -917,7 +916,7 @@ cdef inline int put_message(TopicState topic, Message *message, uint32_t defer_m
     return result
 
 
-cdef inline int put_body(TopicState topic, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept:
+cdef inline int put_body(Topic topic, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept:
     cdef char c_id[16]
     cdef Message *message
     if unlikely(topic.guids.is_short()):
@@ -927,7 +926,7 @@ cdef inline int put_body(TopicState topic, const char *c_body, uint32_t size, ui
     return PUT_NO_MEMORY if message is NULL else put_message(topic, message, defer_ms)
 
 
-cdef inline int put_part(TopicState topic, const Part *part, uint32_t defer_ms) noexcept:
+cdef inline int put_part(Topic topic, const Part *part, uint32_t defer_ms) noexcept:
     if part.message is NULL:
         return put_body(topic, part.c_body, part.size, defer_ms)
     if unlikely(topic.guids.is_short()):
@@ -938,7 +937,7 @@ cdef inline int put_part(TopicState topic, const Part *part, uint32_t defer_ms) 
     return put_message(topic, part.message, defer_ms)
 
 
-cdef void put_staged(TopicState topic, OpenBatch batch) noexcept:
+cdef void put_staged(Topic topic, OpenBatch batch) noexcept:
     """The topic's rule said log when the batch began, so its first messages are staged for a log."""
     cdef int64_t at = 0, size
     cdef int put
@@ -955,11 +954,11 @@ cdef void put_staged(TopicState topic, OpenBatch batch) noexcept:
 cdef class Queued(Storage):
     """The queues of a topic and its channels."""
 
-    cdef int put(self, TopicState topic, const char *c_body, uint32_t size, uint32_t defer_ms, const char *c_origin,
+    cdef int put(self, Topic topic, const char *c_body, uint32_t size, uint32_t defer_ms, const char *c_origin,
                  uint32_t origin_size) noexcept:
         return put_body(topic, c_body, size, defer_ms)
 
-    cdef bint put_batch(self, TopicState topic, OpenBatch batch) noexcept:
+    cdef bint put_batch(self, Topic topic, OpenBatch batch) noexcept:
         # 64 bits: a large message may go to many channels.
         cdef int64_t cost = 1 + topic.fan_count, left = STEPS
         cdef int put
@@ -983,30 +982,30 @@ cdef class Queued(Storage):
             return False
         return batch.end_with(batch.result, topic.slicer)
 
-    cdef bint lags(self, TopicState topic) noexcept:
+    cdef bint lags(self, Topic topic) noexcept:
         return not topic.direct and topic.allowance <= 0 and flows(topic)
 
-    cdef object write_path(self, TopicState topic):
+    cdef object write_path(self, Topic topic):
         return topic.backlog.disk.write_path
 
-    cdef int64_t depth(self, TopicState topic) noexcept:
+    cdef int64_t depth(self, Topic topic) noexcept:
         return topic.backlog.depth() + (topic.leftover.message is not NULL)
 
-    cdef int64_t disk_depth(self, TopicState topic) noexcept:
+    cdef int64_t disk_depth(self, Topic topic) noexcept:
         return topic.backlog.disk_depth()
 
-    cdef void empty(self, TopicState topic) noexcept:
+    cdef void empty(self, Topic topic) noexcept:
         flow_drop_leftover(topic)
         flow_drop_places(topic)
         topic.backlog.empty()
 
-    cdef int delete(self, TopicState topic) except -1:
+    cdef int delete(self, Topic topic) except -1:
         flow_drop_leftover(topic)
         flow_drop_places(topic)
         topic.backlog.delete()
         return 0
 
-    cdef int64_t close(self, TopicState topic, bint written) except -1:
+    cdef int64_t close(self, Topic topic, bint written) except -1:
         cdef int64_t waiting
         cdef Entry left
         if topic.backlog.disk is None:
@@ -1022,3 +1021,12 @@ cdef class Queued(Storage):
             topic.backlog.disk.done_before(INT64_MAX)
         topic.backlog.close()
         return waiting
+
+
+cdef Queued QUEUES = Queued()
+cdef Logged LOG = Logged()
+
+
+cdef void storage_changed(Topic topic) noexcept:
+    topic.storage = LOG if topic.logs else QUEUES
+    topic.storages = (QUEUES,) if topic.log is None else (LOG, QUEUES)

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t
 
 from nsqc.broker.broker cimport Broker
 from nsqc.broker.channel cimport Channel
-from nsqc.broker.state cimport Retired
+from nsqc.broker.figures cimport Retired
 from nsqc.broker.topic cimport Topic
 from nsqc.metrics.table cimport Row, Table
 from nsqc.store.work cimport LoopWork

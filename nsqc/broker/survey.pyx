@@ -7,8 +7,8 @@ from libc.stdint cimport int64_t, uint32_t
 from nsqc.broker.broker cimport Broker
 from nsqc.broker.channel cimport Channel
 from nsqc.broker.rules cimport AgainSlot
-from nsqc.broker.state cimport (ChannelCells, ChannelCounts, ChannelLevels, DedupeFigures, LogFigures, Retired,
-                                TopicCells, TopicCounts, TopicLevels, TopicState, add_figures, figure_names)
+from nsqc.broker.figures cimport (ChannelCells, ChannelCounts, ChannelLevels, DedupeFigures, LogFigures, Retired,
+                                  TopicCells, TopicCounts, TopicLevels, add_figures, figure_names)
 from nsqc.broker.topic cimport Topic
 from nsqc.metrics.table cimport ABSENT, MOST_COLUMNS, Row, Table
 from nsqc.metrics.times cimport TwoTimes
@@ -221,10 +221,10 @@ cdef enum:
 cdef Backlog backlog_of(queue):
     if isinstance(queue, Channel):
         return (<Channel> queue).backlog
-    return (<TopicState?> queue).backlog
+    return (<Topic?> queue).backlog
 
 
-def add_leftover(TopicState topic not None, Page page not None):
+def add_leftover(Topic topic not None, Page page not None):
     """See the .pyi."""
     if topic.leftover.message is not NULL:
         page.add(topic.leftover.message, topic.leftover.attempts, topic.leftover.defer_ms)
@@ -309,13 +309,13 @@ def requeued(Channel channel not None, int64_t at, int64_t most):
 def unread(queue):
     """See the .pyi."""
     cdef Channel channel
-    cdef TopicState topic
+    cdef Topic topic
     if isinstance(queue, Channel):
         channel = <Channel> queue
         if channel.cursor is None:
             return Unread(0, 0)
         return Unread(channel.cursor.next, channel.cursor.log.visible)
-    topic = <TopicState?> queue
+    topic = <Topic?> queue
     if topic.log is None or (topic.channels and not topic.log.held):
         return Unread(0, 0)
     return Unread(topic.log.visible if topic.channels else topic.place.next, topic.log.next)

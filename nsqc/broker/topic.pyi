@@ -4,26 +4,25 @@ from collections.abc import Callable
 from typing import Never, final
 
 from nsqc.broker.channel import Channel
-from nsqc.broker.state import OpenBatch, TopicState
 from nsqc.options.rules import TopicRule
+from nsqc.store.disk.queue import DiskQueue
+from nsqc.store.log.topiclog import TopicLog
 
-# ====================================================================== room
+# ====================================================================== openbatch
 
 @final
-class Room:
-    """The publish that was refused last, waiting for room. Calls call() when there is some, or at until_ns (monotonic).
-    """
-
-    def __init__(self, topic: TopicState, until_ns: int, call: Callable[[], object]) -> None: ...
-    def leave(self) -> None:
-        """Stops waiting."""
-
-def helps(topic: TopicState, full: bool) -> bool:
-    """Whether the last refused publish, with FULL or NO_SPACE, may succeed once messages have left."""
+class OpenBatch:
+    @staticmethod
+    def sized(body: bytes, end: int, defer_ms: int = 0) -> OpenBatch: ...
+    @staticmethod
+    def lines(body: bytes, defer_ms: int = 0) -> OpenBatch: ...
+    @property
+    def open(self) -> bool: ...
 
 
 # ====================================================================== topic
 
+TOPIC_FIGURES: tuple[str, ...]
 PENDING: int
 NO_SPACE: int
 FULL: int
@@ -32,7 +31,7 @@ RUNNING: int
 TAKEN: int
 
 @final
-class Topic(TopicState):
+class Topic:
     def __init__(self, *args: Never, **kwargs: Never) -> None: ...
     def publish(self, body: bytes, defer_ms: int = 0, id: bytes | None = None) -> int: ...
     def last_id(self) -> bytes: ...
@@ -63,3 +62,59 @@ class Topic(TopicState):
     def refused(self, failure: int) -> None: ...
     def refusal(self, failure: int = NO_SPACE) -> str: ...
     def restore_delays(self, delays: dict[bytes, int]) -> None: ...
+    @property
+    def name(self) -> bytes: ...
+    @property
+    def ephemeral(self) -> bool: ...
+    @property
+    def paused(self) -> bool: ...
+    @property
+    def started(self) -> bool: ...
+    @property
+    def exiting(self) -> bool: ...
+    @property
+    def channels(self) -> dict[bytes, Channel]: ...
+    @property
+    def message_count(self) -> int: ...
+    @property
+    def message_bytes(self) -> int: ...
+    def figures(self) -> tuple[int | None, ...]: ...
+    @property
+    def log(self) -> TopicLog | None: ...
+    @property
+    def rule(self) -> TopicRule: ...
+    @property
+    def full_reason(self) -> str: ...
+    @property
+    def bound_reason(self) -> str: ...
+    @property
+    def crowd(self) -> list[object]: ...
+    @property
+    def aging(self) -> bool: ...
+    @property
+    def depth(self) -> int: ...
+    @property
+    def backend_depth(self) -> int: ...
+    @property
+    def in_log(self) -> bool: ...
+    @property
+    def full(self) -> bool: ...
+    @property
+    def disk(self) -> DiskQueue | None: ...
+    @property
+    def probe_path(self) -> str: ...
+
+
+# ====================================================================== room
+
+@final
+class Room:
+    """The publish that was refused last, waiting for room. Calls call() when there is some, or at until_ns (monotonic).
+    """
+
+    def __init__(self, topic: Topic, until_ns: int, call: Callable[[], object]) -> None: ...
+    def leave(self) -> None:
+        """Stops waiting."""
+
+def helps(topic: Topic, full: bool) -> bool:
+    """Whether the last refused publish, with FULL or NO_SPACE, may succeed once messages have left."""

@@ -6,155 +6,175 @@ from bisect import insort
 from libc.errno cimport ENOMEM, ESHUTDOWN
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free
+from libc.string cimport memset
 
 from nsqc.broker import refusals
-from nsqc.broker.channel cimport Channel, delete_channel
-from nsqc.broker.state cimport Once, OpenBatch, Storage, TopicOwner, TopicState, unlikely
-from nsqc.broker.storage cimport (GO, Logged, Queued, admission, admits_batch, drop_log, flow_begin,
+from nsqc.broker.broker cimport Broker
+from nsqc.broker.channel cimport Channel, delete_channel, unlikely
+from nsqc.broker.figures cimport DedupeFigures, TopicCounts, TopicFigures, TopicLevels, figure_names, figures_tuple
+from nsqc.broker.storage cimport (GO, admission, admits_batch, drop_log, flow_begin,
                                   flow_commit_began, flow_commit_ended, flow_copies_done, flow_drop_leftover,
                                   flow_let_publish, flow_readable, flow_refresh, flow_slice, flow_unreadable,
                                   follow_rule, has_room, log_grew, needed_from, once_begins, once_dropped, once_ended,
-                                  once_new, overflows, ranks_between, retain_log, set_bounded)
+                                  once_new, overflows, ranks_between, retain_log, set_bounded, storage_changed)
 from nsqc.store.backlog cimport (PUT_DISK, PUT_EXITING, PUT_FULL, PUT_MEMORY, PUT_NO_MEMORY, PUT_NO_SPACE,
                                  PUT_RUNNING, PUT_TAKEN, Backlog, is_refused)
 from nsqc.store.disk.queue cimport DiskQueue
+from nsqc.store.log.frame cimport buffer_free
 from nsqc.store.memory cimport Clock, monotonic_ns
-from nsqc.store.message cimport GuidFactory
-from nsqc.store.work cimport STEPS, CallWaiter, Commit, CommitSchedule, LoopWork, StoreOwner
+from nsqc.store.message cimport GuidFactory, fifo_free
+from nsqc.store.work cimport STEPS, CallWaiter, Commit, CommitSchedule, LoopWork, Slicer, Trash
 
 
-# ====================================================================== room
-# Publishers that wait for room.
-
-# A periodic check finds room that no delivery makes: retention, an expiry, a changed rule, a drain.
-cdef int64_t LOOK_NS = 50000000
-cdef int64_t ROUND_NS = 500000      # timers of the loop have steps of a millisecond
-cdef int64_t waited = 0
-
-cdef enum:
-    AT_ONCE = 64                    # publishers that retry in one loop iteration: thousands may have the same deadline
-
-
-cdef bint room_helps(TopicState topic, int result) noexcept:
-    if topic.exiting:
-        return False
-    if result == PUT_NO_SPACE:
-        topic.bound_count = topic.bound_bytes = 0       # a full log has room for nothing
-        return topic.log_full
-    return result == PUT_FULL and not topic.bound_lasts
-
-
-cdef void room_wait(TopicState topic, LoopWork publisher, int64_t until_ns) noexcept:
-    global waited
-    waited += 1
-    # The number breaks ties, as publishers cannot be compared.
-    insort(topic.crowd, (until_ns, waited, publisher, topic.bound_count, topic.bound_bytes))
-    topic.crowded = True
-    if not topic.looking:
-        look_later(topic, False)
-
-
-cdef void room_leave(TopicState topic, LoopWork publisher) noexcept:
-    topic.crowd = [waiting for waiting in topic.crowd if waiting[2] is not publisher]
-    topic.crowded = len(topic.crowd) > 0
-
-
-cdef void room_made(TopicState topic) noexcept:
-    """Has publishers retry, as many as there is room for, some at once."""
-    cdef int64_t count = 0, body_bytes = 0
-    cdef int left = AT_ONCE
-    cdef LoopWork publisher
-    while left and topic.crowd and not topic.log_full:
-        _, _, publisher, its_count, its_bytes = topic.crowd[0]
-        count += <int64_t> its_count
-        body_bytes += <int64_t> its_bytes
-        if topic.bounded and not has_room(topic, count, body_bytes, False):
-            break
-        del topic.crowd[0]
-        topic.slicer.add(publisher)
-        left -= 1
-    topic.crowded = len(topic.crowd) > 0
-
-
-cdef void room_end(TopicState topic) noexcept:
-    try:
-        _look(topic)
-    except Exception as error:
-        topic.slicer.loop.call_exception_handler({"message": "publishers that wait", "exception": error})
-
-
-cdef int look_later(TopicState topic, bint soon) except -1:
-    cdef int64_t left_ns
-    loop = topic.slicer.loop
-    topic.looking = loop is not None and topic.crowded
-    if topic.looking:
-        left_ns = 0 if soon else min(LOOK_NS, <int64_t> topic.crowd[0][0] - monotonic_ns())
-        loop.call_later((max(left_ns, <int64_t> 0) + ROUND_NS) / 1e9, _look, topic)
-    return 0
-
-
-def _look(TopicState topic not None):
-    """Has publishers retry whose timeout has passed, and those that there is room for."""
-    cdef LoopWork publisher
-    cdef int64_t now = monotonic_ns()
-    cdef int left = AT_ONCE
-    cdef bint ends = topic.exiting or topic.owner.draining
-    while left and topic.crowd and (ends or topic.crowd[0][0] <= now):
-        publisher = topic.crowd[0][2]
-        del topic.crowd[0]
-        topic.slicer.add(publisher)
-        left -= 1
-    topic.crowded = len(topic.crowd) > 0
-    if left:
-        room_made(topic)
-    look_later(topic, left == 0)
-
+# ====================================================================== openbatch
+# Multi-publishes.
 
 @cython.final
-cdef class Room(LoopWork):
-    """A waiting publish over HTTP. See the .pyi."""
+cdef class OpenBatch:
+    """The messages of a multi-publish."""
 
-    def __init__(self, TopicState topic not None, int64_t until_ns, call):
+    def __dealloc__(self):
+        fifo_free(&self.gathered)
+        buffer_free(&self.staged)
+
+    @staticmethod
+    def sized(bytes body not None, int64_t end, uint32_t defer_ms=0):
+        """The messages in the binary body of a multi-publish.
+
+        end: end of the messages, from nsqc.wire.parser.check(); defer_ms: the delay of each message.
+        """
+        cdef OpenBatch self = OpenBatch.__new__(OpenBatch)
+        self.begin(None, defer_ms)
+        self.body = body
+        self.take_sized(body, SIZE_BYTES, end, load_i32(body))
+        return self
+
+    @staticmethod
+    def lines(bytes body not None, uint32_t defer_ms=0):
+        """The non-empty lines of a text."""
+        cdef OpenBatch self = OpenBatch.__new__(OpenBatch)
+        self.begin(None, defer_ms)
+        self.body = body
+        self.source = LINES
+        self.c_data = body
+        self.end = len(body)
+        self.at = next_line(self.c_data, 0, self.end)
+        return self
+
+    cdef void begin(self, Topic topic, uint32_t defer_ms) noexcept:
         self.topic = topic
-        self.call = call
-        room_wait(topic, self, until_ns)
+        self.defer_ms = defer_ms
+        self.result = PUT_MEMORY
+        self.open = self.admitted = False
+        memset(&self.once, 0, sizeof(Once))
 
-    cdef bint run(self) noexcept:
-        self.call()
+    cdef void take_sized(self, const char *c_data, int64_t at, int64_t end, int64_t count) noexcept:
+        self.source = SIZED
+        self.c_data = c_data
+        self.at = at
+        self.end = end
+        self.count = count
+
+    cdef void take_gathered(self) noexcept:
+        self.source = GATHERED
+        self.at = 0
+        self.end = self.gathered.count
+
+    cdef void measure(self, int64_t *count, int64_t *body_bytes) noexcept:
+        cdef int64_t at = self.at, length
+        count[0] = self.count
+        body_bytes[0] = self.end - self.at - self.count * SIZE_BYTES
+        if self.source == GATHERED:
+            count[0] = self.gathered.count
+            body_bytes[0] = self.gathered.bytes
+        elif self.source == LINES:
+            count[0] = body_bytes[0] = 0
+            while at < self.end:
+                length = line_bytes(self.c_data + at, self.end - at)
+                count[0] += 1
+                body_bytes[0] += length
+                at = next_line(self.c_data, at + length, self.end)
+
+    cdef bint refuse(self, int result) noexcept:
+        self.result = result
+        self.open = self.admitted = False
+        return True
+
+    cdef bint end_with(self, int result, Slicer slicer) noexcept:
+        cdef Trash trash
+        self.result = result
+        self.at = self.end
+        self.open = False
+        if self.staged.c_data is not NULL:
+            buffer_free(&self.staged)
+        if self.gathered.count:
+            trash = Trash.new(slicer)
+            trash.take_fifo(&self.gathered)
+            trash.start()
+        return True
+
+
+# ====================================================================== storage
+cdef class Storage:
+    """Stores the messages of a topic."""
+
+    cdef int put(self, Topic topic, const char *c_body, uint32_t size, uint32_t defer_ms, const char *c_origin,
+                 uint32_t origin_size) noexcept:
+        return 0
+
+    cdef bint put_batch(self, Topic topic, OpenBatch batch) noexcept:
+        return True
+
+    cdef bint lags(self, Topic topic) noexcept:
         return False
 
-    def leave(self):
-        """See the .pyi."""
-        room_leave(self.topic, self)
+    cdef object write_path(self, Topic topic):
+        raise NotImplementedError
 
+    cdef int64_t depth(self, Topic topic) noexcept:
+        return 0
 
-def helps(TopicState topic not None, bint full) -> bool:
-    """See the .pyi."""
-    return room_helps(topic, PUT_FULL if full else PUT_NO_SPACE)
+    cdef int64_t disk_depth(self, Topic topic) noexcept:
+        return 0
+
+    cdef void empty(self, Topic topic) noexcept:
+        pass
+
+    cdef int add_channel(self, Topic topic, Channel channel, start) except -1:
+        return 0
+
+    cdef void channel_gone(self, Topic topic) noexcept:
+        pass
+
+    cdef void pause(self, Topic topic) noexcept:
+        pass
+
+    cdef void unpause(self, Topic topic) noexcept:
+        pass
+
+    cdef int delete(self, Topic topic) except -1:
+        return 0
+
+    cdef int64_t close(self, Topic topic, bint written) except -1:
+        return 0
 
 
 # ====================================================================== topic
 # A topic: accepts messages and fans them out to its channels.
 
-# Results of a publish other than an errno.
-PENDING = -1        # a commit decides
-RUNNING = -2        # the running commit decides
-TAKEN = -3          # another publish with the same id is undecided
-NO_SPACE = 1 << 16  # the disk has less free than --min-free-disk: DiskSpace.reason
-DRAINING = 1 << 17  # the daemon is draining
-FULL = 1 << 18      # max_depth or max_bytes: Topic.bound_reason
-
-cdef Queued QUEUES = Queued()
-cdef Logged LOG = Logged()
+cdef TopicFigures no_topic_figures
+cdef DedupeFigures no_dedupe
+TOPIC_FIGURES = figure_names(no_topic_figures) + figure_names(no_dedupe)
+cdef tuple NO_DEDUPE = (None,) * len(figure_names(no_dedupe))
 
 
 @cython.final
-cdef class Topic(TopicState):
+cdef class Topic:
     """One topic. Created by Broker.get_topic()."""
 
     def __init__(self, bytes name not None, bint ephemeral, DiskQueue disk, int64_t max_memory,
                  CommitSchedule schedule not None, Clock clock not None, GuidFactory guids not None,
-                 TopicOwner owner not None):
+                 Broker owner not None):
         self.name = name
         self.ephemeral = ephemeral
         self.clock = clock
@@ -170,11 +190,7 @@ cdef class Topic(TopicState):
         self.gone = []
         self.bound_reason = ""
         self.crowd = []
-        self.storage_changed()
-
-    cdef void storage_changed(self) noexcept:
-        self.storage = LOG if self.logs else QUEUES
-        self.storages = (QUEUES,) if self.log is None else (LOG, QUEUES)
+        storage_changed(self)
 
     def __str__(self):
         return f"topic {self.name.decode()}"
@@ -349,7 +365,7 @@ cdef class Topic(TopicState):
         cdef Channel channel = self.channels.get(name)
         cdef Storage storage
         if channel is None:
-            channel = <Channel> self.owner.make_channel(self, name)
+            channel = self.owner.make_channel(self, name)
             for storage in self.storages:
                 storage.add_channel(self, channel, start)
             self.channels[name] = channel
@@ -394,8 +410,8 @@ cdef class Topic(TopicState):
     cdef void on_room(self) noexcept:
         room_made(self)
 
-    cdef int on_clients_gone(self, StoreOwner channel) except -1:
-        self.delete_channel((<Channel> channel).name)
+    cdef int on_clients_gone(self, Channel channel) except -1:
+        self.delete_channel(channel.name)
         return 0
 
     # ------------------------------------------------------------------ administration
@@ -560,7 +576,7 @@ cdef class Topic(TopicState):
         flow_refresh(self)
         self.owner.on_written(self, None, error)
 
-    cdef void on_channel_written(self, StoreOwner channel, int error, bint stuck) noexcept:
+    cdef void on_channel_written(self, Channel channel, int error, bint stuck) noexcept:
         """A stuck channel keeps its messages, and this topic holds publishers until the channel can write again."""
         self.stuck += (error != 0) - stuck
         if error == 0 and self.commit.is_clean() and self._none_out():
@@ -577,3 +593,183 @@ cdef class Topic(TopicState):
                     or channel.sent.count or channel.again.heap.count):
                 return False
         return True
+
+    # ------------------------------------------------------------------ metrics
+
+    cdef int64_t count_waiting(self) noexcept:
+        cdef Storage storage
+        cdef int64_t count = 0
+        for storage in self.storages:
+            count += storage.depth(self)
+        return count
+
+    cdef int64_t count_on_disk(self) noexcept:
+        cdef Storage storage
+        cdef int64_t count = 0
+        for storage in self.storages:
+            count += storage.disk_depth(self)
+        return count
+
+    cdef TopicLevels levels(self) noexcept:
+        return TopicLevels(self.count_waiting(), self.count_on_disk())
+
+    cdef TopicCounts counts(self) noexcept:
+        return TopicCounts(self.message_count, self.message_bytes, self.expired_count, self.overflow_count)
+
+    cdef TopicCounts metered(self) noexcept:
+        cdef TopicCounts counts = self.counts()
+        counts.message_count += self.taken_count
+        counts.message_bytes += self.taken_bytes
+        return counts
+
+    cdef DedupeFigures dedupe(self) noexcept:
+        return DedupeFigures(self.ids.count, <int64_t> self.deduplicated, <int64_t> self.ids.forgotten)
+
+    def figures(self) -> tuple:
+        """The numbers of /stats, in the order of TOPIC_FIGURES. None: the topic does not remember ids."""
+        cdef TopicFigures figures = TopicFigures(self.levels(), self.counts())
+        cdef DedupeFigures dedupe
+        if self.ids is None:
+            return figures_tuple(&figures, sizeof(figures)) + NO_DEDUPE
+        dedupe = self.dedupe()
+        return figures_tuple(&figures, sizeof(figures)) + figures_tuple(&dedupe, sizeof(dedupe))
+
+    @property
+    def depth(self) -> int:
+        """Messages in the topic's own backlog."""
+        return self.count_waiting()
+
+    @property
+    def backend_depth(self) -> int:
+        """Those of them on disk."""
+        return self.count_on_disk()
+
+    @property
+    def in_log(self) -> bool:
+        """Whether it publishes to a log."""
+        return self.logs
+
+    @property
+    def full(self) -> bool:
+        """Whether large publishes should wait: the next commit is large enough."""
+        return self.commit.is_full()
+
+    @property
+    def disk(self):
+        """The DiskQueue of the backlog; None: no disk."""
+        return self.backlog.disk
+
+    @property
+    def probe_path(self) -> str:
+        """The file that receives messages."""
+        return self.storage.write_path(self)
+
+
+# ====================================================================== room
+# Publishers that wait for room.
+
+# A periodic check finds room that no delivery makes: retention, an expiry, a changed rule, a drain.
+cdef int64_t LOOK_NS = 50000000
+cdef int64_t ROUND_NS = 500000      # timers of the loop have steps of a millisecond
+cdef int64_t waited = 0
+
+cdef enum:
+    AT_ONCE = 64                    # publishers that retry in one loop iteration: thousands may have the same deadline
+
+
+cdef bint room_helps(Topic topic, int result) noexcept:
+    if topic.exiting:
+        return False
+    if result == PUT_NO_SPACE:
+        topic.bound_count = topic.bound_bytes = 0       # a full log has room for nothing
+        return topic.log_full
+    return result == PUT_FULL and not topic.bound_lasts
+
+
+cdef void room_wait(Topic topic, LoopWork publisher, int64_t until_ns) noexcept:
+    global waited
+    waited += 1
+    # The number breaks ties, as publishers cannot be compared.
+    insort(topic.crowd, (until_ns, waited, publisher, topic.bound_count, topic.bound_bytes))
+    topic.crowded = True
+    if not topic.looking:
+        look_later(topic, False)
+
+
+cdef void room_leave(Topic topic, LoopWork publisher) noexcept:
+    topic.crowd = [waiting for waiting in topic.crowd if waiting[2] is not publisher]
+    topic.crowded = len(topic.crowd) > 0
+
+
+cdef void room_made(Topic topic) noexcept:
+    """Has publishers retry, as many as there is room for, some at once."""
+    cdef int64_t count = 0, body_bytes = 0
+    cdef int left = AT_ONCE
+    cdef LoopWork publisher
+    while left and topic.crowd and not topic.log_full:
+        _, _, publisher, its_count, its_bytes = topic.crowd[0]
+        count += <int64_t> its_count
+        body_bytes += <int64_t> its_bytes
+        if topic.bounded and not has_room(topic, count, body_bytes, False):
+            break
+        del topic.crowd[0]
+        topic.slicer.add(publisher)
+        left -= 1
+    topic.crowded = len(topic.crowd) > 0
+
+
+cdef void room_end(Topic topic) noexcept:
+    try:
+        _look(topic)
+    except Exception as error:
+        topic.slicer.loop.call_exception_handler({"message": "publishers that wait", "exception": error})
+
+
+cdef int look_later(Topic topic, bint soon) except -1:
+    cdef int64_t left_ns
+    loop = topic.slicer.loop
+    topic.looking = loop is not None and topic.crowded
+    if topic.looking:
+        left_ns = 0 if soon else min(LOOK_NS, <int64_t> topic.crowd[0][0] - monotonic_ns())
+        loop.call_later((max(left_ns, <int64_t> 0) + ROUND_NS) / 1e9, _look, topic)
+    return 0
+
+
+def _look(Topic topic not None):
+    """Has publishers retry whose timeout has passed, and those that there is room for."""
+    cdef LoopWork publisher
+    cdef int64_t now = monotonic_ns()
+    cdef int left = AT_ONCE
+    cdef bint ends = topic.exiting or topic.owner.draining
+    while left and topic.crowd and (ends or topic.crowd[0][0] <= now):
+        publisher = topic.crowd[0][2]
+        del topic.crowd[0]
+        topic.slicer.add(publisher)
+        left -= 1
+    topic.crowded = len(topic.crowd) > 0
+    if left:
+        room_made(topic)
+    look_later(topic, left == 0)
+
+
+@cython.final
+cdef class Room(LoopWork):
+    """A waiting publish over HTTP. See the .pyi."""
+
+    def __init__(self, Topic topic not None, int64_t until_ns, call):
+        self.topic = topic
+        self.call = call
+        room_wait(topic, self, until_ns)
+
+    cdef bint run(self) noexcept:
+        self.call()
+        return False
+
+    def leave(self):
+        """See the .pyi."""
+        room_leave(self.topic, self)
+
+
+def helps(Topic topic not None, bint full) -> bool:
+    """See the .pyi."""
+    return room_helps(topic, PUT_FULL if full else PUT_NO_SPACE)

@@ -289,8 +289,8 @@ class Core:
         answer = yield Send(b"  V2IDENTIFY\n" + struct.pack(">i", len(body)) + body)
         self.features = self._json(answer, "IDENTIFY")
         self.offered = Offered.by(self.features)
-        for name in ("tls", *CODECS):
-            if getattr(self.options, name) and not self.features.get("tls_v1" if name == "tls" else name):
+        for name, key in (("tls" if self.options.tls else "", "tls_v1"), (self.options.codec, self.options.codec)):
+            if name and not self.features.get(key):
                 raise NotOffered(f"{self.address}: nsqd does not offer {name}")
         if self.options.tls:
             name = "localhost" if is_path(self.address) else split_address(self.address)[0]
@@ -327,7 +327,7 @@ class Core:
         """The codec accepted by nsqd, if any."""
         for name in CODECS:
             if self.features.get(name):
-                return new_codec(name, self.options.deflate or 6)
+                return new_codec(name, self.options.level or CODECS[name].level)
         return None
 
     def frame_size(self, head: bytes) -> int:

@@ -12,6 +12,7 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn, TypedDict, get_type_hints
 
 from nsqc import __version__
+from nsqc.wire.codecs import CODECS
 
 if TYPE_CHECKING:
     from nsqc.wire.nodehosts import NodeHosts
@@ -143,12 +144,13 @@ class Options:
         checked(timeout=timeout, **given)
         # Any: options differ in type
         values: dict[str, Any] = {name: rule.default for name, rule in CONNECTION.items()} | dict(given)
-        if values["deflate"] and values["snappy"]:
-            raise ValueError("deflate and snappy exclude each other")
+        codecs = [name for name in CODECS if values[name]]
+        if len(codecs) > 1:
+            raise ValueError(f"{' and '.join(codecs)} exclude each other")
         self.timeout = float(timeout)
         self.tls: bool | ssl.SSLContext | None = values["tls"]
-        self.deflate: int = values["deflate"]
-        self.snappy: bool = values["snappy"]
+        self.codec = codecs[0] if codecs else ""
+        self.level = int(values[self.codec]) if codecs else 0      # of a codec that has levels
         secret: str | bytes | None = values["auth_secret"]
         self.auth_secret = secret.encode() if isinstance(secret, str) else secret
         hosts: str | None = values["node_addresses"]
@@ -175,8 +177,8 @@ class Options:
             "output_buffer_size": given["output_buffer_size"],
             "output_buffer_timeout": given["output_buffer_timeout_ms"],
             "sample_rate": given["sample_rate"] or None, "tls_v1": bool(self.tls) or None,
-            "snappy": self.snappy or None, "deflate": bool(self.deflate) or None,
-            "deflate_level": self.deflate or None,
+            **({self.codec: True} if self.codec else {}),
+            **({f"{self.codec}_level": self.level} if self.codec and CODECS[self.codec].levels else {}),
             # nsqc's own, which other servers ignore.
             "publish_ids": self._publishes or None, "deferred_batches": self._publishes or None,
             "tls_required": (self.auth_secret is not None and not self.tls) or None}

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
+from nsqc.broker import stats
 from nsqc.broker.broker import Broker
 from nsqc.broker.drain import Drain
 from nsqc.broker.health import WritableProbe
@@ -111,6 +112,12 @@ class App(Site):
             for connection in server.connections:
                 connection.forget_heads()
         self.gate.set_options(options)
+
+    def contents(self) -> dict[str, int]:
+        """See Site: memory, topics, and live objects that are not Python's."""
+        memory = self.memory.read()
+        return {**{name: getattr(memory, name) for name in memory.__struct_fields__}, "topics": len(self.broker.topics),
+                **super().contents(), **{f"alive {name}": value for name, value in stats.counts().items()}}
 
     def has_topic(self, name: str) -> bool:
         """Whether a topic of that name exists."""

@@ -399,8 +399,8 @@ def drop(app: App, request: Request) -> Awaitable[Json]:
 _ID = re.compile(rb"[0-9a-f]{16}")
 # Of an id: its time in units of 2^20 ns.
 _TIME_SHIFT, _UNIT_SHIFT, _EPOCH_UNITS = 22, 20, 1288834974288
-# A search begins this long before the time in an id: usually the first does. Ids may have run ahead of the clock, the
-# more often the daemon was killed. Behind the clock they are only after an idle time, with no messages to search.
+# A search begins this long before the time in an id; usually the first value is enough. Ids may run ahead of the clock,
+# further after each kill of the daemon. They lag only after an idle time, which has no messages to search.
 _BEFORE_NS = (50_000_000, 120 * 10**9, 48 * 3600 * 10**9)
 _AT_ONCE = 1 << 20          # bytes of lines in one step
 _MOST = 64 << 20            # bytes of lines to search for one id

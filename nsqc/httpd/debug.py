@@ -1,15 +1,15 @@
-"""/debug: where time and memory are spent. Paths are those of Go's net/http/pprof if this runtime has an equivalent;
-answers are text to read (`profile` also feeds flame graph tools), not Go's binary format.
+"""/debug: where time and memory are spent, in the daemon and the lookup server. Paths are those of Go's net/http/pprof
+if this runtime has an equivalent; answers are text to read (`profile` also feeds flame graph tools), not Go's binary
+format.
 
   /debug/pprof/               this list
   /debug/pprof/cmdline        the command line, its parts separated by NUL
   /debug/pprof/profile        where the loop spends its time: `?seconds=N` (30) of samples, one folded stack per line
-  /debug/pprof/heap           memory use, contents of the broker, live Python objects: the most frequent and nsqc's;
-                              `?exact=true` also counts unreachable objects, if there are few objects
+  /debug/pprof/heap           memory use, contents of the server; if there are few, live Python objects: the most
+                              frequent and nsqc's
   /debug/pprof/goroutine      the stacks of all threads and tasks
   /debug/pprof/threadcreate   the threads
   /debug/slow                 iterations of the loop that took longer than --slow-loop: the worst of the last hour
-  /debug/freememory (POST)    returns free memory to the system
 """
 
 from __future__ import annotations
@@ -22,90 +22,19 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 from types import FrameType
-from typing import cast
 
-from nsqc.httpd.reply import ApiError, Reply, Request, boolean_in, plain, read_arguments
+from nsqc.httpd.reply import ApiError, Reply, Request, plain, read_arguments
 from nsqc.httpd.site import Site
 from nsqc.log.formats import mask_word
-from nsqc.loop.slow import Steps, promise
-from nsqc.process.census import Census
-
-# ====================================================================== heap page
-# The part of /debug/pprof/heap shared by all programs: memory, and live Python objects by type.
+from nsqc.loop.slow import promise
 
 _TYPES_SHOWN = 40
-_ADDED_AT_ONCE = 4096       # a fraction of a millisecond
+_COUNTED_AT_ONCE = 4096     # a fraction of a millisecond
+_MOST_BLOCKS = 500_000      # of memory, and so of objects: listing more would delay other clients
 _SLICE_NS = 500_000         # of each iteration
-_EXACT_BLOCKS = 500_000     # of memory, and also the most objects: listing them takes tens of milliseconds
-
-
-async def heap_page(app: Site, request: Request, own: list[str]) -> Reply:
-    """Memory, the program's own lines, and live objects: the reachable ones, or, with `exact`, all known to the
-    collector."""
-    exact = boolean_in(read_arguments(app.log, request), b"exact")
-    lines = [f"{name} {value}" for name, value in _process_memory()] + own
-    kinds = _all_objects() if exact else await _reachable(app)
-    names = {kind: f"{kind.__module__}.{kind.__qualname__}" for kind in kinds}
-    for rank, (kind, count) in enumerate(kinds.most_common()):
-        if rank < _TYPES_SHOWN or names[kind].startswith("nsqc."):
-            lines.append(f"objects {names[kind]} {count}")
-    return plain("\n".join(lines) + "\n")
-
-
-async def total(numbers: Iterator[int]) -> int:
-    """The sum of very many numbers, in slices."""
-    result = 0
-    while some := list(islice(numbers, _ADDED_AT_ONCE)):
-        result += sum(some)
-        if len(some) == _ADDED_AT_ONCE:
-            await asyncio.sleep(0)
-    return result
-
-
-def _all_objects() -> Counter[type]:
-    """Objects by type, unreachable ones included. The collector lists them in one go: raises ApiError if that would
-    block the loop for long."""
-    blocks = sys.getallocatedblocks()
-    if blocks > _EXACT_BLOCKS:
-        raise ApiError(503, f"{blocks} blocks of memory are too many to list at once: omit exact=true")
-    return Counter(map(type, gc.get_objects()))
-
-
-async def _reachable(app: Site) -> Counter[type]:
-    """Reachable objects, counted in slices. Concurrent callers share one count."""
-    if app.census is None:
-        app.census = asyncio.get_running_loop().create_task(Steps(_count(app), "counting", "objects"))
-        app.census.add_done_callback(lambda _: setattr(app, "census", None))
-    return cast("Counter[type]", await asyncio.shield(app.census))
-
-
-async def _count(app: Site) -> Counter[type]:
-    count = Census([sys.modules, app, *threading.enumerate(), *sys._current_frames().values(), *asyncio.all_tasks()])
-    try:
-        while count.go_on(_SLICE_NS):
-            await asyncio.sleep(0)
-        return Counter(count.counts)
-    finally:
-        await app.readers.run(count.close)
-
-
-def _process_memory() -> list[tuple[str, int]]:
-    """The memory of this process as the kernel reports it, in bytes."""
-    sizes = []
-    with open("/proc/self/status", encoding="utf-8", errors="replace") as file:
-        lines = file.readlines()
-    for line in lines:
-        name, _, value = line.partition(":")
-        if name in ("VmPeak", "VmSize", "VmHWM", "VmRSS", "VmData"):
-            sizes.append((name, int(value.split()[0]) * 1024))
-    return sizes
-
-
-# ====================================================================== debug
-
 _DEFAULT_SECONDS = 30.0
 _MAX_SECONDS = 600.0
 _SAMPLES_PER_SECOND = 100
@@ -179,6 +108,31 @@ def _folded(frame: FrameType | None) -> str:
         names.append(f"{module}.{frame.f_code.co_qualname}:{frame.f_lineno}")
         frame = frame.f_back
     return ";".join(reversed(names))
+
+
+async def heap(app: Site, request: Request) -> Reply:
+    """The memory of this process as the kernel reports it, in bytes; the contents of the server; objects by type,
+    unreachable ones included."""
+    lines = []
+    with open("/proc/self/status", encoding="utf-8", errors="replace") as file:
+        for line in file:
+            name, _, value = line.partition(":")
+            if name in ("VmPeak", "VmSize", "VmHWM", "VmRSS", "VmData"):
+                lines.append(f"{name} {int(value.split()[0]) * 1024}")
+    lines += [f"{name} {value}" for name, value in app.contents().items()]
+    blocks = sys.getallocatedblocks()
+    if blocks > _MOST_BLOCKS:
+        return plain("\n".join(lines) + f"\nobjects are not listed: there are too many blocks of memory, {blocks}\n")
+    kinds: Counter[type] = Counter()
+    objects = map(type, gc.get_objects())
+    while some := list(islice(objects, _COUNTED_AT_ONCE)):
+        kinds.update(some)
+        await asyncio.sleep(0)
+    for rank, (kind, count) in enumerate(kinds.most_common()):
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        if rank < _TYPES_SHOWN or name.startswith("nsqc."):
+            lines.append(f"objects {name} {count}")
+    return plain("\n".join(lines) + "\n")
 
 
 async def stacks(app: Site, request: Request) -> Reply:

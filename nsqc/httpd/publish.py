@@ -18,8 +18,7 @@ import msgspec
 from nsqc.broker import refusals
 from nsqc.broker import topic as room
 from nsqc.broker.refusals import INVALID, LimitReached, QuotaReached, of_exception
-from nsqc.broker.state import OpenBatch
-from nsqc.broker.topic import DRAINING, FULL, NO_SPACE, PENDING, RUNNING, TAKEN, Topic
+from nsqc.broker.topic import DRAINING, FULL, NO_SPACE, PENDING, RUNNING, TAKEN, OpenBatch, Topic
 from nsqc.httpd.pipeline import Pipeline, Writer
 from nsqc.httpd.reply import BOOLEANS, ApiError, Handler, Reply, Request, boolean_in, read_arguments, refusal, v1_error
 from nsqc.loop.slow import promise

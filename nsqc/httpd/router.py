@@ -40,7 +40,7 @@ ROUTES: Table = {
         b"/debug/pprof/": plain_answer(at_first("debug", "index"), need(ADMIN)),
         b"/debug/pprof/cmdline": plain_answer(at_first("debug", "cmdline"), need(ADMIN)),
         b"/debug/pprof/profile": plain_answer(at_first("debug", "profile"), need(ADMIN)),
-        b"/debug/pprof/heap": plain_answer(at_first("heap", "heap"), need(ADMIN)),
+        b"/debug/pprof/heap": plain_answer(at_first("debug", "heap"), need(ADMIN)),
         b"/debug/pprof/goroutine": plain_answer(at_first("debug", "stacks"), need(ADMIN)),
         b"/debug/pprof/threadcreate": plain_answer(at_first("debug", "threads"), need(ADMIN)),
         b"/debug/slow": plain_answer(at_first("debug", "slow"), local(ADMIN)),

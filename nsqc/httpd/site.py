@@ -165,12 +165,15 @@ class Site:
         self.publishes = KnownPublishes()
         self.header_timeout = header_timeout    # nanoseconds for a head, and for the first request
         self.profiling = False                  # /debug/pprof/profile is running
-        self.census: asyncio.Task[object] | None = None     # live objects are being counted
         self.readers = Readers(threads, _READERS)
         self.servers: list[Server] = []
         self.dates = Dates()
         self.share = Share(REQUESTS_S, "requests")
         self.untaken = Untaken()
+
+    def contents(self) -> dict[str, int]:
+        """Numbers of the server for /debug/pprof/heap, by name."""
+        return {"http_connections": sum(len(server.connections) for server in self.servers)}
 
     def body_limit(self, route: Route) -> int | None:
         """Most bytes of body for a route; None: no body."""

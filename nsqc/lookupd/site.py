@@ -42,6 +42,13 @@ class LookupSite(Site):
         self.requests = dict.fromkeys([*routes, OTHER], 0)      # by path
         self._resolve = resolve
 
+    def contents(self) -> dict[str, int]:
+        """See Site: registrations and connections."""
+        registry = self.registry
+        return {"topics": len(registry.topics), "topics_with_channels": len(registry.channels),
+                "nodes": len(registry.clients.producers), "connections": len(self.hub.connections),
+                **super().contents()}
+
     def _counted(self, request: Request) -> Route:
         path = request.path.decode("latin-1")
         self.requests[path if path in self.requests else OTHER] += 1

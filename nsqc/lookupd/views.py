@@ -17,7 +17,6 @@ from nsqc.httpd import debug, probes
 from nsqc.httpd.probes import readiness
 from nsqc.httpd.reply import JSON, ApiError, Handler, Reply, Request, Route
 from nsqc.httpd.routing import Router, Table, at_first, plain_answer, plain_route, probe_route
-from nsqc.lookupd import pages
 from nsqc.lookupd.registry import A_TOPIC, ALL, Parts, Peer, Registration, Registry
 from nsqc.lookupd.site import LookupSite
 from nsqc.net.listener import not_accepting
@@ -271,10 +270,10 @@ ROUTES: Table = {
         b"/nodes": Route(nodes, need(STATS)),
         b"/metrics": plain_answer(at_first("nsqc.lookupd.metrics", "metrics"), own(STATS)),
         b"/debug": Route(debug_page, need(STATS)),
-        b"/debug/pprof": plain_answer(pages.index, need(ADMIN)),
+        b"/debug/pprof": plain_answer(debug.index, need(ADMIN)),
         b"/debug/pprof/cmdline": plain_answer(debug.cmdline, need(ADMIN)),
         b"/debug/pprof/profile": plain_answer(debug.profile, need(ADMIN)),
-        b"/debug/pprof/heap": plain_answer(pages.heap, need(ADMIN)),
+        b"/debug/pprof/heap": plain_answer(debug.heap, need(ADMIN)),
         b"/debug/pprof/goroutine": plain_answer(debug.stacks, need(ADMIN)),
         b"/debug/pprof/threadcreate": plain_answer(debug.threads, need(ADMIN)),
         b"/debug/slow": plain_answer(debug.slow, local(ADMIN)),

@@ -111,7 +111,7 @@ def _figures(group: str, prefix: str, shape: type[Struct], labels: tuple[str, ..
                          figure.help, figure.unit, labels) for name, figure in figures_of(shape).items()}
 
 
-# Of topics and of channels, by column (nsqc/broker/state.pxd): those of /stats and those that only metrics have.
+# Of topics and of channels, by column (nsqc/broker/figures.pxd): those of /stats and those that only metrics have.
 OF_TOPICS = {
     **_figures(TOPICS, "topic_", TopicStats, _TOPIC),
     "channels": _gauge(TOPICS, "topic_channels", "Channels of the topic.", labels=_TOPIC),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import Unpack, cast
 
 from nsqc import __version__
 from nsqc.client import ClientError, ConnectError, Connection, tls
@@ -10,6 +10,7 @@ from nsqc.client.address import checked_address
 from nsqc.client.options import ConnectionOptions, Options
 from nsqc.spark import mistakes
 from nsqc.spark.options import NsqdOptions
+from nsqc.wire.codecs import CODECS
 
 
 def connect(address: str, options: NsqdOptions, publishes: bool = False,
@@ -37,9 +38,16 @@ def dial(address: str, options: NsqdOptions, publishes: bool = False,
             raise ConnectError(f"{address}: TLS cannot be set up: {error}") from None
     given: ConnectionOptions = {
         "max_msg_size": options.maxMsgSize, "tls": context,
-        "deflate": options.deflateLevel if options.compression == "deflate" else 0,
-        "snappy": options.compression == "snappy", "auth_secret": options.authSecret,
+        "auth_secret": options.authSecret,
         "node_addresses": options.nodeAddresses if options.nsqlookupd else None,
-        "user_agent": f"nsqc-spark/{__version__}", **more}
+        "user_agent": f"nsqc-spark/{__version__}", **compression_of(options), **more}
     return Connection.with_options(checked_address(address),
                                    Options("Connection", ("address",), options.timeout, given, publishes))
+
+
+def compression_of(options: NsqdOptions) -> ConnectionOptions:
+    """The client's option for a codec, if any."""
+    if options.compression == "none":
+        return {}
+    level = options.deflateLevel if options.compression == "deflate" else CODECS[options.compression].level
+    return cast(ConnectionOptions, {options.compression: level or True})

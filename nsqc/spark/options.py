@@ -44,6 +44,7 @@ from nsqc.spark.values import (
     size,
     whole,
 )
+from nsqc.wire.codecs import CODECS
 from nsqc.wire.nodehosts import NodeHosts
 from nsqc.wire.parser import is_ephemeral
 
@@ -236,7 +237,7 @@ class NsqdOptions(NodeOptions):
     """TCP connections to nsqd."""
 
     compression: Annotated[str, Option(
-        one_of("none", "deflate", "snappy"), "of connections; an error if an nsqd does not offer it")] = "none"
+        one_of("none", *CODECS), "of connections; an error if an nsqd does not offer it")] = "none"
     deflateLevel: Annotated[int, Option(whole(1, 9), "for `compression=deflate`")] = 6
 
 

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint32_t
 
-from nsqc.broker.state cimport OpenBatch
+from nsqc.broker.topic cimport OpenBatch
 from nsqc.store.message cimport Message
 from nsqc.store.work cimport LoopWork, Slicer
 from nsqc.tcp.session cimport Session

@@ -8,12 +8,10 @@ from libc.errno cimport ENOMEM, ESHUTDOWN
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from nsqc.broker.channel cimport CLAIMED, NOT_OWNER, Channel
+from nsqc.broker.channel cimport CLAIMED, NOT_OWNER, Channel, unlikely
 from nsqc.broker.refusals import DRAINING, INVALID, QUOTA, UNAUTHORIZED, LimitReached, of_exception
-from nsqc.broker.state cimport Once, OpenBatch, unlikely
 from nsqc.broker.storage cimport once_dropped, once_new
-from nsqc.broker.topic cimport Topic, room_helps, room_leave, room_wait
-from nsqc.broker.topic import FULL, NO_SPACE
+from nsqc.broker.topic cimport FULL, NO_SPACE, Once, OpenBatch, Topic, room_helps, room_leave, room_wait
 from nsqc.store.backlog cimport (PUT_DISK, PUT_EXITING, PUT_FULL, PUT_MEMORY, PUT_NO_MEMORY, PUT_NO_SPACE,
                                  PUT_RUNNING, PUT_TAKEN)
 from nsqc.store.memory cimport monotonic_ns
@@ -436,7 +434,7 @@ cdef int denied(Session session, int verdict, bytes name, bytes topic, bytes cha
 
 cdef bint begin_wait(Session session) noexcept:
     cdef OpenBatch batch = session.batch
-    cdef Topic topic = <Topic> batch.topic
+    cdef Topic topic = batch.topic
     cdef int64_t now
     if topic.exiting:
         batch.result = PUT_EXITING
@@ -454,12 +452,12 @@ cdef bint begin_wait(Session session) noexcept:
 
 
 cdef void wait_for_room(Session session, LoopWork publisher) noexcept:
-    room_wait(<Topic> session.batch.topic, publisher, session.room_until_ns)
+    room_wait(session.batch.topic, publisher, session.room_until_ns)
 
 
 cdef void end_wait(Session session, LoopWork publisher) noexcept:
     if session.awaits_room:
-        room_leave(<Topic> session.batch.topic, publisher)
+        room_leave(session.batch.topic, publisher)
         session.room_until_ns = 1
 
 
@@ -498,7 +496,7 @@ cdef int continue_mpub(Session session, Parser parser) noexcept:
         return publish_batch(session, &parser.command)
     except BaseException as error:
         if session.batch.topic is not None:
-            once_dropped(<Topic> session.batch.topic, &session.batch.once)
+            once_dropped(session.batch.topic, &session.batch.once)
         session.batch.end_with(PUT_EXITING, session.broker.slicer)
         return raised(session, &parser.command, error)
 
@@ -849,7 +847,7 @@ cdef int gathered(Session session, Command *command, LargeBody body) except -1:
 
 cdef int publish_batch(Session session, Command *command) except -1:
     cdef OpenBatch batch = session.batch
-    cdef Topic topic = <Topic> batch.topic
+    cdef Topic topic = batch.topic
     cdef bint untouched = not batch.admitted
     if session.awaits_room and session.broker.draining:
         session.awaits_room = False

@@ -7,11 +7,12 @@ from nsqc.tcp.outbox cimport Marks, Outbox
 from nsqc.tcp.session cimport Link, Session
 
 
-# ====================================================================== state and end
-# The parts of a connection, its deadlines, its replies that wait for the disk, and its end. connection.pyx handles its
-# input.
+# ====================================================================== connection
+# One client connection as the loop sees it. Its parts: intake (bytes in), parser, session (the client's state), outbox
+# (bytes out), marks (replies that wait for the disk), heartbeat, and a running upgrade. This class runs commands and
+# acts on their outcomes.
 
-cdef class ConnectionState(Link):
+cdef class Connection(Link):
     cdef Hub hub
     cdef Intake intake
     cdef int fd                         # of its socket
@@ -30,7 +31,7 @@ cdef class ConnectionState(Link):
     cdef object pace_timer              # ends a wait for --max-create-rate
     cdef bint ending                    # closes once all marks have settled
 
-    cdef bint act_on(self, int outcome) except -1   # the Outcome of a command; False: do not run the next one now
+    cdef bint _act(self, int outcome) except -1   # the Outcome of a command; False: do not run the next one now
     cdef void _say(self, int frame_type, bytes text) noexcept
     cdef bint _is_shaking_hands(self) noexcept
     cdef bint _batch_is_open(self) noexcept
@@ -40,15 +41,6 @@ cdef class ConnectionState(Link):
     cdef void _watch_stall(self) noexcept
     cdef int _cut_short(self) except -1
     cdef void _answer_rest(self) noexcept
-
-
-# ====================================================================== connection
-# One client connection as the loop sees it. Its parts: intake (bytes in), parser, session (the client's state), outbox
-# (bytes out), marks (replies that wait for the disk), heartbeat, and a running upgrade. This class runs commands and
-# acts on their outcomes; its base has its fields and its end.
-
-cdef class Connection(ConnectionState):
-    cdef bint _act(self, int outcome) except -1     # act_on() without a virtual call
     cdef Py_ssize_t _greet(self, const char *c_from, Py_ssize_t length) except -1
     cdef Py_ssize_t _continue_batch(self, const char *c_from) except -1
     cdef int _hold_slice(self) except -1

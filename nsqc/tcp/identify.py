@@ -7,7 +7,6 @@ import ssl
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_type_hints
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from nsqc import NSQD_VERSION
 from nsqc.log import Log
@@ -49,12 +48,7 @@ COMMANDS = {
 
 # ====================================================================== identify
 
-
-
-
-
 OK = b"OK"
-DEFAULT_DEFLATE_LEVEL = 6
 MIN_MS = 1000
 MIN_BUFFER_BYTES = 64
 NS_PER_MS = 1_000_000
@@ -80,9 +74,6 @@ class Wanted(msgspec.Struct, gc=False):
     output_buffer_timeout: Annotated[int | None, Field(INT64)] = None
     feature_negotiation: Annotated[bool | None, Field(BOOL)] = None
     tls_v1: Annotated[bool | None, Field(BOOL)] = None
-    deflate: Annotated[bool | None, Field(BOOL)] = None
-    deflate_level: Annotated[int | None, Field(INT64)] = None
-    snappy: Annotated[bool | None, Field(BOOL)] = None
     sample_rate: Annotated[int | None, Field(INT32)] = None
     user_agent: Annotated[str | None, Field(STRING)] = None
     msg_timeout: Annotated[int | None, Field(INT64)] = None
@@ -92,38 +83,49 @@ class Wanted(msgspec.Struct, gc=False):
     publish_ids: Annotated[bool | None, Field(BOOL, OWN)] = None
     deferred_batches: Annotated[bool | None, Field(BOOL, OWN)] = None
     tls_required: Annotated[bool | None, Field(BOOL, OWN)] = None
+    codecs: dict[str, Any] = {}     # the fields of OF_CODECS; Any: bool, or int for a level
+
+
+OF_CODECS = {**dict.fromkeys(CODECS, BOOL), **{f"{name}_level": INT64 for name, kind in CODECS.items() if kind.levels}}
 
 
 def kinds(*groups: str) -> dict[str, int]:
     """JSON names and kinds of the fields from these origins."""
-    fields = {name: hint.__metadata__[0] for name, hint in get_type_hints(Wanted, include_extras=True).items()}
-    return {name: field.kind for name, field in fields.items() if field.of in groups}
+    fields = {name: hint.__metadata__[0] for name, hint in get_type_hints(Wanted, include_extras=True).items()
+              if name != "codecs"}
+    return {name: field.kind for name, field in fields.items() if field.of in groups} | OF_CODECS
 
 
 KINDS, ALL_KINDS = kinds(NSQD, OWN), kinds(NSQD, TOPOLOGY, OWN)
+PLACES = tuple(name for name in kinds(TOPOLOGY) if name not in OF_CODECS)
+TEXTS = tuple(name for name, kind in KINDS.items() if kind == STRING)
 
 
 class Settings(msgspec.Struct, gc=False, frozen=True):
     """A session's settings after IDENTIFY. Times in milliseconds, 0 for none."""
 
-    client_id: str
-    hostname: str
-    user_agent: str
     heartbeat_ms: int
     output_buffer_size: int
     output_buffer_timeout_ms: int
-    sample_rate: int
     msg_timeout_ms: int
-    topology: dict[str, str]  # as shown in statistics; empty if not used
     distance: int
+    shown: dict[str, str | int]  # fields of ClientStats: sample_rate, and the client's own texts
+
+
+def shown(wanted: Wanted, options: Options) -> dict[str, str | int]:
+    """The client's own texts, cut short: anyone may send them, and statistics show them. Its location only if the
+    daemon uses it."""
+    names = (*TEXTS, *PLACES) if options.topology else TEXTS
+    texts = {name: (getattr(wanted, name) or "")[:MOST_TEXT] for name in names}
+    return {**texts, "sample_rate": wanted.sample_rate or 0}
 
 
 class Layers(msgspec.Struct, gc=False, frozen=True):
-    """The layers to add after the reply: TLS, and inside it a codec: deflate, snappy, or empty for none."""
+    """The layers to add after the reply: TLS, and inside it a codec; empty: none."""
 
     tls: bool
     codec: str
-    level: int  # of deflate
+    level: int
 
 
 class Agreement(NamedTuple):
@@ -147,30 +149,6 @@ class Current(NamedTuple):
     compressed: bool
 
 
-class Answer(msgspec.Struct, gc=False):
-    """The reply to a client that negotiates features; keys in nsqd's order."""
-
-    max_rdy_count: int
-    version: str
-    max_msg_timeout: int
-    msg_timeout: int
-    tls_v1: bool
-    deflate: bool
-    deflate_level: int
-    max_deflate_level: int
-    snappy: bool
-    sample_rate: int
-    auth_required: bool
-    output_buffer_size: int
-    output_buffer_timeout: int
-    topology_region: str | UnsetType = UNSET
-    topology_zone: str | UnsetType = UNSET
-    # nsqc's own, only for clients that ask for them.
-    publish_ids: bool | UnsetType = UNSET
-    deferred_batches: bool | UnsetType = UNSET
-    tls_required: bool | UnsetType = UNSET
-
-
 encoder = msgspec.json.Encoder()
 MOST_TEXT = 1024    # characters
 
@@ -180,7 +158,7 @@ def negotiate(body: bytes, options: Options, current: Current, log: Log, address
     try:
         # Any: each value has the kind of its field
         fields: dict[str, Any] = decode_struct(body, ALL_KINDS if options.topology else KINDS)
-        wanted = Wanted(**fields)
+        wanted = Wanted(codecs={name: fields.pop(name) for name in OF_CODECS if name in fields}, **fields)
     except GoJSONError as error:
         log.error("[%s] - IDENTIFY failed to decode JSON body - %s", address, error)
         raise ClientError("E_BAD_BODY", "IDENTIFY failed to decode JSON body") from None
@@ -197,15 +175,17 @@ def negotiate(body: bytes, options: Options, current: Current, log: Log, address
 def agree(wanted: Wanted, options: Options, current: Current) -> Layers:
     """TLS and compression, as far as wanted and offered. Raises ClientError."""
     tls = bool(wanted.tls_v1 and (options.tls_cert or options.tls_key))
-    codecs = [name for name in CODECS if getattr(wanted, name) and getattr(options, name)]
+    codecs = [name for name in CODECS if wanted.codecs.get(name) and getattr(options, name)]
     if len(codecs) > 1:
-        raise ClientError("E_IDENTIFY_FAILED", "cannot enable both deflate and snappy compression")
+        raise ClientError("E_IDENTIFY_FAILED", f"cannot enable both {' and '.join(codecs)} compression")
     if (current.compressed and (tls or codecs)) or (tls and current.encrypted):
         raise ClientError("E_IDENTIFY_FAILED", "IDENTIFY failed connection is upgraded already")
-    level = DEFAULT_DEFLATE_LEVEL
-    if "deflate" in codecs and wanted.deflate_level is not None and wanted.deflate_level > 0:
-        level = wanted.deflate_level
-    return Layers(tls, codecs[0] if codecs else "", min(level, options.max_deflate_level))
+    codec = codecs[0] if codecs else ""
+    level = 0
+    if codec and CODECS[codec].levels:
+        asked = wanted.codecs.get(f"{codec}_level") or 0
+        level = min(asked if asked > 0 else CODECS[codec].level, getattr(options, f"max_{codec}_level"))
+    return Layers(tls, codec, level)
 
 
 def settle(wanted: Wanted, options: Options, current: Current) -> Settings:
@@ -223,21 +203,7 @@ def settle(wanted: Wanted, options: Options, current: Current) -> Settings:
         raise ClientError("E_BAD_BODY", f"IDENTIFY sample rate ({rate}) is invalid")
     msg_timeout = pick("msg timeout", wanted.msg_timeout, current.msg_timeout_ms,
                        MIN_MS, options.max_msg_timeout // NS_PER_MS, may_disable=False)
-    return Settings(text(wanted.client_id), text(wanted.hostname), text(wanted.user_agent),
-                    heartbeat, size, timeout, rate, msg_timeout, topology_of(wanted, options),
-                    distance_of(wanted, options))
-
-
-def text(wanted: str | None) -> str:
-    """A client's own name for something: kept as long as the client, who may be anyone, and shown in statistics."""
-    return (wanted or "")[:MOST_TEXT]
-
-
-def topology_of(wanted: Wanted, options: Options) -> dict[str, str]:
-    """The client's location, as it states."""
-    if not options.topology:
-        return {}
-    return {"topology_zone": text(wanted.topology_zone), "topology_region": text(wanted.topology_region)}
+    return Settings(heartbeat, size, timeout, msg_timeout, distance_of(wanted, options), shown(wanted, options))
 
 
 def distance_of(wanted: Wanted, options: Options) -> int:
@@ -260,28 +226,38 @@ def pick(name: str, wanted: int | None, current: int, least: int, most: int, may
     return wanted
 
 
-def answer(options: Options, settings: Settings, layers: Layers, wanted: Wanted, encrypted: bool) -> Answer:
-    """nsqd's reply, field by field, and those of nsqc's own fields that are wanted."""
-    return Answer(
-        max_rdy_count=options.max_rdy_count,
-        version=NSQD_VERSION,
-        max_msg_timeout=options.max_msg_timeout // NS_PER_MS,
-        msg_timeout=settings.msg_timeout_ms,
-        tls_v1=layers.tls,
-        deflate=layers.codec == "deflate",
-        deflate_level=layers.level,
-        max_deflate_level=options.max_deflate_level,
-        snappy=layers.codec == "snappy",
-        sample_rate=settings.sample_rate,
-        auth_required=bool(options.auth_http_address or options.access_file),
-        output_buffer_size=settings.output_buffer_size,
-        output_buffer_timeout=settings.output_buffer_timeout_ms,
-        topology_region=options.topology.get("topology_region", UNSET),
-        topology_zone=options.topology.get("topology_zone", UNSET),
-        publish_ids=wanted.publish_ids or UNSET,
-        deferred_batches=wanted.deferred_batches or UNSET,
-        tls_required=(options.tls_required != TLS_NOT_REQUIRED and not encrypted) if wanted.tls_required else UNSET,
-    )
+def answer(options: Options, settings: Settings, layers: Layers, wanted: Wanted, encrypted: bool) -> dict[str, object]:
+    """nsqd's reply with its keys in its order, and those of nsqc's own fields that are wanted."""
+    own = {
+        "publish_ids": wanted.publish_ids, "deferred_batches": wanted.deferred_batches,
+        "tls_required": (options.tls_required != TLS_NOT_REQUIRED and not encrypted) if wanted.tls_required else None,
+    }
+    return {
+        "max_rdy_count": options.max_rdy_count,
+        "version": NSQD_VERSION,
+        "max_msg_timeout": options.max_msg_timeout // NS_PER_MS,
+        "msg_timeout": settings.msg_timeout_ms,
+        "tls_v1": layers.tls,
+        **codecs_answer(options, layers),
+        "sample_rate": settings.shown["sample_rate"],
+        "auth_required": bool(options.auth_http_address or options.access_file),
+        "output_buffer_size": settings.output_buffer_size,
+        "output_buffer_timeout": settings.output_buffer_timeout_ms,
+        **dict(reversed(options.topology.items())),
+        **{name: value for name, value in own.items() if value is not None},
+    }
+
+
+def codecs_answer(options: Options, layers: Layers) -> dict[str, object]:
+    """The fields of codecs in the reply."""
+    fields: dict[str, object] = {}
+    for name, kind in CODECS.items():
+        fields[name] = layers.codec == name
+        if kind.levels:
+            most = getattr(options, f"max_{name}_level")
+            fields[f"{name}_level"] = layers.level if layers.codec == name else min(kind.level, most)
+            fields[f"max_{name}_level"] = most
+    return fields
 
 
 def auth_answer(grant: Grant) -> bytes:

@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t
 
 from nsqc.broker.broker cimport Broker
-from nsqc.broker.state cimport OpenBatch
+from nsqc.broker.topic cimport OpenBatch
 from nsqc.store.work cimport Slicer
 from nsqc.tcp.commands cimport LargeBody
 from nsqc.tcp.outbox cimport Iteration, Marks, Outbox

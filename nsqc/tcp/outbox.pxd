@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint16_t
 
-from nsqc.broker.state cimport Consumer
+from nsqc.broker.channel cimport Consumer
 from nsqc.store.message cimport Message
 from nsqc.store.work cimport Commit, CommitSchedule, LoopWork, Slicer
 from nsqc.wire.codecs cimport Codec

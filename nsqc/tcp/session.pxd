@@ -3,9 +3,8 @@
 from libc.stdint cimport int32_t, int64_t, uint16_t, uint64_t
 
 from nsqc.broker.broker cimport Broker
-from nsqc.broker.channel cimport Channel
-from nsqc.broker.state cimport Consumer, OpenBatch
-from nsqc.broker.topic cimport Topic
+from nsqc.broker.channel cimport Channel, Consumer
+from nsqc.broker.topic cimport OpenBatch, Topic
 from nsqc.store.work cimport LoopWork
 from nsqc.tcp.outbox cimport Outbox
 
@@ -131,8 +130,7 @@ cdef class Session(Consumer):
     cdef Channel channel                # None until SUB
     cdef bint pump_due                  # the channel may have more to deliver
     cdef readonly object address        # "host:port" of the peer
-    cdef object client_id, hostname, user_agent  # str
-    cdef dict topology                  # the client's location: fields of ClientStats; empty: not used
+    cdef dict shown                     # fields of ClientStats, from IDENTIFY
     cdef double connected               # seconds since 1970
     cdef bint locked                    # TLS is required and missing: only IDENTIFY is allowed
     cdef object layers                  # with UPGRADE, from IDENTIFY to the upgrade: nsqc.tcp.identify.Layers
@@ -147,7 +145,6 @@ cdef class Session(Consumer):
     cdef int64_t output_buffer_size
     cdef int64_t output_buffer_timeout_ms
     cdef int64_t touch_timeout_ns
-    cdef int asked_sample_rate
     cdef bint publish_ids               # publishes may have an id as their last word
     cdef bint deferred_batches          # it may use DMPUB
     # The topic last published to, to avoid lookups; its count is folded into `published` when the topic changes.

@@ -2,7 +2,7 @@
 
 from typing import Never, final
 
-from nsqc.broker.state import Consumer
+from nsqc.broker.channel import Consumer
 from nsqc.options.declared import Options
 from nsqc.tcp.identify import Current
 from nsqc.wire.stats import ClientStats

@@ -7,7 +7,8 @@ from libc.stdint cimport int64_t, uint16_t
 from libc.string cimport memcmp
 
 from nsqc.broker.refusals import QuotaReached
-from nsqc.broker.state cimport OpenBatch, wants_more
+from nsqc.broker.channel cimport wants_more
+from nsqc.broker.topic cimport OpenBatch
 from nsqc.options import declared
 from nsqc.store.memory cimport monotonic_ns
 from nsqc.store.message cimport Message
@@ -253,8 +254,8 @@ cdef class Session(Consumer):
         self.log = log
         self.outbox = outbox
         self.address = address
-        self.client_id = self.hostname = address.rpartition(":")[0].strip("[]")
-        self.user_agent = ""
+        host = address.rpartition(":")[0].strip("[]")
+        self.shown = {"client_id": host, "hostname": host}
         self.connected = time.time()
         self.heartbeat_ms = self.pace_ms = options.client_timeout // 2_000_000
         self.output_buffer_size = DEFAULT_BUFFER_BYTES
@@ -262,7 +263,6 @@ cdef class Session(Consumer):
         self.msg_timeout_ns = self.touch_timeout_ns = options.msg_timeout
         self.published = {}
         self.batch = OpenBatch.__new__(OpenBatch)
-        self.topology = {}
         self.distance = identify.ELSEWHERE if options.is_topology_aware else identify.SAME_ZONE
         self.compression = ""
         self.locked = options.tls_required != declared.TLS_NOT_REQUIRED
@@ -367,14 +367,10 @@ cdef class Session(Consumer):
         settings = agreement.settings
         self.reply = agreement.reply
         self.layers = agreement.layers
-        self.client_id = settings.client_id
-        self.hostname = settings.hostname
-        self.user_agent = settings.user_agent
-        self.topology = settings.topology
+        self.shown = settings.shown
         self.heartbeat_ms = settings.heartbeat_ms
         self.output_buffer_size = settings.output_buffer_size
         self.output_buffer_timeout_ms = settings.output_buffer_timeout_ms
-        self.asked_sample_rate = settings.sample_rate
         self.touch_timeout_ns = settings.msg_timeout_ms * 1_000_000
         self.outbox.size = self.output_buffer_size
         self.publish_ids = agreement.publish_ids
@@ -382,7 +378,7 @@ cdef class Session(Consumer):
         if not self.identified:
             self.identified = True
             self.pace_ms = self.heartbeat_ms
-            self.sample_rate = self.asked_sample_rate
+            self.sample_rate = settings.shown["sample_rate"]
             self.distance = settings.distance
             self.msg_timeout_ns = self.touch_timeout_ns
             self.outbox.timeout_ms = self.output_buffer_timeout_ms
@@ -417,10 +413,10 @@ cdef class Session(Consumer):
         self.fold_counts()
         counts = [PubCount(name, count) for name, count in self.published.items() if not topic or name == topic]
         return ClientStats(
-            client_id=self.client_id, hostname=self.hostname, version="V2", remote_address=self.address,
+            version="V2", remote_address=self.address,
             state=self.state, ready_count=self.ready_count, in_flight_count=self.in_flight,
             message_count=self.message_count, finish_count=self.finish_count, requeue_count=self.requeue_count,
-            connect_ts=int(self.connected), sample_rate=self.asked_sample_rate, deflate=self.compression == "deflate",
-            snappy=self.compression == "snappy", user_agent=self.user_agent, pub_counts=counts[:1] or None,
-            **self.topology, **self._auth_stats(), **self._tls_stats(),
+            connect_ts=int(self.connected), pub_counts=counts[:1] or None,
+            **self.shown, **({self.compression: True} if self.compression else {}), **self._auth_stats(),
+            **self._tls_stats(),
         )

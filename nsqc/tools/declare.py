@@ -6,11 +6,12 @@ import codecs
 import ssl
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from nsqc import paths
 from nsqc.client.options import ConnectionOptions
 from nsqc.options.option import MS, Kind, Option, S, Value, format_duration, from_text
+from nsqc.wire.codecs import CODECS
 
 # ====================================================================== errors
 # Errors that end a tool: one line on stderr and an exit code. docs/tools.md has the table.
@@ -204,10 +205,10 @@ NODE_ADDRESSES = Option("node-addresses", "host, network such as 10.0.0.0/8, or 
                         "that get --auth-secret although only --nsqlookupd names them; default: over HTTP those for "
                         "which nsqc lookupd's access file vouches, over TCP all", Kind.TEXT, None, SECURITY, many=True,
                         metavar="HOSTS")
-COMPRESSION = (
-    Option("deflate", "compress with deflate, level 1 to 9", Kind.INT, 0, SECURITY, least=0, most=9, metavar="LEVEL"),
-    Option("snappy", "compress with snappy", Kind.BOOL, False, SECURITY),
-)
+COMPRESSION = tuple(
+    Option(name, f"compress with {name}, level 1 to {codec.levels}", Kind.INT, 0, SECURITY, least=0, most=codec.levels,
+           metavar="LEVEL") if codec.levels else Option(name, f"compress with {name}", Kind.BOOL, False, SECURITY)
+    for name, codec in CODECS.items())
 
 
 def other_side(prefix: str, group: str) -> tuple[Option, ...]:
@@ -341,7 +342,7 @@ def checked_word(tool: Tool, argument: Argument, word: str) -> str:
 # TLS, authentication and compression, from the options of a command line.
 
 GO_NSQ_VERSION = "1.1.0"    # of NSQ 1.3.0's tools
-OPTION_NAMES = ("tls", "tls-ca", "tls-cert", "tls-key", "tls-insecure", "auth-secret", "deflate", "snappy")
+OPTION_NAMES = ("tls", "tls-ca", "tls-cert", "tls-key", "tls-insecure", "auth-secret", *CODECS)
 
 
 def user_agent(tool: str, version: str) -> str:
@@ -391,11 +392,13 @@ class Security:
         """The options for nsqc.client. Raises UsageError."""
         from nsqc import __version__
 
-        deflate, snappy = self._values.number(f"{self._prefix}deflate"), self._flag("snappy")
-        if deflate and snappy:
-            raise UsageError(f"--{self._prefix}deflate and --{self._prefix}snappy exclude each other", self._tool)
-        return {"tls": self.tls, "auth_secret": self.secret(), "deflate": deflate, "snappy": snappy,
-                "user_agent": user_agent(self._tool.replace(" ", "-"), __version__)}
+        values = {name: self._values.number(self._prefix + name) if codec.levels else self._flag(name)
+                  for name, codec in CODECS.items()}
+        wanted = [f"--{self._prefix}{name}" for name, value in values.items() if value]
+        if len(wanted) > 1:
+            raise UsageError(f"{' and '.join(wanted)} exclude each other", self._tool)
+        return cast(ConnectionOptions, {"tls": self.tls, "auth_secret": self.secret(), **values,
+                                        "user_agent": user_agent(self._tool.replace(" ", "-"), __version__)})
 
     def secret(self) -> bytes | None:
         """The secret for AUTH and HTTP. Raises UsageError."""

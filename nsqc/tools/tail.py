@@ -14,6 +14,7 @@ from nsqc.log.formats import visible_bytes, visible_json
 from nsqc.options.option import Kind, Option
 from nsqc.tools import running
 from nsqc.tools.declare import CHANNEL_OPTION, FROM, OUTPUT, TCP_NODES, TOPICS, Tool, UsageError, Values, in_flight
+from nsqc.wire.codecs import CODECS
 
 if TYPE_CHECKING:
     from nsqc.tools.feed import Delivery, Feed
@@ -143,7 +144,7 @@ def run(values: Values) -> int:
 
 def run_log(values: Values, topics: tuple[str, ...]) -> int:
     """`nsqc tail --from`."""
-    for name in ("channel", "max-in-flight", "auth-secret", "deflate", "snappy"):
+    for name in ("channel", "max-in-flight", "auth-secret", *CODECS):
         if values.given(name):
             raise UsageError(f"--from reads the log itself, over HTTP: it excludes --{name}", PLACE)
     from nsqc.options.places import parse_place

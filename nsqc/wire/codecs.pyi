@@ -4,7 +4,7 @@ A codec's library is loaded by the first connection that uses it. Snappy and log
 """
 
 from collections.abc import Callable
-from typing import final
+from typing import NamedTuple
 
 # ====================================================================== codec
 
@@ -24,23 +24,14 @@ class Codec:
     def pack(self, data: bytes) -> bytes: ...
 
 
-# ====================================================================== snappy
-
-@final
-class Snappy(Codec):
-    def __init__(self) -> None: ...
-
-
-# ====================================================================== deflate
-
-@final
-class Deflate(Codec):
-    def __init__(self, level: int) -> None: ...
-
-
 # ---------------------------------------------------------------------- codecs
 
 LIBRARIES: tuple[str, ...]
-CODECS: dict[str, Callable[[int], Codec]]
+class CodecKind(NamedTuple):
+    make: Callable[..., Codec]
+    levels: int = 0
+    level: int = 0
+
+CODECS: dict[str, CodecKind]
 
 def new_codec(name: str, level: int) -> Codec: ...

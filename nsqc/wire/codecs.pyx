@@ -9,6 +9,7 @@ cimport cython
 import contextlib
 import zlib
 from collections.abc import Callable
+from typing import NamedTuple
 from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromMemory
@@ -229,7 +230,14 @@ cdef class Codec:
 
 
 # ====================================================================== snappy
-# Snappy in its framing format. cramjam handles blocks; chunks and checksums are handled here.
+# Snappy in its framing format: chunks of type 1, length 3 (little-endian), data. cramjam handles blocks; chunks and
+# checksums are handled here.
+#
+#   ff      stream identifier: begins the stream, may be repeated
+#   00      masked crc32c 4, a compressed block of up to 64 KiB when decoded
+#   01      masked crc32c 4, up to 64 KiB plain bytes
+#   80-fe   ignored, of any length
+#   02-7f   refused
 
 cdef enum:
     HEAD_BYTES = 4
@@ -249,6 +257,10 @@ compress_raw = decompress_raw = FAILED = None
 @cython.final
 cdef class Snappy(Codec):
     """Both directions of a snappy connection."""
+
+    cdef bint greeted           # the stream identifier was received
+    cdef bint introduced        # ours was sent
+    cdef Py_ssize_t skipping    # bytes left of a chunk that is ignored
 
     def __init__(self):
         global compress_raw, decompress_raw, FAILED
@@ -392,7 +404,8 @@ cdef int add_block(list parts, char *c_from, Py_ssize_t size) except -1:
 
 
 # ====================================================================== deflate
-# Deflate. Libraries do the work; this limits their output per call, and stores small flushes uncompressed.
+# Raw deflate without header and checksum, as in nsqd. Libraries do the work; this limits their output per call, and
+# stores small flushes uncompressed.
 #
 # Up to level 6, ISA-L compresses: several times faster than zlib, whose output is about 10% smaller. Clients that ask
 # for levels 7 to 9 want that 10%, and get zlib. zlib decompresses at any level.
@@ -401,6 +414,10 @@ cdef int add_block(list parts, char *c_from, Py_ssize_t size) except -1:
 isal_zlib = None
 
 cdef enum:
+    # Flushes up to this size are stored, not compressed. Netty inflates one read to at most twice the bytes read, and a
+    # client whose pipeline does not assemble frames, such as JavaNSQClient, mistakes that for a whole frame. The first
+    # read is 1024 bytes, ten of which a stored flush needs. And a packet is a packet, compressed or not.
+    STORED_BYTES = 1014
     SLICE_BYTES = 16384     # of input per call: zlib copies the input it does not consume
     WINDOW_BYTES = 32768    # farthest back-reference of a stream
 
@@ -411,6 +428,15 @@ cdef dict ISAL_LEVELS = {1: 1, 2: 1, 3: 2, 4: 2, 5: 2, 6: 3}
 @cython.final
 cdef class Deflate(Codec):
     """level is 1 to 9."""
+
+    cdef object inflater                # of zlib
+    cdef object deflater                # of zlib or ISA-L, 100 to 200 KB; None until a flush is compressed
+    cdef int level
+    cdef InBuf unseen                   # owned; the tail of the data stored since the deflater was last used
+    cdef object rest                    # input not yet consumed by the inflater
+    cdef bint more                      # the inflater may return more without new input
+    cdef char[4] last                   # last bytes of the input
+    cdef bint begun
 
     def __init__(self, int level):
         global isal_zlib
@@ -515,19 +541,18 @@ cdef object new_deflater(int level):
 LIBRARIES = ("isal", "cramjam")     # loaded late, see nsqc.process.machine
 
 
+class CodecKind(NamedTuple):
+    """How a codec is made, and its levels: the highest, and the one of clients that name none; 0: it has no levels."""
+
+    make: Callable[..., Codec]
+    levels: int = 0
+    level: int = 0
+
+
+CODECS: dict[str, CodecKind] = {"deflate": CodecKind(Deflate, 9, 6), "snappy": CodecKind(Snappy)}
+
+
 def new_codec(name: str, level: int) -> Codec:
-    """A codec for one connection. level: 1 to 9, for codecs that have levels."""
-    return CODECS[name](level)
-
-
-def _deflate(level: int) -> Codec:
-
-    return Deflate(level)
-
-
-def _snappy(level: int) -> Codec:
-
-    return Snappy()
-
-
-CODECS: dict[str, Callable[[int], Codec]] = {"deflate": _deflate, "snappy": _snappy}
+    """A codec for one connection. level: for codecs that have levels."""
+    kind = CODECS[name]
+    return kind.make(level) if kind.levels else kind.make()

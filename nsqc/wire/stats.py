@@ -1,7 +1,7 @@
 """The JSON of /stats, which the daemon writes, and tools and the admin server read.
 
 A number of topics or channels is declared here once: its key in /stats, its key for statsd, its metric, and its column
-in `nsqc top`. nsqc/broker/state.pxd has a C field of the same name for each.
+in `nsqc top`. nsqc/broker/figures.pxd has a C field of the same name for each.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Windows of end-to-end latency (nsqc.broker.state)."""
+"""Windows of end-to-end latency (nsqc.broker.figures)."""
 
 import random
 
-from nsqc.broker.state import LatencyWindow
+from nsqc.broker.figures import LatencyWindow
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
 

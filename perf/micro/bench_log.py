@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from nsqc.broker.broker import Broker
 from nsqc.broker.health import WriteHealth
-from nsqc.broker.state import OpenBatch
 from nsqc.broker.stats import Timers
+from nsqc.broker.topic import OpenBatch
 from nsqc.options.declared import Options, Settings
 from nsqc.options.rules import TopicRules
 from nsqc.store.disk.manager import DiskQueues

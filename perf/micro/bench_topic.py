@@ -1,7 +1,7 @@
 """From topic to waiting channels, without sockets (nsqc.broker.topic, channel and nsqc.store.backlog)."""
 
 from nsqc.broker.broker import Broker
-from nsqc.broker.state import OpenBatch
+from nsqc.broker.topic import OpenBatch
 from nsqc.options.declared import Options, Settings
 from nsqc.store.message import GuidFactory
 from perf.micro import timing

@@ -5,9 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from nsqc.broker.broker import Broker
 from nsqc.broker.health import WriteHealth
-from nsqc.broker.state import OpenBatch
 from nsqc.broker.stats import Timers
-from nsqc.broker.topic import PENDING
+from nsqc.broker.topic import PENDING, OpenBatch
 from nsqc.log import Log
 from nsqc.options.declared import Options, Settings
 from nsqc.options.rules import TopicRules

@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqc.broker.state import LatencyWindow
+from nsqc.broker.figures import LatencyWindow
 
 QUANTILES = [1.0, 0.99, 0.5]
 

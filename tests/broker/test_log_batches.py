@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from nsqc.broker.state import OpenBatch
+from nsqc.broker.topic import OpenBatch
 from tests.broker.harness import run, until
 
 COUNT = 400_000     # more than one slice publishes

@@ -18,8 +18,7 @@ SCRIPT = """
 import ctypes, os, sys
 from pathlib import Path
 import msgspec
-from nsqc.broker.state import OpenBatch
-from nsqc.broker.topic import PENDING
+from nsqc.broker.topic import PENDING, OpenBatch
 from tests.broker.harness import publish, run, until, written
 from tests.compiled.taker import Taker
 

@@ -5,8 +5,7 @@ import errno
 
 import pytest
 
-from nsqc.broker.state import OpenBatch
-from nsqc.broker.topic import NO_SPACE, PENDING
+from nsqc.broker.topic import NO_SPACE, PENDING, OpenBatch
 from nsqc.store import message
 from nsqc.store.disk import fileio
 from nsqc.store.message import GuidFactory

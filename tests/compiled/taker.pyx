@@ -1,9 +1,8 @@
-"""A consumer without a session (nsqc.broker.state), driven from Python."""
+"""A consumer without a session (nsqc.broker.channel), driven from Python."""
 
 from libc.stdint cimport int64_t, uint16_t
 
-from nsqc.broker.channel cimport Channel
-from nsqc.broker.state cimport Consumer
+from nsqc.broker.channel cimport Channel, Consumer
 from nsqc.store.message cimport Message
 
 

@@ -1,7 +1,5 @@
 """The /debug pages."""
 
-import contextlib
-import select
 import sys
 
 from tests.httpd.wire import request
@@ -75,39 +73,12 @@ def test_free_memory_and_block_rate(server):
     assert reply.body == b'invalid block rate : strconv.Atoi: parsing "\\"1": invalid syntax'
 
 
-def test_counting_live_objects_holds_nobody_up(start):
-    """With 30,000 topics that takes more than a hundred iterations; other requests are answered in each of them."""
+def test_many_objects_are_not_listed(start):
     server = start("--max-create-rate=0")
-    with server.wire() as wire, server.wire() as other:
+    with server.wire() as wire:
         for begin in range(0, 30_000, 500):
             wire.send(b"".join(request("POST", f"/topic/create?topic=t{number}") for number in range(begin, begin + 500)))
             assert {wire.reply().status for _ in range(500)} == {200}
-        server.call("GET", "/debug/pprof/heap")     # its modules are imported
-        wire.request("GET", "/debug/pprof/heap")
-        for _ in range(20):
-            other.request("GET", "/ping")
-            assert other.reply().status == 200
-        assert select.select([wire.sock], [], [], 0)[0] == []
-        assert b"objects nsqc.broker.topic.Topic 30000\n" in wire.reply().body
-    assert server.call("POST", "/debug/freememory").status == 500
-    refused = server.call("GET", "/debug/pprof/heap?exact=true")
-    assert refused.status == 503
-    assert refused.body.endswith(b" blocks of memory are too many to list at once: omit exact=true")
-
-
-def test_exact_counts_what_nothing_refers_to(server):
-    for query, status in (("", 200), ("?exact=false", 200), ("?exact=true", 200), ("?exact=maybe", 400)):
-        reply = server.call("GET", f"/debug/pprof/heap{query}")
-        assert reply.status == status
-        assert status == 400 or b"objects nsqc.httpd.connection.Connection " in reply.body
-
-
-def test_those_who_ask_at_once_share_a_count(server):
-    with contextlib.ExitStack() as stack:
-        wires = [stack.enter_context(server.wire()) for _ in range(50)]
-        for wire in wires:
-            wire.request("GET", "/debug/pprof/heap")
-        for number, wire in enumerate(wires):
-            if number % 2:
-                assert wire.reply().status == 200
-    assert server.call("GET", "/debug/pprof/heap").status == 200
+    lines = server.call("GET", "/debug/pprof/heap").body.splitlines()
+    assert b"topics 30000" in lines
+    assert lines[-1].startswith(b"objects are not listed: there are too many blocks of memory, ")

@@ -107,7 +107,7 @@ class LookupServer:
 
     def objects(self, name: str) -> int:
         """The number of its live objects of a class."""
-        _, body = self.call("GET", "/debug/pprof/heap?exact=true")
+        _, body = self.call("GET", "/debug/pprof/heap")
         counts = dict(line.removeprefix("objects ").rsplit(" ", 1) for line in body.decode().splitlines()
                       if line.startswith("objects "))
         return int(counts.get(name, 0))
