@@ -159,7 +159,7 @@ cdef int64_t discard_buffers(QueueState queue, int64_t *body_bytes) noexcept    
 
 # ====================================================================== queue
 # A queue of messages in files, in go-diskqueue's format: NAME.diskqueue.NNNNNN.dat, and the positions in
-# NAME.diskqueue.meta.dat. state.pxd describes its state, and the order of its records.
+# NAME.diskqueue.meta.dat. QueueState above has its state, and the order of its records.
 #
 # An IoPool's threads read and write the files, one read and one write per queue at a time; the loop only copies. A
 # block read by a thread consists of whole, checked records. A written buffer becomes the block if the reader has read
