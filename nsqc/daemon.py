@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from nsqc import version_line
-from nsqc.admin.mounted import Mounted
+from nsqc.access.needs import GRANTS, NOTHING, Need
 from nsqc.broker import metadata, nsqc_dat
 from nsqc.broker.broker import Broker
 from nsqc.broker.drain import Drain
@@ -23,24 +23,24 @@ from nsqc.broker.stats import Timers
 from nsqc.httpd import router
 from nsqc.httpd.app import App, NodeInfo, Watched
 from nsqc.httpd.gate import Gate
+from nsqc.httpd.routing import Mounted
 from nsqc.httpd.server import Server
 from nsqc.log import Log
 from nsqc.loop.slow import SlowLoop
 from nsqc.loop.uv import BusyPoll, span_began, span_ended
 from nsqc.metrics.durations import LoopLag
-from nsqc.net import systemd, tls
+from nsqc.net import tls
 from nsqc.net.address import is_loopback
 from nsqc.net.listener import Acceptor, ConnectionLimits, Listener, Listeners
 from nsqc.options.declared import OptionError, Options, Settings
 from nsqc.options.option import TLS_REQUIRED
-from nsqc.options.reload import Reloader, Reread
+from nsqc.options.reload import Reloader, Reread, offered
 from nsqc.options.rules import ChannelRules, TopicRules
-from nsqc.options.tls import offered
 from nsqc.peers.peers import Peers
 from nsqc.process import machine, running
 from nsqc.process.lifecycle import LockError, check_writable, lock
 from nsqc.process.machine import EnvironmentVariableError, Workers
-from nsqc.process.running import Hangup, ServiceManager
+from nsqc.process.running import Hangup, InheritError, ServiceManager, inherited
 from nsqc.store.disk.manager import DiskQueues
 from nsqc.store.log import segment
 from nsqc.store.log.manager import Logs
@@ -123,8 +123,8 @@ class Daemon:
             given = offered(options)
             self.certificates = None if given is None else tls.Certificates(given)
             self.manager = ServiceManager(log)
-            self.inherited = systemd.inherited()
-        except (OptionError, tls.TlsError, EnvironmentVariableError, systemd.InheritError) as error:
+            self.inherited = inherited()
+        except (OptionError, tls.TlsError, EnvironmentVariableError, InheritError) as error:
             raise StartError(f"failed to instantiate nsqd - {error}") from None
         self.settings.on_change(self._settings_changed)
         self.data_path = absolute(options.data_path)
@@ -277,7 +277,7 @@ class Daemon:
         options = self.settings.now
         self.info = {"hostname": socket.gethostname(), "tcp_port": self.listener.port, "http_port": 0, "https_port": 0}
         self.lag = LoopLag(self.loop)
-        self.mounted = Mounted(router.resolve)
+        self.mounted = Mounted("/ui", "nsqc.admin.local", Need(GRANTS, NOTHING, own=True, local=True), router.resolve)
         watched = Watched(self.lag.lags, self.connection_limits, self.disks.syncer, self.space_watch,
                           lambda: (connection.held_bytes() for connection in list(self.hub.connections)),
                           lambda: [] if self.certificates is None else self.certificates.dates)

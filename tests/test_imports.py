@@ -185,7 +185,7 @@ def test_the_package_itself_imports_little():
 # A daemon without a config file, TLS, peers and snappy clients does not need these, and they would slow its start.
 SPARED = {"typer", "click", "rich", "tomllib", "hashlib", "ctypes", "email", "html", "json", "pathlib", "difflib",
           "shutil", "tempfile", "random", "urllib.parse", "encodings.idna", "cramjam", "isal", "re2",
-          "nsqc.commands.app", "nsqc.httpd.dead", "nsqc.httpd.debug", "nsqc.httpd.logs",
+          "nsqc.commands.app", "nsqc.admin", "nsqc.httpd.admin", "nsqc.options.places", "nsqc.httpd.dead", "nsqc.httpd.debug", "nsqc.httpd.logs",
           "nsqc.httpd.peek", "nsqc.httpd.permits", "nsqc.httpd.rules", "nsqc.store.peek", "nsqc.access.keeper",
           "nsqc.httpd.metrics", "nsqc.metrics.declared", "nsqc.metrics.encoding", "nsqc.metrics.table",
           "nsqc.broker.survey",

@@ -31,7 +31,7 @@ from fnmatch import translate
 from typing import NamedTuple
 
 from nsqc.access.needs import CHANNEL, GRANTS, NODE, NOTHING, PART, Need
-from nsqc.options import toml
+from nsqc.options.file import TomlError, parse_toml
 from nsqc.wire.nodehosts import NodeHosts, ip_of
 
 # ====================================================================== tokens
@@ -249,7 +249,7 @@ def read(path: str) -> Rules:
         raise AccessError(f"access file {path}: not UTF-8 at byte {error.start}") from None
     try:
         return parse(text)
-    except toml.TomlError as error:
+    except TomlError as error:
         # The parser's text may quote the line, and a secret with it.
         line = re.search(r"at line \d+", str(error))
         raise AccessError(f"access file {path}: not TOML{f' {line[0]}' if line else ''}") from None
@@ -259,7 +259,7 @@ def read(path: str) -> Rules:
 
 def parse(text: str) -> Rules:
     """Parses the rules. Raises AccessError, TomlError."""
-    tables = toml.parse(text)
+    tables = parse_toml(text)
     _refuse_unknown("", tables, (ANONYMOUS, "roles", "users", "nodes"))
     roles = {name: _role(name, table) for name, table in _tables(tables, "roles")}
     users: dict[str, User] = {}

@@ -25,10 +25,9 @@ from nsqc.admin.rights import People, check_token, rights_of
 from nsqc.admin.upstream import Ask, Pace, Producer, UpstreamError, encode, target
 from nsqc.admin.upstream import channel_list as decode_channels
 from nsqc.admin.view import VARY, View, coding_of, node_json, packed, summed_channel, summed_topic, topic_json
-from nsqc.httpd import probes
 from nsqc.httpd.gate import Gate
 from nsqc.httpd.reply import HTML, JSON, ApiError, Handler, Reply, Request, Route, fixed, plain, read_arguments, v1
-from nsqc.httpd.routing import Router, Table, plain_answer, plain_route, probe_route
+from nsqc.httpd.routing import Router, Table, livez, plain_answer, plain_route, probe_route
 from nsqc.httpd.site import Resolve, Site
 from nsqc.log import LEVELS, Log
 from nsqc.log.formats import mask_address
@@ -706,7 +705,7 @@ ROUTES: Table = {
     b"GET": {
         **dict.fromkeys(PAGES, _INDEX),
         b"/ping": plain_route(ping, OPEN),
-        b"/livez": probe_route(probes.livez, OPEN_OWN),
+        b"/livez": probe_route(livez, OPEN_OWN),
         b"/api/topics": _read(topics, NOTHING),
         b"/api/nodes": _read(nodes),
         b"/api/counter": _read(counter),

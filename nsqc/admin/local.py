@@ -16,7 +16,6 @@ from nsqc.access.needs import Need
 from nsqc.admin import api
 from nsqc.admin.api import PAGES, Page, TreeRouter
 from nsqc.admin.fleet import Fleet
-from nsqc.admin.mounted import LOOKING, PREFIX
 from nsqc.admin.poller import Poller
 from nsqc.admin.rights import People
 from nsqc.admin.upstream import Ask, Trust, UpstreamError
@@ -88,24 +87,24 @@ def headers_of(reply: Reply) -> dict[str, str]:
 class Mount:
     """The page, as long as the daemon runs."""
 
-    def __init__(self, site: Site, resolve: Resolve, name: str, port: int) -> None:
-        """name, port: of the daemon's HTTP API, as others reach it. Raises OSError."""
+    def __init__(self, site: Site, resolve: Resolve, prefix: str, looking: Need, name: str, port: int) -> None:
+        """looking: the grant of viewers. name, port: of the daemon's HTTP API, as others reach it. Raises OSError."""
         self._loop = asyncio.get_running_loop()
         itself = (join_address(name, port),)
         fleet = Fleet(LocalNodes(site, resolve).ask, site.log, (), itself, Trust(itself))
         self._poller = Poller(self._loop, fleet, site.log, INTERVAL_S)
-        self._page = Page("", PREFIX)
+        self._page = Page("", prefix)
         self._seen = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        view = View(fleet, self._poller, People(), site.log, mode="node", base=PREFIX + "/",
+        view = View(fleet, self._poller, People(), site.log, mode="node", base=prefix + "/",
                     notify=lambda *about, **more: None)
-        table, trees = api.routes(view, LOOKING, self._watched)
-        index = Route(lambda site, request: self._page.index(request), LOOKING, logged=False)
+        table, trees = api.routes(view, looking, self._watched)
+        index = Route(lambda site, request: self._page.index(request), looking, logged=False)
         file = Route(lambda site, request: self._page.file(request), Need(), logged=False)
         merged: Table = {**table, b"GET": {**table[b"GET"], **dict.fromkeys(PAGES, index)}}
         self.resolve = TreeRouter(merged, {
             **trees, (b"GET", b"/topics/", 1): index, (b"GET", b"/topics/", 2): index, (b"GET", b"/nodes/", 1): index,
-            (b"GET", b"/static/", 1): file, (b"GET", b"/static/", 2): file}, PREFIX).resolve
+            (b"GET", b"/static/", 1): file, (b"GET", b"/static/", 2): file}, prefix).resolve
 
     def _watched(self, call: Callable[[Request], Awaitable[object]]) -> Callable[[Request], Awaitable[object]]:
         """Makes a call for a viewer, and keeps the poller running."""
@@ -138,10 +137,10 @@ class Mount:
 
 
 # Any: the site of a daemon, which has more than this room knows
-def mount(site: Any, resolve: Resolve) -> Mount:
+def mount(site: Any, resolve: Resolve, prefix: str, looking: Need) -> Mount:
     """The page of a daemon."""
     options = site.settings.now
     port = next((server.port for server in site.servers if server.name == "HTTP"), 0)
-    return Mount(site, resolve, options.broadcast_address, max(port, 0))
+    return Mount(site, resolve, prefix, looking, options.broadcast_address, max(port, 0))
 
 

@@ -23,14 +23,13 @@ from nsqc.httpd.gate import Gate
 from nsqc.httpd.server import Server
 from nsqc.log import Log
 from nsqc.loop.slow import SlowLoop
-from nsqc.net import systemd
 from nsqc.net.listener import ConnectionLimits, Listener, Listeners
 from nsqc.net.tls import CertificateFile, concerns, read_dates, warn_daily
 from nsqc.options.declared import flag_name
 from nsqc.options.servers import AdminOptions
 from nsqc.process import machine, running
 from nsqc.process.machine import EnvironmentVariableError
-from nsqc.process.running import Hangup, ServiceManager
+from nsqc.process.running import ADMIN_NAMES, Hangup, InheritError, ServiceManager, inherited
 from nsqc.wire.nodehosts import NodeHosts
 
 WORKERS = 2
@@ -75,8 +74,8 @@ class AdminServer:
         self.loop, self.options, self.log, self.slow = loop, options, log, slow
         try:
             self.manager = ServiceManager(log)
-            inherited = systemd.inherited(known=systemd.ADMIN_NAMES)
-        except (EnvironmentVariableError, systemd.InheritError) as error:
+            sockets = inherited(known=ADMIN_NAMES)
+        except (EnvironmentVariableError, InheritError) as error:
             raise StartError(str(error)) from None
         log.info("%s", version_line("nsqadmin"))
         machine.raise_limit()
@@ -97,7 +96,7 @@ class AdminServer:
         except ValueError as error:
             raise StartError(f"--notification-http-endpoint: {error}") from None
         try:
-            self.listener = Listener("HTTP", options.http_address, log, inherited.get("http"))
+            self.listener = Listener("HTTP", options.http_address, log, sockets.get("http"))
         except (OSError, ValueError) as error:
             raise StartError(f"listen ({options.http_address}) failed - {error}") from None
 

@@ -16,8 +16,8 @@ from nsqc.broker.broker import Search, Taken, is_on_disk, put_again, synced, tak
 from nsqc.broker.channel import Channel
 from nsqc.broker.storage import settle, waiting
 from nsqc.broker.topic import PENDING, Topic
-from nsqc.httpd.app import App, existing, existing_channel, invalid, log_of, name_in, named, number_of
-from nsqc.httpd.logs import opened
+from nsqc.httpd.app import App, existing, existing_channel, invalid, log_of, name_in, named
+from nsqc.httpd.logs import number_of, opened
 from nsqc.httpd.peek import FORMS, Bodies, Filter, Letter, Query, Scan, origin_in
 from nsqc.httpd.publish import topic_refusal, written
 from nsqc.httpd.reply import ApiError, Request, check_publish, may_publish, read_arguments, read_whole

@@ -22,8 +22,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from nsqc.broker import survey as places
 from nsqc.broker.storage import unsettled
-from nsqc.httpd.app import App, existing_channel, invalid, log_of, named, number_of, topic_and_channel
-from nsqc.httpd.logs import opened
+from nsqc.httpd.app import App, existing_channel, invalid, log_of, named, topic_and_channel
+from nsqc.httpd.logs import number_of, opened
 from nsqc.httpd.reply import JSON, ApiError, HeldPage, Reply, Request, boolean_in, encoded, read_arguments
 from nsqc.store import peek as disk
 from nsqc.store.files import rest

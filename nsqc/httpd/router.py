@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from nsqc.access.needs import ADMIN, CHANNEL, KNOWN, OPEN, OPEN_OWN, PUBLISH, READ, STATS, TOPIC, Need, local, need, own
-from nsqc.httpd import admin, probes, publish, views
+from nsqc.httpd import publish, views
 from nsqc.httpd.app import MOST_RULES
 from nsqc.httpd.reply import Handler, Route
-from nsqc.httpd.routing import Router, Table, at_first, plain_answer, plain_route, probe_route
+from nsqc.httpd.routing import Router, Table, at_first, livez, plain_answer, plain_route, probe_route
 
 
 def _call(handler: Handler, need: Need) -> Route:
@@ -21,7 +21,7 @@ _MPUB = Route(publish.counted(publish.mpub), need(PUBLISH, TOPIC), logged=False,
 ROUTES: Table = {
     b"GET": {
         b"/ping": plain_route(views.ping, OPEN),
-        b"/livez": probe_route(probes.livez, OPEN_OWN),
+        b"/livez": probe_route(livez, OPEN_OWN),
         b"/readyz": probe_route(at_first("views", "readyz"), OPEN_OWN),
         b"/info": Route(views.info, KNOWN),
         b"/stats": _call(views.stats, need(STATS, TOPIC)),
@@ -48,16 +48,16 @@ ROUTES: Table = {
     b"POST": {
         b"/pub": _PUB,
         b"/mpub": _MPUB,
-        b"/topic/create": Route(admin.create_topic, need(ADMIN, TOPIC)),
-        b"/topic/delete": _call(admin.delete_topic, need(ADMIN, TOPIC)),
-        b"/topic/empty": _call(admin.empty_topic, need(ADMIN, TOPIC)),
-        b"/topic/pause": _call(admin.pause_topic, need(ADMIN, TOPIC)),
-        b"/topic/unpause": _call(admin.unpause_topic, need(ADMIN, TOPIC)),
-        b"/channel/create": _call(admin.create_channel, need(ADMIN, CHANNEL)),
-        b"/channel/delete": _call(admin.delete_channel, need(ADMIN, CHANNEL)),
-        b"/channel/empty": _call(admin.empty_channel, need(ADMIN, CHANNEL)),
-        b"/channel/pause": _call(admin.pause_channel, need(ADMIN, CHANNEL)),
-        b"/channel/unpause": _call(admin.unpause_channel, need(ADMIN, CHANNEL)),
+        b"/topic/create": Route(at_first("admin", "create_topic"), need(ADMIN, TOPIC)),
+        b"/topic/delete": _call(at_first("admin", "delete_topic"), need(ADMIN, TOPIC)),
+        b"/topic/empty": _call(at_first("admin", "empty_topic"), need(ADMIN, TOPIC)),
+        b"/topic/pause": _call(at_first("admin", "pause_topic"), need(ADMIN, TOPIC)),
+        b"/topic/unpause": _call(at_first("admin", "unpause_topic"), need(ADMIN, TOPIC)),
+        b"/channel/create": _call(at_first("admin", "create_channel"), need(ADMIN, CHANNEL)),
+        b"/channel/delete": _call(at_first("admin", "delete_channel"), need(ADMIN, CHANNEL)),
+        b"/channel/empty": _call(at_first("admin", "empty_channel"), need(ADMIN, CHANNEL)),
+        b"/channel/pause": _call(at_first("admin", "pause_channel"), need(ADMIN, CHANNEL)),
+        b"/channel/unpause": _call(at_first("admin", "unpause_channel"), need(ADMIN, CHANNEL)),
         b"/channel/seek": _call(at_first("logs", "seek"), local(ADMIN, CHANNEL)),
         # To channels of any topic: of the whole node.
         b"/dead/redrive": _call(at_first("dead", "redrive"), local(ADMIN)),

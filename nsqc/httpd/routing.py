@@ -6,12 +6,18 @@ import asyncio
 import posixpath
 import re
 import threading
+from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+from msgspec import UNSET, Struct, UnsetType
 
 from nsqc.access.needs import OPEN, Need
-from nsqc.httpd.reply import ApiError, Handler, Reply, Request, Route, fixed, plain, redirect, v1_error
+from nsqc.httpd.reply import JSON, ApiError, Handler, Reply, Request, Route, encoded, fixed, plain, redirect, v1_error
+
+if TYPE_CHECKING:
+    from nsqc.httpd.site import Resolve
 
 # ====================================================================== first
 # Handlers whose modules are imported at their first request, since many programs never get one.
@@ -112,6 +118,25 @@ def _plain_error(status: int, text: str) -> Reply:
     return v1_error(status, text) if text == "INTERNAL_ERROR" else plain(text, status)
 
 
+# Any: as above
+def livez(site: Any, request: Request) -> str:
+    """/livez, for supervisors. OK: the loop runs. A full disk or a drain is no reason to kill the process."""
+    return "OK"
+
+
+class Readiness(Struct, frozen=True, gc=False):
+    """The answer of /readyz. details: problems for an operator, though clients may come; omitted if there are none."""
+
+    ready: bool
+    reasons: list[str]
+    details: list[str] | UnsetType = UNSET
+
+
+def readiness(reasons: list[str], details: list[str] | None = None) -> Reply:
+    """200, or 503 and the reasons."""
+    return Reply(503 if reasons else 200, encoded(Readiness(not reasons, reasons, details or UNSET)), JSON)
+
+
 class Router:
     """The routes of one API."""
 
@@ -193,3 +218,53 @@ def _method_not_allowed(app: Any, request: Request) -> NoReturn:
 # Any: as above
 def _not_found(app: Any, request: Request) -> NoReturn:
     raise ApiError(404, "NOT_FOUND")
+
+
+# ====================================================================== mounted
+# Paths below a prefix, whose module is imported at the first request: many programs never get one.
+
+_MOST_FIRST_BODY = 1024 * 1024     # of the request that imports the module
+
+
+class Mount(Protocol):
+    """What serves such paths."""
+
+    resolve: Resolve
+
+    def close(self) -> None:
+        """The server is stopping."""
+
+
+class Mounted:
+    """A router for these paths and the program's others."""
+
+    def __init__(self, prefix: str, module: str, needed: Need, resolve: Resolve) -> None:
+        """module: its mount(site, resolve, prefix, needed) returns the Mount. resolve: for the other paths."""
+        self._prefix, self._module, self._needed, self._others = prefix, module, needed, resolve
+        self._path, self._below = prefix.encode(), f"{prefix}/".encode()
+        self._mount: Mount | None = None
+        self._first = Route(self._answer_first, needed, logged=False, body_limit=_MOST_FIRST_BODY, reads_body=True)
+
+    def resolve(self, request: Request) -> Route:
+        """The route of a request."""
+        path = request.path
+        if path != self._path and not path.startswith(self._below):
+            return self._others(request)
+        return self._first if self._mount is None else self._mount.resolve(request)
+
+    def close(self) -> None:
+        """The server is stopping."""
+        if self._mount is not None:
+            self._mount.close()
+
+    # Any: a site of any program
+    async def _answer_first(self, site: Any, request: Request) -> object:
+        module = await imported(self._module)
+        if self._mount is None:
+            make: Callable[[Any, Resolve, str, Need], Mount] = module.mount
+            self._mount = make(site, self._others, self._prefix, self._needed)
+        route = request.route = site.gate.admit(self._mount.resolve(request), request, request.caller)
+        try:
+            return await route.call(site, request)
+        except ApiError as error:
+            return route.error(error.status, error.text)

@@ -14,8 +14,8 @@ from nsqc import NSQD_VERSION, version_line
 from nsqc.broker.broker import Broker
 from nsqc.broker.stats import producers_of, topics_of, whole
 from nsqc.httpd.app import App
-from nsqc.httpd.probes import readiness
 from nsqc.httpd.reply import BOOLEANS, JSON, TEXT, ApiError, Reply, Request, read_whole
+from nsqc.httpd.routing import readiness
 from nsqc.log import LEVELS
 from nsqc.log.formats import mask_address, visible
 from nsqc.net.listener import not_accepting

@@ -19,13 +19,12 @@ from nsqc.lookupd.site import LookupSite
 from nsqc.lookupd.views import PATHS, resolve
 from nsqc.loop.slow import REGISTRATIONS_S, Share, SlowLoop
 from nsqc.metrics.durations import LoopLag
-from nsqc.net import systemd
 from nsqc.net.address import is_unix
 from nsqc.net.listener import Acceptor, ConnectionLimits, Listener, Listeners
 from nsqc.options.servers import LookupdOptions
 from nsqc.process import machine, running
 from nsqc.process.machine import EnvironmentVariableError
-from nsqc.process.running import Hangup, ServiceManager
+from nsqc.process.running import LOOKUPD_NAMES, Hangup, InheritError, ServiceManager, inherited
 
 if TYPE_CHECKING:
     from nsqc.guarding import Guarding
@@ -76,8 +75,8 @@ class LookupServer:
         self.log = log
         try:
             self.manager = ServiceManager(log)
-            self.inherited = systemd.inherited(known=systemd.LOOKUPD_NAMES)
-        except (EnvironmentVariableError, systemd.InheritError) as error:
+            self.inherited = inherited(known=LOOKUPD_NAMES)
+        except (EnvironmentVariableError, InheritError) as error:
             raise StartError(str(error)) from None
         log.info("%s", version_line("nsqlookupd"))
         self.open_files = machine.raise_limit()
@@ -108,11 +107,11 @@ class LookupServer:
         return guarding
 
     def _bind(self, name: str, address: str) -> Listener:
-        inherited = self.inherited.get(name.lower())
+        given = self.inherited.get(name.lower())
         try:
-            if inherited is None and is_unix(address):
+            if given is None and is_unix(address):
                 raise ValueError("missing port in address")
-            return Listener(name, address, self.log, inherited)
+            return Listener(name, address, self.log, given)
         except (OSError, ValueError) as error:
             raise StartError(f"listen ({address}) failed - {error}") from None
 

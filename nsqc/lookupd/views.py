@@ -13,10 +13,9 @@ from msgspec import UNSET
 
 from nsqc import NSQD_VERSION
 from nsqc.access.needs import ADMIN, CHANNEL, GRANTS, KNOWN, OPEN, OPEN_OWN, PART, STATS, TOPIC, Need, local, need, own
-from nsqc.httpd import debug, probes
-from nsqc.httpd.probes import readiness
+from nsqc.httpd import debug
 from nsqc.httpd.reply import JSON, ApiError, Handler, Reply, Request, Route
-from nsqc.httpd.routing import Router, Table, at_first, plain_answer, plain_route, probe_route
+from nsqc.httpd.routing import Router, Table, at_first, livez, plain_answer, plain_route, probe_route, readiness
 from nsqc.lookupd.registry import A_TOPIC, ALL, Parts, Peer, Registration, Registry
 from nsqc.lookupd.site import LookupSite
 from nsqc.net.listener import not_accepting
@@ -261,7 +260,7 @@ def _call(handler: Handler, needed: Need) -> Route:
 ROUTES: Table = {
     b"GET": {
         b"/ping": plain_route(ping, OPEN),
-        b"/livez": probe_route(probes.livez, OPEN_OWN),
+        b"/livez": probe_route(livez, OPEN_OWN),
         b"/readyz": probe_route(readyz, OPEN_OWN),
         b"/info": Route(info, KNOWN),
         b"/lookup": _call(lookup, _FINDING),

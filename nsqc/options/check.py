@@ -17,10 +17,10 @@ from typing import NamedTuple
 from nsqc.net import tls
 from nsqc.net.address import is_unix, split_address
 from nsqc.net.url import parse_server
-from nsqc.options import file, rule_tables, toml
+from nsqc.options import file, rule_tables
 from nsqc.options.declared import SERVE, Declaration, OptionError, Options, OptionSet, RuleTable, flag_name
+from nsqc.options.reload import offered
 from nsqc.options.rule_tables import BY_KEY
-from nsqc.options.tls import offered
 
 # ====================================================================== lines
 # Finds the line of each setting in a config file.
@@ -64,8 +64,8 @@ def written(key: str) -> str:
 def is_complete(text: str) -> bool:
     """Whether the text alone is a TOML file."""
     try:
-        toml.parse(text)
-    except toml.TomlError:
+        file.parse_toml(text)
+    except file.TomlError:
         return False
     return True
 
@@ -112,8 +112,8 @@ def examine(path: str, declaration: Declaration[OptionSet] = SERVE) -> Report:
     except OptionError as error:
         return Report(declaration.options(), 0, [Finding(0, True, str(error))])
     try:
-        reading = file.interpret(toml.parse(text), declaration)
-    except toml.TomlError as error:
+        reading = file.interpret(file.parse_toml(text), declaration)
+    except file.TomlError as error:
         line = LINE.search(str(error))
         number = int(line[1]) if line else text.count("\n") + 1
         return Report(declaration.options(), 0, [Finding(number, True, f"{error}")])

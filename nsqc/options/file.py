@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from nsqc.options import toml
 from nsqc.options.declared import SERVE, Declaration, Field, OptionError, OptionSet, RuleTable
 from nsqc.options.option import from_toml
 from nsqc.options.rule_tables import BY_KEY, Place, read_tables
+
+
+class TomlError(ValueError):
+    """The text is not TOML; says why and, if the parser knows, where: `at line N`."""
+
+
+# Any: TOML
+def parse_toml(text: str) -> dict[str, Any]:
+    """The tables of a file. Raises TomlError."""
+    import tomllib  # here, because most daemons have no config file
+
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise TomlError(str(error)) from None
+    except RecursionError:
+        raise TomlError("a value is nested too deeply") from None
+
 
 NEAR = 0.8  # similarity to a known key from which an unknown one counts as a typo
 
@@ -29,8 +46,8 @@ def read_config(path: str, declaration: Declaration[OptionSet] = SERVE) -> tuple
     nsqd ignores. Values out of range are left to declared.check.
     """
     try:
-        tables = toml.parse(read_text(path))
-    except toml.TomlError as error:
+        tables = parse_toml(read_text(path))
+    except TomlError as error:
         raise OptionError(f"failed to load config file {path} - {error}") from None
     values, unknown, problems = interpret(tables, declaration)
     for _, text in problems:

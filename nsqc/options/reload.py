@@ -10,12 +10,20 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 
 from nsqc.log import Log
-from nsqc.net.tls import Certificates
+from nsqc.net.tls import Certificates, TlsSettings
 from nsqc.options.declared import FLAGS, KEYS, Field, OptionError, Options, RuleTable, Settings
 from nsqc.options.flags import shown
 from nsqc.options.rule_tables import BY_KEY, scope_of, written
 
 Reread = Callable[[], tuple[Options, dict[str, str]]]  # options and warnings by unknown key; raises OptionError
+
+
+def offered(options: Options) -> TlsSettings | None:
+    """The TLS settings of a daemon's options; None: TLS is not offered."""
+    if not options.offers_tls:
+        return None
+    return TlsSettings(options.tls_cert, options.tls_key, options.tls_root_ca_file, options.tls_client_auth_policy,
+                       options.tls_min_version)
 
 
 class Reloader:

@@ -51,7 +51,7 @@ def test_clients_that_leave_in_the_middle_of_a_long_list_harm_nobody(full):
         sock.sendall(b"GET /debug HTTP/1.1\r\nHost: x\r\n\r\n")
         sock.close()
     assert len(server.get("/topics")["topics"]) == MANY
-    wait_until(lambda: server.objects("nsqc.httpd.connection.Connection") == 1)
+    wait_until(lambda: server.contents()["http_connections"] == 1)
 
 
 def test_a_star_means_all_topics(full):

@@ -117,8 +117,9 @@ def test_what_nodes_leave_behind_is_freed(lookupd, reset):
         for node in nodes:
             node.close(reset)
         wait_until(lambda: server.found("t") == [])
-    wait_until(lambda: server.objects("nsqc.lookupd.registry.Peer") == 0)
-    wait_until(lambda: server.objects("nsqc.lookupd.connection.Connection") == 0)
+    wait_until(lambda: server.contents()["objects nsqc.lookupd.registry.Peer"] == 0)
+    wait_until(lambda: server.contents()["objects nsqc.lookupd.connection.Connection"] == 0)
+    assert server.contents()["objects builtins.dict"] > 0, "objects are listed"
     assert server.get("/debug") == {}
     assert sorted(server.get("/topics")["topics"]) == ["t", "t2", "u#ephemeral"]
 

@@ -6,9 +6,9 @@ import subprocess
 
 import pytest
 
-from nsqc.net.systemd import ADMIN_NAMES, LOOKUPD_NAMES, NAMES
 from nsqc.options.declared import Options
 from nsqc.options.option import MINUTE
+from nsqc.process.running import ADMIN_NAMES, LOOKUPD_NAMES, NAMES
 from tests.packaging.conftest import ROOT
 
 PACKAGING = ROOT / "packaging"

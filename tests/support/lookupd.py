@@ -105,12 +105,10 @@ class LookupServer:
         assert status in (200, 404), body
         return sorted(one["broadcast_address"] for one in json.loads(body).get("producers", []))
 
-    def objects(self, name: str) -> int:
-        """The number of its live objects of a class."""
+    def contents(self) -> Counter[str]:
+        """The numbers of /debug/pprof/heap by name; `objects CLASS` for live objects of a class."""
         _, body = self.call("GET", "/debug/pprof/heap")
-        counts = dict(line.removeprefix("objects ").rsplit(" ", 1) for line in body.decode().splitlines()
-                      if line.startswith("objects "))
-        return int(counts.get(name, 0))
+        return Counter({name: int(value) for name, value in (line.rsplit(" ", 1) for line in body.decode().splitlines())})
 
     def cpu(self) -> float:
         """CPU time so far, seconds."""

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent.parent
 # The decoders, and the only modules that may call them.
 PARSERS = {"json.loads": "nsqc/wire/outside.py", "json.load": "", "json.JSONDecoder": "",
            "msgspec.json.decode": "", "msgspec.json.Decoder": "nsqc/wire/outside.py",
-           "tomllib.loads": "nsqc/options/toml.py", "tomllib.load": ""}
+           "tomllib.loads": "nsqc/options/file.py", "tomllib.load": ""}
 
 
 class Point(msgspec.Struct):

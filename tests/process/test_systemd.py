@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from nsqc.net.systemd import InheritError, inherited
+from nsqc.process.running import InheritError, inherited
 
 OURS = str(os.getpid())
 
