@@ -14,7 +14,7 @@ PYTEST = $(CURDIR)/$(BIN)/python -m pytest --numprocesses=$(PROCESSES)
 .DEFAULT_GOAL := build
 # Byte code is always written: otherwise each daemon started by tests would compile all of nsqc.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: build debug annotate run check test main-test debug-tests package-tests background unit e2e debug-test long-test asan lint bench crash pages dist portable bin deb rpm image release package-test old-test clean check-system check-tests system-packages
+.PHONY: build debug annotate run check test main-test debug-tests lint-tests long-tests package-tests background unit e2e debug-test long-test asan lint bench crash pages dist portable bin deb rpm image release package-test old-test clean check-system check-tests system-packages
 
 check-system:
 	@PYTHON="$(PYTHON)" packaging/check.sh
@@ -78,21 +78,31 @@ check: build $(VENV)/.testing            ## quick tests: without Spark, with few
 	$(PYTEST) --ignore=tests/packaging -m "check and not long" $(ARGS)
 
 # The tests are idle half of the time: builds run meanwhile, and the tests of a build follow it at once.
-test: check-tests                        ## all tests, including the compiled rooms in the debug build, and the packages
+test: check-tests                        ## linters and all tests but the long ones; those of the compiled rooms in the debug build
 	@$(MAKE) --no-print-directory -j2 $(VENV)/.testing build
-	@$(MAKE) --no-print-directory -j3 main-test debug-tests package-tests
+	@$(MAKE) --no-print-directory -j3 main-test debug-tests lint-tests
 
-# Real daemons of the debug build, under more checks than the release build has.
+# What takes long and changes rarely: packages, Spark's jobs and clusters, the pages' scripts, benches.
+long-test: check-tests                   ## the other tests, and the packages
+	@$(MAKE) --no-print-directory -j2 $(VENV)/.testing build
+	@$(MAKE) --no-print-directory -j2 long-tests package-tests
+
+# These run once, under more checks and counters than the release build has: what is compiled, and daemons whose clients
+# and lives end at any moment.
+ROOMS := tests/wire tests/store tests/broker tests/tcp tests/leaks tests/hostile
 CHECKED := tests/e2e/test_messages.py tests/e2e/test_kill.py tests/e2e/test_ends.py
-ELSEWHERE := --ignore=tests/packaging $(CHECKED:%=--ignore=%)
+ELSEWHERE := $(patsubst %,--ignore=%,tests/packaging $(ROOMS) $(CHECKED))
 
 # Collected once first, so that not every process has to compile all tests.
 main-test:
 	@$(BIN)/python -m pytest --collect-only -qq $(ELSEWHERE) > /dev/null || true      # the tests report errors
 	$(PYTEST) $(ELSEWHERE) -m "not long" $(ARGS)
 
-long-test: build $(VENV)/.testing        ## tests that take a minute each
-	$(BIN)/python -m pytest -m long $(ARGS)
+long-tests: build $(VENV)/.testing
+	$(PYTEST) --ignore=tests/packaging -m long $(ARGS)
+
+lint-tests:
+	@$(MAKE) --no-print-directory GOALS=lint background
 
 debug-tests:
 	@$(MAKE) --no-print-directory GOALS=debug background
@@ -100,7 +110,7 @@ debug-tests:
 
 # Packages of the existing modules. `make package-test` compiles others, for older systems.
 package-tests:
-	@$(MAKE) --no-print-directory $(if $(wildcard $(PORTABLE)/ready),,WHEEL=here) GOALS="lint bin" background
+	@$(MAKE) --no-print-directory $(if $(wildcard $(PORTABLE)/ready),,WHEEL=here) GOALS=bin background
 	@$(MAKE) --no-print-directory --output-sync=target $(if $(wildcard $(PORTABLE)/ready),,WHEEL=here) package-test
 
 # Compilers yield to tests, which have timeouts. The output is shown on failure.
@@ -118,14 +128,14 @@ e2e: build $(VENV)/.testing
 	$(PYTEST) tests/e2e tests/conformance $(ARGS)
 
 debug-test: debug $(VENV)/.testing                       ## leaks and bounds: the compiled rooms with checks and counters
-	cd build/debug/tree && NSQC_BUILD=debug $(PYTEST) tests/wire tests/store tests/broker tests/tcp tests/leaks tests/hostile $(CHECKED) -q
+	cd build/debug/tree && NSQC_BUILD=debug $(PYTEST) $(ROOMS) $(CHECKED) -m "not long" -q
 
 # Not test_log_memory: its failing allocator and the sanitizer's cannot both be preloaded first.
 asan:                                    ## the compiled rooms and real daemons under AddressSanitizer
 	@$(MAKE) --no-print-directory build/asan/.compiled
 	@$(BIN)/python packaging/tree.py build/asan/tree
 	cd build/asan/tree && LD_PRELOAD=$$($${CC:-cc} -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=2 NSQC_BUILD=debug NSQC_TEST_ENDS=all \
-		$(CURDIR)/$(BIN)/python -m pytest tests/wire tests/store tests/broker tests/tcp tests/leaks tests/peers/test_auth.py tests/e2e/test_fuzz.py tests/hostile $(CHECKED) --ignore=tests/broker/test_log_memory.py -q
+		$(CURDIR)/$(BIN)/python -m pytest $(ROOMS) $(CHECKED) tests/peers/test_auth.py tests/e2e/test_fuzz.py --ignore=tests/broker/test_log_memory.py -q
 
 crash: build                             ## kill -9 at random moments, 1,000 times; ARGS="--rounds 100 --seed 2 --sync fsync", ARGS="--interval 0-6 --seconds 300 --storage all"
 	$(BIN)/python -m tests.crash.run $(ARGS)

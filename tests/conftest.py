@@ -15,19 +15,30 @@ from tests.support.manager import listening
 # slow each other down; and two scenario players would take each other's ports. Grouped by file, because test
 # distribution sees only paths. Longest first.
 GROUPS = {
-    "spark": ("firsthour/test_data.py", "spark/test_sink.py", "spark/test_stream.py", "spark/test_parsing.py"),
-    "jobs": ("spark/test_jobs.py", "spark/test_jobs_logs.py", "spark/test_log.py"),
+    "spark": ("firsthour/test_data.py", "spark/test_sink.py", "spark/test_stream.py", "spark/test_log.py", "spark/test_parsing.py"),
+    "jobs": ("spark/test_jobs.py", "spark/test_jobs_logs.py"),
     "scenarios": ("conformance/test_conformance.py", "conformance/lookupd/test_lookupd.py"),
     "deb": ("packaging/test_deb.py", "packaging/test_rpm.py", "packaging/test_release.py"),   # their builds share a folder
 }
 # Files whose tests take seconds each: their tests are distributed one by one, and first, or other processes would wait
 # for them at the end. Other files run as a whole, so that each starts its shared daemons once; LATER lists the shortest
 # of them.
-LONG = ("tests/crash/", "tests/firsthour/", "tests/packaging/", "tests/operations/", "tests/perf/", "tests/power/",
-        "tests/client/test_types.py",
-        *(f"tests/e2e/test_{name}.py" for name in ("clients", "creation", "ends", "kill", "log_damage", "log_model", "restart")),
-        "tests/spark/test_log_faults.py")
+SINGLY = ("tests/crash/", "tests/firsthour/", "tests/packaging/", "tests/operations/", "tests/perf/", "tests/power/",
+          "tests/client/test_types.py", *(f"tests/e2e/test_{name}.py" for name in (
+              "clients", "creation", "ends", "kill", "log_damage", "log_model", "restart")), "tests/spark/test_log_faults.py")
 LATER = ("tests/wire/", "tests/options/", "tests/store/", "tests/test_")
+# Tests that are marked `long`, beside those with a mark of their own. What they test changes rarely, or other tests
+# nearly show it.
+LONG = ("tests/crash/", "tests/firsthour/", "tests/operations/", "tests/packaging/", "tests/perf/", "tests/client/test_types.py",
+        *(f"tests/admin/test_page_{name}.py" for name in ("actions", "letters")), "tests/access/test_browser.py",
+        *(f"tests/e2e/test_{name}.py" for name in ("fairness", "scale")),
+        "tests/spark/test_jobs.py", "tests/spark/test_jobs_logs.py")
+# Spark takes seconds for each query: of the tests with a session `make test` runs one of each source and sink.
+SPARK = tuple(f"tests/spark/test_{name}" for name in (
+    "sink.py::test_every_row_once[false]", "sink.py::test_a_stream_is_published", "sink.py::test_what_is_wrong_is_said",
+    "stream.py::test_available_now_in_batches_of_a_limit_and_over_restarts", "stream.py::test_disk_queues_as_a_table",
+    "stream.py::test_there_and_back", "log.py::test_a_table_has_each_message_once_with_its_offset",
+    "log.py::test_a_stream_goes_on_where_it_was"))
 TREE = Path(__file__).parent.parent
 
 # On a busy machine an example may take any time; perf/ measures speed.
@@ -66,12 +77,14 @@ def pytest_collection_modifyitems(items):
         group = GROUP_OF.get(item.nodeid.partition("::")[0])
         if group:
             return groups.index(group)
-        return len(groups) + (0 if item.nodeid.startswith(LONG) else 2 if item.nodeid.startswith(LATER) else 1)
+        return len(groups) + (0 if item.nodeid.startswith(SINGLY) else 2 if item.nodeid.startswith(LATER) else 1)
 
     items.sort(key=place)
     for item in items:
-        if item.nodeid.startswith(CHECKED) or not (
-                PROCESSES & set(item.fixturenames) or STARTERS & vars(item.module).keys() or item.nodeid.startswith((*LONG, "tests/e2e/"))):
+        if item.nodeid.startswith(LONG) or ("spark" in item.fixturenames and not item.nodeid.startswith(SPARK)):
+            item.add_marker("long")
+        elif item.nodeid.startswith(CHECKED) or not (
+                PROCESSES & set(item.fixturenames) or STARTERS & vars(item.module).keys() or item.nodeid.startswith((*SINGLY, "tests/e2e/"))):
             item.add_marker("check")
 
 
@@ -84,7 +97,7 @@ def pytest_runtest_teardown():
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Distributes groups and files as a whole, in the order above, and the tests of LONG one by one.
+    """Distributes groups and files as a whole, in the order above, and the tests of SINGLY one by one.
 
     With pytest 9.2, xdist's own loadgroup ignores groups silently (pytest-xdist #1386).
     """
@@ -93,7 +106,7 @@ def pytest_xdist_make_scheduler(config, log):
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return GROUP_OF.get(file) or (nodeid if file.startswith(LONG) else file)
+            return GROUP_OF.get(file) or (nodeid if file.startswith(SINGLY) else file)
 
     config.option.loadscopereorder = False      # else the files with most tests come first
     return Scheduling(config, log)

@@ -72,12 +72,6 @@ def test_an_old_python_is_named(check, tmp_path):
     assert f"Python 3.11 or later ({python} is older; with another one: make PYTHON=python3.11)" in told
 
 
-def test_make_asks_it():
-    makefile = (ROOT / "Makefile").read_text()
-    assert 'check-system:\n\t@PYTHON="$(PYTHON)" packaging/check.sh\n' in makefile
-    assert 'check-tests:\n\t@PYTHON="$(PYTHON)" packaging/check.sh tests\n' in makefile
-
-
 def test_the_readme_has_all_packages_of_the_build_and_the_command_for_the_others():
     lines = [line for block in blocks("README.md") for line in block.splitlines()]
     (apt,) = (line for line in lines if line.startswith("apt-get install "))

@@ -20,10 +20,14 @@ from tests.support.ports import kept
 QUICK = {"requeue_delay": 0.01, "max_slowdown": 0.0}
 
 
-@pytest.fixture(params=KINDS.values(), ids=KINDS)
+@pytest.fixture(params=["blocking", "asyncio-tasks"])
 def work(request):
-    """Starts a worker: with work("t", "c", ADDRESS, handler=...)."""
-    return request.param
+    """Starts a worker: with work("t", "c", ADDRESS, handler=...). Plain handlers beside an event loop share the code of
+    coroutines but for the call itself, which a few tests make."""
+    return KINDS[request.param]
+
+
+every_kind = pytest.mark.parametrize("work", KINDS.values(), ids=KINDS)
 
 
 def settled(node, channel: str = "c") -> bool:
@@ -32,6 +36,7 @@ def settled(node, channel: str = "c") -> bool:
                for found in node.stats("t")["channels"] if found["channel_name"] == channel)
 
 
+@every_kind
 def test_each_message_is_handled_and_finished(daemon, work):
     node = daemon()
     publish(node, *(b"%d" % n for n in range(200)))
@@ -365,6 +370,7 @@ FAULTS = {"mute": lambda: raises(Mute()), "broken": lambda: raises(Broken()), "f
           "iterator": lambda: next(iter(())), "group": lambda: raises(BaseExceptionGroup("all", [Foreign(), ValueError()]))}
 
 
+@every_kind
 def test_no_exception_of_a_handler_ends_the_worker(daemon, work, caplog):
     """The message is handled again, whatever the exception, its text included."""
     node = daemon()
@@ -414,8 +420,10 @@ def test_no_exception_of_a_hook_ends_the_worker(daemon, work):
     assert sorted(given_up) == sorted(FAULTS) and len(entered) == len(FAULTS)
 
 
-@pytest.mark.parametrize("error", [SystemExit(5), KeyboardInterrupt(), BaseExceptionGroup("both", [ValueError(), SystemExit(5)])], ids=repr)
-@pytest.mark.parametrize("where", ["handler", "middleware", "on_give_up"])
+@every_kind
+@pytest.mark.parametrize(("where", "error"), [
+    ("handler", BaseExceptionGroup("both", [ValueError(), SystemExit(5)])), ("middleware", KeyboardInterrupt()), ("on_give_up", SystemExit(5))],
+    ids=["handler", "middleware", "on_give_up"])
 def test_exceptions_that_end_the_worker(daemon, work, error, where):
     """They requeue their message at once."""
     node = daemon()

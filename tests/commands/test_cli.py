@@ -108,16 +108,11 @@ def test_a_reader_of_the_help_may_leave():
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-PRINTED = [
-    "", "--help", "version", "--version", "version --help", "config init", "config init FILE", "config init --help",
-    "config show", "config show --json", "config check CONFIG", "config --help", "man", "completion bash", "completion zsh",
-    "completion --help", "serve --help", "serve --version", "lookupd --help", "lookupd --version", "log --help",
-    "log inspect --help", "spark --help", "spark produce --help", "spark doctor", "tail --help", "topic --help",
-    "topic list --help", "top --help", "diskqueue inspect ."]
+PRINTED = ["", "--help", "version", "config init", "config init FILE", "config show --json", "config check CONFIG", "man", "completion bash",
+           "serve --help", "lookupd --version", "log inspect --help", "spark doctor", "diskqueue inspect ."]
 
 
-@pytest.mark.parametrize("buffered", [True, False], ids=["buffered", "unbuffered"])
-@pytest.mark.parametrize("words", PRINTED)
+@pytest.mark.parametrize(("words", "buffered"), [*((words, True) for words in PRINTED), ("--help", False), ("config check CONFIG", False)])
 def test_an_output_that_takes_nothing_is_one_line(tmp_path, words, buffered):
     (tmp_path / "CONFIG").write_text("max_msg_size = 5\n")
     env = {name: value for name, value in ENV.items() if name != "PYTHONUNBUFFERED"} | ({} if buffered else {"PYTHONUNBUFFERED": "1"})
@@ -128,7 +123,7 @@ def test_an_output_that_takes_nothing_is_one_line(tmp_path, words, buffered):
     assert re.fullmatch(r"nsqc[a-z ]*: stdout: No space left on device\n", done.stderr)
 
 
-@pytest.mark.parametrize("words", ["--help", "config --help", "config init", "man", "completion bash", "version", "serve --version"])
+@pytest.mark.parametrize("words", ["config --help", "man", "serve --version"])
 def test_every_reader_may_leave(words):
     read, write = os.pipe()
     os.close(read)

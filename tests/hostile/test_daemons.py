@@ -6,7 +6,7 @@ from tests.hostile import logs, queues
 from tests.hostile.test_decoders import FIRST, TIMES
 from tests.support.counting import consume
 
-CASES = 4 * TIMES
+CASES = 2 * TIMES
 CALLS = ("/stats?format=json&topic={}", "/topic/log?topic={}&segments=true", "/topic/read?topic={}&max_messages=500",
          "/topic/read?topic={}&offset=5&max_bytes=1", "/topic/read?topic={}&time=-1h", "/topic/peek?topic={}",
          "/channel/peek?topic={}&channel=c&max_messages=1000", "/channel/peek?topic={}&channel=c&state=deferred", "/dead/list?topic={}",

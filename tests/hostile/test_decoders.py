@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-TARGETS = {"logs": 1200, "queues": 1200, "spark": 600}     # cases
+TARGETS = {"logs": 400, "queues": 400, "spark": 200}     # cases
 FIRST = int(os.environ.get("NSQC_TEST_FUZZ_SEED", "0"))
 TIMES = 10 if os.environ.get("NSQC_TEST_ENDS") == "all" else 1
 ROOT = Path(__file__).parents[2]

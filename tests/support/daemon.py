@@ -24,13 +24,16 @@ COMMAND = (sys.executable, "-m", "nsqc", "serve")
 
 
 def wait_until(condition, what: str = "the condition", seconds: float = WAIT_SECONDS) -> Any:
-    """Polls until condition() is true and returns its value; fails after seconds."""
+    """Polls until condition() is true and returns its value; fails after seconds. Ever less often: on a busy machine each
+    look at a daemon takes time from the daemon."""
     deadline = time.monotonic() + seconds
+    pause = 0.01
     while time.monotonic() < deadline:
         value = condition()
         if value:
             return value
-        time.sleep(0.01)
+        time.sleep(pause)
+        pause = min(pause * 1.2, 0.1)
     raise AssertionError(f"{what} did not come true within {seconds:.0f} s")
 
 

@@ -8,6 +8,7 @@ command (conformance, tests/commands, tests/packaging, all with an environment o
 from __future__ import annotations
 
 import array
+import atexit
 import gc
 import json
 import os
@@ -199,4 +200,12 @@ if __name__ == "__main__":
     sys.argv[0] = str(ROOT / "nsqc" / "__main__.py")
     from nsqc.cli import main
 
-    main()
+    try:
+        main()
+    except SystemExit as error:
+        if not isinstance(error.code, int | None):
+            raise
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(error.code or 0)       # an interpreter that tidies up takes longer than most daemons here run
