@@ -211,7 +211,7 @@ def probe(bucket: Bucket) -> str:
 
 # ====================================================================== clouds
 
-# What makes a store refuse us, however often we ask: as in S3's, Google's and Azure's answers.
+# Answers of S3, Google and Azure that stay the same, however often we ask.
 REFUSED = ("301", "307", "308", "400", "401", "403", "404")
 STATUS = re.compile(r"status code: (\d{3})")
 REASON = re.compile(r"<Code>(\w{1,60})</Code>")
@@ -241,22 +241,15 @@ class CloudStore:
         exceptions = self.library.exceptions
         try:
             return action()
-        except exceptions.AlreadyExistsError as error:
-            raise Exists(f"{name}: exists") from error
-        except FileNotFoundError as error:
-            if NO_BUCKET.search(str(error)):
-                raise Gone(f"{name}: {outline(str(error))}") from error
-            raise Missing(f"{name}: not found") from error
-        except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
-            raise Gone(f"{name}: {outline(str(error))}") from error
         except (exceptions.BaseError, OSError) as error:
-            status = STATUS.search(str(error))
-            refused = status and status[1] in REFUSED and "<Code>RequestTimeout<" not in str(error)
-            raise (Gone if refused else Unclear)(f"{name}: {outline(str(error))}") from error
+            raise kind_of(error, str(error))(f"{name}: {outline(str(error))}") from error
 
     def create(self, name: str, data: bytes) -> None:
         def put() -> None:
-            self.library.put(self.objects, name, data, mode="create", use_multipart=False)
+            try:
+                self.library.put(self.objects, name, data, mode="create", use_multipart=False)
+            except self.library.exceptions.AlreadyExistsError as error:         # or 409, while others try the same
+                raise Exists(f"{name}: exists") from error
 
         try:
             self.call(name, put)
@@ -294,18 +287,28 @@ class CloudStore:
         return [folder.rstrip("/").rpartition("/")[2] for folder in found["common_prefixes"]]
 
 
+# Words in a library's error, and their meaning.
+MEANINGS = {"BareRedirect": "the bucket is in another region", "redential": "no usable credentials",
+            "Timeout": "no answer in time", "TimedOut": "no answer in time", "Connect": "cannot connect",
+            "Decode": "the answer was cut off", "Body": "the answer was cut off"}
+
+
+def kind_of(error: Exception, text: str) -> type[BucketError]:
+    """What the error of a library means for us."""
+    status = STATUS.search(text)
+    if isinstance(error, FileNotFoundError) and not NO_BUCKET.search(text):
+        return Missing
+    if status and status[1] in REFUSED:
+        return Unclear if "<Code>RequestTimeout<" in text else Gone
+    return Gone if "BareRedirect" in text or "redential" in text else Unclear
+
+
 def outline(text: str) -> str:
-    """What people need of a library's error: neither addresses nor headers, which may have credentials."""
+    """What people need of it: neither addresses nor headers, which may have credentials."""
     status, reason = STATUS.search(text), REASON.search(text)
     if status:
         return f"the store answered {status[1]}{' ' + reason[1] if reason else ''}"
-    for word, meaning in (("Timeout", "no answer in time"), ("TimedOut", "no answer in time"),
-                          ("Connect", "cannot connect"), ("Decode", "the answer was cut off"),
-                          ("Body", "the answer was cut off"), ("redential", "no usable credentials"),
-                          ("metadata", "no usable credentials")):
-        if word in text:
-            return meaning
-    return "no usable answer"
+    return next((meaning for word, meaning in MEANINGS.items() if word in text), "no usable answer")
 
 
 # ====================================================================== folders

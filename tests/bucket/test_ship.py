@@ -1,5 +1,6 @@
 """Ships logs, is fenced, takes over and restores: real threads on stores that fail."""
 
+import contextlib
 import random
 import threading
 import time
@@ -10,7 +11,7 @@ from nsqc.bucket.checkpoint import Map
 from nsqc.bucket.commit import commit_name
 from nsqc.bucket.reading import NodeReader, read_chain, read_range
 from nsqc.bucket.ship import Shipper
-from nsqc.bucket.store import Bucket, Gone
+from nsqc.bucket.store import Bucket, Exists, Gone, Unclear
 from nsqc.bucket.takeover import Claim, Journal, Local, RefusedError, restore
 from tests.bucket.support import Collected, FaultyStore, Log, Machine, MemoryLogs, MemoryStore
 
@@ -155,6 +156,35 @@ def test_a_claim_that_lands_after_a_restart_is_recognized(store, tmp_path):
     one.root.store = store
     owned = one.take_over(has_files=True, force=False, watch=3600)
     assert (owned.had_files, owned.whole.head.epoch) == (True, 3)
+
+
+def test_a_claim_is_void_if_a_checkpoint_landed_meanwhile(store, tmp_path):
+    """The checkpoint of the former owner is in flight while another reads the chain and claims; after it, the former owner
+    could have deleted what the claim relies on."""
+    log = Log(7, "orders")
+    logs = MemoryLogs(log)
+    shipper = Shipper(Machine(store, tmp_path, "one").take_over(), logs, linger=0.0, idle=3600, checkpoint_commits=2)
+    create, held = store.create, []
+
+    def hold(name: str, data: bytes) -> None:
+        if "/checkpoint/" in name:
+            held.append((name, data))
+            raise Unclear("no answer yet")
+        if "/commit/" in name and held and b"two" in data:
+            with contextlib.suppress(Exists):
+                create(*held[0])
+        create(name, data)
+
+    store.create = hold
+    shipper.start()
+    for _ in range(3):
+        publish(shipper, log, 1)
+        assert logs.wait(log)
+    wait_for(lambda: held)
+    owned = Machine(store, tmp_path, "two").take_over()
+    assert (owned.base, owned.whole.head.epoch) == (int(held[0][0][-20:]), 3)
+    store.create = create
+    assert not shipper.stop(60)
 
 
 def test_files_of_another_node_are_refused(store, tmp_path):
