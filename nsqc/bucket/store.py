@@ -21,7 +21,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, Protocol, TypeVar
+from types import ModuleType
+from typing import NamedTuple, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from nsqc.store.files import sync_folder
@@ -227,29 +228,30 @@ class CloudStore:
             import obstore.store
         except ImportError as error:
             raise Gone(f"{uri} needs the package obstore: pip install 'nsqc[bucket]'") from error
-        options: dict[str, Any] = {"timeout": f"{CALL_SECONDS}s", "connect_timeout": "5s"}
+        options: dict[str, object] = {"timeout": f"{CALL_SECONDS}s", "connect_timeout": "5s"}
         if os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true"):
             options["allow_http"] = True
-        self.library: Any = obstore
+        self.library: ModuleType = obstore
         try:
             # Repeats are ours: only we know which are harmless.
             self.objects = self.library.store.from_url(uri, client_options=options, retry_config={"max_retries": 0})
         except obstore.exceptions.BaseError as error:
-            raise Gone(f"{uri}: {outline(str(error))}") from error
+            raise Gone(f"{uri}: {outline(str(error))}") from None
 
     def call(self, name: str, action: Callable[[], T]) -> T:
         exceptions = self.library.exceptions
         try:
             return action()
         except (exceptions.BaseError, OSError) as error:
-            raise kind_of(error, str(error))(f"{name}: {outline(str(error))}") from error
+            # Not from this error: a traceback would have its text, with addresses.
+            raise kind_of(error, str(error))(f"{name}: {outline(str(error))}") from None
 
     def create(self, name: str, data: bytes) -> None:
         def put() -> None:
             try:
                 self.library.put(self.objects, name, data, mode="create", use_multipart=False)
-            except self.library.exceptions.AlreadyExistsError as error:         # or 409, while others try the same
-                raise Exists(f"{name}: exists") from error
+            except self.library.exceptions.AlreadyExistsError:          # or 409, while others try the same
+                raise Exists(f"{name}: exists") from None
 
         try:
             self.call(name, put)
@@ -280,11 +282,11 @@ class CloudStore:
         yield from self.call(prefix or "the listing", read)
 
     def folders(self, prefix: str) -> list[str]:
-        def read() -> Any:
-            return self.library.list_with_delimiter(self.objects, prefix or None)
+        def read() -> list[str]:
+            found = self.library.list_with_delimiter(self.objects, prefix or None)
+            return [folder.rstrip("/").rpartition("/")[2] for folder in found["common_prefixes"]]
 
-        found = self.call(prefix or "the listing", read)
-        return [folder.rstrip("/").rpartition("/")[2] for folder in found["common_prefixes"]]
+        return self.call(prefix or "the listing", read)
 
 
 # Words in a library's error, and their meaning.
@@ -391,8 +393,8 @@ class FileStore:
                         yield Entry(os.path.relpath(path, self.root), found.st_size, found.st_mtime)
 
     def folders(self, prefix: str) -> list[str]:
-        with self.errors(prefix):
-            try:
-                return [entry.name for entry in os.scandir(os.path.join(self.root, prefix)) if entry.is_dir()]
-            except FileNotFoundError:
-                return []
+        with self.errors(prefix), contextlib.suppress(FileNotFoundError):
+            # Like a cloud's, a folder exists as long as it has an object.
+            return [entry.name for entry in os.scandir(os.path.join(self.root, prefix))
+                    if entry.is_dir() and any(files for _, _, files in os.walk(entry.path))]
+        return []
