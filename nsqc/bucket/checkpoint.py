@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Annotated
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from nsqc.bucket.commit import (
@@ -28,6 +29,7 @@ from nsqc.bucket.commit import (
     LogNews,
     Object,
     Text,
+    Topic,
     Unsigned,
     check,
     checkpoint_name,
@@ -36,6 +38,7 @@ from nsqc.bucket.commit import (
     unseal,
 )
 
+Unneeded = Annotated[str, Meta(pattern=r"\A(checkpoint/[0-9]{20}|data/[0-9a-f]{32})\Z")]
 FINAL_BYTES = 8 << 20           # an extent of this size moves no more
 LOGS_A_PART = 256               # of a checkpoint, encoded in one step
 
@@ -47,7 +50,7 @@ class OtherChainError(DamagedError):
 class LogMap(Struct, array_like=True):
     """A log, as the bucket has it."""
 
-    topic: Text
+    topic: Topic
     frames: list[Frames] = []
     cursors: list[Cursors] = []         # the last state, and the frames of the journal after it
     reserved: Count = 0
@@ -66,10 +69,10 @@ class Head(Struct, array_like=True):
     host: Text = ""
     is_stopped: bool = False
     metadata: bytes = b""
-    left: dict[Text, Count] = {}        # topic: the offset at which its next log continues
+    left: dict[Topic, Count] = {}       # topic: the offset at which its next log continues
     objects: dict[Object, Count] = {}   # data objects that are named, and their bytes
     claims: list[Count] = []            # numbers of claims from `commits_from` on
-    unneeded: list[Text] = []           # objects that earlier maps named, to be deleted
+    unneeded: list[Unneeded] = []       # objects that earlier maps named, to be deleted
     commits_from: Count = 1             # commits before this are deleted, except claims
     parts: list[Count] = []             # encoded: bytes of each part of the payload
 
@@ -146,7 +149,7 @@ def decode_checkpoint(number: int, data: bytes) -> Map:
     """Raises DamagedError."""
     name = checkpoint_name(number)
     head, start, _ = unseal(name, CHECKPOINT, data, Head)
-    if head.number != number or start + sum(head.parts) != len(data):
+    if head.number != number or head.commits_from > number + 1 or start + sum(head.parts) != len(data):
         raise DamagedError(f"{name}: damaged: is checkpoint {head.number}, with parts of {sum(head.parts):,} bytes")
     logs: dict[int, LogMap] = {}
     with memoryview(data) as view:

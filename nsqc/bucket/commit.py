@@ -35,6 +35,7 @@ Unsigned = Annotated[int, Meta(ge=0)]           # of 64 bits: ids and salts of l
 Hex = Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]
 Object = Annotated[str, Meta(pattern=r"\A(|commit/[0-9]{20}|data/[0-9a-f]{32})\Z")]
 Text = Annotated[str, Meta(max_length=1000)]
+Topic = Annotated[str, Meta(pattern=r"\A[.a-zA-Z0-9_-]{1,64}\Z")]        # it becomes the name of a folder
 
 
 class DamagedError(BucketError):
@@ -72,7 +73,7 @@ class LogNews(Struct, array_like=True, frozen=True):
     """What happened to one log, in this order: frames, cursors, then its numbers."""
 
     id: Unsigned
-    topic: Text
+    topic: Topic
     frames: Sequence[Frames] = ()
     cursors: Sequence[Cursors] = ()
     reserved: Count = 0         # offsets are handed out only below this; 0: as before
@@ -167,6 +168,6 @@ def check(name: str, frames: Sequence[Frames]) -> None:
     """Frames that can be: in order, none twice. Raises DamagedError."""
     end = 0
     for part in frames:
-        if part.length == 0 or part.first < end or part.end <= part.first or max(part.salt, part.segment) >> 64:
+        if part.length == 0 or part.first < end or part.end <= part.first:
             raise DamagedError(f"{name}: damaged: offsets {part.first} to {part.end} cannot follow {end}")
         end = part.end

@@ -40,10 +40,11 @@ from nsqc.bucket.takeover import Owned
 LINGER_SECONDS = 0.25
 IDLE_SECONDS = 10.0
 MOST_NEWS = 64 << 20            # bytes of frames in one commit with its data objects
+MOST_LOGS = 1000                # in one commit: encoding and decoding it takes milliseconds
 CHECKPOINT_BYTES = 64 << 20     # of commits, or 16 times the last checkpoint
 CHECKPOINT_COMMITS = 2000
 DELETE_AFTER = 86400.0          # seconds from a checkpoint to the deletion of what it no longer names
-DELETIONS = 8                   # at once
+DELETIONS, DELETED_AT_ONCE = 8, 1000            # threads, and names that they are given
 PAUSE_SECONDS = 1.0             # after the store's own patience has ended, or a file could not be read
 T = TypeVar("T")
 
@@ -62,11 +63,11 @@ class Logs(Protocol):
     def resume(self, whole: Map) -> None:
         """Called once, before the first note: what the bucket has. Notes begin with what it lacks."""
 
-    def note(self, most_bytes: int) -> News:
+    def note(self, most_bytes: int, most_logs: int) -> News:
         """What is new: taken in one step of the loop, first where the channels are, then where the logs end.
 
-        At most about most_bytes of frames. Frames are complete batches, cut to INLINE_BYTES unless one frame is larger.
-        A state replaces a journal's frames once they exceed it.
+        At most about most_bytes of frames, and most_logs logs: both halves of a log are in one note. Frames are whole
+        batches, cut to INLINE_BYTES unless one frame is larger. A state replaces the frames of a journal once these are larger.
         """
 
     def read(self, log_id: int, part: Frames) -> bytes:
@@ -160,7 +161,7 @@ class Shipper:
         more = True
         while not self.fence:
             ends = self.wait(more)
-            news = self.logs.note(MOST_NEWS)
+            news = self.logs.note(MOST_NEWS, MOST_LOGS)
             more = news.more
             ends = ends and not more
             if not self.ship(news, ends) or ends:
@@ -370,11 +371,12 @@ class Checkpointer:
             if time.monotonic() < entry.due or self.shipper.number < entry.proof or self.shipper.fence:
                 return
             head = self.whole.head
-            names = entry.objects + deletable(head.claims, entry.commits_from, entry.commits_to)
             try:
                 with ThreadPoolExecutor(DELETIONS) as threads:
-                    for _ in threads.map(self.bucket.delete, names):
-                        pass
+                    self.delete_all(threads, entry.objects)
+                    for start in range(entry.commits_from, entry.commits_to, DELETED_AT_ONCE):
+                        end = min(start + DELETED_AT_ONCE, entry.commits_to)
+                        self.delete_all(threads, deletable(head.claims, start, end))
             except BucketError as error:
                 self.shipper.failed(error)
                 return
@@ -383,3 +385,7 @@ class Checkpointer:
             head.commits_from = entry.commits_to
             head.claims = [number for number in head.claims if number >= entry.commits_to]
             self.unneeded.popleft()
+
+    def delete_all(self, threads: ThreadPoolExecutor, names: list[str]) -> None:
+        for _ in threads.map(self.bucket.delete, names):
+            pass

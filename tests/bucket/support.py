@@ -90,7 +90,7 @@ class MemoryLogs:
             end = known.frames[-1].end if known.frames else 0
             log.noted = sum(part.end <= end for part in log.parts)
 
-    def note(self, most_bytes: int) -> News:
+    def note(self, most_bytes: int, most_logs: int) -> News:
         with self.lock:
             logs = [news for log in self.logs.values() if (news := log.news(most_bytes)) is not None]
             metadata, self.metadata = self.metadata, None

@@ -54,11 +54,11 @@ class Chain:
 
     def publish(self, log_id: int, size: int = 40, trimmed: int = 0) -> None:
         payload = bytearray()
-        self.commit(LogNews(log_id, f"topic {log_id}", [self.frames(log_id, payload, size)], trimmed=trimmed), payload=bytes(payload))
+        self.commit(LogNews(log_id, f"topic-{log_id}", [self.frames(log_id, payload, size)], trimmed=trimmed), payload=bytes(payload))
         self.content[log_id] = {offset: body for offset, body in self.content[log_id].items() if offset >= trimmed}
 
     def drop(self, log_id: int) -> None:
-        self.commit(LogNews(log_id, f"topic {log_id}", reserved=77, dropped=True))
+        self.commit(LogNews(log_id, f"topic-{log_id}", reserved=77, dropped=True))
         del self.content[log_id], self.ends[log_id]
 
     def read(self, part: Frames) -> bytes:
@@ -135,7 +135,7 @@ def test_objects_that_are_mostly_dead_are_packed_again():
     chain.drop(2)
     chain.pack()
     assert before in chain.whole.head.unneeded and before not in chain.whole.head.objects
-    assert chain.whole.head.left == {"topic 2": 77}
+    assert chain.whole.head.left == {"topic-2": 77}
     chain.check()
 
 
@@ -169,4 +169,11 @@ def test_offsets_that_are_there_already_are_damage():
     chain.commit()
     chain.publish(1)
     with pytest.raises(DamagedError, match="there already"):
-        chain.commit(LogNews(1, "topic 1", [Frames(9, 9, 4096, 10, 0, 1)]), payload=b"x" * 10)
+        chain.commit(LogNews(1, "topic-1", [Frames(9, 9, 4096, 10, 0, 1)]), payload=b"x" * 10)
+
+
+@pytest.mark.parametrize("head", [Head(1, CLUSTER, unneeded=["commit/00000000000000000001"]), Head(1, CLUSTER, unneeded=["../x"]),
+                                  Head(1, CLUSTER, commits_from=3), Head(2, CLUSTER), Head(1, CLUSTER, left={"a/b": 1})])
+def test_impossible_checkpoints_are_refused(head):
+    with pytest.raises(DamagedError):
+        decode_checkpoint(1, Map(head).encode())

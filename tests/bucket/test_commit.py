@@ -43,7 +43,7 @@ def sound_checkpoint() -> bytes:
     whole = Map(Head(0, CLUSTER))
     whole.apply(*decode_commit(1, SOUND))
     for log_id in range(1, 600):
-        whole.logs[log_id] = LogMap(f"topic {log_id}", [frames(0, 5, object=DATA)])
+        whole.logs[log_id] = LogMap(f"topic-{log_id}", [frames(0, 5, object=DATA)])
     return whole.encode()
 
 
@@ -62,7 +62,7 @@ def test_a_checkpoint_is_read_as_it_was_written():
     whole = decode_checkpoint(1, data)
     assert whole.encode() == data
     assert len(whole.logs) == 600
-    assert whole.logs[2**64 - 1].frames[0].first == 0 and whole.logs[599].topic == "topic 599"
+    assert whole.logs[2**64 - 1].frames[0].first == 0 and whole.logs[599].topic == "topic-599"
 
 
 @pytest.mark.parametrize(("decode", "data"), [(decode_commit, SOUND), (decode_checkpoint, sound_checkpoint()[:3000])])
@@ -107,6 +107,7 @@ def test_hostile_headers_are_refused(magic):
     (1, {"logs": [LogNews(1, "t", [frames(0, 2**63, length=100)])]}),
     (1, {"writer": "A"}),
     (1, {"host": "h" * 1001}),
+    (1, {"logs": [LogNews(1, "../etc")]}),
 ])
 def test_impossible_commits_are_refused(number, change):
     data = encode_commit(commit(**change), [b"x" * 700])

@@ -29,7 +29,7 @@ class FolderLogs:
     def resume(self, whole: Map) -> None:
         self.ends = {log_id: log.frames[-1].end for log_id, log in whole.logs.items() if log.frames}
 
-    def note(self, most_bytes: int) -> News:
+    def note(self, most_bytes: int, most_logs: int) -> News:
         news = []
         for topic, (folder, log) in self.opened.items():
             frames = [part for segment in log.segments for part in extents(folder, segment)
