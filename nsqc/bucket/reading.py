@@ -20,6 +20,7 @@ from nsqc.store.log.reading import LogBlock
 
 AHEAD = 8                       # commits requested at once, once there is more than one
 STALE_SECONDS = 30.0            # without a new number, before checkpoints are listed again
+RELOAD_COMMITS = 5000           # followed since the last checkpoint that was read
 STARTS = 20                     # times that a reader starts over, before it gives up
 
 
@@ -120,21 +121,22 @@ class NodeReader:
         self.whole, self.base = read_chain(self.bucket, self.cluster)
         self.changed = time.monotonic()
 
-    def refresh(self) -> Map:
-        """Reads what is new. Raises BucketError."""
+    def refresh(self, again: bool = False) -> Map:
+        """Reads what is new. again: an object that this map names was gone. Raises BucketError."""
         before = self.whole.head.number
         try:
             for _ in follow(self.bucket, self.whole):
                 pass
-        except (OtherChainError, Missing):
-            self.whole, self.base = read_chain(self.bucket, self.cluster)
+        except OtherChainError:
+            again = True
         now = time.monotonic()
         if self.whole.head.number != before:
             self.changed = now
         elif now - self.changed >= STALE_SECONDS:
-            self.changed = now
-            if newest_checkpoint(self.bucket) > before:
-                self.whole, self.base = read_chain(self.bucket, self.cluster)
+            self.changed, again = now, again or newest_checkpoint(self.bucket) > before
+        # By now a checkpoint has packed what these commits have; a day later they are deleted.
+        if again or self.whole.head.number - self.base >= RELOAD_COMMITS:
+            self.whole, self.base = read_chain(self.bucket, self.cluster)
         return self.whole
 
     def logs(self, topic: str) -> list[tuple[int, LogMap]]:
@@ -165,7 +167,7 @@ class NodeReader:
 
 def read_range(node: Bucket, wanted: Range) -> Iterator[tuple[int, int, str, bytes, str | None]]:
     """(offset, publish time in ns since 1970, id, body, origin) of each message. Needs the range and the bucket alone.
-    Raises Missing if an object was deleted meanwhile: plan again."""
+    Raises Missing if an object was deleted meanwhile: refresh again, and plan again."""
     for part in wanted.extents:
         for row in LogBlock(read_frames(node, part), part.length, part.salt, part.position, part.first, part.end):
             if wanted.first <= row[0] < wanted.end:

@@ -67,7 +67,7 @@ class Logs(Protocol):
         """What is new: taken in one step of the loop, first where the channels are, then where the logs end.
 
         At most about most_bytes of frames, and most_logs logs: both halves of a log are in one note. Frames are whole
-        batches, cut to INLINE_BYTES unless one frame is larger. A state replaces the frames of a journal once these are larger.
+        batches, cut to INLINE_BYTES unless one frame is larger. Larger than a state, a journal's frames become one.
         """
 
     def read(self, log_id: int, part: Frames) -> bytes:
