@@ -1,0 +1,225 @@
+"""Becoming the owner of a node: reading its chain, claiming the next number, restoring its logs.
+
+A claim is a commit with a new writer id and the next epoch. It holds if nobody else created its number, and if no
+checkpoint is newer than the one from which the chain was read. Before it is tried, `bucket.json` has it, durably: so a
+later start on the same files recognizes the claim as its own, even one that seemed lost and landed later.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from nsqc.bucket.checkpoint import Head, LogMap, Map, OtherChainError
+from nsqc.bucket.commit import Commit, Cursors, Frames, commit_name, decode_commit, encode_commit
+from nsqc.bucket.reading import STARTS, follow, newest_checkpoint, read_chain, read_frames
+from nsqc.bucket.store import Bucket, BucketError, Missing, probe
+from nsqc.store.files import read_file, replace_file
+
+JOURNAL = "bucket.json"         # in the data path
+WATCH_SECONDS = 25.0            # two and a half of an idle node's commits
+LOOK_SECONDS = 1.0
+FETCHES = 4                     # extents fetched at once, of up to 16 MiB each
+
+
+class RefusedError(BucketError):
+    """The node must not start here; the text says why, and what to do."""
+
+
+# ====================================================================== bucket.json
+
+
+class Claim(Struct, frozen=True):
+    epoch: int
+    writer: str
+
+
+class Journal(Struct):
+    """What the files in a data path belong to: the last claim known to have landed, and all that were tried since."""
+
+    path: str
+    cluster: str = ""
+    node: str = ""
+    claims: list[Claim] = []
+
+    @classmethod
+    def read(cls, data_path: str) -> Journal:
+        """Raises RefusedError if it is damaged, and OSError."""
+        path = os.path.join(data_path, JOURNAL)
+        try:
+            found = msgspec.json.decode(read_file(path), type=Written)
+        except FileNotFoundError:
+            return cls(path)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise RefusedError(f"{path}: {error}; set the data path aside to restore from the bucket") from error
+        return cls(path, found.cluster, found.node, found.claims)
+
+    def belongs(self, cluster: str, node: str) -> None:
+        """Raises RefusedError if the files are another node's."""
+        if (self.cluster or cluster, self.node or node) != (cluster, node):
+            raise RefusedError(f"{self.path}: these files belong to node {self.node} of cluster {self.cluster}, not to "
+                               f"node {node} of cluster {cluster}")
+        self.cluster, self.node = cluster, node
+
+    def knows(self, writer: str) -> bool:
+        return any(claim.writer == writer for claim in self.claims)
+
+    def tries(self, claim: Claim) -> None:
+        """Durably, before the claim is tried."""
+        self.claims.append(claim)
+        self.write()
+
+    def landed(self, claim: Claim) -> None:
+        self.claims = [claim]
+        self.write()
+
+    def write(self) -> None:
+        replace_file(self.path, msgspec.json.encode(Written(self.cluster, self.node, self.claims)))
+
+
+class Written(Struct):
+    cluster: str
+    node: str
+    claims: list[Claim]
+
+
+# ====================================================================== the claim
+
+
+class Owned(NamedTuple):
+    """A node that is ours, as of the claim."""
+
+    bucket: Bucket              # of the node
+    whole: Map                  # the claim included
+    base: int                   # number of the newest checkpoint; 0: none
+    host: str
+    had_files: bool             # that belong to it: no other node has owned it since
+
+
+def take_over(root: Bucket, node: str, journal: Journal, host: str, *, has_files: bool, force: bool = False,
+              watch: float = WATCH_SECONDS, say: Callable[[str], object] = lambda text: None) -> Owned:
+    """Makes this process the owner. Returns once the claim holds.
+
+    has_files: the data path has logs. force: do not watch for a living owner. say: gets lines for people.
+    Raises RefusedError, or another BucketError.
+    """
+    cluster = probe(root)
+    journal.belongs(cluster, node)
+    bucket = root.below(node)
+    for _ in range(STARTS):
+        whole, base = read_chain(bucket, cluster)
+        own = journal.knows(whole.head.writer)
+        if has_files and not own and whole.head.number:
+            raise RefusedError(
+                f"{host_of(whole.head)} took over node {node}, last heard of at {time_text(whole.head)}; the files "
+                "here are of an earlier epoch, and stay untouched: `nsqc bucket adopt` sets them aside and restores")
+        if not (own or force or whole.head.is_stopped or whole.head.number == 0):
+            say(f"watching node {node} of {host_of(whole.head)} for {watch:.0f} s")
+            try:
+                look(bucket, whole, node, watch)
+            except (OtherChainError, Missing):
+                continue
+        claim = Claim(whole.head.epoch + 1, secrets.token_hex(16))
+        journal.tries(claim)
+        if not put_claim(bucket, whole, claim, host):
+            say("another node claimed the same number; starting over")
+        elif newest_checkpoint(bucket) != base:
+            say("a newer checkpoint appeared; starting over")
+        else:
+            journal.landed(claim)
+            return Owned(bucket, whole, base, host, has_files and own)
+    raise RefusedError(f"other nodes keep claiming node {node}; give each its own --node-name")
+
+
+def look(bucket: Bucket, whole: Map, node: str, seconds: float) -> None:
+    """Raises RefusedError if the chain grows meanwhile."""
+    end = time.monotonic() + seconds
+    while True:
+        for commit in follow(bucket, whole):
+            if not commit.is_stop:
+                raise RefusedError(f"node {node} is alive on {commit.host}; stop it, use another --node-name, or take "
+                                   "over with --bucket-take-over")
+        left = end - time.monotonic()
+        if left <= 0 or whole.head.is_stopped:
+            return
+        time.sleep(min(LOOK_SECONDS, left))
+
+
+def put_claim(bucket: Bucket, whole: Map, claim: Claim, host: str) -> bool:
+    """Whether the claim has the next number; the map then includes it."""
+    head = whole.head
+    commit = Commit(head.number + 1, head.cluster, claim.epoch, claim.writer, head.crc, time.time_ns(), host,
+                    is_claim=True)
+    data = encode_commit(commit)
+    if bucket.create(commit_name(commit.number), data) is not None:
+        return False
+    whole.apply(*decode_commit(commit.number, data))
+    return True
+
+
+def host_of(head: Head) -> str:
+    return head.host or "another machine"
+
+
+def time_text(head: Head) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(head.time_ns / 1e9))
+
+
+# ====================================================================== restoring
+
+
+class Local(NamedTuple):
+    """What the disk has of a log."""
+
+    end: int = 0                # offset after its last message
+    journal: int = 0            # number of the last frame of its journal
+
+
+class Sink(Protocol):
+    """Writes logs with the ordinary writer: same offsets, ids and times, in new segments, with offsets of new messages
+    from `reserved` on. Called from one thread, log by log."""
+
+    def begin(self, log_id: int, log: LogMap) -> Local:
+        """The disk may have less than the bucket, or nothing: what it lacks follows."""
+
+    def frames(self, log_id: int, part: Frames, data: bytes) -> None:
+        """Checked frames, in order. The first ones may begin with messages that the disk has."""
+
+    def cursors(self, log_id: int, cursors: Cursors) -> None:
+        """Newer than the disk's, in order."""
+
+    def end(self, log_id: int) -> None: ...
+
+    def finish(self, head: Head) -> None:
+        """Metadata, and topics whose next log continues at an offset. All logs are there."""
+
+
+def restore(owned: Owned, sink: Sink) -> None:
+    """Gives the disk what it lacks. For files of the node's own as for an empty disk: per log and journal, the higher
+    sequence counts. Raises BucketError; what the sink has is then incomplete, and a next call completes it."""
+    bucket = owned.bucket
+
+    def fetch(part: Frames) -> bytes:
+        return read_frames(bucket, part)
+
+    with ThreadPoolExecutor(FETCHES) as threads:
+        for log_id, log in owned.whole.logs.items():
+            local = sink.begin(log_id, log)
+            lacking = [part for part in log.frames if part.end > local.end]
+            requested = [threads.submit(fetch, part) for part in lacking[:FETCHES]]
+            for index, part in enumerate(lacking):
+                sink.frames(log_id, part, requested.pop(0).result())
+                if index + FETCHES < len(lacking):
+                    requested.append(threads.submit(fetch, lacking[index + FETCHES]))
+            for cursors in log.cursors:
+                if cursors.last > local.journal:
+                    sink.cursors(log_id, cursors)
+            sink.end(log_id)
+    sink.finish(owned.whole.head)

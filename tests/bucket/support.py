@@ -1,0 +1,266 @@
+"""Logs, stores and faults for tests of the bucket."""
+
+import contextlib
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from nsqc.bucket.checkpoint import Head, LogMap, Map
+from nsqc.bucket.commit import Cursors, Frames, LogNews
+from nsqc.bucket.ship import News
+from nsqc.bucket.store import Bucket, Entry, Exists, Missing, Store, Unclear
+from nsqc.bucket.takeover import Journal, Local, Owned, take_over
+from nsqc.store.log.reading import LogBlock
+from nsqc.store.message import GuidFactory
+from tests.compiled.logframes import Collector
+
+START = 4096                    # of the frames in a segment
+TIME = 1_700_000_000_000_000_000
+
+
+def frames_of(bodies: list[bytes], salt: int, position: int, first: int) -> bytes:
+    """Frames as a log writes them, one for each body."""
+    guids, data = GuidFactory.make(1), b""
+    for number, body in enumerate(bodies):
+        collector = Collector(guids)
+        collector.add(body, TIME + first + number)
+        more, _ = collector.sealed(salt, position + len(data), first + number, 0)
+        data += more
+    return data
+
+
+class Log:
+    """One log in memory: segments of bytes, and a journal that is text."""
+
+    def __init__(self, log_id: int, topic: str) -> None:
+        self.id, self.topic = log_id, topic
+        self.segments: list[tuple[int, bytearray]] = [(random.getrandbits(64) or 1, bytearray())]
+        self.parts: list[Frames] = []
+        self.end = self.reserved = self.trimmed = self.journal = 0
+        self.noted, self.noted_journal, self.state = 0, 0, b""
+
+    def append(self, bodies: list[bytes], new_segment: bool = False) -> int:
+        """Returns the bytes."""
+        if new_segment:
+            self.segments.append((random.getrandbits(64) or 1, bytearray()))
+        salt, data = self.segments[-1]
+        position = START + len(data)
+        more = frames_of(bodies, salt, position, self.end)
+        data += more
+        self.parts.append(Frames(len(self.segments), salt, position, len(more), self.end, self.end + len(bodies)))
+        self.end += len(bodies)
+        return len(more)
+
+    def news(self, most: int) -> LogNews | None:
+        frames: list[Frames] = []
+        while self.noted < len(self.parts) and (not frames or sum(part.length for part in frames) < most):
+            frames.append(self.parts[self.noted])
+            self.noted += 1
+        cursors = []
+        if self.journal > self.noted_journal:
+            self.noted_journal = self.journal
+            cursors.append(Cursors(self.journal % 3 == 0, self.journal, b"journal %d" % self.journal))
+        if not frames and not cursors:
+            return None
+        return LogNews(self.id, self.topic, frames, cursors, 1 << 40, self.trimmed)
+
+    def read(self, part: Frames) -> bytes:
+        return bytes(self.segments[part.segment - 1][1][part.position - START:part.position - START + part.length])
+
+
+class MemoryLogs:
+    """What a daemon's logs are for a shipper."""
+
+    def __init__(self, *logs: Log) -> None:
+        self.logs = {log.id: log for log in logs}
+        self.lock = threading.Lock()
+        self.metadata: bytes | None = None
+        self.whole: Map | None = None           # as resumed
+        self.ends: dict[int, int] = {}          # offset up to which each log is in the bucket
+        self.reason = ""
+        self.changed = threading.Condition()
+
+    def resume(self, whole: Map) -> None:
+        self.whole = whole
+        for log_id, log in self.logs.items():
+            known = whole.logs.get(log_id, LogMap(""))
+            end = known.frames[-1].end if known.frames else 0
+            log.noted = sum(part.end <= end for part in log.parts)
+
+    def note(self, most_bytes: int, most_logs: int) -> News:
+        with self.lock:
+            logs = [news for log in self.logs.values() if (news := log.news(most_bytes)) is not None]
+            metadata, self.metadata = self.metadata, None
+            more = any(log.noted < len(log.parts) for log in self.logs.values())
+            return News(logs, metadata, more)
+
+    def read(self, log_id: int, part: Frames) -> bytes:
+        with self.lock:
+            return self.logs[log_id].read(part)
+
+    def shipped(self, news: News) -> None:
+        with self.changed:
+            for log in news.logs:
+                if log.frames:
+                    self.ends[log.id] = log.frames[-1].end
+            self.changed.notify_all()
+
+    def fenced(self, reason: str) -> None:
+        with self.changed:
+            self.reason = reason
+            self.changed.notify_all()
+
+    def wait(self, log: Log, seconds: float = 60.0) -> bool:
+        """Until all of a log is in the bucket, or the process is fenced; returns which."""
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.reason or self.ends.get(log.id, 0) >= log.end, seconds)
+            return not self.reason
+
+
+class Collected:
+    """A sink: the messages of each log."""
+
+    def __init__(self, local: dict[int, Local] | None = None) -> None:
+        self.local = local or {}
+        self.logs: dict[int, dict[int, bytes]] = {}
+        self.journals: dict[int, list[bytes]] = {}
+        self.topics: dict[int, str] = {}
+        self.head: Head | None = None
+
+    def begin(self, log_id: int, log: LogMap) -> Local:
+        self.logs[log_id], self.journals[log_id], self.topics[log_id] = {}, [], log.topic
+        return self.local.get(log_id, Local())
+
+    def frames(self, log_id: int, part: Frames, data: bytes) -> None:
+        for offset, _, _, body, _ in LogBlock(data, len(data), part.salt, part.position, part.first, part.end):
+            assert offset not in self.logs[log_id]
+            self.logs[log_id][offset] = body
+
+    def cursors(self, log_id: int, cursors: Cursors) -> None:
+        self.journals[log_id].append(cursors.data)
+
+    def end(self, log_id: int) -> None:
+        pass
+
+    def finish(self, head: Head) -> None:
+        self.head = head
+
+
+# ====================================================================== stores
+
+
+class MemoryStore:
+    """A perfect store."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.deleted: set[str] = set()
+        self.lock = threading.Lock()
+
+    def create(self, name: str, data: bytes) -> None:
+        with self.lock:
+            if name in self.objects:
+                raise Exists(name)
+            self.objects[name] = bytes(data)
+
+    def get(self, name: str, most: int) -> bytes:
+        with self.lock:
+            if name not in self.objects:
+                raise Missing(name)
+            return self.objects[name]
+
+    def get_part(self, name: str, at: int, length: int) -> bytes:
+        return self.get(name, 1 << 40)[at:at + length]
+
+    def delete(self, name: str) -> None:
+        with self.lock:
+            if self.objects.pop(name, None) is not None:
+                self.deleted.add(name)
+
+    def entries(self, prefix: str) -> Iterator[Entry]:
+        with self.lock:
+            return iter([Entry(name, len(data), 0.0) for name, data in self.objects.items() if name.startswith(prefix)])
+
+    def folders(self, prefix: str) -> list[str]:
+        with self.lock:
+            return [*{name[len(prefix):].partition("/")[0] for name in self.objects
+                      if name.startswith(prefix) and "/" in name[len(prefix):]}]
+
+
+class FaultyStore:
+    """Refuses, loses answers, and performs puts late, after it said that it did not answer."""
+
+    def __init__(self, inner: Store, seed: int, rate: float = 0.3) -> None:
+        self.inner, self.rate = inner, rate
+        self.random = random.Random(seed)
+        self.timers: list[threading.Timer] = []
+        self.faults = 0
+
+    def draws(self) -> float:
+        """Which fault; 1: none."""
+        drawn = self.random.random()
+        self.faults += drawn < self.rate
+        return drawn / self.rate if drawn < self.rate else 1.0
+
+    def create(self, name: str, data: bytes) -> None:
+        fault = self.draws()
+        if fault < 0.3:
+            raise Unclear(f"{name}: 503")
+        if fault < 0.5:
+            raise Exists(f"{name}: 409")
+        if fault < 0.7:
+            timer = threading.Timer(self.random.random() / 10, self.late, (name, data))
+            timer.daemon = True
+            timer.start()
+            raise Unclear(f"{name}: no answer yet")
+        self.inner.create(name, data)
+        if fault < 1:
+            raise Unclear(f"{name}: the answer was lost")
+
+    def late(self, name: str, data: bytes) -> None:
+        with contextlib.suppress(Exists):
+            self.inner.create(name, data)
+
+    def get(self, name: str, most: int) -> bytes:
+        if self.draws() < 0.5:
+            raise Unclear(f"{name}: 500")
+        return self.inner.get(name, most)
+
+    def get_part(self, name: str, at: int, length: int) -> bytes:
+        if self.draws() < 0.5:
+            raise Unclear(f"{name}: 500")
+        return self.inner.get_part(name, at, length)
+
+    def delete(self, name: str) -> None:
+        if self.draws() < 0.5:
+            raise Unclear(f"{name}: 500")
+        self.inner.delete(name)
+
+    def entries(self, prefix: str) -> Iterator[Entry]:
+        if self.draws() < 0.5:
+            raise Unclear(f"{prefix}: 500")
+        return self.inner.entries(prefix)
+
+    def folders(self, prefix: str) -> list[str]:
+        return self.inner.folders(prefix)
+
+
+class Machine:
+    """A data path, and a way to a bucket."""
+
+    def __init__(self, store: Store, folder: Path, name: str) -> None:
+        self.root = Bucket(store, "memory://acme", patience=60)
+        self.folder, self.name = folder / name, name
+        self.folder.mkdir(exist_ok=True)
+
+    def take_over(self, node: str = "nsqd-1", **options: object) -> Owned:
+        options = {"has_files": False, "force": True, **options}
+        return take_over(self.root, node, Journal.read(str(self.folder)), self.name, **options)
+
+
+def without_places(frames: list[Frames]) -> list[Frames]:
+    """Frames as a log knows them."""
+    return [replace(part, object="", at=0) for part in frames]
