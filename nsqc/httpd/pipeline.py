@@ -111,7 +111,7 @@ _PATIENCE_S = 5.0
 
 
 class Pipeline:
-    """Calls handlers one at a time and sends their results. publishing.py adds publishes."""
+    """Calls handlers one at a time and sends their results. httpd/publish.py adds publishes."""
 
     __slots__ = ("_app", "_commit", "_connection", "_feeder", "_next", "_paced", "_request", "_state", "_write_paused",
                  "blocked", "closing", "ended", "unread", "writer")

@@ -9,7 +9,11 @@ import zlib
 import cramjam
 import pytest
 
+from nsqc.client.options import CONNECTION
+from nsqc.options.declared import Options
+from nsqc.wire import codecs
 from nsqc.wire.codecs import Deflate, Snappy
+from nsqc.wire.stats import ClientStats
 from tests.compiled.checksums import checksum
 from tests.support.daemon import batch, wait_until
 from tests.support.patience import WAIT_SECONDS
@@ -19,6 +23,14 @@ IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
 CODECS = ("deflate", "snappy")
 MIB = 1024 * 1024
 BOMB_BYTES = 32 * MIB     # what a bomb of at least twice that may leave: the allocator and threads take some
+
+
+def test_every_codec_has_its_options_and_its_flag():
+    for name, kind in codecs.CODECS.items():
+        assert hasattr(Options(), name)
+        assert hasattr(Options(), f"max_{name}_level") == (kind.levels > 0)
+        assert hasattr(ClientStats(), name)
+        assert name in CONNECTION
 
 
 def raw(client):
