@@ -11,17 +11,17 @@ from nsqc.broker.channel cimport Channel, unlikely
 from nsqc.broker.leaving cimport channel_bytes, channel_exceeds, dead_has_room, exceeds, surely_fits
 from nsqc.broker.rules cimport OVERFLOW_DIE, OVERFLOW_DROP, overflow_of
 from nsqc.broker.topic cimport GATHERED, SIZED, SIZE_BYTES, OpenBatch, Part, Storage, Topic, batch_next
-from nsqc.store import publishids
 from nsqc.store.backlog cimport (PUT_DISK, PUT_EXITING, PUT_KNOWN, PUT_MEMORY, PUT_NO_MEMORY, PUT_NO_SPACE,
                                  PUT_RUNNING, PUT_TAKEN, is_refused)
 from nsqc.store.log.cursor cimport Cursor, TopicPlace, new_cursor
 from nsqc.store.log.frame cimport Buffer, buffer_free, buffer_room
 from nsqc.store.log.names import SETTLED
 from nsqc.store.log.positions cimport Range, RangeWalk, offsets_from, offsets_next, offsets_remove
+from nsqc.store.log.recovery cimport drop_ids, restore_ids
 from nsqc.store.log.segment cimport segments_rank
 from nsqc.store.memory cimport CHECKS, broken, dated_ns
 from nsqc.store.message cimport Entry, Message, message_new, message_ref, message_unref
-from nsqc.store.publishids cimport ID_CLAIMED, ID_COLLECTED, ID_KNOWN, ID_NO_MEMORY, ID_RUNNING, IdJournal, PublishIds
+from nsqc.store.publishids cimport ID_CLAIMED, ID_COLLECTED, ID_KNOWN, ID_NO_MEMORY, ID_RUNNING, PublishIds
 from nsqc.store.work cimport SIZE_SHIFT, STEPS, LoopWork
 from nsqc.wire.hton cimport load_i32, store_i32
 
@@ -402,7 +402,7 @@ cdef int once_begins(Topic topic, Once *once) noexcept:
     if topic.ids is None:       # the rule changed meanwhile
         once.asked = False
         return GO
-    if topic.logs and (topic.log.ids is None or topic.log.ids.reserve(topic.ids.opened + 1) < 0):
+    if topic.logs and topic.log.reserve_ids(topic.ids.opened + 1) < 0:
         return PUT_NO_MEMORY
     if topic.ids.count == 0:
         topic.owner.on_aging(topic)      # so that they are forgotten even without further publishes
@@ -426,8 +426,8 @@ cdef void once_ended(Topic topic, Once *once, int result) noexcept:
         ids.release(once.claim)
     elif result == PUT_DISK or once.wrote and topic.commit.is_due():
         ids.keep_if_collected(once.claim, topic.commit.serial)
-        if topic.logs and topic.log.ids is not None:
-            topic.log.ids.add(&once.id, topic.log.unwritten_records() - 1)
+        if topic.logs:
+            topic.log.add_id(&once.id)
     elif once.wrote and topic.commit.running:
         ids.keep_if_running(once.claim, topic.commit.serial)
     else:
@@ -442,36 +442,25 @@ cdef void once_dropped(Topic topic, Once *once) noexcept:
 
 
 cdef int follow_dedupe(Topic topic, int64_t window_ns, int64_t limit, object opened) except -1:
+    cdef bint restores = opened is not None and topic.ids is None and topic.log.id_key[0] != 0
     if window_ns <= 0:
-        if opened is not None and opened.has_ids:
-            publishids.remove(topic.log.folder)
-        topic.ids = None        # the journal stays: a failed write may have to revoke ids
+        topic.ids = None
+        if topic.log is not None:
+            topic.log.remember(0, 0, NULL)
+        if restores:
+            drop_ids(topic.log)
         return 0
     topic.clock.refresh()
     if topic.ids is not None:
         topic.ids.set_rule(window_ns, limit)
-    elif opened is not None and opened.has_ids:
-        topic.ids, topic.log.ids = publishids.load(topic.log.folder, topic.log.manifest.log_id, topic.log.next,
-                                                   window_ns, limit, topic.clock.wall, topic.clock.monotonic,
-                                                   topic.log.log)
+    else:
+        topic.ids = PublishIds(window_ns, limit, (<char *> topic.log.id_key)[:16] if restores else None)
+    if restores:
+        restore_ids(topic.log, topic.ids)
         if topic.ids.count:
             topic.owner.on_aging(topic)
-    else:
-        topic.ids = PublishIds(window_ns, limit)
-        if topic.log is not None and topic.log.ids is not None:
-            topic.log.ids.restart(topic.ids)
-    give_journal(topic)
-    return 0
-
-
-cdef int give_journal(Topic topic) except -1:
-    """Gives the topic a journal of ids if it is in a log and remembers ids."""
-    if topic.log is None or topic.ids is None:
-        return 0
-    if topic.log.ids is None:
-        topic.log.ids = IdJournal(topic.log.folder, topic.log.log)
-        topic.log.ids.restart(topic.ids)
-    topic.log.ids.window_ns = topic.ids.window_ns
+    if topic.log is not None:
+        topic.log.remember(window_ns, topic.ids.limit, topic.ids.key)
     return 0
 
 

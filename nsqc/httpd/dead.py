@@ -23,7 +23,7 @@ from nsqc.httpd.publish import topic_refusal, written
 from nsqc.httpd.reply import ApiError, Request, check_publish, may_publish, read_arguments, read_whole
 from nsqc.store.files import completed, rest
 from nsqc.store.log import reading
-from nsqc.store.log.names import Bounds
+from nsqc.store.log.names import Segment
 from nsqc.wire.outside import Decoder, Json
 
 # ====================================================================== moving
@@ -515,7 +515,7 @@ class _Found(NamedTuple):
     is_past: bool = False
 
 
-def _find(folder: str, segment: Bounds, at: int, position: int, message_id: bytes, first_ns: int) -> _Found:
+def _find(folder: str, segment: Segment, at: int, position: int, message_id: bytes, first_ns: int) -> _Found:
     """Looks for an id among some messages from a time on, up to a higher id: those of a log rise. at: the first offset;
     below 0: that of the time. Runs on a worker thread. Raises OSError."""
     # Retention may have removed it.

@@ -22,7 +22,7 @@ from nsqc.options.places import BEGINNING, END, MOST, Place, moment_of, parse_pl
 from nsqc.options.places import number_of as number_of_text
 from nsqc.store.files import folder_key, rest
 from nsqc.store.log import reading
-from nsqc.store.log.names import FRAMES_AT, Bounds, segment_path
+from nsqc.store.log.names import Segment, segment_path
 from nsqc.store.log.reading import Run
 from nsqc.store.work import Slicer
 
@@ -112,7 +112,7 @@ class Found:
         self.stream = stream
 
 
-def find(folder: str, segment: Bounds, offset: int, position: int, wanted: Wanted) -> Found:
+def find(folder: str, segment: Segment, offset: int, position: int, wanted: Wanted) -> Found:
     """The first run of valid frames of a segment from an offset on, or its beginning: see longer(). position: see
     find_run(). Runs on a worker thread. Raises OSError."""
     with opened(folder, segment) as file:
@@ -121,13 +121,13 @@ def find(folder: str, segment: Bounds, offset: int, position: int, wanted: Wante
         return _found(folder, segment, file, run, wanted)
 
 
-def is_part(segment: Bounds, run: Run, wanted: Wanted) -> bool:
+def is_part(segment: Segment, run: Run, wanted: Wanted) -> bool:
     """Whether longer() may extend the run of find()."""
     return (_at_once(wanted) < wanted.max_bytes and run.first < run.next < segment[1]
             and run.next - run.first < wanted.max_messages and run.end - run.start < wanted.max_bytes)
 
 
-def longer(folder: str, segment: Bounds, found: Found, wanted: Wanted) -> Found | None:
+def longer(folder: str, segment: Segment, found: Found, wanted: Wanted) -> Found | None:
     """The same run, extended; None: no more records. Runs on a worker thread. Raises OSError."""
     before = found.run
     with opened(folder, segment) as file:
@@ -147,7 +147,7 @@ def _at_once(wanted: Wanted) -> int:
     return _CHECKED_LINES_AT_ONCE if wanted.as_lines else _CHECKED_AT_ONCE
 
 
-def _found(folder: str, segment: Bounds, file: int, run: Run, wanted: Wanted) -> Found:
+def _found(folder: str, segment: Segment, file: int, run: Run, wanted: Wanted) -> Found:
     place = _place(file)
     length = run.lines if wanted.as_lines else run.end - run.start
     path = segment_path(folder, segment[0])
@@ -163,7 +163,7 @@ def _place(file: int) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def timestamps(folder: str, places: dict[int, tuple[Bounds | None, int]]) -> dict[int, int | None]:
+def timestamps(folder: str, places: dict[int, tuple[Segment | None, int]]) -> dict[int, int | None]:
     """For each offset, when the first record from there on was published, in ns since 1970; None: unknown.
 
     places: the segments that contain the offsets, or follow them, and positions as in find_run(). Runs on a worker
@@ -172,7 +172,7 @@ def timestamps(folder: str, places: dict[int, tuple[Bounds | None, int]]) -> dic
     return {offset: _timestamp(folder, *places[offset], offset) for offset in sorted(places)}
 
 
-def offset_in_segment(folder: str, segment: Bounds, time_ns: int) -> int:
+def offset_in_segment(folder: str, segment: Segment, time_ns: int) -> int:
     """The first offset of a segment published at or after a time; the end if none.
 
     Runs on a worker thread. Raises OSError.
@@ -181,7 +181,7 @@ def offset_in_segment(folder: str, segment: Bounds, time_ns: int) -> int:
         return reading.first_at(file, segment, time_ns)
 
 
-def _timestamp(folder: str, segment: Bounds | None, position: int, offset: int) -> int | None:
+def _timestamp(folder: str, segment: Segment | None, position: int, offset: int) -> int | None:
     if segment is None:
         return None
     with suppress(FileNotFoundError), opened(folder, segment) as file:
@@ -190,7 +190,7 @@ def _timestamp(folder: str, segment: Bounds | None, position: int, offset: int) 
 
 
 @contextmanager
-def opened(folder: str, segment: Bounds) -> Iterator[int]:
+def opened(folder: str, segment: Segment) -> Iterator[int]:
     """A descriptor of a segment, for a with block. Raises OSError."""
     # Non-blocking: the name may belong to something other than a file.
     file = os.open(segment_path(folder, segment[0]), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -245,7 +245,7 @@ class Frames(Stream):
 class Lines(Stream):
     """Records as lines of JSON."""
 
-    def __init__(self, path: str, place: tuple[int, int], segment: Bounds, run: Run) -> None:
+    def __init__(self, path: str, place: tuple[int, int], segment: Segment, run: Run) -> None:
         self.length = self.left = run.lines
         self._path = path
         self._place = place
@@ -356,7 +356,7 @@ async def _read(app: App, request: Request, topic: Topic, query: _Query) -> Repl
     raise ApiError(500, "INTERNAL_ERROR")
 
 
-async def _all(app: App, request: Request, folder: str, segment: Bounds, found: Found,
+async def _all(app: App, request: Request, folder: str, segment: Segment, found: Found,
                wanted: Wanted) -> Found:
     """Finds the wanted part of a run. Stops early, with the part found so far, if the client may have left."""
     left = False
@@ -391,7 +391,7 @@ async def offset_at(app: App, topic: Topic, time_ns: int) -> int:
 
 
 def _reply(log: TopicLog, first: int, following: int, damaged: int, lines: bool,
-           found: Found | None = None, segment: Bounds | None = None) -> Reply:
+           found: Found | None = None, segment: Segment | None = None) -> Reply:
     extra = (f"X-NSQ-First-Offset: {first}\r\nX-NSQ-Next-Offset: {following}\r\n"
              f"X-NSQ-Messages: {following - first}\r\nX-NSQ-Damaged: {damaged}\r\n")
     if log.id is not None:
@@ -635,8 +635,8 @@ async def _listed(topic: Topic, slicer: Slicer) -> tuple[Raw, _Known]:
             found = log.numbered(at, min(_LISTED_AT_ONCE, after - at))
             if at + _LISTED_AT_ONCE >= after:
                 found[-1:] = newest     # it may have grown
-            pieces.append(encoded([(first, end, position - FRAMES_AT, f"{salt:016x}")
-                                   for first, end, position, salt in found])[1:-1])
+            pieces.append(encoded([(segment.first, segment.end, segment.bytes, f"{segment.salt:016x}")
+                                   for segment in found])[1:-1])
             await rest(slicer)
         if log_of(topic).first == known.first:      # retention removed none meanwhile
             return Raw(b"[" + b",".join(pieces) + b"]"), known

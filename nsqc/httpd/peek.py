@@ -28,7 +28,7 @@ from nsqc.httpd.reply import JSON, ApiError, HeldPage, Reply, Request, boolean_i
 from nsqc.store import peek as disk
 from nsqc.store.files import rest
 from nsqc.store.log import reading
-from nsqc.store.log.names import Bounds
+from nsqc.store.log.names import Segment
 from nsqc.store.peek import Held, Page
 from nsqc.wire.outside import Decoder, JSONError
 from nsqc.wire.parser import is_valid_name
@@ -136,7 +136,7 @@ def _letter(offset: int, record: memoryview, raw: bytes | None) -> Letter:
                   None if origin is None else raw, raw is not None and origin is None)
 
 
-def _read(folder: str, segment: Bounds, position: int, offset: int) -> tuple[int, list[Letter]]:
+def _read(folder: str, segment: Segment, position: int, offset: int) -> tuple[int, list[Letter]]:
     """Some letters from an offset on, at least one, and the offset after them. Runs on a worker thread. Raises
     OSError."""
     with opened(folder, segment) as file:
@@ -380,7 +380,7 @@ class Run(NamedTuple):
     data: bytes
 
 
-def read_run(folder: str, segment: Bounds | None, position: int, offset: int, most: int, most_bytes: int) -> Run:
+def read_run(folder: str, segment: Segment | None, position: int, offset: int, most: int, most_bytes: int) -> Run:
     """The first run of records from an offset on, at least one; if there is none, only the offset to continue at.
 
     position: as in find_run(). Runs on a worker thread. Raises OSError.
@@ -393,7 +393,7 @@ def read_run(folder: str, segment: Bounds | None, position: int, offset: int, mo
         return Run(first, next_, data)
 
 
-def read_some(folder: str, places: dict[int, tuple[Bounds | None, int]], room: int) -> dict[int, bytes]:
+def read_some(folder: str, places: dict[int, tuple[Segment | None, int]], room: int) -> dict[int, bytes]:
     """Single records by offset, with their segments and positions as in find_run(): as many leading ones as fit into
     `room` bytes, and one more; empty: damaged or removed.
 
@@ -414,13 +414,13 @@ def read_some(folder: str, places: dict[int, tuple[Bounds | None, int]], room: i
     return found
 
 
-def read_origins(folder: str, places: dict[int, tuple[Bounds | None, int]]) -> dict[int, bytes]:
+def read_origins(folder: str, places: dict[int, tuple[Segment | None, int]]) -> dict[int, bytes]:
     """The well-formed origins of dead letters by offset. places: ascending offsets, as in read_some().
 
     Runs on a worker thread. Raises OSError.
     """
     found: dict[int, bytes] = {}
-    runs: list[tuple[Bounds, int, int, int]] = []       # segment, position, first offset, the one after the last
+    runs: list[tuple[Segment, int, int, int]] = []       # segment, position, first offset, the one after the last
     for offset, (segment, position) in places.items():
         if segment is None:
             continue

@@ -1,8 +1,6 @@
-"""Publish ids that topics remember, and their files beside a log. See the .pxd."""
+"""Publish ids that topics remember. See the .pxd."""
 
 from typing import final
-
-from nsqc.log import Log
 
 # ====================================================================== table
 
@@ -17,14 +15,3 @@ class PublishIds:
     def limit(self) -> int: ...
     @property
     def forgotten(self) -> int: ...
-
-
-# ====================================================================== journal of ids
-
-def load(folder: str, log_id: int, end: int, window_ns: int, limit: int, wall_ns: int, monotonic_ns: int, log: Log,
-         ) -> tuple[PublishIds, IdJournal]: ...
-def remove(folder: str) -> None: ...
-
-@final
-class IdJournal:
-    def __init__(self, folder: str, log: Log) -> None: ...

@@ -14,6 +14,8 @@ from nsqc.broker import storage
 from nsqc.broker.topic import PENDING
 from nsqc.store.disk import fileio
 from nsqc.store.log import segment
+from nsqc.store.log.manager import read_progress
+from nsqc.store.log.reading import LogBlock
 from nsqc.store.log.recovery import read_folder
 from tests.broker.harness import publish, run, until, written
 from tests.compiled.taker import Taker
@@ -271,3 +273,72 @@ def test_a_refused_write_leaves_nothing_in_the_segment_before_the_one_that_it_co
         assert (found.next, len(found.segments)) == (1, 1)
 
     run(tmp_path, scenario, topic_storage="log", max_bytes_per_file=2000)
+
+
+# ---------------------------------------------------------------------- what is new
+
+def bodies_in(frames):
+    """The bodies of all records in extents, read from their files."""
+    found = []
+    for extent in frames:
+        with open(extent.path, "rb") as file:
+            data = os.pread(file.fileno(), extent.length, extent.position)
+        found += [row[3] for row in LogBlock(data, len(data), extent.salt, extent.position, extent.first, extent.end)]
+    return found
+
+
+def copy_journal(news, folder):
+    """Adds what is new to a copy of the journal."""
+    for extent in news.journal:
+        with open(extent.path, "rb") as file, open(folder / os.path.basename(extent.path), "ab") as copy:
+            assert copy.tell() == extent.position
+            copy.write(os.pread(file.fileno(), extent.length if extent.length >= 0 else 1 << 30, extent.position))
+
+
+def test_what_is_new_since_a_point_can_be_read_from_files(tmp_path):
+    copy = tmp_path / "copy.log"
+    copy.mkdir()
+
+    async def scenario(broker):
+        topic = broker.get_topic(b"t")
+        channel = topic.get_channel(b"c")
+        taker, point, total = Taker(1000), None, 0
+        taker.subscribe(channel)
+        for count in 3, 1, 40, 0:
+            bodies = [b"%d-%d" % (total, number) * 100 for number in range(count)]
+            for body in bodies:
+                assert await publish(topic, body) == 0
+            total += count
+            await until(lambda total=total: taker.message_count == total)
+            await until(lambda: not topic.log.busy)
+            news = topic.log.since(point)
+            assert bodies_in(news.frames) == bodies
+            assert all(extent.first < extent.end for extent in news.frames)
+            assert (count == 0) == (news.frames == [])
+            copy_journal(news, copy)
+            assert news.point.next == topic.log.next == total
+            assert topic.log.since(news.point) == ([], [], news.point)
+            point = news.point
+        assert len({extent.salt for extent in topic.log.since().frames}) > 3, "segments"
+        assert len(bodies_in(topic.log.since().frames)) == total
+        other = topic.log.since(point._replace(id=point.id + 1))
+        assert other == topic.log.since()
+
+    run(tmp_path, scenario, topic_storage="log", log_retain_time=3600 * 10**9, max_bytes_per_file=5000)
+    assert read_progress(str(copy)).named["c"].cursor == 44
+
+
+def test_after_a_compaction_the_whole_journal_is_new(tmp_path):
+    async def scenario(broker):
+        topic = broker.get_topic(b"t")
+        assert await publish(topic, b"x") == 0
+        storage.settle(topic, [1])
+        await until(lambda: not topic.log.busy)
+        point = topic.log.since().point
+        storage.settle(topic, list(range(3, 720_000, 2)))      # more than 8 MiB of operations
+        await until(lambda: topic.log.since().point.file > point.file and not topic.log.busy)
+        news = topic.log.since(point)
+        assert [os.path.basename(extent.path) for extent in news.journal][:1] == ["cursors.000002"]
+        assert (news.journal[0].position, news.frames) == (0, [])
+
+    run(tmp_path, scenario, topic_storage="log")

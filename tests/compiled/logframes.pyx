@@ -6,8 +6,8 @@ from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 from libc.string cimport memset
 
 from nsqc.store.log.frame cimport (DELAY_BYTES, FRAME_HEAD, RECORD_SIZE, Frame, Frames, Walk, frame_check, frames_add,
-                                   frames_add_batch, frames_close, frames_free, frames_seal, record_length, walk_data,
-                                   walk_free, walk_next, walk_open)
+                                   frames_add_batch, frames_add_id, frames_close, frames_free, frames_seal,
+                                   record_length, walk_data, walk_free, walk_next, walk_open)
 from nsqc.store.message cimport GuidFactory
 from nsqc.wire.hton cimport load_i32, load_i64
 
@@ -31,6 +31,9 @@ cdef class Collector:
     def add_dead(self, bytes body not None, bytes origin not None, int64_t wall_ns):
         assert frames_add(&self.frames, self.guids, wall_ns, body, <unsigned> len(body), 0, origin,
                           <unsigned> len(origin)) == 0
+
+    def add_id(self, bytes hash not None):
+        frames_add_id(&self.frames, hash)
 
     def add_batch(self, bytes payload not None, int64_t records, int64_t wall_ns):
         assert frames_add_batch(&self.frames, self.guids, wall_ns, payload, len(payload), records, 0) == 0

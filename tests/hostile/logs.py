@@ -1,21 +1,19 @@
-"""Folders of logs: segments, indexes, manifests, journals of channels and of publish ids."""
+"""Folders of logs: segments, indexes, manifests, journals of channels, summaries of publish ids."""
 
 from __future__ import annotations
 
 import errno
 import os
 import random
-import struct
 from contextlib import suppress
 from pathlib import Path
 
 from nsqc.store.log import reading
 from nsqc.store.log.check import MetadataError, as_text, check_folder, read_log, summary
 from nsqc.store.log.export import Export, ExportError, Sources
-from nsqc.store.log.names import segment_path
+from nsqc.store.log.names import Segment, segment_path
 from nsqc.store.log.reading import LogBlock, SegmentBlocks, manifest_id
-from nsqc.store.log.recovery import LogError, SegmentState, read_folder
-from nsqc.store.publishids import load
+from nsqc.store.log.recovery import LogError, read_folder
 from tests.broker.harness import publish, run
 from tests.compiled.compaction import compact_folder
 from tests.compiled.taker import Taker
@@ -31,27 +29,26 @@ from tests.hostile.mutation import (
     seal_frame,
 )
 from tests.store.log import journals, segments
-from tests.store.log.segments import BASE, FRAMES_AT, LOG_ID
+from tests.store.log.segments import BASE, FRAMES_AT
 from tests.support.log import RecordingLog
 
-IDS = "ids.000001"
-SALT_AT, MANIFEST_FIELDS, HEADER_FIELDS = 40, 11, 12
+IDS = f"ids.{0:020}"
+SALT_AT, MANIFEST_FIELDS, HEADER_FIELDS, SUMMARY_FIELDS = 40, 13, 12, 7
 FAR = BASE * 2      # a due time
-HOUR_NS = 3600 * 10**9
+RULE = b'{"topics": {"t": {"storage": "log", "dedupe": %d}}}' % (FAR - BASE)
 
 
 def make(folder: Path) -> Files:
     """A log with everything in it."""
     segments.write_log(folder, [(0, 40), (40, 50), (90, 30)], per_frame=2, more=range(60, 88, 2), synced=True,
-                       delays={3: FAR, 50: 1, 95: FAR, 96: FAR})
+                       delays={3: FAR, 50: 1, 95: FAR, 96: FAR},
+                       ids={offset: bytes([offset]) * 16 for offset in (3, 45, 91, 92, 119)})
     journals.write_journal(folder, [(1, [(journals.NAME, "c"), (journals.RESET, 0), (journals.ADVANCE, 50)]),
                                     (2, [(journals.NAME, "d"), (journals.RESET, 5), (journals.SKIP, 60, 5)])],
                            [(1, [(journals.FIN, 3, 4), (journals.REQ, 20, 2, FAR), (journals.REQ, 21, 1, 0)]),
                             (0, [(journals.RESET, 120)])], twice=(0,))
-    data = b""
-    for id, ops in (0, bytes(16) + struct.pack(">Q", LOG_ID)), (3, bytes(range(40))), (90, bytes(range(100, 160))):
-        data += journals.framed(ops, 1, len(data), id, BASE)
-    (folder / IDS).write_bytes(data)
+    ended = segments.Written(0, 40, folder, 1, 0, 0, [], 0, 0)
+    (folder / IDS).write_bytes(segments.summary(ended, [bytes([3]) * 16]))
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
@@ -63,7 +60,7 @@ def change(rng: random.Random, files: Files) -> None:
         files[name] = change_file(rng, files[name])
     elif kind < 0.15:
         other = rng.choice([f"{number(rng, 64):020}.log", f"{rng.randrange(200):020}.log", "cursors.000009",
-                            "cursors.999999999999", "ids.9999999999999", "ids.000007"])
+                            "cursors.999999999999", f"ids.{number(rng, 64):020}", f"ids.{40:020}"])
         files[other] = files.pop(name) if rng.random() < 0.5 else files[name]
     elif name.endswith(".log"):
         change_segment(rng, data)
@@ -72,10 +69,14 @@ def change(rng: random.Random, files: Files) -> None:
         change_number(rng, data, 16 + 8 * rng.randrange(MANIFEST_FIELDS), 8)
         seal(data)
         files[name] = bytes(data)
-    elif name[:3] in ("cur", "ids"):
-        change_frames(rng, data, 0, int(name.split(".")[1]),
-                      lambda: operations(rng) if name[0] == "c" else rng.randbytes(rng.choice([0, 20, 24, 40, 41])))
+    elif name[:3] == "cur":
+        change_frames(rng, data, 0, int(name.split(".")[1]), lambda: operations(rng))
         files[name] = bytes(data)
+    elif name[:3] == "ids" and len(data) >= 128:
+        head = data[:128]
+        change_number(rng, head, 16 + 8 * rng.randrange(SUMMARY_FIELDS), 8)
+        seal(head)
+        files[name] = bytes(head + data[128:])
 
 
 def change_segment(rng: random.Random, data: bytearray) -> None:
@@ -129,7 +130,6 @@ def read_all(rng: random.Random, folder: Path, scratch: Path) -> None:
         read_segment(rng, Path(segment_path(str(folder), segment.first)), segment)
     with suppress(FileNotFoundError):
         manifest_id((folder / "manifest").read_bytes() or b"x")
-    load(str(folder), log.opened.id, log.next, HOUR_NS, 1000, BASE + HOUR_NS, HOUR_NS, RecordingLog())
     if rng.random() < 0.3:
         with suppress(ExportError, MetadataError):
             Export(str(folder), str(scratch), lambda text: None, RecordingLog()).run()
@@ -140,7 +140,7 @@ def read_all(rng: random.Random, folder: Path, scratch: Path) -> None:
         read_folder(str(folder))
 
 
-def check_bounds(folder: Path, found: list[SegmentState]) -> None:
+def check_bounds(folder: Path, found: list[Segment]) -> None:
     """No number exceeds what the files can have."""
     end = 0
     for segment in found:
@@ -150,25 +150,24 @@ def check_bounds(folder: Path, found: list[SegmentState]) -> None:
     assert end <= 2**62
 
 
-def read_segment(rng: random.Random, path: Path, segment: SegmentState) -> None:
-    bounds = segment.bounds
+def read_segment(rng: random.Random, path: Path, segment: Segment) -> None:
     with path.open("rb", buffering=0) as file:
         fd = file.fileno()
         for offset in {segment.first, segment.end - 1, (segment.first + segment.end) // 2, segment.first + rng.randrange(60)}:
             if not segment.first <= offset < segment.end:
                 continue
             for as_lines in False, True:
-                run_ = reading.find_run(fd, bounds, offset, 0, 100, 1 << 20, as_lines)
+                run_ = reading.find_run(fd, segment, offset, 0, 100, 1 << 20, as_lines)
                 assert offset <= run_.first <= run_.next <= segment.end and run_.damaged == run_.first - offset, run_
-                first, next_, _, _ = reading.records(fd, bounds, offset, 0, segment.end, 1 << 16, as_lines)
+                first, next_, _, _ = reading.records(fd, segment, offset, 0, segment.end, 1 << 16, as_lines)
                 assert offset <= first <= next_ <= segment.end, (first, next_)
-            reading.origins(fd, bounds, offset, 0, segment.end)
-            reading.time_of(fd, bounds, offset, 0)
-            block = SegmentBlocks().read(fd, bounds, offset, segment.end, 1 << 16)
+            reading.origins(fd, segment, offset, 0, segment.end)
+            reading.time_of(fd, segment, offset, 0)
+            block = SegmentBlocks().read(fd, segment, offset, segment.end, 1 << 16)
             if block is not None:
                 read_block(rng, block)
         for time_ns in 0, BASE, BASE + 50 * 10**9, 2**63 - 1:
-            reading.first_at(fd, bounds, time_ns)
+            reading.first_at(fd, segment, time_ns)
     data = path.read_bytes()[FRAMES_AT:segment.position]
     with suppress(ValueError):
         read_block(rng, LogBlock(data, len(data), segment.salt, FRAMES_AT, segment.first, segment.end))
@@ -185,7 +184,8 @@ def read_block(rng: random.Random, block: LogBlock) -> None:
 
 
 def serve(rng: random.Random, data_path: Path) -> None:
-    """A broker with two channels, of which one consumes."""
+    """A broker with two channels, of which one consumes; it remembers publish ids."""
+    (data_path / "nsqc.rules.json").write_bytes(RULE)
 
     async def scenario(broker) -> None:
         topic = broker.get_topic(b"t", True)

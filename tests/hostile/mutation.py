@@ -80,16 +80,17 @@ def origin(rng: random.Random) -> bytes:
 
 
 def rebuild(rng: random.Random, data: bytearray, at: int) -> None:
-    """Another payload: records, delays and origins, with counts that fit them or nearly do."""
+    """Another payload: records, delays, ids and origins, with counts that fit them or nearly do."""
     honest = rng.random() < 0.4
     count = rng.choice([0, 1, 2, 3, 9])
-    delays, origins = rng.choice([0, 0, 1, count, count + 1]), rng.random() < 0.5
+    delays, ids, origins = rng.choice([0, 0, 1, count, count + 1]), rng.choice([0, 0, 1, count, count + 1]), rng.random() < 0.5
     tables = b"".join(struct.pack(">IQI", index if honest else number(rng, 32, index), number(rng, 62 if honest else 64), 1000)
                       for index in range(delays))
     tail = b"".join(struct.pack(">I", len(text)) + text for text in (origin(rng) for _ in range(count))) if origins else b""
-    payload = items(rng, count, honest) + tables + tail
-    struct.pack_into(">HHIII", data, at + 16, 2 * bool(delays) + 4 * bool(tail) if honest else rng.randrange(8), 0,
-                     *[value if honest or rng.random() < 0.8 else number(rng, 32, value) for value in (count, delays, len(tail))])
+    payload = items(rng, count, honest) + tables + rng.randbytes(16 * ids) + tail
+    struct.pack_into(">HHIHHI", data, at + 16, 2 * bool(delays) + 4 * bool(tail) + 8 * bool(ids) if honest else rng.randrange(16), 0,
+                     *[value if honest or rng.random() < 0.8 else number(rng, bits, value)
+                       for value, bits in ((count, 32), (delays, 16), (ids, 16), (len(tail), 32))])
     put_frame(data, at, payload)
 
 
@@ -122,7 +123,7 @@ def change_frames(rng: random.Random, data: bytearray, start: int, salt: int, pa
             made = payload()
             put_frame(data, at, struct.pack(">I", len(made)) + made)
         elif kind < 4:
-            offset, size = rng.choice([(8, 4), (16, 2), (20, 4), (24, 4), (28, 4), (32, 8), (40, 8), (48, 8), (56, 8)])
+            offset, size = rng.choice([(8, 4), (16, 2), (20, 4), (24, 2), (26, 2), (28, 4), (32, 8), (40, 8), (48, 8), (56, 8)])
             change_number(rng, data, at + offset, size)
         elif kind == 4:     # twice, or before another one
             end = at + (HEAD + int.from_bytes(data[at + 8:at + 12], "big") + 7) // 8 * 8

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from tests.publishing.support import publisher, remember, stored
+from tests.publishing.support import drained, publisher, remember, stored
 from tests.support.daemon import batch, wait_until
 
 LOG = "--topic-storage=log"
@@ -94,26 +94,56 @@ def test_kill_amid_publishes(daemon):
     assert client.quiet(0.2)
 
 
-def test_ids_expire_and_their_files_go(daemon):
-    node = daemon(LOG)
-    remember(node, dedupe="1s")
+SMALL = "--max-bytes-per-file=20000"
+
+
+def publish_segments(node, first: int, count: int) -> None:
+    """Publishes with ids, some to a segment."""
     client = publisher(node)
-    client.ok("PUB t one", b"a")
+    for number in range(first, first + count):
+        client.ok(f"PUB t id-{number}", b"%01000d" % number)
+    client.close()
+
+
+@pytest.mark.parametrize("end", ["restart", "kill"])
+@pytest.mark.parametrize("sync", ["write", "fsync"])
+def test_ids_outlive_their_messages(daemon, end, sync):
+    """Retention has removed the segments, but the ids are remembered."""
+    node = daemon(LOG, SMALL, f"--log-sync={sync}")
+    node.post("/topic/create?topic=t")
+    node.post("/channel/create?topic=t&channel=c")
+    remember(node)
+    publish_segments(node, 0, 100)
+    assert len(drained(node, count=100)) == 100
     folder = node.data_path / "t.log"
-    assert [path.name for path in folder.glob("ids.*")] == ["ids.000001"]
-    wait_until(lambda: node.stats("t")["publish_ids"] == 0, "the end of the id's time")
-    client.ok("PUB t one", b"a")
-    assert stored(node) == 2
+    wait_until(lambda: len(list(folder.glob("*.log"))) == 1, "retention")
+    assert len(list(folder.glob("ids.*"))) > 3
+    for _ in range(2):
+        if end == "kill":
+            node.kill()
+            node.start()
+        else:
+            node.restart()
+        publish_segments(node, 0, 100)
+        assert (stored(node), node.stats("t")["deduplicated"]) == (0, 100)
+
+
+def test_ids_expire_and_their_files_go(daemon):
+    node = daemon(LOG, SMALL)
+    remember(node, dedupe="1s")
+    publish_segments(node, 0, 60)
+    folder = node.data_path / "t.log"
+    wait_until(lambda: len(list(folder.glob("ids.*"))) > 1, "summaries of sealed segments")
+    before = set(folder.glob("ids.*"))
+    wait_until(lambda: node.stats("t")["publish_ids"] == 0, "the end of the ids' time")
+    publish_segments(node, 0, 60)
+    assert stored(node) == 120
+    wait_until(lambda: not before & set(folder.glob("ids.*")), "the end of the files")
     wait_until(lambda: node.stats("t")["publish_ids"] == 0)
-    client.ok("PUB t one", b"a")
-    wait_until(lambda: node.stats("t")["publish_ids"] == 0)
-    client.ok("PUB t one", b"a")
-    assert len(list(folder.glob("ids.*"))) <= 3
-    assert not (folder / "ids.000001").exists()
     node.restart()
-    wait_until(lambda: node.stats("t")["publish_ids"] == 0)
-    publisher(node).ok("PUB t one", b"a")
+    publish_segments(node, 0, 1)
     assert stored(node) == 1
+    wait_until(lambda: not list(folder.glob("ids.*")))
 
 
 def test_a_full_table_forgets_the_oldest(daemon):
@@ -142,8 +172,30 @@ def test_the_rule_off_forgets(daemon):
     client.ok("PUB t one", b"a")
     assert stored(node) == 3
     remember(node, dedupe="0s")
-    node.restart()
-    assert not list((node.data_path / "t.log").glob("ids.*"))
+    remember(node)
+    client.ok("PUB t two", b"a")
+    node.kill()
+    node.start()
+    client = publisher(node)
+    client.ok("PUB t two", b"a")
+    client.ok("PUB t one", b"a")
+    assert stored(node) == 1, "an id from before the rule was off is known"
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_the_rule_off_removes_the_files(daemon, running):
+    node = daemon(LOG, SMALL)
+    remember(node)
+    publish_segments(node, 0, 60)
+    folder = node.data_path / "t.log"
+    wait_until(lambda: len(list(folder.glob("ids.*"))) > 1, "summaries of sealed segments")
+    if running:
+        remember(node, dedupe="0s")
+    else:
+        assert node.stop() == 0
+        (node.data_path / "nsqc.rules.json").unlink()
+        node.start()
+    wait_until(lambda: not list(folder.glob("ids.*")))
 
 
 def test_a_topic_that_switches_storage_still_knows_its_ids(daemon):
@@ -162,32 +214,32 @@ def test_a_topic_that_switches_storage_still_knows_its_ids(daemon):
     assert stored(node) == 3
 
 
-def test_a_damaged_file_is_left_out(daemon):
-    node = daemon(LOG)
+def test_damaged_files_are_left_out(daemon):
+    """Then the segment is read, if it is still there."""
+    node = daemon(LOG, SMALL)
     remember(node)
-    publisher(node).ok("PUB t one", b"a")
+    publish_segments(node, 0, 60)
+    folder = node.data_path / "t.log"
+    wait_until(lambda: len(list(folder.glob("ids.*"))) > 2, "summaries of sealed segments")
     node.kill()
-    path = node.data_path / "t.log" / "ids.000001"
-    path.write_bytes(b"\0" * path.stat().st_size)
+    first, second, *_ = sorted(folder.glob("ids.*"))
+    for path in first, second:
+        data = bytearray(path.read_bytes())
+        data[130] ^= 1
+        path.write_bytes(data)
+    (folder / f"{second.name[4:]}.log").unlink()
     node.start()
-    assert "has no publish ids of this log" in node.log
-    publisher(node).ok("PUB t one", b"a")
-    assert stored(node) == 1
-    node.kill()
-    # The end of a file may be torn: entries before that count.
-    path = max((node.data_path / "t.log").glob("ids.*"))
-    path.write_bytes(path.read_bytes() + b"nqIb torn")
-    node.start()
-    client = publisher(node)
-    client.ok("PUB t one", b"a")
-    client.ok("PUB t two", b"b")
-    assert stored(node) == 1
+    assert node.log.count("failed to read the publish ids") == 2
+    publish_segments(node, 0, 60)
+    begin, end = int(second.name[4:]), int(sorted(folder.glob("*.log"))[1].name[:20])
+    assert stored(node) == end - begin
 
 
 def test_verify_knows_the_files(daemon):
-    node = daemon(LOG)
+    node = daemon(LOG, SMALL)
     remember(node)
-    publisher(node).ok("PUB t one", b"a")
+    publish_segments(node, 0, 60)
+    wait_until(lambda: list((node.data_path / "t.log").glob("ids.*")), "a summary")
     assert node.stop() == 0
     answer = subprocess.run([sys.executable, "-m", "nsqc", "log", "verify", str(node.data_path)], capture_output=True,
                             text=True, check=True)

@@ -19,7 +19,7 @@ from nsqc.spark.log.narrow import Times
 from nsqc.spark.log.ranges import Range, count, lost
 from nsqc.spark.options import Log
 from nsqc.store.files import boot_id, folder_key
-from nsqc.store.log.names import FRAMES_AT
+from nsqc.store.log.names import FRAMES_AT, Segment
 from nsqc.store.log.reading import (
     FRAME_MOST,
     ID,
@@ -68,8 +68,8 @@ class LocalLog:
                 # A topic that is created again has a log with another id.
                 if f"{manifest_id(os.pread(manifest, MANIFEST_BYTES, 0)) or 0:016x}" != self._id:
                     return None
-                block = self._blocks.read(file, (segment.first, segment.end, FRAMES_AT + segment.bytes, segment.salt),
-                                          offset, end, max_bytes)
+                place = Segment(segment.first, segment.end, FRAMES_AT + segment.bytes, segment.salt)
+                block = self._blocks.read(file, place, offset, end, max_bytes)
         except (OSError, ValueError):       # ValueError: a path with a NUL
             return None
         return None if block is None or block.largest > self._max_body else Piece(offset, block.next, 0, block)

@@ -25,6 +25,9 @@ cdef int io_truncate(int fd, int64_t size) noexcept nogil           # 0 or errno
 cdef int io_sync(int fd) noexcept nogil                             # 0 or errno
 cdef int io_sync_data(int fd) noexcept nogil                        # fdatasync: 0 or errno
 cdef int io_sync_path(const char *c_path, int flags) noexcept nogil     # 0 or errno
+# Writes the data of a file from a position on again, then syncs it: after a failed fsync, the kernel may consider pages
+# clean that never reached the disk. 0 or errno.
+cdef int io_sync_again(const char *c_path, int64_t position) noexcept nogil
 cdef int io_rename(const char *c_from, const char *c_to) noexcept nogil     # 0 or errno
 cdef int io_unlink(const char *c_path) noexcept nogil               # 0 or errno
 

@@ -5,12 +5,12 @@ import os
 import re
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
-from libc.errno cimport EAGAIN, EINTR, EINVAL, EIO, ENOSYS, EOPNOTSUPP, errno
+from libc.errno cimport EAGAIN, EINTR, EINVAL, EIO, ENOMEM, ENOSYS, EOPNOTSUPP, errno
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdio cimport rename, snprintf
-from libc.stdlib cimport atoll, calloc, free
+from libc.stdlib cimport atoll, calloc, free, malloc
 from libc.string cimport strlen, strstr
-from posix.fcntl cimport O_CLOEXEC, O_NONBLOCK, O_RDONLY, open
+from posix.fcntl cimport O_CLOEXEC, O_NONBLOCK, O_RDONLY, O_RDWR, open
 from posix.stat cimport fstat, struct_stat
 from posix.time cimport nanosleep, timespec
 from posix.unistd cimport close, fdatasync, fsync, ftruncate, pread, pwrite, read, unlink, write
@@ -57,6 +57,7 @@ cdef extern from *:
 
 cdef enum:
     PAGE_BYTES = 4096
+    AGAIN_BYTES = 1048576       # of one read and write of io_sync_again()
 
 cdef enum Call:
     READ
@@ -190,6 +191,24 @@ cdef int io_sync_path(const char *c_path, int flags) noexcept nogil:
     return error
 
 
+cdef int io_sync_again(const char *c_path, int64_t position) noexcept nogil:
+    cdef char *c_data = <char *> malloc(AGAIN_BYTES)
+    cdef int fd = io_open(c_path, O_RDWR), error = 0
+    cdef int64_t got = 1, written
+    if fd < 0 or c_data is NULL:
+        error = -fd if fd < 0 else ENOMEM
+    while error == 0 and got > 0:
+        got = io_read(fd, c_data, AGAIN_BYTES, position)
+        error = <int> -got if got < 0 else io_write(fd, c_data, got, position, &written)
+        position += max(got, <int64_t> 0)
+    if error == 0:
+        error = io_sync(fd)
+    free(c_data)
+    if fd >= 0:
+        close(fd)
+    return error
+
+
 cdef int io_rename(const char *c_from, const char *c_to) noexcept nogil:
     cdef int error = fault_of(RENAME)
     if error:
@@ -210,13 +229,14 @@ def sync_file(int descriptor):
         raise OSError(error, os.strerror(error))
 
 
-def sync_path(path: str):
-    """fsync of a file or folder. Raises OSError."""
+def sync_path(path: str, int64_t again_from=-1):
+    """fsync of a file or folder. From a non-negative position on, the data is written again first: an earlier sync has
+    failed. Raises OSError."""
     cdef bytes name = os.fsencode(path)
     cdef const char *c_path = name
     cdef int error
     with nogil:
-        error = io_sync_path(c_path, O_RDONLY)
+        error = io_sync_path(c_path, O_RDONLY) if again_from < 0 else io_sync_again(c_path, again_from)
     if error:
         raise OSError(error, os.strerror(error), path)
 

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 # queue are removed when its running sync has ended; the first sync of a new queue of the same name waits for
 # that.
 
-REWRITE_BYTES = 1 << 20  # size of one read and write when data is rewritten
 REST = 9  # multiple of its last sync's duration that a log rests
 LONGEST_REST_NS = 1_000_000_000
 SLICE_NS = 1_000_000  # of checking all queues, per loop iteration
@@ -366,7 +365,7 @@ def sync_all_data(work: Work) -> None:
     """Makes the data durable. Raises OSError."""
     for path, rewrite_from in work.data:
         with suppress(FileNotFoundError):  # emptied or deleted meanwhile
-            sync_data(path, rewrite_from)
+            fileio.sync_path(path, rewrite_from)
 
 
 def remove_done(work: Work) -> None:
@@ -378,25 +377,6 @@ def sync_folder(work: Work) -> None:
     """Makes the folder's names durable, if any may be new. Raises OSError."""
     if work.folder or work.positions:
         fileio.sync_path(os.path.dirname(work.meta_path))
-
-
-def sync_data(path: str, rewrite_from: int) -> None:
-    """Syncs a file, which may be open elsewhere as well. From a non-negative offset on, data is rewritten first: an
-    earlier sync has failed, and its pages may be clean in memory only. Raises OSError."""
-    if rewrite_from < 0:
-        fileio.sync_path(path)
-        return
-    descriptor = os.open(path, os.O_RDWR)
-    try:
-        end = os.fstat(descriptor).st_size
-        while rewrite_from < end:
-            data = os.pread(descriptor, min(REWRITE_BYTES, end - rewrite_from), rewrite_from)
-            if not data:
-                break
-            rewrite_from += os.pwrite(descriptor, data, rewrite_from)
-        fileio.sync_file(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def put_positions(work: Work) -> None:

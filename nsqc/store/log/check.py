@@ -13,8 +13,8 @@ from nsqc import NSQD_VERSION
 from nsqc.store.files import read_file, replace_file
 from nsqc.store.log import reading
 from nsqc.store.log.manager import Progress, Ranges, TopicProgress, Waiting, progress_of
-from nsqc.store.log.names import OTHER, TEMPORARY, first_of, segment_path, topic_of
-from nsqc.store.log.recovery import LogError, Opened, SegmentState, has_index, read_folder, read_frames, read_head
+from nsqc.store.log.names import OTHER, TEMPORARY, Segment, first_of, segment_path, topic_of
+from nsqc.store.log.recovery import LogError, Opened, has_index, read_folder, read_frames, read_head
 from nsqc.wire.outside import Decoder, JSONError
 
 # ====================================================================== topic of a folder
@@ -106,7 +106,7 @@ class Log(NamedTuple):
     topic: str
     folder: str
     opened: Opened
-    segments: list[SegmentState]
+    segments: list[Segment]
     progress: TopicProgress
     due: dict[int, int]  # offset to due time of delayed messages that are not due
 
@@ -132,7 +132,7 @@ def read_log(folder: str) -> Log:
                dict(opened.delays))
 
 
-def existing(segments: list[SegmentState], ranges: Ranges) -> Ranges:
+def existing(segments: list[Segment], ranges: Ranges) -> Ranges:
     """The part of these ranges that exists in segments; both are in order."""
     return overlap(ranges, [(segment.first, segment.end) for segment in segments])
 
@@ -185,7 +185,7 @@ def time_of(log: Log, offset: int) -> int | None:
     at = bisect_right(log.segments, offset, key=lambda segment: segment.end)
     for segment in log.segments[at:]:
         with open(segment_path(log.folder, segment.first), "rb", buffering=0) as file:
-            found = reading.time_of(file.fileno(), segment.bounds, max(offset, segment.first), 0)
+            found = reading.time_of(file.fileno(), segment, max(offset, segment.first), 0)
         if found is not None:
             return found
     return None
@@ -284,7 +284,7 @@ def check_folder(folder: str) -> Verdict:
     return Verdict(records, findings + check_progress(folder, progress_of(opened.earlier)))
 
 
-def check_manifest(folder: str, opened: Opened, segments: list[SegmentState]) -> list[Finding]:
+def check_manifest(folder: str, opened: Opened, segments: list[Segment]) -> list[Finding]:
     """Checks that it exists and is sound. After a kill, the first segment may lack one."""
     path = os.path.join(folder, "manifest")
     if opened.has_manifest:
@@ -295,7 +295,7 @@ def check_manifest(folder: str, opened: Opened, segments: list[SegmentState]) ->
     return [Finding(path, "is missing", segments[-1].sequence > 1)] if segments else []
 
 
-def check_names(folder: str, opened: Opened, segments: list[SegmentState]) -> list[Finding]:
+def check_names(folder: str, opened: Opened, segments: list[Segment]) -> list[Finding]:
     """Checks segment headers; reports segments that do not count, and foreign files."""
     known = {segment.first: segment for segment in segments}
     findings = []
@@ -313,7 +313,7 @@ def check_names(folder: str, opened: Opened, segments: list[SegmentState]) -> li
     return findings
 
 
-def check_head(path: str, log_id: int, first: int, known: dict[int, SegmentState]) -> list[Finding]:
+def check_head(path: str, log_id: int, first: int, known: dict[int, Segment]) -> list[Finding]:
     """Checks the header of a segment, and says why the segment does not count."""
     sound, its_id, sequence, its_first = read_head(path)
     if first in known:
@@ -328,7 +328,7 @@ def check_head(path: str, log_id: int, first: int, known: dict[int, SegmentState
     return [Finding(path, f"its number, {sequence}, is not above those before it: its messages do not count")]
 
 
-def check_segment(folder: str, segment: SegmentState) -> tuple[int, list[Finding]]:
+def check_segment(folder: str, segment: Segment) -> tuple[int, list[Finding]]:
     """(sound records, findings) in its frames. Raises OSError."""
     path = segment_path(folder, segment.first)
     records, _, damage = read_frames(path, segment)
@@ -346,7 +346,7 @@ def lost_between(first: int, end: int) -> str:
     return f"message {first} is lost" if first + 1 == end else f"messages {first} to {end - 1} are lost"
 
 
-def check_missing(folder: str, opened: Opened, segments: list[SegmentState]) -> list[Finding]:
+def check_missing(folder: str, opened: Opened, segments: list[Segment]) -> list[Finding]:
     """Reports missing segments."""
     findings = [Finding(folder, f"{plural(segment.lost, 'message')} before offset {segment.first} are gone, with their "
                                 "segments") for segment in segments if segment.lost]

@@ -40,8 +40,8 @@ from nsqc.store.log.check import (
     without,
 )
 from nsqc.store.log.manager import Progress, Ranges
-from nsqc.store.log.names import segment_path, topic_of
-from nsqc.store.log.recovery import SegmentState, read_frames
+from nsqc.store.log.names import Segment, segment_path, topic_of
+from nsqc.store.log.recovery import read_frames
 
 # ====================================================================== plan
 # Plans nsqd's queues for a log-backed topic: the unfinished messages of a channel, in the order of delivery.
@@ -194,7 +194,7 @@ class Export:
 
     # ---------------------------------------------------------------------- files
 
-    def _write(self, plan: QueuePlan, start: recovery.Positions | None, segments: list[SegmentState]) -> None:
+    def _write(self, plan: QueuePlan, start: recovery.Positions | None, segments: list[Segment]) -> None:
         """Writes the data files of a queue, numbered after the existing ones, and its positions."""
         if not plan.chunks:
             return
@@ -249,15 +249,15 @@ class Export:
         os.rename(source, target)
 
 
-def copied(folder: str, segments: list[SegmentState], chunks: list[Chunk]) -> Iterator[bytes]:
+def copied(folder: str, segments: list[Segment], chunks: list[Chunk]) -> Iterator[bytes]:
     """The records of chunks, in pieces. Raises OSError or ExportError."""
     firsts = [segment.first for segment in segments]
     for at, its in groupby(chunks, lambda chunk: bisect_right(firsts, chunk.first) - 1):
-        bounds = segments[at].bounds
-        with open(segment_path(folder, bounds[0]), "rb", buffering=0) as file:
+        segment = segments[at]
+        with open(segment_path(folder, segment.first), "rb", buffering=0) as file:
             for first, end, attempts in its:
                 while first < end:
-                    begin, next_, _, data = reading.records(file.fileno(), bounds, first, 0, end, READ_BYTES, False)
+                    begin, next_, _, data = reading.records(file.fileno(), segment, first, 0, end, READ_BYTES, False)
                     if begin != first or next_ == first:
                         raise ExportError(f"{file.name}: changes while it is read")
                     yield with_attempts(data, attempts) if attempts else data

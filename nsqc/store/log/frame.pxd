@@ -72,11 +72,13 @@ cdef enum:
     FRAME_HEAD = 64
     FRAME_ALIGN = 8
     DELAY_BYTES = 16
+    HASH_BYTES = 16               # of a publish: its hash
     RECORD_SIZE = 4             # before each body
     MORE = 1                    # flags: the batch continues in the next frame
     DELAYS = 2
     ORIGINS = 4
-    KNOWN_FLAGS = 7
+    IDS = 8
+    KNOWN_FLAGS = 15
     MOST_ORIGIN = 4096          # bytes of an origin
     FRAME_FULL = 65536          # payload bytes at which a frame is closed; one larger record makes a larger frame
 
@@ -104,6 +106,7 @@ cdef struct Frame:
     int64_t payload
     int64_t origins             # total bytes of the origins; 0: none
     uint32_t records, delays
+    uint32_t ids                # publishes with an id whose last record is in it
     uint32_t crc                # of the payload
     uint16_t flags
 
@@ -135,12 +138,16 @@ cdef inline int64_t frame_length(int64_t payload) noexcept nogil:
 cdef inline int64_t record_length(const char *c_record) noexcept nogil:
     return RECORD_SIZE + <int64_t> <uint32_t> load_i32(c_record)
 
-# Bytes of its records, which follow the head; then come the delays, then the origins.
+# Bytes of its records, which follow the head; then come the delays, the ids and the origins.
 cdef inline int64_t frame_records(const Frame *frame) noexcept nogil:
-    return frame.payload - frame.origins - <int64_t> frame.delays * DELAY_BYTES
+    return (frame.payload - frame.origins - <int64_t> frame.delays * DELAY_BYTES
+            - <int64_t> frame.ids * HASH_BYTES)
 
 cdef inline const char *frame_delays(const char *c_at, const Frame *frame) noexcept nogil:
     return c_at + FRAME_HEAD + frame_records(frame)
+
+cdef inline const char *frame_ids(const char *c_at, const Frame *frame) noexcept nogil:
+    return frame_delays(c_at, frame) + <int64_t> frame.delays * DELAY_BYTES
 
 # The origin of a record, after its size; NULL: the frame has none. Steps over each record before it.
 cdef const char *frame_origin(const char *c_at, const Frame *frame, int64_t index) noexcept nogil
@@ -229,8 +236,9 @@ cdef void delays_free(Delays *delays) noexcept
 # Collects frames for the next write. Messages published within a millisecond share a frame of up to FRAME_FULL bytes.
 
 cdef struct Frames:
-    Buffer out              # closed frames, and the open one without its delays and origins; owned
+    Buffer out              # closed frames, and the open one without its delays, ids and origins; owned
     Buffer delays           # of the open frame, in their final form; owned
+    Buffer ids              # likewise
     Buffer origins          # likewise: either all its messages are dead letters, or none
     int64_t open_at         # where the open frame begins in `out`
     Frame open              # its head; 0 records: no frame is open
@@ -243,5 +251,9 @@ cdef int frames_add(Frames *frames, GuidFactory guids, int64_t wall_ns, const ch
 # Adds a batch, the checked payload of an MPUB: all of it, or none with -1 (no memory). defer_ms: of each message.
 cdef int frames_add_batch(Frames *frames, GuidFactory guids, int64_t wall_ns, const char *c_payload, int64_t length,
                           int64_t records, uint32_t defer_ms) noexcept
+# The id of the publish just added: it counts if, and only if, its last record does.
+cdef void frames_add_id(Frames *frames, const char *c_hash) noexcept
+cdef inline int frames_reserve_ids(Frames *frames, int64_t count) noexcept:     # room for more ids; -1: no memory
+    return buffer_room(&frames.ids, count * HASH_BYTES)
 cdef void frames_close(Frames *frames, GuidFactory guids) noexcept      # call before writing them
 cdef void frames_free(Frames *frames) noexcept nogil

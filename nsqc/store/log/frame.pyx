@@ -1,7 +1,7 @@
 """Frames of a log: layout, checks, walking them, deferred records, collecting new ones. See the .pxd."""
 
 from libc.errno cimport ENOMEM, EOPNOTSUPP
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memmove, memset
 
@@ -63,6 +63,7 @@ cdef enum:
     FLAGS_AT = 16
     RECORDS_AT = 20
     DELAYS_AT = 24
+    IDS_AT = 26
     ORIGINS_AT = 28
     FIRST_AT = 32
     TIME_AT = 40
@@ -86,7 +87,8 @@ cdef void frame_load(const char *c_at, Frame *frame) noexcept nogil:
     frame.crc = <uint32_t> load_i32(c_at + PAYLOAD_CRC_AT)
     frame.flags = load_u16(c_at + FLAGS_AT)
     frame.records = <uint32_t> load_i32(c_at + RECORDS_AT)
-    frame.delays = <uint32_t> load_i32(c_at + DELAYS_AT)
+    frame.delays = load_u16(c_at + DELAYS_AT)
+    frame.ids = load_u16(c_at + IDS_AT)
     frame.origins = <int64_t> <uint32_t> load_i32(c_at + ORIGINS_AT)
     frame.first = load_i64(c_at + FIRST_AT)
     frame.time_ns = load_i64(c_at + TIME_AT)
@@ -101,7 +103,8 @@ cdef void frame_store(char *c_at, const Frame *frame) noexcept nogil:
     store_i32(c_at + PAYLOAD_AT, <int> <uint32_t> frame.payload)
     store_u16(c_at + FLAGS_AT, frame.flags)
     store_i32(c_at + RECORDS_AT, <int> frame.records)
-    store_i32(c_at + DELAYS_AT, <int> frame.delays)
+    store_u16(c_at + DELAYS_AT, <uint16_t> frame.delays)
+    store_u16(c_at + IDS_AT, <uint16_t> frame.ids)
     store_i32(c_at + ORIGINS_AT, <int> <uint32_t> frame.origins)
     store_i64(c_at + TIME_AT, frame.time_ns)
     store_i64(c_at + ID_AT, frame.id)
@@ -145,9 +148,10 @@ cdef FrameCheck frame_check(const char *c_at, int64_t have, uint64_t salt, int64
 
 cdef bint is_consistent(const Frame *frame) noexcept nogil:
     """Whether the numbers of a head fit each other. None overflows: counts and lengths have 32 bits."""
-    return (frame.records > 0 and frame.delays <= frame.records
+    return (frame.records > 0 and frame.delays <= frame.records and frame.ids <= frame.records
             and (frame.records == 1 or frame_records(frame) + frame.origins <= FRAME_FULL)
             and (frame.delays > 0) == ((frame.flags & DELAYS) > 0)
+            and (frame.ids > 0) == ((frame.flags & IDS) > 0)
             and (frame.origins > 0) == ((frame.flags & ORIGINS) > 0)
             and frame_records(frame) >= <int64_t> frame.records * RECORD_SIZE
             and is_offset(frame.first) and is_offset(frame.first + frame.records) and frame.time_ns >= 0)
@@ -433,7 +437,7 @@ cdef int add_records(Frames *frames, GuidFactory guids, int64_t wall_ns, int64_t
             return -1
     else:
         # Room for the rest of the frame being closed, and for the origin and padding of the new one.
-        if buffer_room(&frames.out, frames.delays.length + frames.origins.length + FRAME_HEAD + length + origin
+        if buffer_room(&frames.out, tables_of(frames) + frames.origins.length + FRAME_HEAD + length + origin
                        + 2 * FRAME_ALIGN) < 0:
             return -1
         frames_close(frames, guids)
@@ -491,7 +495,7 @@ cdef int frames_add_batch(Frames *frames, GuidFactory guids, int64_t wall_ns, co
     if defer_ms and buffer_room(&frames.delays, records * DELAY_BYTES) < 0:
         return -1
     # Heads and padding for the most frames it can fill: two consecutive frames hold more than one full one.
-    if buffer_room(&frames.out, frames.delays.length + frames.origins.length + length
+    if buffer_room(&frames.out, tables_of(frames) + frames.origins.length + length
                    + (2 + 2 * length // FRAME_FULL) * (FRAME_HEAD + FRAME_ALIGN)) < 0:
         return -1
     if not fits(frames, wall_ns, length, 0):
@@ -529,27 +533,44 @@ cdef int64_t whole_records(const char *c_payload, int64_t length, int64_t *count
     return at
 
 
+cdef void frames_add_id(Frames *frames, const char *c_hash) noexcept:
+    if frames.open.records == 0 or frames_reserve_ids(frames, 1) < 0:
+        return
+    memcpy(frames.ids.c_data + frames.ids.length, c_hash, HASH_BYTES)
+    frames.ids.length += HASH_BYTES
+
+
+cdef inline int64_t tables_of(const Frames *frames) noexcept:
+    """Bytes of the open frame's delays and ids."""
+    return frames.delays.length + frames.ids.length
+
+
+cdef void put_section(Frames *frames, Buffer *section) noexcept:
+    """Moves a section to the end of the open frame. There must be room."""
+    if section.length:
+        memcpy(frames.out.c_data + frames.out.length, section.c_data, <size_t> section.length)
+        frames.open.payload += section.length
+        frames.out.length += section.length
+        section.length = 0
+
+
 cdef void frames_close(Frames *frames, GuidFactory guids) noexcept:
-    """Needs room for delays, origins and padding: add_records() reserved it, or does so here."""
+    """Needs room for origins and padding: add_records() reserved it."""
     cdef int64_t end
     if frames.open.records == 0:
         return
     frames.open.id = guids.take(frames.open.records, frames.open.time_ns)
-    if frames.delays.length and buffer_room(&frames.out, frames.delays.length + FRAME_ALIGN) == 0:
-        # Without memory they are delivered at once: an early delivery loses nothing.
-        memcpy(frames.out.c_data + frames.out.length, frames.delays.c_data, <size_t> frames.delays.length)
-        frames.open.delays = <uint32_t> (frames.delays.length // DELAY_BYTES)
-        frames.open.flags |= DELAYS
-        frames.open.payload += frames.delays.length
-        frames.out.length += frames.delays.length
-    frames.delays.length = 0
-    if frames.origins.length:
-        memcpy(frames.out.c_data + frames.out.length, frames.origins.c_data, <size_t> frames.origins.length)
-        frames.open.origins = frames.origins.length
-        frames.open.flags |= ORIGINS
-        frames.open.payload += frames.origins.length
-        frames.out.length += frames.origins.length
-        frames.origins.length = 0
+    if tables_of(frames) and buffer_room(&frames.out, tables_of(frames) + frames.origins.length + FRAME_ALIGN) < 0:
+        # They are delivered at once, and a restart forgets the ids: neither loses a message.
+        frames.delays.length = frames.ids.length = 0
+    frames.open.delays = <uint32_t> (frames.delays.length // DELAY_BYTES)
+    frames.open.ids = <uint32_t> (frames.ids.length // HASH_BYTES)
+    frames.open.origins = frames.origins.length
+    frames.open.flags |= (DELAYS * (frames.open.delays > 0) | IDS * (frames.open.ids > 0)
+                          | ORIGINS * (frames.open.origins > 0))
+    put_section(frames, &frames.delays)
+    put_section(frames, &frames.ids)
+    put_section(frames, &frames.origins)
     frame_store(frames.out.c_data + frames.open_at, &frames.open)
     end = frames.open_at + frame_length(frames.open.payload)
     memset(frames.out.c_data + frames.out.length, 0, <size_t> (end - frames.out.length))
@@ -560,5 +581,6 @@ cdef void frames_close(Frames *frames, GuidFactory guids) noexcept:
 cdef void frames_free(Frames *frames) noexcept nogil:
     buffer_free(&frames.out)
     buffer_free(&frames.delays)
+    buffer_free(&frames.ids)
     buffer_free(&frames.origins)
     memset(frames, 0, sizeof(Frames))

@@ -17,7 +17,7 @@ from nsqc.store.disk.fileio cimport (PATH_BYTES, SHORT_BYTES, Job, io_open, io_r
 from nsqc.store.log.frame cimport (FRAME_ALIGN, FRAME_FULL, FRAME_SHORT, MORE, Frame, Walk, array_room, buffer_free,
                                    buffer_room, frame_check, frame_length, frame_store, frames_seal, is_offset,
                                    walk_data, walk_free, walk_next, walk_open)
-from nsqc.store.log.names import REMOVED, SETTLED
+from nsqc.store.log.names import REMOVED, SETTLED, Extent
 from nsqc.store.log.positions cimport (NO_ATTEMPTS, Range, RangeWalk, offsets_add, offsets_free, offsets_from,
                                        offsets_next, offsets_put, offsets_remove)
 from nsqc.store.log.segment cimport close_counted, count_open, too_many_open
@@ -736,6 +736,20 @@ cdef class Recorder(LoopWork):
     def paths(self) -> list:
         """All files in use."""
         return [f"{self.folder}/cursors.{number:06d}" for number in self.numbers]
+
+    def since(self, int64_t number, int64_t position) -> list:
+        """The frames written after a position of a file, as nsqc.store.log.names.Extent of files, oldest first: all
+        files if that one was compacted away."""
+        cdef bint known = number == self.file.number or number in self.numbers
+        cdef list found = []
+        for other in self.numbers:
+            if known and other < number:
+                continue
+            begin = position if other == number else 0
+            length = self.file.position - begin if other == self.file.number else -1
+            if length:
+                found.append(Extent(f"{self.folder}/cursors.{other:06d}", other, begin, length, 0, 0))
+        return found
 
     @property
     def compacting(self) -> bool:

@@ -225,9 +225,9 @@ class Logs:
         log.losers = self.losers
         if opened is not None:
             opened.resume_at = max(opened.resume_at, self._left.get(topic, 0))
-            enter(log, opened)
             self._report(topic, opened)
-            if opened.segments and not (self._stopped and is_known):
+            enter(log, opened)
+            if log.segment_numbers[1] and not (self._stopped and is_known):
                 log.sync_from(-1 if is_known else 0)
         elif (left := self._left.get(topic, 0)) > 0:
             log.continue_at(left)

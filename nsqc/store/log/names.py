@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from typing import NamedTuple
 
 from nsqc.wire.parser import is_ephemeral, is_valid_name
 
@@ -11,8 +12,9 @@ from nsqc.wire.parser import is_ephemeral, is_valid_name
 FOLDER = re.compile(r"([^~]+)\.log(?:~([1-9][0-9]{0,17}))?")
 GONE = ".gone"  # suffix of a folder that is being removed
 SEGMENT = re.compile(r"([0-9]{20})\.log")
-OTHER = re.compile(r"manifest|(?:cursors|ids)\.[0-9]{6,13}")
-TEMPORARY = re.compile(r"(next|manifest|cursors)\.tmp")
+SUMMARY = re.compile(r"ids\.([0-9]{20})")  # of the publish ids of a sealed segment
+OTHER = re.compile(rf"manifest|cursors\.[0-9]{{6,13}}|{SUMMARY.pattern}")
+TEMPORARY = re.compile(r"(next|manifest|cursors|ids)\.tmp")
 # An empty file in the data path: the topic has switched from its log, and its next log continues the numbering here.
 LEFT = re.compile(r"([^~]+)\.log\.next\.([0-9]{20})")
 FRAMES_AT = 4096  # where the frames of a segment begin: see segment.pxd
@@ -22,7 +24,55 @@ SETTLED = b"(settled)"
 REMOVED = b"(removed)"
 # Offset limit for the start of a segment. Publishes are refused before offsets reach it.
 MOST_OFFSET = 2**62
-Bounds = tuple[int, int, int, int]  # of a segment: its first offset, the one after its last, where its frames end, salt
+
+
+class Segment(NamedTuple):
+    """A segment. The last fields are known to tools, from its files."""
+
+    first: int  # offset of its first record
+    end: int  # after its last
+    position: int  # where its frames end
+    salt: int
+    sequence: int = 0
+    size: int = 0  # of the file
+    lost: int = 0  # records of missing segments before it
+    damaged: int = 0  # its records that a scan found lost
+
+    @property
+    def bytes(self) -> int:
+        """Of its frames."""
+        return self.position - FRAMES_AT
+
+
+class Extent(NamedTuple):
+    """Frames in a file, of a segment or of a journal, that do not change any more."""
+
+    path: str
+    salt: int  # of the segment; the number of a journal's file
+    position: int
+    length: int  # below 0: up to the end of the file, to which nothing more is written
+    first: int  # offset of the first record, of a segment's
+    end: int  # after the last
+
+
+class Point(NamedTuple):
+    """A moment of a log: where its frames, and the journal of its cursors, ended."""
+
+    id: int  # of the log
+    file: int  # number of the journal's file,
+    file_at: int  # and where it ended
+    sequence: int  # of the newest segment; 0: none
+    salt: int
+    position: int  # where it ended
+    next: int  # the offset after the last record
+
+
+class News(NamedTuple):
+    """What is new since a point of a log: whoever has read it continues at this point."""
+
+    journal: list[Extent]  # from the beginning of a file: the earlier files do not count any more
+    frames: list[Extent]  # oldest first
+    point: Point
 
 
 def split_folder(name: str) -> tuple[str, int]:

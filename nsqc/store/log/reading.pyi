@@ -2,8 +2,7 @@
 
 from typing import NamedTuple, final
 
-from nsqc.store.log.names import Bounds
-from nsqc.store.log.recovery import SegmentState
+from nsqc.store.log.names import Segment
 
 # ====================================================================== reading
 
@@ -18,7 +17,7 @@ class Run(NamedTuple):
     damaged: int        # lost records before the first
     lines: int          # bytes of the records as lines of JSON; 0 unless asked for
 
-def find_run(fd: int, segment: Bounds, offset: int, position: int, max_messages: int, max_bytes: int,
+def find_run(fd: int, segment: Segment, offset: int, position: int, max_messages: int, max_bytes: int,
              as_lines: bool) -> Run:
     """Finds the first run of frames from an offset on. Raises OSError.
 
@@ -26,7 +25,7 @@ def find_run(fd: int, segment: Bounds, offset: int, position: int, max_messages:
     as lines, of records, at least one. Without a valid frame, first equals next.
     """
 
-def records(fd: int, segment: Bounds, offset: int, position: int, end: int, most_bytes: int, as_lines: bool,
+def records(fd: int, segment: Segment, offset: int, position: int, end: int, most_bytes: int, as_lines: bool,
             ) -> tuple[int, int, int, bytes]:
     """Records from an offset to before another: about most_bytes of them, at least one, and none after a gap.
 
@@ -36,13 +35,13 @@ def records(fd: int, segment: Bounds, offset: int, position: int, end: int, most
     latter, and the records.
     """
 
-def origins(fd: int, segment: Bounds, offset: int, position: int, end: int) -> dict[int, bytes]:
+def origins(fd: int, segment: Segment, offset: int, position: int, end: int) -> dict[int, bytes]:
     """The origins of dead letters from an offset to before another, by offset: JSON objects. Raises OSError."""
 
-def first_at(fd: int, segment: Bounds, time_ns: int) -> int:
+def first_at(fd: int, segment: Segment, time_ns: int) -> int:
     """The first offset with this publish time or a later one; the end of the segment if none. Raises OSError."""
 
-def time_of(fd: int, segment: Bounds, offset: int, position: int) -> int | None:
+def time_of(fd: int, segment: Segment, offset: int, position: int) -> int | None:
     """Publish time of the first record from an offset on, in ns since 1970; None: no record. Raises OSError."""
 
 
@@ -111,12 +110,12 @@ class BlockMemory:
 class SegmentBlocks:
     """Reads blocks from the files of segments, into memory that the next read reuses."""
 
-    def read(self, file: int, segment: tuple[int, int, int, int] | SegmentState, offset: int, end: int,
+    def read(self, file: int, segment: Segment, offset: int, end: int,
              max_bytes: int) -> LogBlock | None:
         """Records from an offset to before another, at least one, and about max_bytes of frames; None if the record
         is unreadable.
 
-        file: a descriptor of the segment. segment: first offset, offset after the last record, end of its frames, salt.
+        file: a descriptor of the segment.
         """
 
 def manifest_id(data: bytes) -> int | None:

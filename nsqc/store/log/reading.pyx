@@ -6,7 +6,7 @@ from collections import namedtuple
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.ref cimport Py_REFCNT
 from libc.errno cimport EAGAIN, ENOMEM
-from libc.stdint cimport INT64_MIN, UINT32_MAX, int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, UINT32_MAX, int32_t, int64_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
@@ -17,11 +17,11 @@ from nsqc.store.disk.fileio cimport PATH_BYTES, io_open
 from nsqc.store.disk.segment cimport HEAD_BYTES, RECORD_ATTEMPTS_AT, RECORD_ID_AT, RECORD_TIMESTAMP_AT
 from nsqc.store.log import names
 from nsqc.store.log.frame cimport (DELAY_BYTES, FRAME_ALIGN, FRAME_FULL, FRAME_HEAD, FRAME_SHORT, FRAME_SOUND,
-                                   MOST_ORIGIN, RECORD_SIZE, Buffer, Frame, FrameCheck, Walk, array_room, buffer_free,
-                                   buffer_room, frame_check, frame_load, frame_origin, record_length, walk_data,
-                                   walk_free, walk_next, walk_open, walk_to)
-from nsqc.store.log.segment cimport (FRAMES_AT, HEAD_SOUND, Manifest, close_counted, count_open, index_position,
-                                     manifest_load, segment_path, too_many_open)
+                                   HASH_BYTES, MOST_ORIGIN, RECORD_SIZE, Buffer, Frame, FrameCheck, Walk, array_room,
+                                   buffer_free, buffer_room, frame_check, frame_load, frame_origin, record_length,
+                                   walk_data, walk_free, walk_next, walk_open, walk_to)
+from nsqc.store.log.segment cimport (FRAMES_AT, HEAD_SOUND, Manifest, Segment, close_counted, count_open,
+                                     index_position, manifest_load, segment_path, too_many_open)
 from nsqc.store.message cimport guid_after, guid_write, guid_write_range
 from nsqc.wire.const cimport SIZE_BYTES
 from nsqc.wire.gojson cimport utf8_bytes
@@ -357,167 +357,151 @@ cdef char *put_base64(char *c_to, const unsigned char *c_from, int64_t length) n
 
 
 # ====================================================================== reading
-# Records of a segment, read by offset or time. For Python: see the .pyi.
-#
-# Slow parts run without the GIL.
+# Records of a segment, read by offset or time. For Python: see the .pyi. One walk (take_run) makes all of it.
 
 Run = namedtuple("Run", "first next start end last damaged lines")
 
-ctypedef int (*PutRecord)(Buffer *text, const char *c_frame, const Frame *frame, const char *c_record,
-                          int64_t index) noexcept nogil
-
-cdef struct Bounds:             # of a segment
-    int64_t first, end, position
-    uint64_t salt
+cdef enum Output:
+    FRAMES                      # only their place
+    MEASURED                    # the size of the records as lines
+    LINES                       # of JSON
+    RECORDS                     # in the format of disk queues
 
 cdef struct Span:               # as Run
     int64_t first, next, start, end, last, damaged, lines
+    int64_t following           # position of the frame with the next record
+    Buffer text                 # owned: LINES or RECORDS
 
 
-cdef Bounds bounds_of(segment) except *:
-    cdef Bounds bounds
-    bounds.first, bounds.end, bounds.position, bounds.salt = segment
-    return bounds
+cdef Segment struct_of(segment) except *:
+    """The fields of a nsqc.store.log.names.Segment that a walk needs."""
+    cdef Segment its
+    its.first, its.end, its.position, its.salt = segment[:4]
+    return its
 
 
 cdef int raise_error(int error) except -1:
     raise OSError(error, os.strerror(error))
 
 
+cdef int go_to(Walk *walk, int fd, const Segment *its, int64_t offset, int64_t position) noexcept nogil:
+    """Walks to the first frame with an offset or a later one, as walk_to()."""
+    if position == 0:
+        position = FRAMES_AT if offset <= its.first else index_position(fd, its.salt, offset, 0)
+    walk_open(walk, fd, its.salt, position, its.position, its.first, its.end)
+    return walk_to(walk, offset, INT64_MIN)
+
+
 # ---------------------------------------------------------------------- runs
+
+cdef int read_run(int fd, const Segment *its, int64_t offset, int64_t position, int64_t end, int64_t most,
+                  int64_t max_bytes, Output output, Span *span) noexcept nogil:
+    """The first run of records from an offset on: before `end`, at most `most`. 0 or -errno."""
+    cdef Walk walk
+    cdef int answer = go_to(&walk, fd, its, offset, position)
+    memset(span, 0, sizeof(Span))
+    span.first = span.next = its.end
+    if answer == 1:
+        span.first = span.next = max(offset, walk.frame.first)
+        span.start = span.end = span.last = walk.position
+        end = min(end, its.end)
+        answer = take_run(&walk, min(end, span.first + min(most, end - span.first)), max_bytes, output, span)
+    span.damaged = span.first - offset
+    walk_free(&walk)
+    return min(answer, 0)
+
+
+cdef int take_run(Walk *walk, int64_t end, int64_t left, Output output, Span *span) noexcept nogil:
+    """Takes frames from the current one on, up to a gap. 1, 0 or -errno."""
+    cdef int answer = 1
+    while answer == 1 and span.next < end:
+        if span.end > span.start and (walk.frame.first != span.next or output == FRAMES and left < walk.frame.length):
+            break       # damage, or enough
+        if output == FRAMES:
+            left -= walk.frame.length
+            span.next = min(walk.frame.first + walk.frame.records, end)
+        else:
+            answer = put_some(walk, end, &left, output, span)
+            if answer < 0:
+                break
+        span.last = walk.position
+        span.end = span.following = walk.next
+        if span.next < walk.frame.first + walk.frame.records:
+            span.following = walk.position
+            break
+        if left <= 0:
+            break
+        answer = walk_next(walk)
+    return answer
+
+
+cdef int put_some(Walk *walk, int64_t end, int64_t *left, Output output, Span *span) noexcept nogil:
+    """Takes records of a frame; with none left at the limit, which measured ones do not exceed. 1 or -ENOMEM."""
+    cdef const char *c_data = walk_data(walk)
+    cdef const char *c_record
+    cdef int64_t before
+    cdef int error = 0
+    cdef Spot spot
+    memset(&spot, 0, sizeof(spot))
+    while span.next < min(end, walk.frame.first + walk.frame.records):
+        c_record = spot_find(&spot, c_data, span.next)
+        if span.next > span.first and left[0] < (record_length(c_record) if output == MEASURED else 1):
+            left[0] = 0
+            break
+        before = span.text.length
+        if output == MEASURED:
+            span.lines += line_bytes(c_data, &spot.frame, c_record, spot.index)
+            left[0] -= record_length(c_record)
+        elif output == LINES:
+            error = put_line(&span.text, c_data, &spot.frame, c_record, spot.index)
+        else:
+            error = put_record(&span.text, &spot.frame, c_record, spot.index)
+        if error:
+            return -error
+        left[0] -= span.text.length - before
+        span.next += 1
+    return 1
+
 
 def find_run(int fd, segment, int64_t offset, int64_t position, int64_t max_messages, int64_t max_bytes,
              bint as_lines):
     """See the .pyi."""
-    cdef Bounds bounds = bounds_of(segment)
-    cdef Walk walk
-    cdef Span found
+    cdef Segment its = struct_of(segment)
+    cdef Span span
     cdef int answer
     with nogil:
-        answer = go_to(&walk, fd, &bounds, offset, position)
-        if answer == 1:
-            answer = take_run(&walk, &bounds, offset, max_messages, max_bytes, as_lines, &found)
-        elif answer == 0:
-            memset(&found, 0, sizeof(found))
-            found.first = found.next = bounds.end
-            found.damaged = bounds.end - offset
-        walk_free(&walk)
+        answer = read_run(fd, &its, offset, position, its.end, max_messages, max_bytes,
+                          MEASURED if as_lines else FRAMES, &span)
     if answer < 0:
         raise_error(-answer)
-    return Run(found.first, found.next, found.start, found.end, found.last, found.damaged, found.lines)
-
-
-cdef int go_to(Walk *walk, int fd, const Bounds *bounds, int64_t offset, int64_t position) noexcept nogil:
-    """Walks to the first frame with an offset or a later one, as walk_to()."""
-    if position == 0:
-        position = FRAMES_AT if offset <= bounds.first else index_position(fd, bounds.salt, offset, 0)
-    walk_open(walk, fd, bounds.salt, position, bounds.position, bounds.first, bounds.end)
-    return walk_to(walk, offset, INT64_MIN)
-
-
-cdef int take_run(Walk *walk, const Bounds *bounds, int64_t offset, int64_t max_messages, int64_t max_bytes,
-                  bint as_lines, Span *found) noexcept nogil:
-    """Takes frames from the current one on. 1 or -errno."""
-    cdef int64_t left = max_bytes, end, next_
-    cdef int answer = 1
-    memset(found, 0, sizeof(Span))
-    found.first = found.next = max(offset, walk.frame.first)
-    found.damaged = found.first - offset
-    found.start = found.end = found.last = walk.position
-    end = found.first + min(max_messages, bounds.end - found.first)
-    while answer == 1 and found.next < end:
-        if found.end > found.start and (walk.frame.first != found.next
-                                        or not as_lines and left < walk.frame.length):
-            break       # damage, or enough
-        next_ = min(walk.frame.first + walk.frame.records, end)
-        if as_lines:
-            next_ = measure(walk, found, next_, &left)
-        else:
-            left -= walk.frame.length
-        found.last = walk.position
-        found.end = walk.next
-        found.next = next_
-        if next_ < walk.frame.first + walk.frame.records or left <= 0:
-            break
-        answer = walk_next(walk)
-    return 1 if answer >= 0 else answer
-
-
-cdef int64_t measure(Walk *walk, Span *found, int64_t end, int64_t *left) noexcept nogil:
-    """Adds the size of a frame's lines from found.next on; returns the offset at which the limit is reached."""
-    cdef const char *c_data = walk_data(walk)
-    cdef const char *c_record
-    cdef int64_t at = found.next
-    cdef Spot spot
-    memset(&spot, 0, sizeof(spot))
-    while at < end:
-        c_record = spot_find(&spot, c_data, at)
-        if at > found.first and record_length(c_record) > left[0]:
-            left[0] = 0
-            break
-        found.lines += line_bytes(c_data, &spot.frame, c_record, spot.index)
-        left[0] -= record_length(c_record)
-        at += 1
-    return at
+    return Run(span.first, span.next, span.start, span.end, span.last, span.damaged, span.lines)
 
 
 def records(int fd, segment, int64_t offset, int64_t position, int64_t end, int64_t most_bytes, bint as_lines):
     """See the .pyi."""
-    cdef Bounds bounds = bounds_of(segment)
-    cdef int64_t first = bounds.end, next_ = bounds.end
-    cdef Buffer text
-    cdef Walk walk
+    cdef Segment its = struct_of(segment)
+    cdef Span span
     cdef int answer
-    memset(&text, 0, sizeof(text))
     with nogil:
-        answer = go_to(&walk, fd, &bounds, offset, position)
-        if answer == 1:
-            first = next_ = max(offset, walk.frame.first)
-            answer = put_records(&walk, &next_, &position, min(end, bounds.end), most_bytes,
-                                 put_line if as_lines else put_record, &text)
-        walk_free(&walk)
+        answer = read_run(fd, &its, offset, position, end, INT64_MAX, most_bytes, LINES if as_lines else RECORDS, &span)
     try:
         if answer < 0:
             raise_error(-answer)
-        return first, next_, position, text.c_data[:text.length] if text.length else b""
+        return span.first, span.next, span.following, span.text.c_data[:span.text.length] if span.text.length else b""
     finally:
-        buffer_free(&text)
-
-
-cdef int put_records(Walk *walk, int64_t *offset, int64_t *position, int64_t end, int64_t most_bytes, PutRecord put,
-                     Buffer *text) noexcept nogil:
-    """From an offset in the current frame on, up to the first gap. 0 or -errno."""
-    cdef const char *c_record
-    cdef int64_t following
-    cdef Spot spot
-    cdef int answer = 1
-    while answer == 1 and walk.frame.first <= offset[0]:
-        memset(&spot, 0, sizeof(spot))
-        following = walk.frame.first + walk.frame.records
-        position[0] = walk.position
-        while offset[0] < min(end, following) and (text.length < most_bytes or text.length == 0):
-            c_record = spot_find(&spot, walk_data(walk), offset[0])
-            answer = put(text, walk_data(walk), &spot.frame, c_record, spot.index)
-            if answer:
-                return -answer
-            offset[0] += 1
-        if offset[0] < following or offset[0] == end:
-            return 0
-        position[0] = walk.next
-        answer = walk_next(walk)
-    return min(answer, 0)
+        buffer_free(&span.text)
 
 
 def origins(int fd, segment, int64_t offset, int64_t position, int64_t end):
     """See the .pyi."""
-    cdef Bounds bounds = bounds_of(segment)
+    cdef Segment its = struct_of(segment)
     cdef const char *c_origin
     cdef dict found = {}
     cdef Walk walk
     cdef int answer
     cdef int64_t at
     with nogil:
-        answer = go_to(&walk, fd, &bounds, offset, position)
+        answer = go_to(&walk, fd, &its, offset, position)
     try:
         while answer == 1 and walk.frame.first < end:
             at = max(offset, walk.frame.first)
@@ -535,8 +519,7 @@ def origins(int fd, segment, int64_t offset, int64_t position, int64_t end):
     return found
 
 
-cdef int put_record(Buffer *text, const char *c_frame, const Frame *frame, const char *c_record,
-                    int64_t index) noexcept nogil:
+cdef int put_record(Buffer *text, const Frame *frame, const char *c_record, int64_t index) noexcept nogil:
     """In the format of disk queues. 0 or ENOMEM."""
     cdef int64_t size = record_length(c_record) - RECORD_SIZE
     cdef char *c_to
@@ -556,26 +539,26 @@ cdef int put_record(Buffer *text, const char *c_frame, const Frame *frame, const
 
 def first_at(int fd, segment, int64_t time_ns):
     """See the .pyi."""
-    cdef Bounds bounds = bounds_of(segment)
+    cdef Segment its = struct_of(segment)
     cdef Walk walk
     cdef int answer
     with nogil:
-        walk_open(&walk, fd, bounds.salt, index_position(fd, bounds.salt, -1, time_ns), bounds.position, bounds.first,
-                  bounds.end)
+        walk_open(&walk, fd, its.salt, index_position(fd, its.salt, -1, time_ns), its.position, its.first,
+                  its.end)
         answer = walk_to(&walk, 0, time_ns)
         walk_free(&walk)
     if answer < 0:
         raise_error(-answer)
-    return walk.frame.first if answer else bounds.end
+    return walk.frame.first if answer else its.end
 
 
 def time_of(int fd, segment, int64_t offset, int64_t position):
     """See the .pyi."""
-    cdef Bounds bounds = bounds_of(segment)
+    cdef Segment its = struct_of(segment)
     cdef Walk walk
     cdef int answer
     with nogil:
-        answer = go_to(&walk, fd, &bounds, offset, position)
+        answer = go_to(&walk, fd, &its, offset, position)
         walk_free(&walk)
     if answer < 0:
         raise_error(-answer)
@@ -590,8 +573,8 @@ def time_of(int fd, segment, int64_t offset, int64_t position):
 
 MEDIA_TYPE = "application/vnd.nsqc.frames"
 VALUE, TIMESTAMP, ID, OFFSET, ORIGIN = 1, 2, 4, 8, 16
-FRAME_MORE = FRAME_HEAD + RECORD_SIZE + DELAY_BYTES + RECORD_SIZE + MOST_ORIGIN + FRAME_ALIGN
-FRAME_MOST = FRAME_HEAD + FRAME_FULL + FRAME_FULL // RECORD_SIZE * DELAY_BYTES + FRAME_ALIGN
+FRAME_MORE = FRAME_HEAD + RECORD_SIZE + DELAY_BYTES + HASH_BYTES + RECORD_SIZE + MOST_ORIGIN + FRAME_ALIGN
+FRAME_MOST = FRAME_HEAD + FRAME_FULL + FRAME_FULL // RECORD_SIZE * (DELAY_BYTES + HASH_BYTES) + FRAME_ALIGN
 
 cdef enum:
     WANT_VALUE = 1

@@ -1,11 +1,13 @@
 # Opens a log: which frames and positions count, after any kind of end; also offline.
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t
 
 from nsqc.store.log.cursor cimport Earlier
 from nsqc.store.log.frame cimport Buffer
 from nsqc.store.log.journal cimport FoundFiles, JournalState
-from nsqc.store.log.segment cimport Index, Manifest, SegmentHead
+from nsqc.store.log.segment cimport Index, Manifest, Segments
+from nsqc.store.log.topiclog cimport LogState
+from nsqc.store.publishids cimport PublishIds
 
 
 # ====================================================================== found
@@ -20,32 +22,18 @@ from nsqc.store.log.segment cimport Index, Manifest, SegmentHead
 cdef enum:
     OLD_FORMAT = -1             # Found.error: the folder has files that no release has written
 
-cdef struct FoundSegment:
-    SegmentHead head
-    int64_t size                # of its file
-    int64_t position, end       # where its frames end; the offset after its last record
-    int64_t due_ns              # the latest due time of its delayed records; 0: it has none
-    int64_t time_ns             # the latest publish time in it and all segments before it
-    int64_t synced              # durable up to here, as a scan found
-    int64_t damaged             # records before its end that a scan found lost
-    bint lost                   # its header is lost, and nothing replaces it
-    bint unused                 # it does not count
-    bint scanned
-
 cdef struct Found:
     int error                   # why the log is unusable: an errno; EOPNOTSUPP: written by a later version; 0: usable
     int64_t bad_first           # the segment that is the reason; -1: none
     Manifest manifest
     bint has_manifest
-    FoundSegment *items         # owned: by first offset
-    int64_t count, room
+    Segments segments           # owned
     bint clean                  # the newest segment ends where the manifest says
     bint lost_newest            # the manifest knows a newer one
     int64_t unlisted            # segments that are newer than the manifest
     Index index                 # owned: of the newest segment, if it was scanned
     Buffer delays               # owned: Deferral of each delayed record that is not due yet
     FoundFiles cursors          # owned
-    bint has_ids                # there are files of publish ids
     JournalState state          # owned: of the channels
 
 # power_failed: since the last run. Then the reserved offsets go into the manifest; see `resume`.
@@ -63,8 +51,12 @@ cdef class Opened:
     cdef readonly int64_t next      # the offset after the last record
     cdef public int64_t resume_at   # the next record goes to this offset or later
     cdef readonly int64_t lost      # messages gone with the newest segment, at least
-    cdef readonly int64_t lost_first    # messages of segments before the first one that retention has not removed
     cdef readonly int64_t had       # messages after the last record that a channel had received, and that are gone
+
+
+# Enters the ids of earlier publishes that are still remembered: those in summaries, and those in segments without one.
+cdef int restore_ids(LogState log, PublishIds ids) except -1
+cdef int drop_ids(LogState log) except -1           # they are not remembered any more
 
 
 # ====================================================================== offline

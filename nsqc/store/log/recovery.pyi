@@ -1,29 +1,12 @@
 """Opens a log: which frames and positions count, after any kind of end; also offline. See the .pxd."""
 
-from typing import NamedTuple, final
+from typing import final
 
 from nsqc.store.log.cursor import Earlier
-from nsqc.store.log.names import Bounds
+from nsqc.store.log.names import Segment
 from nsqc.store.log.topiclog import TopicLog
 
 # ====================================================================== recovery
-
-class SegmentState(NamedTuple):
-    """A segment, according to its files."""
-
-    first: int          # offset of its first record
-    end: int            # after its last
-    position: int       # where its frames end
-    salt: int
-    sequence: int
-    size: int           # of the file
-    lost: int           # records of missing segments before it
-    damaged: int        # its records that a scan found lost
-
-    @property
-    def bounds(self) -> Bounds: ...
-    @property
-    def bytes(self) -> int: ...
 
 class LogError(OSError):
     """An unusable folder; its files stay unchanged."""
@@ -38,8 +21,6 @@ class Opened:
     @property
     def lost(self) -> int: ...
     @property
-    def lost_first(self) -> int: ...
-    @property
     def had(self) -> int: ...
     @property
     def unlisted(self) -> int: ...
@@ -48,11 +29,9 @@ class Opened:
     @property
     def has_manifest(self) -> bool: ...
     @property
-    def has_ids(self) -> bool: ...
-    @property
     def clean(self) -> bool: ...
     @property
-    def segments(self) -> list[SegmentState]: ...
+    def segments(self) -> list[Segment]: ...
     @property
     def delays(self) -> list[tuple[int, int]]: ...
 
@@ -66,7 +45,7 @@ def read_folder(folder: str, power_failed: bool = False, keeps: bool = False) ->
 
 # ====================================================================== offline
 
-def read_frames(path: str, segment: SegmentState) -> tuple[int, int, list[tuple[int, int, int]]]:
+def read_frames(path: str, segment: Segment) -> tuple[int, int, list[tuple[int, int, int]]]:
     """Reads all frames of a segment: sound records, their size in files of disk queues, and damage: positions, each
     with the first lost offset and the one after the last. Raises OSError."""
 

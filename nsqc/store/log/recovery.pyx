@@ -2,28 +2,30 @@
 
 cimport cython
 import os
-from collections import namedtuple
 from cpython.bytes cimport PyBytes_AS_STRING
-from libc.errno cimport ENOENT, ENOMEM, EOPNOTSUPP, errno
+from libc.errno cimport ENODATA, ENOENT, ENOMEM, EOPNOTSUPP, errno
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
-from libc.stdlib cimport free, qsort, strtoll
-from libc.string cimport memset, strcmp, strlen, strncmp, strrchr
+from libc.stdlib cimport qsort, strtoll
+from libc.string cimport memcmp, memcpy, memset, strcmp, strlen, strncmp, strrchr
 from posix.fcntl cimport O_NONBLOCK, O_RDONLY
 from posix.unistd cimport close
 
 from nsqc.store.disk.fileio cimport PATH_BYTES, io_open, io_read, io_size
 from nsqc.store.disk.segment cimport HEAD_BYTES
 from nsqc.store.log.cursor cimport make_earlier
-from nsqc.store.log.frame cimport (MORE, MOST_OFFSET, RECORD_SIZE, Buffer, Deferral, Frame, Walk, array_room,
-                                   buffer_free, buffer_room, deferral_at, delay_add, frame_records, is_offset,
-                                   walk_data, walk_free, walk_next, walk_open)
+from nsqc.store.log.frame cimport (MORE, MOST_OFFSET, RECORD_SIZE, Buffer, Deferral, Frame, Walk, buffer_free,
+                                   buffer_room, deferral_at, delay_add, frame_records, is_offset, walk_data,
+                                   walk_free, walk_next, walk_open)
 from nsqc.store.log.journal cimport files_add, files_free, files_load, journal_number, state_free
-from nsqc.store.log.segment cimport (COPY_AT, FRAMES_AT, HEAD_DAMAGED, HEAD_SOUND, HEAD_UNKNOWN, Index, Segment,
-                                     SegmentHead, head_load, head_read, index_free, index_note, index_read,
-                                     lost_before, manifest_read, manifest_write, segment_path, segments_add,
-                                     segments_reserve)
+from nsqc.store.log.names import SUMMARY
+from nsqc.store.log.segment cimport (COPY_AT, FRAMES_AT, HEAD_DAMAGED, HEAD_SOUND, HEAD_UNKNOWN, IdAt, Index, Segment,
+                                     Segments, Summary, head_load, head_read, ids_collect, index_free, index_note,
+                                     index_read, lost_before, manifest_end, manifest_read, manifest_write,
+                                     segment_ends_at, segment_path, segment_tuple, segments_add, segments_free,
+                                     segments_last, segments_reserve, summary_read)
 from nsqc.store.log.topiclog cimport RESERVE, LogState, losses_found
 from nsqc.store.memory cimport wall_ns
+from nsqc.store.publishids cimport PublishId, PublishIds
 
 
 # ====================================================================== found
@@ -59,10 +61,10 @@ cdef extern from *:
     int closedir(DIR *folder) nogil
 
 cdef enum:
-    FIRST_ROOM = 8
     DIGITS = 20
     SCAN_BYTES = 1048576        # of a read
     UNKNOWN_SALT = 1            # in a lost header: there was a segment before it
+    FOREIGN = -1                # a sequence number
 
 
 cdef void folder_find(Found *found, const char *c_folder, bint power_failed, bint keeps) noexcept nogil:
@@ -76,8 +78,8 @@ cdef void folder_find(Found *found, const char *c_folder, bint power_failed, bin
     if answer == HEAD_UNKNOWN or answer < 0 and answer != -ENOENT:
         fail(found, -answer if answer < 0 else EOPNOTSUPP, -1)
         return
-    qsort(found.items, <size_t> found.count, sizeof(FoundSegment), by_first)
-    if read_heads(found, c_folder) and drop_unused(found) and find_ends(found, c_folder, power_failed):
+    qsort(found.segments.items, <size_t> found.segments.count, sizeof(Segment), by_first)
+    if read_heads(found, c_folder) and find_ends(found, c_folder, power_failed):
         answer = files_load(&found.cursors, &found.state, c_folder)
         if answer:
             fail(found, answer, -1)
@@ -86,7 +88,7 @@ cdef void folder_find(Found *found, const char *c_folder, bint power_failed, bin
 
 
 cdef void found_free(Found *found) noexcept nogil:
-    free(found.items)
+    segments_free(&found.segments)
     index_free(&found.index)
     buffer_free(&found.delays)
     files_free(&found.cursors)
@@ -122,8 +124,6 @@ cdef bint list_names(Found *found, const char *c_folder) noexcept nogil:
                 error = add_segment(found, first)
             elif strcmp(c_end, b".dat") == 0 or strcmp(c_end, b".idx") == 0:
                 error = OLD_FORMAT
-        elif strncmp(entry.d_name, b"ids.", 4) == 0:
-            found.has_ids = True
         elif strncmp(entry.d_name, b"cursors.", 8) == 0:
             number = journal_number(entry.d_name)
             c_end = strrchr(entry.d_name, c".")
@@ -136,158 +136,157 @@ cdef bint list_names(Found *found, const char *c_folder) noexcept nogil:
 
 
 cdef int add_segment(Found *found, int64_t first) noexcept nogil:
-    if array_room(<void **> &found.items, &found.room, found.count + 1, sizeof(FoundSegment), FIRST_ROOM) < 0:
+    cdef Segments *segments = &found.segments
+    if segments_reserve(segments, 1) < 0:
         return ENOMEM
-    memset(&found.items[found.count], 0, sizeof(FoundSegment))
-    found.items[found.count].head.first = first
-    found.count += 1
+    memset(&segments.items[segments.count], 0, sizeof(Segment))
+    segments.items[segments.count].first = first
+    segments.count += 1
     return 0
 
 
 cdef int by_first(const void *c_left, const void *c_right) noexcept nogil:
-    cdef int64_t left = (<const FoundSegment *> c_left).head.first
-    cdef int64_t right = (<const FoundSegment *> c_right).head.first
+    cdef int64_t left = (<const Segment *> c_left).first
+    cdef int64_t right = (<const Segment *> c_right).first
     return -1 if left < right else left > right
 
 
 # ---------------------------------------------------------------------- headers
 
 cdef bint read_heads(Found *found, const char *c_folder) noexcept nogil:
-    cdef int64_t at
-    for at in range(found.count - 1, -1, -1):
-        if not read_one(found, c_folder, &found.items[at]):
+    """Reads the headers; keeps the segments that count, oldest first."""
+    cdef Segments *segments = &found.segments
+    cdef int64_t at, kept = 0, last = 0
+    cdef Segment *segment
+    for at in range(segments.count - 1, -1, -1):
+        if not read_one(found, c_folder, &segments.items[at]):
             return False
-        if found.items[at].lost:
+        if segments.items[at].sequence == 0:
             replace_head(found, at)
+    for at in range(segments.count):
+        segment = &segments.items[at]
+        if segment.sequence > last:
+            last = segment.sequence
+            found.unlisted += found.has_manifest and last > found.manifest.newest
+            segments.items[kept] = segment[0]
+            kept += 1
+    segments.count = kept
+    found.lost_newest = found.manifest.newest > last
     return True
 
 
-cdef bint read_one(Found *found, const char *c_folder, FoundSegment *segment) noexcept nogil:
+cdef bint read_one(Found *found, const char *c_folder, Segment *segment) noexcept nogil:
+    """Leaves the sequence number 0 if the header is lost, and below that if the segment does not count."""
     cdef char c_path[PATH_BYTES]
-    cdef int64_t first = segment.head.first
+    cdef int64_t first = segment.first
     cdef int answer, fd
     segment_path(c_path, c_folder, first)
     fd = io_open(c_path, O_RDONLY | O_NONBLOCK)
     if fd < 0:
         return fail(found, -fd, first)
-    answer = head_read(fd, &segment.head)
+    answer = head_read(fd, segment)
     segment.size = io_size(fd)
     close(fd)
     if answer < 0 or segment.size < 0:
         return fail(found, -answer if answer < 0 else <int> -segment.size, first)
     if answer == HEAD_UNKNOWN:
         return fail(found, EOPNOTSUPP, first)
-    segment.lost = answer == HEAD_DAMAGED
-    # A file that was renamed or copied here belongs to another log.
-    segment.unused = not segment.lost and (segment.head.first != first or (
-        found.has_manifest and segment.head.log_id != found.manifest.log_id))
-    segment.head.first = first
+    if answer == HEAD_DAMAGED:
+        segment.sequence = 0
+    elif segment.first != first or (found.has_manifest and segment.log_id != found.manifest.log_id):
+        segment.sequence = FOREIGN      # a file that was renamed or copied here belongs to another log
+    segment.first = first
     return True
 
 
 cdef void replace_head(Found *found, int64_t at) noexcept nogil:
     """Replaces a lost header from the successor's header or the manifest."""
-    cdef FoundSegment *segment = &found.items[at]
-    cdef FoundSegment *next_ = segment + 1
-    segment.head.before_salt = UNKNOWN_SALT
-    if at + 1 < found.count:
-        if next_.lost or next_.unused or next_.head.before_salt <= UNKNOWN_SALT:
+    cdef Segment *segment = &found.segments.items[at]
+    cdef Segment *next_ = segment + 1
+    cdef int64_t size = segment.size, first = segment.first
+    memset(segment, 0, sizeof(Segment))
+    segment.size = size
+    segment.first = first
+    segment.before_salt = UNKNOWN_SALT
+    if at + 1 < found.segments.count:
+        if next_.sequence <= 0 or next_.before_salt <= UNKNOWN_SALT:
             return
-        segment.head.salt = next_.head.before_salt
-        segment.head.sequence = next_.head.sequence - 1
-        segment.head.log_id = next_.head.log_id
-        segment.head.before_records = next_.head.before_records - (next_.head.before_end - segment.head.first)
-        segment.lost = False
-    elif found.manifest.newest and found.manifest.newest_first == segment.head.first:
-        segment.head.salt = found.manifest.newest_salt
-        segment.head.sequence = found.manifest.newest
-        segment.head.log_id = found.manifest.log_id
-        segment.head.before_records = -1
-        segment.lost = False
-
-
-cdef bint drop_unused(Found *found) noexcept nogil:
-    """Keeps the segments that count, oldest first."""
-    cdef FoundSegment *segment
-    cdef int64_t at, kept = 0, last = 0
-    for at in range(found.count):
-        segment = &found.items[at]
-        if segment.lost or segment.unused or segment.head.sequence <= last:
-            continue
-        last = segment.head.sequence
-        found.unlisted += found.has_manifest and last > found.manifest.newest
-        found.items[kept] = segment[0]
-        kept += 1
-    found.count = kept
-    found.lost_newest = found.manifest.newest > last
-    return True
+        segment.salt = next_.before_salt
+        segment.sequence = next_.sequence - 1
+        segment.log_id = next_.log_id
+        segment.before_records = next_.before_records - (next_.before_end - first)
+    elif found.manifest.newest and found.manifest.newest_first == first:
+        segment.salt = found.manifest.newest_salt
+        segment.sequence = found.manifest.newest
+        segment.log_id = found.manifest.log_id
+        segment.before_records = -1
 
 
 # ---------------------------------------------------------------------- ends
 
 cdef bint find_ends(Found *found, const char *c_folder, bint power_failed) noexcept nogil:
-    cdef FoundSegment *segment
-    cdef FoundSegment *next_
+    cdef Segments *segments = &found.segments
+    cdef Segment *segment
+    cdef Segment *next_
     cdef int64_t at, now_ns = wall_ns()
-    for at in range(found.count):
-        segment = &found.items[at]
-        next_ = segment + 1
-        if at + 1 < found.count and next_.head.before_salt == segment.head.salt:
-            segment.position = next_.head.before_position
-            segment.end = next_.head.before_end
-            segment.due_ns = next_.head.before_due_ns
-            segment.time_ns = next_.head.before_time_ns
-        elif (not power_failed and at + 1 == found.count and found.manifest.newest == segment.head.sequence
-              and 0 < found.manifest.end_size == segment.size):
-            segment.position = found.manifest.end_position
-            segment.end = found.manifest.end
-            segment.due_ns = found.manifest.end_due_ns
-            segment.time_ns = found.manifest.end_time_ns
-            found.clean = True
-        segment.scanned = not is_end(segment, segment.position, segment.end,
-                                     next_.head.first if at + 1 < found.count else INT64_MAX)
+    cdef bint scans = False
+    for at in range(segments.count):
+        segment = &segments.items[at]
+        next_ = segment + 1 if at + 1 < segments.count else NULL
+        if next_ is NULL:
+            if (not power_failed and found.manifest.newest == segment.sequence
+                    and 0 < found.manifest.end_size == segment.size):
+                segment.position = found.manifest.end_position
+                segment.end = found.manifest.end
+                segment.due_ns = found.manifest.end_due_ns
+                segment.time_ns = found.manifest.end_time_ns
+                found.clean = True
+        else:
+            segment_ends_at(segment, next_)
+        scans = not is_end(segment, segment.position, segment.end, next_.first if next_ is not NULL else INT64_MAX)
         segment.position = min(segment.position, max(segment.size, <int64_t> FRAMES_AT))
-        if (segment.scanned or segment.due_ns > now_ns) and not look_into(found, c_folder, segment, power_failed,
-                                                                          now_ns):
+        if (scans or segment.due_ns > now_ns) and not look_into(found, c_folder, segment, next_, scans, power_failed,
+                                                                now_ns):
             return False
-    found.clean = found.count == 0 or found.clean and not found.items[found.count - 1].scanned
-    keep_known_end(found)
-    settle_counts(found)
+    found.clean = segments.count == 0 or found.clean and not scans
+    if scans:
+        keep_known_end(found, segments_last(segments))
+    settle(segments)
     return True
 
 
-cdef bint is_end(const FoundSegment *segment, int64_t position, int64_t end, int64_t most) noexcept nogil:
+cdef bint is_end(const Segment *segment, int64_t position, int64_t end, int64_t most) noexcept nogil:
     """Whether a segment can end here: a record takes at least RECORD_SIZE bytes. Its file may be shorter."""
     return (FRAMES_AT <= position
-            and segment.head.first <= end <= min(most, segment.head.first + (position - FRAMES_AT) // RECORD_SIZE))
+            and segment.first <= end <= min(most, segment.first + (position - FRAMES_AT) // RECORD_SIZE))
 
 
-cdef bint look_into(Found *found, const char *c_folder, FoundSegment *segment, bint power_failed,
-                    int64_t now_ns) noexcept nogil:
+cdef bint look_into(Found *found, const char *c_folder, Segment *segment, const Segment *next_, bint scans,
+                    bint power_failed, int64_t now_ns) noexcept nogil:
+    """Finds delays that are not due, and the end if `scans`."""
     cdef char c_path[PATH_BYTES]
-    cdef FoundSegment seen = segment[0]
-    cdef bint is_last = segment == &found.items[found.count - 1]
+    cdef Segment seen = segment[0]
     cdef Index index
     cdef int error, fd
-    segment_path(c_path, c_folder, segment.head.first)
+    segment_path(c_path, c_folder, segment.first)
     fd = io_open(c_path, O_RDONLY)
     if fd < 0:
-        return fail(found, -fd, segment.head.first)
+        return fail(found, -fd, segment.first)
     memset(&index, 0, sizeof(index))
-    error = segment_scan(fd, segment.size if segment.scanned else segment.position,
-                         INT64_MAX if is_last else segment[1].head.first,
-                         power_failed and is_last and segment.scanned, now_ns, &seen, &index, &found.delays)
+    error = segment_scan(fd, segment.size if scans else segment.position,
+                         next_.first if next_ is not NULL else INT64_MAX,
+                         power_failed and next_ is NULL and scans, now_ns, &seen, &index, &found.delays)
     close(fd)
-    if segment.scanned:
+    if scans:
         segment[0] = seen
-    if segment.scanned and is_last:
+    if scans and next_ is NULL:
         found.index = index
     else:
         index_free(&index)
-    return fail(found, error, segment.head.first) if error else True
+    return fail(found, error, segment.first) if error else True
 
 
-cdef int segment_scan(int fd, int64_t limit, int64_t most, bint power_failed, int64_t now_ns, FoundSegment *segment,
+cdef int segment_scan(int fd, int64_t limit, int64_t most, bint power_failed, int64_t now_ns, Segment *segment,
                       Index *index, Buffer *delays) noexcept nogil:
     """Finds the valid part of a segment, in the bytes of its file up to a limit, below an offset. 0 or errno.
 
@@ -300,15 +299,15 @@ cdef int segment_scan(int fd, int64_t limit, int64_t most, bint power_failed, in
                               delays)
 
 
-cdef int walk_over(int fd, int64_t limit, int64_t most, int64_t durable, int64_t now_ns, FoundSegment *segment,
+cdef int walk_over(int fd, int64_t limit, int64_t most, int64_t durable, int64_t now_ns, Segment *segment,
                    Index *index, Buffer *delays) noexcept nogil:
     """Walks to the first hole at or after `durable`; without delays, only finds `synced`. 0 or errno."""
     cdef Walk walk
     cdef int64_t records = 0, counted = 0
     cdef int answer
-    walk_open(&walk, fd, segment.head.salt, FRAMES_AT, limit, segment.head.first, most)
+    walk_open(&walk, fd, segment.salt, FRAMES_AT, limit, segment.first, most)
     walk.step = SCAN_BYTES
-    segment.position, segment.end, segment.time_ns = FRAMES_AT, segment.head.first, segment.head.before_time_ns
+    segment.position, segment.end, segment.time_ns = FRAMES_AT, segment.first, segment.before_time_ns
     while True:
         answer = walk_next(&walk)
         if answer <= 0 or (walk.hole >= durable and delays is not NULL):
@@ -326,7 +325,7 @@ cdef int walk_over(int fd, int64_t limit, int64_t most, int64_t durable, int64_t
             segment.position = walk.next
             segment.end = min(walk.frame.first + walk.frame.records, most)
             counted = records
-    segment.damaged = max(segment.end - segment.head.first - counted, <int64_t> 0)
+    segment.damaged = max(segment.end - segment.first - counted, <int64_t> 0)
     walk_free(&walk)
     return -min(answer, 0)
 
@@ -345,13 +344,9 @@ cdef int64_t keep_delays(const char *c_frame, const Frame *frame, int64_t now_ns
     return latest
 
 
-cdef void keep_known_end(Found *found) noexcept nogil:
+cdef void keep_known_end(Found *found, Segment *last) noexcept nogil:
     """The newest segment ends no earlier than the manifest says: records that its file lacks before that are lost."""
-    cdef FoundSegment *last
-    if found.count == 0:
-        return
-    last = &found.items[found.count - 1]
-    if (last.scanned and found.manifest.newest == last.head.sequence and last.end < found.manifest.end
+    if (found.manifest.newest == last.sequence and last.end < found.manifest.end
             and is_end(last, found.manifest.end_position, found.manifest.end, INT64_MAX)):
         last.damaged += found.manifest.end - last.end
         last.end = found.manifest.end
@@ -359,34 +354,32 @@ cdef void keep_known_end(Found *found) noexcept nogil:
         last.due_ns = max(last.due_ns, found.manifest.end_due_ns)
 
 
-cdef void settle_counts(Found *found) noexcept nogil:
-    """Counts the records before a segment whose header is lost, or counts fewer than there are."""
-    cdef FoundSegment *segment
-    cdef int64_t at, records = 0
-    for at in range(found.count):
-        segment = &found.items[at]
-        segment.head.before_records = max(segment.head.before_records, records)
-        records = segment.head.before_records + segment.end - segment.head.first
+cdef void settle(Segments *segments) noexcept nogil:
+    """Counts the records before a segment whose header is lost, or counts fewer than there are, and what is missing."""
+    cdef Segment segment
+    cdef int64_t at, records = 0, count = segments.count
+    segments.count = 0
+    for at in range(count):
+        segment = segments.items[at]
+        segment.before_records = max(segment.before_records, records)
+        records = segment.before_records + segment.end - segment.first
+        segments_add(segments, &segment)
 
 
 cdef void keep_place(Found *found, const char *c_folder, bint keeps) noexcept nogil:
     """Records the end that was found, so that later starts find the same, and resumes offsets after all that may have
     been used. If this cannot be written, the next start finds it again."""
-    cdef FoundSegment *last = &found.items[found.count - 1]
+    cdef const Segment *last = segments_last(&found.segments)
     found.manifest.resume = max(found.manifest.resume, found.manifest.reserved, last.end)
-    if found.manifest.newest < last.head.sequence:
+    if found.manifest.newest < last.sequence:
         # The lost manifest may have reserved more.
         found.manifest.resume = min(found.manifest.resume + RESERVE, MOST_OFFSET)
-        found.manifest.log_id = last.head.log_id
-        found.manifest.newest = last.head.sequence
-        found.manifest.newest_first = last.head.first
-        found.manifest.newest_salt = last.head.salt
+        found.manifest.log_id = last.log_id
+        found.manifest.newest = last.sequence
+        found.manifest.newest_first = last.first
+        found.manifest.newest_salt = last.salt
     found.manifest.reserved = min(found.manifest.resume + RESERVE, MOST_OFFSET)
-    found.manifest.end_size = last.size
-    found.manifest.end_position = last.position
-    found.manifest.end = last.end
-    found.manifest.end_due_ns = last.due_ns
-    found.manifest.end_time_ns = last.time_ns
+    manifest_end(&found.manifest, last, last.size)
     if keeps:
         manifest_write(c_folder, &found.manifest)
 
@@ -396,22 +389,6 @@ cdef void keep_place(Found *found, const char *c_folder, bint keeps) noexcept no
 
 class LogError(OSError):
     """An unusable folder; its files stay unchanged."""
-
-
-class SegmentState(namedtuple("SegmentState", "first end position salt sequence size lost damaged")):
-    """See the .pyi."""
-
-    __slots__ = ()
-
-    @property
-    def bounds(self) -> tuple:
-        """In TopicLog's form."""
-        return self[:4]
-
-    @property
-    def bytes(self) -> int:
-        """Of its frames."""
-        return self.position - FRAMES_AT
 
 
 @cython.final
@@ -426,17 +403,12 @@ cdef class Opened:
         """0: none."""
         if self.found.has_manifest:
             return self.found.manifest.log_id
-        return self.found.items[self.found.count - 1].head.log_id if self.found.count else 0
+        return segments_last(&self.found.segments).log_id if self.found.segments.count else 0
 
     @property
     def has_manifest(self) -> bool:
         """Whether the manifest exists and is sound."""
         return self.found.has_manifest
-
-    @property
-    def has_ids(self) -> bool:
-        """Whether files of publish ids exist."""
-        return self.found.has_ids
 
     @property
     def clean(self) -> bool:
@@ -450,17 +422,9 @@ cdef class Opened:
 
     @property
     def segments(self) -> list:
-        """SegmentState of each, oldest first."""
-        cdef FoundSegment *segment
-        cdef int64_t at, before = 0
-        found = []
-        for at in range(self.found.count):
-            segment = &self.found.items[at]
-            lost = max(segment.head.before_records - before, 0) if at else self.lost_first
-            before = segment.head.before_records + segment.end - segment.head.first
-            found.append(SegmentState(segment.head.first, segment.end, segment.position, segment.head.salt,
-                                      segment.head.sequence, segment.size, lost, segment.damaged))
-        return found
+        """A nsqc.store.log.names.Segment for each, oldest first."""
+        cdef int64_t at
+        return [segment_tuple(&self.found.segments.items[at]) for at in range(self.found.segments.count)]
 
     @property
     def delays(self) -> list:
@@ -474,15 +438,16 @@ cdef class Opened:
 cdef Opened make_opened(Found *found, str folder):
     """Takes over what was read. Raises LogError."""
     cdef Opened opened = Opened.__new__(Opened)
-    cdef FoundSegment *last
+    cdef Segment *first
     opened.found = found[0]
     memset(found, 0, sizeof(Found))
     raise_refusal(&opened.found, folder)
     opened.earlier = make_earlier(&opened.found.state, &opened.found.cursors)
-    if opened.found.count:
-        last = &opened.found.items[opened.found.count - 1]
-        opened.next = last.end
-        opened.lost_first = lost_first(&opened.found.items[0].head, opened.earlier)
+    if opened.found.segments.count:
+        first = &opened.found.segments.items[0]
+        first.lost = lost_first(first, opened.earlier)
+        opened.found.segments.missing += first.lost
+        opened.next = segments_last(&opened.found.segments).end
     elif (opened.earlier.topic_cursor or 0) <= opened.found.manifest.reserved + RESERVE:
         opened.next = opened.earlier.topic_cursor or 0
     opened.resume_at = max(opened.next, opened.found.manifest.resume)
@@ -495,12 +460,12 @@ cdef Opened make_opened(Found *found, str folder):
         opened.lost = max(1, opened.resume_at - opened.next,
                           opened.found.manifest.end - opened.found.manifest.newest_first)
         opened.resume_at = max(opened.resume_at, opened.found.manifest.reserved)
-    elif opened.found.count and opened.resume_at == opened.earlier.reached:
+    elif opened.found.segments.count and opened.resume_at == opened.earlier.reached:
         opened.had = opened.resume_at - opened.next
     return opened
 
 
-cdef int64_t lost_first(const SegmentHead *head, Earlier earlier) noexcept:
+cdef int64_t lost_first(const Segment *head, Earlier earlier) noexcept:
     """Records of segments before the first one that are missing: retention has not removed them."""
     cdef int64_t end = head.before_end if head.before_end else head.first
     if head.before_salt == 0 or earlier.damaged and earlier.removed_to == 0:
@@ -534,37 +499,31 @@ def read_folder(str folder not None, bint power_failed=False, bint keeps=False):
 
 
 def enter(LogState log not None, Opened opened not None):
-    """Moves the contents of a folder into a new log."""
+    """Moves the contents of a folder into a new log: its segments are there from now on."""
     cdef Found *found = &opened.found
-    cdef FoundSegment *seen
-    cdef Segment segment
+    cdef Segment *last
     cdef int64_t at
-    if segments_reserve(&log.segments, found.count) < 0:
-        raise MemoryError
-    for at in range(found.count):
-        seen = &found.items[at]
-        memset(&segment, 0, sizeof(segment))
-        segment.first, segment.end, segment.position = seen.head.first, seen.end, seen.position
-        segment.before = seen.head.before_records
-        segment.lost = 0 if at else opened.lost_first
-        segment.sequence, segment.salt = seen.head.sequence, seen.head.salt
-        segment.due_ns, segment.time_ns = seen.due_ns, seen.time_ns
-        segments_add(&log.segments, &segment)
-        if seen.damaged:
-            log.damaged += seen.damaged
-            log.damage.append((segment.first, segment.end))
-    log_id = log.manifest.log_id
+    log_id = opened.id or log.manifest.log_id
+    log.segments = found.segments
+    memset(&found.segments, 0, sizeof(Segments))
+    last = segments_last(&log.segments)
+    for at in range(log.segments.count):
+        if log.segments.items[at].damaged:
+            log.damaged += log.segments.items[at].damaged
+            log.damage.append((log.segments.items[at].first, log.segments.items[at].end))
     log.manifest = found.manifest
-    log.manifest.log_id = opened.id or log_id
+    log.manifest.log_id = log_id
+    log.id_key = found.manifest.id_key
     log.lost = opened.lost + opened.had
     log.index = found.index
     memset(&found.index, 0, sizeof(Index))
+    log.index.has_ids |= log.id_key[0] != 0     # frames that were not scanned may have some
     log.next = log.visible = log.tail_first = opened.next
     log.resume_at = opened.resume_at
-    log.ends = not found.clean or found.count == 0 or log.resume_at > log.next
-    if found.count:
-        log.unsynced_files.synced = first_unsynced(found)
-        log.durable_to = found.items[found.count - 1].synced
+    log.ends = not found.clean or last is NULL or log.resume_at > log.next
+    if last is not NULL:
+        log.unsynced_files.synced = first_unsynced(&log.segments)
+        log.durable_to = last.synced
     if log.damaged or log.lost or log.segments.missing:
         losses_found(log)
     log.clock.refresh()
@@ -572,14 +531,113 @@ def enter(LogState log not None, Opened opened not None):
         delay_add(&log.delays, &(<const Deferral *> found.delays.c_data)[at], log.longest_delay_ns, log.clock)
 
 
-cdef int64_t first_unsynced(Found *found) noexcept:
+cdef int64_t first_unsynced(Segments *segments) noexcept:
     """The first offset of the first segment that may not be durable, according to the newest one."""
-    cdef FoundSegment *last = &found.items[found.count - 1]
+    cdef Segment *last = segments_last(segments)
     cdef int64_t at
-    for at in range(found.count):
-        if found.items[at].head.sequence >= last.head.durable_from:
-            return found.items[at].head.first
-    return last.head.first
+    for at in range(segments.count):
+        if segments.items[at].sequence >= last.durable_from:
+            return segments.items[at].first
+    return last.first
+
+
+# ---------------------------------------------------------------------- publish ids
+
+cdef int restore_ids(LogState log, PublishIds ids) except -1:
+    cdef int64_t since_ns = log.clock.wall - ids.window_ns, first, left = ids.limit
+    cdef dict segments = {log.segments.items[first].first: first for first in range(log.segments.count)}
+    cdef set summaries = set(summaries_in(log.folder))
+    cdef list found = []        # newest first
+    cdef BytesOfIds some
+    for first in sorted(summaries.union(segments), reverse=True):
+        if left <= 0:
+            break
+        some = BytesOfIds.__new__(BytesOfIds)
+        if first in summaries and read_summary(log, first, since_ns, some):
+            log.summaries.insert(0, (first, some.time_ns, some.count()))
+        elif first in segments and log.segments.items[<int64_t> segments[first]].time_ns >= since_ns:
+            read_ids(log, &log.segments.items[<int64_t> segments[first]], some)
+        left -= some.count()
+        found.append(some)
+    for some in reversed(found):
+        enter_ids(log, ids, some)
+    gone = [(f"{log.folder}/ids.{first:020}", "") for first in
+            summaries.difference([summary[0] for summary in log.summaries])]
+    if gone:
+        log.syncer.remove(gone)
+    return 0
+
+
+cdef int drop_ids(LogState log) except -1:
+    gone = [(f"{log.folder}/ids.{first:020}", "") for first in summaries_in(log.folder)]
+    if gone:
+        log.syncer.remove(gone)
+    return 0
+
+
+@cython.final
+cdef class BytesOfIds:
+    """Ids read from a file."""
+
+    cdef Buffer data
+    cdef int64_t time_ns
+
+    def __dealloc__(self):
+        buffer_free(&self.data)
+
+    cdef int64_t count(self) noexcept:
+        return self.data.length // <int64_t> sizeof(IdAt)
+
+
+cdef list summaries_in(str folder):
+    """First offsets of segments with a summary."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    return [int(match[1]) for match in map(SUMMARY.fullmatch, names) if match]
+
+
+cdef bint read_summary(LogState log, int64_t first, int64_t since_ns, BytesOfIds some) except -1:
+    """Whether a summary counts: its segment ended before the end of the log, and its ids are still remembered."""
+    cdef Summary summary
+    cdef int error = summary_read(log.c_folder, first, &summary, NULL)
+    if error == 0 and (summary.log_id != log.manifest.log_id or not first <= summary.end <= log.next
+                       or memcmp(summary.key, log.manifest.id_key, sizeof(summary.key)) or summary.time_ns < since_ns):
+        return False
+    some.time_ns = summary.time_ns
+    error = error or summary_read(log.c_folder, first, &summary, &some.data)
+    return not left_out(log, first, error)
+
+
+cdef int read_ids(LogState log, const Segment *segment, BytesOfIds some) except -1:
+    left_out(log, segment.first, ids_collect(log.c_folder, segment, &some.data))
+    return 0
+
+
+cdef bint left_out(LogState log, int64_t first, int error) except -1:
+    """Reports ids that cannot be read."""
+    if error == ENOMEM:
+        raise MemoryError
+    if error:
+        log.log.error("LOG(%s): failed to read the publish ids of the segment at offset %d: publishes that are retried "
+                      "now may be stored again - %s", log.name, first,
+                      "damaged" if error == ENODATA else os.strerror(error))
+    return error != 0
+
+
+cdef int enter_ids(LogState log, PublishIds ids, BytesOfIds some) except -1:
+    cdef const IdAt *entry
+    cdef PublishId id
+    cdef int64_t at, age_ns
+    for at in range(some.count()):
+        entry = &(<const IdAt *> some.data.c_data)[at]
+        age_ns = max(log.clock.wall - entry.time_ns, <int64_t> 0)
+        if age_ns <= ids.window_ns:
+            memcpy(&id, entry.hash, sizeof(id))
+            if ids.restore(&id, log.clock.monotonic, age_ns) < 0:
+                raise MemoryError
+    return 0
 
 
 # ====================================================================== offline
@@ -631,7 +689,7 @@ cdef inline int64_t queue_bytes(const Walk *walk) noexcept nogil:
 def read_head(str path not None):
     """See the .pyi."""
     cdef char c_block[FRAMES_AT]
-    cdef SegmentHead head
+    cdef Segment head
     cdef int64_t got
     cdef int sound
     cdef int fd = opened(path)

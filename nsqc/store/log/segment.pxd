@@ -1,20 +1,9 @@
-# Segments of a log: files, header, manifest, sparse index, the list of them, sealing.
+# Segments of a log: files, header, manifest, sparse index, the list of them, publish ids, sealing.
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from nsqc.store.disk.fileio cimport IoPool
-from nsqc.store.log.frame cimport Frame
-
-
-# ====================================================================== new files
-# Creates files of a log atomically: written under a temporary name, then renamed. A folder with either name is kept as
-# NAME.bad, since it would block publishing; anything else is replaced.
-
-cdef int newfile_open(const char *c_temporary) noexcept nogil       # a descriptor to write to, or -errno
-cdef int newfile_place(const char *c_temporary, const char *c_path) noexcept nogil      # 0 or errno
-# Writes a whole file; its descriptor or -errno. syncs: its bytes are durable before it gets its name.
-cdef int newfile_make(const char *c_temporary, const char *c_path, const char *c_data, int64_t length,
-                      bint syncs) noexcept nogil
+from nsqc.store.disk.fileio cimport Job
+from nsqc.store.log.frame cimport Buffer, Frame
 
 
 # ====================================================================== open files
@@ -42,35 +31,48 @@ cdef enum HeadCheck:
     HEAD_UNKNOWN                # unknown version or flag
 
 
-cdef struct SegmentHead:        # 8 bytes each, in the order of the file
+cdef struct Segment:
+    # The header: 8 bytes each, in the order of the file.
     uint64_t log_id
     int64_t sequence
-    int64_t first
+    int64_t first               # offset of its first record
     uint64_t salt
     int64_t made_ns
     uint64_t before_salt        # 0: no segment before it
     int64_t before_position, before_end
-    int64_t before_records
+    int64_t before_records      # in all earlier segments, removed ones included
     int64_t before_due_ns
     int64_t before_time_ns
     int64_t durable_from
+    # The rest is known from its successor's header, the manifest or a scan, or as it is written.
+    int64_t position, end       # where its frames end; the offset after its last record
+    int64_t due_ns              # the latest due time of its delayed records; 0: it has none
+    int64_t time_ns             # the latest publish time in it and all segments before it
+    int64_t lost                # records of segments missing right before it; 0 once those were removed
+    # Only after a start.
+    int64_t size                # of its file
+    int64_t synced              # durable up to here, as a scan found
+    int64_t damaged             # records before its end that a scan found lost
+
+cdef enum:
+    SEGMENT_NUMBERS = 96        # bytes of those in the header
 
 
-# HEAD_ROOM bytes with magic, version, numbers of 8 bytes each, and checksum: headers of segments and the manifest.
-cdef void numbers_store(char *c_to, const char *c_magic, const void *numbers, int bytes) noexcept nogil
-cdef HeadCheck numbers_load(const char *c_from, const char *c_magic, void *numbers, int bytes) noexcept nogil
-
+# Begins a segment after another one, at an offset; `last` without a sequence: there is none.
+cdef void segment_follow(Segment *segment, const Segment *last, int64_t first) noexcept nogil
+# The segment ends where its successor says, if it is that; whether it is.
+cdef bint segment_ends_at(Segment *segment, const Segment *next_) noexcept nogil
 # Records in lost segments before the first one: it was begun because others were gone.
-cdef inline int64_t lost_before(const SegmentHead *head) noexcept nogil:
-    return 0 if head.before_salt else head.before_records
+cdef inline int64_t lost_before(const Segment *segment) noexcept nogil:
+    return 0 if segment.before_salt else segment.before_records
 
 # Of one copy. Numbers that no segment has are damage, as a wrong checksum is: the file may come from anyone.
-cdef HeadCheck head_load(const char *c_copy, SegmentHead *head) noexcept nogil
+cdef HeadCheck head_load(const char *c_copy, Segment *segment) noexcept nogil
 # Reads the header of an open file; HeadCheck, or -errno.
-cdef int head_read(int fd, SegmentHead *head) noexcept nogil
+cdef int head_read(int fd, Segment *segment) noexcept nogil
 # Creates the file with its header under a temporary name and renames it; returns its descriptor or -errno. syncs: the
 # file is durable; its name is after the folder is synced.
-cdef int segment_make(const char *c_folder, const SegmentHead *head, bint syncs) noexcept nogil
+cdef int segment_make(const char *c_folder, const Segment *segment, bint syncs) noexcept nogil
 cdef void segment_path(char *c_path, const char *c_folder, int64_t first) noexcept nogil    # room for PATH_BYTES
 
 
@@ -90,6 +92,15 @@ cdef struct Manifest:           # 8 bytes each, in the order of the file
     int64_t end_position, end   # of its frames; the offset after its last record
     int64_t end_due_ns          # the latest due time of its delayed records; 0: it has none
     int64_t end_time_ns         # the latest publish time up to there
+    uint64_t[2] id_key          # of the hashes of publish ids; 0: none are remembered
+
+# Records where the newest segment ends, whose file has this size.
+cdef inline void manifest_end(Manifest *manifest, const Segment *last, int64_t size) noexcept nogil:
+    manifest.end_size = size
+    manifest.end_position = last.position
+    manifest.end = last.end
+    manifest.end_due_ns = last.due_ns
+    manifest.end_time_ns = last.time_ns
 
 # HEAD_SOUND, HEAD_DAMAGED or HEAD_UNKNOWN; or -errno, -ENOENT among them.
 cdef int manifest_read(const char *c_folder, Manifest *manifest) noexcept nogil
@@ -119,15 +130,13 @@ cdef struct Index:
     int64_t count, room
     int64_t next_at             # the first frame at or after this position gets the next entry
     int64_t time_ns             # the latest so far
+    bint has_ids                # frames have publish ids, or may have
 
 cdef void index_note(Index *index, const Frame *frame, int64_t position) noexcept nogil     # frames in order
 cdef void index_free(Index *index) noexcept nogil
-# The last entry at or before an offset, or the last with a time below one; NULL: none.
+# The last entry at or before an offset; NULL: none.
 cdef const IndexEntry *index_find(const Index *index, int64_t offset) noexcept nogil
-cdef const IndexEntry *index_before(const Index *index, int64_t time_ns) noexcept nogil
-# Writes the index to the end of a file, after the frames, which end at a position, or reads it there; 0 or errno.
-# ENODATA: no index, or that of another segment.
-cdef int index_write(const Index *index, int fd, int64_t position, uint64_t salt) noexcept nogil
+# Reads the index at the end of a file, after the frames; 0 or errno. ENODATA: no index, or that of another segment.
 cdef int index_read(Index *index, int fd, uint64_t salt) noexcept nogil
 # Where in a sealed segment a walk to an offset, or a publish time (offset below 0), begins: at a frame.
 cdef int64_t index_position(int fd, uint64_t salt, int64_t offset, int64_t time_ns) noexcept nogil
@@ -135,18 +144,6 @@ cdef int64_t index_position(int fd, uint64_t salt, int64_t offset, int64_t time_
 
 # ====================================================================== segments
 # The segments of a log in memory, oldest first.
-
-cdef struct Segment:
-    int64_t first           # offset of its first record
-    int64_t end             # offset after its last
-    int64_t position        # where its frames end
-    int64_t before          # records in all earlier segments, removed ones included
-    int64_t lost            # of these, records of segments missing right before it; 0 once those were removed
-    int64_t sequence
-    uint64_t salt
-    int64_t due_ns          # the latest due time of its delayed records; 0: it has none
-    int64_t time_ns         # the latest publish time in it and all segments before it
-
 
 cdef struct Segments:
     Segment *items          # owned; NULL while there are none
@@ -156,7 +153,7 @@ cdef struct Segments:
     int64_t dropped         # removed segments; also the number of the first existing one, which never changes
 
 cdef int segments_reserve(Segments *segments, int64_t count) noexcept nogil     # room for this many more; -1: no memory
-# Appends a segment, with its `before`; the first one with its `lost`. There must be room.
+# Appends a segment; the first one with its `lost`. There must be room.
 cdef void segments_add(Segments *segments, const Segment *segment) noexcept nogil
 cdef void segments_drop(Segments *segments, int64_t count) noexcept nogil       # the oldest ones
 # Number of oldest segments that can go; see TopicLog.retain(). The last one stays: it is appended to. now_ns, since_ns:
@@ -171,13 +168,47 @@ cdef int64_t segments_at_time(Segments *segments, int64_t time_ns) noexcept nogi
 # Number of records before an offset, as far as segments know: subtract two ranks to count the records between.
 cdef int64_t segments_rank(Segments *segments, int64_t offset) noexcept nogil
 
+cdef object segment_tuple(const Segment *segment)       # a nsqc.store.log.names.Segment
+
 cdef inline Segment *segments_last(Segments *segments) noexcept nogil:      # NULL: there is none
     return &segments.items[segments.count - 1] if segments.count else NULL
 
 
+# ====================================================================== publish ids
+# Publish ids are in the frames of their last records. When a segment is sealed, its ids are summarised in a file beside
+# it, ids.FIRST, which outlives it: so a start knows all ids without reading sealed segments, even removed ones.
+
+cdef struct Summary:            # 8 bytes each, in the order of the file
+    uint64_t log_id
+    uint64_t[2] key             # of the hashes
+    int64_t end                 # of the segment: the offset after its last record
+    int64_t time_ns             # no id is newer
+    int64_t count               # ids
+    int64_t check               # checksum of the ids
+
+cdef struct IdAt:               # 24 bytes an id, in publishing order
+    char[16] hash               # HASH_BYTES
+    int64_t time_ns             # of its publish
+
+# The ids in a segment; 0 or errno.
+cdef int ids_collect(const char *c_folder, const Segment *segment, Buffer *ids) noexcept nogil
+# Reads a summary, and its ids unless `ids` is NULL. 0 or errno; ENODATA: damaged.
+cdef int summary_read(const char *c_folder, int64_t first, Summary *summary, Buffer *ids) noexcept nogil
+
+
 # ====================================================================== seal
-# Appends the index of a finished segment to its file, on a thread. If that fails, readers only walk further.
+# Appends the index of a finished segment to its file, and summarises its ids, on a thread. If that fails, readers walk
+# further, and a start reads the segment.
+
+cdef struct SealJob:
+    Job job
+    const char *c_folder    # borrowed
+    Segment segment
+    Index index             # owned
+    bint summarises         # its ids
+    Summary summary         # the result: count 0: there is none
 
 # Cuts the zeros that were reserved for frames off the newest segment's file; 0 or errno.
 cdef int segment_trim(const char *c_folder, const Segment *segment) noexcept nogil
-cdef void seal_begin(IoPool io, bytes c_folder, const Segment *segment, const Index *index) noexcept   # owns index
+cdef void run_seal(Job *c_job) noexcept nogil       # of a SealJob
+cdef void seal_free(SealJob *job) noexcept nogil

@@ -1,27 +1,27 @@
-"""Segments of a log: files, header, manifest, sparse index, the list of them, sealing. See the .pxd."""
+"""Segments of a log: files, header, manifest, sparse index, the list of them, publish ids, sealing. See the .pxd."""
 
-cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING
 from libc.errno cimport EEXIST, EISDIR, ELOOP, ENODATA, ENOMEM, ENOTDIR, ENOTEMPTY, ENXIO, ESPIPE, errno
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdio cimport rename, snprintf
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy, memmove, memset
-from posix.fcntl cimport O_CREAT, O_EXCL, O_NONBLOCK, O_RDONLY, O_RDWR
+from posix.fcntl cimport O_CREAT, O_DIRECTORY, O_EXCL, O_NONBLOCK, O_RDONLY, O_RDWR
 from posix.unistd cimport close, unlink
 
-from nsqc.store.disk.fileio cimport (PATH_BYTES, io_open, io_read, io_rename, io_size, io_sync_data, io_truncate,
-                                     io_write)
-from nsqc.store.log.frame cimport (FRAME_HEAD, FRAME_SHORT, FRAME_SOUND, MOST_OFFSET, Frame, FrameCheck, array_below,
-                                   array_room, frame_check, is_offset)
+from nsqc.store.disk.fileio cimport (PATH_BYTES, Job, io_open, io_read, io_rename, io_size, io_sync_data, io_sync_path,
+                                     io_truncate, io_write)
+from nsqc.store.log.frame cimport (FRAME_HEAD, FRAME_SHORT, FRAME_SOUND, HASH_BYTES, MOST_OFFSET, Buffer, Frame,
+                                   FrameCheck, Walk, array_below, array_room, buffer_free, buffer_room, frame_check,
+                                   frame_ids, is_offset, walk_data, walk_free, walk_next, walk_open)
+from nsqc.store.log.names import Segment as SegmentTuple
 from nsqc.store.memory cimport STEP_NS
-from nsqc.store.work cimport Job, LoopWork
 from nsqc.wire.codecs cimport crc32c
 from nsqc.wire.hton cimport load_i32, load_i64, store_i32, store_i64
 
 
 # ====================================================================== new files
-# Creates files atomically.
+# Creates files atomically: written under a temporary name, then renamed. A folder with either name is kept as NAME.bad,
+# since it would block publishing; anything else is replaced.
 
 cdef enum:
     MOST_ASIDE = 100            # most folders kept per name
@@ -61,6 +61,7 @@ cdef int set_aside(const char *c_path) noexcept nogil:
 
 cdef int newfile_make(const char *c_temporary, const char *c_path, const char *c_data, int64_t length,
                       bint syncs) noexcept nogil:
+    """Writes a whole file; its descriptor or -errno. syncs: its bytes are durable before it gets its name."""
     cdef int64_t written
     cdef int error, fd = newfile_open(c_temporary)
     if fd < 0:
@@ -115,7 +116,8 @@ def limit_to(int64_t count):
 
 
 # ====================================================================== header
-# Headers of segments.
+# Headers of segments. They, the manifest and summaries of ids are HEAD_ROOM bytes with magic, version, numbers of 8
+# bytes each, and checksum.
 
 cdef const char *SEGMENT_MAGIC = b"NSQCLOG\n"
 
@@ -149,36 +151,61 @@ cdef HeadCheck numbers_load(const char *c_from, const char *c_magic, void *numbe
     return HEAD_SOUND
 
 
-cdef HeadCheck head_load(const char *c_copy, SegmentHead *head) noexcept nogil:
-    cdef HeadCheck answer = numbers_load(c_copy, SEGMENT_MAGIC, head, sizeof(SegmentHead))
+cdef HeadCheck head_load(const char *c_copy, Segment *segment) noexcept nogil:
+    cdef HeadCheck answer = numbers_load(c_copy, SEGMENT_MAGIC, segment, SEGMENT_NUMBERS)
     if answer == HEAD_SOUND and not (
-            0 < head.sequence < MOST_OFFSET and is_offset(head.first) and is_offset(head.before_position)
-            and 0 <= head.before_end <= head.first and head.before_due_ns >= 0 and head.before_time_ns >= 0
-            and is_offset(head.durable_from)):
+            0 < segment.sequence < MOST_OFFSET and is_offset(segment.first) and is_offset(segment.before_position)
+            and 0 <= segment.before_end <= segment.first and segment.before_due_ns >= 0
+            and segment.before_time_ns >= 0 and is_offset(segment.durable_from)):
         return HEAD_DAMAGED
-    head.before_records = max(min(head.before_records, head.first), <int64_t> 0)    # only counted
+    segment.before_records = max(min(segment.before_records, segment.first), <int64_t> 0)    # only counted
     return answer
 
 
-cdef int head_read(int fd, SegmentHead *head) noexcept nogil:
+cdef int head_read(int fd, Segment *segment) noexcept nogil:
     cdef char c_block[FRAMES_AT]
     cdef int64_t got = io_read(fd, c_block, FRAMES_AT, 0)
     cdef HeadCheck answer
     if got < 0:
         return <int> got
     memset(c_block + got, 0, <size_t> (FRAMES_AT - got))
-    answer = head_load(c_block, head)
-    return head_load(c_block + COPY_AT, head) if answer == HEAD_DAMAGED else answer
+    answer = head_load(c_block, segment)
+    return head_load(c_block + COPY_AT, segment) if answer == HEAD_DAMAGED else answer
 
 
-cdef int segment_make(const char *c_folder, const SegmentHead *head, bint syncs) noexcept nogil:
+cdef void segment_follow(Segment *segment, const Segment *last, int64_t first) noexcept nogil:
+    memset(segment, 0, sizeof(Segment))
+    segment.log_id = last.log_id
+    segment.sequence = last.sequence + 1
+    segment.first = segment.end = first
+    segment.position = FRAMES_AT
+    segment.before_salt = last.salt
+    segment.before_position = last.position
+    segment.before_end = last.end
+    segment.before_records = last.before_records + last.end - last.first
+    segment.before_due_ns = last.due_ns
+    segment.before_time_ns = segment.time_ns = last.time_ns
+    segment.lost = lost_before(segment)
+
+
+cdef bint segment_ends_at(Segment *segment, const Segment *next_) noexcept nogil:
+    if next_.before_salt != segment.salt:
+        return False
+    segment.position = next_.before_position
+    segment.end = next_.before_end
+    segment.due_ns = next_.before_due_ns
+    segment.time_ns = next_.before_time_ns
+    return True
+
+
+cdef int segment_make(const char *c_folder, const Segment *segment, bint syncs) noexcept nogil:
     cdef char c_path[PATH_BYTES]
     cdef char c_temporary[PATH_BYTES]
     cdef char c_block[FRAMES_AT]
     snprintf(c_temporary, PATH_BYTES, "%s/next.tmp", c_folder)
-    segment_path(c_path, c_folder, head.first)
+    segment_path(c_path, c_folder, segment.first)
     memset(c_block, 0, FRAMES_AT)
-    numbers_store(c_block, SEGMENT_MAGIC, head, sizeof(SegmentHead))
+    numbers_store(c_block, SEGMENT_MAGIC, segment, SEGMENT_NUMBERS)
     memcpy(c_block + COPY_AT, c_block, HEAD_ROOM)
     return newfile_make(c_temporary, c_path, c_block, FRAMES_AT, syncs)
 
@@ -255,11 +282,13 @@ cdef enum:
     ENTRY_BYTES = 24
     FOOT_BYTES = 24             # salt, magic, entries, checksum of these and the entries
     MAGIC = 0x6E714958
+    MAGIC_OF_IDS = 0x6E714959   # its frames have publish ids
 
 
 cdef void index_note(Index *index, const Frame *frame, int64_t position) noexcept nogil:
     """Without memory the index just gets coarser."""
     index.time_ns = max(index.time_ns, frame.time_ns)
+    index.has_ids |= frame.ids > 0
     if position < index.next_at or array_room(<void **> &index.items, &index.room, index.count + 1, sizeof(IndexEntry),
                                               FIRST_ENTRIES) < 0:
         return
@@ -301,7 +330,7 @@ cdef int index_write(const Index *index, int fd, int64_t position, uint64_t salt
         store_i64(c_to + 16, index.items[at].time_ns)
         c_to += ENTRY_BYTES
     store_i64(c_to, <int64_t> salt)
-    store_i32(c_to + 8, MAGIC)
+    store_i32(c_to + 8, MAGIC_OF_IDS if index.has_ids else MAGIC)
     store_i64(c_to + 12, index.count)
     store_i32(c_to + 20, <int> crc32c(<const unsigned char *> c_data, length - 4))
     error = io_write(fd, c_data, length, position, &written)
@@ -313,14 +342,17 @@ cdef int index_read(Index *index, int fd, uint64_t salt) noexcept nogil:
     cdef char c_foot[FOOT_BYTES]
     cdef int64_t size = io_size(fd), count, length
     cdef char *c_data
-    cdef int error = ENODATA
+    cdef int error = ENODATA, magic
     memset(index, 0, sizeof(Index))
     if size < FOOT_BYTES:
         return ENODATA if size >= 0 else <int> -size
     if io_read(fd, c_foot, FOOT_BYTES, size - FOOT_BYTES) != FOOT_BYTES:
         return ENODATA
     count = load_i64(c_foot + 12)
-    if load_i64(c_foot) != <int64_t> salt or load_i32(c_foot + 8) != MAGIC or not 0 < count <= 1 + size // INDEX_STEP:
+    magic = load_i32(c_foot + 8)
+    index.has_ids = magic != MAGIC
+    if (load_i64(c_foot) != <int64_t> salt or not 0 < count <= 1 + size // INDEX_STEP
+            or magic != MAGIC and magic != MAGIC_OF_IDS):
         return ENODATA
     length = count * ENTRY_BYTES + FOOT_BYTES
     c_data = <char *> malloc(<size_t> length)
@@ -386,7 +418,7 @@ cdef void segments_add(Segments *segments, const Segment *segment) noexcept nogi
     segments.items[segments.count] = segment[0]
     if last is not NULL:
         segments.items[segments.count].lost = max(
-            segment.before - (last.before + last.end - last.first), <int64_t> 0)
+            segment.before_records - (last.before_records + last.end - last.first), <int64_t> 0)
     segments.missing += segments.items[segments.count].lost
     segments.count += 1
     segments.bytes += segment.position - FRAMES_AT
@@ -449,60 +481,160 @@ cdef int64_t segments_rank(Segments *segments, int64_t offset) noexcept nogil:
     cdef int64_t index = segments_find(segments, offset)
     cdef Segment *segment
     if index < 0:
-        return segments.items[0].before if segments.count else 0
+        return segments.items[0].before_records if segments.count else 0
     segment = &segments.items[index]
-    return segment.before + min(offset, segment.end) - segment.first
+    return segment.before_records + min(offset, segment.end) - segment.first
+
+
+cdef object segment_tuple(const Segment *segment):
+    return SegmentTuple(segment.first, segment.end, segment.position, segment.salt, segment.sequence, segment.size,
+                        segment.lost, segment.damaged)
+
+
+# ====================================================================== publish ids
+# Ids in frames, and summaries of them.
+
+cdef const char *SUMMARY_MAGIC = b"NSQCIDS\n"
+
+
+cdef int ids_collect(const char *c_folder, const Segment *segment, Buffer *ids) noexcept nogil:
+    cdef char c_path[PATH_BYTES]
+    cdef int answer, fd
+    cdef Index index
+    cdef Walk walk
+    cdef bint has_ids = True
+    segment_path(c_path, c_folder, segment.first)
+    fd = io_open(c_path, O_RDONLY | O_NONBLOCK)
+    if fd < 0:
+        return -fd
+    if index_read(&index, fd, segment.salt) == 0:
+        has_ids = index.has_ids
+        index_free(&index)
+    if not has_ids:
+        close(fd)
+        return 0
+    walk_open(&walk, fd, segment.salt, FRAMES_AT, segment.position, segment.first, segment.end)
+    answer = walk_next(&walk)
+    while answer == 1:
+        if walk.frame.ids and put_ids(ids, frame_ids(walk_data(&walk), &walk.frame), &walk.frame) < 0:
+            answer = -ENOMEM
+            break
+        answer = walk_next(&walk)
+    walk_free(&walk)
+    close(fd)
+    return -answer
+
+
+cdef int put_ids(Buffer *ids, const char *c_id, const Frame *frame) noexcept nogil:
+    """-1: no memory."""
+    cdef IdAt *entry
+    cdef uint32_t _index
+    if buffer_room(ids, <int64_t> frame.ids * <int64_t> sizeof(IdAt)) < 0:
+        return -1
+    for _index in range(frame.ids):
+        entry = <IdAt *> (ids.c_data + ids.length)
+        memcpy(entry.hash, c_id, HASH_BYTES)
+        entry.time_ns = frame.time_ns
+        ids.length += sizeof(IdAt)
+        c_id += HASH_BYTES
+    return 0
+
+
+cdef void summary_path(char *c_path, const char *c_folder, int64_t first) noexcept nogil:
+    snprintf(c_path, PATH_BYTES, "%s/ids.%020lld", c_folder, <long long> first)
+
+
+cdef int summary_write(const char *c_folder, int64_t first, Summary *summary, const Buffer *ids) noexcept nogil:
+    """0 or errno. Durable when it returns: the segment may be removed after that."""
+    cdef char c_path[PATH_BYTES]
+    cdef char c_temporary[PATH_BYTES]
+    cdef Buffer out
+    cdef IdAt *entry
+    cdef char *c_to
+    cdef int64_t at
+    cdef int fd = -ENOMEM
+    memset(&out, 0, sizeof(out))
+    summary.count = ids.length // <int64_t> sizeof(IdAt)
+    if buffer_room(&out, HEAD_ROOM + ids.length) < 0:
+        return ENOMEM
+    c_to = out.c_data + HEAD_ROOM
+    for at in range(summary.count):
+        entry = &(<IdAt *> ids.c_data)[at]
+        memcpy(c_to, entry.hash, HASH_BYTES)
+        store_i64(c_to + HASH_BYTES, entry.time_ns)
+        c_to += sizeof(IdAt)
+    summary.check = crc32c(<const unsigned char *> out.c_data + HEAD_ROOM, ids.length)
+    numbers_store(out.c_data, SUMMARY_MAGIC, summary, sizeof(Summary))
+    snprintf(c_temporary, PATH_BYTES, "%s/ids.tmp", c_folder)
+    summary_path(c_path, c_folder, first)
+    fd = newfile_make(c_temporary, c_path, out.c_data, HEAD_ROOM + ids.length, True)
+    buffer_free(&out)
+    if fd < 0:
+        return -fd
+    close(fd)
+    return io_sync_path(c_folder, O_RDONLY | O_DIRECTORY)
+
+
+cdef int summary_read(const char *c_folder, int64_t first, Summary *summary, Buffer *ids) noexcept nogil:
+    cdef char c_path[PATH_BYTES]
+    cdef char c_head[HEAD_ROOM]
+    cdef int64_t got, size
+    cdef int fd, error = 0
+    memset(summary, 0, sizeof(Summary))
+    summary_path(c_path, c_folder, first)
+    fd = io_open(c_path, O_RDONLY | O_NONBLOCK)     # not to wait for the writer of a pipe
+    if fd < 0:
+        return -fd
+    size = io_size(fd)
+    got = io_read(fd, c_head, HEAD_ROOM, 0)
+    if (got != HEAD_ROOM or numbers_load(c_head, SUMMARY_MAGIC, summary, sizeof(Summary)) != HEAD_SOUND
+            or not 0 < summary.count <= (size - HEAD_ROOM) // <int64_t> sizeof(IdAt)):
+        error = ENODATA
+    elif ids is not NULL:
+        error = read_ids(fd, summary, ids)
+    close(fd)
+    return error
+
+
+cdef int read_ids(int fd, const Summary *summary, Buffer *ids) noexcept nogil:
+    """0 or errno. The file is long enough."""
+    cdef int64_t length = summary.count * <int64_t> sizeof(IdAt), at
+    cdef IdAt *entry
+    if buffer_room(ids, length) < 0:
+        return ENOMEM
+    if (io_read(fd, ids.c_data + ids.length, length, HEAD_ROOM) != length
+            or crc32c(<const unsigned char *> ids.c_data + ids.length, length) != summary.check):
+        return ENODATA
+    for at in range(summary.count):
+        entry = &(<IdAt *> (ids.c_data + ids.length))[at]
+        entry.time_ns = load_i64(<const char *> &entry.time_ns)
+    ids.length += length
+    return 0
 
 
 # ====================================================================== seal
 # Seals segments.
 
-cdef struct SealJob:
-    Job job
-    const char *c_folder
-    int64_t first, position
-    uint64_t salt
-    Index index             # owned
-
-
-@cython.final
-cdef class Sealer(LoopWork):
-    """Keeps the folder's name alive while a job runs."""
-
-    cdef bytes c_folder
-
-    cdef void job_done(self, Job *c_job) noexcept:
-        index_free(&(<SealJob *> c_job).index)
-        free(c_job)
-
-
 cdef void run_seal(Job *c_job) noexcept nogil:
     cdef SealJob *job = <SealJob *> c_job
     cdef char c_path[PATH_BYTES]
+    cdef Buffer ids
     cdef int fd
-    segment_path(c_path, job.c_folder, job.first)
-    fd = io_open(c_path, O_RDWR)
+    memset(&ids, 0, sizeof(ids))
+    if job.summarises and (ids_collect(job.c_folder, &job.segment, &ids) or ids.length == 0
+                           or summary_write(job.c_folder, job.segment.first, &job.summary, &ids)):
+        job.summary.count = 0
+    buffer_free(&ids)
+    segment_path(c_path, job.c_folder, job.segment.first)
+    fd = io_open(c_path, O_RDWR) if job.index.count else -1
     if fd >= 0:
-        index_write(&job.index, fd, job.position, job.salt)
+        index_write(&job.index, fd, job.segment.position, job.segment.salt)
         close(fd)
 
 
-cdef void seal_begin(IoPool io, bytes c_folder, const Segment *segment, const Index *index) noexcept:
-    cdef SealJob *job = <SealJob *> calloc(1, sizeof(SealJob))
-    cdef Sealer owner = Sealer.__new__(Sealer)
-    if job is NULL or index.count == 0:
-        free(job)
-        free(index.items)
-        return
-    owner.c_folder = c_folder
-    job.job.run = run_seal
-    job.job.bytes = index.count * sizeof(index.items[0])
-    job.c_folder = PyBytes_AS_STRING(c_folder)
-    job.first = segment.first
-    job.position = segment.position
-    job.salt = segment.salt
-    job.index = index[0]
-    io.submit(&job.job, owner)
+cdef void seal_free(SealJob *job) noexcept nogil:
+    index_free(&job.index)
+    free(job)
 
 
 cdef int segment_trim(const char *c_folder, const Segment *segment) noexcept nogil:

@@ -6,10 +6,10 @@ from nsqc.store.disk.fileio cimport IoPool, Job
 from nsqc.store.log.frame cimport Buffer, Delays, Frames
 from nsqc.store.log.journal cimport Recorder
 from nsqc.store.log.reading cimport OpenFile, ReadFrames
-from nsqc.store.log.segment cimport Index, Manifest, SegmentHead, Segments
+from nsqc.store.log.segment cimport Index, Manifest, Segment, Segments
 from nsqc.store.memory cimport Clock
 from nsqc.store.message cimport GuidFactory
-from nsqc.store.publishids cimport IdJournal, IdWrite
+from nsqc.store.publishids cimport PublishId
 from nsqc.store.work cimport Commit, LoopWork, StoreOwner
 
 
@@ -17,24 +17,14 @@ from nsqc.store.work cimport Commit, LoopWork, StoreOwner
 # Appends to a log on a thread of an IoPool: writes frames, begins segments and makes acknowledged records durable.
 # After a failed append nothing of it counts, and the next one begins a segment: no position is written twice.
 
-cdef struct Piece:              # a segment after an append
-    SegmentHead head
-    int64_t position            # where its frames end
-    int64_t end                 # the offset after its last record
-    int64_t due_ns              # the latest due time of its delayed records; 0: it has none
-    int64_t time_ns             # the latest publish time in it and all segments before it
-    int64_t out_begin, out_end  # bytes of AppendJob.out that belong to it
-    bint fresh                  # this append began it
-
-
 cdef struct AppendJob:
     Job job
     const char *c_folder        # of the log; borrowed
     Buffer out                  # frames that are not sealed; owned
-    IdWrite ids                 # of the publishes; owned
     int64_t offset              # of the first record
     int64_t records
-    Piece last                  # the segment that is appended to; sequence 0: none yet
+    Segment last                # the segment that is appended to; sequence 0: none yet
+    int64_t lost                # messages that were lost after it
     bint fresh                  # the frames begin a new segment
     int64_t synced              # position up to which that segment is durable
     int64_t ready               # position up to which its file is filled with zeros
@@ -43,21 +33,21 @@ cdef struct AppendJob:
     int64_t max_file            # bytes of frames after which a segment ends; a batch is never divided
     bint makes_folder           # the log's folder does not exist yet
     Manifest manifest           # as last written; the job keeps it current
+    bint renews                 # write it in any case
     bint syncs                  # everything is durable when the job is done
     bint syncs_parent           # the folder's own name may not be durable
     bint syncs_names            # nor may names in the folder
     int64_t names               # Recorder.names when the job began
     int64_t *earlier            # owned: first offsets of segments that may not be durable, and are synced first
     int64_t earlier_count
-    bint rewrites               # a sync of them may have failed: copy them first
+    bint rewrites               # a sync of them may have failed: write them again first
     int fd                      # of the last segment; -1: closed
     # The result.
     int error                   # then nothing was added
     bint earlier_failed         # the sync of `earlier` failed
     bint made_names             # the folder has names that it has not synced
     bint synced_names           # all earlier names are durable, the folder's own included
-    Piece *pieces               # owned: segments written to, in order
-    int64_t count, room
+    Segments written            # owned: `last`, and the segments that the append began, as they are now
 
 
 # Number of offsets reserved at once; see Manifest.reserved.
@@ -137,7 +127,10 @@ cdef class LogState(LoopWork):
     # Appending.
     cdef Frames frames                  # being filled; owned
     cdef Buffer spare                   # memory for the next frames
-    cdef IdJournal ids                  # of publishes; None: none remembered since the start
+    cdef int64_t dedupe_ns, dedupe_ids  # how long ids of publishes are remembered, and how many; 0: none are
+    cdef uint64_t[2] id_key             # Manifest.id_key, for the next write
+    cdef list summaries                 # of ids, in order: (first offset of the segment, time of the last id, ids)
+    cdef int sealing                    # segments that threads are sealing
     cdef AppendJob *writing             # running; NULL: none
     cdef readonly int write_error       # errno of the last write; 0: it succeeded
     cdef readonly int64_t next          # offset after the last readable record
@@ -210,6 +203,11 @@ cdef class TopicLog(LogState):
                     uint32_t origin_size) noexcept
     cdef int append_batch(self, int64_t wall_ns, const char *c_payload, int64_t length, int64_t records,
                           uint32_t defer_ms) noexcept
+    # The id of the publish just added; room for it is reserved before.
+    cdef int reserve_ids(self, int64_t count) noexcept          # -1: no memory
+    cdef void add_id(self, const PublishId *id) noexcept
+    # How long ids are remembered, and how many; 0: none from now on.
+    cdef void remember(self, int64_t window_ns, int64_t limit, const uint64_t *key) noexcept
     cdef int64_t delay_of(self, int64_t offset) noexcept       # due time of a deferred message; 0: it is not deferred
     cdef int64_t delayed_from(self, int64_t offset) noexcept   # number of deferred messages from an offset on
     cdef int64_t first_offset(self) noexcept

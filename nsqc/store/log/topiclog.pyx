@@ -5,31 +5,32 @@ import os
 from cpython.bytes cimport PyBytes_AS_STRING
 from functools import partial
 from libc.errno cimport EEXIST, ENOENT, ENOMEM, EOVERFLOW, errno
-from libc.stdint cimport INT64_MAX, int64_t, uint32_t
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
-from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memset, strrchr
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcmp, memset, strrchr
 from posix.fcntl cimport O_DIRECTORY, O_RDONLY, O_RDWR
 from posix.stat cimport mkdir
 from posix.unistd cimport close, unlink
 
-from nsqc.store.disk.fileio cimport (PATH_BYTES, QUIET_NS, SHORT_BYTES, IoPool, Job, io_open, io_read, io_sync_data,
-                                     io_sync_path, io_truncate, io_write, io_write_ready)
+from nsqc.store.disk.fileio cimport (PATH_BYTES, QUIET_NS, SHORT_BYTES, IoPool, Job, io_open, io_sync_again,
+                                     io_sync_data, io_sync_path, io_truncate, io_write, io_write_ready)
 from nsqc.store.log.frame cimport (MORE, MOST_OFFSET, RECORD_SIZE, Buffer, Frame, buffer_free, delays_add,
                                    delays_drop_before, delays_drop_due, delays_free, delays_from, delays_of,
-                                   frame_load, frame_records, frames_add, frames_add_batch, frames_close, frames_free,
-                                   frames_latest, frames_seal, is_offset)
+                                   frame_load, frame_records, frames_add, frames_add_batch, frames_add_id,
+                                   frames_close, frames_free, frames_latest, frames_reserve_ids, frames_seal,
+                                   is_offset)
 from nsqc.store.log.journal cimport Recorder
-from nsqc.store.log.names import new_id
+from nsqc.store.log.names import Extent, News, Point, new_id
 from nsqc.store.log.reading cimport ReadFrames, file_close, file_lend, file_removed, file_return, run_read
-from nsqc.store.log.segment cimport (FRAMES_AT, Segment, close_counted, count_open, index_find, index_free,
-                                     index_note, lost_before, manifest_write, newfile_open, newfile_place, seal_begin,
-                                     segment_make, segment_path, segment_trim, segments_add, segments_at_time,
-                                     segments_drop, segments_find, segments_free, segments_last, segments_rank,
-                                     segments_reserve, segments_surplus, too_many_open)
+from nsqc.store.log.segment cimport (FRAMES_AT, SealJob, Segment, close_counted, count_open, index_find, index_free,
+                                     index_note, lost_before, manifest_end, manifest_write, run_seal, seal_free,
+                                     segment_follow, segment_make, segment_path, segment_trim, segment_tuple,
+                                     segments_add, segments_at_time, segments_drop, segments_find, segments_free,
+                                     segments_last, segments_rank, segments_reserve, segments_surplus, too_many_open)
 from nsqc.store.memory cimport Clock, dated_ns
 from nsqc.store.message cimport GuidFactory, guid_after, guid_write
-from nsqc.store.publishids cimport ids_free, ids_write
+from nsqc.store.publishids cimport PublishId
 from nsqc.store.work cimport CommitSchedule
 
 
@@ -46,8 +47,6 @@ cdef extern from "<sys/random.h>" nogil:
     ssize_t getrandom(void *to, size_t length, unsigned flags)
 
 cdef enum:
-    FIRST_PIECES = 2
-    COPY_BYTES = 1048576        # of one read and write when a segment is copied
     ZERO_BYTES = 65536
     LEAST_READY = 16384         # bytes of frames below which a segment's file is not extended
     MOST_READY = 1048576        # most bytes to extend it by
@@ -59,7 +58,7 @@ cdef void run_append(Job *c_job) noexcept nogil:
     cdef AppendJob *job = <AppendJob *> c_job
     cdef int64_t at = 0, length, records, offset = job.offset
     cdef bint fresh = job.fresh
-    cdef Piece *piece
+    cdef Segment *segment
     # Only a hostile file brings a log that far.
     job.error = 0 if is_offset(job.offset + job.records) else EOVERFLOW
     if job.error == 0 and job.makes_folder:
@@ -67,21 +66,17 @@ cdef void run_append(Job *c_job) noexcept nogil:
     if job.error == 0:
         job.error = sync_earlier(job)
         job.earlier_failed = job.error != 0
-    if job.error == 0 and job.ids.out.length:
-        # First: after a kill, ids count only up to the end of the records.
-        job.made_names = job.ids.position == 0
-        job.error = ids_write(&job.ids, job.syncs)
-    piece = add_piece(job, &job.last)
+    segment = add_segment(job, &job.last)
     while job.error == 0 and at < job.out.length:
-        length = 0 if fresh else span(job, at, piece.position, &records)
+        length = 0 if fresh else span(job, at, segment.position, &records)
         if length == 0:
-            piece = begin_segment(job, piece, offset)
+            segment = begin_segment(job, segment, offset)
             fresh = False
             continue
-        job.error = write_span(job, piece, at, length, offset)
+        job.error = write_span(job, segment, at, length, offset)
         at += length
         offset += records
-        piece.end = offset
+        segment.end = offset
     if job.error == 0:
         job.error = complete(job)
     if job.error:
@@ -94,21 +89,14 @@ cdef int make_folder(AppendJob *job) noexcept nogil:
     return errno if mkdir(job.c_folder, 0o700) < 0 and errno != EEXIST else 0
 
 
-cdef Piece *add_piece(AppendJob *job, const Piece *piece) noexcept nogil:
+cdef Segment *add_segment(AppendJob *job, const Segment *segment) noexcept nogil:
     """NULL, with job.error: no memory."""
-    cdef Piece *grown
-    cdef int64_t room
-    if job.count == job.room:
-        room = max(2 * job.room, <int64_t> FIRST_PIECES)
-        grown = <Piece *> realloc(job.pieces, <size_t> room * sizeof(Piece))
-        if grown is NULL:
-            job.error = ENOMEM
-            return NULL
-        job.pieces = grown
-        job.room = room
-    job.pieces[job.count] = piece[0]
-    job.count += 1
-    return &job.pieces[job.count - 1]
+    if segments_reserve(&job.written, 1) < 0:
+        job.error = ENOMEM
+        return NULL
+    job.written.items[job.written.count] = segment[0]
+    job.written.count += 1
+    return segments_last(&job.written)
 
 
 cdef int64_t span(AppendJob *job, int64_t begin, int64_t position, int64_t *records) noexcept nogil:
@@ -129,70 +117,62 @@ cdef int64_t span(AppendJob *job, int64_t begin, int64_t position, int64_t *reco
     return batch - begin
 
 
-cdef Piece *begin_segment(AppendJob *job, Piece *last, int64_t offset) noexcept nogil:
+cdef Segment *begin_segment(AppendJob *job, Segment *last, int64_t offset) noexcept nogil:
     """NULL, with job.error."""
-    cdef Piece fresh
-    memset(&fresh, 0, sizeof(fresh))
+    cdef Segment fresh
     append_close(job)
-    fresh.fresh = True
-    fresh.head.log_id = job.manifest.log_id
-    fresh.head.sequence = max(last.head.sequence, job.manifest.newest) + 1
-    if not is_offset(fresh.head.sequence):
+    last.log_id = job.manifest.log_id
+    last.sequence = max(last.sequence, job.manifest.newest)
+    segment_follow(&fresh, last, offset)
+    if not is_offset(fresh.sequence):
         job.error = EOVERFLOW
         return NULL
-    fresh.head.first = fresh.end = offset
-    fresh.head.made_ns = job.wall_ns
-    fresh.head.before_salt = last.head.salt
-    fresh.head.before_position = last.position
-    fresh.head.before_end = last.end
-    fresh.head.before_records = last.head.before_records + last.end - last.head.first
-    fresh.head.before_due_ns = last.due_ns
-    fresh.head.before_time_ns = fresh.time_ns = last.time_ns
-    fresh.head.durable_from = job.durable_from if job.durable_from else fresh.head.sequence
-    fresh.position = FRAMES_AT
-    if getrandom(&fresh.head.salt, sizeof(fresh.head.salt), 0) != sizeof(fresh.head.salt):
+    fresh.before_records += job.lost
+    fresh.lost = lost_before(&fresh)
+    job.lost = 0
+    fresh.made_ns = job.wall_ns
+    fresh.durable_from = job.durable_from if job.durable_from else fresh.sequence
+    if getrandom(&fresh.salt, sizeof(fresh.salt), 0) != sizeof(fresh.salt):
         job.error = errno
         return NULL
-    job.fd = segment_make(job.c_folder, &fresh.head, job.syncs)
+    job.fd = segment_make(job.c_folder, &fresh, job.syncs)
     if job.fd < 0:
         job.error = -job.fd
         job.fd = -1
         return NULL
     count_open(1)
     job.synced = job.ready = FRAMES_AT
-    last = add_piece(job, &fresh)
+    last = add_segment(job, &fresh)
     if last is NULL:
         remove_segment(job, offset)
     return last
 
 
-cdef int write_span(AppendJob *job, Piece *piece, int64_t at, int64_t length, int64_t offset) noexcept nogil:
+cdef int write_span(AppendJob *job, Segment *segment, int64_t at, int64_t length, int64_t offset) noexcept nogil:
     """0 or errno."""
     cdef char c_path[PATH_BYTES]
     cdef int64_t written
     cdef int error
     if job.fd < 0:
-        segment_path(c_path, job.c_folder, piece.head.first)
+        segment_path(c_path, job.c_folder, segment.first)
         job.fd = io_open(c_path, O_RDWR)
         if job.fd < 0:
             error = -job.fd
             job.fd = -1
             return error
         count_open(1)
-    frames_seal(job.out.c_data + at, length, piece.head.salt, piece.position, offset, job.synced)
-    error = io_write(job.fd, job.out.c_data + at, length, piece.position, &written)
+    frames_seal(job.out.c_data + at, length, segment.salt, segment.position, offset, job.synced)
+    error = io_write(job.fd, job.out.c_data + at, length, segment.position, &written)
     if error == 0 and job.syncs:
-        if piece.position + length > job.ready:
-            make_ready(job, piece.position + length)
+        if segment.position + length > job.ready:
+            make_ready(job, segment.position + length)
         error = io_sync_data(job.fd)
     if error:
         return error
-    frames_latest(job.out.c_data + at, length, &piece.time_ns, &piece.due_ns)
-    piece.position += length
-    piece.out_begin = at
-    piece.out_end = at + length
+    frames_latest(job.out.c_data + at, length, &segment.time_ns, &segment.due_ns)
+    segment.position += length
     if job.syncs:
-        job.synced = piece.position
+        job.synced = segment.position
     return 0
 
 
@@ -210,15 +190,15 @@ cdef void make_ready(AppendJob *job, int64_t position) noexcept nogil:
 cdef int complete(AppendJob *job) noexcept nogil:
     """Updates the manifest for the new segments and offsets, and for the first write since a stop or a start, and syncs
     names. 0 or errno."""
-    cdef Piece *last = &job.pieces[job.count - 1]
-    cdef bint begun = last.fresh, reserves = job.offset + job.records > job.manifest.reserved - MARGIN
+    cdef const Segment *last = segments_last(&job.written)
+    cdef bint begun = job.written.count > 1, reserves = job.offset + job.records > job.manifest.reserved - MARGIN
     cdef int error = 0
-    if begun or reserves or job.manifest.end_size:
+    if begun or reserves or job.renews or job.manifest.end_size:
         job.manifest.end_size = 0
         if begun:
-            job.manifest.newest = last.head.sequence
-            job.manifest.newest_first = last.head.first
-            job.manifest.newest_salt = last.head.salt
+            job.manifest.newest = last.sequence
+            job.manifest.newest_first = last.first
+            job.manifest.newest_salt = last.salt
         if reserves:
             job.manifest.reserved = min(max(job.manifest.reserved, job.offset) + RESERVE, MOST_OFFSET)
         error = manifest_write(job.c_folder, &job.manifest)
@@ -256,17 +236,16 @@ cdef void undo(AppendJob *job) noexcept nogil:
     cdef char c_path[PATH_BYTES]
     cdef int64_t index
     append_close(job)
-    if job.last.head.sequence and not job.fresh:
-        segment_path(c_path, job.c_folder, job.last.head.first)
+    if job.last.sequence and not job.fresh:
+        segment_path(c_path, job.c_folder, job.last.first)
         job.fd = io_open(c_path, O_RDWR)
         if job.fd >= 0:
             io_truncate(job.fd, job.last.position)
             close(job.fd)
         job.fd = -1
-    for index in range(job.count):
-        if job.pieces[index].fresh:
-            remove_segment(job, job.pieces[index].head.first)
-    job.count = 0
+    for index in range(1, job.written.count):
+        remove_segment(job, job.written.items[index].first)
+    job.written.count = 0
 
 
 cdef void append_close(AppendJob *job) noexcept nogil:
@@ -274,9 +253,8 @@ cdef void append_close(AppendJob *job) noexcept nogil:
 
 
 cdef void append_free(AppendJob *job) noexcept nogil:
-    ids_free(&job.ids)
     buffer_free(&job.out)
-    free(job.pieces)
+    segments_free(&job.written)
     free(job.earlier)
     free(job)
 
@@ -290,43 +268,11 @@ cdef int sync_earlier(AppendJob *job) noexcept nogil:
     cdef int error = 0
     for index in range(job.earlier_count):
         segment_path(c_path, job.c_folder, job.earlier[index])
-        error = copy_again(job, c_path) if job.rewrites else io_sync_path(c_path, O_RDONLY)
+        # After a failed sync, the kernel may consider its data clean.
+        error = io_sync_again(c_path, 0) if job.rewrites else io_sync_path(c_path, O_RDONLY)
         if error and error != ENOENT:       # retention removed it
             return error
-    if job.earlier_count and job.rewrites:
-        append_close(job)       # copies now have these names
-        return io_sync_path(job.c_folder, O_RDONLY | O_DIRECTORY)
     return 0
-
-
-cdef int copy_again(AppendJob *job, const char *c_path) noexcept nogil:
-    """Replaces a segment by a copy: after a failed sync, the kernel may consider the old one clean. 0 or errno."""
-    cdef char c_temporary[PATH_BYTES]
-    cdef int64_t at = 0, got = 1, written
-    cdef char *c_data
-    cdef int error = 0, to, source = io_open(c_path, O_RDONLY)
-    if source < 0:
-        return -source
-    snprintf(c_temporary, PATH_BYTES, "%s/next.tmp", job.c_folder)
-    to = newfile_open(c_temporary)
-    c_data = <char *> malloc(COPY_BYTES)
-    if to < 0 or c_data is NULL:
-        error = -to if to < 0 else ENOMEM
-    while error == 0 and got > 0:
-        got = io_read(source, c_data, COPY_BYTES, at)
-        error = <int> -got if got < 0 else io_write(to, c_data, got, at, &written)
-        at += max(got, <int64_t> 0)
-    if error == 0:
-        error = io_sync_data(to)
-    if error == 0:
-        error = newfile_place(c_temporary, c_path)
-    free(c_data)
-    close(source)
-    if to >= 0:
-        close(to)
-    if error and to >= 0:
-        unlink(c_temporary)
-    return error
 
 
 # ====================================================================== unsynced
@@ -471,6 +417,7 @@ cdef class LogState(LoopWork):
     def __cinit__(self):
         self.fd = self.reading.fd = -1
         self.damage = []
+        self.summaries = []
 
     def __dealloc__(self):
         close_counted(&self.fd)
@@ -550,10 +497,10 @@ cdef AppendJob *new_job(LogState log) noexcept:
     cdef Segment *last
     if job is NULL:
         return NULL
-    job.fd = job.ids.fd = -1
+    job.fd = -1
     job.syncs = log.syncs
     if (unsynced_take(&log.unsynced_files, &log.segments, job, log.ends) < 0
-            or segments_reserve(&log.segments, most_pieces(log.frames.out.length, log.max_file)) < 0):
+            or segments_reserve(&log.segments, most_begun(log.frames.out.length, log.max_file)) < 0):
         append_free(job)
         return NULL
     job.job.run = run_append
@@ -566,6 +513,8 @@ cdef AppendJob *new_job(LogState log) noexcept:
     job.wall_ns = log.clock.wall
     job.max_file = log.max_file
     job.manifest = log.manifest
+    job.manifest.id_key = log.id_key
+    job.renews = memcmp(log.manifest.id_key, log.id_key, sizeof(log.id_key)) != 0
     job.makes_folder = not log.recorder.exists
     job.syncs_parent = not log.recorder.rooted
     job.syncs_names = log.recorder.synced_names < log.recorder.names
@@ -574,29 +523,19 @@ cdef AppendJob *new_job(LogState log) noexcept:
     job.fresh = last is NULL or log.ends
     if last is not NULL:
         take_last(log, job, last)
-    job.last.head.before_records += log.lost
+    job.lost = log.lost
     job.job.bytes = job.out.length
-    if log.ids is not None and log.ids.is_due():
-        log.ids.take(&job.ids, log.manifest.log_id, job.offset, log.clock.wall)
     # Publishers wait for it: handing it to a thread and back would take longer than the write itself.
     job.job.is_short = (
         job.out.length <= SHORT_BYTES and not job.fresh and not job.syncs and job.manifest.end_size == 0
-        and (job.ids.out.length == 0 or job.ids.position > 0)
-        and last.position - FRAMES_AT + job.out.length <= job.max_file
+        and not job.renews and last.position - FRAMES_AT + job.out.length <= job.max_file
         and (log.clock.monotonic - log.wrote_ns < QUIET_NS or job.fd >= 0 and io_write_ready(job.fd, last.position)))
     return job
 
 
 cdef void take_last(LogState log, AppendJob *job, const Segment *last) noexcept:
     """Fills in the job's fields about the last written segment, and its file."""
-    job.last.head.sequence = last.sequence
-    job.last.head.first = last.first
-    job.last.head.salt = last.salt
-    job.last.head.before_records = last.before
-    job.last.position = last.position
-    job.last.end = last.end
-    job.last.due_ns = last.due_ns
-    job.last.time_ns = last.time_ns
+    job.last = last[0]
     if job.fresh:
         close_written(log)
         return
@@ -610,7 +549,7 @@ cdef void close_written(LogState log) noexcept:
     close_counted(&log.fd)
 
 
-cdef inline int64_t most_pieces(int64_t length, int64_t max_file) noexcept:
+cdef inline int64_t most_begun(int64_t length, int64_t max_file) noexcept:
     """The most segments that a write may begin: a batch that does not fit begins a segment, so the frames of two
     consecutive segments exceed the limit of one."""
     return 3 + 2 * (length // max(max_file, <int64_t> 1))
@@ -620,8 +559,6 @@ cdef void refuse(LogState log, int error) noexcept:
     """Drops the waiting records, and reports the error to their publishers."""
     cdef int64_t records = log.frames.records, body_bytes = bodies_of(&log.frames.out)
     frames_free(&log.frames)
-    if log.ids is not None:
-        log.ids.drop()
     log.write_error = error
     if log.owner is not None:
         log.owner.on_written(error, records, body_bytes)
@@ -643,8 +580,6 @@ cdef void finish_write(LogState log, AppendJob *job) noexcept:
     log.writing = NULL
     log.wrote_ns = log.clock.monotonic
     log.write_error = error
-    if log.ids is not None:
-        log.ids.ended_with(&job.ids, error)
     if error == 0:
         try:
             enter(log, job)
@@ -674,20 +609,24 @@ cdef void keep_file(LogState log, AppendJob *job) noexcept:
 
 cdef int enter(LogState log, AppendJob *job) except -1:
     """Enters the written records into the table of segments and into the index."""
-    cdef Segment *last = segments_last(&log.segments)
-    cdef int64_t index
-    for index in range(job.count):
-        if job.pieces[index].head.sequence == 0:
+    cdef Segment *last
+    cdef Segment *written
+    cdef int64_t index, at = 0
+    for index in range(job.written.count):
+        written = &job.written.items[index]
+        if written.sequence == 0 or index == 0 and log.segments.count == 0:
             continue        # there was none yet
-        if job.pieces[index].fresh:
-            last = add_segment(log, &job.pieces[index])
-        note(log, job, &job.pieces[index])
-        log.segments.bytes += job.pieces[index].position - last.position
-        last.position = job.pieces[index].position
-        last.end = job.pieces[index].end
-        last.due_ns = job.pieces[index].due_ns
-        last.time_ns = job.pieces[index].time_ns
-    unsynced_appended(&log.unsynced_files, job.syncs, last.first)
+        last = segments_last(&log.segments)
+        if index:
+            begin_indexing(log, last, written)
+        at = note(log, job, at, written, last.position if index == 0 else FRAMES_AT)
+        if index:
+            segments_add(&log.segments, written)
+        else:
+            log.segments.bytes += written.position - last.position
+            written.sequence, written.lost = last.sequence, last.lost     # as they are in the table
+            last[0] = written[0]
+    unsynced_appended(&log.unsynced_files, job.syncs, segments_last(&log.segments).first)
     log.durable_to = job.synced
     log.ready_to = job.ready
     log.manifest = job.manifest
@@ -706,34 +645,25 @@ cdef int enter(LogState log, AppendJob *job) except -1:
     return 0
 
 
-cdef Segment *add_segment(LogState log, const Piece *piece) noexcept:
-    cdef Segment segment
-    cdef Segment *last = segments_last(&log.segments)
-    memset(&segment, 0, sizeof(segment))
-    segment.first = segment.end = piece.head.first
-    segment.position = FRAMES_AT
-    segment.before = piece.head.before_records
-    segment.lost = lost_before(&piece.head)
-    segment.sequence = piece.head.sequence
-    segment.salt = piece.head.salt
+cdef void begin_indexing(LogState log, const Segment *last, const Segment *fresh) noexcept:
     if last is not NULL:
-        seal_begin(log.io, log.c_folder, last, &log.index)
-    memset(&log.index, 0, sizeof(log.index))
-    log.index.time_ns = piece.head.before_time_ns
-    segments_add(&log.segments, &segment)
-    return segments_last(&log.segments)
+        seal_begin(log, last)
+    index_free(&log.index)
+    log.index.time_ns = fresh.before_time_ns
 
 
-cdef void note(LogState log, AppendJob *job, const Piece *piece) noexcept:
-    cdef int64_t at = piece.out_begin, position = piece.position - (piece.out_end - piece.out_begin)
+cdef int64_t note(LogState log, AppendJob *job, int64_t at, const Segment *written, int64_t position) noexcept:
+    """Enters the frames that were written to a segment from a position on, and lie from `at` on in the job's bytes;
+    returns where they end there."""
     cdef Frame frame
-    while at < piece.out_end:
+    while position < written.position:
         frame_load(job.out.c_data + at, &frame)
         index_note(&log.index, &frame, position)
         if frame.delays:
             delays_add(&log.delays, job.out.c_data + at, &frame, INT64_MAX, log.longest_delay_ns, log.clock)
         at += frame.length
         position += frame.length
+    return at
 
 
 cdef void take_tail(LogState log, AppendJob *job) noexcept:
@@ -750,6 +680,55 @@ cdef void take_tail(LogState log, AppendJob *job) noexcept:
         log.visible = log.next
     log.tail = job.out
     memset(&job.out, 0, sizeof(job.out))
+
+
+# ---------------------------------------------------------------------- seals
+
+cdef void seal_begin(LogState log, const Segment *segment) noexcept:
+    """Has a thread seal the last segment; without memory readers walk further, and a start reads it for ids."""
+    cdef SealJob *job = <SealJob *> calloc(1, sizeof(SealJob))
+    if job is NULL or log.index.count == 0 and not log.index.has_ids:
+        free(job)
+        return
+    job.job.run = run_seal
+    job.job.bytes = log.index.count * sizeof(log.index.items[0])
+    job.c_folder = PyBytes_AS_STRING(log.c_folder)
+    job.segment = segment[0]
+    job.index = log.index
+    memset(&log.index, 0, sizeof(log.index))
+    job.summarises = log.dedupe_ns > 0 and job.index.has_ids
+    job.summary.log_id = log.manifest.log_id
+    job.summary.key = log.id_key
+    job.summary.end = segment.end
+    job.summary.time_ns = segment.time_ns
+    log.sealing += 1
+    log.io.submit(&job.job, log)
+
+
+cdef void seal_ended(LogState log, SealJob *job) noexcept:
+    log.sealing -= 1
+    if job.summary.count:
+        log.summaries.append((job.segment.first, job.summary.time_ns, job.summary.count))
+        try:
+            forget_summaries(log)
+        except Exception as error:
+            log.log.error("LOG(%s): failed to remove publish ids - %r", log.name, error)
+    seal_free(job)
+
+
+cdef int forget_summaries(LogState log) except -1:
+    """Removes those whose ids are all forgotten."""
+    cdef int64_t later = sum([summary[2] for summary in log.summaries])
+    cdef list gone = []
+    for first, time_ns, count in log.summaries:
+        later -= count
+        if log.dedupe_ns and time_ns >= log.clock.wall - log.dedupe_ns and later < log.dedupe_ids:
+            break
+        gone.append((f"{log.folder}/ids.{first:020d}", ""))
+    del log.summaries[:len(gone)]
+    if gone and not log.closed:
+        log.syncer.remove(gone)
+    return 0
 
 
 # ====================================================================== log
@@ -821,7 +800,29 @@ cdef class TopicLog(LogState):
         return False
 
     cdef void job_done(self, Job *job) noexcept:
-        finish_write(self, <AppendJob *> job)
+        if job.run == run_seal:
+            seal_ended(self, <SealJob *> job)
+        else:
+            finish_write(self, <AppendJob *> job)
+
+    # ------------------------------------------------------------------ publish ids
+
+    cdef int reserve_ids(self, int64_t count) noexcept:
+        return frames_reserve_ids(&self.frames, count)
+
+    cdef void add_id(self, const PublishId *id) noexcept:
+        frames_add_id(&self.frames, <const char *> id)
+
+    cdef void remember(self, int64_t window_ns, int64_t limit, const uint64_t *key) noexcept:
+        self.dedupe_ns = window_ns
+        self.dedupe_ids = limit
+        self.id_key[0] = key[0] if window_ns else 0
+        self.id_key[1] = key[1] if window_ns else 0
+        if window_ns == 0 and self.summaries:
+            try:
+                forget_summaries(self)
+            except Exception as error:
+                self.log.error("LOG(%s): failed to remove publish ids - %r", self.name, error)
 
     cdef void hold(self, int64_t at) noexcept:
         self.held = True
@@ -898,12 +899,12 @@ cdef class TopicLog(LogState):
         return self.segments.dropped, self.segments.dropped + self.segments.count
 
     def numbered(self, int64_t number, int64_t most) -> list:
-        """The segment with this number and later ones, up to `most`, as Bounds of names.py; none if the first is
+        """The segment with this number and later ones, up to `most`, as Segment of names.py; none if the first is
         gone."""
         cdef int64_t index, begin = number - self.segments.dropped
         if begin < 0:
             return []
-        return [bounds_of(&self.segments.items[index])
+        return [segment_tuple(&self.segments.items[index])
                 for index in range(begin, min(begin + most, self.segments.count))]
 
     def segments_at(self, int64_t time_ns) -> list:
@@ -917,13 +918,13 @@ cdef class TopicLog(LogState):
         return self.position_before(index, offset) if index >= 0 else 0
 
     def segment_at(self, int64_t offset):
-        """The Bounds of the segment with an offset, or of the first one after it; None: no segment yet."""
+        """The segment with an offset, or the first one after it; None: no segment yet."""
         cdef int64_t index
         cdef Segment *segment
         for index in range(max(segments_find(&self.segments, offset), 0), self.segments.count):
             segment = &self.segments.items[index]
             if segment.first < segment.end and offset < segment.end:
-                return bounds_of(segment)
+                return segment_tuple(segment)
         return None
 
     @property
@@ -935,6 +936,37 @@ cdef class TopicLog(LogState):
     def rank(self, int64_t offset) -> int:
         """Number of records before an offset: subtract two ranks to count the records between."""
         return segments_rank(&self.segments, offset)
+
+    # ------------------------------------------------------------------ what is new
+
+    def since(self, point=None) -> News:
+        """What is new since a point of this log, from memory; all of it without a point, or with one of another log.
+
+        The files can be read on any thread: retention and compaction may remove them, nothing changes them. Operations
+        of channels that wait to be written are not in it; what they finish is delivered again by whoever reads it.
+        """
+        cdef int64_t index, position
+        cdef Segment *segment
+        cdef list frames = []
+        if point is None or point.id != self.manifest.log_id:
+            point = Point(self.manifest.log_id, 0, 0, 0, 0, FRAMES_AT, 0)
+        # First: no cursor is beyond the frames.
+        journal = self.recorder.since(point.file, point.file_at)
+        for index in range(self.segments.count):
+            segment = &self.segments.items[index]
+            if segment.sequence < point.sequence:
+                continue
+            position, first = FRAMES_AT, segment.first
+            if segment.salt == point.salt:
+                position, first = point.position, point.next
+            if position < segment.position:
+                frames.append(Extent(file_path(self, segment.first), segment.salt, position,
+                                     segment.position - position, first, segment.end))
+        segment = segments_last(&self.segments)
+        if segment is not NULL:
+            point = Point(point.id, 0, 0, segment.sequence, segment.salt, segment.position, segment.end)
+        return News(journal, frames, point._replace(file=self.recorder.file.number,
+                                                    file_at=self.recorder.file.position))
 
     # ------------------------------------------------------------------ retention
 
@@ -950,6 +982,8 @@ cdef class TopicLog(LogState):
             dated_ns(self.clock, self.segments.items[0].time_ns)
         gone = min(<int64_t> MOST_GONE, segments_surplus(&self.segments, needed, retain_ns, retain_bytes, drops,
                                                          self.clock.wall, self.clock.since))
+        if self.sealing and self.dedupe_ns:
+            gone = 0        # their ids are still to be summarised
         if gone:
             paths = [(file_path(self, self.segments.items[index].first), "") for index in range(gone)]
             segments_drop(&self.segments, gone)
@@ -1054,8 +1088,6 @@ cdef class TopicLog(LogState):
         """Closes files and frees memory, except for unwritten records."""
         close_written(self)
         file_close(&self.reading)
-        if self.ids is not None:
-            self.ids.close_file()
         buffer_free(&self.spare)
         buffer_free(&self.tail)
         self.tail_first = self.next
@@ -1084,10 +1116,8 @@ cdef class TopicLog(LogState):
         if self.manifest.end_size == 0 or self.manifest.end != last.end:
             if self.ready_to > last.position and segment_trim(self.c_folder, last) != 0:
                 return
-            self.manifest.end_size = self.manifest.end_position = last.position
-            self.manifest.end = last.end
-            self.manifest.end_due_ns = last.due_ns
-            self.manifest.end_time_ns = last.time_ns
+            manifest_end(&self.manifest, last, last.position)
+            self.manifest.id_key = self.id_key
             manifest_write(self.c_folder, &self.manifest)
             self.recorder.names += 1
 
@@ -1117,16 +1147,12 @@ cdef class TopicLog(LogState):
     @property
     def busy(self) -> bool:
         """Whether a thread works on its files."""
-        return self.writing is not NULL or self.recorder.running or self.recorder.compacting
+        return self.writing is not NULL or self.recorder.running or self.recorder.compacting or self.sealing > 0
 
     @property
     def errno(self) -> int:
         """Of the last write of records or of the journal; 0: both succeeded."""
         return self.write_error or self.recorder.error
-
-
-cdef tuple bounds_of(const Segment *segment):
-    return segment.first, segment.end, segment.position, segment.salt
 
 
 cdef inline int64_t collecting(TopicLog log) noexcept:

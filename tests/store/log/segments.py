@@ -16,7 +16,8 @@ FRAMES_AT = 4096
 COPY_AT = 2048  # of the header's second copy
 HEAD = 64  # size of a frame's head
 LOG_ID = 0xFF
-MORE, DELAYS = 1, 2
+MORE, DELAYS, IDS = 1, 2, 8
+ID_KEY = 1, 2
 
 
 class Place(NamedTuple):
@@ -63,13 +64,16 @@ def sealed(data: bytes) -> bytes:
     return data + struct.pack(">I", crc32c(data))
 
 
-def frame(salt: int, position: int, first: int, count: int, delays: Mapping[int, int], flags: int, synced: int) -> bytes:
+def frame(salt: int, position: int, first: int, count: int, delays: Mapping[int, int], flags: int, synced: int,
+          ids: Mapping[int, bytes] | None = None) -> bytes:
     """Without padding. The time is that of its first record."""
     payload = b"".join(struct.pack(">I", len(body)) + body for body in map(body_of, range(first, first + count)))
     due = {offset: when for offset, when in delays.items() if first <= offset < first + count}
     payload += b"".join(struct.pack(">IqI", offset - first, when, 1000) for offset, when in due.items())
-    head = struct.pack(">IIHHIIIqqqq", len(payload), crc32c(payload), flags | DELAYS * bool(due), 0, count, len(due), 0,
-                       first, BASE + first * STEP, first, synced)
+    hashes = [hash for offset, hash in sorted((ids or {}).items()) if first <= offset < first + count]
+    payload += b"".join(hashes)
+    head = struct.pack(">IIHHIHHIqqqq", len(payload), crc32c(payload), flags | DELAYS * bool(due) | IDS * bool(hashes), 0,
+                       count, len(due), len(hashes), 0, first, BASE + first * STEP, first, synced)
     return struct.pack(">II", 0x6E714652, crc32c(struct.pack(">Qq", salt, position) + head)) + head + payload
 
 
@@ -93,17 +97,18 @@ def write_manifest(folder: Path, newest: Written, clean: bool = True, resume: in
     """clean: with the end of the newest segment, as a stop leaves it."""
     end = (newest.path.stat().st_size, newest.position, newest.end, newest.due,
            BASE + (newest.end - 1) * STEP) if clean else (0, 0, 0, 0, 0)
-    data = struct.pack(">8sIIQqqQqqqqqqq", b"NSQCMAN\n", 2, 0, LOG_ID, newest.sequence, newest.first, newest.salt, reserved,
-                       resume, *end)
+    data = struct.pack(">8sIIQqqQqqqqqqqQQ", b"NSQCMAN\n", 2, 0, LOG_ID, newest.sequence, newest.first, newest.salt, reserved,
+                       resume, *end, *ID_KEY)
     (folder / "manifest").write_bytes(sealed(data.ljust(124, b"\0")))
 
 
 def write_log(folder: Path, segments: Iterable[tuple[int, int]], per_frame: int = 1, delays: Mapping[int, int] | None = None,
-              more: Iterable[int] = (), indexed: bool = True, clean: bool = True, synced: bool = False) -> list[Written]:
+              more: Iterable[int] = (), indexed: bool = True, clean: bool = True, synced: bool = False,
+              ids: Mapping[int, bytes] | None = None) -> list[Written]:
     """A log of segments, each (first offset, messages), as a stop leaves it; all but the last have an index.
 
     delays: offset to due time. more: first offsets of frames whose batch continues. clean: see write_manifest().
-    synced: each frame says that all before it were on disk.
+    synced: each frame says that all before it were on disk. ids: the hash of a publish by the offset of its last record.
     """
     folder.mkdir(exist_ok=True)
     written: list[Written] = []
@@ -111,21 +116,21 @@ def write_log(folder: Path, segments: Iterable[tuple[int, int]], per_frame: int 
         if written and indexed:
             add_index(written[-1])
         before = written[-1] if written else None
-        written.append(write_segment(folder, first, count, before, per_frame, delays or {}, set(more), synced))
+        written.append(write_segment(folder, first, count, before, per_frame, delays or {}, set(more), synced, ids=ids))
     write_manifest(folder, written[-1], clean)
     return written
 
 
 def write_segment(folder: Path, first: int, count: int, before: Written | None = None, per_frame: int = 1,
                   delays: Mapping[int, int] | None = None, more: Iterable[int] = (), synced: bool = False,
-                  sequence: int = 0, log_id: int = LOG_ID) -> Written:
+                  sequence: int = 0, log_id: int = LOG_ID, ids: Mapping[int, bytes] | None = None) -> Written:
     """One segment, without an index. Its number follows that of the one before."""
     sequence = sequence or (before.sequence + 1 if before else 1)
     salt, position, durable = 0x5A17_0000_0000_0000 + sequence, FRAMES_AT, FRAMES_AT
     data, frames = [header(log_id, sequence, first, salt, before)], []
     for at in range(first, first + count, per_frame):
         records = min(per_frame, first + count - at)
-        made = frame(salt, position, at, records, delays or {}, MORE * (at in more), durable)
+        made = frame(salt, position, at, records, delays or {}, MORE * (at in more), durable, ids)
         frames.append(Place(position, position + len(made), at, at + records))
         data.append(made.ljust((len(made) + 7) // 8 * 8, b"\0"))
         position += len(data[-1])
@@ -135,6 +140,14 @@ def write_segment(folder: Path, first: int, count: int, before: Written | None =
     earlier = before.before + before.end - before.first if before else 0
     due = max((when for offset, when in (delays or {}).items() if first <= offset < first + count), default=0)
     return Written(first, first + count, path, sequence, salt, position, frames, earlier, due)
+
+
+def summary(segment: Written, hashes: Iterable[bytes], key: tuple[int, int] = ID_KEY) -> bytes:
+    """The file of the ids of a sealed segment."""
+    time = BASE + (segment.end - 1) * STEP
+    data = b"".join(hash + struct.pack(">q", time) for hash in hashes)
+    head = struct.pack(">8sIIQQQqqqq", b"NSQCIDS\n", 2, 0, LOG_ID, *key, segment.end, time, len(data) // 24, crc32c(data))
+    return sealed(head.ljust(124, b"\0")) + data
 
 
 def add_index(segment: Written) -> None:
@@ -156,7 +169,7 @@ def read_bodies(folder: Path | str, opened: Opened) -> dict[int, bytes]:
         with open(segment_path(str(folder), segment.first), "rb") as file:
             at = segment.first
             while at < segment.end:
-                first, at, _, data = records(file.fileno(), segment.bounds, at, 0, segment.end, 1 << 40, False)
+                first, at, _, data = records(file.fileno(), segment, at, 0, segment.end, 1 << 40, False)
                 for offset in range(first, at):
                     length = 4 + int.from_bytes(data[:4], "big")
                     bodies[offset], data = data[30:length], data[length:]

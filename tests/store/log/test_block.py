@@ -41,7 +41,7 @@ def origin_of(body: bytes) -> str:
 
 
 def frames(sizes: list[int], position: int = FRAMES_AT, first: int = FIRST, together: int = 3,
-           defer_ms: int = 0, dead: bool = False) -> tuple[bytes, list[Record]]:
+           defer_ms: int = 0, dead: bool = False, hash: bytes = b"") -> tuple[bytes, list[Record]]:
     """Frames with this many messages each, and the expected result of iterating over them."""
     collector = logframes.Collector(GuidFactory.make(NODE))
     ids = GuidFactory.make(NODE)
@@ -54,6 +54,8 @@ def frames(sizes: list[int], position: int = FRAMES_AT, first: int = FIRST, toge
                 collector.add_dead(body, origin_of(body).encode(), time_ns)
             else:
                 collector.add(body, time_ns, defer_ms)
+            if hash:
+                collector.add_id(hash)
             records.append((first + len(records), time_ns, id_of(ids, time_ns), body, origin_of(body) if dead else None))
         data += collector.sealed(SALT, position + len(data), first + at, position)[0]
     return data, records
@@ -165,9 +167,11 @@ def test_batches_are_as_large_as_asked_for(sizes: list[int], max_rows: int, max_
     assert got == len(sizes)
 
 
-def test_delays_are_no_records() -> None:
-    data, records = frames([3, 4, 5], defer_ms=1000)
+@pytest.mark.parametrize("dead", [True, False])
+def test_delays_and_publish_ids_are_no_records(dead: bool) -> None:
+    data, records = frames([3, 4, 5], defer_ms=1000 * (not dead), dead=dead, hash=b"h" * 16)
     assert list(block_of(data, FIRST, FIRST + 3)) == records
+    assert data.count(b"h" * 16) == 3
 
 
 def test_a_batch_in_several_frames_has_consecutive_ids() -> None:
@@ -264,30 +268,30 @@ def test_frames_with_a_gap_between_them() -> None:
             block_of(one + other, 0, 2)
 
 
-def made_up(payload: bytes, records: int, delays: int, first: int) -> bytes:
+def made_up(payload: bytes, records: int, delays: int, first: int, ids: int = 0) -> bytes:
     """A frame with correct checksums, valid otherwise or not."""
-    head = struct.pack(">IIHHIIIqqqq", len(payload), crc32c(payload), 2 * bool(delays), 0, records, delays, 0, first, NOW,
-                       2**63 - 1, 0)
+    head = struct.pack(">IIHHIHHIqqqq", len(payload), crc32c(payload), 2 * bool(delays) + 8 * bool(ids), 0, records, delays,
+                       ids, 0, first, NOW, 2**63 - 1, 0)
     frame = struct.pack(">II", 0x6E714652, crc32c(struct.pack(">Qq", SALT, FRAMES_AT) + head)) + head + payload
     return frame + bytes(-len(frame) % 8)
 
 
 @given(st.lists(st.one_of(st.binary(max_size=9), st.sampled_from([pack(size) for size in SIZES])), max_size=9),
        st.one_of(st.integers(0, 9), st.sampled_from([2**16, 2**32 - 1])),
-       st.one_of(st.integers(0, 2), st.sampled_from([2**28, 2**32 - 1])),
+       st.one_of(st.integers(0, 2), st.sampled_from([2**12, 2**16 - 1])), st.sampled_from([0, 0, 1, 2, 2**16 - 1]),
        st.one_of(st.integers(0, 9), st.sampled_from([-1, 2**62, 2**63 - 1, -2**63])))
-def test_frames_that_anybody_may_have_written(parts: list[bytes], records: int, delays: int, first: int) -> None:
+def test_frames_that_anybody_may_have_written(parts: list[bytes], records: int, delays: int, ids: int, first: int) -> None:
     payload = b"".join(parts)
-    data = made_up(payload, records, delays, first)
+    data = made_up(payload, records, delays, first, ids)
     bodies, at = [], 0
     for _ in range(min(records, len(payload))):
         size = int.from_bytes(payload[at:at + 4].ljust(4, b"\xff"), "big")
         bodies.append(payload[at + 4:at + 4 + size])
         at += 4 + size
     end = min(max(first, 0) + records, 2**62)
-    due = [struct.unpack_from(">Iq", payload, begin) for begin in range(at, len(payload) - 15, 16)]
+    due = [struct.unpack_from(">Iq", payload, begin) for begin in range(at, len(payload) - 15, 16)][:delays]
     delayed = [record for record, when in due if when >= 0]
-    if (0 < records == len(bodies) and at + 16 * delays == len(payload) and 0 <= first <= 2**62 - records
+    if (0 < records == len(bodies) and at + 16 * (delays + ids) == len(payload) and ids <= records and 0 <= first <= 2**62 - records
             and len(delayed) == delays and delayed == sorted(set(delayed)) and all(at < records for at in delayed)):
         block = block_of(data, first, end)
         assert [body for _, _, _, body, _ in block] == bodies

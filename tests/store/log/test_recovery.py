@@ -35,7 +35,7 @@ class Shown(NamedTuple):
 
 
 def shown(folder, opened: Opened) -> Shown:
-    return Shown([segment.bounds for segment in opened.segments], read_bodies(folder, opened),
+    return Shown([segment[:4] for segment in opened.segments], read_bodies(folder, opened),
                  opened.lost + sum(segment.lost for segment in opened.segments))
 
 
