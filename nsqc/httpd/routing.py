@@ -261,6 +261,7 @@ class Mounted:
     async def _answer_first(self, site: Any, request: Request) -> object:
         module = await imported(self._module)
         if self._mount is None:
+            # Any: as above
             make: Callable[[Any, Resolve, str, Need], Mount] = module.mount
             self._mount = make(site, self._others, self._prefix, self._needed)
         route = request.route = site.gate.admit(self._mount.resolve(request), request, request.caller)

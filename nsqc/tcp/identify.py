@@ -229,7 +229,7 @@ def pick(name: str, wanted: int | None, current: int, least: int, most: int, may
 def answer(options: Options, settings: Settings, layers: Layers, wanted: Wanted, encrypted: bool) -> dict[str, object]:
     """nsqd's reply with its keys in its order, and those of nsqc's own fields that are wanted."""
     own = {
-        "publish_ids": wanted.publish_ids, "deferred_batches": wanted.deferred_batches,
+        "publish_ids": wanted.publish_ids or None, "deferred_batches": wanted.deferred_batches or None,
         "tls_required": (options.tls_required != TLS_NOT_REQUIRED and not encrypted) if wanted.tls_required else None,
     }
     return {
