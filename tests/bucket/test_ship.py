@@ -291,10 +291,10 @@ def test_a_store_that_refuses_us_stops_nothing_for_ever(store, tmp_path):
     publish(shipper, log, 1)
     wait_for(lambda: shipper.status().error == "403")
     assert not logs.ends and not logs.reason
-    assert shipper.status().waiting_seconds > 0
+    assert shipper.status().waiting_seconds > 0 and shipper.status().waiting_bytes == len(log.segments[0][1])
     refusing.clear()
     assert logs.wait(log)
-    assert shipper.status().error == ""
+    wait_for(lambda: shipper.status().error == "" and shipper.status().waiting_bytes == 0)
     assert shipper.stop(30)
 
 
