@@ -22,12 +22,12 @@ from nsqc.bucket.commit import (
     PIECE_BYTES,
     Commit,
     Count,
-    Cursors,
     DamagedError,
     Frames,
     Hex,
     LogNews,
     Object,
+    Records,
     Text,
     Topic,
     Unsigned,
@@ -52,9 +52,10 @@ class LogMap(Struct, array_like=True):
 
     topic: Topic
     frames: list[Frames] = []
-    cursors: list[Cursors] = []         # the last state, and the frames of the journal after it
+    cursors: list[Records] = []         # the last state, and the frames of the journal after it
     reserved: Count = 0
     trimmed: Count = 0
+    ids: list[Records] = []             # likewise
 
 
 class Head(Struct, array_like=True):
@@ -109,10 +110,11 @@ class Map:
             if part.object.startswith("data/"):
                 self.head.objects[part.object] = max(self.head.objects.get(part.object, 0), part.at + part.length)
             append(log.frames, part)
-        for cursors in news.cursors:
-            if cursors.is_state:
-                log.cursors.clear()
-            log.cursors.append(cursors)
+        for journal, news_of_it in ((log.cursors, news.cursors), (log.ids, news.ids)):
+            for records in news_of_it:
+                if records.is_state:
+                    journal.clear()
+                journal.append(records)
         log.topic = news.topic
         log.reserved = max(log.reserved, news.reserved)
         if news.trimmed > log.trimmed:

@@ -47,14 +47,14 @@ class Cache:
                 self.request(following)
             try:
                 descriptor = os.open(future.result(), os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:       # others' reads removed it meanwhile
-                continue
-            except Exception:
+                self.shrink(key_of(part))
+                return descriptor
+            except Exception as error:
                 with self.lock:
-                    self.files.pop(key_of(part), None)
-                raise
-            self.shrink(key_of(part))
-            return descriptor
+                    if self.files.get(key_of(part)) is future:
+                        del self.files[key_of(part)]
+                if not isinstance(error, FileNotFoundError):    # others' reads removed it meanwhile
+                    raise
 
     def request(self, part: Frames) -> Future[str]:
         key = key_of(part)
