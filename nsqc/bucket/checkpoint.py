@@ -22,12 +22,12 @@ from nsqc.bucket.commit import (
     PIECE_BYTES,
     Commit,
     Count,
-    Cursors,
     DamagedError,
     Frames,
     Hex,
     LogNews,
     Object,
+    Records,
     Text,
     Topic,
     Unsigned,
@@ -52,9 +52,10 @@ class LogMap(Struct, array_like=True):
 
     topic: Topic
     frames: list[Frames] = []
-    cursors: list[Cursors] = []         # the last state, and the frames of the journal after it
+    cursors: list[Records] = []         # the last state, and the frames of the journal after it
     reserved: Count = 0
     trimmed: Count = 0
+    ids: list[Records] = []             # likewise
 
 
 class Head(Struct, array_like=True):
@@ -109,10 +110,11 @@ class Map:
             if part.object.startswith("data/"):
                 self.head.objects[part.object] = max(self.head.objects.get(part.object, 0), part.at + part.length)
             append(log.frames, part)
-        for cursors in news.cursors:
-            if cursors.is_state:
-                log.cursors.clear()
-            log.cursors.append(cursors)
+        for journal, news_of_it in ((log.cursors, news.cursors), (log.ids, news.ids)):
+            for records in news_of_it:
+                if records.is_state:
+                    journal.clear()
+                journal.append(records)
         log.topic = news.topic
         log.reserved = max(log.reserved, news.reserved)
         if news.trimmed > log.trimmed:
@@ -198,13 +200,13 @@ def pack(whole: Map, read: Callable[[Frames], bytes], write: Callable[[str, byte
     no longer named. Raises whatever read and write raise; then the map is unchanged."""
     alive, head = whole.alive(), whole.head
     sparse = {name for name, size in head.objects.items() if 0 < alive.get(name, 0) < size // 4}
-    packer = Packer(read, write)
+    packer = Packer(write, new_name())
     packed: dict[int, list[Frames]] = {}
     for log_id, log in whole.logs.items():
         if moves := movable(log.frames, sparse):
             packed[log_id] = []
             for index, part in enumerate(log.frames):
-                packer.add(packed[log_id], part, index in moves)
+                packer.add(packed[log_id], part, read(part) if index in moves else None)
     packer.flush()
     for log_id, frames in packed.items():
         merged: list[Frames] = []
@@ -218,22 +220,21 @@ def pack(whole: Map, read: Callable[[Frames], bytes], write: Callable[[str, byte
 
 
 class Packer:
-    """Collects frames of many logs in data objects of about PIECE_BYTES."""
+    """Collects frames of many logs in data objects of about PIECE_BYTES, or in a commit's payload, without a name."""
 
-    def __init__(self, read: Callable[[Frames], bytes], write: Callable[[str, bytes], object]) -> None:
-        self.read = read
+    def __init__(self, write: Callable[[str, bytes], object], name: str) -> None:
         self.write = write
         self.sizes: dict[str, int] = {}         # of the objects written
-        self.name, self.parts, self.length = new_name(), list[bytes](), 0
+        self.name, self.parts, self.length = name, list[bytes](), 0
 
-    def add(self, frames: list[Frames], part: Frames, moves: bool = True) -> None:
-        """Appends an extent to the list of a log: moved, or as it is."""
-        if not moves:
+    def add(self, frames: list[Frames], part: Frames, data: bytes | None) -> None:
+        """Appends an extent to the list of a log: moved with its data, or, without, as it is."""
+        if data is None:
             frames.append(part)
             return
         if self.length and self.length + part.length > PIECE_BYTES:
             self.flush()
-        self.parts.append(self.read(part))
+        self.parts.append(data)
         frames.append(replace(part, object=self.name, at=self.length))
         self.length += part.length
 

@@ -61,11 +61,11 @@ class Frames(Struct, array_like=True, frozen=True):
                 and self.at + self.length == following.at)
 
 
-class Cursors(Struct, array_like=True, frozen=True):
-    """Where the channels of a log are: frames of its journal, or its whole state. Opaque here."""
+class Records(Struct, array_like=True, frozen=True):
+    """Frames of a journal beside a log, or the journal's whole state. Opaque here."""
 
     is_state: bool              # replaces all before
-    last: Count                 # number of the last frame of the journal that is included
+    last: Count                 # number of the last frame that is included
     data: bytes
 
 
@@ -75,10 +75,11 @@ class LogNews(Struct, array_like=True, frozen=True):
     id: Unsigned
     topic: Topic
     frames: Sequence[Frames] = ()
-    cursors: Sequence[Cursors] = ()
+    cursors: Sequence[Records] = ()             # where the channels are
     reserved: Count = 0         # offsets are handed out only below this; 0: as before
     trimmed: Count = 0          # the first offset that retention has not removed; 0: as before
     dropped: bool = False       # the log is gone; a next one of its topic continues at `reserved`, unless 0
+    ids: Sequence[Records] = ()                 # of publishes
 
 
 class Commit(Struct, array_like=True, frozen=True):

@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from nsqc.bucket.checkpoint import Map, Packer, deletable, pack
+from nsqc.bucket.checkpoint import Map, Packer, deletable, new_name, pack
 from nsqc.bucket.commit import (
     INLINE_BYTES,
     Commit,
@@ -83,8 +83,8 @@ class Logs(Protocol):
 class Status(NamedTuple):
     number: int                 # of the last commit in the bucket
     checkpoint: int
-    waiting_bytes: int          # since the last note, as woken
-    waiting_seconds: float      # since the oldest of it, or of the commit that is being repeated
+    waiting_bytes: int          # that are not known to be in the bucket, as woken
+    waiting_seconds: float      # since the oldest of them
     commits: int                # by this process
     bytes: int                  # put by this process, in commits and data objects
     errors: int                 # failed attempts
@@ -115,7 +115,8 @@ class Shipper:
         self.lock = threading.Condition()
         self.waiting_bytes = 0
         self.waiting_since = 0.0        # monotonic; 0: nothing waits
-        self.shipping_since = 0.0       # the same of what the current commit has
+        self.shipping_bytes = 0         # the same of what the current commit has
+        self.shipping_since = 0.0
         self.ending = False
         self.thread = threading.Thread(target=self.run, name="bucket", daemon=True)
 
@@ -150,7 +151,7 @@ class Shipper:
 
     def status(self) -> Status:
         since = self.shipping_since or self.waiting_since
-        return Status(self.number, self.checkpoints.newest, self.waiting_bytes,
+        return Status(self.number, self.checkpoints.newest, self.waiting_bytes + self.shipping_bytes,
                       time.monotonic() - since if since else 0.0, self.commits, self.bytes, self.errors, self.error,
                       self.fence)
 
@@ -177,7 +178,7 @@ class Shipper:
                 if now >= due or self.waiting_bytes >= INLINE_BYTES:
                     break
                 self.lock.wait(due - now)
-            self.shipping_since = self.waiting_since
+            self.shipping_bytes, self.shipping_since = self.waiting_bytes, self.waiting_since
             self.waiting_bytes, self.waiting_since = 0, 0.0
             return self.ending
 
@@ -199,34 +200,25 @@ class Shipper:
             return False
         self.number, self.crc = commit.number, crc_of(data)
         self.commits, self.bytes, self.error = self.commits + 1, self.bytes + len(data), ""
-        self.shipping_since = 0.0
-        self.checkpoints.take(*decode_commit(commit.number, data), len(data))
+        self.shipping_since = self.shipping_bytes = 0
         self.logs.shipped(news)
+        self.checkpoints.take(*decode_commit(commit.number, data), len(data))
         return True
 
     def gather(self, news: News) -> tuple[list[LogNews], list[bytes]]:
         """(what a commit says, its payload): frames are in the payload, up to INLINE_BYTES, or put in data objects."""
-        total = sum(part.length for log in news.logs for part in log.frames)
-        payload: list[bytes] = []
-        placed: list[list[Frames]] = []
-        if total <= INLINE_BYTES:
-            at = 0
-            for log in news.logs:
-                placed.append([])
-                for part in log.frames:
-                    payload.append(self.read(log.id, part))
-                    placed[-1].append(replace(part, at=at))
-                    at += part.length
-        else:
-            reading: deque[int] = deque()
-            packer = Packer(lambda part: self.read(reading[-1], part), self.put_data)
-            for log in news.logs:
-                reading.append(log.id)
-                placed.append([])
-                for part in log.frames:
-                    packer.add(placed[-1], part)
-            packer.flush()
-        return [replace(log, frames=frames) for log, frames in zip(news.logs, placed, strict=True)], payload
+        is_inline = sum(part.length for log in news.logs for part in log.frames) <= INLINE_BYTES
+        packer = Packer(self.put_data, "" if is_inline else new_name())
+        logs = []
+        for log in news.logs:
+            frames: list[Frames] = []
+            for part in log.frames:
+                packer.add(frames, part, self.read(log.id, part))
+            logs.append(replace(log, frames=frames))
+        if is_inline:
+            return logs, packer.parts
+        packer.flush()
+        return logs, []
 
     def read(self, log_id: int, part: Frames) -> bytes:
         """Frames of the log, checked: nothing that readers would refuse is acknowledged."""

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from nsqc.bucket.checkpoint import Head, LogMap, Map, OtherChainError
-from nsqc.bucket.commit import Commit, Cursors, Frames, commit_name, decode_commit, encode_commit
+from nsqc.bucket.commit import Commit, Frames, Records, commit_name, decode_commit, encode_commit
 from nsqc.bucket.reading import STARTS, follow, newest_checkpoint, read_chain, read_frames
 from nsqc.bucket.store import Bucket, BucketError, Missing, probe
 from nsqc.store.files import read_file, replace_file
@@ -179,7 +179,8 @@ class Local(NamedTuple):
     """What the disk has of a log."""
 
     end: int = 0                # offset after its last message
-    journal: int = 0            # number of the last frame of its journal
+    journal: int = 0            # number of the last frame of its cursors' journal
+    ids: int = 0                # the same of publish ids
 
 
 class Sink(Protocol):
@@ -192,8 +193,11 @@ class Sink(Protocol):
     def frames(self, log_id: int, part: Frames, data: bytes) -> None:
         """Checked frames, in order. The first ones may begin with messages that the disk has."""
 
-    def cursors(self, log_id: int, cursors: Cursors) -> None:
+    def cursors(self, log_id: int, records: Records) -> None:
         """Newer than the disk's, in order."""
+
+    def ids(self, log_id: int, records: Records) -> None:
+        """Likewise."""
 
     def end(self, log_id: int) -> None: ...
 
@@ -218,8 +222,11 @@ def restore(owned: Owned, sink: Sink) -> None:
                 sink.frames(log_id, part, requested.pop(0).result())
                 if index + FETCHES < len(lacking):
                     requested.append(threads.submit(fetch, lacking[index + FETCHES]))
-            for cursors in log.cursors:
-                if cursors.last > local.journal:
-                    sink.cursors(log_id, cursors)
+            for records in log.cursors:
+                if records.last > local.journal:
+                    sink.cursors(log_id, records)
+            for records in log.ids:
+                if records.last > local.ids:
+                    sink.ids(log_id, records)
             sink.end(log_id)
     sink.finish(owned.whole.head)

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from nsqc.bucket.checkpoint import Head, LogMap, Map
-from nsqc.bucket.commit import Cursors, Frames, LogNews
+from nsqc.bucket.commit import Frames, LogNews, Records
 from nsqc.bucket.ship import News
 from nsqc.bucket.store import Bucket, Entry, Exists, Missing, Store, Unclear
 from nsqc.bucket.takeover import Journal, Local, Owned, take_over
@@ -62,10 +62,11 @@ class Log:
         cursors = []
         if self.journal > self.noted_journal:
             self.noted_journal = self.journal
-            cursors.append(Cursors(self.journal % 3 == 0, self.journal, b"journal %d" % self.journal))
+            cursors.append(Records(self.journal % 3 == 0, self.journal, b"journal %d" % self.journal))
         if not frames and not cursors:
             return None
-        return LogNews(self.id, self.topic, frames, cursors, 1 << 40, self.trimmed)
+        return LogNews(self.id, self.topic, frames, cursors, 1 << 40, self.trimmed,
+                       ids=[Records(False, self.end, b"ids to %d" % self.end)] if frames else [])
 
     def read(self, part: Frames) -> bytes:
         return bytes(self.segments[part.segment - 1][1][part.position - START:part.position - START + part.length])
@@ -127,6 +128,7 @@ class Collected:
         self.local = local or {}
         self.logs: dict[int, dict[int, bytes]] = {}
         self.journals: dict[int, list[bytes]] = {}
+        self.published: dict[int, list[bytes]] = {}
         self.topics: dict[int, str] = {}
         self.head: Head | None = None
 
@@ -139,8 +141,11 @@ class Collected:
             assert offset not in self.logs[log_id]
             self.logs[log_id][offset] = body
 
-    def cursors(self, log_id: int, cursors: Cursors) -> None:
+    def cursors(self, log_id: int, cursors: Records) -> None:
         self.journals[log_id].append(cursors.data)
+
+    def ids(self, log_id: int, records: Records) -> None:
+        self.published.setdefault(log_id, []).append(records.data)
 
     def end(self, log_id: int) -> None:
         pass

@@ -74,5 +74,5 @@ def test_each_rule_is_needed(rule):
 @pytest.mark.long
 @pytest.mark.parametrize("state", STATES)
 def test_no_order_of_more_events_loses_a_message(state):
-    result = search(chain(state, more=1), STATES[state], limit=150_000)         # about a minute
+    result = search(chain(state, more=1), STATES[state], limit=100_000)         # about a minute
     assert result.fault == "", result.trace

@@ -11,10 +11,10 @@ from nsqc.bucket.commit import (
     CHECKPOINT,
     COMMIT,
     Commit,
-    Cursors,
     DamagedError,
     Frames,
     LogNews,
+    Records,
     commit_name,
     decode_commit,
     encode_commit,
@@ -35,7 +35,7 @@ def commit(*logs: LogNews, number: int = 1, previous: int = 0, **changes: object
 
 
 NEWS = LogNews(2**64 - 1, "orders", (frames(0, 5), frames(5, 7, at=500), frames(9, 12, object=DATA, at=10)),
-               (Cursors(True, 3, b"state"), Cursors(False, 4, b"more")), reserved=1 << 40, trimmed=1)
+               (Records(True, 3, b"state"), Records(False, 4, b"more")), reserved=1 << 40, trimmed=1)
 SOUND = encode_commit(commit(NEWS, metadata=b"{}"), [b"x" * 500, b"y" * 200])
 
 

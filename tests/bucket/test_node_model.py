@@ -37,5 +37,5 @@ def test_each_rule_is_needed(rule):
 @pytest.mark.long
 @pytest.mark.parametrize("name", LARGE)
 def test_no_order_of_more_mishaps_breaks_a_promise(name):
-    result = search(Node(*LARGE[name]), SEARCHES[name][1], limit=300_000)
+    result = search(Node(*LARGE[name]), SEARCHES[name][1], limit=200_000)
     assert result.fault == "", result.trace

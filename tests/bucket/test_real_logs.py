@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 from nsqc.bucket.checkpoint import LogMap, Map
-from nsqc.bucket.commit import INLINE_BYTES, Cursors, Frames, LogNews
+from nsqc.bucket.commit import INLINE_BYTES, Frames, LogNews, Records
 from nsqc.bucket.reading import NodeReader, read_range
 from nsqc.bucket.ship import News, Shipper
 from nsqc.bucket.store import open_bucket
@@ -37,7 +37,7 @@ class FolderLogs:
             journal = b"".join(Path(folder, name).read_bytes() for name in sorted(os.listdir(folder)) if "cursors." in name)
             if frames:
                 self.ends[log.id] = frames[-1].end
-                news.append(LogNews(log.id, topic, frames, [Cursors(True, 1, journal)], log.resume_at))
+                news.append(LogNews(log.id, topic, frames, [Records(True, 1, journal)], log.resume_at))
         return News(news)
 
     def read(self, log_id: int, part: Frames) -> bytes:
@@ -88,8 +88,11 @@ class Rows:
         block = LogBlock(data, len(data), part.salt, part.position, part.first, part.end)
         self.topics[self.topic] += [row[:4] for row in block]
 
-    def cursors(self, log_id: int, cursors: Cursors) -> None:
+    def cursors(self, log_id: int, cursors: Records) -> None:
         self.journals[self.topic] = cursors.data
+
+    def ids(self, log_id: int, records: Records) -> None:
+        raise AssertionError("the topic remembers none")
 
     def end(self, log_id: int) -> None:
         pass

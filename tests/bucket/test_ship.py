@@ -59,6 +59,7 @@ def test_another_machine_has_everything_that_was_shipped(store, tmp_path):
     assert sink.logs == {7: dict(enumerate(bodies(0, 15))), 8: dict(enumerate(bodies(0, 5)))}
     assert sink.topics == {7: "orders", 8: "events"}
     assert sink.journals[7] == [b"journal 3", b"journal 4", b"journal 5"]
+    assert sink.published[8][-1] == b"ids to 5"
     assert sink.head.metadata == b"topics"
     wait_for(lambda: logs.reason)               # the first machine's next commit fences it
     assert "two, epoch 2" in logs.reason
@@ -245,10 +246,11 @@ def test_only_what_the_disk_lacks_is_restored(store, tmp_path):
         log.journal += 1
         publish(shipper, log, 2)
         assert logs.wait(log)
-    sink = Collected({7: Local(end=9, journal=4)})
+    sink = Collected({7: Local(end=9, journal=4, ids=10)})
     restore(Machine(store, tmp_path, "two").take_over(), sink)
     assert {*range(9, 12)} <= sink.logs[7].keys()
     assert sink.journals[7] == [b"journal 6"]           # a state, which replaces all before it
+    assert sink.published[7] == [b"ids to 12"]
     shipper.stop(10)
 
 
@@ -291,10 +293,10 @@ def test_a_store_that_refuses_us_stops_nothing_for_ever(store, tmp_path):
     publish(shipper, log, 1)
     wait_for(lambda: shipper.status().error == "403")
     assert not logs.ends and not logs.reason
-    assert shipper.status().waiting_seconds > 0
+    assert shipper.status().waiting_seconds > 0 and shipper.status().waiting_bytes == len(log.segments[0][1])
     refusing.clear()
     assert logs.wait(log)
-    assert shipper.status().error == ""
+    wait_for(lambda: shipper.status().error == "" and shipper.status().waiting_bytes == 0)
     assert shipper.stop(30)
 
 
