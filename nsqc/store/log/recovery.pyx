@@ -2,6 +2,7 @@
 
 cimport cython
 import os
+from contextlib import suppress
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.errno cimport ENODATA, ENOENT, ENOMEM, EOPNOTSUPP, errno
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
@@ -17,7 +18,7 @@ from nsqc.store.log.frame cimport (MORE, MOST_OFFSET, RECORD_SIZE, Buffer, Defer
                                    buffer_room, deferral_at, delay_add, frame_records, is_offset, walk_data,
                                    walk_free, walk_next, walk_open)
 from nsqc.store.log.journal cimport files_add, files_free, files_load, journal_number, state_free
-from nsqc.store.log.names import SUMMARY
+from nsqc.store.log.names import SUMMARY, TEMPORARY
 from nsqc.store.log.segment cimport (COPY_AT, FRAMES_AT, HEAD_DAMAGED, HEAD_SOUND, HEAD_UNKNOWN, IdAt, Index, Segment,
                                      Segments, Summary, head_load, head_read, ids_collect, index_free, index_note,
                                      index_read, lost_before, manifest_end, manifest_read, manifest_write,
@@ -546,32 +547,28 @@ cdef int64_t first_unsynced(Segments *segments) noexcept:
 cdef int restore_ids(LogState log, PublishIds ids) except -1:
     cdef int64_t since_ns = log.clock.wall - ids.window_ns, first, left = ids.limit
     cdef dict segments = {log.segments.items[first].first: first for first in range(log.segments.count)}
-    cdef set summaries = set(summaries_in(log.folder))
+    cdef dict summaries = summaries_in(log.folder)
     cdef list found = []        # newest first
     cdef BytesOfIds some
-    for first in sorted(summaries.union(segments), reverse=True):
-        if left <= 0:
+    for first in sorted({*summaries, *segments}, reverse=True):
+        if left <= 0 or first < 0:
             break
         some = BytesOfIds.__new__(BytesOfIds)
         if first in summaries and read_summary(log, first, since_ns, some):
             log.summaries.insert(0, (first, some.time_ns, some.count()))
+            del summaries[first]
         elif first in segments and log.segments.items[<int64_t> segments[first]].time_ns >= since_ns:
             read_ids(log, &log.segments.items[<int64_t> segments[first]], some)
         left -= some.count()
         found.append(some)
     for some in reversed(found):
         enter_ids(log, ids, some)
-    gone = [(f"{log.folder}/ids.{first:020}", "") for first in
-            summaries.difference([summary[0] for summary in log.summaries])]
-    if gone:
-        log.syncer.remove(gone)
+    remove_all(log, summaries)
     return 0
 
 
 cdef int drop_ids(LogState log) except -1:
-    gone = [(f"{log.folder}/ids.{first:020}", "") for first in summaries_in(log.folder)]
-    if gone:
-        log.syncer.remove(gone)
+    remove_all(log, summaries_in(log.folder))
     return 0
 
 
@@ -589,13 +586,23 @@ cdef class BytesOfIds:
         return self.data.length // <int64_t> sizeof(IdAt)
 
 
-cdef list summaries_in(str folder):
-    """First offsets of segments with a summary."""
-    try:
-        names = os.listdir(folder)
-    except FileNotFoundError:
-        return []
-    return [int(match[1]) for match in map(SUMMARY.fullmatch, names) if match]
+cdef dict summaries_in(str folder):
+    """Paths of summaries by the first offsets of their segments; below 0: unfinished ones."""
+    cdef dict found = {}
+    with suppress(FileNotFoundError):
+        for name in os.listdir(folder):
+            match = SUMMARY.match(name)
+            if match and match.end() == len(name):
+                found[int(match[1])] = f"{folder}/{name}"
+            elif match and TEMPORARY.fullmatch(name):
+                found[-1 - len(found)] = f"{folder}/{name}"
+    return found
+
+
+cdef int remove_all(LogState log, dict summaries) except -1:
+    if summaries:
+        log.syncer.remove([(path, "") for path in summaries.values()])
+    return 0
 
 
 cdef bint read_summary(LogState log, int64_t first, int64_t since_ns, BytesOfIds some) except -1:

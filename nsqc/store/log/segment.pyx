@@ -565,7 +565,8 @@ cdef int summary_write(const char *c_folder, int64_t first, Summary *summary, co
         c_to += sizeof(IdAt)
     summary.check = crc32c(<const unsigned char *> out.c_data + HEAD_ROOM, ids.length)
     numbers_store(out.c_data, SUMMARY_MAGIC, summary, sizeof(Summary))
-    snprintf(c_temporary, PATH_BYTES, "%s/ids.tmp", c_folder)
+    # Each has its own: several segments may be sealed at once.
+    snprintf(c_temporary, PATH_BYTES, "%s/ids.%020lld.tmp", c_folder, <long long> first)
     summary_path(c_path, c_folder, first)
     fd = newfile_make(c_temporary, c_path, out.c_data, HEAD_ROOM + ids.length, True)
     buffer_free(&out)
