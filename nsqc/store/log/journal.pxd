@@ -72,7 +72,7 @@ cdef inline bint op_load(const char *c_from, int64_t have, Op *op) noexcept nogi
 
 
 # ====================================================================== journal
-# The state of a log topic's channels, built from operations: see ops.pxd. All C; may run on any thread. A state has one
+# The state of a log topic's channels, built from operations. All C; may run on any thread. A state has one
 # owner.
 #
 # Lost operations cause redeliveries, never lost messages: only offsets read as finished are finished. The exception is

@@ -17,7 +17,7 @@ OTHER = re.compile(rf"manifest|cursors\.[0-9]{{6,13}}|{SUMMARY.pattern}")
 TEMPORARY = re.compile(rf"(next|manifest|cursors|{SUMMARY.pattern})\.tmp")
 # An empty file in the data path: the topic has switched from its log, and its next log continues the numbering here.
 LEFT = re.compile(r"([^~]+)\.log\.next\.([0-9]{20})")
-FRAMES_AT = 4096  # where the frames of a segment begin: see segmenthead.pxd
+FRAMES_AT = 4096  # where the frames of a segment begin: see segment.pxd
 # In the journal, for redriven or dropped dead letters: no channel can have this name.
 SETTLED = b"(settled)"
 # The same, for the first offset that retention has not removed: if the first segment begins later, others are missing.
