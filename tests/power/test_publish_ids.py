@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from tests.power.test_log import disks, log_of, moments
-from tests.publishing.support import publisher
+from tests.publishing.support import publisher, remember
 from tests.support.daemon import Client, batch
 from tests.support.power.disk import other_boot
 from tests.support.power.trace import Trace
@@ -72,6 +72,24 @@ def test_a_retry_after_a_power_failure(daemon, tmp_path, sync):
         else:
             assert there <= stored.keys() and max(stored.values()) <= 2, where
         after.close()
+    trace.close()
+
+
+def test_an_id_costs_no_write_and_no_sync(daemon, tmp_path):
+    """It is part of its message's frame."""
+    data = tmp_path / "data"
+    data.mkdir()
+    trace = Trace(tmp_path / "trace", data)
+    node = daemon("--topic-storage=log", "--log-sync=fsync", "--sync-timeout=1h", data_path=data, env=trace.environment())
+    remember(node)
+    client = publisher(node)
+    client.ok("PUB t first", b"it makes the files")
+    for number in range(5):
+        begin = trace.position
+        client.ok(f"PUB t id-{number}", b"message")
+        inodes = {path.stat().st_ino for path in (data / "t.log").iterdir()}
+        kinds = [event.kind for event in trace.events(begin) if event.inode in inodes]
+        assert kinds == ["write", "sync", "synced"]
     trace.close()
 
 

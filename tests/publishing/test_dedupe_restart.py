@@ -228,7 +228,10 @@ def test_damaged_files_are_left_out(daemon):
         data[130] ^= 1
         path.write_bytes(data)
     (folder / f"{second.name[4:]}.log").unlink()
+    unfinished = folder / f"{first.name}.tmp"
+    unfinished.write_bytes(b"")
     node.start()
+    wait_until(lambda: not unfinished.exists())
     assert node.log.count("failed to read the publish ids") == 2
     publish_segments(node, 0, 60)
     begin, end = int(second.name[4:]), int(sorted(folder.glob("*.log"))[1].name[:20])

@@ -118,14 +118,11 @@ cdef FrameCheck frame_check(const char *c_at, int64_t have, uint64_t salt, int64
                             Frame *frame) noexcept nogil
 # The head of a frame that was already checked.
 cdef void frame_load(const char *c_at, Frame *frame) noexcept nogil
-# Completes the heads of frames made by frames.pxd, about to be written at this position; returns the offset after the
-# last record.
-cdef int64_t frames_seal(char *c_at, int64_t length, uint64_t salt, int64_t position, int64_t first,
-                         int64_t synced) noexcept nogil
+# Completes the heads of collected frames, about to be written at this position; returns the offset after the last record.
+# Raises these to their latest publish time, and the latest due time of their delayed records.
+cdef int64_t frames_seal(char *c_at, int64_t length, uint64_t salt, int64_t position, int64_t first, int64_t synced,
+                         int64_t *time_ns, int64_t *due_ns) noexcept nogil
 cdef void frame_store(char *c_at, const Frame *frame) noexcept nogil    # an unsealed head
-
-# Raises these to the latest publish time of consecutive frames, and the latest due time of their delayed records.
-cdef void frames_latest(const char *c_at, int64_t length, int64_t *time_ns, int64_t *due_ns) noexcept nogil
 
 # Offsets, positions and sequence numbers do not exceed names.MOST_OFFSET, so the sum of two fits 64 bits. Publishes are
 # refused before that.

@@ -110,19 +110,24 @@ cdef void frame_store(char *c_at, const Frame *frame) noexcept nogil:
     store_i64(c_at + ID_AT, frame.id)
 
 
-cdef int64_t frames_seal(char *c_at, int64_t length, uint64_t salt, int64_t position, int64_t first,
-                         int64_t synced) noexcept nogil:
-    cdef int64_t at = 0, payload
+cdef int64_t frames_seal(char *c_at, int64_t length, uint64_t salt, int64_t position, int64_t first, int64_t synced,
+                         int64_t *time_ns, int64_t *due_ns) noexcept nogil:
+    cdef int64_t at = 0
     cdef char *c_head
+    cdef Frame frame
+    cdef uint32_t index
     while at < length:
         c_head = c_at + at
-        payload = <int64_t> <uint32_t> load_i32(c_head + PAYLOAD_AT)
-        store_i32(c_head + PAYLOAD_CRC_AT, <int> crc32c(<const unsigned char *> c_head + FRAME_HEAD, payload))
+        frame_load(c_head, &frame)
+        store_i32(c_head + PAYLOAD_CRC_AT, <int> crc32c(<const unsigned char *> c_head + FRAME_HEAD, frame.payload))
         store_i64(c_head + FIRST_AT, first)
         store_i64(c_head + SYNCED_AT, synced)
         store_i32(c_head + HEAD_CRC_AT, <int> head_crc(c_head, salt, position + at))
-        first += <int64_t> <uint32_t> load_i32(c_head + RECORDS_AT)
-        at += frame_length(payload)
+        time_ns[0] = max(time_ns[0], frame.time_ns)
+        for index in range(frame.delays):
+            due_ns[0] = max(due_ns[0], deferral_at(c_head, &frame, index).due_ns)
+        first += frame.records
+        at += frame.length
     return first
 
 
@@ -196,20 +201,6 @@ cdef const char *frame_origin(const char *c_at, const Frame *frame, int64_t inde
     for _index in range(index):
         c_origin += record_length(c_origin)
     return c_origin
-
-
-cdef void frames_latest(const char *c_at, int64_t length, int64_t *time_ns, int64_t *due_ns) noexcept nogil:
-    cdef int64_t at = 0
-    cdef const char *c_delay
-    cdef Frame frame
-    cdef uint32_t index
-    while at < length:
-        frame_load(c_at + at, &frame)
-        time_ns[0] = max(time_ns[0], frame.time_ns)
-        c_delay = frame_delays(c_at + at, &frame)
-        for index in range(frame.delays):
-            due_ns[0] = max(due_ns[0], load_i64(c_delay + index * DELAY_BYTES + DELAY_DUE_AT))
-        at += frame.length
 
 
 cdef Message *frame_message(const Frame *frame, const char *c_record, int64_t index) noexcept nogil:

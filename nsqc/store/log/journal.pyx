@@ -448,7 +448,8 @@ cdef int journal_append(JournalFile *file, char *c_frame, int64_t ops_end, int64
     store_i32(c_frame + FRAME_HEAD, <int> (ops_end - OPS_AT))
     length = frame_length(frame.payload)
     memset(c_frame + ops_end, 0, <size_t> (length - ops_end))
-    frames_seal(c_frame, length, <uint64_t> file.number, file.position, file.position, 0)
+    frames_seal(c_frame, length, <uint64_t> file.number, file.position, file.position, 0, &frame.time_ns,
+                &frame.synced)      # both unused from here on
     error = io_write(file.fd, c_frame, length, file.position, &written)
     if error:
         io_truncate(file.fd, file.position)

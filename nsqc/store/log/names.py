@@ -14,7 +14,7 @@ GONE = ".gone"  # suffix of a folder that is being removed
 SEGMENT = re.compile(r"([0-9]{20})\.log")
 SUMMARY = re.compile(r"ids\.([0-9]{20})")  # of the publish ids of a sealed segment
 OTHER = re.compile(rf"manifest|cursors\.[0-9]{{6,13}}|{SUMMARY.pattern}")
-TEMPORARY = re.compile(r"(next|manifest|cursors|ids)\.tmp")
+TEMPORARY = re.compile(rf"(next|manifest|cursors|{SUMMARY.pattern})\.tmp")
 # An empty file in the data path: the topic has switched from its log, and its next log continues the numbering here.
 LEFT = re.compile(r"([^~]+)\.log\.next\.([0-9]{20})")
 FRAMES_AT = 4096  # where the frames of a segment begin: see segment.pxd

@@ -2,6 +2,7 @@
 
 cimport cython
 import os
+from contextlib import suppress
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.errno cimport ENODATA, ENOENT, ENOMEM, EOPNOTSUPP, errno
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
@@ -13,19 +14,20 @@ from posix.unistd cimport close
 from nsqc.store.disk.fileio cimport PATH_BYTES, io_open, io_read, io_size
 from nsqc.store.disk.segment cimport HEAD_BYTES
 from nsqc.store.log.cursor cimport make_earlier
-from nsqc.store.log.frame cimport (MORE, MOST_OFFSET, RECORD_SIZE, Buffer, Deferral, Frame, Walk, buffer_free,
+from nsqc.store.log.frame cimport (HASH_BYTES, MORE, MOST_OFFSET, RECORD_SIZE, Buffer, Deferral, Frame, Walk, buffer_free,
                                    buffer_room, deferral_at, delay_add, frame_records, is_offset, walk_data,
                                    walk_free, walk_next, walk_open)
 from nsqc.store.log.journal cimport files_add, files_free, files_load, journal_number, state_free
-from nsqc.store.log.names import SUMMARY
-from nsqc.store.log.segment cimport (COPY_AT, FRAMES_AT, HEAD_DAMAGED, HEAD_SOUND, HEAD_UNKNOWN, IdAt, Index, Segment,
-                                     Segments, Summary, head_load, head_read, ids_collect, index_free, index_note,
+from nsqc.store.log.names import SUMMARY, TEMPORARY
+from nsqc.store.log.segment cimport (COPY_AT, FRAMES_AT, HEAD_DAMAGED, HEAD_SOUND, HEAD_UNKNOWN, ID_ENTRY, Index,
+                                     Segment, Segments, Summary, head_load, head_read, ids_collect, index_free, index_note,
                                      index_read, lost_before, manifest_end, manifest_read, manifest_write,
                                      segment_ends_at, segment_path, segment_tuple, segments_add, segments_free,
                                      segments_last, segments_reserve, summary_read)
 from nsqc.store.log.topiclog cimport RESERVE, LogState, losses_found
 from nsqc.store.memory cimport wall_ns
 from nsqc.store.publishids cimport PublishId, PublishIds
+from nsqc.wire.hton cimport load_i64
 
 
 # ====================================================================== found
@@ -546,14 +548,14 @@ cdef int64_t first_unsynced(Segments *segments) noexcept:
 cdef int restore_ids(LogState log, PublishIds ids) except -1:
     cdef int64_t since_ns = log.clock.wall - ids.window_ns, first, left = ids.limit
     cdef dict segments = {log.segments.items[first].first: first for first in range(log.segments.count)}
-    cdef set summaries = set(summaries_in(log.folder))
+    cdef dict summaries = summaries_in(log.folder)
     cdef list found = []        # newest first
     cdef BytesOfIds some
-    for first in sorted(summaries.union(segments), reverse=True):
-        if left <= 0:
+    for first in sorted({*summaries, *segments}, reverse=True):
+        if left <= 0 or first < 0:
             break
         some = BytesOfIds.__new__(BytesOfIds)
-        if first in summaries and read_summary(log, first, since_ns, some):
+        if first in summaries and read_summary(log, first, since_ns, some, summaries):
             log.summaries.insert(0, (first, some.time_ns, some.count()))
         elif first in segments and log.segments.items[<int64_t> segments[first]].time_ns >= since_ns:
             read_ids(log, &log.segments.items[<int64_t> segments[first]], some)
@@ -561,17 +563,12 @@ cdef int restore_ids(LogState log, PublishIds ids) except -1:
         found.append(some)
     for some in reversed(found):
         enter_ids(log, ids, some)
-    gone = [(f"{log.folder}/ids.{first:020}", "") for first in
-            summaries.difference([summary[0] for summary in log.summaries])]
-    if gone:
-        log.syncer.remove(gone)
+    remove_all(log, summaries)
     return 0
 
 
 cdef int drop_ids(LogState log) except -1:
-    gone = [(f"{log.folder}/ids.{first:020}", "") for first in summaries_in(log.folder)]
-    if gone:
-        log.syncer.remove(gone)
+    remove_all(log, summaries_in(log.folder))
     return 0
 
 
@@ -586,20 +583,31 @@ cdef class BytesOfIds:
         buffer_free(&self.data)
 
     cdef int64_t count(self) noexcept:
-        return self.data.length // <int64_t> sizeof(IdAt)
+        return self.data.length // ID_ENTRY
 
 
-cdef list summaries_in(str folder):
-    """First offsets of segments with a summary."""
-    try:
-        names = os.listdir(folder)
-    except FileNotFoundError:
-        return []
-    return [int(match[1]) for match in map(SUMMARY.fullmatch, names) if match]
+cdef dict summaries_in(str folder):
+    """Paths of summaries by the first offsets of their segments; below 0: those that no segment has, unfinished ones."""
+    cdef dict found = {}
+    with suppress(FileNotFoundError):
+        for name in os.listdir(folder):
+            match = SUMMARY.match(name)
+            if match and match.end() == len(name) and int(match[1]) <= MOST_OFFSET:
+                found[int(match[1])] = f"{folder}/{name}"
+            elif match and (SUMMARY.fullmatch(name) or TEMPORARY.fullmatch(name)):
+                found[-1 - len(found)] = f"{folder}/{name}"
+    return found
 
 
-cdef bint read_summary(LogState log, int64_t first, int64_t since_ns, BytesOfIds some) except -1:
-    """Whether a summary counts: its segment ended before the end of the log, and its ids are still remembered."""
+cdef int remove_all(LogState log, dict summaries) except -1:
+    if summaries:
+        log.syncer.remove([(path, "") for path in summaries.values()])
+    return 0
+
+
+cdef bint read_summary(LogState log, int64_t first, int64_t since_ns, BytesOfIds some, dict summaries) except -1:
+    """Whether a summary counts: its segment ended before the end of the log, and its ids are still remembered. Leaves
+    in the dict what is to be removed."""
     cdef Summary summary
     cdef int error = summary_read(log.c_folder, first, &summary, NULL)
     if error == 0 and (summary.log_id != log.manifest.log_id or not first <= summary.end <= log.next
@@ -607,6 +615,8 @@ cdef bint read_summary(LogState log, int64_t first, int64_t since_ns, BytesOfIds
         return False
     some.time_ns = summary.time_ns
     error = error or summary_read(log.c_folder, first, &summary, &some.data)
+    if error != ENODATA:
+        del summaries[first]
     return not left_out(log, first, error)
 
 
@@ -627,14 +637,14 @@ cdef bint left_out(LogState log, int64_t first, int error) except -1:
 
 
 cdef int enter_ids(LogState log, PublishIds ids, BytesOfIds some) except -1:
-    cdef const IdAt *entry
+    cdef const char *c_entry
     cdef PublishId id
     cdef int64_t at, age_ns
     for at in range(some.count()):
-        entry = &(<const IdAt *> some.data.c_data)[at]
-        age_ns = max(log.clock.wall - entry.time_ns, <int64_t> 0)
+        c_entry = some.data.c_data + at * ID_ENTRY
+        age_ns = max(log.clock.wall - load_i64(c_entry + HASH_BYTES), <int64_t> 0)
         if age_ns <= ids.window_ns:
-            memcpy(&id, entry.hash, sizeof(id))
+            memcpy(&id, c_entry, sizeof(id))
             if ids.restore(&id, log.clock.monotonic, age_ns) < 0:
                 raise MemoryError
     return 0

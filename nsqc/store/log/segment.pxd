@@ -186,13 +186,12 @@ cdef struct Summary:            # 8 bytes each, in the order of the file
     int64_t count               # ids
     int64_t check               # checksum of the ids
 
-cdef struct IdAt:               # 24 bytes an id, in publishing order
-    char[16] hash               # HASH_BYTES
-    int64_t time_ns             # of its publish
+cdef enum:
+    ID_ENTRY = 24               # bytes of an id, in publishing order: HASH_BYTES, and the time of its publish (8)
 
-# The ids in a segment; 0 or errno.
+# Adds the ids in a segment; 0 or errno.
 cdef int ids_collect(const char *c_folder, const Segment *segment, Buffer *ids) noexcept nogil
-# Reads a summary, and its ids unless `ids` is NULL. 0 or errno; ENODATA: damaged.
+# Reads a summary, and its ids unless `ids` is NULL, else empty. 0 or errno; ENODATA: damaged.
 cdef int summary_read(const char *c_folder, int64_t first, Summary *summary, Buffer *ids) noexcept nogil
 
 

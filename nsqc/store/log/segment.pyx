@@ -527,16 +527,17 @@ cdef int ids_collect(const char *c_folder, const Segment *segment, Buffer *ids) 
 
 cdef int put_ids(Buffer *ids, const char *c_id, const Frame *frame) noexcept nogil:
     """-1: no memory."""
-    cdef IdAt *entry
+    cdef char *c_to
     cdef uint32_t _index
-    if buffer_room(ids, <int64_t> frame.ids * <int64_t> sizeof(IdAt)) < 0:
+    if buffer_room(ids, <int64_t> frame.ids * ID_ENTRY) < 0:
         return -1
+    c_to = ids.c_data + ids.length
     for _index in range(frame.ids):
-        entry = <IdAt *> (ids.c_data + ids.length)
-        memcpy(entry.hash, c_id, HASH_BYTES)
-        entry.time_ns = frame.time_ns
-        ids.length += sizeof(IdAt)
+        memcpy(c_to, c_id, HASH_BYTES)
+        store_i64(c_to + HASH_BYTES, frame.time_ns)
+        c_to += ID_ENTRY
         c_id += HASH_BYTES
+    ids.length = c_to - ids.c_data
     return 0
 
 
@@ -544,31 +545,19 @@ cdef void summary_path(char *c_path, const char *c_folder, int64_t first) noexce
     snprintf(c_path, PATH_BYTES, "%s/ids.%020lld", c_folder, <long long> first)
 
 
-cdef int summary_write(const char *c_folder, int64_t first, Summary *summary, const Buffer *ids) noexcept nogil:
-    """0 or errno. Durable when it returns: the segment may be removed after that."""
+cdef int summary_write(const char *c_folder, int64_t first, Summary *summary, Buffer *out) noexcept nogil:
+    """Writes the ids that follow HEAD_ROOM bytes in `out`. 0 or errno. Durable when it returns: the segment may be removed
+    after that."""
     cdef char c_path[PATH_BYTES]
     cdef char c_temporary[PATH_BYTES]
-    cdef Buffer out
-    cdef IdAt *entry
-    cdef char *c_to
-    cdef int64_t at
-    cdef int fd = -ENOMEM
-    memset(&out, 0, sizeof(out))
-    summary.count = ids.length // <int64_t> sizeof(IdAt)
-    if buffer_room(&out, HEAD_ROOM + ids.length) < 0:
-        return ENOMEM
-    c_to = out.c_data + HEAD_ROOM
-    for at in range(summary.count):
-        entry = &(<IdAt *> ids.c_data)[at]
-        memcpy(c_to, entry.hash, HASH_BYTES)
-        store_i64(c_to + HASH_BYTES, entry.time_ns)
-        c_to += sizeof(IdAt)
-    summary.check = crc32c(<const unsigned char *> out.c_data + HEAD_ROOM, ids.length)
+    cdef int fd
+    summary.count = (out.length - HEAD_ROOM) // ID_ENTRY
+    summary.check = crc32c(<const unsigned char *> out.c_data + HEAD_ROOM, out.length - HEAD_ROOM)
     numbers_store(out.c_data, SUMMARY_MAGIC, summary, sizeof(Summary))
-    snprintf(c_temporary, PATH_BYTES, "%s/ids.tmp", c_folder)
     summary_path(c_path, c_folder, first)
-    fd = newfile_make(c_temporary, c_path, out.c_data, HEAD_ROOM + ids.length, True)
-    buffer_free(&out)
+    # Each has its own: several segments may be sealed at once.
+    snprintf(c_temporary, PATH_BYTES, "%s/ids.%020lld.tmp", c_folder, <long long> first)
+    fd = newfile_make(c_temporary, c_path, out.c_data, out.length, True)
     if fd < 0:
         return -fd
     close(fd)
@@ -578,38 +567,28 @@ cdef int summary_write(const char *c_folder, int64_t first, Summary *summary, co
 cdef int summary_read(const char *c_folder, int64_t first, Summary *summary, Buffer *ids) noexcept nogil:
     cdef char c_path[PATH_BYTES]
     cdef char c_head[HEAD_ROOM]
-    cdef int64_t got, size
+    cdef int64_t length, got
     cdef int fd, error = 0
     memset(summary, 0, sizeof(Summary))
     summary_path(c_path, c_folder, first)
     fd = io_open(c_path, O_RDONLY | O_NONBLOCK)     # not to wait for the writer of a pipe
     if fd < 0:
         return -fd
-    size = io_size(fd)
     got = io_read(fd, c_head, HEAD_ROOM, 0)
     if (got != HEAD_ROOM or numbers_load(c_head, SUMMARY_MAGIC, summary, sizeof(Summary)) != HEAD_SOUND
-            or not 0 < summary.count <= (size - HEAD_ROOM) // <int64_t> sizeof(IdAt)):
+            or not 0 < summary.count <= (io_size(fd) - HEAD_ROOM) // ID_ENTRY):
         error = ENODATA
     elif ids is not NULL:
-        error = read_ids(fd, summary, ids)
+        length = summary.count * ID_ENTRY
+        got = io_read(fd, ids.c_data, length, HEAD_ROOM) if buffer_room(ids, length) == 0 else -ENOMEM
+        if got == length and crc32c(<const unsigned char *> ids.c_data, length) == summary.check:
+            ids.length = length
+        else:
+            error = ENODATA
+    if got < 0:
+        error = <int> -got
     close(fd)
     return error
-
-
-cdef int read_ids(int fd, const Summary *summary, Buffer *ids) noexcept nogil:
-    """0 or errno. The file is long enough."""
-    cdef int64_t length = summary.count * <int64_t> sizeof(IdAt), at
-    cdef IdAt *entry
-    if buffer_room(ids, length) < 0:
-        return ENOMEM
-    if (io_read(fd, ids.c_data + ids.length, length, HEAD_ROOM) != length
-            or crc32c(<const unsigned char *> ids.c_data + ids.length, length) != summary.check):
-        return ENODATA
-    for at in range(summary.count):
-        entry = &(<IdAt *> (ids.c_data + ids.length))[at]
-        entry.time_ns = load_i64(<const char *> &entry.time_ns)
-    ids.length += length
-    return 0
 
 
 # ====================================================================== seal
@@ -621,9 +600,11 @@ cdef void run_seal(Job *c_job) noexcept nogil:
     cdef Buffer ids
     cdef int fd
     memset(&ids, 0, sizeof(ids))
-    if job.summarises and (ids_collect(job.c_folder, &job.segment, &ids) or ids.length == 0
-                           or summary_write(job.c_folder, job.segment.first, &job.summary, &ids)):
-        job.summary.count = 0
+    if job.summarises and buffer_room(&ids, HEAD_ROOM) == 0:
+        ids.length = HEAD_ROOM
+        if (ids_collect(job.c_folder, &job.segment, &ids) or ids.length == HEAD_ROOM
+                or summary_write(job.c_folder, job.segment.first, &job.summary, &ids)):
+            job.summary.count = 0
     buffer_free(&ids)
     segment_path(c_path, job.c_folder, job.segment.first)
     fd = io_open(c_path, O_RDWR) if job.index.count else -1

@@ -190,7 +190,7 @@ cdef void close_written(LogState log) noexcept      # the file being written to
 
 
 # ====================================================================== log
-# The log of a topic: records are appended once for all channels, which read it through cursors (cursor.pxd).
+# The log of a topic: records are appended once for all channels, which read it through cursors.
 #
 # A publish goes to the buffer. The commit writes the buffer to the last segment, and with `fsync` syncs it, before
 # acknowledging anything. Only then can records be read: up to next, which never falls. The last write stays in memory

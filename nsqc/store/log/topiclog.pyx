@@ -18,7 +18,7 @@ from nsqc.store.disk.fileio cimport (PATH_BYTES, QUIET_NS, SHORT_BYTES, IoPool, 
 from nsqc.store.log.frame cimport (MORE, MOST_OFFSET, RECORD_SIZE, Buffer, Frame, buffer_free, delays_add,
                                    delays_drop_before, delays_drop_due, delays_free, delays_from, delays_of,
                                    frame_load, frame_records, frames_add, frames_add_batch, frames_add_id,
-                                   frames_close, frames_free, frames_latest, frames_reserve_ids, frames_seal,
+                                   frames_close, frames_free, frames_reserve_ids, frames_seal,
                                    is_offset)
 from nsqc.store.log.journal cimport Recorder
 from nsqc.store.log.names import Extent, News, Point, new_id
@@ -161,7 +161,8 @@ cdef int write_span(AppendJob *job, Segment *segment, int64_t at, int64_t length
             job.fd = -1
             return error
         count_open(1)
-    frames_seal(job.out.c_data + at, length, segment.salt, segment.position, offset, job.synced)
+    frames_seal(job.out.c_data + at, length, segment.salt, segment.position, offset, job.synced, &segment.time_ns,
+                &segment.due_ns)
     error = io_write(job.fd, job.out.c_data + at, length, segment.position, &written)
     if error == 0 and job.syncs:
         if segment.position + length > job.ready:
@@ -169,7 +170,6 @@ cdef int write_span(AppendJob *job, Segment *segment, int64_t at, int64_t length
         error = io_sync_data(job.fd)
     if error:
         return error
-    frames_latest(job.out.c_data + at, length, &segment.time_ns, &segment.due_ns)
     segment.position += length
     if job.syncs:
         job.synced = segment.position
