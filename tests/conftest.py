@@ -31,7 +31,7 @@ LATER = ("tests/wire/", "tests/options/", "tests/store/", "tests/test_")
 # nearly show it.
 LONG = ("tests/crash/", "tests/firsthour/", "tests/operations/", "tests/packaging/", "tests/perf/", "tests/client/test_types.py",
         *(f"tests/admin/test_page_{name}.py" for name in ("actions", "letters")), "tests/access/test_browser.py",
-        *(f"tests/e2e/test_{name}.py" for name in ("fairness", "scale")),
+        *(f"tests/e2e/test_{name}.py" for name in ("fairness", "scale")), "tests/peers/test_monitoring.py",
         "tests/spark/test_jobs.py", "tests/spark/test_jobs_logs.py")
 # Spark takes seconds for each query: of the tests with a session `make test` runs one of each source and sink.
 SPARK = tuple(f"tests/spark/test_{name}" for name in (

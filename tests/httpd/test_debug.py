@@ -4,6 +4,8 @@ import contextlib
 import select
 import sys
 
+import pytest
+
 from tests.httpd.wire import request
 from tests.support.daemon import COMMAND
 
@@ -75,6 +77,7 @@ def test_free_memory_and_block_rate(server):
     assert reply.body == b'invalid block rate : strconv.Atoi: parsing "\\"1": invalid syntax'
 
 
+@pytest.mark.long
 def test_counting_live_objects_holds_nobody_up(start):
     """With 30,000 topics that takes more than a hundred iterations; other requests are answered in each of them."""
     server = start("--max-create-rate=0")
