@@ -37,6 +37,7 @@ def views(cluster):
             f"messages?topic=orders&channel=shipping&node={node}", f"messages?topic=audit&state=history&node={node}"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("viewport, theme", [(WIDE, "light"), (PHONE, "dark")])
 def test_every_view_is_accessible(cluster, fleet, visit, axe, viewport, theme):
     browser = visit(fleet.url, viewport=viewport, theme=theme)
