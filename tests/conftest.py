@@ -32,13 +32,12 @@ LATER = ("tests/wire/", "tests/options/", "tests/store/", "tests/test_")
 LONG = ("tests/crash/", "tests/firsthour/", "tests/operations/", "tests/packaging/", "tests/perf/", "tests/client/test_types.py",
         *(f"tests/admin/test_page_{name}.py" for name in ("actions", "letters")), "tests/access/test_browser.py",
         *(f"tests/e2e/test_{name}.py" for name in ("fairness", "scale")), "tests/peers/test_monitoring.py",
-        "tests/spark/test_jobs.py", "tests/spark/test_jobs_logs.py")
+        "tests/spark/test_jobs.py", "tests/spark/test_jobs_logs.py", "tests/tools/test_page.py", "tests/tools/test_scene.py")
 # Spark takes seconds for each query: of the tests with a session `make test` runs one of each source and sink.
 SPARK = tuple(f"tests/spark/test_{name}" for name in (
     "sink.py::test_every_row_once[false]", "sink.py::test_a_stream_is_published", "sink.py::test_what_is_wrong_is_said",
     "stream.py::test_available_now_in_batches_of_a_limit_and_over_restarts", "stream.py::test_disk_queues_as_a_table",
-    "stream.py::test_there_and_back", "log.py::test_a_table_has_each_message_once_with_its_offset",
-    "log.py::test_a_stream_goes_on_where_it_was"))
+    "stream.py::test_there_and_back", "log.py::test_a_table_has_each_message_once_with_its_offset"))
 TREE = Path(__file__).parent.parent
 
 # On a busy machine an example may take any time; perf/ measures speed.
