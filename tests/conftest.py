@@ -31,14 +31,13 @@ LATER = ("tests/wire/", "tests/options/", "tests/store/", "tests/test_")
 # nearly show it.
 LONG = ("tests/crash/", "tests/firsthour/", "tests/operations/", "tests/packaging/", "tests/perf/", "tests/client/test_types.py",
         *(f"tests/admin/test_page_{name}.py" for name in ("actions", "letters")), "tests/access/test_browser.py",
-        *(f"tests/e2e/test_{name}.py" for name in ("fairness", "scale")),
-        "tests/spark/test_jobs.py", "tests/spark/test_jobs_logs.py")
+        *(f"tests/e2e/test_{name}.py" for name in ("fairness", "scale")), "tests/peers/test_monitoring.py",
+        "tests/spark/test_jobs.py", "tests/spark/test_jobs_logs.py", "tests/tools/test_page.py", "tests/tools/test_scene.py")
 # Spark takes seconds for each query: of the tests with a session `make test` runs one of each source and sink.
 SPARK = tuple(f"tests/spark/test_{name}" for name in (
     "sink.py::test_every_row_once[false]", "sink.py::test_a_stream_is_published", "sink.py::test_what_is_wrong_is_said",
     "stream.py::test_available_now_in_batches_of_a_limit_and_over_restarts", "stream.py::test_disk_queues_as_a_table",
-    "stream.py::test_there_and_back", "log.py::test_a_table_has_each_message_once_with_its_offset",
-    "log.py::test_a_stream_goes_on_where_it_was"))
+    "stream.py::test_there_and_back", "log.py::test_a_table_has_each_message_once_with_its_offset"))
 TREE = Path(__file__).parent.parent
 
 # On a busy machine an example may take any time; perf/ measures speed.
@@ -59,14 +58,24 @@ def pytest_configure():
         raise pytest.UsageError(f"NSQC_BUILD={wanted}: run the tests in build/{wanted}/tree, as `make {wanted}-test` does")
 
 
-# Fixtures that start processes; tests without them are quick.
-PROCESSES = {"daemon", "driver", "job", "log_node", "node", "nodes", "nsqd", "run", "spark", "start", "started", "tools"}
-# Imports by which a file starts processes itself.
-STARTERS = {"COMMAND", "Daemon", "Forks", "LookupServer", "Popen", "multiprocessing", "subprocess"}
-# Of the rest, `make check` runs these.
-CHECKED = ("tests/conformance/test_conformance.py::test_all_scenarios[memory]", "tests/e2e/test_messages.py",
-           "tests/tools/test_tail.py", "tests/client/test_producer.py")
+# `make check` runs these, a sample of every room, and collects nothing else.
+CHECKED = tuple(f"tests/{place}" for place in (
+    "access/test_rules.py", "access/test_tokens.py", "admin/test_classic.py", "broker/test_channel.py", "broker/test_metadata.py",
+    "broker/test_topic.py", "client/test_connection.py", "client/test_consumer.py", "client/test_producer.py", "commands/test_commands.py",
+    "conformance/test_conformance.py::test_all_scenarios[memory]", "e2e/test_log_model.py", "e2e/test_messages.py", "httpd/test_publish.py",
+    "httpd/test_requests.py", "httpd/test_router.py", "httpd/test_views.py", "log/test_fields.py", "lookupd/test_found.py",
+    "lookupd/test_http.py", "metrics/test_formats.py", "net/", "options/", "peers/test_patterns.py", "process/test_lock.py",
+    "publishing/test_dedupe.py", "rules/test_model.py", "spark/test_bodies.py", "spark/test_jobs_ledger.py", "spark/test_stagelog.py",
+    "store/", "tcp/test_commands.py", "tcp/test_mpub.py", "test_docs.py", "test_imports.py", "tools/test_pub.py", "tools/test_tail.py", "wire/"))
 GROUP_OF = {f"tests/{file}": group for group, files in GROUPS.items() for file in files}
+
+
+def pytest_ignore_collect(collection_path, config):
+    """To collect all tests takes longer than to run those of `make check`."""
+    if config.getoption("markexpr").startswith("check") and collection_path.name.startswith("test_") and collection_path.suffix == ".py":
+        file = str(collection_path.relative_to(TREE))
+        return not file.startswith(tuple(place.partition("::")[0] for place in CHECKED)) or None
+    return None
 
 
 def pytest_collection_modifyitems(items):
@@ -83,8 +92,7 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.nodeid.startswith(LONG) or ("spark" in item.fixturenames and not item.nodeid.startswith(SPARK)):
             item.add_marker("long")
-        elif item.nodeid.startswith(CHECKED) or not (
-                PROCESSES & set(item.fixturenames) or STARTERS & vars(item.module).keys() or item.nodeid.startswith((*SINGLY, "tests/e2e/"))):
+        elif item.nodeid.startswith(CHECKED):
             item.add_marker("check")
 
 

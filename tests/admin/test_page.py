@@ -37,6 +37,7 @@ def views(cluster):
             f"messages?topic=orders&channel=shipping&node={node}", f"messages?topic=audit&state=history&node={node}"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("viewport, theme", [(WIDE, "light"), (PHONE, "dark")])
 def test_every_view_is_accessible(cluster, fleet, visit, axe, viewport, theme):
     browser = visit(fleet.url, viewport=viewport, theme=theme)
@@ -120,6 +121,7 @@ def test_actions(cluster, fleet, visit):
     assert "made.here" in cluster.lookupd.get("/topics")["topics"]
 
 
+@pytest.mark.long
 def test_seek_and_republish(cluster, fleet, visit):
     reader = cluster.one.connect().sub("audit", "c", 20)
     reader.messages(20, finish=True)
@@ -144,6 +146,7 @@ def test_seek_and_republish(cluster, fleet, visit):
     wait_until(lambda: cluster.one.channel("audit", "c")["depth"] == 16)
 
 
+@pytest.mark.long
 def test_keyboard_and_links(cluster, fleet, visit):
     browser = visit(fleet.url)
     page = browser.open()
@@ -169,6 +172,7 @@ def test_keyboard_and_links(cluster, fleet, visit):
     assert browser.open("topics").evaluate("document.documentElement.dataset.theme") == "dark"
 
 
+@pytest.mark.long
 def test_axes_are_those_of_other_charts(cluster, visit):
     node = cluster.node()
     page = visit(f"http://127.0.0.1:{node.http_port}/ui").open()
@@ -182,6 +186,7 @@ def test_axes_are_those_of_other_charts(cluster, visit):
     assert all(tick == int(tick) for tick in charts.scale(11, True))
 
 
+@pytest.mark.long
 def test_no_answer(cluster, fleet, visit):
     """The page reports the outage, keeps its data, and continues when the server is back."""
     browser = visit(fleet.url)

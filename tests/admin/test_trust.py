@@ -145,6 +145,7 @@ def test_promql_quotes_names():
     assert queries(('a"}', "b\\"))["depth"] == r'sum(nsqc_channel_depth{topic="a\"}",channel="b\\"})'
 
 
+@pytest.mark.long
 def test_a_node_cannot_fill_the_memory_of_the_admin_server(cluster, stranger):
     """Millions of elements that are no topics, and of names."""
     head = b'{"version":"1.3.0","health":"OK","topics":['

@@ -9,8 +9,7 @@ import pytest
 TOPICS, ROUNDS = 150, 3
 
 
-@pytest.mark.parametrize("channels", [0, 1])
-@pytest.mark.parametrize("sync", ["write", "fsync"])
+@pytest.mark.parametrize(("sync", "channels"), [("write", 0), ("fsync", 1)])
 def test_publishes_to_many_topics_at_a_time(daemon, sync, channels):
     node = daemon("--topic-storage=log", f"--log-sync={sync}",
                   preexec=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)))

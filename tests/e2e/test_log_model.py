@@ -2,15 +2,18 @@
 
 They agree on delivered messages and their attempts, on the order where it is promised (publishing order; requeued
 messages after those waiting at that time), and on the counts of /stats. Steps that depend on time (a short delay, a
-time-out) end when /stats shows the effect.
+time-out) end when /stats shows the effect. Meanwhile other things take the names of the log's own files, and the data
+path has folders of others.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import struct
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -30,8 +33,14 @@ SHORT_MS, LONG_MS = 40, 800_000
 TIMEOUT_MS = 300    # a busy machine takes less between a delivery and the RDY 0 that follows it
 FLAGS = ("--topic-storage=log", "--max-bytes-per-file=400", "--log-retain-time=1h", f"--msg-timeout={TIMEOUT_MS}ms", "--max-rdy-count=100000")
 CHANNELS = ("a", "b", "c")
-EXAMPLES, STEPS = 15, 40
+EXAMPLES, STEPS = 12, 40
 GOES_ON = b"PUB beats#ephemeral\n" + struct.pack(">i", 1) + b"x"
+OBSTACLES = {"folder": lambda path: (path / "full").mkdir(parents=True), "empty folder": Path.mkdir, "pipe": os.mkfifo,
+             "dangling": lambda path: path.symlink_to("nowhere"), "loop": lambda path: path.symlink_to(path.name),
+             "zeros": lambda path: path.symlink_to("/dev/zero")}
+# Folders that only look like those of logs.
+OTHERS = ("backup.gone", "t1.log~01", "t1.log~\u0663", "t1.log~-1", "t1.log.old", ".log", "no name!.log", "x#ephemeral.log",
+          f"{'y' * 65}.log", "z.log~1.log", "caf\u00e9.log")
 channels = st.sampled_from(CHANNELS)
 positions = st.floats(0, 1)
 
@@ -358,6 +367,14 @@ class LogMachine(RuleBasedStateMachine):
 
     # ------------------------------------------------------------------ the daemon
 
+    @rule(name=st.sampled_from(("manifest", "manifest.tmp", "next.tmp", "cursors.tmp")), kind=st.sampled_from(sorted(OBSTACLES)))
+    def obstruct(self, name, kind):
+        """Something else has the name of a file that the log will write."""
+        path = self.node.data_path / f"{self.topic}.log" / name
+        if path.parent.exists() and (not os.path.lexists(path) or path.is_file()):
+            path.unlink(missing_ok=True)
+            OBSTACLES[kind](path)
+
     @rule(kill=st.booleans())
     def restart(self, kill):
         self.agree()
@@ -404,6 +421,10 @@ class LogMachine(RuleBasedStateMachine):
 def test_model_and_daemon_agree(daemon, sync):
     """Slow: delays and time-outs take real time."""
     node = daemon(*FLAGS, f"--log-sync={sync}")
+    others = [node.data_path / name / "kept" for name in OTHERS]
+    for other in others:
+        other.parent.mkdir()
+        other.write_bytes(b"x")
 
     class Machine(LogMachine):
         pass
@@ -413,3 +434,5 @@ def test_model_and_daemon_agree(daemon, sync):
         max_examples=EXAMPLES, stateful_step_count=STEPS, deadline=None, suppress_health_check=list(HealthCheck),
         # Not Phase.shrink: with a daemon and its waits it takes minutes. Add it to debug a failing example.
         phases=(Phase.explicit, Phase.generate), report_multiple_bugs=False))
+    assert all(other.read_bytes() == b"x" for other in others)
+    assert "the daemon fails" not in node.log

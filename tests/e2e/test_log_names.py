@@ -1,20 +1,27 @@
-"""Foreign files and folders in a data path with the names of logs: the daemon leaves them alone and loses nothing."""
+"""Other things with the names of logs and of their files: they are left alone or set aside, every intact file is delivered,
+and publishing continues. test_log_model.py has such things in the way of its steps."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
-from tests.support.counting import consume, numbered
-from tests.support.daemon import wait_until
+from nsqc.commands.app import run
+from tests.e2e.test_log_model import OBSTACLES
+from tests.support.counting import consume, consume_all, numbered
+from tests.support.daemon import Daemon, batch, wait_until
 
 LOG = ("--topic-storage=log", "--max-bytes-per-file=300")
 COUNT = 100
+BODIES = [b"%03d" % number + b"." * 100 for number in range(120)]
 
 
 @pytest.fixture
@@ -27,25 +34,6 @@ def killed(daemon):
         node.publish("t", *numbered(COUNT)[begin:begin + 20])       # a segment
     node.kill()
     return node
-
-
-def everything(path) -> set[str]:
-    """Folders, and files in them."""
-    return {os.path.join(folder, name) for folder, folders, files in os.walk(path) for name in [*folders, *files]}
-
-
-def test_folders_of_others_are_neither_topics_nor_removed(killed):
-    others = [killed.data_path / name for name in (
-        "backup.gone", "t.log~01", "t.log~\u0663", "t.log~-1", "t.log.old", ".log", "no name!.log", "x#ephemeral.log",
-        f"{'y' * 65}.log", "z.log~1.log", "caf\u00e9.log")]
-    for folder in others:
-        folder.mkdir()
-        (folder / "kept").write_bytes(b"x")
-    killed.start()
-    assert [topic["topic_name"] for topic in killed.stats()["topics"]] == ["t"]
-    assert set(consume(killed, "t", "c", set(numbered(COUNT)))) == set(numbered(COUNT))
-    assert all((folder / "kept").exists() for folder in others)
-    assert killed.stop() == 0
 
 
 def test_a_folder_on_another_disk(killed, tmp_path):
@@ -62,23 +50,23 @@ def test_a_folder_on_another_disk(killed, tmp_path):
     assert any(elsewhere.glob("*.log")) and f"{elsewhere}, is left alone" in killed.log
 
 
-@pytest.mark.parametrize("name", ["x.log", "x.log.gone", "x.log~3", "x.log~3.gone", "t.log~7", "x.log.exported"])
-def test_a_link_to_the_data_of_others(killed, tmp_path, name):
-    """Restored with a backup: the folder that it leads to stays, and so do the messages of other topics."""
-    others = tmp_path / "others"
-    (others / "deep").mkdir(parents=True)
-    for path in others / "precious", others / "deep" / "precious":
+def test_links_to_the_data_of_others(killed, tmp_path):
+    """Restored with a backup: the folders that they lead to stay, and so do the messages of other topics."""
+    links = ("x.log", "x.log.gone", "x.log~3", "x.log~3.gone", "t.log~7", "x.log.exported")
+    precious = [tmp_path / f"of {name}" / place for name in links for place in ("precious", "deep/precious")]
+    for path in precious:
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"data of others")
-    (killed.data_path / name).symlink_to(others)
+    for name in links:
+        (killed.data_path / name).symlink_to(tmp_path / f"of {name}")
     killed.start("--topic-storage=memory")
     killed.restart("--topic-storage=memory")
     assert consume(killed, "t", "c", set(numbered(COUNT))).keys() == set(numbered(COUNT))
     for topic in killed.stats()["topics"]:
         killed.post(f"/topic/delete?topic={topic['topic_name']}")
     assert killed.stop() == 0
-    assert (others / "precious").exists() and (others / "deep" / "precious").exists()
-    if name == "t.log~7":
-        assert "t.log~7 is a link and is left alone" in killed.log
+    assert all(path.exists() for path in precious)
+    assert "t.log~7 is a link and is left alone" in killed.log
 
 
 def test_a_folder_that_is_put_back_while_the_daemon_runs(killed, tmp_path):
@@ -183,3 +171,109 @@ def test_a_channel_that_was_answered_is_in_the_journal(daemon):
         node.post(f"/channel/create?topic=t{number}&channel=named")
         journal = node.data_path / f"t{number}.log" / "cursors.000001"
         assert journal.exists() and b"named" in journal.read_bytes()
+
+
+# ---------------------------------------------------------------------- something else in place of a file
+
+def make_socket(path: Path) -> None:
+    here = os.getcwd()
+    os.chdir(path.parent)           # the path may exceed the limit of a socket address
+    try:
+        with closing(socket.socket(socket.AF_UNIX)) as sock:
+            sock.bind(path.name)
+    finally:
+        os.chdir(here)
+
+
+KINDS = {**OBSTACLES, "socket": make_socket}
+
+
+@pytest.fixture
+def nsqc(capsys):
+    """nsqc(*words) -> exit code and output."""
+    def call(*words) -> tuple[int, str]:
+        code = run([str(word) for word in words])
+        return code, "".join(capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    """At least three segments, with a deferred message in the last one; the first 20 messages are finished."""
+    node = Daemon(tmp_path_factory.mktemp("model") / "data", "--topic-storage=log", "--max-bytes-per-file=4000")
+    try:
+        node.post("/topic/create?topic=t")
+        node.post("/channel/create?topic=t&channel=c")
+        client = node.connect()
+        for at in range(0, 110, 10):
+            client.ok("MPUB t", batch(*BODIES[at:at + 10]))
+        for body in BODIES[110:]:
+            client.ok("DPUB t 1", body)
+        consumer = node.connect().sub("t", "c", 1)
+        consumer.messages(20, finish=True)
+        wait_until(lambda: node.channel("t", "c")["depth"] <= 100, "the end of the first ones")
+        assert node.stop() == 0
+    finally:
+        node.close()
+    return node.data_path
+
+
+def replaced(model: Path, to: Path, which: str, kind: str) -> Path:
+    """A copy in which something else has the name of a file; returns its path."""
+    shutil.copytree(model, to)
+    path = sorted((to / "t.log").glob(which))[0 if which == "*.log" else -1]
+    path.unlink()
+    KINDS[kind](path)
+    return path
+
+
+@pytest.mark.parametrize(("which", "kind"), [("*.log", "folder"), ("*.log", "zeros"), ("cursors.*", "socket"), ("cursors.*", "loop")])
+def test_a_start_without_a_file(daemon, model, tmp_path, which, kind):
+    replaced(model, tmp_path / "data", which, kind)
+    node = daemon("--topic-storage=log", "--max-bytes-per-file=4000", data_path=tmp_path / "data")
+    if which == "*.log":           # the first segment is gone, and all others are there
+        first = json.loads(node.http("GET", "/topic/log?topic=t")[1])["first_offset"]
+        assert 0 < first < 60
+        assert consume_all(node, "t", "c", set(BODIES[first:])) == set(BODIES[first:])
+    else:
+        assert set(BODIES[20:]) <= set(consume(node, "t", "c", set(BODIES[20:])))
+    node.post("/pub?topic=t", b"new")
+    assert b"new" in consume(node, "t", "c", {b"new"})
+    assert node.stop() == 0
+
+
+@pytest.mark.parametrize("which", ["*.log", "manifest", "cursors.*"])
+def test_tools_without_a_file(nsqc, model, tmp_path, which):
+    for kind in KINDS:
+        path = replaced(model, tmp_path / kind, which, kind)
+        code, text = nsqc("log", "verify", tmp_path / kind)
+        assert code == 1 and f"{path.name}: is not a file" in text
+        nsqc("log", "inspect", "--json", tmp_path / kind)
+        assert os.path.lexists(path)
+
+
+@pytest.mark.parametrize("kind", OBSTACLES)
+def test_publishing_goes_on_where_the_next_segments_name_is_taken(daemon, kind):
+    node = daemon("--topic-storage=log", "--log-retain-time=1h", "--max-bytes-per-file=250")
+    node.post("/topic/create?topic=t")
+    node.post("/channel/create?topic=t&channel=c")
+    producer = node.connect()
+    producer.pub("t", b"0" * 100)
+    producer.pub("t", b"1" * 10)
+    obstacle = node.data_path / "t.log" / f"{2:020}.log"
+    OBSTACLES[kind](obstacle)
+    for number in range(2, 9):
+        producer.pub("t", b"%d" % number * 100)
+    if kind == "folder":
+        assert (obstacle.parent / f"{obstacle.name}.bad" / "full").is_dir()
+    for again in (False, True):
+        if again:
+            node.kill()
+            node.start()
+            assert "are gone" not in node.log
+        node.post("/channel/seek?topic=t&channel=c&to=beginning")
+        consumer = node.connect().sub("t", "c", 10)
+        assert [message.body[:1] for message in consumer.messages(9, finish=True)] == [b"%d" % number for number in range(9)]
+        consumer.close()
+        wait_until(lambda: node.channel("t", "c")["in_flight_count"] == 0)

@@ -2,6 +2,8 @@
 
 import sys
 
+import pytest
+
 from tests.httpd.wire import request
 from tests.support.daemon import COMMAND
 
@@ -73,6 +75,7 @@ def test_free_memory_and_block_rate(server):
     assert reply.body == b'invalid block rate : strconv.Atoi: parsing "\\"1": invalid syntax'
 
 
+@pytest.mark.long
 def test_many_objects_are_not_listed(start):
     server = start("--max-create-rate=0")
     with server.wire() as wire:

@@ -17,7 +17,7 @@ from tests.publishing.support import publisher
 from tests.rules.support import make, set_rule
 from tests.support.daemon import Client, Daemon, Message, batch, wait_until
 
-EXAMPLES, STEPS = 5, 25
+EXAMPLES, STEPS = 3, 25
 SHORT_MS, QUIET_S = 200, 0.1
 TTL_NS = 10**9
 VALUES: dict[str, list[object]] = {

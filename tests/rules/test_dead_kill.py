@@ -61,7 +61,7 @@ def in_channel(node) -> Counter:
     return Counter(message.body for message in client.messages(total, finish=True))
 
 
-@pytest.mark.parametrize("sync", ["write", "fsync"])
+@pytest.mark.parametrize("sync", ["fsync"])
 def test_dead_lettering(doomed, sync):
     kills = 0
     for step in range(1, MOST_STEPS):

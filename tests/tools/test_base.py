@@ -54,7 +54,8 @@ EVERY_PATH = [(tool, item) for tool in LEAVES for item in (*tool.options, *tool.
               if item.kind in (Kind.FILE, Kind.FOLDER)]
 
 
-@pytest.mark.parametrize("tool, item", EVERY_PATH, ids=lambda part: getattr(part, "name", ""))
+@pytest.mark.parametrize("tool, item", {(item.name, type(item)): (tool, item) for tool, item in EVERY_PATH}.values(),
+                         ids=lambda part: getattr(part, "name", ""))     # tools share the options of a name
 def test_a_path_is_one_of_this_machine(tool, item, monkeypatch):
     """s3a://bucket/x would become a folder s3a: in the working folder, where messages are finished."""
     monkeypatch.setenv("HOME", "/home/of/mine")

@@ -349,7 +349,7 @@ def test_unreadable_file_at_the_start(tmp_path):
 
 
 def test_every_intact_record_around_a_damage_is_delivered(tmp_path):
-    for seed in range(300):
+    for seed in range(100):
         folder = tmp_path / f"seed{seed}"
         folder.mkdir()
         deliver_around_a_damage(folder, seed)
