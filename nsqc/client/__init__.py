@@ -12,6 +12,8 @@ from nsqc.client.errors import (
                                 ClientError,
                                 Closed,
                                 ConnectError,
+                                HandlersStuck,
+                                HandlerTimeout,
                                 LookupFailed,
                                 NoAnswer,
                                 PublishFailed,
@@ -26,6 +28,6 @@ from nsqc.client.worker import Worker
 
 __all__ = [
     "AuthError", "BadAddress", "BadMessage", "BadName", "Batch", "ClientError", "Closed", "ConnectError", "Connection",
-    "Consumer", "GiveUp", "LookupFailed", "Message", "NoAnswer", "Producer", "PublishFailed", "Refused", "Worker",
-    "json_handler", "lookup", "nodes", "tls",
+    "Consumer", "GiveUp", "HandlerTimeout", "HandlersStuck", "LookupFailed", "Message", "NoAnswer", "Producer",
+    "PublishFailed", "Refused", "Worker", "json_handler", "lookup", "nodes", "tls",
 ]

@@ -97,6 +97,14 @@ class LookupFailed(ClientError, OSError):
     """No nsqlookupd answered; the text names the last cause."""
 
 
+class HandlerTimeout(ClientError, TimeoutError):
+    """A handler has not returned within handler_timeout; its message is requeued or given up."""
+
+
+class HandlersStuck(ClientError):
+    """Ends a worker: every thread, or task, is stuck in a handler that has exceeded handler_timeout."""
+
+
 def is_permanent(error: Exception) -> bool:
     """Whether another try at the same nsqd fails likewise until its operator or the options change something."""
     return not isinstance(error, (ConnectError, LookupFailed)) or isinstance(error, (WrongPort, NotOffered, TlsRefused))

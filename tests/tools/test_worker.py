@@ -36,6 +36,18 @@ def slow(message):
     with open("returned", "ab", 0) as file:
         file.write(message.body + b"\\n")
 
+def hang(message):
+    note(message)
+    time.sleep(1000)
+
+async def stubborn(message):
+    note(message)
+    while True:
+        try:
+            await asyncio.sleep(1000)
+        except asyncio.CancelledError:
+            pass
+
 async def coroutine(message):
     await asyncio.sleep(0)
     handle(message)
@@ -129,6 +141,28 @@ def test_sigterm_waits_for_handlers(place, name):
     (place.folder / "release").touch()
     assert tool.wait() == 0 and len(place.lines("returned")) == 2
     assert (place.node.channel("t", "c")["depth"], place.node.channel("t", "c")["in_flight_count"]) == (3, 0)
+
+
+@pytest.mark.parametrize("name", ["hang", "stubborn"])
+def test_stuck_handlers_end_the_process(place, name):
+    """A service manager starts another one; the messages are back at once."""
+    place.publish(*[b"x"] * 3)
+    tool = place.handling(name, "--handler-timeout", "200ms", "--max-stuck", "1", "--requeue-delay", "0s", "--max-slowdown", "0s")
+    assert tool.wait() == 1 and "every handler is stuck: 2 have not returned within 0.2 s" in tool.err
+    wait_until(lambda: place.node.channel("t", "c")["depth"] == 3)
+    assert len(place.lines()) == 2
+
+
+def test_reload(place):
+    """Also after a mistake in the module, and the exit code is that of the handlers' process."""
+    tool = place.handling("handle", "--reload")
+    tool.says("working, 1 at a time")
+    (place.folder / "handlers.py").write_text("no Python")
+    tool.says("SyntaxError")
+    (place.folder / "handlers.py").write_text("def handle(message): open('again', 'wb').write(message.body)")
+    place.publish(b"x")
+    wait_until(lambda: place.lines("again") == [b"x"] and place.settled())
+    assert tool.stop(signal.SIGTERM) == 0 and tool.err.endswith("t/c: stopped\n")
 
 
 def test_a_second_signal_does_not_wait(place):
