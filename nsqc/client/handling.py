@@ -45,13 +45,15 @@ class ConsumerStats(NamedTuple):
 
 class ProducerStats(NamedTuple):
     """published: acknowledged messages. retries: attempts after a failed one. failed: calls that raised
-    PublishFailed or Refused. connections: open ones, by nsqd. down: nsqd that failed last time, with the cause."""
+    PublishFailed or Refused. connections: open ones, by nsqd. down: nsqd that failed last time, with the cause.
+    pending_bytes: of messages of send() without an outcome."""
 
     published: int
     retries: int
     failed: int
     connections: dict[str, int]
     down: dict[str, str]
+    pending_bytes: int
 
 
 # ====================================================================== handling

@@ -102,6 +102,7 @@ OTHERS: dict[str, Rule] = {
     **dict.fromkeys(("connections", "concurrency", "batch_rows", "window"), whole("a whole number, 1 or above", 1)),
     "spread": Rule("True or False", (bool,)),
     "max_in_flight": whole("a whole number, 1 or above, or None for one per connection", 1, default=None),
+    "max_pending_bytes": whole("bytes, a whole number above 0", 1),
     "batch_bytes": whole("bytes, a whole number above 0", 1),
     "delay_ms": whole("milliseconds, a whole number, 0 or above", 0),
 }
