@@ -18,7 +18,9 @@ class Ended(ConnectError):
 
 
 class WrongPort(ConnectError):
-    """Something other than nsqd's TCP port answers at the address."""
+    """Something other than nsqd's TCP port answers at the address. found: the service, if known."""
+
+    found: Answer | None = None
 
 
 class NotOffered(ConnectError):
@@ -93,6 +95,10 @@ class BadAddress(ClientError, ValueError):
     """Neither HOST:PORT nor the path of a unix socket. Retrying does not help."""
 
 
+class BadTlsFile(ClientError, OSError):
+    """A file given to tls() cannot be read, or has no certificate or key."""
+
+
 class LookupFailed(ClientError, OSError):
     """No nsqlookupd answered; the text names the last cause."""
 
@@ -112,7 +118,9 @@ def is_permanent(error: Exception) -> bool:
 
 def not_nsqd(address: str, found: Answer) -> WrongPort:
     """The exception for an address where another service answers."""
-    return WrongPort(f"{address}: {wrong_port(found, Service.NSQD_TCP)}")
+    error = WrongPort(f"{address}: {wrong_port(found, Service.NSQD_TCP)}")
+    error.found = found
+    return error
 
 
 def refusal(address: str, text: str) -> Refused:

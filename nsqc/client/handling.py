@@ -558,6 +558,6 @@ def json_handler(handler: Callable[[Any, Message], Any]) -> Handler:
 def decoded(message: Message) -> Any:   # Any: JSON
     """The body's JSON. Raises GiveUp."""
     try:
-        return decode(message.body)
+        return decode(message.payload)
     except JSONError as error:
         raise GiveUp(f"the body is not JSON: {error}") from None

@@ -227,7 +227,7 @@ def test_a_permanent_error_has_its_own_exit_code(place, name):
     place.address = f"127.0.0.1:{place.node.http_port}"
     tool = place.start(name) if name in ("worker", "looping") else place.handling(name)
     assert tool.wait() == 5
-    assert tool.err.splitlines()[-1].startswith(f"nsqc worker: {place.address}: this is an HTTP port") and "Traceback" not in tool.err
+    assert tool.err.splitlines()[-1].startswith(f"nsqc worker: {place.address}: this is nsqd's HTTP port; its TCP port is {place.node.tcp_port}") and "Traceback" not in tool.err
 
 
 @pytest.mark.parametrize("name", ["leave", "leave_coroutine"])
