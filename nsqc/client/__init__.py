@@ -4,14 +4,18 @@ asyncio. See docs/client.md."""
 from nsqc.client.commands import Batch
 from nsqc.client.connection import Connection
 from nsqc.client.consumer import Consumer
+from nsqc.client.envelope import with_headers
 from nsqc.client.errors import (
                                 AuthError,
                                 BadAddress,
                                 BadMessage,
                                 BadName,
+                                BadTlsFile,
                                 ClientError,
                                 Closed,
                                 ConnectError,
+                                HandlersStuck,
+                                HandlerTimeout,
                                 LookupFailed,
                                 NoAnswer,
                                 PublishFailed,
@@ -25,7 +29,7 @@ from nsqc.client.tls import tls
 from nsqc.client.worker import Worker
 
 __all__ = [
-    "AuthError", "BadAddress", "BadMessage", "BadName", "Batch", "ClientError", "Closed", "ConnectError", "Connection",
-    "Consumer", "GiveUp", "LookupFailed", "Message", "NoAnswer", "Producer", "PublishFailed", "Refused", "Worker",
-    "json_handler", "lookup", "nodes", "tls",
+    "AuthError", "BadAddress", "BadMessage", "BadName", "BadTlsFile", "Batch", "ClientError", "Closed", "ConnectError",
+    "Connection", "Consumer", "GiveUp", "HandlerTimeout", "HandlersStuck", "LookupFailed", "Message", "NoAnswer",
+    "Producer", "PublishFailed", "Refused", "Worker", "json_handler", "lookup", "nodes", "tls", "with_headers",
 ]

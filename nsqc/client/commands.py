@@ -25,7 +25,12 @@ Columns: TypeAlias = tuple[int, Chunk, Chunk, Chunk, Chunk, Chunk]
 
 
 class Answerable(Protocol):
-    """The connection that delivered a message, as seen by messages."""
+    """The connection that delivered a message, as seen by messages and workers. address: of the nsqd."""
+
+    address: str
+
+    def forget(self, ids: Ids, /) -> None:
+        """Counts messages as answered: they are not touched any more."""
 
     def finish_ids(self, ids: Ids, /) -> None:
         """FIN."""

@@ -24,10 +24,10 @@ from typing import Generic, TypeVar, Unpack
 from nsqc.client.address import checked_address
 from nsqc.client.commands import BATCH_BYTES, BATCH_ROWS, WINDOW, Batch, Body, Deferred, Ids, Many, Publication, Single
 from nsqc.client.core import CLOSE_SECONDS, CLS, ERROR, NOP, Compress, Core, Reply, Secure, Step, Stream
-from nsqc.client.errors import ClientError, Closed, ConnectError, NoAnswer
+from nsqc.client.errors import ClientError, Closed, ConnectError, NoAnswer, WrongPort
 from nsqc.client.frames import BadStream, Message, messages
 from nsqc.client.log import Log
-from nsqc.client.lookup import reason
+from nsqc.client.lookup import reason, with_port
 from nsqc.client.options import MIB, ConnectionOptions, Options
 from nsqc.wire.codecs import CodecError
 
@@ -111,8 +111,10 @@ class Connection(Core):
         _connections.add(self)
         try:
             self._greet()
-        except BaseException:
+        except BaseException as error:
             self.close()
+            if isinstance(error, WrongPort):
+                raise with_port(self.address, error, min(self.timeout, patience)) from None
             raise
         self._latest = math.inf
 

@@ -131,6 +131,7 @@ class Consumer(BaseConsumer[Connection]):
             try:
                 if connection.pull():
                     self._take(peer, connection)
+                self._report_late(connection)
                 connection.keep_alive(self._checked, self._touch_limit)
             except (ConnectError, Refused) as error:
                 self._lost(peer, error)

@@ -18,7 +18,9 @@ class Ended(ConnectError):
 
 
 class WrongPort(ConnectError):
-    """Something other than nsqd's TCP port answers at the address."""
+    """Something other than nsqd's TCP port answers at the address. found: the service, if known."""
+
+    found: Answer | None = None
 
 
 class NotOffered(ConnectError):
@@ -93,8 +95,20 @@ class BadAddress(ClientError, ValueError):
     """Neither HOST:PORT nor the path of a unix socket. Retrying does not help."""
 
 
+class BadTlsFile(ClientError, OSError):
+    """A file given to tls() cannot be read, or has no certificate or key."""
+
+
 class LookupFailed(ClientError, OSError):
     """No nsqlookupd answered; the text names the last cause."""
+
+
+class HandlerTimeout(ClientError, TimeoutError):
+    """A handler has not returned within handler_timeout; its message is requeued or given up."""
+
+
+class HandlersStuck(ClientError):
+    """Ends a worker: every thread, or task, is stuck in a handler that has exceeded handler_timeout."""
 
 
 def is_permanent(error: Exception) -> bool:
@@ -104,7 +118,9 @@ def is_permanent(error: Exception) -> bool:
 
 def not_nsqd(address: str, found: Answer) -> WrongPort:
     """The exception for an address where another service answers."""
-    return WrongPort(f"{address}: {wrong_port(found, Service.NSQD_TCP)}")
+    error = WrongPort(f"{address}: {wrong_port(found, Service.NSQD_TCP)}")
+    error.found = found
+    return error
 
 
 def refusal(address: str, text: str) -> Refused:

@@ -46,6 +46,18 @@ class Message:
         """Number of deliveries, including this one."""
 
     @property
+    def headers(self) -> dict[str, str]:
+        """The headers that with_headers() has put before the body; empty without."""
+
+    @property
+    def payload(self) -> bytes:
+        """The body without its headers."""
+
+    @property
+    def nsqd(self) -> str:
+        """The address of the nsqd that delivered it."""
+
+    @property
     def connection(self) -> Answerable:
         """The connection that delivered it."""
 

@@ -7,6 +7,7 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memmove
 
+from nsqc.client.envelope import parted
 from nsqc.client.errors import BadMessage, ConnectError
 from nsqc.wire.const cimport FRAME_HEAD_BYTES, FRAME_MESSAGE, MESSAGE_HEAD_BYTES, MESSAGE_ID_BYTES
 from nsqc.wire.hton cimport load_i32, load_i64, load_u16, store_i32
@@ -75,6 +76,21 @@ cdef class Message:
     `with message:` finishes it at the end of the block, and requeues it at once if the block raises, unless it was
     answered inside. It works the same with the blocking client and asyncio's.
     """
+
+    @property
+    def headers(self) -> dict:
+        """The headers that with_headers() has put before the body; empty without."""
+        return parted(self.body)[0]
+
+    @property
+    def payload(self) -> bytes:
+        """The body without its headers."""
+        return parted(self.body)[1]
+
+    @property
+    def nsqd(self) -> str:
+        """The address of the nsqd that delivered it."""
+        return self.connection.address
 
     def finish(self) -> None:
         """FIN: the message is done. Raises ConnectError."""

@@ -1,18 +1,21 @@
-"""A worker's treatment of messages apart from running the handler: when to retry a failed one, when to give it up, and
-when to slow down the whole channel. The policy of both Workers.
+"""A worker's treatment of messages apart from calling the handler: when to retry a failed one, when to give it up, when
+its handler has taken too long, and when to slow down the whole channel. The policy of both Workers.
 """
 
 from __future__ import annotations
 
 import logging
 import random
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextlib import AbstractContextManager, ExitStack
 from functools import wraps
+from types import FrameType, TracebackType
 from typing import Any, NamedTuple, TypeAlias, TypedDict, TypeVar, cast
 
+from nsqc.client.errors import HandlersStuck, HandlerTimeout
 from nsqc.client.frames import Message
 from nsqc.client.log import Log
 from nsqc.client.options import CONNECTION, ConnectionOptions, checked, unknown
@@ -42,30 +45,37 @@ class ConsumerStats(NamedTuple):
 
 class ProducerStats(NamedTuple):
     """published: acknowledged messages. retries: attempts after a failed one. failed: calls that raised
-    PublishFailed or Refused. connections: open ones, by nsqd. down: nsqd that failed last time, with the cause."""
+    PublishFailed or Refused. connections: open ones, by nsqd. down: nsqd that failed last time, with the cause.
+    pending_bytes: of messages of send() without an outcome."""
 
     published: int
     retries: int
     failed: int
     connections: dict[str, int]
     down: dict[str, str]
+    pending_bytes: int
 
 
 # ====================================================================== handling
 
 log = Log("nsqc.worker")
 
-# Any: handlers may return anything, which is ignored; an asyncio worker's may be awaitable.
-Handler: TypeAlias = Callable[[Message], Any]
+# Any: handlers take a message, or with batch a list, and may return anything, which is ignored; an asyncio worker's
+# may be awaitable.
+Handler: TypeAlias = Callable[[Any], Any]
 H = TypeVar("H", bound=Handler)
+T = TypeVar("T")
 Middleware: TypeAlias = Callable[[Message], AbstractContextManager[object]]
 GivenUp: TypeAlias = Callable[[Message, BaseException | None], Any]     # Any: as above
+Call: TypeAlias = Callable[..., Awaitable[object]]      # calls a function of the application, with its arguments
 
 FIRST_SLOWDOWN_SECONDS = 1.0
 LONGEST_REQUEUE_SECONDS = 3600.0    # nsqd refuses more: --max-req-timeout
 MOST_DOUBLINGS = 30
 COROUTINE = 0x80                    # inspect.CO_COROUTINE, without the import of inspect
 ENDS = (KeyboardInterrupt, SystemExit)      # end the worker; all other exceptions of a handler are about its message
+WATCH_SECONDS = 0.25                # how often the running handlers are checked, if handler_timeout is not short
+BLOCKED_SECONDS = 1.0               # an event loop that has not run for this long is reported
 
 
 class GiveUp(Exception):
@@ -73,7 +83,11 @@ class GiveUp(Exception):
 
 
 class WorkerOptions(TypedDict, total=False):
-    """A worker's options for messages. concurrency: messages handled at the same time. max_attempts: deliveries after
+    """A worker's options for messages. concurrency: calls of the handler at the same time. batch: the handler is called
+    with a list of up to this many messages, gathered for up to batch_timeout seconds; None: with one message.
+    handler_timeout: seconds after which a running handler counts as stuck: its messages are requeued, a coroutine is
+    cancelled, a thread replaced; 0: never. max_stuck: stuck handlers that are replaced; a worker with concurrency more
+    of them ends. max_messages: the worker stops after taking this many; 0: never. max_attempts: deliveries after
     which a message is given up; 0: never. on_give_up: called with the message and the handler's exception (None if it
     was delivered too often without one); the message is finished when it returns, and requeued if it raises.
     requeue_delay, max_requeue_delay: seconds until a failed message is redelivered; doubled with each attempt, and
@@ -83,6 +97,11 @@ class WorkerOptions(TypedDict, total=False):
     the handler."""
 
     concurrency: int
+    batch: int | None
+    batch_timeout: float
+    handler_timeout: float
+    max_stuck: int
+    max_messages: int
     max_attempts: int
     on_give_up: GivenUp | None
     requeue_delay: float
@@ -97,6 +116,11 @@ class Settings(NamedTuple):
     """A checked copy, with defaults."""
 
     concurrency: int = 1
+    batch: int | None = None
+    batch_timeout: float = 0.2
+    handler_timeout: float = 0.0
+    max_stuck: int = 10
+    max_messages: int = 0
     max_attempts: int = 0
     on_give_up: GivenUp | None = None
     requeue_delay: float = 1.0
@@ -111,13 +135,14 @@ OWN = Settings._fields
 
 
 class WorkerStats(NamedTuple):
-    """Message counts by outcome. running: running handlers. slowdown: seconds until the channel resumes; 0: not slowed
-    down."""
+    """Message counts by outcome. running: running handlers; stuck: those beyond handler_timeout. slowdown: seconds
+    until the channel resumes; 0: not slowed down."""
 
     finished: int
     failed: int
     given_up: int
     running: int
+    stuck: int
     slowdown: float
     consumer: ConsumerStats
 
@@ -206,17 +231,170 @@ class Slowdown:
         return 1 if now >= self._resumes_at else 0
 
 
-class Handling:
-    """Shared by both workers: answers to messages, and log lines about them."""
+class Run:
+    """One call of the handler, from the moment its messages are taken until its thread or task is free again."""
 
-    def __init__(self, topic: str, channel: str, options: Settings):
+    def __init__(self, messages: list[Message]):
+        self.messages = messages
+        self.began = time.monotonic()
+        self.thread: int | None = None      # that runs the handler
+        self.cancel: Callable[[], object] | None = None     # of a coroutine
+        self.is_settled = False     # by the handler's end or by the timeout, whichever is first
+        self.is_stuck = False       # the timeout was first
+        self.is_replaced = False    # while it is stuck another call may run in its place
+        self.is_reported = False    # half of the time is over
+
+
+class Handling:
+    """Shared by both workers: the running handlers, answers to messages, and log lines about them. stop: ends the
+    worker. expired: called on the thread of a Watch when a handler has exceeded handler_timeout: fail() has to follow.
+    """
+
+    def __init__(self, topic: str, channel: str, options: Settings, stop: Callable[[], None],
+                 expired: Callable[[Run, HandlerTimeout], None]):
         self.options = options
-        self.running = 0            # running handlers; counted by the worker
         self.slowdown = Slowdown(options.max_slowdown)
+        self.cancelled: tuple[type[BaseException], ...] = ()    # of coroutines
+        self.is_ending = False      # remaining coroutines are being cancelled
+        self.error: BaseException | None = None     # ends the worker
+        self._stop, self._expired = stop, expired
+        self._runs: set[Run] = set()
+        self._stuck = self._lost = 0    # stuck handlers, and those of them that are not replaced
+        self._taken = 0
         self._counts = dict.fromkeys(("finished", "failed", "given_up"), 0)
         self._lock = threading.Lock()
         self._place = {"nsq_topic": topic, "nsq_channel": channel}
         self._name = f"{topic}/{channel}"
+
+    # ------------------------------------------------------------------ running handlers
+
+    @property
+    def running(self) -> int:
+        """Handlers that have not returned, without those that are stuck."""
+        return len(self._runs) - self._stuck
+
+    def is_needed(self, thread: int | None) -> bool:
+        """Whether a thread may still answer messages: not if it is stuck."""
+        return not any(run.is_stuck and run.thread == thread for run in list(self._runs))
+
+    def begin(self, messages: list[Message]) -> Run:
+        """The handler is about to be called with these."""
+        run = Run(messages)
+        with self._lock:
+            self._runs.add(run)
+            self._taken += len(messages)
+        if 0 < self.options.max_messages <= self._taken:
+            self._stop()
+        return run
+
+    def end(self, run: Run) -> bool:
+        """The thread or task is free again. Returns whether it, and not a replacement, takes the next messages."""
+        with self._lock:
+            self._runs.discard(run)
+            self._stuck -= run.is_stuck
+            self._lost -= run.is_stuck and not run.is_replaced
+        return not run.is_replaced
+
+    def check(self, now: float) -> None:
+        """Reports handlers that take long, and ends those that take too long. For one thread."""
+        limit = self.options.handler_timeout
+        for run in list(self._runs) if limit else ():
+            seconds = now - run.began
+            if seconds >= limit:
+                self._expire(run)
+            elif seconds >= limit / 2 and not (run.is_reported or run.is_settled):
+                run.is_reported = True
+                for message in run.messages:
+                    log.warning("%s: message %s has been handled for %.1f s; handler_timeout is %g s", self._name,
+                                message.id.decode(), seconds, limit, extra=self._fields(message, "slow", run.began))
+
+    def _expire(self, run: Run) -> None:
+        with self._lock:
+            if run.is_settled:
+                return
+            run.is_settled = run.is_stuck = True
+            self._stuck += 1
+            run.is_replaced = self._stuck <= self.options.max_stuck
+            self._lost += not run.is_replaced
+            is_last = self._lost == self.options.concurrency
+        for message in run.messages:
+            message.connection.forget(message.id)       # a blocked event loop cannot requeue it, but stops touching it
+        error = HandlerTimeout(f"the handler has not returned within {self.options.handler_timeout:g} s")
+        self._expired(run, error.with_traceback(trace_of(run.thread)))
+        if is_last:
+            self.error = self.error or HandlersStuck(f"{self._name}: every handler is stuck: {self._stuck} have not "
+                                                     f"returned within {self.options.handler_timeout:g} s")
+            self._stop()
+
+    async def handle(self, run: Run, handler: Handler, call: Call) -> bool | None:
+        """Calls the handler, and answers its messages. Returns the argument of Slowdown.ended(). Raises exceptions
+        that end the worker."""
+        spent = [message for message in run.messages if self.is_spent(message)]
+        given_up = [await self._give_up(run, message, None, call) for message in spent]
+        run.messages = [message for message in run.messages if message not in spent]
+        if not run.messages:
+            return None if all(given_up) else False
+        try:
+            with ExitStack() as surrounding:
+                for middleware in self.options.middlewares:
+                    for message in run.messages:
+                        surrounding.enter_context(middleware(message))
+                await call(handler, run.messages if self.options.batch else run.messages[0])
+        except BaseException as error:
+            self._raise_end(run.messages, error)
+            return await self.fail(run, error, call) if self._settle(run, error) else None
+        if not self._settle(run, None):
+            return None
+        for message in run.messages:
+            self.finish(message, run.began)
+        return True
+
+    async def fail(self, run: Run, error: BaseException, call: Call) -> bool | None:
+        """The handler or a middleware has raised, or the time is up. Returns the argument of Slowdown.ended()."""
+        hopeless = True
+        for message in run.messages:
+            if message.answered and (run.is_stuck or len(run.messages) > 1):
+                continue
+            if not self.gives_up(message, error):
+                self.requeue(message, error, run.began)
+                hopeless = False
+            elif not (await self._give_up(run, message, error, call) and includes(error, GiveUp)):
+                hopeless = False
+        return None if hopeless else False
+
+    def _settle(self, run: Run, error: BaseException | None) -> bool:
+        """Whether the end of a handler decides about its messages: not if the timeout was first."""
+        with self._lock:
+            was_settled, run.is_settled = run.is_settled, True
+        if was_settled and not isinstance(error, self.cancelled):
+            for message in run.messages:
+                log.warning("%s: the handler of message %s has %s after %.1f s, too late: the message was requeued "
+                            "and may be handled twice", self._name, message.id.decode(),
+                            "returned" if error is None else f"raised {described(error)}", seconds_since(run.began),
+                            extra=self._fields(message, "late", run.began))
+        return not was_settled
+
+    async def _give_up(self, run: Run, message: Message, error: BaseException | None, call: Call) -> bool:
+        """Whether on_give_up has returned; otherwise the message is requeued."""
+        try:
+            if self.options.on_give_up is not None:
+                await call(self.options.on_give_up, message, error)
+        except BaseException as failure:
+            self._raise_end([message], failure)
+            self.requeue(message, failure, run.began)
+            return False
+        self.gave_up(message, error, run.began)
+        return True
+
+    def _raise_end(self, messages: list[Message], error: BaseException) -> None:
+        """Raises an exception that ends the worker, or its coroutine while it stops, and requeues the messages."""
+        if includes(error, ENDS) or (self.is_ending and isinstance(error, self.cancelled)):
+            self._stop()    # first: no other thread may take the messages again
+            for message in messages:
+                message.requeue()
+            raise error
+
+    # ------------------------------------------------------------------ answers
 
     def is_spent(self, message: Message) -> bool:
         """Whether it was delivered too often already, perhaps to processes that crashed on it."""
@@ -263,18 +441,83 @@ class Handling:
         return {**self._place, "nsq_message": message.id.decode(), "nsq_attempts": message.attempts,
                 "nsq_outcome": outcome, "nsq_seconds": round(seconds_since(began), 6)}
 
-    def say(self, level: int, text: str, *arguments: object) -> None:
+    def say(self, level: int, text: str, *arguments: object, error: BaseException | None = None) -> None:
         """Logs a line about the worker."""
-        log.log(level, f"%s: {text}", self._name, *arguments, extra=self._place)
+        log.log(level, f"%s: {text}", self._name, *arguments, exc_info=error, extra=self._place)
 
     def stats(self, consumer: ConsumerStats) -> WorkerStats:
         """The numbers so far."""
-        return WorkerStats(**self._counts, running=self.running, slowdown=self.slowdown.pause(time.monotonic()),
-                           consumer=consumer)
+        return WorkerStats(**self._counts, running=len(self._runs), stuck=self._stuck,
+                           slowdown=self.slowdown.pause(time.monotonic()), consumer=consumer)
 
     def _count(self, outcome: str) -> None:
         with self._lock:
             self._counts[outcome] += 1
+
+
+class Watch:
+    """A thread that checks the running handlers, and whether an event loop runs. post: runs a function on that loop
+    soon; None: there is no loop."""
+
+    def __init__(self, handling: Handling, post: Callable[[Callable[[], None]], object] | None = None):
+        self._handling, self._post = handling, post
+        self._ended = threading.Event()
+        self._asked_at = 0.0        # when the loop was asked to run beat(); 0: it has
+        self._is_reported = False
+        self._loop_thread = threading.get_ident()
+        limit = handling.options.handler_timeout
+        self._seconds = min(limit / 8, WATCH_SECONDS) if limit else WATCH_SECONDS
+        if limit or post is not None:
+            threading.Thread(target=self._run, name="nsqc watch", daemon=True).start()
+
+    def end(self) -> None:
+        """Ends the thread."""
+        self._ended.set()
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._seconds):
+            now = time.monotonic()
+            self._handling.check(now)
+            if self._post is not None:
+                try:
+                    self._check_loop(now, self._post)
+                except RuntimeError:    # the loop is closed
+                    return
+
+    def _check_loop(self, now: float, post: Callable[[Callable[[], None]], object]) -> None:
+        if not self._asked_at:
+            self._asked_at = now
+            post(self._beat)
+        elif now - self._asked_at >= BLOCKED_SECONDS and not self._is_reported:
+            self._is_reported = True
+            where = TimeoutError("the event loop is blocked here").with_traceback(trace_of(self._loop_thread))
+            self._handling.say(logging.WARNING, "a coroutine has blocked the event loop for %.1f s: run such code in a "
+                               "thread", now - self._asked_at, error=where)
+
+    def _beat(self) -> None:
+        if self._is_reported:
+            self._handling.say(logging.WARNING, "the event loop runs again after %.1f s", seconds_since(self._asked_at))
+        self._asked_at, self._is_reported = 0.0, False
+
+
+def trace_of(thread: int | None) -> TracebackType | None:
+    """The stack of a running thread, as of an exception raised there."""
+    frame: FrameType | None = None if thread is None else sys._current_frames().get(thread)
+    trace: TracebackType | None = None
+    while frame is not None:
+        trace = TracebackType(trace, frame, frame.f_lasti, frame.f_lineno)
+        frame = frame.f_back
+    return trace
+
+
+def completed(call: Coroutine[object, object, T]) -> T:
+    """Runs a coroutine that never waits; its result."""
+    try:
+        call.send(None)
+    except StopIteration as ended:
+        result: T = ended.value
+        return result
+    raise RuntimeError("it waits")
 
 
 def described(error: BaseException) -> str:
@@ -315,6 +558,6 @@ def json_handler(handler: Callable[[Any, Message], Any]) -> Handler:
 def decoded(message: Message) -> Any:   # Any: JSON
     """The body's JSON. Raises GiveUp."""
     try:
-        return decode(message.body)
+        return decode(message.payload)
     except JSONError as error:
         raise GiveUp(f"the body is not JSON: {error}") from None

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from typing import TypedDict
 
 from nsqc.client.address import http_address, is_path, split_address
-from nsqc.client.errors import LookupFailed
+from nsqc.client.errors import LookupFailed, WrongPort, not_nsqd
 from nsqc.client.log import Log
 from nsqc.client.tls import files_of
-from nsqc.wire.outside import DEFAULT_PORTS, Answer, Service, decode, of_info, wrong_port
+from nsqc.wire.outside import DEFAULT_PORTS, MOST_BYTES, Answer, Service, decode, of_info, wrong_port
 
 # ====================================================================== trouble
 # Converts exceptions of sockets and TLS into actionable error texts, for both clients.
@@ -23,6 +23,7 @@ WANTS_CERTIFICATE = ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "SSLV3_ALERT_HANDSHAKE
 REFUSES_CERTIFICATE = ("TLSV1_ALERT_UNKNOWN_CA", "SSLV3_ALERT_BAD_CERTIFICATE", "SSLV3_ALERT_CERTIFICATE_UNKNOWN",
                        "SSLV3_ALERT_CERTIFICATE_EXPIRED", "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE")
 NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST")
+INFO_SECONDS = 2.0      # explaining an error must not delay it much
 # The arguments of nsqc.client.tls(), and the options of the tools.
 CERTIFICATE_HINT = "give one by cert_file and key_file (--tls-cert, --tls-key)"
 AUTHORITY_HINT = "give others by ca_file (--tls-ca)"
@@ -155,6 +156,16 @@ def ask(address: str, path: str, timeout: float, tls: bool | ssl.SSLContext | No
     # An nsqlookupd before 1.0 wraps its answers in "data".
     producers: list[Node] = (answer.get("data") or answer)["producers"]
     return producers
+
+
+def with_port(address: str, error: WrongPort, timeout: float) -> WrongPort:
+    """The error, with the right port if the server at the address tells it over HTTP. Blocks, but not for long."""
+    if error.found is None or error.found.service is not Service.HTTP or is_path(address):
+        return error
+    try:
+        return not_nsqd(address, of_info(fetch(address, "/info", min(timeout, INFO_SECONDS), MOST_BYTES)[1]))
+    except (OSError, ValueError):
+        return error
 
 
 def fetch(address: str, path: str, timeout: float, most_bytes: int | None = None,

@@ -62,9 +62,10 @@ def prometheus(topic: str, channel: str, registry: Any = None) -> Middleware:
 
 # Any: a Tracer
 def opentelemetry(topic: str, channel: str, tracer: Any = None) -> Middleware:
-    """A span per handler call, with the exception it raises. NSQ's messages have no headers, so a span has no parent in
-    the publisher. tracer: by default the global provider's. Raises ImportError without opentelemetry."""
+    """A span per handler call, with the exception it raises; a child of the span of publishing() if the message has its
+    headers. tracer: by default the global provider's. Raises ImportError without opentelemetry."""
     package = import_module("opentelemetry.trace")
+    extract = import_module("opentelemetry.propagate").extract
     spans = package.get_tracer("nsqc.worker") if tracer is None else tracer
     common = {"messaging.system": "nsq", "messaging.operation.type": "process", "messaging.destination.name": topic,
               "messaging.consumer.group.name": channel}
@@ -73,6 +74,23 @@ def opentelemetry(topic: str, channel: str, tracer: Any = None) -> Middleware:
     def middleware(message: Message) -> Iterator[None]:
         attributes = {**common, "messaging.message.id": message.id.decode(), "nsq.attempts": message.attempts,
                       "messaging.message.body.size": len(message.body)}
-        with spans.start_as_current_span(f"process {topic}", kind=package.SpanKind.CONSUMER, attributes=attributes):
+        with spans.start_as_current_span(f"process {topic}", context=extract(message.headers),
+                                         kind=package.SpanKind.CONSUMER, attributes=attributes):
             yield
     return middleware
+
+
+# Any: a Tracer
+@contextmanager
+def publishing(topic: str, tracer: Any = None) -> Iterator[dict[str, str]]:
+    """A span for a publish, by any client. Its value is the headers for nsqc.client.with_headers(), by which the span
+    of the handler becomes its child. tracer: by default the global provider's. Raises ImportError without
+    opentelemetry."""
+    package = import_module("opentelemetry.trace")
+    inject = import_module("opentelemetry.propagate").inject
+    spans = package.get_tracer("nsqc.producer") if tracer is None else tracer
+    attributes = {"messaging.system": "nsq", "messaging.operation.type": "send", "messaging.destination.name": topic}
+    with spans.start_as_current_span(f"send {topic}", kind=package.SpanKind.PRODUCER, attributes=attributes):
+        headers: dict[str, str] = {}
+        inject(headers)
+        yield headers

@@ -96,12 +96,14 @@ CONNECTION: dict[str, Rule] = {name: hint.__metadata__[0]
                                for name, hint in get_type_hints(ConnectionOptions, include_extras=True).items()}
 OTHERS: dict[str, Rule] = {
     **dict.fromkeys(("timeout", "poll_interval"), seconds(above=0)),
-    **dict.fromkeys(("backoff", "touch_limit", "requeue_delay", "max_requeue_delay", "max_slowdown", "stop_timeout"),
-                    seconds(low=0)),
-    **dict.fromkeys(("retries", "max_attempts"), whole("a whole number, 0 or above", 0)),
+    **dict.fromkeys(("backoff", "touch_limit", "requeue_delay", "max_requeue_delay", "max_slowdown", "stop_timeout",
+                     "handler_timeout", "batch_timeout", "linger"), seconds(low=0)),
+    **dict.fromkeys(("retries", "max_attempts", "max_stuck", "max_messages"), whole("a whole number, 0 or above", 0)),
+    "batch": whole("a whole number, 1 or above, or None for one message at a time", 1, default=None),
     **dict.fromkeys(("connections", "concurrency", "batch_rows", "window"), whole("a whole number, 1 or above", 1)),
     "spread": Rule("True or False", (bool,)),
     "max_in_flight": whole("a whole number, 1 or above, or None for one per connection", 1, default=None),
+    "max_pending_bytes": whole("bytes, a whole number above 0", 1),
     "batch_bytes": whole("bytes, a whole number above 0", 1),
     "delay_ms": whole("milliseconds, a whole number, 0 or above", 0),
 }

@@ -204,6 +204,7 @@ TICK_SECONDS = 0.5      # interval for checking connections while nothing arrive
 class Receiving(Protocol):
     """The parts of a connection used here. failed_ids: messages answered too late."""
 
+    address: str
     failed_ids: list[bytes]
 
     @property
@@ -416,10 +417,16 @@ class BaseConsumer(Generic[C]):
         self._peers.failed(peer, error, time.monotonic())
         self._error = self._peers.fault or self._error
 
+    def _report_late(self, connection: C) -> None:
+        """Logs the messages that were answered after nsqd had timed them out."""
+        if late := {message.decode(errors="replace") for message in connection.failed_ids}:
+            connection.failed_ids.clear()
+            log.warning("%s: answers to %d messages of %s/%s came too late, such as %s: nsqd delivers them again "
+                        "after its message timeout", connection.address, len(late), self.topic, self.channel, min(late))
+
     def _take(self, peer: Peer[C], connection: C) -> None:
         """Takes the messages that a connection has received; requeues them once the consumer stops."""
         messages = connection.collected()
-        connection.failed_ids.clear()       # nsqd delivers those messages again; no other code reads the list
         peer.received(time.monotonic())
         self._received += len(messages)
         if self._stopping:

@@ -10,17 +10,25 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Iterable
-from typing import NamedTuple, Unpack
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from nsqc.client.commands import BATCH_BYTES, BATCH_ROWS, WINDOW, Body, Deferred, Many, Publication, Single
 from nsqc.client.connection import Connection
-from nsqc.client.errors import ClientError, Closed, ConnectError, Refused
+from nsqc.client.errors import ClientError, Closed, ConnectError, NoAnswer, Refused
 from nsqc.client.handling import ProducerStats
 from nsqc.client.options import ConnectionOptions, Options
 from nsqc.client.peers import Backoff, Failover, Tries
+from nsqc.client.sending import LINGER_SECONDS, MAX_PENDING_BYTES, Gathered, OnError, Outbox
 
-OWN = ("nsqd", "nsqlookupd", "retries", "backoff", "spread", "poll_interval")
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from nsqc.client.future import Sent
+
+OWN = ("nsqd", "nsqlookupd", "retries", "backoff", "spread", "poll_interval", "linger", "max_pending_bytes", "on_error")
+SENDER_SECONDS = 1.0    # the thread of send() ends after this time without messages
 IDLE_SECONDS = 60.0     # a connection unused for this long is closed
 _producers: weakref.WeakSet[Producer] = weakref.WeakSet()
 
@@ -44,6 +52,10 @@ class Producer:
     Thread-safe: each publish uses a connection exclusively, then leaves it to the next one. So there are as many
     connections as threads publish at the same time.
 
+    send() does not wait: messages of a topic linger for up to linger seconds, until a batch is full, and a background
+    thread sends them. At most max_pending_bytes of them wait for acknowledgement; then send() waits. on_error: called
+    on that thread with topic, body and error of each message that could not be published; None: a line is logged.
+
     Each publication has an id, by which a topic with the rule dedupe stores it once though it is sent again; id: one of
     the application's own, so that its own retries count as the same, too. Of publications with several commands it has
     up to 48 characters, otherwise 64.
@@ -51,7 +63,8 @@ class Producer:
 
     def __init__(self, nsqd: str | Iterable[str] = (), *, nsqlookupd: str | Iterable[str] = (), retries: int = 5,
                  backoff: float = 0.1, timeout: float = 10.0, spread: bool = False, poll_interval: float = 60.0,
-                 **options: Unpack[ConnectionOptions]):
+                 linger: float = LINGER_SECONDS, max_pending_bytes: int = MAX_PENDING_BYTES,
+                 on_error: OnError | None = None, **options: Unpack[ConnectionOptions]):
         self._options = Options("Producer", OWN, timeout, options, publishes=True)
         self._failover = Failover(nsqd, nsqlookupd, retries, Backoff(backoff), spread=spread,
                                   poll_interval=poll_interval)
@@ -60,6 +73,11 @@ class Producer:
         self._open: Counter[str] = Counter()    # connections by nsqd, including those in use
         self._published = self._retries = self._failed = 0
         self._closed = False
+        self._changed = threading.Condition()   # protects the following
+        self._outbox: Outbox[Sent] = Outbox(self._options, linger, max_pending_bytes, on_error)
+        self._sender: threading.Thread | None = None
+        self._outcome = threading.Condition()   # of the futures
+        self._new_future: Callable[[threading.Condition], Sent] = first_future
         _producers.add(self)
 
     # ------------------------------------------------------------------ publishing
@@ -87,6 +105,68 @@ class Producer:
         if deferred:
             self._attempt(deferred)
 
+    # ------------------------------------------------------------------ sending
+
+    def send(self, topic: str, body: Body) -> Future[None]:
+        """Publishes in the background, together with other messages of the topic; the future gets None, or an error as
+        of publish(). Waits while max_pending_bytes are unacknowledged. The messages of one thread keep their order,
+        apart from retries. Raises BadName, BadMessage, Closed, PublishFailed after the timeout without room."""
+        body = self._outbox.checked(topic, body)
+        future = self._new_future(self._outcome)
+        with self._changed:
+            if not self._outbox.has_room(len(body)) and not self._changed.wait_for(
+                    lambda: self._closed or self._outbox.has_room(len(body)), self._options.timeout):
+                raise self._outbox.full(self._options.timeout)
+            if self._closed:
+                raise Closed("the producer is closed")
+            if self._outbox.add(topic, body, future):
+                self._changed.notify_all()
+                if self._sender is None:
+                    self._new_future = type(future)
+                    self._sender = threading.Thread(target=self._send, name="nsqc sender", daemon=True)
+                    self._sender.start()
+        return future
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Waits until all messages of earlier send() calls have an outcome; they do not linger. Raises NoAnswer after
+        timeout seconds."""
+        from concurrent.futures import wait
+
+        with self._changed:
+            futures = self._outbox.futures()
+            self._outbox.flushing += 1
+            self._changed.notify_all()
+        try:
+            left = len(wait(futures, timeout).not_done)
+        finally:
+            with self._changed:
+                self._outbox.flushing -= 1
+        if left:
+            raise NoAnswer(f"{left} of {len(futures)} messages have no outcome after {timeout:g} s")
+
+    def _send(self) -> None:
+        """The background thread; ends when there is nothing to send."""
+        while True:
+            with self._changed:
+                self._outbox.done()
+                self._changed.notify_all()
+                while (seconds := self._outbox.due()) != 0:
+                    if not self._changed.wait(SENDER_SECONDS if seconds is None else seconds) and seconds is None:
+                        self._sender = None
+                        return
+                batch = self._outbox.take()
+            self._deliver(batch)
+
+    def _deliver(self, batch: Gathered[Sent]) -> None:
+        try:
+            self._attempt(batch)
+        except Exception as error:
+            for part in batch.parts(error):
+                self._deliver(part)
+            batch.settle(error, self._outbox.on_error)
+        else:
+            batch.futures[0].finish(self._outcome, batch.futures)
+
     # ------------------------------------------------------------------ the producer itself
 
     def connect(self) -> None:
@@ -103,10 +183,19 @@ class Producer:
         """Counters, and the connections."""
         with self._lock:
             return ProducerStats(self._published, self._retries, self._failed, dict(+self._open),
-                                 {address: down.reason for address, down in self._failover.down.items()})
+                                 {address: down.reason for address, down in self._failover.down.items()},
+                                 self._outbox.size)
 
     def close(self) -> None:
-        """Closes the connections, those in use by other threads when they are done. Further calls raise Closed."""
+        """Sends the messages of send(), within the timeout; then closes the connections, those in use by other threads
+        when they are done. Further calls raise Closed."""
+        if self._outbox.size and not self._closed:
+            with suppress(NoAnswer):
+                self.flush(self._options.timeout)
+        with self._changed:
+            self._closed = True
+            self._outbox.abandon()
+            self._changed.notify_all()
         with self._lock:
             idle, self._idle = self._idle, []
             self._closed = True
@@ -223,6 +312,15 @@ class Producer:
         self._lock = threading.Lock()
         self._idle = []
         self._open.clear()
+        self._changed, self._sender, self._outbox = threading.Condition(), None, self._outbox.copy()
+        self._outcome = threading.Condition()
+
+
+def first_future(condition: threading.Condition) -> Sent:
+    """A future of send(), whose module is slow to import."""
+    from nsqc.client.future import Sent
+
+    return Sent(condition)
 
 
 def _after_fork() -> None:

@@ -7,6 +7,8 @@ import ssl
 import weakref
 from typing import NamedTuple
 
+from nsqc.client.errors import BadTlsFile
+
 
 class Files(NamedTuple):
     """The files that a context was made from, for errors."""
@@ -21,15 +23,18 @@ _files: weakref.WeakKeyDictionary[ssl.SSLContext, Files] = weakref.WeakKeyDictio
 def tls(ca_file: str | None = None, cert_file: str | None = None, key_file: str | None = None,
         verify: bool = True) -> ssl.SSLContext:
     """ca_file: authorities, PEM; by default the system's. cert_file, key_file: the client's certificate, if nsqd
-    requires one. verify=False accepts any server. Raises OSError with the name of the file, ssl.SSLError."""
+    requires one. verify=False accepts any server. Raises BadTlsFile with the name of the file."""
     for name in (ca_file, cert_file, key_file):
         if name is not None:
-            with open(name, "rb"):      # ssl's own errors name no file
-                pass
+            try:
+                with open(name, "rb"):      # ssl's own errors name no file
+                    pass
+            except OSError as error:
+                raise BadTlsFile(f"{name}: {error.strerror or error}") from None
     try:
         context = ssl.create_default_context(cafile=ca_file)
     except ssl.SSLError:
-        raise ssl.SSLError(ssl.SSL_ERROR_SSL, f"{ca_file}: no certificate in PEM format") from None
+        raise BadTlsFile(f"{ca_file}: no certificate in PEM format") from None
     if not verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -40,7 +45,7 @@ def tls(ca_file: str | None = None, cert_file: str | None = None, key_file: str 
             files = cert_file if key_file is None else f"{cert_file} and {key_file}"
             cause = ("the key does not belong to the certificate" if error.reason == "KEY_VALUES_MISMATCH"
                      else "not a certificate and its key in PEM format")
-            raise ssl.SSLError(ssl.SSL_ERROR_SSL, f"{files}: {cause}") from None
+            raise BadTlsFile(f"{files}: {cause}") from None
     _files[context] = Files(ca_file and os.path.abspath(ca_file), cert_file and os.path.abspath(cert_file))
     return context
 

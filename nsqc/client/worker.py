@@ -8,15 +8,26 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any, Unpack
 
 from nsqc.client.connection import Waker
 from nsqc.client.consumer import Consumer
+from nsqc.client.errors import HandlerTimeout
 from nsqc.client.frames import Message
-from nsqc.client.handling import ENDS, AllOptions, GiveUp, H, Handler, Handling, WorkerStats, includes, split
+from nsqc.client.handling import (
+    WATCH_SECONDS,
+    AllOptions,
+    H,
+    Handler,
+    Handling,
+    Run,
+    Watch,
+    WorkerStats,
+    completed,
+    split,
+)
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -34,15 +45,15 @@ class Worker:
     def __init__(self, topic: str, channel: str, nsqd: str | Iterable[str] = (), *, handler: Handler | None = None,
                  **options: Unpack[AllOptions]):
         own, consuming = split(options)
-        self._handling = Handling(topic, channel, own)
+        self._handling = Handling(topic, channel, own, self.stop, self._expired)
         self._consumer = Consumer(topic, channel, nsqd, touch_limit=own.touch_limit, **consuming)
-        self._consumer.serve_at_least(own.concurrency)
+        self._consumer.serve_at_least(own.concurrency * (own.batch or 1))
         self._handler = handler
         self._has_run = False
         self._turn = threading.Lock()           # held by the thread that waits for the next message
         self._changed = threading.Condition()   # protects counts and slowdown
         self._stopping = False
-        self._error: BaseException | None = None    # ended a thread
+        self._threads: list[threading.Thread] = []
         # Of the thread of run(), created there: a forked child must not share it. Signal handlers may use nothing else.
         self._waker: Waker | None = None
 
@@ -65,22 +76,22 @@ class Worker:
         self._waker = Waker()
         before = self._catch_signals()
         options = self._handling.options
-        threads = [threading.Thread(target=self._work, name=f"nsqc worker {number}", daemon=True)
-                   for number in range(options.concurrency)]
+        watch = Watch(self._handling)
         try:
-            for thread in threads:
-                thread.start()
+            for _ in range(options.concurrency):
+                self._start(self._work)
             self._handling.say(logging.INFO, "working, %d at a time", options.concurrency)
             self._supervise(self._waker)
             self._restore_signals(before)
-            self._wind_down(threads)
+            self._wind_down()
         finally:
             self._restore_signals(before)
             self._stopping = True
+            watch.end()
             self._consumer.close()
         self._handling.say(logging.INFO, "stopped")
-        if self._error is not None:
-            raise self._error
+        if self._handling.error is not None:
+            raise self._handling.error
 
     def stop(self) -> None:
         """Ends run(). For any thread, and for signal handlers."""
@@ -124,39 +135,49 @@ class Worker:
             select.select([waker], [], [], pause or None)
             waker.calm()
 
-    def _wind_down(self, threads: list[threading.Thread]) -> None:
-        """Takes no more messages, and waits for the handlers."""
+    def _wind_down(self) -> None:
+        """Takes no more messages, and waits for the handlers that are not stuck."""
         with self._changed:
             self._changed.notify_all()
         self._consumer.hand_back()
-        if self._handling.running:
-            self._handling.say(logging.INFO, "stopping, handlers at work: %d", self._handling.running)
-        deadline = time.monotonic() + self._handling.options.stop_timeout
-        for thread in threads:
-            thread.join(max(deadline - time.monotonic(), 0))
-        if self._handling.running:
-            self._handling.say(logging.ERROR, "handlers still at work after %g s: %d; their messages are requeued",
-                               self._handling.options.stop_timeout, self._handling.running)
+        handling = self._handling
+        if handling.running:
+            handling.say(logging.INFO, "stopping, handlers at work: %d", handling.running)
+        deadline = time.monotonic() + handling.options.stop_timeout
+        for thread in list(self._threads):
+            while handling.is_needed(thread.ident) and thread.is_alive() and time.monotonic() < deadline:
+                thread.join(min(max(deadline - time.monotonic(), 0), WATCH_SECONDS))
+        if handling.running:
+            handling.say(logging.ERROR, "handlers still at work after %g s: %d; their messages are requeued",
+                         handling.options.stop_timeout, handling.running)
 
     # ------------------------------------------------------------------ the threads
 
+    def _start(self, target: Callable[..., None], *arguments: object) -> None:
+        thread = threading.Thread(target=target, args=arguments, name=f"nsqc worker {len(self._threads)}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
     def _work(self) -> None:
         try:
-            while (message := self._next()) is not None:
+            while (run := self._next()) is not None:
+                run.thread = threading.get_ident()
                 try:
-                    self._handle(message)
+                    assert self._handler is not None
+                    self._ended(completed(self._handling.handle(run, self._handler, call)))
                 finally:
-                    with self._changed:
-                        self._handling.running -= 1
+                    goes_on = self._handling.end(run)
+                if not goes_on:
+                    return
         except BaseException as error:      # any exception: run() raises it
-            self._error = self._error or error
+            self._handling.error = self._handling.error or error
         self.stop()     # also if the handler has closed the worker
 
-    def _next(self) -> Message | None:
-        """The next message; None when the worker stops."""
+    def _next(self) -> Run | None:
+        """The next call of the handler; None when the worker stops."""
         with self._turn:
-            message = None if self._stopping else self._consumer.get()
-            if message is None:
+            messages = [] if self._stopping else self._gathered()
+            if not messages:
                 return None
             with self._changed:
                 slowdown = self._handling.slowdown
@@ -164,55 +185,37 @@ class Worker:
                     self._changed.wait(slowdown.pause(time.monotonic()) or None)
                 if not self._stopping:
                     slowdown.tried()
-                    self._handling.running += 1
-                    return message
-        message.requeue()
+                    return self._handling.begin(messages)
+        for message in messages:
+            message.requeue()
         return None
 
-    def _handle(self, message: Message) -> None:
-        handling, began = self._handling, time.monotonic()
+    def _gathered(self) -> list[Message]:
+        """A message, or as many as a batch takes; none when the worker stops."""
+        first = self._consumer.get()
+        if first is None:
+            return []
+        messages, options = [first], self._handling.options
+        until = time.monotonic() + options.batch_timeout
+        while len(messages) < (options.batch or 1):
+            message = self._consumer.get(max(until - time.monotonic(), 0))
+            if message is None:
+                break
+            messages.append(message)
+        return messages
+
+    def _expired(self, run: Run, error: HandlerTimeout) -> None:
+        """A thread is stuck."""
+        self._start(self._replace, run, error)
+
+    def _replace(self, run: Run, error: HandlerTimeout) -> None:
         try:
-            if handling.is_spent(message):
-                self._ended(None if self._give_up(message, None, began) else False)
-                return
-            assert self._handler is not None
-            with ExitStack() as surrounding:
-                for middleware in handling.options.middlewares:
-                    surrounding.enter_context(middleware(message))
-                self._handler(message)
-        except BaseException as error:
-            self._ended(self._failed(message, error, began))
-        else:
-            handling.finish(message, began)
-            self._ended(succeeded=True)
-
-    def _failed(self, message: Message, error: BaseException, began: float) -> bool | None:
-        """The handler or a middleware has raised. Returns the argument of Slowdown.ended()."""
-        self._raise_end(message, error)
-        if not self._handling.gives_up(message, error):
-            self._handling.requeue(message, error, began)
-            return False
-        given_up = self._give_up(message, error, began)
-        return None if given_up and includes(error, GiveUp) else False
-
-    def _give_up(self, message: Message, error: BaseException | None, began: float) -> bool:
-        """Whether on_give_up has returned; otherwise the message is requeued."""
-        try:
-            if self._handling.options.on_give_up is not None:
-                self._handling.options.on_give_up(message, error)
-        except BaseException as failure:
-            self._raise_end(message, failure)
-            self._handling.requeue(message, failure, began)
-            return False
-        self._handling.gave_up(message, error, began)
-        return True
-
-    def _raise_end(self, message: Message, error: BaseException) -> None:
-        """Raises an exception that ends the worker, and requeues its message."""
-        if includes(error, ENDS):
-            self.stop()     # first: no other thread may take the message again
-            message.requeue()
-            raise error
+            self._ended(completed(self._handling.fail(run, error, call)))
+        except BaseException as failure:    # of on_give_up: it ends the worker
+            self._handling.error = self._handling.error or failure
+            self.stop()
+        if run.is_replaced:
+            self._work()
 
     def _ended(self, succeeded: bool | None) -> None:
         with self._changed:
@@ -225,3 +228,7 @@ class Worker:
         if self._waker is not None:
             self._waker.wake()
 
+
+async def call(function: Callable[..., object], *arguments: object) -> None:
+    """Calls a function of the application, without waiting for anything else."""
+    function(*arguments)

@@ -382,10 +382,9 @@ class Security:
             try:
                 self._tls = tls(text("tls-ca") or None, text("tls-cert") or None, text("tls-key") or None,
                                 not self._flag("tls-insecure"))
-            except (OSError, ValueError) as error:     # an SSLError is an OSError
+            except (OSError, ValueError) as error:
                 place = f"--{self._prefix}tls" if self._prefix else "TLS"
-                file = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
-                raise UsageError(f"{place}: {file}{getattr(error, 'strerror', None) or error}", self._tool) from None
+                raise UsageError(f"{place}: {error}", self._tool) from None
         return self._tls
 
     def connection_options(self) -> ConnectionOptions:

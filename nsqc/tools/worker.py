@@ -6,12 +6,15 @@ import importlib
 import json
 import logging
 import os
+import signal
 import sys
 import time
 import traceback
+from collections.abc import Awaitable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from nsqc.client.errors import ClientError, NotOffered, Refused, TlsRefused, WrongPort
+from nsqc.client.errors import ClientError, HandlersStuck, NotOffered, Refused, TlsRefused, WrongPort
 from nsqc.log.formats import visible, visible_json, visible_lines
 from nsqc.options.option import Kind, Option, S
 from nsqc.tools.declare import (
@@ -80,18 +83,61 @@ def set_up(form: str, verbose: bool) -> None:
 PLACE = "nsqc worker"
 HANDLING = "Handling"
 # Options of a Worker object in the module.
-OF_A_WORKER = ("log-format", "verbose")
+OF_A_WORKER = ("log-format", "reload", "verbose")
+RELOAD_SECONDS = 0.3    # between looks for changed files
 
 
 def run(values: Values) -> int:
     """`nsqc worker`."""
 
     set_up(values.text("log-format"), values.flag("verbose"))
+    if values.flag("reload") and (code := reloading()) is not None:
+        return code
     handler = loaded(values.text("HANDLER"))
     try:
         return run_loaded(values, handler)
     except (Refused, WrongPort, NotOffered, TlsRefused) as error:
         raise ToolError(str(error), code_of(error)) from None
+    except HandlersStuck as error:
+        raise ToolError(str(error), EXIT_FAILED) from None
+
+
+def reloading() -> int | None:
+    """Restarts a child process whenever a Python file in or below the working folder changes. Returns None in a child,
+    which has to do the work; in the parent the exit code, after SIGTERM or SIGINT."""
+    signals: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: signals.append(number))
+    while True:
+        seen = changed_at()
+        child = os.fork()
+        if not child:
+            os.setpgid(0, 0)    # a Ctrl-C is for the parent, which passes it on
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, signal.SIG_DFL)
+            return None
+        ended = 0
+        while not signals and changed_at() == seen:
+            time.sleep(RELOAD_SECONDS)
+            if not ended:
+                ended, status = os.waitpid(child, os.WNOHANG)
+        if not ended:
+            os.kill(child, signal.SIGTERM)
+            _, status = os.waitpid(child, 0)
+        if signals:
+            return max(os.waitstatus_to_exitcode(status), 0)
+        logging.getLogger("nsqc.worker").info("a Python file has changed: reloading")
+
+
+def changed_at() -> dict[str, int]:
+    """The times of the last changes of Python files in or below the working folder, without hidden folders."""
+    found = {}
+    for folder, folders, names in os.walk("."):
+        folders[:] = [name for name in folders if not name.startswith((".", "__"))]
+        for path in (os.path.join(folder, name) for name in names if name.endswith(".py")):
+            with suppress(OSError):     # deleted meanwhile
+                found[path] = os.stat(path).st_mtime_ns
+    return found
 
 
 def code_of(error: ClientError) -> int:
@@ -162,8 +208,18 @@ def run_worker(worker: Any) -> int:     # Any: a Worker of either kind
     if running is not None:
         import asyncio
 
-        asyncio.run(running)
+        asyncio.run(until_end(running))
     return EXIT_OK
+
+
+async def until_end(running: Awaitable[None]) -> None:
+    """Waits for a worker on an event loop. A stuck coroutine may ignore its cancellation, so the process ends here."""
+    try:
+        await running
+    except HandlersStuck as error:
+        logging.getLogger("nsqc.worker").error("%s", error)
+        logging.shutdown()
+        os._exit(EXIT_FAILED)
 
 
 def run_handler(values: Values, handler: Any) -> int:   # Any: of a module of the user's
@@ -207,8 +263,8 @@ async def run_coroutines(values: Values, cluster: Cluster, handler: Any) -> None
                         **cluster.connection_options()) as producer:
         async def give_up(message: Message, error: BaseException | None) -> None:
             await producer.publish(dead_letters, message.body)
-        await Worker(values.text("TOPIC"), values.text("CHANNEL"), cluster.nsqd, handler=handler,
-                     **options(values, cluster, give_up if dead_letters else None)).run()
+        await until_end(Worker(values.text("TOPIC"), values.text("CHANNEL"), cluster.nsqd, handler=handler,
+                               **options(values, cluster, give_up if dead_letters else None)).run())
 
 
 def options(values: Values, cluster: Cluster, on_give_up: GivenUp | None) -> AllOptions:
@@ -216,6 +272,9 @@ def options(values: Values, cluster: Cluster, on_give_up: GivenUp | None) -> All
     found: Any = {      # Any: mypy cannot merge the two
         **cluster.connection_options(), "timeout": cluster.timeout, "nsqlookupd": cluster.nsqlookupd,
         "on_give_up": on_give_up, "concurrency": values.number("concurrency"),
+        "batch": values.number("batch") or None, "batch_timeout": values.seconds("batch-timeout"),
+        "handler_timeout": values.seconds("handler-timeout"), "max_stuck": values.number("max-stuck"),
+        "max_messages": values.number("max-messages"),
         "max_in_flight": values.number("max-in-flight") or None, "max_attempts": values.number("max-attempts"),
         "requeue_delay": values.seconds("requeue-delay"), "max_requeue_delay": values.seconds("max-requeue-delay"),
         "max_slowdown": values.seconds("max-slowdown"), "touch_limit": values.seconds("touch-limit"),
@@ -226,6 +285,15 @@ def options(values: Values, cluster: Cluster, on_give_up: GivenUp | None) -> All
 
 OPTIONS = (
     Option("concurrency", "messages handled at the same time, by threads or as tasks", Kind.INT, 1, HANDLING, least=1),
+    Option("batch", "call the handler with a list of up to this many messages; default: one message", Kind.INT, None,
+           HANDLING, least=1),
+    Option("batch-timeout", "how long messages are gathered for a batch", Kind.DURATION, S // 5, HANDLING, least=0),
+    Option("handler-timeout", "time after which a handler counts as stuck: its message is requeued, a coroutine "
+                              "is cancelled, a thread replaced; 0s: never", Kind.DURATION, 0, HANDLING, least=0),
+    Option("max-stuck", "number of stuck handlers that are replaced; when all others are stuck too, the worker exits "
+                        "with 1", Kind.INT, 10, HANDLING, least=0),
+    Option("max-messages", "exit after this many messages, for a service manager to start a new process; 0: never",
+           Kind.INT, 0, HANDLING, least=0),
     Option("max-in-flight", "maximum number of messages in flight, over all nsqd; default: one per message handled at "
                             "the same time, and at least one per nsqd", Kind.INT, None, HANDLING, least=1,
            most=HIGHEST_IN_FLIGHT),
@@ -241,6 +309,8 @@ OPTIONS = (
            HANDLING, least=0),
     Option("stop-timeout", "how long a shutdown waits for handlers", Kind.DURATION, 30 * S, HANDLING, least=0),
     Option("log-format", "format of log lines on stderr", Kind.TEXT, "text", OUTPUT, choices=("text", "json")),
+    Option("reload", "restart when a Python file in or below the working folder changes; for development", Kind.BOOL,
+           False, OUTPUT),
     Option("verbose", "also log finished messages", Kind.BOOL, False, OUTPUT),
     *TCP_NODES)
 OPTION_NAMES = ("TOPIC", "CHANNEL", *(option.name for option in OPTIONS))
@@ -258,4 +328,5 @@ TOOL = Tool(
         ("nsqc worker billing:handle orders billing", "def handle(message) in billing.py, one message at a time"),
         ("nsqc worker billing:handle orders billing --concurrency 8 --max-attempts 5 --dead-letters orders.dead",
          "eight at once; after five attempts a message goes to another topic"),
+        ("nsqc worker billing:handle orders billing --reload", "for development: restarts when billing.py changes"),
         ("nsqc worker billing:worker", "a Worker object with its own options")))

@@ -5,7 +5,8 @@ import asyncio
 
 import pytest
 
-from nsqc.client import BadMessage, BadName, Producer, PublishFailed, aio
+from nsqc.client import BadMessage, BadName, Producer, PublishFailed, aio, with_headers
+from nsqc.client.envelope import parted
 from tests.client.conftest import address
 from tests.client.test_consumer import drained
 
@@ -129,3 +130,17 @@ def test_a_hundred_thousand(daemon, kind):
     with kind(address(node)) as producer:
         producer.publish_many("t", (b"%d" % n for n in range(100_000)))
     assert drained(node, 100_000, max_in_flight=2500) == sorted(b"%d" % n for n in range(100_000))
+
+
+def test_headers():
+    """Of a body that follows the format; any other body is as it was."""
+    headers = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "content-type": "application/json"}
+    for body in (b"", b"\n\nx", b"x\0", with_headers(b"x", {})):
+        for given in ({}, headers, {"a": "", "b": "x: ä"}):
+            assert parted(with_headers(body, given)) == (given, body)
+    assert with_headers(memoryview(b"{}"), {"content-type": "application/json"}) == b"NSQ-Headers/1\ncontent-type: application/json\n\n{}"
+    for body in (b"", b"x", b"NSQ-Headers/1", b"NSQ-Headers/1\n", b"NSQ-Headers/1\na: b\n", b"NSQ-Headers/1\nno colon\n\nx", b"NSQ-Headers/2\n\nx"):
+        assert parted(body) == ({}, body)
+    for wrong, text in (({"A": "b"}, "header 'A': a name has"), ({"": "b"}, "header ''"), ({"a": "b\nc: d"}, r"header 'a': its value 'b\\nc: d' has a control")):
+        with pytest.raises(ValueError, match=text):
+            with_headers(b"x", wrong)

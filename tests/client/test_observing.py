@@ -2,7 +2,8 @@
 
 import pytest
 
-from nsqc.client.observing import opentelemetry, prometheus
+from nsqc.client import with_headers
+from nsqc.client.observing import opentelemetry, prometheus, publishing
 from nsqc.testing import running
 from tests.client.conftest import address
 from tests.client.test_consumer import publish
@@ -53,6 +54,29 @@ def test_opentelemetry(daemon, work):
     assert {(span.attributes["messaging.system"], span.attributes["messaging.consumer.group.name"]) for span in spans} == {("nsq", "c")}
     failed, = (span for span in spans if not span.status.is_ok)
     assert failed.events[0].attributes["exception.type"] == "ValueError" and failed.attributes["nsq.attempts"] == 1
+
+
+def test_spans_join(daemon, work):
+    """The span of a handler is a child of the publisher's, by the headers of the message."""
+    from opentelemetry.sdk import trace as sdk
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    exporter, provider, node = InMemorySpanExporter(), sdk.TracerProvider(), daemon()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    tracer = provider.get_tracer("test")
+    with publishing("t", tracer) as headers:
+        publish(node, with_headers(b"good", {**headers, "content-type": "text/plain"}))
+    seen = []
+
+    def see(message):
+        seen.append((message.body.partition(b"\n")[0], message.payload, message.headers["content-type"], message.nsqd))
+    with work("t", "c", address(node), handler=see, middlewares=[opentelemetry("t", "c", tracer)]):
+        wait_until(lambda: settled(node))
+    assert seen == [(b"NSQ-Headers/1", b"good", "text/plain", address(node))]
+    sent, handled = exporter.get_finished_spans()
+    assert (sent.name, handled.name, handled.parent.span_id) == ("send t", "process t", sent.context.span_id)
+    assert headers["traceparent"].split("-")[2] == f"{sent.context.span_id:016x}"
 
 
 def test_running_needs_no_more_than_a_worker(daemon):

@@ -15,6 +15,7 @@ from tests.support.pages import ROOT, blocks
 from tests.support.patience import WAIT_SECONDS
 
 TESTS = '''
+import asyncio
 import os
 import pytest
 
@@ -38,6 +39,13 @@ def test_flags(nsqc_producer):
     with pytest.raises(Exception, match="E_BAD_MESSAGE"):
         nsqc_producer.publish("t", b"x" * 11)
 
+def test_on_an_event_loop(nsqc_aio_producer, nsqc_aio_consume):
+    async def main():
+        async with nsqc_aio_producer as producer:
+            await producer.publish("t", b"a")
+            return await nsqc_aio_consume("t")
+    assert asyncio.run(main()) == [b"a"]
+
 def test_that_fails(nsqc_consume):
     nsqc_consume("t", timeout=0.1)
 '''
@@ -55,7 +63,7 @@ def run_pytest(folder, text: str) -> str:
 
 def test_fixtures(tmp_path):
     found = run_pytest(tmp_path, TESTS)
-    assert "3 passed" in found and "1 failed" in found, found
+    assert "4 passed" in found and "1 failed" in found, found
     assert "0 of 1 messages of t/test arrived within 0.1 s" in found
 
 

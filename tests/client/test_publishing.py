@@ -191,12 +191,12 @@ def test_connect_ping_and_stats(make, daemon, proxy):
     between = proxy(node)
     where = between.address
     with make(where, retries=0) as producer:
-        assert producer.stats() == (0, 0, 0, {}, {})
+        assert producer.stats() == (0, 0, 0, {}, {}, 0)
         producer.connect()
         assert between.connections == 1 and producer.stats().connections == {where: 1}
         assert producer.ping() > 0
         producer.publish_many("t", [b"x"] * 5)
-        assert between.connections == 2 and producer.stats() == (5, 0, 0, {where: 1}, {})
+        assert between.connections == 2 and producer.stats() == (5, 0, 0, {where: 1}, {}, 0)
         between.to_client, between.cut = 0, True
         with pytest.raises(PublishFailed, match="closed by nsqd"):
             producer.ping()

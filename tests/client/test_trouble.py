@@ -8,7 +8,7 @@ import ssl
 import pytest
 
 from nsqc.client import BadAddress, ClientError, Consumer, LookupFailed, Producer, aio, tls
-from nsqc.client.errors import ConnectError, NotOffered, TlsRefused, WrongPort
+from nsqc.client.errors import BadTlsFile, ConnectError, NotOffered, TlsRefused, WrongPort
 from nsqc.client.lookup import port_hint, reason
 from nsqc.wire.outside import Service
 from tests.client.conftest import address
@@ -100,7 +100,7 @@ def test_ports_of_lookups(daemon):
 
 def test_ports_of_nsqd(daemon, caplog):
     node = daemon()
-    text = "this is an HTTP port (nsqd's is 4151, nsqlookupd's 4161 by default), not nsqd's TCP port (4150 by default)"
+    text = f"this is nsqd's HTTP port; its TCP port is {node.tcp_port}"
     where = f"127.0.0.1:{node.http_port}"
     assert publishing(nsqd=where) == f"given up after 1 try: {where}: {text}"
     assert refused(WrongPort, nsqd=where) == f"{where}: {text}"
@@ -152,7 +152,7 @@ def test_alerts_of_other_servers(alert, text):
     ({"cert_file": __file__}, "test_trouble.py: not a certificate and its key in PEM format"),
 ])
 def test_errors_name_the_file(certs, files, text):
-    with pytest.raises(OSError, match=text):
+    with pytest.raises(BadTlsFile, match=text):
         tls(**{name: file.format(certs=certs) for name, file in files.items()})
 
 

@@ -9,7 +9,17 @@ import time
 
 import pytest
 
-from nsqc.client import Consumer, GiveUp, LookupFailed, Refused, Worker, aio, json_handler
+from nsqc.client import (
+    Consumer,
+    GiveUp,
+    HandlersStuck,
+    HandlerTimeout,
+    LookupFailed,
+    Refused,
+    Worker,
+    aio,
+    json_handler,
+)
 from tests.client.conftest import address
 from tests.client.test_consumer import publish
 from tests.client.working import KINDS, RunningLoop
@@ -507,3 +517,155 @@ def test_a_handler_that_closes_its_worker(daemon):
         worker(lambda message: worker.close())
         worker.run()
     wait_until(lambda: node.channel("t", "c")["in_flight_count"] == 0 and not node.channel("t", "c")["clients"])
+
+
+# ---------------------------------------------------------------------- handlers that hang
+
+
+def hanging(body: bytes = b"hang"):
+    """A handler that waits for `released` with the first delivery of a message."""
+    released, found = threading.Event(), []
+
+    def handle(message):
+        found.append((message.body, message.attempts))
+        if message.body.startswith(body) and message.attempts == 1:
+            released.wait(WAIT_SECONDS)
+    return handle, released, found
+
+
+def test_a_handler_that_hangs_is_replaced(daemon, work, caplog):
+    """Its message is handled again, and a late end is reported."""
+    node = daemon()
+    publish(node, b"hang", b"good")
+    handle, released, found = hanging()
+    with work("t", "c", address(node), handler=handle, handler_timeout=0.3, **QUICK) as running:
+        wait_until(lambda: (b"hang", 2) in found and settled(node))
+        assert (b"good", 1) in found and running.worker.stats().failed == 1
+        released.set()
+        wait_until(lambda: running.worker.stats().stuck == running.worker.stats().running == 0)
+    assert "HandlerTimeout: the handler has not returned within 0.3 s" in caplog.text
+    assert "has been handled for 0." in caplog.text and "handler_timeout is 0.3 s" in caplog.text
+    if work is not KINDS["asyncio-tasks"]:      # a coroutine is cancelled
+        assert "has returned after" in caplog.text and "too late" in caplog.text and "in handle\n" in caplog.text
+    assert node.channel("t", "c")["requeue_count"] == 1
+
+
+def test_a_worker_whose_handlers_are_all_stuck_ends(daemon, caplog):
+    node = daemon()
+    publish(node, *[b"hang %d" % n for n in range(3)])
+    for kind in (KINDS["blocking"], KINDS["asyncio-threads"]):
+        handle, released, found = hanging()
+        options = {"handler_timeout": 0.2, "max_stuck": 1, "concurrency": 2, "requeue_delay": 0.0, "max_slowdown": 0.0}
+
+        def hang(message, handle=handle, released=released):
+            handle(message)
+            released.wait(WAIT_SECONDS)
+        with pytest.raises(HandlersStuck, match="t/c: every handler is stuck: 3 have"), kind("t", "c", address(node), handler=hang, **options) as running:
+            running.thread.join(WAIT_SECONDS)
+        released.set()
+        assert len(found) == 3
+        wait_until(lambda: node.channel("t", "c")["depth"] == 3 and not node.channel("t", "c")["clients"])
+
+
+def test_a_coroutine_that_hangs_is_cancelled(daemon):
+    """Also if it ignores the cancellation: then it is stuck."""
+    node = daemon()
+    publish(node, b"hang", b"ignore", b"good")
+    seen, released = [], threading.Event()
+
+    async def handle(message):
+        seen.append((message.body, message.attempts))
+        while message.attempts == 1 and message.body != b"good":
+            try:
+                await asyncio.sleep(WAIT_SECONDS)
+            except asyncio.CancelledError:
+                if message.body == b"hang" or released.is_set():
+                    raise
+    with RunningLoop(aio.Worker("t", "c", address(node), handler=handle, handler_timeout=0.2, **QUICK)) as running:
+        wait_until(lambda: settled(node) and len(seen) == 5)
+        assert running.worker.stats().stuck == 1
+        released.set()
+
+
+def test_a_timeout_gives_a_message_up(daemon, work):
+    node = daemon()
+    publish(node, b"hang")
+    handle, released, _ = hanging()
+    given_up = []
+    with work("t", "c", address(node), handler=handle, handler_timeout=0.2, max_attempts=1,
+              on_give_up=lambda message, error: given_up.append((message.body, type(error))), **QUICK):
+        wait_until(lambda: settled(node) and given_up)
+        released.set()
+    assert given_up == [(b"hang", HandlerTimeout)]
+
+
+def test_a_blocked_event_loop_is_reported(daemon, caplog):
+    """With the place that blocks it, while it does."""
+    node = daemon()
+    publish(node, b"x")
+
+    async def handle(message):
+        wait_until(lambda: "has blocked the event loop for" in caplog.text)
+    with RunningLoop(aio.Worker("t", "c", address(node), handler=handle, **QUICK)):
+        wait_until(lambda: "the event loop runs again after" in caplog.text)
+    assert "in handle\n" in caplog.text
+
+
+def test_late_answers_are_reported(daemon, work, caplog):
+    """Of messages that nsqd has timed out: both calls return, and nobody would know."""
+    node = daemon("--msg-timeout=300ms")
+    publish(node, b"hang")
+    handle, released, found = hanging()
+    with work("t", "c", address(node), handler=handle, concurrency=2, touch_limit=0.0) as running:
+        wait_until(lambda: len(found) == 2)
+        released.set()
+        wait_until(lambda: running.worker.stats().finished == 2 and "answers to 1 messages of t/c came too late" in caplog.text)
+
+
+# ---------------------------------------------------------------------- batches
+
+
+def test_batches(daemon, work):
+    """One call and one answer each; a handler may answer some messages itself."""
+    node = daemon()
+    publish(node, *(b"%d" % n for n in range(10)))
+    calls = []
+
+    def handle(messages):
+        calls.append([message.body for message in messages])
+        for message in messages:
+            if message.body == b"3" and message.attempts == 1:
+                message.requeue()
+    with work("t", "c", address(node), handler=handle, batch=10, batch_timeout=WAIT_SECONDS, max_slowdown=0.0) as running:
+        wait_until(lambda: running.worker.stats().finished == 10)
+        assert len(calls) == 1 and sorted(calls[0]) == [b"%d" % n for n in range(10)]
+        publish(node, *(b"%d" % n for n in range(10, 19)))
+        wait_until(lambda: settled(node))
+        assert running.worker.stats().consumer.received == 20
+    assert len(calls) == 2 and b"3" in calls[1]
+
+
+def test_a_batch_that_fails_is_requeued(daemon, work):
+    """Without its answered messages; and a batch does not wait for more than batch_timeout."""
+    node = daemon()
+    publish(node, b"done", b"a", b"b")
+    calls = []
+
+    def handle(messages):
+        calls.append(sorted(message.body for message in messages))
+        for message in messages:
+            if message.body == b"done":
+                message.finish()
+                raise ValueError("no")
+    with work("t", "c", address(node), handler=handle, batch=100, batch_timeout=0.2, **QUICK) as running:
+        wait_until(lambda: settled(node) and running.worker.stats().finished == 2)
+    assert calls[0] == [b"a", b"b", b"done"] and sorted(body for call in calls[1:] for body in call) == [b"a", b"b"]
+
+
+def test_a_worker_that_stops_after_some_messages(daemon, work):
+    node = daemon()
+    publish(node, *[b"x"] * 5)
+    with work("t", "c", address(node), handler=lambda message: None, max_messages=3) as running:
+        running.thread.join(WAIT_SECONDS)
+        assert not running.thread.is_alive() and running.worker.stats().finished == 3
+    wait_until(lambda: node.channel("t", "c")["depth"] == 2)

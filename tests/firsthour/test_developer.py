@@ -90,3 +90,20 @@ def test_the_pages_table_has_every_error():
     errors = {name for name in client.__all__ if isinstance(getattr(client, name), type)
               and issubclass(getattr(client, name), Exception)}
     assert {name for name in errors if f"`{name}`" not in page} == set()
+
+
+def test_the_page_describes_every_attribute_of_a_message():
+    from nsqc.client import Message
+
+    section = (ROOT / "docs" / "client.md").read_text().partition("\n## Messages\n")[2].partition("\n## ")[0]
+    described = set(re.findall(r"`(\w+)[`(]", " ".join(line.split("|")[1] for line in section.splitlines() if line.startswith("| `"))))
+    assert described == {name for name in dir(Message) if not name.startswith("_")}
+
+
+def test_every_row_of_the_comparison_links_a_test():
+    section = (ROOT / "docs" / "client.md").read_text().partition("\n## Beside other clients\n")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) >= 20
+    for row in rows:
+        path, = re.findall(r"\]\(\.\./(tests/[\w/]+\.py)\) \|$", row)
+        assert (ROOT / path).exists(), row

@@ -36,6 +36,18 @@ def slow(message):
     with open("returned", "ab", 0) as file:
         file.write(message.body + b"\\n")
 
+def hang(message):
+    note(message)
+    time.sleep(1000)
+
+async def stubborn(message):
+    note(message)
+    while True:
+        try:
+            await asyncio.sleep(1000)
+        except asyncio.CancelledError:
+            pass
+
 async def coroutine(message):
     await asyncio.sleep(0)
     handle(message)
@@ -131,6 +143,28 @@ def test_sigterm_waits_for_handlers(place, name):
     assert (place.node.channel("t", "c")["depth"], place.node.channel("t", "c")["in_flight_count"]) == (3, 0)
 
 
+@pytest.mark.parametrize("name", ["hang", "stubborn"])
+def test_stuck_handlers_end_the_process(place, name):
+    """A service manager starts another one; the messages are back at once."""
+    place.publish(*[b"x"] * 3)
+    tool = place.handling(name, "--handler-timeout", "200ms", "--max-stuck", "1", "--requeue-delay", "0s", "--max-slowdown", "0s")
+    assert tool.wait() == 1 and "every handler is stuck: 2 have not returned within 0.2 s" in tool.err
+    wait_until(lambda: place.node.channel("t", "c")["depth"] == 3)
+    assert len(place.lines()) == 2
+
+
+def test_reload(place):
+    """Also after a mistake in the module, and the exit code is that of the handlers' process."""
+    tool = place.handling("handle", "--reload")
+    tool.says("working, 1 at a time")
+    (place.folder / "handlers.py").write_text("no Python")
+    tool.says("SyntaxError")
+    (place.folder / "handlers.py").write_text("def handle(message): open('again', 'wb').write(message.body)")
+    place.publish(b"x")
+    wait_until(lambda: place.lines("again") == [b"x"] and place.settled())
+    assert tool.stop(signal.SIGTERM) == 0 and tool.err.endswith("t/c: stopped\n")
+
+
 def test_a_second_signal_does_not_wait(place):
     place.publish(b"x")
     tool = place.handling("slow")
@@ -193,7 +227,7 @@ def test_a_permanent_error_has_its_own_exit_code(place, name):
     place.address = f"127.0.0.1:{place.node.http_port}"
     tool = place.start(name) if name in ("worker", "looping") else place.handling(name)
     assert tool.wait() == 5
-    assert tool.err.splitlines()[-1].startswith(f"nsqc worker: {place.address}: this is an HTTP port") and "Traceback" not in tool.err
+    assert tool.err.splitlines()[-1].startswith(f"nsqc worker: {place.address}: this is nsqd's HTTP port; its TCP port is {place.node.tcp_port}") and "Traceback" not in tool.err
 
 
 @pytest.mark.parametrize("name", ["leave", "leave_coroutine"])

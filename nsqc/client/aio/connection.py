@@ -23,10 +23,11 @@ from typing import ParamSpec, Protocol, TypeVar, cast
 
 from nsqc.client.address import is_path, split_address
 from nsqc.client.core import CLOSE_SECONDS, CLS, ERROR, NOP, OK, Compress, Core, Reply, Secure, Step, tune
-from nsqc.client.errors import ClientError, Closed, ConnectError, NoAnswer, Refused
+from nsqc.client.errors import ClientError, Closed, ConnectError, NoAnswer, Refused, WrongPort
 from nsqc.client.frames import BadStream, Message, messages
 from nsqc.client.log import Log
 from nsqc.client.lookup import reason as text_of
+from nsqc.client.lookup import with_port
 from nsqc.client.options import KIB, MIB, Options
 from nsqc.wire.codecs import Codec, CodecError
 
@@ -188,6 +189,8 @@ class Connection(Core, asyncio.BufferedProtocol):
             raise NoAnswer(f"{self.address}: no answer in time") from None
         except ClientError as error:
             self.abort(error)
+            if isinstance(error, WrongPort):
+                raise await in_thread(with_port, self.address, error, self.timeout) from None
             raise
         except (OSError, ValueError) as error:
             self.abort(Closed(f"{self.address}: the connection is closed"))

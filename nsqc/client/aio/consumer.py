@@ -181,6 +181,7 @@ class Consumer(BaseConsumer[Connection]):
                 connection.ready(ready)
                 peer.ready = ready
         for _, connection in self._peers.connected:
+            self._report_late(connection)
             with suppress(ConnectError):
                 connection.look_after(now, self._touch_limit)
 

@@ -11,6 +11,7 @@ import time
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Unpack
 
 from nsqc.client.aio.connection import Bystander, Connection, in_thread
@@ -21,6 +22,7 @@ from nsqc.client.handling import ProducerStats
 from nsqc.client.options import ConnectionOptions, Options
 from nsqc.client.peers import Backoff, Failover, Tries
 from nsqc.client.producer import OWN
+from nsqc.client.sending import LINGER_SECONDS, MAX_PENDING_BYTES, Gathered, OnError, Outbox
 
 
 class Producer:
@@ -32,7 +34,8 @@ class Producer:
 
     def __init__(self, nsqd: str | Iterable[str] = (), *, nsqlookupd: str | Iterable[str] = (), retries: int = 5,
                  backoff: float = 0.1, timeout: float = 10.0, spread: bool = False, poll_interval: float = 60.0,
-                 **options: Unpack[ConnectionOptions]):
+                 linger: float = LINGER_SECONDS, max_pending_bytes: int = MAX_PENDING_BYTES,
+                 on_error: OnError | None = None, **options: Unpack[ConnectionOptions]):
         self._connections: dict[str, Connection] = {}   # by slot: the nsqd, or "" if there is one connection
         self._options = Options("Producer", OWN, timeout, options, publishes=True)
         self._failover = Failover(nsqd, nsqlookupd, retries, Backoff(backoff), spread=spread,
@@ -42,6 +45,10 @@ class Producer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._published = self._retries = self._failed = 0
         self._closed = False
+        self._outbox: Outbox[asyncio.Future[None]] = Outbox(self._options, linger, max_pending_bytes, on_error)
+        self._sender: asyncio.Task[None] | None = None  # while there is something to send
+        self._more = asyncio.Event()                    # messages came, or none may linger any more
+        self._room = asyncio.Condition()
 
     # ------------------------------------------------------------------ publishing
 
@@ -70,6 +77,70 @@ class Producer:
         if deferred:
             await self._attempt(deferred)
 
+    # ------------------------------------------------------------------ sending
+
+    async def send(self, topic: str, body: Body) -> asyncio.Future[None]:
+        """Publishes in the background, together with other messages of the topic; the future gets None, or an error as
+        of publish(). Waits only while max_pending_bytes are unacknowledged. Messages keep their order, apart from
+        retries. Raises BadName, BadMessage, Closed, PublishFailed after the timeout without room."""
+        body = self._outbox.checked(topic, body)
+        self._check_loop()
+        if not self._outbox.has_room(len(body)):
+            try:
+                async with asyncio.timeout(self._options.timeout), self._room:
+                    await self._room.wait_for(lambda: self._closed or self._outbox.has_room(len(body)))
+            except TimeoutError:
+                raise self._outbox.full(self._options.timeout) from None
+        if self._closed:
+            raise Closed("the producer is closed")
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._outbox.add(topic, body, future):
+            self._more.set()
+            if self._sender is None:
+                self._sender = asyncio.create_task(self._send())
+        return future
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """As of nsqc.client.Producer."""
+        futures = self._outbox.futures()
+        if not futures:
+            return
+        self._outbox.flushing += 1
+        self._more.set()
+        try:
+            _, left = await asyncio.wait(futures, timeout=timeout)
+        finally:
+            self._outbox.flushing -= 1
+        if left:
+            raise NoAnswer(f"{len(left)} of {len(futures)} messages have no outcome after {timeout:g} s")
+
+    async def _send(self) -> None:
+        while (seconds := self._outbox.due()) is not None:
+            if seconds:
+                self._more.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(seconds):
+                        await self._more.wait()
+                continue
+            await self._deliver(self._outbox.take())
+            self._outbox.done()
+            async with self._room:
+                self._room.notify_all()
+        self._sender = None
+
+    async def _deliver(self, batch: Gathered[asyncio.Future[None]]) -> None:
+        try:
+            await self._attempt(batch)
+        except Exception as error:
+            for part in batch.parts(error):
+                await self._deliver(part)
+            batch.settle(error, self._outbox.on_error)
+        except BaseException:
+            batch.settle(Closed("the producer is closed"), self._outbox.on_error)
+            raise
+        else:
+            batch.settle(None, self._outbox.on_error)
+
     # ------------------------------------------------------------------ the producer itself
 
     async def connect(self) -> None:
@@ -86,23 +157,29 @@ class Producer:
         """Counters, and the connections."""
         alive = Counter(connection.address for connection in self._connections.values() if connection.alive)
         return ProducerStats(self._published, self._retries, self._failed, dict(alive),
-                             {address: down.reason for address, down in self._failover.down.items()})
+                             {address: down.reason for address, down in self._failover.down.items()},
+                             self._outbox.size)
 
     async def close(self) -> None:
-        """Waits for outstanding answers and closes the connections. Further calls raise Closed. Raises RuntimeError in
-        another event loop."""
+        """Waits for outstanding answers, and until the messages of send() are sent, within the timeout; then closes the
+        connections. Further calls raise Closed. Raises RuntimeError in another event loop."""
         await self._close(self._options.timeout)
 
     async def _close(self, patience: float) -> None:
         if self._closed:
             return
         self._check_loop()
+        with suppress(NoAnswer):
+            await self.flush(patience)
         self._closed = True
-        tasks = {*self._dialing.values()} | ({self._lookup} if self._lookup is not None else set())
+        async with self._room:
+            self._room.notify_all()
+        tasks = {*self._dialing.values()} | {task for task in (self._lookup, self._sender) if task is not None}
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        self._outbox.abandon()
         connections = [*self._connections.values()]
         self._connections.clear()
         try:
@@ -214,7 +291,7 @@ class Producer:
         if self._loop is not loop:
             if self._loop is not None and not self._loop.is_closed():
                 raise RuntimeError("this Producer is connected in another event loop: create one per loop")
-            self._loop, self._lookup = loop, None
+            self._loop, self._lookup, self._sender, self._outbox = loop, None, None, self._outbox.copy()
             self._connections.clear()
             self._dialing.clear()
 

@@ -8,15 +8,31 @@ import contextvars
 import inspect
 import logging
 import signal
+import threading
 import time
-from collections.abc import Iterable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
 from typing import Unpack
 
 from nsqc.client.aio.connection import in_thread
 from nsqc.client.aio.consumer import Consumer
+from nsqc.client.core import CLOSE_SECONDS
+from nsqc.client.errors import HandlerTimeout
 from nsqc.client.frames import Message
-from nsqc.client.handling import ENDS, AllOptions, GiveUp, H, Handler, Handling, WorkerStats, includes, split
+from nsqc.client.handling import (
+    ENDS,
+    WATCH_SECONDS,
+    AllOptions,
+    H,
+    Handler,
+    Handling,
+    Run,
+    Watch,
+    WorkerStats,
+    includes,
+    split,
+)
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -31,18 +47,18 @@ class Worker:
     def __init__(self, topic: str, channel: str, nsqd: str | Iterable[str] = (), *, handler: Handler | None = None,
                  **options: Unpack[AllOptions]):
         own, consuming = split(options)
-        self._handling = Handling(topic, channel, own)
+        self._handling = Handling(topic, channel, own, self.stop, self._expired)
+        self._handling.cancelled = (asyncio.CancelledError,)
         self._consumer = Consumer(topic, channel, nsqd, touch_limit=own.touch_limit, **consuming)
-        self._consumer.serve_at_least(own.concurrency)
+        self._consumer.serve_at_least(own.concurrency * (own.batch or 1))
         self._handler = handler
         self._has_run = False
         self._free = asyncio.Semaphore(own.concurrency)
         self._changed = asyncio.Event()     # the slowdown has changed, or the worker stops
         self._stop = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._error: BaseException | None = None    # a handler's, of ENDS
-        self._is_ending = False     # run() cancels the remaining handlers
+        self._tasks: dict[Run, asyncio.Task[None]] = {}
+        self._failing: set[asyncio.Task[None]] = set()      # answer messages of stuck handlers
 
     def __call__(self, handler: H) -> H:
         """Sets the handler: @worker."""
@@ -64,6 +80,7 @@ class Worker:
         caught = self._catch_signals()
         taking = asyncio.create_task(self._take())
         stopped = asyncio.create_task(self._stop.wait())
+        watch = Watch(self._handling, self._loop.call_soon_threadsafe)
         try:
             self._handling.say(logging.INFO, "working, %d at a time", self._handling.options.concurrency)
             await asyncio.wait({taking, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -71,15 +88,17 @@ class Worker:
             await self._wind_down(taking)
         finally:
             self._restore_signals(caught)
-            self._is_ending = True
-            leftover = [task for task in (taking, stopped, *self._tasks) if not task.done()]
+            watch.end()
+            self._handling.is_ending = True
+            leftover = [task for task in (taking, stopped, *self._tasks.values(), *self._failing) if not task.done()]
             for task in leftover:
                 task.cancel()
-            await asyncio.gather(*leftover, return_exceptions=True)
+            if leftover:
+                await asyncio.wait(leftover, timeout=CLOSE_SECONDS)     # a stuck coroutine may ignore it
             await self._consumer.close()
         self._handling.say(logging.INFO, "stopped")
-        if self._error is not None:
-            raise self._error
+        if self._handling.error is not None:
+            raise self._handling.error
         if not taking.cancelled():
             taking.result()
 
@@ -117,30 +136,47 @@ class Worker:
         taking.cancel()
         await asyncio.wait({taking})
         options = self._handling.options
-        if self._tasks:
-            self._handling.say(logging.INFO, "stopping, handlers at work: %d", len(self._tasks))
-            await asyncio.wait(self._tasks, timeout=options.stop_timeout)
-        if self._tasks:
+        if self._handling.running:
+            self._handling.say(logging.INFO, "stopping, handlers at work: %d", self._handling.running)
+            deadline = time.monotonic() + options.stop_timeout
+            while (left := deadline - time.monotonic()) > 0 and (
+                    tasks := [task for run, task in self._tasks.items() if not run.is_stuck]):
+                await asyncio.wait(tasks, timeout=min(left, WATCH_SECONDS))
+        if self._failing:
+            await asyncio.wait(self._failing, timeout=options.stop_timeout)
+        if self._handling.running:
             self._handling.say(logging.ERROR, "handlers still at work after %g s: %d; their messages are requeued",
-                               options.stop_timeout, len(self._tasks))
+                               options.stop_timeout, self._handling.running)
 
     async def _take(self) -> None:
-        """Starts a task per message, up to the allowed concurrency."""
+        """Starts a task per call of the handler, up to the allowed concurrency."""
         while True:
             await self._free.acquire()
-            message = await self._consumer.get()
-            if message is None:
-                return
+            messages: list[Message] = []
             try:
+                await self._gather(messages)
+                if not messages:
+                    return
                 await self._allowed()
             except asyncio.CancelledError:
-                message.requeue()
+                for message in messages:
+                    message.requeue()
                 raise
             self._handling.slowdown.tried()
-            self._handling.running += 1
-            task = asyncio.create_task(self._work(message))
-            self._tasks.add(task)
-            task.add_done_callback(self._done)
+            run = self._handling.begin(messages)
+            self._tasks[run] = asyncio.create_task(self._work(run))
+            self._tasks[run].add_done_callback(partial(self._done, run))
+
+    async def _gather(self, messages: list[Message]) -> None:
+        """Takes a message, or as many as a batch takes; none when the worker stops."""
+        options = self._handling.options
+        until: float | None = None
+        while len(messages) < (options.batch or 1):
+            message = await self._consumer.get(None if until is None else max(until - time.monotonic(), 0))
+            if message is None:
+                return
+            messages.append(message)
+            until = until or time.monotonic() + options.batch_timeout
 
     async def _allowed(self) -> None:
         """Waits until another message may be handled."""
@@ -151,78 +187,67 @@ class Worker:
                 async with asyncio.timeout(slowdown.pause(time.monotonic()) or None):
                     await self._changed.wait()
 
-    # ------------------------------------------------------------------ one message
+    # ------------------------------------------------------------------ one call
 
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        self._handling.running -= 1
-        self._free.release()
+    def _done(self, run: Run, _: asyncio.Task[None]) -> None:
+        del self._tasks[run]
+        if self._handling.end(run):
+            self._free.release()
 
-    async def _work(self, message: Message) -> None:
+    async def _work(self, run: Run) -> None:
         """Raises nothing: SystemExit of a task would stop the loop before messages are requeued."""
-        try:
-            await self._handle(message)
-        except BaseException as error:
-            if includes(error, ENDS):
-                self._error = self._error or error
-                self._stop.set()
-            elif not message.answered:
-                # A future that raises GeneratorExit closes the coroutines that await it: on_give_up was cut short.
-                self._handling.requeue(message, error, time.monotonic())
-
-    async def _handle(self, message: Message) -> None:
-        handling, began = self._handling, time.monotonic()
-        try:
-            if handling.is_spent(message):
-                self._ended(None if await self._give_up(message, None, began) else False)
-                return
-            with ExitStack() as surrounding:
-                for middleware in handling.options.middlewares:
-                    surrounding.enter_context(middleware(message))
-                await self._call(message)
-        except BaseException as error:
-            self._ended(await self._failed(message, error, began))
-        else:
-            handling.finish(message, began)
-            self._ended(succeeded=True)
-
-    async def _call(self, message: Message) -> None:
         assert self._handler is not None
-        if inspect.iscoroutinefunction(self._handler):
-            await self._handler(message)
-            return
-        result = await in_thread(contextvars.copy_context().run, self._handler, message)
-        if inspect.isawaitable(result):     # a callable object, or a partial
+        try:
+            self._ended(await self._handling.handle(run, self._handler, partial(self._call, run)))
+        except BaseException as error:
+            self._broke(run, error)
+
+    def _broke(self, run: Run, error: BaseException) -> None:
+        if includes(error, ENDS):
+            self._handling.error = self._handling.error or error
+            self._stop.set()
+        for message in run.messages:
+            if not message.answered:
+                # A future that raises GeneratorExit closes the coroutines that await it: on_give_up was cut short.
+                self._handling.requeue(message, error, run.began)
+
+    async def _call(self, run: Run, function: Callable[..., object], *arguments: object) -> None:
+        if inspect.iscoroutinefunction(function):
+            result: object = function(*arguments)
+        elif function is not self._handler:     # on_give_up
+            result = function(*arguments)
+        else:
+            result = await in_thread(contextvars.copy_context().run, self._in_thread, run, *arguments)
+        if inspect.isawaitable(result):     # also of a callable object, or a partial
+            task = asyncio.current_task()
+            run.cancel = task.cancel if task is not None else None
             await result
 
-    async def _failed(self, message: Message, error: BaseException, began: float) -> bool | None:
-        """The handler or a middleware has raised. Returns the argument of Slowdown.ended()."""
-        self._raise_end(message, error)
-        if not self._handling.gives_up(message, error):
-            self._handling.requeue(message, error, began)
-            return False
-        given_up = await self._give_up(message, error, began)
-        return None if given_up and includes(error, GiveUp) else False
+    def _in_thread(self, run: Run, *arguments: object) -> object:
+        assert self._handler is not None
+        run.thread = threading.get_ident()
+        return self._handler(*arguments)
 
-    async def _give_up(self, message: Message, error: BaseException | None, began: float) -> bool:
-        """Whether on_give_up has returned; otherwise the message is requeued."""
+    def _expired(self, run: Run, error: HandlerTimeout) -> None:
+        """A handler is stuck. Called on another thread."""
+        if self._loop is not None:
+            with suppress(RuntimeError):    # the loop is closed
+                self._loop.call_soon_threadsafe(self._replace, run, error)
+
+    def _replace(self, run: Run, error: HandlerTimeout) -> None:
+        if run.cancel is not None:
+            run.cancel()
+        if run.is_replaced:
+            self._free.release()
+        failing = asyncio.create_task(self._fail(run, error))
+        self._failing.add(failing)
+        failing.add_done_callback(self._failing.discard)
+
+    async def _fail(self, run: Run, error: HandlerTimeout) -> None:
         try:
-            if self._handling.options.on_give_up is not None:
-                result = self._handling.options.on_give_up(message, error)
-                if inspect.isawaitable(result):
-                    await result
+            self._ended(await self._handling.fail(run, error, partial(self._call, Run([]))))
         except BaseException as failure:
-            self._raise_end(message, failure)
-            self._handling.requeue(message, failure, began)
-            return False
-        self._handling.gave_up(message, error, began)
-        return True
-
-    def _raise_end(self, message: Message, error: BaseException) -> None:
-        """Raises an exception that ends the worker, or this task when the worker stops, and requeues its message."""
-        if includes(error, ENDS) or (self._is_ending and isinstance(error, asyncio.CancelledError)):
-            message.requeue()
-            raise error
+            self._broke(run, failure)
 
     def _ended(self, succeeded: bool | None) -> None:
         slowdown = self._handling.slowdown

@@ -1,0 +1,34 @@
+"""The futures of Producer.send(). Imported by the first send(): concurrent.futures is slow to import."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from concurrent.futures._base import FINISHED, RUNNING
+
+
+class Sent(Future[None]):
+    """A concurrent.futures.Future that cannot be cancelled, as its message may be on its way. All futures of a producer
+    share one condition, which halves the time of send() and of the outcomes."""
+
+    def __init__(self, condition: threading.Condition):
+        # As of Future.__init__, whose own condition would be the most expensive part.
+        self._condition = condition
+        self._state = RUNNING
+        self._result = self._exception = None
+        self._waiters = []
+        self._done_callbacks: list[Callable[[Future[None]], object]] = []
+
+    @staticmethod
+    def finish(condition: threading.Condition, futures: Iterable[Sent]) -> None:
+        """set_result(None) for all of them, which share this condition."""
+        with condition:
+            for future in futures:
+                future._state = FINISHED
+                for waiter in future._waiters:
+                    waiter.add_result(future)
+            condition.notify_all()
+        for future in futures:
+            if future._done_callbacks:
+                future._invoke_callbacks()  # type: ignore[attr-defined]    # typeshed lacks it
