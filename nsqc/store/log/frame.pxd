@@ -118,7 +118,7 @@ cdef FrameCheck frame_check(const char *c_at, int64_t have, uint64_t salt, int64
                             Frame *frame) noexcept nogil
 # The head of a frame that was already checked.
 cdef void frame_load(const char *c_at, Frame *frame) noexcept nogil
-# Completes the heads of collected frames, about to be written at this position; returns the offset after the last record.
+# Completes the heads of frames that are about to be written at this position; returns the offset after the last record.
 # Raises these to their latest publish time, and the latest due time of their delayed records.
 cdef int64_t frames_seal(char *c_at, int64_t length, uint64_t salt, int64_t position, int64_t first, int64_t synced,
                          int64_t *time_ns, int64_t *due_ns) noexcept nogil

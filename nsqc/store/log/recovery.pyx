@@ -587,7 +587,7 @@ cdef class BytesOfIds:
 
 
 cdef dict summaries_in(str folder):
-    """Paths of summaries by the first offsets of their segments; below 0: those that no segment has, unfinished ones."""
+    """Paths of summaries by the first offsets of their segments; below 0: unfinished ones, and those of no segment."""
     cdef dict found = {}
     with suppress(FileNotFoundError):
         for name in os.listdir(folder):

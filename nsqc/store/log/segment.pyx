@@ -546,8 +546,8 @@ cdef void summary_path(char *c_path, const char *c_folder, int64_t first) noexce
 
 
 cdef int summary_write(const char *c_folder, int64_t first, Summary *summary, Buffer *out) noexcept nogil:
-    """Writes the ids that follow HEAD_ROOM bytes in `out`. 0 or errno. Durable when it returns: the segment may be removed
-    after that."""
+    """Writes the ids that follow HEAD_ROOM bytes in `out`. 0 or errno. Durable when it returns, so that the segment may
+    be removed then."""
     cdef char c_path[PATH_BYTES]
     cdef char c_temporary[PATH_BYTES]
     cdef int fd
