@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from nsqc.access.needs import GRANTS, NOTHING, Need
+from nsqc.access.needs import GRANTS, NOTHING, OPEN_OWN, Need
 from nsqc.httpd.reply import ApiError, Request, Route
 from nsqc.httpd.routing import imported
 from nsqc.httpd.site import Resolve, Site
@@ -33,7 +33,10 @@ class Mounted:
         path = request.path
         if path != self._prefix and not path.startswith(self._below):
             return self._others(request)
-        return self._first if self._mount is None else self._mount.resolve(request)
+        if self._mount is not None:
+            return self._mount.resolve(request)
+        # The route of a GET is admitted once it is known.
+        return self._first._replace(need=OPEN_OWN) if request.method == b"GET" else self._first
 
     def close(self) -> None:
         """The server is stopping."""

@@ -7,7 +7,7 @@ import gc
 import os
 import signal
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from nsqc import version_line
@@ -18,16 +18,17 @@ from nsqc.admin.poller import Poller
 from nsqc.admin.rights import People
 from nsqc.admin.upstream import HttpNodes, Trust
 from nsqc.admin.view import View
-from nsqc.guarding import Guarding, GuardingError
+from nsqc.guarding import Guarding, GuardingError, warn_of_clear_tokens
 from nsqc.httpd.gate import Gate
 from nsqc.httpd.server import Server
 from nsqc.log import Log
 from nsqc.loop.slow import SlowLoop
 from nsqc.net import systemd
 from nsqc.net.listener import ConnectionLimits, Listener, Listeners
-from nsqc.net.tls import CertificateFile, concerns, read_dates, warn_daily
+from nsqc.net.tls import CertificateFile, Certificates, TlsError, concerns, read_dates, warn_daily
 from nsqc.options.declared import flag_name
 from nsqc.options.servers import AdminOptions
+from nsqc.options.tls import offered
 from nsqc.process import machine, running
 from nsqc.process.machine import EnvironmentVariableError
 from nsqc.process.running import Hangup, ServiceManager
@@ -57,8 +58,8 @@ async def serve(loop: asyncio.AbstractEventLoop, options: AdminOptions, log: Log
     except StartError as error:
         log.fatal("failed to instantiate nsqadmin - %s", error)
         return 1
-    # With neither file there is nothing to read again.
-    hangup.begin(stop.set, server.guarding.reload if options.access_file or options.audit_file else None)
+    # Without these files there is nothing to read again.
+    hangup.begin(stop.set, server.reload if options.access_file or options.audit_file or options.tls_cert else None)
     await stop.wait()
     hangup.end()
     await server.stop()
@@ -84,11 +85,13 @@ class AdminServer:
         self.listeners = Listeners(loop, log)
         self.threads = ThreadPoolExecutor(WORKERS, thread_name_prefix="nsqc-worker")
         self.guarding = self._make_guarding()
-        trust = Trust((*options.lookupd_http_address, *options.nsqd_http_address), NodeHosts(options.node_addresses))
-        self.nodes = HttpNodes(loop, connect_s=options.http_client_connect_timeout / 1e9,
+        lookupds, nsqds = map(bare, (options.lookupd_http_address, options.nsqd_http_address))
+        trust = Trust((*lookupds, *nsqds), NodeHosts(options.node_addresses))
+        https = {*lookupds, *nsqds} - {*options.lookupd_http_address, *options.nsqd_http_address}
+        self.nodes = HttpNodes(loop, log, connect_s=options.http_client_connect_timeout / 1e9,
                                request_s=options.http_client_request_timeout / 1e9, tls=client_context(options),
-                               secret=secret_of(options), trust=trust)
-        self.fleet = Fleet(self.nodes.ask, log, options.lookupd_http_address, options.nsqd_http_address, trust)
+                               secret=secret_of(options), trust=trust, https=https)
+        self.fleet = Fleet(self.nodes.ask, log, lookupds, nsqds, trust)
         self.page = page_of(options)
         endpoint = options.notification_http_endpoint
         try:
@@ -97,9 +100,19 @@ class AdminServer:
         except ValueError as error:
             raise StartError(f"--notification-http-endpoint: {error}") from None
         try:
-            self.listener = Listener("HTTP", options.http_address, log, inherited.get("http"))
+            self.certificates = Certificates(settings) if (settings := offered(options)) else None
+            name = "HTTP" if self.certificates is None else "HTTPS"
+            self.listener = Listener(name, options.http_address, log, inherited.get("http"))
+        except TlsError as error:
+            raise StartError(str(error)) from None
         except (OSError, ValueError) as error:
             raise StartError(f"listen ({options.http_address}) failed - {error}") from None
+
+    def reload(self) -> None:
+        """Reads the access file and the certificates again, and reopens the audit log."""
+        self.guarding.reload()
+        if self.certificates is not None:
+            self.certificates.reload()
 
     def _make_guarding(self) -> Guarding:
         try:
@@ -131,19 +144,24 @@ class AdminServer:
                          notifier=self.notifier, log=self.log, threads=self.threads,
                          resolve=router(self.view, options.prefix).resolve, listeners=self.listeners, slow=self.slow,
                          gate=gate)
-        self.http = Server(self.loop, site, self.listener, limits=self.limits, listeners=self.listeners)
+        self.http = Server(self.loop, site, self.listener, limits=self.limits, listeners=self.listeners,
+                           certificates=self.certificates)
         try:
             await self.http.start()
         except OSError as error:
             raise StartError(f"listen failed - {error}") from None
         guarding.watch(tuple, [self.http])
         self.poller.start()
+        if self.certificates is not None:
+            self.certificates.watch(self.loop, self.threads, self.log)
+        elif options.access_file:
+            warn_of_clear_tokens(self.log, self.http.name, self.http.address)
         dates = read_dates(certificates_of(options))    # the context has them as they are now
         self._stop_warning = warn_daily(self.loop, self.log, lambda: dates)
         gc.collect()
         gc.freeze()
         gc.enable()
-        self.manager.ready(f"Listening on HTTP {self.http.address}")
+        self.manager.ready(f"Listening on {self.http.name} {self.http.address}")
         self.manager.watch(self.loop)
         self.slow.set_limit(self.options.slow_loop)
 
@@ -155,12 +173,19 @@ class AdminServer:
         self.listeners.stop()
         self.poller.stop()
         self._stop_warning()
+        if self.certificates is not None:
+            self.certificates.close()
         if self.notifier is not None:
             await self.notifier.close()
         self.nodes.close()
         await self.guarding.close()
         self.threads.shutdown()
         self.manager.close()
+
+
+def bare(addresses: Iterable[str]) -> tuple[str, ...]:
+    """HOST:PORT of addresses that may begin with https://."""
+    return tuple(address.removeprefix("https://").rstrip("/") for address in addresses)
 
 
 def unreadable(options: AdminOptions) -> Iterator[StartError]:

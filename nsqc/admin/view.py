@@ -32,7 +32,19 @@ from nsqc.admin.fleet import (
 )
 from nsqc.admin.history import NODE, History, Key, Series, p99_of_buckets
 from nsqc.admin.poller import ALL_STATS, Poller
-from nsqc.admin.rights import People, Rights, Views, concerns_for, cookie_of, new_token, rights_of, token_in
+from nsqc.admin.rights import (
+    SESSION,
+    People,
+    Rights,
+    Sessions,
+    Views,
+    check_token,
+    concerns_for,
+    cookie_of,
+    new_token,
+    rights_of,
+    token_in,
+)
 from nsqc.admin.upstream import KEYS, LOOKUP_TOPICS, Ask, Pace, UpstreamError, set_rules, target
 from nsqc.httpd.reply import ApiError, Handler, Reply, Request, Route, read_arguments, v1
 from nsqc.log import Log
@@ -382,6 +394,7 @@ class View:
         self.changes = Changes(fleet)
         self.mode, self.base, self.notify = mode, base, notify
         self.ledger = Ledger()
+        self.sessions = Sessions()
         self._views = Views()
         self._prometheus = prometheus
         self._stats: dict[str, tuple[float, list[NodeTopic]]] = {}
@@ -416,9 +429,32 @@ class View:
                     "may_extend": people.may_extend(request) and rights.has(ADMIN, PUBLISH, READ),
                     "may_redrive": people.may_change(request) and people.may_extend(request) and rights.may(ADMIN),
                     "publishes_all": rights.may(PUBLISH),
-                    "sees_all": rights.sees_all, "csrf": token, "mode": self.mode, "version": __version__,
+                    "sees_all": rights.sees_all, "sees_any": rights.has(STATS), "grants": rights.listed,
+                    "sign": self._sign(request, rights), "csrf": token, "mode": self.mode, "version": __version__,
                     "interval": round(self.poller.interval_s, 1), "time": round(time.time(), 3)})
-        reply.extra += cookie_of(token, self.base, request.header("X-Forwarded-Proto") == "https")
+        reply.extra += cookie_of(request, self.base, token)
+        return reply
+
+    def _sign(self, request: Request, rights: Rights) -> str:
+        """Whether the user may sign in or out; empty: neither."""
+        if self.sessions.authorization_of(request) is not None:
+            return "out"
+        return "" if rights.is_known else "in"
+
+    async def sign_in(self, request: Request) -> Reply:
+        """Begins a session with the token of this request, which was checked before."""
+        if request.subject is None or request.authorization is None or not rights_of(request).is_known:
+            raise ApiError(401, "UNAUTHORIZED - Authorization must have a token of the access file")
+        reply = v1({"user": request.user})
+        reply.extra += cookie_of(request, self.base, self.sessions.open(request), SESSION)
+        return reply
+
+    async def sign_out(self, request: Request) -> Reply:
+        """Ends the session."""
+        check_token(request)
+        self.sessions.close(request)
+        reply = v1({})
+        reply.extra += cookie_of(request, self.base, "", SESSION)
         return reply
 
     async def overview(self, request: Request) -> Json:

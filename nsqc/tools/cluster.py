@@ -465,6 +465,10 @@ class Cluster:
             limit = {"node_addresses": ",".join([*self._values.texts("node-addresses"), *named])}
         return {**self._security.connection_options(), **limit, **self.extra}
 
+    def secret(self) -> bytes | None:
+        """The token for nodes and nsqlookupd. Raises UsageError."""
+        return self._security.secret()
+
     def _withheld(self, node: Node) -> str:
         """Why a node does not get the secret: anyone who reaches nsqlookupd may announce an address. Empty: it does."""
         host = http_address(node.http).host

@@ -2,11 +2,12 @@
 import {h, set, text} from "./dom.js";
 import {begin, hasLookup, session} from "./api.js";
 import {onChange} from "./actions.js";
+import {signIn, signOut} from "./sign.js";
 import {skew} from "./format.js";
 import {overview} from "./overview.js";
 
 const base = new URL(document.baseURI).pathname;
-const main = document.getElementById("main"), nav = document.getElementById("nav"), state = document.getElementById("state");
+const main = document.getElementById("main"), nav = document.getElementById("nav"), state = document.getElementById("state"), sign = document.getElementById("sign");
 const later = (file, name) => async (...args) => (await import(`./${file}.js`))[name](...args);
 const PAGES = [
   {path: /^$/, title: "Overview", nav: "Overview", href: "", open: overview},
@@ -80,6 +81,7 @@ async function update() {
     tell("");
   } catch (error) {
     if (error.name === "AbortError" || page !== mine) return;
+    if (error.status === 401) { ask(); return; }
     failures += 1;
     fail(mine, error);
   }
@@ -100,6 +102,12 @@ function fail(mine, error) {
 
 function problem(message, back = false) {
   return h("section", {class: "card problem"}, h("div", {class: "pad"}, h("h1", {class: "hidden"}, "Problem"), h("p", {}, message), back ? h("p", {}, h("a", {href: "topics"}, "All topics")) : null));
+}
+
+/** Lets the user sign in: without it, or with its end, nothing is shown. */
+function ask() {
+  page = null;
+  signIn(main, () => location.reload());
 }
 
 function tell(message) {
@@ -128,6 +136,9 @@ function theme() {
 }
 
 function frame() {
+  sign.hidden = !session.sign;
+  text(sign, session.sign === "out" ? "Sign out" : "Sign in");
+  sign.addEventListener("click", () => session.sign === "out" ? signOut() : ask());
   try { const kept = localStorage.getItem("nsqc-theme"); if (kept === "dark" || kept === "light") document.documentElement.dataset.theme = kept; } catch { /* none is kept */ }
   set(nav, PAGES.filter(each => each.nav && !each.hide?.()).map(each => h("a", {href: each.href || ".", "data-page": each.href}, each.nav)));
   document.getElementById("theme").addEventListener("click", theme);
@@ -152,18 +163,22 @@ function frame() {
   onChange(() => { setTimeout(() => page?.view && update(), 700); });
 }
 
-async function start() {
-  try {
-    await begin();
-    skew.seconds = session.time - Date.now() / 1000;
-  } catch (error) {
-    set(main, problem(error.status === 403 && error.word === "HOST_NOT_ALLOWED" ? error.message : `The admin server cannot be asked: ${error.message}`));
-    setTimeout(start, 5000);
-    return;
-  }
+async function open() {
+  await begin();
+  skew.seconds = session.time - Date.now() / 1000;
   frame();
   tell("");
   await show(false);
+}
+
+async function start() {
+  try {
+    await open();
+  } catch (error) {
+    if (error.status === 401) { signIn(main, open); return; }
+    set(main, problem(error.status === 403 && error.word === "HOST_NOT_ALLOWED" ? error.message : `The admin server cannot be asked: ${error.message}`));
+    setTimeout(start, 5000);
+  }
 }
 
 start();

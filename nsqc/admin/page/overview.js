@@ -8,6 +8,11 @@ import {nodeColumns} from "./nodes.js";
 
 export function overview(root) {
   const title = head("Overview");
+  if (!session.sees_any) {
+    root.append(title.element, card("Your permissions", h("div", {class: "pad"}, h("ul", {class: "mono"}, session.grants.map(each => h("li", {}, each))),
+      h("p", {}, "Topics, channels and their numbers are shown to users with the grant ", h("code", {}, "stats"), "."))).element);
+    return {async refresh(signal) { await get("session", {}, signal); return () => {}; }};
+  }
   const numbers = tiles([["Published /s", data => rate(data.came)], ["Finished /s", data => rate(data.went)], ["Depth", data => count(data.depth)],
     ["In flight", data => count(data.in_flight)], ["Oldest", data => age(data.oldest)], ["p99 latency", p99],
     ["Topics", data => count(data.topics)], ["Channels", data => count(data.channels)], ["Consumers", data => count(data.clients)],

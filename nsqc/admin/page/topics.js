@@ -13,7 +13,7 @@ export function topics(root, args, {refresh, remember}) {
   const title = head("Topics");
   if (session.may_change) title.actions.append(button("New topic…", () => create()));
   const search = h("input", {type: "search", value: wanted, placeholder: "Filter by name", "aria-label": "Filter by name", input: () => { wanted = search.value; offset = 0; moved(); }});
-  const list = table({caption: "Topics", id: row => row.name, empty: "No topic matches.", sort: state,
+  const list = table({caption: "Topics", id: row => row.name, empty: session.sees_any ? "No topic matches." : "None that you may see: that needs the grant stats.", sort: state,
     columns: [columns.topic, columns.came, columns.went, columns.depth, columns.in_flight, columns.messages, columns.channels, columns.clients, columns.oldest,
       {...columns.p99, sort: false}, columns.paused, columns.spark],
     onSort: by => { state = {by, desc: state.by === by ? !state.desc : by !== "name"}; offset = 0; moved(); }});
