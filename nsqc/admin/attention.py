@@ -89,6 +89,8 @@ def _of_node(node: NodeRow) -> Iterator[Concern]:
             severity = BAD if node.disk_free < node.disk_limit or share < LOW_DISK / 2 else WARN
             yield Concern("disk-low", severity, f"Node {node.address} has {share:.0%} of its disk free",
                           node=node.address)
+    if node.drift:
+        yield Concern("rules-differ", WARN, f"Node {node.address}: {node.drift}", node=node.address)
     if node.draining:
         yield Concern("draining", NOTE, f"Node {node.address} drains", node=node.address)
 

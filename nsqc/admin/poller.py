@@ -20,6 +20,7 @@ from nsqc.admin import upstream
 from nsqc.admin.attention import Concerns, Finding, look
 from nsqc.admin.fleet import ChannelRow, Fleet, Moment, NodeRow, channels_of, earliest, together, topics_in
 from nsqc.admin.history import METRICS_BYTES, History, p99_of_buckets, take_gauges
+from nsqc.admin.steward import Steward
 from nsqc.admin.upstream import LONGEST, LOOKUP_NODES, Ask, Pace, UpstreamError, target
 from nsqc.log import Log
 from nsqc.wire import stats
@@ -68,7 +69,10 @@ class Listed(NamedTuple):
 class Poller:
     """One for each fleet."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, fleet: Fleet, log: Log, interval_s: float) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, fleet: Fleet, log: Log, interval_s: float,
+                 steward: Steward | None = None) -> None:
+        """steward: of the nodes' rules; None: a single node."""
+        self._steward = steward
         self.moment: Moment | None = None
         self.history = History()
         self.concerns = Concerns([], {})
@@ -148,6 +152,8 @@ class Poller:
             if pace.over():
                 await pace.rest()
         await self._look_at_gauges(moment)
+        if self._steward is not None and await self._steward.tend(moment):
+            self._gauges_due = 0.0      # their digests have changed
         await self._look_for_oldest(moment)
         for topic in moment.topics.values():
             for channel in topic.channels.values():
@@ -277,7 +283,7 @@ class Poller:
             known = self._gauges.get(address)
             if known is not None and known is not row and not row.error:
                 for name in ("nsqc", "disk_free", "disk_size", "disk_limit", "memory", "cpu_s", "cpu", "draining",
-                             "connections", "times", "recent_times"):
+                             "connections", "times", "recent_times", "rules_digest"):
                     setattr(row, name, getattr(known, name))
         for address in self._gauges.keys() - moment.nodes.keys():
             del self._gauges[address]

@@ -16,6 +16,7 @@ from nsqc.admin.changes import Notifier
 from nsqc.admin.fleet import Fleet
 from nsqc.admin.poller import Poller
 from nsqc.admin.rights import People
+from nsqc.admin.steward import Steward
 from nsqc.admin.upstream import HttpNodes, Trust
 from nsqc.admin.view import View
 from nsqc.guarding import Guarding, GuardingError, warn_of_clear_tokens
@@ -26,7 +27,8 @@ from nsqc.loop.slow import SlowLoop
 from nsqc.net import systemd
 from nsqc.net.listener import ConnectionLimits, Listener, Listeners
 from nsqc.net.tls import CertificateFile, Certificates, TlsError, concerns, read_dates, warn_daily
-from nsqc.options.declared import flag_name
+from nsqc.options.declared import OptionError, flag_name
+from nsqc.options.file import read_rules
 from nsqc.options.servers import AdminOptions
 from nsqc.options.tls import offered
 from nsqc.process import machine, running
@@ -93,6 +95,10 @@ class AdminServer:
                                secret=secret_of(options), trust=trust, https=https)
         self.fleet = Fleet(self.nodes.ask, log, lookupds, nsqds, trust)
         self.page = page_of(options)
+        try:
+            self.steward = Steward(self.fleet, log, options.rules, options.read_only)
+        except OptionError as error:
+            raise StartError(f"--rules: {error}") from None
         endpoint = options.notification_http_endpoint
         try:
             self.notifier = (Notifier(loop, endpoint, options.http_client_connect_timeout / 1e9, log)
@@ -134,7 +140,7 @@ class AdminServer:
                 prometheus = Prometheus(self.loop, options.prometheus_url, self.log)
             except ValueError as error:
                 raise StartError(f"--prometheus-url: {error}") from None
-        self.poller = Poller(self.loop, fleet, self.log, options.poll_interval / 1e9)
+        self.poller = Poller(self.loop, fleet, self.log, options.poll_interval / 1e9, self.steward)
         people = People(options.acl_http_header, options.admin_user, options.read_only,
                         bool(options.access_file) or options.http_extended_api == "all")  # the file was asked already
         self.view = View(fleet, self.poller, people, self.log, mode="lookupd" if fleet.has_lookupds else "nsqd",
@@ -190,12 +196,20 @@ def bare(addresses: Iterable[str]) -> tuple[str, ...]:
 
 def unreadable(options: AdminOptions) -> Iterator[StartError]:
     """Files that the options name and that a start could not read."""
-    reads: tuple[Callable[[AdminOptions], object], ...] = (client_context, secret_of, page_of)
+    reads: tuple[Callable[[AdminOptions], object], ...] = (client_context, secret_of, page_of, rules_of)
     for read in reads:
         try:
             read(options)
         except StartError as error:
             yield error
+
+
+def rules_of(options: AdminOptions) -> object:
+    """The tables of --rules. Raises StartError."""
+    try:
+        return read_rules(options.rules) if options.rules else None
+    except OptionError as error:
+        raise StartError(f"--rules: {error}") from None
 
 
 def page_of(options: AdminOptions) -> Page:

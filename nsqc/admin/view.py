@@ -257,7 +257,7 @@ def node_row(row: NodeRow, history: History | None = None) -> Json:
         "messages": known(row.messages),
         "came": rate(row.came), "went": rate(row.went), "answer_ms": round(row.answer_ms, 1),
         "disk_free": known(row.disk_free), "disk_size": known(row.disk_size), "memory": known(row.memory),
-        "cpu": known(row.cpu), "draining": row.draining, "connections": known(row.connections),
+        "cpu": known(row.cpu), "draining": row.draining, "drift": row.drift, "connections": known(row.connections),
         **latency(-1.0, p99_of_buckets([row.recent_times]))}
     if history is not None:
         data["spark"] = history.spark(("/", row.address))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from nsqc.options import toml
-from nsqc.options.declared import SERVE, Declaration, Field, OptionError, OptionSet, RuleTable
+from nsqc.options.declared import SERVE, Declaration, Field, OptionError, OptionSet, RuleTable, RuleValue
 from nsqc.options.option import from_toml
-from nsqc.options.rule_tables import BY_KEY, Place, read_tables
+from nsqc.options.rule_tables import BY_KEY, Place, json_value, read_tables
 
 NEAR = 0.8  # similarity to a known key from which an unknown one counts as a typo
 
@@ -36,6 +36,21 @@ def read_config(path: str, declaration: Declaration[OptionSet] = SERVE) -> tuple
     for _, text in problems:
         raise OptionError(f"config file {path}: {text}")
     return values, unknown
+
+
+def read_rules(path: str) -> dict[str, dict[str, dict[str, RuleValue]]]:
+    """The tables of a file of rules, in the form of PUT /rules: by scope, glob and key. Raises OptionError."""
+    try:
+        given = toml.parse(read_text(path))
+        reading = interpret(given)
+        problems = [text for _, text in reading.problems]
+        problems += [f"unknown key {key!r}: a file of rules has tables {', '.join(BY_KEY)}" for key in given.keys() - BY_KEY]
+        for text in problems:
+            raise ValueError(text)
+    except (toml.TomlError, ValueError) as error:
+        raise OptionError(f"{path}: {str(error).removeprefix('failed to load config file ')}") from None
+    return {key: {table.glob: {name: json_value(scope.flags[name].kind, value) for name, value in table.values.items()}
+                  for table in cast("tuple[RuleTable, ...]", reading.values.get(key, ()))} for key, scope in BY_KEY.items()}
 
 
 def read_text(path: str) -> str:

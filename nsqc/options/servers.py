@@ -139,6 +139,9 @@ class AdminOptions(OptionSet, frozen=True, kw_only=True, gc=False):
     poll_interval: Annotated[int, flag(
         Kind.DURATION, NODES, "time between two polls of all nodes. It grows if polling would take more than 1 % of a "
         "node's time", least=S, most=MINUTE, own=True)] = 5 * S
+    rules: Annotated[str, flag(
+        Kind.FILE, NODES, "a TOML file with tables of rules, as for nsqc rules apply: every node that lacks them gets "
+        "them, also one that joins later; read again on changes", own=True)] = ""
     node_auth_secret: Annotated[str, flag(
         Kind.TEXT, NODES, "token to show to nodes that have an access file; @FILE reads it from a file. Nodes that "
         "only lookup servers name get it if --node-addresses covers them, or an nsqc lookupd's access file vouches for "

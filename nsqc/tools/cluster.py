@@ -424,6 +424,9 @@ class Cluster:
         self.poll_interval = 60.0       # seconds between two lookups, for long-running tools
         self.lookup_timeout = self.timeout
         self.extra: ConnectionOptions = {}      # overrides for these
+        # Is told of an nsqlookupd that does not answer although others do: nodes may be missing.
+        self.skipped: Callable[[str], None] = lambda _: None
+        self._skipped: set[str] = set()
         has_urls = any(http_address(text).tls for text in (*self.nsqlookupd, *http))
         self._security = Security(values, tool, has_urls=has_urls)
         try:
@@ -516,6 +519,9 @@ class Cluster:
                 api.close()
         if not answers:
             raise NoNode(f"no nsqlookupd answers: {failure}")
+        if failure and failure not in self._skipped:
+            self._skipped.add(failure)
+            self.skipped(f"an nsqlookupd does not answer, so nodes may be missing: {failure}")
         return answers
 
     def nodes(self, topic: str = "") -> list[Node]:
