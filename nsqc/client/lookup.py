@@ -75,7 +75,8 @@ def port_hint(error: Exception, address: str, wanted: Service) -> str:
 # ====================================================================== lookup
 
 log = Log("nsqc.client")
-REFUSED = {401: ": it requires a token (auth_secret, --auth-secret) that it knows", 403: ": the token does not permit it"}
+REFUSED = {401: ": it requires a token that it knows (auth_secret, --auth-secret)",
+           403: ": the token does not permit it"}
 
 
 class NotHttp(ValueError):

@@ -139,9 +139,10 @@ def reason_of(rules: Rules, user: User, need: Need, topic: str, channel: str) ->
 
 
 # ====================================================================== edits
-# Edits keep the rest of the file as it is, comments included, and replace it atomically: a server never reads half of it.
+# Edits keep the rest of the file as it is, comments included, and replace it atomically: servers never read half of it.
 
-Scopes = Annotated[list[str] | None, typer.Option(metavar="SCOPE", help="TOPIC or TOPIC/CHANNEL, names or globs; may be repeated")]
+Scopes = Annotated[list[str] | None, typer.Option(
+    metavar="SCOPE", help="TOPIC or TOPIC/CHANNEL, names or globs; may be repeated")]
 Name = Annotated[str, typer.Argument(help="the user", metavar="USER")]
 BARE = re.compile(r"[A-Za-z0-9_-]+")      # a key without quotes
 HEADER = re.compile(r"\s*\[")
@@ -151,7 +152,8 @@ TOKENS = re.compile(r"\s*(tokens|\"tokens\"|'tokens')\s*=")
 @command.command("add")
 def add_command(
     file: File, user: Name, publish: Scopes = None, consume: Scopes = None, read: Scopes = None, stats: Scopes = None,
-    admin: Scopes = None, role: Annotated[list[str] | None, typer.Option(metavar="ROLE", help="may be repeated")] = None,
+    admin: Scopes = None,
+    role: Annotated[list[str] | None, typer.Option(metavar="ROLE", help="may be repeated")] = None,
 ) -> int:
     """Add a user with a new token, which is printed once. Creates the file if it is missing.
 
@@ -174,8 +176,8 @@ def rotate_command(
 ) -> int:
     """Give a user a new token, which is printed once. Earlier tokens stay valid until they are revoked.
 
-    Examples: `nsqc access rotate /etc/nsqc/access.toml billing`; once all clients have the new token, `nsqc access revoke
-    /etc/nsqc/access.toml billing --token ID`.
+    Examples: `nsqc access rotate /etc/nsqc/access.toml billing`; once all clients have the new token, `nsqc access
+    revoke /etc/nsqc/access.toml billing --token ID`.
     """
     def change(text: str, stored: str) -> str:
         begin, lines, end = parts(text, user)
@@ -187,7 +189,7 @@ def rotate_command(
 @command.command("revoke")
 def revoke_command(
     file: File, user: Name,
-    token: Annotated[str, typer.Option("--token", metavar="ID", help="only this token: the 12 digits after nsqc_")] = "",
+    token: Annotated[str, typer.Option(metavar="ID", help="only this token: the 12 digits after nsqc_")] = "",
 ) -> int:
     """Remove a user, or one of its tokens. Servers close its connections within a second.
 
@@ -207,8 +209,8 @@ def revoke_command(
 
 def edit(action: str, path: str, user: str, change: Callable[[str, str], str], exists: bool = True,
          makes_token: bool = True) -> int:
-    """Changes the file; returns the exit code. change(text, hash of a new token): may raise ValueError. exists: the user
-    must be there, and otherwise must not."""
+    """Changes the file; returns the exit code. change(text, hash of a new token): may raise ValueError. exists: the
+    user must be there, and otherwise must not."""
     from nsqc.access.rules import AccessError, make, parse
     from nsqc.options.toml import TomlError
 
@@ -275,8 +277,8 @@ def parts(text: str, user: str) -> tuple[str, list[str], str]:
     begin = lines_of(text)("users", user) - 1
     if begin < 0 or not re.match(r"\s*\[\s*users\s*\.", lines[begin]) or "]" not in lines[begin]:
         raise ValueError(f"user {user} cannot be edited: write it as a table, [users.{user}]")
-    end = next((at for at in range(begin + 1, len(lines)) if HEADER.match(lines[at]) and is_complete("".join(lines[:at]))),
-               len(lines))
+    end = next((at for at in range(begin + 1, len(lines))
+                if HEADER.match(lines[at]) and is_complete("".join(lines[:at]))), len(lines))
     return "".join(lines[:begin]), lines[begin:end], "".join(lines[end:])
 
 

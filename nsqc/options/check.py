@@ -78,7 +78,8 @@ NUMBERS = re.compile(r"[0-9.]+")
 LISTENING = ("tcp_address", "http_address", "https_address")
 # Options with addresses to connect to, and their parsers.
 REMOTE: dict[str, Callable[[str], object]] = {
-    "lookupd_tcp_address": lambda text: split_address(text.removeprefix("tls://")), "auth_http_address": parse_server, "statsd_address": split_address,
+    "lookupd_tcp_address": lambda text: split_address(text.removeprefix("tls://")),
+    "auth_http_address": parse_server, "statsd_address": split_address,
 }
 
 

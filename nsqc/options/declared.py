@@ -71,8 +71,8 @@ AUDIT_LEVEL = flag(
     "only the latter (refused), or nothing (off)", choices=("off", "refused", "changes"), own=True)
 # Of the lookup server and the admin server.
 TLS_CERT = flag(
-    Kind.FILE, TLS, "certificate file: every listener of this server then speaks TLS only; read again on changes and on "
-    "SIGHUP", own=True)
+    Kind.FILE, TLS, "certificate file: every listener of this server then speaks TLS only; read again on changes and "
+    "on SIGHUP", own=True)
 TLS_KEY = flag(Kind.FILE, TLS, "its key file", own=True)
 TLS_MIN_VERSION = flag(Kind.TLS_VERSION, TLS, "lowest version of TLS", own=True)
 

@@ -44,13 +44,15 @@ def read_rules(path: str) -> dict[str, dict[str, dict[str, RuleValue]]]:
         given = toml.parse(read_text(path))
         reading = interpret(given)
         problems = [text for _, text in reading.problems]
-        problems += [f"unknown key {key!r}: a file of rules has tables {', '.join(BY_KEY)}" for key in given.keys() - BY_KEY]
+        problems += [f"unknown key {key!r}: a file of rules has tables {', '.join(BY_KEY)}"
+                     for key in given.keys() - BY_KEY]
         for text in problems:
             raise ValueError(text)
     except (toml.TomlError, ValueError) as error:
         raise OptionError(f"{path}: {str(error).removeprefix('failed to load config file ')}") from None
+    tables = {key: cast("tuple[RuleTable, ...]", reading.values.get(key, ())) for key in BY_KEY}
     return {key: {table.glob: {name: json_value(scope.flags[name].kind, value) for name, value in table.values.items()}
-                  for table in cast("tuple[RuleTable, ...]", reading.values.get(key, ()))} for key, scope in BY_KEY.items()}
+                  for table in tables[key]} for key, scope in BY_KEY.items()}
 
 
 def read_text(path: str) -> str:

@@ -48,8 +48,8 @@ from nsqc.wire.outside import Decoder, JSONError
 from nsqc.wire.parser import is_ephemeral
 
 # ====================================================================== rules file
-# nsqc.rules.json and nsqc.channel-rules.json: the values set by PUT, for each topic and channel, and the tables that PUT
-# /rules has declared, in their order. nsqd ignores them.
+# nsqc.rules.json and nsqc.channel-rules.json: the values set by PUT, for each topic and channel, and the tables declared
+# by PUT /rules, in their order. nsqd ignores them.
 #
 #     {"topics": {"NAME": {"storage": "log", "retain_time": 3600000000000}}, "declared": {"GLOB": {"storage": "log"}}}
 #     {"channels": {"TOPIC/CHANNEL": {"requeue_delay": 1000000000}}, "declared": {}}

@@ -1,7 +1,7 @@
 """`nsqc rules`: declares the rules of topics and channels in a file, on all nodes.
 
-A file has the tables of a config file, [topics."GLOB"] and [channels."TOPIC/CHANNEL"]. No node agrees with another: each
-has the tables that it was given, so a node that could not be reached is reported, and given them by the next call.
+A file has the tables of a config file, [topics."GLOB"] and [channels."TOPIC/CHANNEL"]. Nodes agree on nothing: each has
+the tables that it was given, so a node that could not be reached is reported, and given them by the next call.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ def diff(values: Values) -> int:
     differ = False
     for node, answer in asked(acting, lambda api: api.get("/rules")).items():
         before, after = (lines(each) for each in (answer, tables))
-        changes = [f"- {line}" for line in before if line not in after] + [f"+ {line}" for line in after if line not in before]
+        changes = [f"- {line}" for line in before if line not in after]
+        changes += [f"+ {line}" for line in after if line not in before]
         if not changes and not same(answer, tables):
             changes = ["  the same tables in another order"]
         differ = differ or bool(changes)
@@ -107,7 +108,8 @@ def list_rules(values: Values) -> int:
         return acting.code
     having: dict[tuple[str, str], list[str]] = {}
     for node, answer in found.items():
-        for source, part in (("declared", answer), ("set", answer.get("set") or {}), ("config", answer.get("config") or {})):
+        parts = {"declared": answer, **{source: answer.get(source) or {} for source in ("set", "config")}}
+        for source, part in parts.items():
             for line in lines(part):
                 having.setdefault((source, line), []).append(node.http)
     rows = [["FROM", "RULE", "NODES"]]

@@ -3,9 +3,9 @@ would."""
 
 import os
 import re
-from fnmatch import fnmatch
 import subprocess
 import sys
+from fnmatch import fnmatch
 
 import pytest
 import yaml
