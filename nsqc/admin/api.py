@@ -623,6 +623,7 @@ class TreeRouter(Router):
         """trees: by (method, path before, number); prefix: of every path, without a slash at its end."""
         super().__init__(routes, {})
         self._sessions = sessions
+        self._index = routes[b"GET"].get(b"/")
         self._trees = trees
         self._prefix = prefix.encode()
         self._methods = {*routes, *(method for method, _, _ in trees)}
@@ -653,7 +654,7 @@ class TreeRouter(Router):
                 if request is not None:
                     request.param = b"/".join(names).decode("latin-1")
                 return route
-        return None
+        return self._index if request is not None and _wants_page(request) else None
 
     def _allow(self, path: bytes, method: bytes) -> str:
         known = {each.decode() for each in self._methods if each != method and self._match(each, path) is not None}
@@ -663,6 +664,12 @@ class TreeRouter(Router):
         """A slash too many at the end, as nsqadmin's router has it."""
         bare = path.rstrip(b"/")
         return self._prefix + bare if bare != path and bare and self._match(method, bare) is not None else None
+
+
+def _wants_page(request: Request) -> bool:
+    """Whether a browser opens an address: an unknown one gets the page, which says so."""
+    return (request.method == b"GET" and "text/html" in request.header("Accept") and not request.path.endswith(b"/")
+            and not request.path.startswith((b"/api/", b"/static/", b"/config/")))
 
 
 def _unknown(site: object, request: Request) -> NoReturn:

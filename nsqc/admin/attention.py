@@ -107,6 +107,8 @@ def _versions(moment: Moment) -> Iterator[Concern]:
 
 
 def _of_topic(topic: TopicRow, now: float) -> Iterator[Concern]:
+    if topic.stale == topic.nodes:
+        return      # its nodes are missing, which is the concern
     if topic.damaged:
         yield Concern("damage", BAD, f"{topic.damaged:,} damaged messages in the log of {topic.name}", topic=topic.name)
     if topic.unread_since and now - topic.unread_since >= ALONE_S:
@@ -117,6 +119,8 @@ def _of_topic(topic: TopicRow, now: float) -> Iterator[Concern]:
 
 
 def _of_channel(row: ChannelRow, now: float, history: History) -> Iterator[Concern]:
+    if row.stale == row.nodes:
+        return      # as above
     if row.paused:
         yield Concern("paused", NOTE, f"Channel {row.topic}/{row.name} is paused", row.topic, row.name)
     elif row.clients and row.still_since and now - row.still_since >= STILL_S:

@@ -25,6 +25,7 @@ from nsqc.admin.upstream import LONGEST, LOOKUP_NODES, Ask, Pace, UpstreamError,
 from nsqc.log import Log
 from nsqc.wire import stats
 from nsqc.wire.outside import Decoder, JSONError
+from nsqc.wire.stats import RawStats
 
 SHARE = 100.0           # of an answer's time, a pause
 OWN_SHARE = 10.0        # of the time that a look takes this process
@@ -39,6 +40,7 @@ AT_ONCE = 4             # answers of nodes that are in memory
 MOST_NAMES = 250_000    # topics and channels of a node
 MOST_ROWS = 1_000_000   # of all nodes, each name once
 MOST_SEEN = 10_000      # nodes that are remembered
+MOST_KEPT = 64 * 1024 * 1024    # bytes of answers that are kept
 
 ALL_STATS = Ask("GET", target("/stats", format="json", include_clients="false", include_mem="false"), limit=LONGEST)
 METRICS = Ask("GET", "/metrics", accept="text/plain", most=METRICS_BYTES)
@@ -66,6 +68,14 @@ class Listed(NamedTuple):
     tombstones: list[tuple[str, str]]
 
 
+class Kept(NamedTuple):
+    """The latest answer of a node, its bytes, and its time."""
+
+    answer: RawStats
+    size: int
+    at: float
+
+
 class Poller:
     """One for each fleet."""
 
@@ -86,6 +96,7 @@ class Poller:
         self._gauges: dict[str, NodeRow] = {}
         self._gauges_due = 0.0
         self._times: dict[str, deque[float]] = {}
+        self.kept: dict[str, Kept] = {}
         self._deaf: dict[str, float] = {}   # nodes that show no messages, until loop time
         self._task: asyncio.Task[None] | None = None
         self._looked: asyncio.Event = asyncio.Event()
@@ -148,6 +159,10 @@ class Poller:
         await asyncio.gather(*(self._take(moment, row, pace, limit) for row in rows))
         for row in rows:
             moment.nodes[row.address] = row
+            if row.error:
+                await self._recall(moment, row, pace)
+        for address in self.kept.keys() - moment.nodes.keys():
+            del self.kept[address]
         for _ in moment.compare(self.moment):
             if pace.over():
                 await pace.rest()
@@ -216,7 +231,7 @@ class Poller:
                                zip(each.topics or (), marks, strict=False) if mark}
         if not found.answers:
             rows = {address: row for address, (row, _) in self._seen.items()}
-        self.listed = Listed({address: str(error) for address, error in found.errors.items()}, [*tombstones])
+        self.listed = Listed({address: error.told for address, error in found.errors.items()}, [*tombstones])
         return [*rows.values()]
 
     async def _ask_names(self) -> list[NodeRow]:
@@ -242,21 +257,40 @@ class Poller:
                 row.answer_ms, row.answer_bytes = (time.monotonic() - began) * 1000, len(body)
                 answer = stats.raw_stats(body)
             except UpstreamError as error:
-                self._missing(row, str(error))
+                self._missing(row, error.told)
                 return
             except JSONError as error:
                 self._missing(row, f"its answer cannot be read: {error}")
                 return
             row.health, row.start_time = answer.health, answer.start_time
             row.version = answer.version or row.version
-            names = 0
-            async for topic in topics_in(answer, pace):
-                names += 1 + len(topic.channels or ())
-                if names > MOST_NAMES or moment.size > MOST_ROWS:
-                    most = f"{MOST_NAMES:,} topics and channels, or all nodes together more than {MOST_ROWS:,}"
-                    self._missing(row, f"it has more than {most}")
-                    return
-                moment.add(topic, row)
+            if await self._added(moment, row, answer, pace):
+                self._keep(row.address, answer, len(body), moment.at)
+
+    async def _added(self, moment: Moment, row: NodeRow, answer: RawStats, pace: Pace) -> bool:
+        """Adds the topics of a node; False: there are too many."""
+        names = 0
+        async for topic in topics_in(answer, pace):
+            names += 1 + len(topic.channels or ())
+            if names > MOST_NAMES or moment.size > MOST_ROWS:
+                most = f"{MOST_NAMES:,} topics and channels, or all nodes together more than {MOST_ROWS:,}"
+                self._missing(row, f"it has more than {most}")
+                return False
+            moment.add(topic, row)
+        return True
+
+    def _keep(self, address: str, answer: RawStats, size: int, at: float) -> None:
+        """Keeps the latest answer of a node, within bounds, for the time when it does not answer."""
+        self.kept.pop(address, None)
+        if size + sum(each.size for each in self.kept.values()) <= MOST_KEPT:
+            self.kept[address] = Kept(answer, size, at)
+
+    async def _recall(self, moment: Moment, row: NodeRow, pace: Pace) -> None:
+        """Adds the last known topics of a node that does not answer."""
+        kept = self.kept.get(row.address)
+        if kept is not None:
+            row.seen_at = kept.at
+            await self._added(moment, row, kept.answer, pace)
 
     def _missing(self, row: NodeRow, error: str) -> None:
         past = None if self.moment is None else self.moment.nodes.get(row.address)

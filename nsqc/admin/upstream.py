@@ -261,15 +261,16 @@ _quoted = msgspec.json.Encoder().encode
 class UpstreamError(Exception):
     """A node did not answer, or not as it should. The text is in the words of Go's http package, as nsqadmin's."""
 
-    def __init__(self, text: str, status: int = 0, word: str = "") -> None:
+    def __init__(self, text: str, status: int = 0, word: str = "", told: str = "") -> None:
         super().__init__(text)
         self.status = status    # of the node's answer; 0: there was none
         self.word = word        # the node's word for the reason, such as TOPIC_NOT_FOUND
+        self.told = told or text    # for people
 
     @property
     def short(self) -> str:
-        """The node's word, or the text."""
-        return self.word or str(self)
+        """The node's word, or the text for people."""
+        return self.word or self.told
 
 
 class Ask(NamedTuple):
@@ -380,9 +381,12 @@ class HttpNodes:
                 return await self._exchange(await self._dial(address, secret), address, ask, secret)
         except TimeoutError:
             raise UpstreamError(f'{_verb(ask)} "{self._url(address, ask)}": context deadline exceeded '
-                                "(Client.Timeout exceeded while awaiting headers)") from None
+                                "(Client.Timeout exceeded while awaiting headers)",
+                                told=f"no answer from {address} in {self._request_s + ask.timeout_s:g} s") from None
         except (OSError, ValueError, AnswerError) as error:
-            raise UpstreamError(f'{_verb(ask)} "{self._url(address, ask)}": {_reason(address, error)}') from None
+            text = _reason(address, error)
+            raise UpstreamError(f'{_verb(ask)} "{self._url(address, ask)}": {text}',
+                                told=f"cannot reach {address}: {text.rpartition('connect: ')[2]}") from None
 
     def _url(self, address: str, ask: Ask) -> str:
         return f"{'https' if address in self._https else 'http'}://{address}{ask.target}"

@@ -48,7 +48,7 @@ from nsqc.wire.outside import Decoder, JSONError
 from nsqc.wire.parser import is_ephemeral
 
 # ====================================================================== rules file
-# nsqc.rules.json and nsqc.channel-rules.json: the values set by PUT, for each topic and channel, and the tables declared
+# nsqc.rules.json and nsqc.channel-rules.json: the values set by PUT for each topic and channel, and the tables declared
 # by PUT /rules, in their order. nsqd ignores them.
 #
 #     {"topics": {"NAME": {"storage": "log", "retain_time": 3600000000000}}, "declared": {"GLOB": {"storage": "log"}}}

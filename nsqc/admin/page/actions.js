@@ -1,12 +1,12 @@
 // Changes: what is asked, sent, and told.
 import {h} from "./dom.js";
-import {get, post, session} from "./api.js";
+import {get, post, session, url} from "./api.js";
 import {ask, summary, toast} from "./dialog.js";
 import {count, plural} from "./format.js";
 
-let changed = () => {};
-/** Has a function called after each change. */
-export function onChange(call) { changed = call; }
+let changed = () => {}, leave = () => {};
+/** Has a function called after each change, and one with the address of another page, as this one is about something deleted. */
+export function onChange(call, go) { changed = call; leave = go; }
 
 /** Sends an action and shows its results; whether all went well. */
 export async function act(what, body, call = "actions") {
@@ -37,7 +37,9 @@ export async function empty(topic, channel, depth) {
 export async function remove(topic, channel, lines) {
   const given = await ask({title: `Delete ${label(topic, channel)}?`, danger: true, verb: "Delete", name: channel || topic,
     lines: [...lines, "It is deleted on all nodes and lookup servers. This cannot be undone."]});
-  return given && act(`Delete ${label(topic, channel)}`, {action: "delete", topic, channel, confirm: given.confirm});
+  const done = given && await act(`Delete ${label(topic, channel)}`, {action: "delete", topic, channel, confirm: given.confirm});
+  if (done && location.pathname.startsWith(new URL(channel ? url.channel(topic, channel) : url.topic(topic), document.baseURI).pathname)) leave(channel ? url.topic(topic) : "topics");
+  return done;
 }
 
 export async function create(topic = "") {

@@ -160,7 +160,7 @@ function frame() {
   });
   addEventListener("popstate", () => show(true));
   document.addEventListener("visibilitychange", () => { if (!document.hidden && page?.view) update(); });
-  onChange(() => { setTimeout(() => page?.view && update(), 700); });
+  onChange(() => { for (const after of [0, 1500]) setTimeout(() => page?.view && update(), after); }, go);
 }
 
 async function open() {

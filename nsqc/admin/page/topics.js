@@ -3,7 +3,7 @@ import {get, session, url} from "./api.js";
 import {create, empty, letters, pause, remove, rules, tombstone} from "./actions.js";
 import {chart} from "./chart.js";
 import {age, bytes, count, date, plural, rate, span} from "./format.js";
-import {button, card, columns, head, p99, problems, tiles, toggle, unmeasured} from "./parts.js";
+import {button, card, columns, head, p99, problems, stale, tiles, toggle, unmeasured} from "./parts.js";
 import {pager, table} from "./table.js";
 
 const LIMIT = 50;
@@ -55,7 +55,7 @@ export function topic(root, {topic: name}, {refresh}) {
     {key: "mark", label: "", sort: false, version: row => String(row.hidden), node: row => row.hidden ? h("span", {class: "badge warn"}, "tombstoned") : ""},
     ...session.mode === "lookupd" && session.may_change ? [{key: "actions", label: "", sort: false, num: true, version: row => String(row.may_change), node: (row, current) => row.may_change ? button("Remove…", () => tombstone(name, current().node), "plain danger") : ""}] : []]});
   const feeders = table({caption: `Channels whose dead letters come to ${name}`, id: row => `${row.topic} ${row.channel}`, empty: "No rule names it now.", columns: [{key: "topic", label: "Topic", text: row => row.topic, link: row => url.topic(row.topic)},
-    {key: "channel", label: "Channel", text: row => row.channel, link: row => url.channel(row.topic, row.channel)}, {key: "dead_letters", label: "Dead letters", num: true, text: row => count(row.dead_letters)},
+    {key: "channel", label: "Channel", text: row => row.channel, link: row => url.channel(row.topic, row.channel)}, {key: "waiting", label: "Waiting", num: true, sort: false, text: row => row.waiting ? `${count(row.waiting.count)}${row.waiting.more ? "+" : ""}` : "–"}, {key: "dead_letters", label: "Moved in all", num: true, text: row => count(row.dead_letters)},
     {key: "actions", label: "", sort: false, num: true, version: row => `${row.may_redrive} ${row.may_drop}`, node: (row, current) => [
       row.may_redrive ? button("Redrive…", () => letters("redrive", name, {origin: `${current().topic}/${current().channel}`}), "plain") : "",
       row.may_drop ? button("Drop…", () => letters("drop", name, {origin: `${current().topic}/${current().channel}`}), "plain danger") : ""]}]});
@@ -75,11 +75,14 @@ export function topic(root, {topic: name}, {refresh}) {
   return {async refresh(signal) {
     const data = latest = await get(`topics/${encodeURIComponent(name)}`, {}, signal);
     return () => {
-      title.badges([...data.paused ? [["paused", "warn"]] : [], ...data.logs.some(log => log.log) ? [["log", "accent"]] : [], ...data.damaged ? [[`${count(data.damaged)} damaged`, "bad"]] : []]);
+      const told = data.logs.filter(log => log.log);
+      title.badges([...stale(data), ...data.paused ? [["paused", "warn"]] : [], ...data.logs.some(log => log.log) ? [["log", "accent"]] : [], ...data.damaged ? [[`${count(data.damaged)} damaged`, "bad"]] : []]);
       paused.update(Boolean(data.paused));
       for (const each of steer) each.hidden = !data.may_change;
       change.hidden ||= !session.may_extend || !data.node_rules.length;
       show(look, data.may_read);
+      // Nobody consumes a topic of dead letters: its messages are those of its log.
+      look.href = url.messages({topic: name, ...told.length && (data.dead_letters_of.length || name.endsWith(".dead")) ? {state: "history"} : {}});
       hint.update(data);
       show(ids, data.publish_ids !== null);
       text(ids, `Publish ids: ${count(data.publish_ids)} remembered, ${count(data.deduplicated)} repeats not stored, ${count(data.forgotten_ids)} forgotten early.`);
@@ -88,7 +91,7 @@ export function topic(root, {topic: name}, {refresh}) {
       depths.update(data.series);
       channels.update(data.channel_rows);
       nodes.update(data.node_rows.map(row => ({...row, hidden: data.tombstones.includes(row.node), may_change: data.may_change})));
-      const told = data.logs.filter(log => log.log), may_drop = data.may_change && session.may_extend && told.length > 0, may_redrive = session.may_redrive && told.length > 0;
+      const may_drop = data.may_change && session.may_extend && told.length > 0, may_redrive = session.may_redrive && told.length > 0;
       feeders.update(data.dead_letters_of.map(row => ({...row, may_redrive: may_redrive && row.may_publish, may_drop})));
       feedCard.element.hidden = !data.dead_letters_of.length && !(name.endsWith(".dead") && told.length);
       show(redriveAll, may_redrive && session.publishes_all);
