@@ -107,7 +107,7 @@ def _versions(moment: Moment) -> Iterator[Concern]:
 
 
 def _of_topic(topic: TopicRow, now: float) -> Iterator[Concern]:
-    if topic.stale == topic.nodes:
+    if topic.stale and topic.stale == topic.nodes:
         return      # its nodes are missing, which is the concern
     if topic.damaged:
         yield Concern("damage", BAD, f"{topic.damaged:,} damaged messages in the log of {topic.name}", topic=topic.name)
@@ -119,7 +119,7 @@ def _of_topic(topic: TopicRow, now: float) -> Iterator[Concern]:
 
 
 def _of_channel(row: ChannelRow, now: float, history: History) -> Iterator[Concern]:
-    if row.stale == row.nodes:
+    if row.stale and row.stale == row.nodes:
         return      # as above
     if row.paused:
         yield Concern("paused", NOTE, f"Channel {row.topic}/{row.name} is paused", row.topic, row.name)

@@ -632,6 +632,7 @@ class View:
         """The actions that the page may offer for a topic or a channel."""
         people = self.people
         return {"may_change": people.may_change(request) and rights.may(ADMIN, topic, channel),
+                "may_publish": people.may_change(request) and people.may_extend(request) and rights.may(PUBLISH, topic),
                 "may_read": people.may_extend(request) and rights.may(READ, topic, channel)}
 
     # ------------------------------------------------------------------ questions to nodes

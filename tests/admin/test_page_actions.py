@@ -358,7 +358,7 @@ def test_a_user_with_grants_for_some_topics(cluster, visit, tmp_path):
     log_topic(node, "mine.a", 1)
     cluster.registered("secret", node)
     admin = cluster.admin(f"--access-file={file}")
-    browser = visit(admin.url, http_credentials={"username": "team", "password": token})
+    browser = visit(admin.url, extra_http_headers={"Authorization": f"Bearer {token}"})
     page = browser.open("topics")
     wait_until(lambda: page.locator("tbody tr").count() == 2)
     assert page.get_by_role("link", name="Lookup").count() == 0

@@ -105,7 +105,7 @@ def test_buttons_are_those_of_the_grants(cluster, letters, visit, tmp_path, gran
     file.write_text(f'[users.team]\ntokens = ["{stored}"]\nstats = ["*"]\nread = ["*"]\n{grants}\n')
     headers = {"Authorization": f"Bearer {token}"}
     admin = admin_of(cluster, f"--access-file={file}", **headers)
-    browser = visit(admin.url, http_credentials={"username": "team", "password": token})
+    browser = visit(admin.url, extra_http_headers={"Authorization": f"Bearer {token}"})
     page = browser.open(f"topics/{DEAD}")
     page.get_by_role("row", name=re.compile("^orders billing")).wait_for()
     wait_until(lambda: (browser.button("Redrive all").is_visible(), browser.button("Drop all").is_visible()) == buttons)

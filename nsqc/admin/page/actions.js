@@ -22,6 +22,7 @@ export async function act(what, body, call = "actions") {
   return results.every(result => result.ok);
 }
 
+const NAME = {limits: {pattern: "[.a-zA-Z0-9_\\-]{1,64}(#ephemeral)?", maxlength: 64}, help: "1 to 64 of a-z A-Z 0-9 . _ -, and perhaps #ephemeral at the end"};
 const label = (topic, channel) => channel ? `channel ${channel} of ${topic}` : `topic ${topic}`;
 
 export async function pause(topic, channel, paused) {
@@ -45,7 +46,7 @@ export async function remove(topic, channel, lines) {
 export async function create(topic = "") {
   const given = await ask({title: topic ? `New channel of ${topic}` : "New topic", verb: "Create",
     lines: [!topic && session.mode === "lookupd" ? "Lookup servers will know it. Nodes create it when it is first published to." : "It is created on all nodes that have the topic."].slice(topic ? 0 : session.mode === "lookupd" ? 0 : 1),
-    fields: [...topic ? [] : [{name: "topic", label: "Topic", required: true}], {name: "channel", label: topic ? "Channel" : "Channel (optional)", required: Boolean(topic)}]});
+    fields: [...topic ? [] : [{name: "topic", label: "Topic", required: true, ...NAME}], {name: "channel", label: topic ? "Channel" : "Channel (optional)", required: Boolean(topic), ...NAME}]});
   if (!given) return false;
   const name = topic || given.topic;
   return act(`Create ${label(name, given.channel)}`, {action: "create", topic: name, channel: given.channel});
@@ -123,10 +124,17 @@ function typed(key, text) {
   return key.kind === "int" || key.kind === "float" ? Number(text) : text;
 }
 
+/** Publishes a new message. nodes: addresses, one of which gets it. */
+export async function publish(topic, nodes) {
+  const given = await ask({title: `Publish to ${topic}`, verb: "Publish", fields: [{name: "body", label: "Body", type: "area", required: true},
+    {name: "node", label: "On node", value: nodes[0], options: nodes.map(each => [each, each])}]});
+  return given && act(`Publish to ${topic}`, {topic, node: given.node, body: given.body, body_base64: "", confirm: topic}, "publish");
+}
+
 export async function republish(message, topic, node, nodes) {
   const given = await ask({title: "Publish this message again", verb: "Publish",
     lines: message.truncated ? ["The body was cut for display, so it cannot be published from here."] : ["A new message with this body. The one here stays as it is."],
-    fields: [{name: "topic", label: "To topic", value: topic, required: true},
+    fields: [{name: "topic", label: "To topic", value: topic, required: true, ...NAME},
       {name: "node", label: "On node", value: node, options: nodes.map(each => [each, each])}, ]});
   if (!given || message.truncated) return false;
   const sure = await ask({title: `Publish to ${given.topic}?`, verb: "Publish", name: given.topic, lines: [`${plural(message.size ?? 0, "byte")} go to ${given.topic} on ${given.node}.`]});

@@ -49,7 +49,7 @@ export function channel(root, {topic, channel: name}) {
   }
   return {async refresh(signal) {
     const data = latest = await get(`topics/${encodeURIComponent(topic)}/${encodeURIComponent(name)}`, {}, signal);
-    const stuck = !data.paused && data.stale < data.nodes && data.clients && data.still_since && now() - data.still_since > 60;
+    const stuck = !data.paused && data.clients && data.still_since && now() - data.still_since > 60;
     return () => {
       title.badges([...stale(data), ...data.paused ? [["paused", "warn"]] : [], ...stuck ? [[`nothing finished for ${age(data.still_since)}`, "bad"]] : [], ...!data.clients && data.depth ? [["no consumer", "warn"]] : []]);
       paused.update(Boolean(data.paused));

@@ -32,7 +32,7 @@ export function changes(root) {
   const list = table({caption: "Changes", id: row => `${row.time} ${row.action} ${row.target}`, empty: "Nothing was changed from here since the start. The audit log has everything before.", columns: [
     {key: "time", label: "Time", text: row => date(row.time)}, {key: "user", label: "User", text: row => row.user || "–"}, {key: "address", label: "From", opt: true, text: row => row.address},
     {key: "action", label: "Action", text: row => row.action}, {key: "target", label: "What", wrap: true, text: row => row.target},
-    {key: "results", label: "Result", sort: false, wrap: true, text: row => { const bad = row.results.filter(each => !each.ok); return bad.length ? bad.map(each => `${each.target}: ${each.message}`).join("; ") : `done on ${row.results.length}`; }, tone: row => row.results.some(each => !each.ok) ? "bad" : ""}]});
+    {key: "results", label: "Result", sort: false, wrap: true, text: row => { const bad = row.results.filter(each => !each.ok), done = `done on ${row.results.length - bad.length} of ${row.results.length}`; return [...bad.length === row.results.length && bad.length ? ["failed"] : [done], ...bad.map(each => `${each.target}: ${each.message}`)].join("; "); }, tone: row => row.results.some(each => !each.ok) ? "bad" : ""}]});
   root.append(head("Changes").element, h("section", {class: "card"}, list.element));
   return {async refresh(signal) {
     const data = await get("audit", {}, signal);

@@ -139,11 +139,11 @@ function frame() {
   sign.hidden = !session.sign;
   text(sign, session.sign === "out" ? "Sign out" : "Sign in");
   sign.addEventListener("click", () => session.sign === "out" ? signOut() : ask());
-  try { const kept = localStorage.getItem("nsqc-theme"); if (kept === "dark" || kept === "light") document.documentElement.dataset.theme = kept; } catch { /* none is kept */ }
   set(nav, PAGES.filter(each => each.nav && !each.hide?.()).map(each => h("a", {href: each.href || ".", "data-page": each.href}, each.nav)));
-  document.getElementById("theme").addEventListener("click", theme);
   const jump = async () => { frame.jump ??= (await import("./palette.js")).palette(go); frame.jump(); };
-  document.getElementById("jump").addEventListener("click", jump);
+  const button = document.getElementById("jump");
+  button.hidden = false;
+  button.addEventListener("click", jump);
   document.addEventListener("keydown", event => {
     if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") { event.preventDefault(); jump(); }
   });
@@ -181,4 +181,6 @@ async function start() {
   }
 }
 
+try { const kept = localStorage.getItem("nsqc-theme"); if (kept === "dark" || kept === "light") document.documentElement.dataset.theme = kept; } catch { /* none is kept */ }
+document.getElementById("theme").addEventListener("click", theme);
 start();

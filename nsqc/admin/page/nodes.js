@@ -66,7 +66,7 @@ export function node(root, {node: address}, {refresh}) {
       facts.update(data);
       rates.update(data.series);
       depths.update(data.series);
-      list.update(data.topic_rows);
+      list.update(data.topic_rows.map(row => ({...row, may_change: row.may_change && !data.error})));
       pages.update(data.offset ?? 0, LIMIT, data.total);
     };
   }};

@@ -1,6 +1,6 @@
 import {h, show, text} from "./dom.js";
 import {get, session, url} from "./api.js";
-import {create, empty, letters, pause, remove, rules, tombstone} from "./actions.js";
+import {create, empty, letters, pause, publish, remove, rules, tombstone} from "./actions.js";
 import {chart} from "./chart.js";
 import {age, bytes, count, date, plural, rate, span} from "./format.js";
 import {button, card, columns, head, p99, problems, stale, tiles, toggle, unmeasured} from "./parts.js";
@@ -43,7 +43,8 @@ export function topic(root, {topic: name}, {refresh}) {
   const look = h("a", {class: "button", href: url.messages({topic: name})}, "Messages"), change = button("Rules…", () => rules(name, "", latest?.node_rules ?? []));
   const steer = [paused.element, button("New channel…", () => create(name)), change, button("Empty…", () => empty(name, "", latest?.waiting ?? 0), "danger"),
     button("Delete…", () => remove(name, "", lost()), "danger")];
-  title.actions.append(look, ...steer);
+  const send = button("Publish…", () => publish(name, latest.node_rows.filter(row => !row.seen_at).map(row => row.node)));
+  title.actions.append(look, send, ...steer);
   const lost = () => [`${plural(latest?.channels ?? 0, "channel")} with ${plural(latest?.depth ?? 0, "waiting message")} and ${plural(latest?.clients ?? 0, "consumer")}.`];
   const numbers = tiles([["Published /s", data => rate(data.came)], ["Finished /s", data => rate(data.went)], ["Depth", data => count(data.depth)], ["In the topic", data => count(data.waiting)],
     ["In flight", data => count(data.in_flight)], ["Deferred", data => count(data.deferred)], ["Oldest", data => age(data.oldest)], ["p99 latency", p99], ["Messages", data => count(data.messages)], ["Published", data => bytes(data.bytes)]]);
@@ -81,6 +82,7 @@ export function topic(root, {topic: name}, {refresh}) {
       for (const each of steer) each.hidden = !data.may_change;
       change.hidden ||= !session.may_extend || !data.node_rules.length;
       show(look, data.may_read);
+      show(send, data.may_publish && data.stale < data.nodes);
       // Nobody consumes a topic of dead letters: its messages are those of its log.
       look.href = url.messages({topic: name, ...told.length && (data.dead_letters_of.length || name.endsWith(".dead")) ? {state: "history"} : {}});
       hint.update(data);
