@@ -52,7 +52,7 @@ from nsqc.wire.parser import is_ephemeral
 # by PUT /rules, in their order. nsqd ignores them.
 #
 #     {"topics": {"NAME": {"storage": "log", "retain_time": 3600000000000}}, "declared": {"GLOB": {"storage": "log"}}}
-#     {"channels": {"TOPIC/CHANNEL": {"requeue_delay": 1000000000}}, "declared": {}}
+#     {"channels": {"TOPIC/CHANNEL": {"requeue_delay": 1000000000}}}
 #
 # Durations are nanoseconds there.
 
@@ -130,9 +130,9 @@ def piece(name: bytes, values: Values) -> bytes:
 
 def save(data_path: str, scope: Scope, pieces: list[bytes], tables: Sequence[RuleTable]) -> None:
     """Replaces the file, durably. Raises OSError."""
-    declared = _encode({table.glob: table.values for table in tables})
+    declared = b',\n"declared":%b' % _encode({table.glob: table.values for table in tables}) if tables else b""
     replace_file(os.path.join(data_path, scope.file),
-                 b'{"%b":{%b},\n"declared":%b}\n' % (scope.key.encode(), b",\n".join(pieces), declared))
+                 b'{"%b":{%b}%b}\n' % (scope.key.encode(), b",\n".join(pieces), declared))
 
 
 def declare(scope: Scope, given: Mapping[str, Mapping[str, object]]) -> tuple[RuleTable, ...]:

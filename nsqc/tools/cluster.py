@@ -217,6 +217,7 @@ class NodeHttp:
         self._where = http_address(address)
         self.address = self._where.text
         self._timeout, self._wants, self._tcp, self._withheld = timeout, wants, tcp, withheld
+        self._guess = f"; this is a guess from {tcp}: give the HTTP address by --http" if tcp else ""
         self._speaks_tls = self._where.tls or (self._where.tls is None and tls is not None)
         shown = secret.decode("latin-1") if secret else None
         self._headers = ACCEPT | authorization(shown) | self._where.headers
@@ -340,7 +341,7 @@ class NodeHttp:
         hint = ""
         if found.service is Service.TLS:
             hint = "; --tls is for TLS" if self._wants is Service.NSQD_HTTP else "; give an https URL for TLS"
-        return Unreachable(f"{self.address}: {wrong_port(found, self._wants)}{hint}")
+        return Unreachable(f"{self.address}: {wrong_port(found, self._wants)}{hint}{self._guess}")
 
     def _explained(self, text: str, error: Exception) -> Unreachable:
         """The error for a failed exchange. The first time, probes the TCP address that this address was derived from:
@@ -351,6 +352,8 @@ class NodeHttp:
             return Unreachable(f"{tcp}: {wrong_port(found, Service.NSQD_TCP)}")
         if found is not None:
             text += f"; {tcp} is nsqd's TCP port: give its HTTP address by --http"
+        else:
+            text += self._guess
         return self._explained_by_answer(error) or Unreachable(text)
 
     def _explained_by_answer(self, error: Exception) -> Unreachable | None:
