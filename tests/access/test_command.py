@@ -8,14 +8,20 @@ import sys
 import pytest
 
 from nsqc.access.rules import parse_hash, read
+from nsqc.commands.app import run
 
 
-def nsqc(*words):
-    done = subprocess.run([sys.executable, "-m", "nsqc", "access", *map(str, words)], capture_output=True, text=True, timeout=120)
-    return done.returncode, done.stdout, done.stderr
+@pytest.fixture
+def nsqc(capsys):
+    """nsqc(*words) -> exit code, stdout, stderr of `nsqc access WORDS`."""
+    def call(*words):
+        code = run(["access", *map(str, words)])
+        return code, *capsys.readouterr()
+
+    return call
 
 
-def test_token():
+def test_token(nsqc):
     code, told, errors = nsqc("token")
     assert (code, errors) == (0, "")
     token, stored = re.fullmatch(r'token:  (\S+)\ntokens = \["(\S+)"\]\n', told).groups()
@@ -31,7 +37,7 @@ def file(access):
     return access.write().path
 
 
-def test_check(file, tmp_path):
+def test_check(file, tmp_path, nsqc):
     assert nsqc("check", file) == (0, f"{file}: ok, 2 users\n", "")
     assert nsqc("check", file, "a", "publish", "orders.x") == (0, "a: publish orders.x: yes, user a: publish 'orders.*'\n", "")
     assert nsqc("check", file, "a", "consume", "orders.x/billing")[0] == 0
@@ -63,7 +69,7 @@ def test_config_check_reads_it(tmp_path, more):
     assert f"{config}: error: access file {rules}: users.a: unknown key 'publishes'" in done.stdout
 
 
-def test_who(file):
+def test_who(file, nsqc):
     assert nsqc("who", file, "publish", "orders.x") == (0, "root  user root: publish '*'\na     user a: publish 'orders.*'\n", "")
     assert nsqc("who", file, "admin") == (0, "root  user root: admin '*'\n", "")
     assert [found["user"] for found in json.loads(nsqc("who", "--json", file, "stats")[1])] == ["root", "a", "anonymous"]
@@ -71,7 +77,7 @@ def test_who(file):
     assert nsqc("who", file, "nothing")[0] == 2
 
 
-def test_edits_keep_the_rest_of_the_file(tmp_path):
+def test_edits_keep_the_rest_of_the_file(tmp_path, nsqc):
     path = tmp_path / "access.toml"
     path.write_text('# ours\nanonymous = ["dash"]\n\n[roles.dash]\nstats = ["*"]     # numbers\n\n[users.a] # first\nconsume = [\n  "t/[a]",\n]\n\n[users."b.c"]\npublish = ["x"]\n')
     path.chmod(0o640)
@@ -98,7 +104,7 @@ def test_edits_keep_the_rest_of_the_file(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o640 and list(tmp_path.iterdir()) == [path]
 
 
-def test_a_new_file_and_files_that_cannot_be_edited(tmp_path):
+def test_a_new_file_and_files_that_cannot_be_edited(tmp_path, nsqc):
     path = tmp_path / "access.toml"
     assert nsqc("rotate", path, "a")[0] == 1 and not path.exists()
     assert nsqc("add", path, "a", "--stats", "*")[0] == 0

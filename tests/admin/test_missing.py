@@ -88,3 +88,24 @@ def test_the_page_says_so(cluster, two, visit):
     browser.confirm("Delete", "c")
     page.wait_for_url("**/topics/t")
     assert json.dumps(browser.complaints) == "[]"
+
+
+@needs_chromium
+def test_publishing_from_the_page_and_names_that_cannot_be(cluster, two, visit):
+    admin = cluster.admin()
+    seen(admin, "/topics/t", lambda data: len(data["node_rows"]) == 2)
+    browser = visit(admin.url)
+    page = browser.open("topics/t")
+    browser.button("Publish…").click()
+    dialog = page.locator("dialog[open]")
+    dialog.get_by_label("Body").fill("from here")
+    dialog.get_by_label("On node").select_option(address(two[1]))
+    browser.confirm("Publish")
+    assert "done" in browser.toast()
+    assert two[1].channel("t", "c")["depth"] == 2
+    browser.button("New channel…").click()
+    create = dialog.get_by_role("button", name="Create")
+    dialog.get_by_label("Channel").fill("no name")
+    assert create.is_disabled()
+    dialog.get_by_label("Channel").fill("a-name.1#ephemeral")
+    assert create.is_enabled()

@@ -477,6 +477,10 @@ def test_declared_rules_reach_every_node_and_names_that_come_later(node, other, 
     assert shown(node, "/channel/rules?topic=orders.new&channel=c")["source"] == "default"
 
 
+def test_a_guessed_port_is_not_blamed():
+    assert "this is a guess from 127.0.0.1:9: give the HTTP address by --http" in nsqc("topic", "list", *DEAD, code=3)[1]
+
+
 def test_rules_say_which_nodes_they_skip(node, tmp_path):
     file = tmp_path / "rules.toml"
     file.write_text(RULES)
