@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections import Counter
 from collections.abc import Mapping
 
@@ -16,6 +17,7 @@ from nsqc.wire.outside import Decoder, Json
 
 _decode = Decoder(dict[str, object]).decode
 GET = Ask("GET", "/rules")
+AGAIN_S = 60.0      # pause after a refusal
 
 
 class Steward:
@@ -28,20 +30,22 @@ class Steward:
         self._tables: Mapping[str, Json] = read_rules(path) if path else {}
         self._seen = _stamp(path)
         self._agreed: dict[str, tuple[int, float]] = {}     # nodes known to have them: their start, and their digest
+        self._refused: dict[str, tuple[float, str]] = {}    # nodes that do not take them: asked again when, and why
 
     async def tend(self, moment: Moment) -> bool:
         """Looks at all nodes that answer, and gives those that differ the rules of the file. Returns whether any has
         changed."""
         rows = [moment.nodes[address] for address in moment.answering(nsqc=True)]
+        if self._path:
+            await asyncio.to_thread(self._reread)
+            if any(await asyncio.gather(*(self._tend(row) for row in rows))):
+                return True     # the digests are those of before
         most = Counter(row.rules_digest for row in rows).most_common(1)
         for row in rows:
-            row.drift = "" if row.rules_digest == most[0][0] else (
-                f"its rules differ from those of {most[0][1]} other node{'' if most[0][1] == 1 else 's'}: "
-                "nsqc rules list shows both")
-        if not self._path:
-            return False
-        await asyncio.to_thread(self._reread)
-        return any(await asyncio.gather(*(self._tend(row) for row in rows)))
+            if row.rules_digest != most[0][0] and not row.drift:
+                row.drift = (f"its rules differ from those of {most[0][1]} other node{'' if most[0][1] == 1 else 's'}: "
+                             "nsqc rules list shows both")
+        return False
 
     def _reread(self) -> None:
         """Runs on a thread. A file that cannot be read changes nothing."""
@@ -54,10 +58,14 @@ class Steward:
         except OptionError as error:
             self._log.error("RULES: keeping the old ones - %s", error)
         else:
-            self._agreed = {}
+            self._agreed, self._refused = {}, {}
 
     async def _tend(self, row: NodeRow) -> bool:
         if self._agreed.get(row.address) == (row.start_time, row.rules_digest):
+            return False
+        again_at, why = self._refused.get(row.address, (0.0, ""))
+        if time.monotonic() < again_at:     # each refusal is a line in the node's audit log
+            row.drift = why
             return False
         changed = False
         try:
@@ -70,7 +78,9 @@ class Steward:
                 changed = True
         except UpstreamError as error:
             row.drift = f"it cannot be given the rules of {self._path}: {error.short}"
+            self._refused[row.address] = time.monotonic() + AGAIN_S, row.drift
             return False
+        self._refused.pop(row.address, None)
         self._agreed[row.address] = row.start_time, row.rules_digest
         return changed
 

@@ -22,7 +22,7 @@ export async function act(what, body, call = "actions") {
   return results.every(result => result.ok);
 }
 
-const NAME = {limits: {pattern: "[.a-zA-Z0-9_\\-]{1,64}(#ephemeral)?", maxlength: 64}, help: "1 to 64 of a-z A-Z 0-9 . _ -, and perhaps #ephemeral at the end"};
+const NAME = {limits: {pattern: "[.a-zA-Z0-9_\\-]{1,64}(#ephemeral)?", maxlength: 64, title: "1 to 64 of a-z A-Z 0-9 . _ -, and perhaps #ephemeral at the end"}, hint: "a-z A-Z 0-9 . _ -"};
 const label = (topic, channel) => channel ? `channel ${channel} of ${topic}` : `topic ${topic}`;
 
 export async function pause(topic, channel, paused) {
