@@ -98,7 +98,7 @@ def test_rules_of_a_channel_and_dead_letters(cluster, fleet, visit):
     page.get_by_role("link", name="orders.dead").click()
     page.wait_for_url("**/topics/orders.dead")
     page.get_by_role("heading", name="Dead letters of").wait_for()
-    page.get_by_role("row", name="orders shipping 1").get_by_role("link", name="orders", exact=True).click()
+    page.get_by_role("row", name="orders shipping – 1").get_by_role("link", name="orders", exact=True).click()
     page.wait_for_url("**/topics/orders")
     page.get_by_role("link", name="orders.dead").wait_for()
 
