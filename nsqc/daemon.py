@@ -33,7 +33,7 @@ from nsqc.net import tls
 from nsqc.net.address import is_loopback
 from nsqc.net.listener import Acceptor, ConnectionLimits, Listener, Listeners
 from nsqc.options.declared import OptionError, Options, Settings
-from nsqc.options.option import TLS_REQUIRED
+from nsqc.options.option import TLS_NOT_REQUIRED, TLS_REQUIRED
 from nsqc.options.reload import Reloader, Reread, offered
 from nsqc.options.rules import ChannelRules, TopicRules
 from nsqc.peers.peers import Peers
@@ -254,8 +254,8 @@ class Daemon:
         if self.certificates is not None:
             self.certificates.watch(self.loop, self.workers, self.log)
         await self._listen_http()
-        self._warn_of_open_http()
         await self._listen_tcp()
+        self._warn_of_open_http()
         self.peers = Peers(self.loop, self.broker, self.settings, self.info, self.app.memory, self.log)
         self.peers.start()
         self._reserve_descriptors()
@@ -302,8 +302,19 @@ class Daemon:
         return Gate(options) if guarding is None else Gate(options, guarding.permits, guarding.recorder)
 
     def _warn_of_open_http(self) -> None:
-        """Warns: an auth server guards TCP only."""
-        if not self.settings.now.auth_http_address or self.settings.now.access_file:
+        """Warns of listeners that take secrets without TLS, and of HTTP that auth servers do not guard."""
+        options = self.settings.now
+        if not options.auth_http_address and not options.access_file:
+            return
+        from nsqc.guarding import warn_of_clear_tokens  # here: most daemons have neither
+
+        remedy = "--tls-required" if options.offers_tls else "--tls-cert, --tls-key and --tls-required"
+        if options.tls_required == TLS_NOT_REQUIRED:
+            warn_of_clear_tokens(self.log, "TCP", self.listener.address, remedy)
+        if options.access_file:
+            for server in self.servers:
+                if not (server.state.tls or server.state.tls_required):
+                    warn_of_clear_tokens(self.log, server.name, server.address, remedy)
             return
         for server in self.servers:
             if server.port >= 0 and not is_loopback(server.address):

@@ -13,12 +13,20 @@ from nsqc.access.keeper import Access
 from nsqc.access.rules import AccessError
 from nsqc.httpd.permits import Permits, Recorder
 from nsqc.log import Log
+from nsqc.net.address import is_loopback
 
 if TYPE_CHECKING:
     from nsqc.httpd.server import Server
     from nsqc.peers.auth import AuthServers
 
 AT_ONCE = 256       # connections updated to new rules, per loop iteration
+
+
+def warn_of_clear_tokens(log: Log, name: str, address: str, remedy: str = "--tls-cert and --tls-key") -> None:
+    """Warns about a listener that takes tokens without TLS from other machines. address: HOST:PORT, or a path."""
+    if "/" not in address and not is_loopback(address):
+        log.warn("%s: %s takes tokens in clear text, so the network can read them. Use %s, or listen on 127.0.0.1",
+                 name, address, remedy)
 
 
 class GuardingError(Exception):

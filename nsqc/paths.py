@@ -39,3 +39,10 @@ def absolute(text: str) -> str:
     if not os.path.isabs(path):
         raise ValueError(f"{text} is relative; give an absolute path, because processes have different working folders")
     return path
+
+
+def folder_fault(path: str) -> str:
+    """Why a path is not one of a folder: for the user; empty: it is."""
+    if os.path.isdir(path):
+        return ""
+    return f"{path} {'is not a folder' if os.path.lexists(path) else 'does not exist'}"

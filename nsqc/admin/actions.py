@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from nsqc.access.needs import ADMIN, PUBLISH
-from nsqc.admin.changes import UNCERTAIN, Result, places, send, subject
+from nsqc.admin.changes import UNCERTAIN, Result, for_people, places, send, subject
 from nsqc.admin.fleet import NSQD, Fleet, Moment
 from nsqc.admin.messages import LINES
 from nsqc.admin.rights import rights_of
@@ -71,7 +71,7 @@ async def _move(fleet: Fleet, node: str, action: str, letters: Letters) -> Resul
         text = told(moved, DONE[action]) if moved.done or moved.skipped or not letters.id else GONE
     except UpstreamError as error:
         ok, status = False, error.status
-        text = error.word or (str(error) if status else f"{error} ({UNCERTAIN})")
+        text = error.word or (error.told if status else f"{error.told} ({UNCERTAIN})")
     return Result(node, NSQD, ok, status, text, round((time.monotonic() - began) * 1000, 1))
 
 
@@ -176,7 +176,7 @@ class Actions:
             await self._check_ways(request, asked, moment, nodes)
         if asked.preview:
             return {"preview": await self._preview(asked, nodes)}
-        results = await self._carried_out(asked, nodes)
+        results = for_people(await self._carried_out(asked, nodes))
         done = sum(result.ok for result in results)
         request.param += f": {done} of {len(results)} done"
         view.ledger.add(request.user, request.remote, asked.action, shown, asked.topic, results)

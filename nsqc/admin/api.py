@@ -21,7 +21,7 @@ from nsqc.admin.actions import Actions
 from nsqc.admin.changes import Changes, Notifier, Result, failures, notification
 from nsqc.admin.fleet import NSQD, AllFailed, Fleet, Known, topics_in, version_key, warning
 from nsqc.admin.messages import Messages
-from nsqc.admin.rights import People, check_token, rights_of
+from nsqc.admin.rights import People, Sessions, check_token, rights_of
 from nsqc.admin.upstream import Ask, Pace, Producer, UpstreamError, encode, target
 from nsqc.admin.upstream import channel_list as decode_channels
 from nsqc.admin.view import VARY, View, coding_of, node_json, packed, summed_channel, summed_topic, topic_json
@@ -452,6 +452,8 @@ def routes(view: View, looking: Need | None = None, wrap: Wrap = _same) -> tuple
             API + b"messages": read(messages.page, READ),
         },
         b"POST": {
+            API + b"signin": read(view.sign_in),
+            API + b"signout": Route(_handler(wrap(view.sign_out)), OPEN_OWN, logged=False),
             API + b"actions": change(actions.act, ADMIN),
             API + b"publish": change(messages.publish, ADMIN, PUBLISH),
         },
@@ -615,15 +617,19 @@ class TreeRouter(Router):
     """Routes by whole paths, and trees by (path before the names, number of names). The names are the request's param,
     joined by slashes."""
 
-    def __init__(self, routes: Table, trees: dict[tuple[bytes, bytes, int], Route], prefix: str = "") -> None:
+    def __init__(self, routes: Table, trees: dict[tuple[bytes, bytes, int], Route], prefix: str,
+                 sessions: Sessions) -> None:
         """trees: by (method, path before, number); prefix: of every path, without a slash at its end."""
         super().__init__(routes, {})
+        self._sessions = sessions
+        self._index = routes[b"GET"].get(b"/")
         self._trees = trees
         self._prefix = prefix.encode()
         self._methods = {*routes, *(method for method, _, _ in trees)}
 
     def resolve(self, request: Request) -> Route:
         """See Router. A path outside of the prefix is unknown."""
+        self._sessions.apply(request)
         prefix = self._prefix
         if not prefix:
             return super().resolve(request)
@@ -647,7 +653,7 @@ class TreeRouter(Router):
                 if request is not None:
                     request.param = b"/".join(names).decode("latin-1")
                 return route
-        return None
+        return self._index if request is not None and _wants_page(request) else None
 
     def _allow(self, path: bytes, method: bytes) -> str:
         known = {each.decode() for each in self._methods if each != method and self._match(each, path) is not None}
@@ -657,6 +663,12 @@ class TreeRouter(Router):
         """A slash too many at the end, as nsqadmin's router has it."""
         bare = path.rstrip(b"/")
         return self._prefix + bare if bare != path and bare and self._match(method, bare) is not None else None
+
+
+def _wants_page(request: Request) -> bool:
+    """Whether a browser opens an address: an unknown one gets the page, which says so."""
+    return (request.method == b"GET" and "text/html" in request.header("Accept") and not request.path.endswith(b"/")
+            and not request.path.startswith((b"/api/", b"/static/", b"/config/")))
 
 
 def _unknown(site: object, request: Request) -> NoReturn:
@@ -739,4 +751,4 @@ def router(view: View, prefix: str) -> TreeRouter:
     """The routes of an admin server, below a prefix."""
     table, trees = routes(view)
     merged = {method: {**ROUTES.get(method, {}), **table.get(method, {})} for method in (*ROUTES, *table)}
-    return TreeRouter(merged, {**TREES, **trees}, prefix)
+    return TreeRouter(merged, {**TREES, **trees}, prefix, view.sessions)

@@ -89,6 +89,8 @@ def _of_node(node: NodeRow) -> Iterator[Concern]:
             severity = BAD if node.disk_free < node.disk_limit or share < LOW_DISK / 2 else WARN
             yield Concern("disk-low", severity, f"Node {node.address} has {share:.0%} of its disk free",
                           node=node.address)
+    if node.drift:
+        yield Concern("rules-differ", WARN, f"Node {node.address}: {node.drift}", node=node.address)
     if node.draining:
         yield Concern("draining", NOTE, f"Node {node.address} drains", node=node.address)
 
@@ -105,6 +107,8 @@ def _versions(moment: Moment) -> Iterator[Concern]:
 
 
 def _of_topic(topic: TopicRow, now: float) -> Iterator[Concern]:
+    if topic.stale and topic.stale == topic.nodes:
+        return      # its nodes are missing, which is the concern
     if topic.damaged:
         yield Concern("damage", BAD, f"{topic.damaged:,} damaged messages in the log of {topic.name}", topic=topic.name)
     if topic.unread_since and now - topic.unread_since >= ALONE_S:
@@ -115,6 +119,8 @@ def _of_topic(topic: TopicRow, now: float) -> Iterator[Concern]:
 
 
 def _of_channel(row: ChannelRow, now: float, history: History) -> Iterator[Concern]:
+    if row.stale and row.stale == row.nodes:
+        return      # as above
     if row.paused:
         yield Concern("paused", NOTE, f"Channel {row.topic}/{row.name} is paused", row.topic, row.name)
     elif row.clients and row.still_since and now - row.still_since >= STILL_S:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypedDict
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nsqc.admin import upstream
 from nsqc.admin.fleet import LOOKUPD, NSQD, Fleet
@@ -26,8 +27,9 @@ from nsqc.peers.http import AnswerError, Dialer, ask, reason_of, request, spawn
 UNCERTAIN = "no answer: it may or may not have been carried out"
 
 
-class Result(Struct, frozen=True, gc=False):
-    """The result of a change on one server. status: of its answer; 0: there was none."""
+class Result(Struct, frozen=True, gc=False, omit_defaults=True):
+    """The result of a change on one server. status: of its answer; 0: there was none. told: the message for people, if
+    it has other words than nsqadmin's."""
 
     target: str
     kind: str
@@ -35,6 +37,12 @@ class Result(Struct, frozen=True, gc=False):
     status: int
     message: str
     milliseconds: float
+    told: str = ""
+
+
+def for_people(results: Iterable[Result]) -> list[Result]:
+    """The results with messages for people."""
+    return [replace(each, message=each.told or each.message, told="") for each in results]
 
 
 class Place(Struct, frozen=True, gc=False):
@@ -62,15 +70,15 @@ async def send(fleet: Fleet, where: Sequence[Place], ask: Ask) -> list[Result]:
 async def _send(fleet: Fleet, place: Place, ask: Ask) -> Result:
     began = time.monotonic()
 
-    def result(ok: bool, status: int, message: str) -> Result:
-        return Result(place.address, place.kind, ok, status, message, round((time.monotonic() - began) * 1000, 1))
+    def result(ok: bool, status: int, message: str, told: str = "") -> Result:
+        return Result(place.address, place.kind, ok, status, message, round((time.monotonic() - began) * 1000, 1), told)
 
     try:
         answer = await fleet.answer(place.address, ask)
     except UpstreamError as error:
-        text = str(error)
-        refused = "connection refused" in text or "dial tcp" in text
-        return result(False, 0, text if refused else f"{text} ({UNCERTAIN})")
+        refused = "connection refused" in str(error) or "dial tcp" in str(error)
+        text, told = (words if refused else f"{words} ({UNCERTAIN})" for words in (str(error), error.told))
+        return result(False, 0, text, told)
     try:
         checked(answer)
     except UpstreamError as error:

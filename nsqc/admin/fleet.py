@@ -54,6 +54,7 @@ class ChannelRow(Struct, gc=False):
     timeouts: int = 0
     clients: int = 0
     nodes: int = 0
+    stale: int = 0              # nodes that do not answer: their last known values count
     paused: int = 0             # nodes on which it is paused
     latency_ns: float = -1.0    # 99th percentile, of the slowest node; 0: nothing was finished; below 0: not measured
     came: float = -1.0
@@ -82,6 +83,7 @@ class TopicRow(Struct):
     messages: int = 0
     bytes: int = 0
     nodes: int = 0
+    stale: int = 0
     paused: int = 0
     damaged: int = 0
     publish_ids: int = -1       # ids of publishes that are remembered; below 0: no rule says so
@@ -110,6 +112,7 @@ class NodeRow(Struct, gc=False):
     listed: bool = True         # a lookup server lists it, or the options name it
     error: str = ""
     missing_since: float = 0.0
+    seen_at: float = 0.0        # when it gave its numbers, if it does not answer now
     health: str = ""
     start_time: int = 0
     topics: int = 0
@@ -131,6 +134,8 @@ class NodeRow(Struct, gc=False):
     cpu: float = -1.0           # share of a processor
     draining: bool = False
     connections: float = -1.0
+    rules_digest: float = -1.0
+    drift: str = ""             # why its rules are not as they should be
     gauges_at: float = 0.0      # when those from disk_free on were read
     times: Buckets = {}         # latencies of all channels since the node's start
     recent_times: Buckets = {}  # those since the reading before
@@ -188,6 +193,7 @@ class Moment:
         row.messages += topic.message_count
         row.bytes += topic.message_bytes
         row.nodes += 1
+        row.stale += bool(node.error)
         row.paused += topic.paused
         row.latency_ns = max(row.latency_ns, p99_of(topic.e2e_processing_latency))
         if topic.log is not None:
@@ -214,15 +220,16 @@ class Moment:
         row.messages += channel.message_count
         row.requeues += channel.requeue_count
         row.timeouts += channel.timeout_count
-        row.clients += channel.consumers
+        row.clients += 0 if node.error else channel.consumers   # those of a dead node are gone
         row.nodes += 1
+        row.stale += bool(node.error)
         row.paused += channel.paused
         row.latency_ns = max(row.latency_ns, p99_of(channel.e2e_processing_latency))
         row.dead_letters += channel.dead_letter_count
         if channel.rules:
             self._add_rules(row, channel.rules)
         node.channels += 1
-        node.clients += channel.consumers
+        node.clients += 0 if node.error else channel.consumers
         node.depth += channel.depth
         node.in_flight += channel.in_flight_count
         node.finished += channel.message_count - channel.held

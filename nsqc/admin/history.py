@@ -32,7 +32,7 @@ METRICS_BYTES = 96 * 1024
 NS = 1e9
 GAUGES = {b"nsqc_disk_free_bytes": "disk_free", b"nsqc_disk_size_bytes": "disk_size",
           b"nsqc_disk_free_limit_bytes": "disk_limit", b"nsqc_process_resident_memory_bytes": "memory",
-          b"nsqc_process_cpu_seconds_total": "cpu_s"}
+          b"nsqc_process_cpu_seconds_total": "cpu_s", b"nsqc_rules_digest": "rules_digest"}
 _LE = re.compile(rb'(?:^|,)le="([^"]{1,32})"')
 _LINE = re.compile(rb"^(nsqc_[a-z_]+)(?:\{([^}\n]*)\})? ([0-9.eE+-]+)", re.MULTILINE)
 _VERSION = re.compile(rb'(?:^|,)version="([^"]{1,64})"')

@@ -12,7 +12,7 @@ import errno
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
-from nsqc.access.needs import Need
+from nsqc.access.needs import OPEN_OWN, Need
 from nsqc.admin import api
 from nsqc.admin.api import PAGES, Page, TreeRouter
 from nsqc.admin.fleet import Fleet
@@ -99,12 +99,14 @@ class Mount:
         view = View(fleet, self._poller, People(), site.log, mode="node", base=prefix + "/",
                     notify=lambda *about, **more: None)
         table, trees = api.routes(view, looking, self._watched)
-        index = Route(lambda site, request: self._page.index(request), looking, logged=False)
+        # With an access file the page has a form to sign in.
+        seen = looking if site.gate.permits is None else OPEN_OWN
+        index = Route(lambda site, request: self._page.index(request), seen, logged=False)
         file = Route(lambda site, request: self._page.file(request), Need(), logged=False)
         merged: Table = {**table, b"GET": {**table[b"GET"], **dict.fromkeys(PAGES, index)}}
         self.resolve = TreeRouter(merged, {
             **trees, (b"GET", b"/topics/", 1): index, (b"GET", b"/topics/", 2): index, (b"GET", b"/nodes/", 1): index,
-            (b"GET", b"/static/", 1): file, (b"GET", b"/static/", 2): file}, prefix).resolve
+            (b"GET", b"/static/", 1): file, (b"GET", b"/static/", 2): file}, prefix, view.sessions).resolve
 
     def _watched(self, call: Callable[[Request], Awaitable[object]]) -> Callable[[Request], Awaitable[object]]:
         """Makes a call for a viewer, and keeps the poller running."""

@@ -20,10 +20,12 @@ from nsqc.admin import upstream
 from nsqc.admin.attention import Concerns, Finding, look
 from nsqc.admin.fleet import ChannelRow, Fleet, Moment, NodeRow, channels_of, earliest, together, topics_in
 from nsqc.admin.history import METRICS_BYTES, History, p99_of_buckets, take_gauges
+from nsqc.admin.steward import Steward
 from nsqc.admin.upstream import LONGEST, LOOKUP_NODES, Ask, Pace, UpstreamError, target
 from nsqc.log import Log
 from nsqc.wire import stats
 from nsqc.wire.outside import Decoder, JSONError
+from nsqc.wire.stats import RawStats
 
 SHARE = 100.0           # of an answer's time, a pause
 OWN_SHARE = 10.0        # of the time that a look takes this process
@@ -38,6 +40,7 @@ AT_ONCE = 4             # answers of nodes that are in memory
 MOST_NAMES = 250_000    # topics and channels of a node
 MOST_ROWS = 1_000_000   # of all nodes, each name once
 MOST_SEEN = 10_000      # nodes that are remembered
+MOST_KEPT = 64 * 1024 * 1024    # bytes of answers that are kept
 
 ALL_STATS = Ask("GET", target("/stats", format="json", include_clients="false", include_mem="false"), limit=LONGEST)
 METRICS = Ask("GET", "/metrics", accept="text/plain", most=METRICS_BYTES)
@@ -65,10 +68,21 @@ class Listed(NamedTuple):
     tombstones: list[tuple[str, str]]
 
 
+class Kept(NamedTuple):
+    """The latest answer of a node, its bytes, and its time."""
+
+    answer: RawStats
+    size: int
+    at: float
+
+
 class Poller:
     """One for each fleet."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, fleet: Fleet, log: Log, interval_s: float) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, fleet: Fleet, log: Log, interval_s: float,
+                 steward: Steward | None = None) -> None:
+        """steward: of the nodes' rules; None: a single node."""
+        self._steward = steward
         self.moment: Moment | None = None
         self.history = History()
         self.concerns = Concerns([], {})
@@ -82,6 +96,7 @@ class Poller:
         self._gauges: dict[str, NodeRow] = {}
         self._gauges_due = 0.0
         self._times: dict[str, deque[float]] = {}
+        self.kept: dict[str, Kept] = {}
         self._deaf: dict[str, float] = {}   # nodes that show no messages, until loop time
         self._task: asyncio.Task[None] | None = None
         self._looked: asyncio.Event = asyncio.Event()
@@ -144,10 +159,16 @@ class Poller:
         await asyncio.gather(*(self._take(moment, row, pace, limit) for row in rows))
         for row in rows:
             moment.nodes[row.address] = row
+            if row.error:
+                await self._recall(moment, row, pace)
+        for address in self.kept.keys() - moment.nodes.keys():
+            del self.kept[address]
         for _ in moment.compare(self.moment):
             if pace.over():
                 await pace.rest()
         await self._look_at_gauges(moment)
+        if self._steward is not None and await self._steward.tend(moment):
+            self._gauges_due = 0.0      # their digests have changed
         await self._look_for_oldest(moment)
         for topic in moment.topics.values():
             for channel in topic.channels.values():
@@ -210,7 +231,7 @@ class Poller:
                                zip(each.topics or (), marks, strict=False) if mark}
         if not found.answers:
             rows = {address: row for address, (row, _) in self._seen.items()}
-        self.listed = Listed({address: str(error) for address, error in found.errors.items()}, [*tombstones])
+        self.listed = Listed({address: error.told for address, error in found.errors.items()}, [*tombstones])
         return [*rows.values()]
 
     async def _ask_names(self) -> list[NodeRow]:
@@ -236,21 +257,40 @@ class Poller:
                 row.answer_ms, row.answer_bytes = (time.monotonic() - began) * 1000, len(body)
                 answer = stats.raw_stats(body)
             except UpstreamError as error:
-                self._missing(row, str(error))
+                self._missing(row, error.told)
                 return
             except JSONError as error:
                 self._missing(row, f"its answer cannot be read: {error}")
                 return
             row.health, row.start_time = answer.health, answer.start_time
             row.version = answer.version or row.version
-            names = 0
-            async for topic in topics_in(answer, pace):
-                names += 1 + len(topic.channels or ())
-                if names > MOST_NAMES or moment.size > MOST_ROWS:
-                    most = f"{MOST_NAMES:,} topics and channels, or all nodes together more than {MOST_ROWS:,}"
-                    self._missing(row, f"it has more than {most}")
-                    return
-                moment.add(topic, row)
+            if await self._added(moment, row, answer, pace):
+                self._keep(row.address, answer, len(body), moment.at)
+
+    async def _added(self, moment: Moment, row: NodeRow, answer: RawStats, pace: Pace) -> bool:
+        """Adds the topics of a node; False: there are too many."""
+        names = 0
+        async for topic in topics_in(answer, pace):
+            names += 1 + len(topic.channels or ())
+            if names > MOST_NAMES or moment.size > MOST_ROWS:
+                most = f"{MOST_NAMES:,} topics and channels, or all nodes together more than {MOST_ROWS:,}"
+                self._missing(row, f"it has more than {most}")
+                return False
+            moment.add(topic, row)
+        return True
+
+    def _keep(self, address: str, answer: RawStats, size: int, at: float) -> None:
+        """Keeps the latest answer of a node, within bounds, for the time when it does not answer."""
+        self.kept.pop(address, None)
+        if size + sum(each.size for each in self.kept.values()) <= MOST_KEPT:
+            self.kept[address] = Kept(answer, size, at)
+
+    async def _recall(self, moment: Moment, row: NodeRow, pace: Pace) -> None:
+        """Adds the last known topics of a node that does not answer."""
+        kept = self.kept.get(row.address)
+        if kept is not None:
+            row.seen_at = kept.at
+            await self._added(moment, row, kept.answer, pace)
 
     def _missing(self, row: NodeRow, error: str) -> None:
         past = None if self.moment is None else self.moment.nodes.get(row.address)
@@ -277,7 +317,7 @@ class Poller:
             known = self._gauges.get(address)
             if known is not None and known is not row and not row.error:
                 for name in ("nsqc", "disk_free", "disk_size", "disk_limit", "memory", "cpu_s", "cpu", "draining",
-                             "connections", "times", "recent_times"):
+                             "connections", "times", "recent_times", "rules_digest"):
                     setattr(row, name, getattr(known, name))
         for address in self._gauges.keys() - moment.nodes.keys():
             del self._gauges[address]

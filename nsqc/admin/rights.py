@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import hmac
 import secrets
+import time
 from base64 import b64decode
 from binascii import Error as NotBase64
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from nsqc.access.needs import CHANNEL, NODE, STATS, TOPIC, Need
+from nsqc.access.needs import CHANNEL, GRANTS, NODE, STATS, TOPIC, Need
 from nsqc.admin.attention import Concern, Concerns
 from nsqc.admin.fleet import Moment, NodeRow
 from nsqc.admin.upstream import Pace
@@ -84,11 +85,11 @@ def basic_user(request: Request) -> str:
 
 # ---------------------------------------------------------------------- CSRF
 
-def token_in(request: Request) -> str:
-    """The token in the cookie of a browser; empty without one."""
+def token_in(request: Request, cookie: str = COOKIE) -> str:
+    """The token in a cookie of a browser; empty without one."""
     for part in request.header("Cookie").split(";"):
         name, _, value = part.strip().partition("=")
-        if name == COOKIE and len(value) <= MOST_TOKEN:
+        if name == cookie and len(value) <= MOST_TOKEN:
             return value
     return ""
 
@@ -98,9 +99,11 @@ def new_token() -> str:
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 
-def cookie_of(token: str, path: str, secure: bool) -> str:
-    """The header that gives a browser its token."""
-    return f"Set-Cookie: {COOKIE}={token}; Path={path}; HttpOnly; SameSite=Strict{'; Secure' if secure else ''}\r\n"
+def cookie_of(request: Request, path: str, token: str, cookie: str = COOKIE) -> str:
+    """The header that gives a browser a token; an empty one removes it."""
+    secure = request.caller.who[2] or request.header("X-Forwarded-Proto") == "https"
+    more = ("" if token else "; Max-Age=0") + ("; Secure" if secure else "")
+    return f"Set-Cookie: {cookie}={token}; Path={path}; HttpOnly; SameSite=Strict{more}\r\n"
 
 
 def check_token(request: Request) -> None:
@@ -111,6 +114,43 @@ def check_token(request: Request) -> None:
     cookie = token_in(request)
     if not cookie or not hmac.compare_digest(cookie.encode(), request.header(TOKEN_HEADER).encode()):
         raise ApiError(403, "CSRF_TOKEN - get one from /api/v1/session")
+
+
+# ---------------------------------------------------------------------- sessions
+
+SESSION = "nsqc_session"
+SESSION_S = 12 * 3600.0
+MOST_SESSIONS = 10_000
+
+
+class Sessions:
+    """The tokens of users who have signed in, by the random id in a cookie. In memory only: a restart ends them. A
+    request of a session is checked as one with the token itself, so revoking the token ends the session."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, tuple[bytes, float]] = {}     # Authorization, and the end in monotonic seconds
+
+    def open(self, request: Request) -> str:
+        """Begins a session with the token that a request shows; returns its id."""
+        if len(self._open) >= MOST_SESSIONS:
+            del self._open[next(iter(self._open))]
+        key = new_token()
+        self._open[key] = request.authorization or b"", time.monotonic() + SESSION_S
+        return key
+
+    def close(self, request: Request) -> None:
+        """Ends the session of a request."""
+        self._open.pop(token_in(request, SESSION), None)
+
+    def apply(self, request: Request) -> None:
+        """Lets a request of a session act with its token, unless it shows one."""
+        if request.authorization is None and self._open:
+            request.authorization = self.authorization_of(request)
+
+    def authorization_of(self, request: Request) -> bytes | None:
+        """The token of its session, if it has one."""
+        found = self._open.get(token_in(request, SESSION))
+        return found[0] if found is not None and time.monotonic() < found[1] else None
 
 
 # ====================================================================== rights
@@ -142,6 +182,19 @@ class Rights:
             what = f"{topic}/{channel}" if channel else f"topic {topic}" if topic else "the whole fleet ('*')"
             name = "" if self._subject is None else self._subject.name
             raise ApiError(403, f"FORBIDDEN - user {name} has no grant {grant} for {what}")
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the user is more than anonymous."""
+        return self._subject is None or self._subject.is_known
+
+    @property
+    def listed(self) -> list[str]:
+        """The grants, for the user."""
+        users = () if self._subject is None else self._subject.users
+        found = {grant: sorted({scope.text for user in users for scope in user.scopes.get(grant, ())})
+                 for grant in GRANTS}
+        return [f"{grant} {', '.join(texts)}" for grant, texts in found.items() if texts]
 
     @property
     def key(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import gc
 import os
 import signal
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from nsqc import version_line
@@ -16,16 +16,19 @@ from nsqc.admin.changes import Notifier
 from nsqc.admin.fleet import Fleet
 from nsqc.admin.poller import Poller
 from nsqc.admin.rights import People
+from nsqc.admin.steward import Steward
 from nsqc.admin.upstream import HttpNodes, Trust
 from nsqc.admin.view import View
-from nsqc.guarding import Guarding, GuardingError
+from nsqc.guarding import Guarding, GuardingError, warn_of_clear_tokens
 from nsqc.httpd.gate import Gate
 from nsqc.httpd.server import Server
 from nsqc.log import Log
 from nsqc.loop.slow import SlowLoop
 from nsqc.net.listener import ConnectionLimits, Listener, Listeners
-from nsqc.net.tls import CertificateFile, concerns, read_dates, warn_daily
-from nsqc.options.declared import flag_name
+from nsqc.net.tls import CertificateFile, Certificates, TlsError, concerns, read_dates, warn_daily
+from nsqc.options.declared import OptionError, flag_name
+from nsqc.options.file import read_rules
+from nsqc.options.reload import offered
 from nsqc.options.servers import AdminOptions
 from nsqc.process import machine, running
 from nsqc.process.machine import EnvironmentVariableError
@@ -56,8 +59,8 @@ async def serve(loop: asyncio.AbstractEventLoop, options: AdminOptions, log: Log
     except StartError as error:
         log.fatal("failed to instantiate nsqadmin - %s", error)
         return 1
-    # With neither file there is nothing to read again.
-    hangup.begin(stop.set, server.guarding.reload if options.access_file or options.audit_file else None)
+    # Without these files there is nothing to read again.
+    hangup.begin(stop.set, server.reload if options.access_file or options.audit_file or options.tls_cert else None)
     await stop.wait()
     hangup.end()
     await server.stop()
@@ -83,12 +86,18 @@ class AdminServer:
         self.listeners = Listeners(loop, log)
         self.threads = ThreadPoolExecutor(WORKERS, thread_name_prefix="nsqc-worker")
         self.guarding = self._make_guarding()
-        trust = Trust((*options.lookupd_http_address, *options.nsqd_http_address), NodeHosts(options.node_addresses))
-        self.nodes = HttpNodes(loop, connect_s=options.http_client_connect_timeout / 1e9,
+        lookupds, nsqds = map(bare, (options.lookupd_http_address, options.nsqd_http_address))
+        trust = Trust((*lookupds, *nsqds), NodeHosts(options.node_addresses))
+        https = {*lookupds, *nsqds} - {*options.lookupd_http_address, *options.nsqd_http_address}
+        self.nodes = HttpNodes(loop, log, connect_s=options.http_client_connect_timeout / 1e9,
                                request_s=options.http_client_request_timeout / 1e9, tls=client_context(options),
-                               secret=secret_of(options), trust=trust)
-        self.fleet = Fleet(self.nodes.ask, log, options.lookupd_http_address, options.nsqd_http_address, trust)
+                               secret=secret_of(options), trust=trust, https=https)
+        self.fleet = Fleet(self.nodes.ask, log, lookupds, nsqds, trust)
         self.page = page_of(options)
+        try:
+            self.steward = Steward(self.fleet, log, options.rules, options.read_only)
+        except OptionError as error:
+            raise StartError(f"--rules: {error}") from None
         endpoint = options.notification_http_endpoint
         try:
             self.notifier = (Notifier(loop, endpoint, options.http_client_connect_timeout / 1e9, log)
@@ -96,9 +105,19 @@ class AdminServer:
         except ValueError as error:
             raise StartError(f"--notification-http-endpoint: {error}") from None
         try:
-            self.listener = Listener("HTTP", options.http_address, log, sockets.get("http"))
+            self.certificates = Certificates(settings) if (settings := offered(options)) else None
+            name = "HTTP" if self.certificates is None else "HTTPS"
+            self.listener = Listener(name, options.http_address, log, sockets.get("http"))
+        except TlsError as error:
+            raise StartError(str(error)) from None
         except (OSError, ValueError) as error:
             raise StartError(f"listen ({options.http_address}) failed - {error}") from None
+
+    def reload(self) -> None:
+        """Reads the access file and the certificates again, and reopens the audit log."""
+        self.guarding.reload()
+        if self.certificates is not None:
+            self.certificates.reload()
 
     def _make_guarding(self) -> Guarding:
         try:
@@ -120,7 +139,7 @@ class AdminServer:
                 prometheus = Prometheus(self.loop, options.prometheus_url, self.log)
             except ValueError as error:
                 raise StartError(f"--prometheus-url: {error}") from None
-        self.poller = Poller(self.loop, fleet, self.log, options.poll_interval / 1e9)
+        self.poller = Poller(self.loop, fleet, self.log, options.poll_interval / 1e9, self.steward)
         people = People(options.acl_http_header, options.admin_user, options.read_only,
                         bool(options.access_file) or options.http_extended_api == "all")  # the file was asked already
         self.view = View(fleet, self.poller, people, self.log, mode="lookupd" if fleet.has_lookupds else "nsqd",
@@ -130,19 +149,24 @@ class AdminServer:
                          notifier=self.notifier, log=self.log, threads=self.threads,
                          resolve=router(self.view, options.prefix).resolve, listeners=self.listeners, slow=self.slow,
                          gate=gate)
-        self.http = Server(self.loop, site, self.listener, limits=self.limits, listeners=self.listeners)
+        self.http = Server(self.loop, site, self.listener, limits=self.limits, listeners=self.listeners,
+                           certificates=self.certificates)
         try:
             await self.http.start()
         except OSError as error:
             raise StartError(f"listen failed - {error}") from None
         guarding.watch(tuple, [self.http])
         self.poller.start()
+        if self.certificates is not None:
+            self.certificates.watch(self.loop, self.threads, self.log)
+        elif options.access_file:
+            warn_of_clear_tokens(self.log, self.http.name, self.http.address)
         dates = read_dates(certificates_of(options))    # the context has them as they are now
         self._stop_warning = warn_daily(self.loop, self.log, lambda: dates)
         gc.collect()
         gc.freeze()
         gc.enable()
-        self.manager.ready(f"Listening on HTTP {self.http.address}")
+        self.manager.ready(f"Listening on {self.http.name} {self.http.address}")
         self.manager.watch(self.loop)
         self.slow.set_limit(self.options.slow_loop)
 
@@ -154,6 +178,8 @@ class AdminServer:
         self.listeners.stop()
         self.poller.stop()
         self._stop_warning()
+        if self.certificates is not None:
+            self.certificates.close()
         if self.notifier is not None:
             await self.notifier.close()
         self.nodes.close()
@@ -162,14 +188,27 @@ class AdminServer:
         self.manager.close()
 
 
+def bare(addresses: Iterable[str]) -> tuple[str, ...]:
+    """HOST:PORT of addresses that may begin with https://."""
+    return tuple(address.removeprefix("https://").rstrip("/") for address in addresses)
+
+
 def unreadable(options: AdminOptions) -> Iterator[StartError]:
     """Files that the options name and that a start could not read."""
-    reads: tuple[Callable[[AdminOptions], object], ...] = (client_context, secret_of, page_of)
+    reads: tuple[Callable[[AdminOptions], object], ...] = (client_context, secret_of, page_of, rules_of)
     for read in reads:
         try:
             read(options)
         except StartError as error:
             yield error
+
+
+def rules_of(options: AdminOptions) -> object:
+    """The tables of --rules. Raises StartError."""
+    try:
+        return read_rules(options.rules) if options.rules else None
+    except OptionError as error:
+        raise StartError(f"--rules: {error}") from None
 
 
 def page_of(options: AdminOptions) -> Page:

@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 import msgspec
 from msgspec import Struct
 
+from nsqc.log import Log
 from nsqc.net.address import join_address
 from nsqc.options.option import Kind, Option
 from nsqc.options.rule_tables import BY_KEY, CHANNEL_FLAGS, DEAD_LETTER, DEFAULT, ChannelRule, json_value
@@ -260,15 +261,16 @@ _quoted = msgspec.json.Encoder().encode
 class UpstreamError(Exception):
     """A node did not answer, or not as it should. The text is in the words of Go's http package, as nsqadmin's."""
 
-    def __init__(self, text: str, status: int = 0, word: str = "") -> None:
+    def __init__(self, text: str, status: int = 0, word: str = "", told: str = "") -> None:
         super().__init__(text)
         self.status = status    # of the node's answer; 0: there was none
         self.word = word        # the node's word for the reason, such as TOPIC_NOT_FOUND
+        self.told = told or text    # for people
 
     @property
     def short(self) -> str:
-        """The node's word, or the text."""
-        return self.word or str(self)
+        """The node's word, or the text for people."""
+        return self.word or self.told
 
 
 class Ask(NamedTuple):
@@ -327,18 +329,21 @@ def target(path: str, **arguments: object) -> str:
 class HttpNodes:
     """Nodes over HTTP. Addresses are HOST:PORT."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, *, connect_s: float, request_s: float,
-                 trust: Trust, tls: ssl.SSLContext | None = None, secret: str = "") -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, log: Log, *, connect_s: float, request_s: float,
+                 trust: Trust, tls: ssl.SSLContext | None = None, secret: str = "", https: Iterable[str] = ()) -> None:
         """trust: of nodes. tls: for nodes that want HTTPS; None: the system's authorities. secret: a token for access
-        files, for trusted nodes alone, and over HTTPS for all nodes that have it."""
-        self._loop = loop
+        files, for trusted nodes alone, and over HTTPS for all nodes that have it. https: addresses that speak nothing
+        else."""
+        self._loop, self._log = loop, log
         self._dialer = Dialer(loop)
         self._connect_s, self._request_s = connect_s, request_s
         self._trust, self._tls, self._secret = trust, tls, secret
         self._all = asyncio.Semaphore(AT_ONCE)
         self._each: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()     # of calls in progress
         self._idle: dict[str, deque[_Connection]] = {}
-        self._https: dict[str, str] = {}        # addresses that want HTTPS, and where they have it
+        self._fixed = frozenset(https)
+        self._https = {address: address for address in self._fixed}     # that want HTTPS, and where they have it
+        self._warned: set[str] = set()          # addresses that got the secret in clear text
 
     async def ask(self, address: str, ask: Ask) -> Answer:
         """See nsqc.admin.fleet.AskNode."""
@@ -358,7 +363,7 @@ class HttpNodes:
         port = _https_port(answer)
         if port and address not in self._https:
             if len(self._https) >= MOST_ADDRESSES:
-                del self._https[next(iter(self._https))]
+                del self._https[next(each for each in self._https if each not in self._fixed)]
             self._https[address] = f"{address.rpartition(':')[0]}:{port}"
             self._drop(address)     # these speak HTTP
         return bool(port)
@@ -376,9 +381,12 @@ class HttpNodes:
                 return await self._exchange(await self._dial(address, secret), address, ask, secret)
         except TimeoutError:
             raise UpstreamError(f'{_verb(ask)} "{self._url(address, ask)}": context deadline exceeded '
-                                "(Client.Timeout exceeded while awaiting headers)") from None
+                                "(Client.Timeout exceeded while awaiting headers)",
+                                told=f"no answer from {address} in {self._request_s + ask.timeout_s:g} s") from None
         except (OSError, ValueError, AnswerError) as error:
-            raise UpstreamError(f'{_verb(ask)} "{self._url(address, ask)}": {_reason(address, error)}') from None
+            text = _reason(address, error)
+            raise UpstreamError(f'{_verb(ask)} "{self._url(address, ask)}": {text}',
+                                told=f"cannot reach {address}: {text.rpartition('connect: ')[2]}") from None
 
     def _url(self, address: str, ask: Ask) -> str:
         return f"{'https' if address in self._https else 'http'}://{address}{ask.target}"
@@ -406,6 +414,10 @@ class HttpNodes:
         # What stays on this machine needs no TLS, unless the node requires it.
         stays = answer.status != 403 and connection.is_local
         if connection.is_open and (stays or not self._wants_https(address, answer)):
+            if not connection.is_local and address not in self._warned and len(self._warned) < MOST_ADDRESSES:
+                self._warned.add(address)
+                self._log.warn("--node-auth-secret is sent to %s in clear text: it has no HTTPS, see --tls-cert there",
+                               address)
             return connection
         connection.abort()
         return await self._connect(address)

@@ -8,7 +8,7 @@ import re
 import time
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -32,7 +32,19 @@ from nsqc.admin.fleet import (
 )
 from nsqc.admin.history import NODE, History, Key, Series, p99_of_buckets
 from nsqc.admin.poller import ALL_STATS, Poller
-from nsqc.admin.rights import People, Rights, Views, concerns_for, cookie_of, new_token, rights_of, token_in
+from nsqc.admin.rights import (
+    SESSION,
+    People,
+    Rights,
+    Sessions,
+    Views,
+    check_token,
+    concerns_for,
+    cookie_of,
+    new_token,
+    rights_of,
+    token_in,
+)
 from nsqc.admin.upstream import KEYS, LOOKUP_TOPICS, Ask, Pace, UpstreamError, set_rules, target
 from nsqc.httpd.reply import ApiError, Handler, Reply, Request, Route, read_arguments, v1
 from nsqc.log import Log
@@ -214,7 +226,8 @@ def topic_row(row: TopicRow, history: History | None = None) -> Json:
     data: Json = {"name": row.name, "came": rate(row.came), "went": rate(row.went), "depth": row.total_depth,
             "waiting": row.depth, "backend": row.backend, "in_flight": row.in_flight, "deferred": row.deferred,
             "messages": row.messages, "bytes": row.bytes, "channels": len(row.channels), "clients": row.clients,
-            "nodes": row.nodes, "paused": row.paused, "damaged": row.damaged, "oldest": since(row.oldest),
+            "nodes": row.nodes, "stale": row.stale, "paused": row.paused, "damaged": row.damaged,
+            "oldest": since(row.oldest),
             "publish_ids": known(row.publish_ids), "deduplicated": row.deduplicated,
             "forgotten_ids": row.forgotten_ids, **latency(row.latency_ns)}
     if history is not None:
@@ -228,7 +241,8 @@ def channel_row(row: ChannelRow, history: History | None = None) -> Json:
         "topic": row.topic, "name": row.name, "came": rate(row.came), "went": rate(row.went), "depth": row.depth,
         "backend": row.backend, "in_flight": row.in_flight, "deferred": row.deferred, "messages": row.messages,
         "requeues": row.requeues, "timeouts": row.timeouts, "requeued": rate(row.requeued),
-        "timed_out": rate(row.timed_out), "clients": row.clients, "nodes": row.nodes, "paused": row.paused,
+        "timed_out": rate(row.timed_out), "clients": row.clients, "nodes": row.nodes, "stale": row.stale,
+        "paused": row.paused,
         "oldest": since(row.oldest), **latency(row.latency_ns), "still_since": since(row.still_since),
         "rules": row.rules or {}, "dead_topic": row.dead_topic, "dead_letters": row.dead_letters}
     if history is not None:
@@ -240,13 +254,14 @@ def node_row(row: NodeRow, history: History | None = None) -> Json:
     """A line of the list of nodes."""
     data: Json = {
         "address": row.address, "tcp": row.tcp, "hostname": row.hostname, "version": row.version, "nsqc": row.nsqc,
-        "listed": row.listed, "error": row.error, "missing_since": since(row.missing_since), "health": row.health,
+        "listed": row.listed, "error": row.error, "missing_since": since(row.missing_since),
+        "seen_at": since(row.seen_at), "health": row.health,
         "start_time": row.start_time or None, "topics": known(row.topics), "channels": known(row.channels),
         "clients": known(row.clients), "depth": known(row.depth), "in_flight": known(row.in_flight),
         "messages": known(row.messages),
-        "came": rate(row.came), "went": rate(row.went), "answer_ms": round(row.answer_ms, 1),
+        "came": rate(row.came), "went": rate(row.went), "answer_ms": None if row.error else round(row.answer_ms, 1),
         "disk_free": known(row.disk_free), "disk_size": known(row.disk_size), "memory": known(row.memory),
-        "cpu": known(row.cpu), "draining": row.draining, "connections": known(row.connections),
+        "cpu": known(row.cpu), "draining": row.draining, "drift": row.drift, "connections": known(row.connections),
         **latency(-1.0, p99_of_buckets([row.recent_times]))}
     if history is not None:
         data["spark"] = history.spark(("/", row.address))
@@ -383,6 +398,7 @@ class View:
         self.changes = Changes(fleet)
         self.mode, self.base, self.notify = mode, base, notify
         self.ledger = Ledger()
+        self.sessions = Sessions()
         self._views = Views()
         self._prometheus = prometheus
         self._stats: dict[str, tuple[float, list[NodeTopic]]] = {}
@@ -417,9 +433,32 @@ class View:
                     "may_extend": people.may_extend(request) and rights.has(ADMIN, PUBLISH, READ),
                     "may_redrive": people.may_change(request) and people.may_extend(request) and rights.may(ADMIN),
                     "publishes_all": rights.may(PUBLISH),
-                    "sees_all": rights.sees_all, "csrf": token, "mode": self.mode, "version": __version__,
+                    "sees_all": rights.sees_all, "sees_any": rights.has(STATS), "grants": rights.listed,
+                    "sign": self._sign(request, rights), "csrf": token, "mode": self.mode, "version": __version__,
                     "interval": round(self.poller.interval_s, 1), "time": round(time.time(), 3)})
-        reply.extra += cookie_of(token, self.base, request.header("X-Forwarded-Proto") == "https")
+        reply.extra += cookie_of(request, self.base, token)
+        return reply
+
+    def _sign(self, request: Request, rights: Rights) -> str:
+        """Whether the user may sign in or out; empty: neither."""
+        if self.sessions.authorization_of(request) is not None:
+            return "out"
+        return "" if rights.is_known else "in"
+
+    async def sign_in(self, request: Request) -> Reply:
+        """Begins a session with the token of this request, which was checked before."""
+        if request.subject is None or request.authorization is None or not rights_of(request).is_known:
+            raise ApiError(401, "UNAUTHORIZED - Authorization must have a token of the access file")
+        reply = v1({"user": request.user})
+        reply.extra += cookie_of(request, self.base, self.sessions.open(request), SESSION)
+        return reply
+
+    async def sign_out(self, request: Request) -> Reply:
+        """Ends the session."""
+        check_token(request)
+        self.sessions.close(request)
+        reply = v1({})
+        reply.extra += cookie_of(request, self.base, "", SESSION)
         return reply
 
     async def overview(self, request: Request) -> Json:
@@ -470,16 +509,22 @@ class View:
         offset, limit = arguments.number("offset", 0, 10**9), arguments.number("limit", 200, 500)
         stats = await self.stats(moment, name)
         nodes = [node_part(address, answer, name) for address, answer in stats.answers.items()]
-        logs, rules = await asyncio.gather(self._logs(moment, name), self._rules(moment, name))
+        nodes += [{**part, "seen_at": at} for address, at, each in await self._last_known(moment, name)
+                  if (part := node_part(address, nsqstats.Stats(topics=[each]), name)) is not None]
+        logs, rules, letters = await asyncio.gather(
+            self._logs(moment, name), self._rules(moment, name),
+            self._letters(moment, request, rights, name if name in moment.feeders else ""))
         ruled = {each["node"]: each.get("rules") for each in rules}
         return {"at": round(moment.at, 3), **topic_row(row), **self._may(request, rights, name),
+                "paused": sum(part["paused"] for part in nodes if part is not None),
                 "dead_letters_of": [{"topic": each.topic, "channel": each.name, "dead_letters": each.dead_letters,
+                                     "waiting": letters and letters.of(f"{each.topic}/{each.name}"),
                                      "may_publish": rights.may(PUBLISH, each.topic)}
                                     for each in moment.feeders.get(name, [])[:MOST_FEEDERS]],
                 "series": await self._series((name,)),
                 "channel_rows": [channel_row(each, history) for each in cut(channels, offset, limit)],
                 "node_rows": [part for part in nodes if part is not None],
-                "errors": {address: str(error) for address, error in stats.errors.items()},
+                "errors": self._errors(moment, stats),
                 "tombstones": [node for topic, node in self.poller.listed.tombstones if topic == name],
                 "node_rules": rules, "logs": [{**log, "rules": ruled.get(log["node"]) or {}} for log in logs]}
 
@@ -500,18 +545,22 @@ class View:
                     if (each.topic_name, its.channel_name) == (topic, name):
                         nodes.append(channel_part(address, its))
                         clients += [client_json(client, address) for client in its.clients or ()]
+        nodes += [{**channel_part(address, its), "clients": 0, "seen_at": at}
+                  for address, at, each in await self._last_known(moment, topic)
+                  for its in each.channels or () if its.channel_name == name]
         may = self._may(request, rights, topic, name)
-        held, logs, rules = await asyncio.gather(
+        held, logs, rules, letters = await asyncio.gather(
             self._held(moment, topic, name) if may["may_read"] else nothing(), self._logs(moment, topic),
-            self._rules(moment, topic, name))
-        return {"at": round(moment.at, 3), **channel_row(row), **may, "series": await self._series((topic, name)),
-                "node_rules": rules,
+            self._rules(moment, topic, name), self._letters(moment, request, rights, row.dead_topic))
+        return {"at": round(moment.at, 3), **channel_row(row), **may, "paused": sum(part["paused"] for part in nodes),
+                "series": await self._series((topic, name)),
+                "node_rules": rules, "dead_waiting": letters and letters.of(f"{topic}/{name}"),
                 "node_rows": nodes, "held": held,
                 "consumers": sorted(clients, key=lambda each: (each["client_id"], each["remote_address"])),
                 "positions": [{"node": log["node"], **position} for log in logs if "log" in log
                               for position in listed(log["log"].get("channels"))
                               if position.get("channel_name") == name],
-                "errors": {address: str(error) for address, error in stats.errors.items()}}
+                "errors": self._errors(moment, stats)}
 
     async def nodes(self, request: Request) -> Json:
         """All nodes."""
@@ -528,12 +577,16 @@ class View:
         arguments = Arguments(read_arguments(self.log, request))
         wanted = arguments.text("search").lower()
         topics: list[NodeTopic] = []
+        pace = Pace()
+        known: list[NodeTopic] = []
         if not row.error:
             try:
                 known = await self._all_of(row.address)
             except UpstreamError as error:
-                return {**node_row(row), "error": str(error), "total": 0, "topic_rows": [], "series": None}
-            pace = Pace()
+                return {**node_row(row), "error": error.told, "total": 0, "topic_rows": [], "series": None}
+        elif (kept := self.poller.kept.get(row.address)) is not None:
+            known = [topic_part(each) async for each in topics_in(kept.answer, pace)]
+        if known:
             for each in known:
                 if wanted in each.name.lower() and rights.may(STATS, each.name):
                     topics.append(each)
@@ -553,7 +606,10 @@ class View:
         moment = await self.moment()
         found = await self.fleet.ask_all(self.fleet.lookupds, LOOKUP_TOPICS, upstream.topic_list)
         names = {name for answer in found.answers.values() for name in answer.topics or ()}
-        return {"lookupds": [{"address": address, "error": str(found.errors.get(address, "")),
+        # A topic of a node that does not answer has a node.
+        missing = [row.address for row in moment.nodes.values() if row.error]
+        return {"missing": missing,
+                "lookupds": [{"address": address, "error": told(found.errors.get(address)),
                               "topics": len(answer.topics or ()) if (answer := found.answers.get(address)) else 0}
                              for address in self.fleet.lookupds],
                 "without_nodes": sorted(names - moment.topics.keys())[:1000],
@@ -568,10 +624,16 @@ class View:
         rights = rights_of(request)
         return {"changes": self.ledger.newest(lambda topic: rights.may(STATS, topic))}
 
+    def _errors(self, moment: Moment, stats: Found[nsqstats.Stats]) -> Json:
+        """Why nodes do not show their part."""
+        return {**{row.address: row.error for row in moment.nodes.values() if row.error and row.seen_at},
+                **{address: told(error) for address, error in stats.errors.items()}}
+
     def _may(self, request: Request, rights: Rights, topic: str, channel: str = "") -> dict[str, bool]:
         """The actions that the page may offer for a topic or a channel."""
         people = self.people
         return {"may_change": people.may_change(request) and rights.may(ADMIN, topic, channel),
+                "may_publish": people.may_change(request) and people.may_extend(request) and rights.may(PUBLISH, topic),
                 "may_read": people.may_extend(request) and rights.may(READ, topic, channel)}
 
     # ------------------------------------------------------------------ questions to nodes
@@ -587,6 +649,18 @@ class View:
                                 include_clients="true" if clients else "false"))
         found = await self.fleet.ask_all([row.address for row in self.having(moment, topic)], ask, nsqstats.stats)
         return Found(dict(sorted(found.answers.items())), found.errors)
+
+    async def _last_known(self, moment: Moment, topic: str) -> list[tuple[str, float, TopicStats]]:
+        """A topic on nodes that do not answer, as they had it: address, time, numbers."""
+        found: list[tuple[str, float, TopicStats]] = []
+        pace = Pace()
+        for address, row in moment.nodes.items():
+            kept = self.poller.kept.get(address)
+            if row.error and kept is not None and row.seen_at:
+                async for each in topics_in(kept.answer, pace):
+                    if each.topic_name == topic:
+                        found.append((address, round(kept.at, 3), each))
+        return found
 
     async def _all_of(self, address: str) -> list[NodeTopic]:
         """All topics of a node; kept for a moment, as pages of them are asked for."""
@@ -616,7 +690,7 @@ class View:
             except UpstreamError as error:
                 if error.status in (400, 404):
                     return {}
-                return {"node": address, "error": error.word or str(error)}
+                return {"node": address, "error": error.short}
             return {"node": address, "log": log}
 
         found = await together([row.address for row in self.having(moment, topic) if row.nsqc], one)
@@ -629,7 +703,21 @@ class View:
         found = await self.fleet.ask_all([row.address for row in self.having(moment, topic) if row.nsqc], ask, json_of)
         return [{"node": address, "rules": rules, "set": set_rules(rules) if channel else {}}
                 for address, rules in sorted(found.answers.items())] + [
-            {"node": address, "error": error.word or str(error)} for address, error in sorted(found.errors.items())]
+            {"node": address, "error": error.short} for address, error in sorted(found.errors.items())]
+
+    async def _letters(self, moment: Moment, request: Request, rights: Rights, topic: str) -> WaitingLetters | None:
+        """The letters that wait in a dead-letter topic; None: it has no log, or the user may not read it."""
+        if not topic or not (self.people.may_extend(request) and rights.may(READ, topic)):
+            return None
+        found = await self.fleet.ask_all([row.address for row in self.having(moment, topic) if row.nsqc],
+                                         Ask("GET", target("/dead/list", topic=topic)), json_of)
+        letters = WaitingLetters({}, any(page.get("next") is not None for page in found.answers.values()))
+        for page in found.answers.values():
+            for group in listed(page.get("groups")):
+                origin, number = group.get("origin"), group.get("count")
+                if isinstance(origin, str) and isinstance(number, int):
+                    letters.counts[origin] = letters.counts.get(origin, 0) + number
+        return letters if found.answers else None
 
     async def _held(self, moment: Moment, topic: str, channel: str) -> list[Json]:
         """Messages in flight, of nodes that show them: the oldest delivery first."""
@@ -639,6 +727,11 @@ class View:
         held = [{**message, "node": address} for address, page in found.answers.items()
                 for message in listed(page.get("messages"))]
         return sorted(held, key=delivered_at)[:50]
+
+
+def told(error: UpstreamError | None) -> str:
+    """An error for people; empty without one."""
+    return "" if error is None else error.told
 
 
 async def nothing() -> list[Json]:
@@ -660,6 +753,17 @@ def delivered_at(message: Json) -> int:
     """When a message in flight was delivered, in nanoseconds."""
     value = message.get("delivered")
     return value if isinstance(value, int) else 0
+
+
+class WaitingLetters(NamedTuple):
+    """How many dead letters wait, by TOPIC/CHANNEL of their origin. more: there are more than were counted."""
+
+    counts: dict[str, int]
+    more: bool
+
+    def of(self, origin: str) -> Json:
+        """Those of an origin."""
+        return {"count": self.counts.get(origin, 0), "more": self.more}
 
 
 class Arguments:

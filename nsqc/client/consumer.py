@@ -188,7 +188,7 @@ class Consumer(BaseConsumer[Connection]):
     def _look_up(self) -> None:
         if self._peers.look_up_due(time.monotonic()):
             self._lookups.start(self.topic, partial(lookup, self.topic, self._peers.nsqlookupd, self._options.timeout,
-                                                    self._options.tls))
+                                                    self._options.tls, self._options.auth_secret))
 
     def _connect(self) -> None:
         self._waker.calm()

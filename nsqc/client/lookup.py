@@ -76,6 +76,8 @@ def port_hint(error: Exception, address: str, wanted: Service) -> str:
 # ====================================================================== lookup
 
 log = Log("nsqc.client")
+REFUSED = {401: ": it requires a token that it knows (auth_secret, --auth-secret)",
+           403: ": the token does not permit it"}
 
 
 class NotHttp(ValueError):
@@ -99,27 +101,28 @@ class Node(TypedDict):
 
 
 def lookup(topic: str, nsqlookupd: Iterable[str], timeout: float = 10.0,
-           tls: bool | ssl.SSLContext | None = None) -> list[str]:
+           tls: bool | ssl.SSLContext | None = None, secret: bytes | str | None = None) -> list[str]:
     """The nsqd (HOST:PORT of TCP) that have a topic, according to all nsqlookupd (HOST:PORT of HTTP, or URLs) together.
-    tls: for https URLs. Raises LookupFailed if none of them answers."""
+    tls: for https URLs. secret: a token, for those that ask for one. Raises LookupFailed if none of them answers."""
     from urllib.parse import quote  # as http.client below
 
-    return ask_all(f"/lookup?topic={quote(topic, safe='')}", nsqlookupd, timeout, tls)
+    return ask_all(f"/lookup?topic={quote(topic, safe='')}", nsqlookupd, timeout, tls, secret)
 
 
-def nodes(nsqlookupd: Iterable[str], timeout: float = 10.0, tls: bool | ssl.SSLContext | None = None) -> list[str]:
+def nodes(nsqlookupd: Iterable[str], timeout: float = 10.0, tls: bool | ssl.SSLContext | None = None,
+          secret: bytes | str | None = None) -> list[str]:
     """All nsqd. Raises LookupFailed."""
-    return ask_all("/nodes", nsqlookupd, timeout, tls)
+    return ask_all("/nodes", nsqlookupd, timeout, tls, secret)
 
 
-def ask_all(path: str, nsqlookupd: Iterable[str], timeout: float,
-            tls: bool | ssl.SSLContext | None = None) -> list[str]:
+def ask_all(path: str, nsqlookupd: Iterable[str], timeout: float, tls: bool | ssl.SSLContext | None = None,
+            secret: bytes | str | None = None) -> list[str]:
     """The nsqd that any nsqlookupd lists, without duplicates. Raises LookupFailed."""
     addresses: dict[str, None] = {}
     answered, cause = False, "no nsqlookupd given"
     for address in nsqlookupd:
         try:
-            for node in ask(address, path, timeout, tls):
+            for node in ask(address, path, timeout, tls, secret):
                 found = f"{node['broadcast_address']}:{node['tcp_port']}"
                 split_address(found)    # not the path of a unix socket: anyone may announce a node
                 addresses[found] = None
@@ -133,11 +136,16 @@ def ask_all(path: str, nsqlookupd: Iterable[str], timeout: float,
     return list(addresses)
 
 
-def ask(address: str, path: str, timeout: float, tls: bool | ssl.SSLContext | None = None) -> list[Node]:
+def ask(address: str, path: str, timeout: float, tls: bool | ssl.SSLContext | None = None,
+        secret: bytes | str | None = None) -> list[Node]:
     """The nsqd listed by one nsqlookupd; none if it does not know the topic. Raises OSError, ValueError, KeyError,
     TypeError."""
+    target = http_address(address).beside(path)
     try:
-        status, body = fetch(address, http_address(address).beside(path), timeout, tls=tls)
+        status, body = fetch(address, target, timeout, tls=tls)
+        if status == 401 and secret:    # others need no token, and get none
+            token = secret if isinstance(secret, str) else secret.decode("latin-1")
+            status, body = fetch(address, target, timeout, tls=tls, secret=token)
     except NotHttp as error:
         raise ValueError(wrong_port(error.found, Service.LOOKUPD_HTTP) if error.found is not None
                          else str(error)) from None
@@ -149,7 +157,7 @@ def ask(address: str, path: str, timeout: float, tls: bool | ssl.SSLContext | No
         raise ValueError(wrong_port(found, Service.LOOKUPD_HTTP) if found.service is not Service.LOOKUPD_HTTP
                          else f"status {status}")
     if status != 200:
-        raise ValueError(f"status {status}")
+        raise ValueError(f"status {status}{REFUSED.get(status, '')}")
     answer = decode(body)
     if not isinstance(answer, dict):
         raise ValueError("its answer is not a JSON object")

@@ -78,12 +78,13 @@ class Failover:
 
     # ------------------------------------------------------------------ lookups
 
-    def look_up(self, timeout: float, tls: bool | ssl.SSLContext | None = None) -> list[str]:
-        """The nsqd that all nsqlookupd know; blocks, for timeout seconds at most. tls: for https URLs. Raises
+    def look_up(self, timeout: float, tls: bool | ssl.SSLContext | None = None,
+                secret: bytes | str | None = None) -> list[str]:
+        """The nsqd that all nsqlookupd know; blocks, for timeout seconds at most. tls, secret: as of lookup(). Raises
         LookupFailed if no lookup has succeeded yet."""
         self._looked_up = time.monotonic()
         try:
-            return nodes(self.nsqlookupd, timeout / len(self.nsqlookupd), tls) or self.addresses
+            return nodes(self.nsqlookupd, timeout / len(self.nsqlookupd), tls, secret) or self.addresses
         except LookupFailed as error:
             if not self.addresses:
                 raise

@@ -252,13 +252,14 @@ class Producer:
         ConnectError."""
         failover = self._failover
         if failover.nsqlookupd and not (failover.addresses and (failover.spread or self._idle)):
-            failover.addresses = failover.look_up(tries.patience(), self._options.tls)
+            failover.addresses = failover.look_up(tries.patience(), self._options.tls, self._options.auth_secret)
         elif failover.look_up_due():
             threading.Thread(target=self._look_up_again, name="nsqc lookup", daemon=True).start()
         return failover.target()
 
     def _look_up_again(self) -> None:
-        self._failover.addresses = self._failover.look_up(self._options.timeout, self._options.tls)
+        self._failover.addresses = self._failover.look_up(self._options.timeout, self._options.tls,
+                                                          self._options.auth_secret)
 
     # ------------------------------------------------------------------ connections
 

@@ -1,8 +1,14 @@
-"""`nsqc access`: tokens for access files, and the permissions in such a file. Needs no daemon."""
+"""`nsqc access`: tokens for access files, and the users and permissions in such a file. Needs no daemon."""
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,7 +19,7 @@ from nsqc.commands.output import EXIT_REFUSED, EXIT_USAGE, fail, print_text
 if TYPE_CHECKING:
     from nsqc.access.rules import Rules, User
 
-command = typer.Typer(help="Create tokens, check access files, and list permissions.")
+command = typer.Typer(help="Create tokens, edit and check access files, and list permissions.")
 
 File = Annotated[str, typer.Argument(help="the access file", metavar="FILE")]
 AsJson = Annotated[bool, typer.Option("--json", help="as JSON")]
@@ -130,3 +136,166 @@ def reason_of(rules: Rules, user: User, need: Need, topic: str, channel: str) ->
     if not reason and rules.anonymous is not None:
         reason = rules.anonymous.reason(need, topic, channel)
     return reason
+
+
+# ====================================================================== edits
+# Edits keep the rest of the file as it is, comments included, and replace it atomically: servers never read half of it.
+
+Scopes = Annotated[list[str] | None, typer.Option(
+    metavar="SCOPE", help="TOPIC or TOPIC/CHANNEL, names or globs; may be repeated")]
+Name = Annotated[str, typer.Argument(help="the user", metavar="USER")]
+BARE = re.compile(r"[A-Za-z0-9_-]+")      # a key without quotes
+HEADER = re.compile(r"\s*\[")
+TOKENS = re.compile(r"\s*(tokens|\"tokens\"|'tokens')\s*=")
+
+
+@command.command("add")
+def add_command(
+    file: File, user: Name, publish: Scopes = None, consume: Scopes = None, read: Scopes = None, stats: Scopes = None,
+    admin: Scopes = None,
+    role: Annotated[list[str] | None, typer.Option(metavar="ROLE", help="may be repeated")] = None,
+) -> int:
+    """Add a user with a new token, which is printed once. Creates the file if it is missing.
+
+    Example: `nsqc access add /etc/nsqc/access.toml billing --consume "orders.*/billing" --publish invoices`.
+    """
+    given = {"roles": role, "publish": publish, "consume": consume, "read": read, "stats": stats, "admin": admin}
+
+    def change(text: str, stored: str) -> str:
+        lines = [f"[users.{user if BARE.fullmatch(user) else json.dumps(user)}]", f"tokens = {json.dumps([stored])}"]
+        lines += [f"{key} = {json.dumps(texts)}" for key, texts in given.items() if texts]
+        return (text.rstrip("\n") + "\n\n" if text.strip() else "") + "\n".join(lines) + "\n"
+
+    return edit("add", file, user, change, exists=False)
+
+
+@command.command("rotate")
+def rotate_command(
+    file: File, user: Name,
+    only: Annotated[bool, typer.Option("--only", help="remove the earlier tokens at once")] = False,
+) -> int:
+    """Give a user a new token, which is printed once. Earlier tokens stay valid until they are revoked.
+
+    Examples: `nsqc access rotate /etc/nsqc/access.toml billing`; once all clients have the new token, `nsqc access
+    revoke /etc/nsqc/access.toml billing --token ID`.
+    """
+    def change(text: str, stored: str) -> str:
+        begin, lines, end = parts(text, user)
+        return with_tokens(begin, lines, end, [stored, *([] if only else tokens_in(text, user))])
+
+    return edit("rotate", file, user, change)
+
+
+@command.command("revoke")
+def revoke_command(
+    file: File, user: Name,
+    token: Annotated[str, typer.Option(metavar="ID", help="only this token: the 12 digits after nsqc_")] = "",
+) -> int:
+    """Remove a user, or one of its tokens. Servers close its connections within a second.
+
+    Example: `nsqc access revoke /etc/nsqc/access.toml billing`.
+    """
+    def change(text: str, stored: str) -> str:
+        begin, lines, end = parts(text, user)
+        if not token:
+            return begin + end
+        kept = [one for one in tokens_in(text, user) if one.split(":")[1] != token]
+        if len(kept) == len(tokens_in(text, user)):
+            raise ValueError(f"user {user} has no token {token!r}")
+        return with_tokens(begin, lines, end, kept)
+
+    return edit("revoke", file, user, change, makes_token=False)
+
+
+def edit(action: str, path: str, user: str, change: Callable[[str, str], str], exists: bool = True,
+         makes_token: bool = True) -> int:
+    """Changes the file; returns the exit code. change(text, hash of a new token): may raise ValueError. exists: the
+    user must be there, and otherwise must not."""
+    from nsqc.access.rules import AccessError, make, parse
+    from nsqc.options.toml import TomlError
+
+    token, stored = make() if makes_token else ("", None)
+    path = os.path.realpath(path)       # a link stays one
+    try:
+        with locked(path, exists) as (before, status):
+            rules = parse(before)
+            if (user in rules.users) != exists:
+                raise ValueError(f"{path} has {'no' if exists else 'already a'} user {user!r}")
+            text = change(before, str(stored))
+            after = parse(text)
+            if {**after.users, user: None} != {**rules.users, user: None} or (after.anonymous, after.nodes) != (
+                    rules.anonymous, rules.nodes) or (makes_token and stored not in after.users[user].tokens):
+                raise ValueError(f"{path} cannot be edited safely: write its users as tables, [users.NAME]")
+            written(path, text, status)
+    except OSError as error:
+        return fail(f"access {action}", f"{error.filename or path}: {error.strerror}")
+    except TomlError as error:
+        return fail(f"access {action}", f"{path}: {re.sub(' at line.*', '', str(error))}")
+    except (AccessError, ValueError) as error:
+        return fail(f"access {action}", str(error))
+    if token:
+        print_text(token)
+    return 0
+
+
+@contextmanager
+def locked(path: str, exists: bool) -> Iterator[tuple[str, os.stat_result]]:
+    """The text and the status of the file, while no other edit runs. exists: it must. Raises OSError, ValueError."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR if exists else os.O_RDWR | os.O_CREAT, 0o600)
+        with open(descriptor, encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            status = os.fstat(descriptor)
+            if os.path.exists(path) and os.path.samestat(os.stat(path), status):
+                yield file.read(), status
+                return
+            # Another edit has replaced it meanwhile.
+
+
+def written(path: str, text: str, status: os.stat_result) -> None:
+    """Replaces the file durably, with the mode and the owner that it had. Raises OSError."""
+    new = f"{path}.new"
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            os.fchown(descriptor, status.st_uid, status.st_gid)
+            os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
+            file.write(text)
+            file.flush()
+            os.fsync(descriptor)
+        os.replace(new, path)
+    except BaseException:
+        os.unlink(new)
+        raise
+
+
+def parts(text: str, user: str) -> tuple[str, list[str], str]:
+    """The text before a user's table, the lines of it, and the text after it. Raises ValueError."""
+    from nsqc.options.check import is_complete, lines_of
+
+    lines = text.splitlines(keepends=True)
+    begin = lines_of(text)("users", user) - 1
+    if begin < 0 or not re.match(r"\s*\[\s*users\s*\.", lines[begin]) or "]" not in lines[begin]:
+        raise ValueError(f"user {user} cannot be edited: write it as a table, [users.{user}]")
+    end = next((at for at in range(begin + 1, len(lines))
+                if HEADER.match(lines[at]) and is_complete("".join(lines[:at]))), len(lines))
+    return "".join(lines[:begin]), lines[begin:end], "".join(lines[end:])
+
+
+def tokens_in(text: str, user: str) -> list[str]:
+    """The hashes of a user's tokens."""
+    from nsqc.access.rules import parse
+
+    return [str(token) for token in parse(text).users[user].tokens]
+
+
+def with_tokens(begin: str, lines: list[str], end: str, tokens: list[str]) -> str:
+    """The text with other tokens in a user's table."""
+    from nsqc.options.check import is_complete
+
+    at = next((number for number, line in enumerate(lines) if TOKENS.match(line)), 1)
+    stop = at
+    if at < len(lines) and TOKENS.match(lines[at]):
+        stop = next(number for number in range(at + 1, len(lines) + 1) if is_complete("".join(lines[at:number])))
+    listed = ",\n          ".join(json.dumps(token) for token in tokens)
+    return begin + "".join([*lines[:at], f"tokens = [{listed}]\n", *lines[stop:]]) + end

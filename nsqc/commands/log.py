@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from nsqc.commands.output import EXIT_REFUSED, EXIT_USAGE, fail, print_text
-from nsqc.paths import local
+from nsqc.paths import folder_fault, local
 
 command = typer.Typer(help="Inspect log topics, check them, export them to nsqd.")
 
@@ -34,8 +34,8 @@ def folders_of(paths: list[str]) -> list[str]:
 
     folders: dict[str, None] = {}
     for path in paths:
-        if not os.path.isdir(path):
-            raise UsageError(f"{path} is not a folder")
+        if fault := folder_fault(path):
+            raise UsageError(fault)
         found = [os.path.abspath(path)] if topic_of(path) else list(folders_in(path).values())
         if not found:
             raise UsageError(f"{path} has no log topics")

@@ -41,6 +41,7 @@ Sessions = Callable[[], Iterable[Any]]  # Any: V2 sessions, of a higher room; ns
 
 
 MOST_RULES = 64 * 1024      # bytes of the body of a rule
+MOST_TABLES = 1024 * 1024   # of all tables of rules
 # Pages of messages built at once; each takes up to a few MiB.
 _PEEKS = 4
 

@@ -24,6 +24,7 @@ from nsqc.metrics.durations import Durations, Rising
 from nsqc.metrics.encoding import Format, family, format_for, head, histogram
 from nsqc.metrics.table import BOUNDS_S, Text
 from nsqc.net.listener import ConnectionLimits
+from nsqc.options.rules import digest_of
 from nsqc.process import machine
 from nsqc.store.files import rest
 from nsqc.store.memory import held_bytes
@@ -157,6 +158,7 @@ def _daemon(app: App, survey: Survey, buffers: int, form: Format) -> list[bytes]
         family(declared.CREATIONS_REFUSED, by_label(app.broker.creations_refused.items()), form),
         family(declared.CREATIONS_DELAYED, [((), app.broker.creations_delayed)], form),
         family(declared.CIRCLING, [((), len(app.broker.circling))], form),
+        family(declared.RULES_DIGEST, [((), digest_of([app.rules.digest, app.channel_rules.digest]))], form),
         family(declared.DRAINING, [((), int(app.drain.reason is not None))], form),
         histogram(declared.PROCESSING, _processing, form),
         family(declared.HEALTHY, [((), int(app.broker.health() == "OK"))], form),

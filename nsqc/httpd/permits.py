@@ -211,7 +211,8 @@ def _refuse(route: Route, site: Any, request: Request, refusal: Refusal) -> Repl
         site.broker.refused(refusal.reason)
     if refusal.status != 401:
         return v1_error(refusal.status, refusal.text)
-    return unauthorized(refusal.text, site.https_port, _CHALLENGE)
+    # The pages have forms of their own: with the challenge, browsers would open a dialog.
+    return unauthorized(refusal.text, site.https_port, "" if request.header("X-Requested-With") else _CHALLENGE)
 
 
 def _messages(request: Request) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nsqc.access.needs import ADMIN, CHANNEL, KNOWN, OPEN, OPEN_OWN, PUBLISH, READ, STATS, TOPIC, Need, local, need, own
 from nsqc.httpd import publish, views
-from nsqc.httpd.app import MOST_RULES
+from nsqc.httpd.app import MOST_RULES, MOST_TABLES
 from nsqc.httpd.reply import Handler, Route
 from nsqc.httpd.routing import Router, Table, at_first, livez, plain_answer, plain_route, probe_route
 
@@ -34,6 +34,7 @@ ROUTES: Table = {
         b"/dead": Route(at_first("dead", "topics"), local(STATS)),
         b"/dead/list": Route(at_first("dead", "groups"), local(READ, TOPIC)),
         b"/dead/show": Route(at_first("dead", "show"), local(READ, TOPIC)),
+        b"/rules": Route(at_first("rules", "get_all"), local(STATS)),
         b"/topic/rules": _call(at_first("rules", "get_rules"), Need((STATS, READ, ADMIN), TOPIC, own=True, local=True)),
         b"/channel/rules": _call(at_first("rules", "get_channel_rules"),
                                  Need((STATS, READ, ADMIN), CHANNEL, own=True, local=True)),
@@ -72,6 +73,7 @@ ROUTES: Table = {
         b"/drain": _call(at_first("admin", "delete_drain"), local(ADMIN)),
     },
     b"PUT": {
+        b"/rules": Route(at_first("rules", "put_all"), local(ADMIN), body_limit=MOST_TABLES, reads_body=True),
         b"/topic/rules": Route(at_first("rules", "put_rules"), local(ADMIN, TOPIC), body_limit=MOST_RULES,
                                reads_body=True),
         b"/channel/rules": Route(at_first("rules", "put_channel_rules"), local(ADMIN, CHANNEL),

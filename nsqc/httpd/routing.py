@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from msgspec import UNSET, Struct, UnsetType
 
-from nsqc.access.needs import OPEN, Need
+from nsqc.access.needs import OPEN, OPEN_OWN, Need
 from nsqc.httpd.reply import JSON, ApiError, Handler, Reply, Request, Route, encoded, fixed, plain, redirect, v1_error
 
 if TYPE_CHECKING:
@@ -250,7 +250,10 @@ class Mounted:
         path = request.path
         if path != self._path and not path.startswith(self._below):
             return self._others(request)
-        return self._first if self._mount is None else self._mount.resolve(request)
+        if self._mount is not None:
+            return self._mount.resolve(request)
+        # The route of a GET is admitted once it is known.
+        return self._first._replace(need=OPEN_OWN) if request.method == b"GET" else self._first
 
     def close(self) -> None:
         """The server is stopping."""

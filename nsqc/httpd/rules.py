@@ -1,17 +1,79 @@
-"""GET and PUT /topic/rules and /channel/rules: the rules of topics and channels, which need not exist."""
+"""GET and PUT /topic/rules and /channel/rules: the rules of topics and channels, which need not exist; and /rules: the
+tables of rules, for names that fit."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from nsqc.httpd.app import MOST_RULES, App
+from nsqc.httpd.app import MOST_RULES, MOST_TABLES, App
 from nsqc.httpd.reply import ApiError, Request, check_publish, read_whole
-from nsqc.options.rule_tables import LIMIT_FLAGS, json_value
-from nsqc.options.rules import KEYS, Changes, Rules, RuleT, Way, circle, from_json, ways_from
+from nsqc.options.declared import RuleTable, RuleValue
+from nsqc.options.rule_tables import BY_KEY, LIMIT_FLAGS, Scope, json_value
+from nsqc.options.rules import (
+    KEYS,
+    Changes,
+    Rules,
+    RuleT,
+    Way,
+    circle,
+    circle_in,
+    declare,
+    digest_of,
+    from_json,
+    ways_from,
+)
 from nsqc.wire.outside import Decoder, Json, JSONError
 from nsqc.wire.parser import is_valid_name
 
 _decode = Decoder(dict[str, object]).decode
+_decode_tables = Decoder(dict[str, dict[str, dict[str, object]]]).decode
+
+
+def get_all(app: App, request: Request) -> Json:
+    """The tables declared by PUT, those of the config file, and the values set for single names."""
+    of = (app.rules, app.channel_rules)
+    now = app.settings.now
+    return {"digest": digest_of([rules.digest for rules in of]),
+            **{rules.scope.key: _tables(rules.scope, rules.declared) for rules in of},
+            "config": {rules.scope.key: _tables(rules.scope, getattr(now, rules.scope.key)) for rules in of},
+            "set": {rules.scope.key: {name.decode(): _values(rules.scope, values)
+                                      for name, values in sorted(rules.set_by_name().items())} for rules in of}}
+
+
+async def put_all(app: App, request: Request) -> Json:
+    """Replaces the declared tables of topics and channels. Answers once they are on disk."""
+    if max(request.length, len(request.body)) > MOST_TABLES:
+        raise ApiError(413, "BODY_TOO_BIG")
+    try:
+        given = _decode_tables(request.body)
+        if unknown := given.keys() - BY_KEY.keys():
+            raise ValueError(f"unknown key {min(unknown)!r}, known are {', '.join(BY_KEY)}")
+        topics, channels = (declare(scope, given.get(scope.key, {})) for scope in BY_KEY.values())
+    except JSONError as error:
+        raise ApiError(400, f"the body cannot be used - {error}") from None
+    except ValueError as error:
+        raise ApiError(400, str(error)) from None
+    now = app.settings.now
+    if (found := circle_in((*topics, *now.topics), (*channels, *now.channels))) is not None:
+        raise ApiError(400, f"DEAD_LETTERS_CIRCLE - {found[0].title}: {found[1]}")
+    for table in (*topics, *channels):
+        if KEYS & table.values.keys():
+            # Without a name, letters go to the topics that fit, each with .dead behind its name.
+            check_publish(request, str(table.values.get("dead_letter", "")) or "*")
+    try:
+        await app.rules.declare(topics)
+        await app.channel_rules.declare(channels)
+    except OSError as error:
+        raise ApiError(500, f"failed to write the rules - {error.strerror}") from None
+    return get_all(app, request)
+
+
+def _tables(scope: Scope, tables: Sequence[RuleTable]) -> Json:
+    return {table.glob: _values(scope, table.values) for table in tables}
+
+
+def _values(scope: Scope, values: Mapping[str, RuleValue]) -> Json:
+    return {key: json_value(scope.flags[key].kind, value) for key, value in values.items()}
 
 
 def get_rules(app: App, request: Request) -> Json:

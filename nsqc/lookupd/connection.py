@@ -384,7 +384,7 @@ class Connection(asyncio.Protocol):
                 self._wait()
             else:
                 self._input_ended()
-        return True
+        return self.transport.can_write_eof()       # TLS cannot stay half open
 
     def pause_writing(self) -> None:
         """The client does not read its replies: none of its commands are executed."""
@@ -552,7 +552,7 @@ class Connection(asyncio.Protocol):
         replies.append(framed(error.reply.rstrip(b" ") if self._next == NO_MAGIC else error.reply))
         self.transport.write(b"".join(replies))
         self._end(text)
-        if self._eof or self.transport.is_closing():
+        if self._eof or self.transport.is_closing() or not self.transport.can_write_eof():
             self.transport.close()
             return
         self.transport.write_eof()

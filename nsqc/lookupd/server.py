@@ -21,6 +21,8 @@ from nsqc.loop.slow import REGISTRATIONS_S, Share, SlowLoop
 from nsqc.metrics.durations import LoopLag
 from nsqc.net.address import is_unix
 from nsqc.net.listener import Acceptor, ConnectionLimits, Listener, Listeners
+from nsqc.net.tls import Certificates, TlsAcceptor, TlsError
+from nsqc.options.reload import offered
 from nsqc.options.servers import LookupdOptions
 from nsqc.process import machine, running
 from nsqc.process.machine import EnvironmentVariableError
@@ -56,7 +58,7 @@ async def serve(loop: asyncio.AbstractEventLoop, options: LookupdOptions, log: L
     except StartError as error:
         log.fatal("failed to instantiate nsqlookupd - %s", error)
         return 1
-    hangup.begin(stop.set, None if server.guarding is None else server.guarding.reload)
+    hangup.begin(stop.set, server.reload if server.can_reload else None)
     await stop.wait()
     hangup.end()
     await server.stop()
@@ -89,8 +91,12 @@ class LookupServer:
         self.hub = Hub(loop, self.registry, self.share, self.limits, options, log)
         self.threads = ThreadPoolExecutor(1, thread_name_prefix="nsqc-worker")  # started on first use
         self.guarding = self._make_guarding()
-        self.tcp = self._bind("TCP", options.tcp_address)
-        self.http_listener = self._bind("HTTP", options.http_address)
+        try:
+            self.certificates = Certificates(settings) if (settings := offered(options)) else None
+        except TlsError as error:
+            raise StartError(str(error)) from None
+        self.tcp = self._bind("tcp", "TCP", options.tcp_address)
+        self.http_listener = self._bind("http", "HTTP" if self.certificates is None else "HTTPS", options.http_address)
         self._timer: asyncio.TimerHandle | None = None
 
     def _make_guarding(self) -> Guarding | None:
@@ -106,8 +112,8 @@ class LookupServer:
         self.hub.access, self.hub.audit = guarding.access, guarding.audit
         return guarding
 
-    def _bind(self, name: str, address: str) -> Listener:
-        given = self.inherited.get(name.lower())
+    def _bind(self, key: str, name: str, address: str) -> Listener:
+        given = self.inherited.get(key)
         try:
             if given is None and is_unix(address):
                 raise ValueError("missing port in address")
@@ -122,23 +128,47 @@ class LookupServer:
         site = LookupSite(hub=self.hub, log=self.log, header_timeout=self.options.http_header_timeout,
                           threads=self.threads, resolve=resolve, listeners=self.listeners, slow=self.slow, routes=PATHS,
                           lags=self.lag.lags, gate=self._make_gate())
-        self.http = Server(self.loop, site, self.http_listener, limits=self.limits, listeners=self.listeners)
+        self.http = Server(self.loop, site, self.http_listener, limits=self.limits, listeners=self.listeners,
+                           certificates=self.certificates)
         try:
-            await self.tcp.start(Acceptor(self.loop, self.tcp.sock, lambda: Connection(self.hub), self.log),
-                                 self.listeners)
+            await self.tcp.start(self._tcp_acceptor(), self.listeners)
             await self.http.start()
         except OSError as error:
             raise StartError(f"listen failed - {error}") from None
         if self.guarding is not None:
             self.guarding.watch(lambda: [client.rules_changed for client in self.hub.connections], [self.http])
+            if self.certificates is None and self.options.access_file:
+                from nsqc.guarding import warn_of_clear_tokens  # here: imported with the access file
+
+                warn_of_clear_tokens(self.log, self.http.name, self.http.address)
+        if self.certificates is not None:
+            self.certificates.watch(self.loop, self.threads, self.log)
         self._reserve_descriptors()
         gc.collect()
         gc.freeze()
         gc.set_threshold(*COLLECT)
         gc.enable()
-        self.manager.ready(f"Listening on TCP {self.tcp.address}, HTTP {self.http.address}")
+        self.manager.ready(f"Listening on TCP {self.tcp.address}, {self.http.name} {self.http.address}")
         self.manager.watch(self.loop)
         self.slow.set_limit(self.options.slow_loop)
+
+    def _tcp_acceptor(self) -> Acceptor | TlsAcceptor:
+        if self.certificates is None:
+            return Acceptor(self.loop, self.tcp.sock, lambda: Connection(self.hub), self.log)
+        return TlsAcceptor(self.loop, self.tcp.sock, lambda: Connection(self.hub), self.certificates, self.limits,
+                           self.log, self.tcp.name)
+
+    @property
+    def can_reload(self) -> bool:
+        """Whether there is a file to read again."""
+        return self.guarding is not None or self.certificates is not None
+
+    def reload(self) -> None:
+        """Reads the access file and the certificates again, and reopens the audit log."""
+        if self.guarding is not None:
+            self.guarding.reload()
+        if self.certificates is not None:
+            self.certificates.reload()
 
     def _make_gate(self) -> Gate:
         guarding = self.guarding
@@ -163,6 +193,8 @@ class LookupServer:
         self.lag.close()
         if self._timer is not None:
             self._timer.cancel()
+        if self.certificates is not None:
+            self.certificates.close()
         if self.guarding is not None:
             await self.guarding.close()
         self.threads.shutdown()

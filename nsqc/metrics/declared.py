@@ -88,6 +88,8 @@ CREATIONS_DELAYED = _counter(CLIENTS, "creations_delayed",
                              "How often a connection had to wait as it created faster than --max-create-rate.")
 CIRCLING = _gauge(CLIENTS, "dead_letters_circling",
                   "Channels that keep their messages, because their dead letters would come back to their topic.")
+RULES_DIGEST = _gauge(CLIENTS, "rules_digest", "A number derived from the defaults, the declared tables and the config "
+                      "file's tables of rules: the same on nodes with the same ones.")
 HEALTHY = _gauge(DISK, "healthy", "1 while /ping says OK, else 0.")
 DRAINING = _gauge(CLIENTS, "draining", "1 while the daemon drains, and while it stays drained, else 0.")
 PROCESSING = _histogram(CLIENTS, "processing_latency_seconds",
@@ -103,7 +105,8 @@ MEMORY = _gauge(DISK, "memory_bytes",
                 "(buffers of clients).", BYTES, ("room",))
 TOPIC_COUNT = _gauge(DISK, "topics", "Topics, ephemeral ones included.")
 CHANNEL_COUNT = _gauge(DISK, "channels", "Channels of all topics, ephemeral ones included.")
-DAEMON = (HANDSHAKES, CERTIFICATE_ENDS, REFUSED, CREATIONS_REFUSED, CREATIONS_DELAYED, CIRCLING, DRAINING, PROCESSING,
+DAEMON = (HANDSHAKES, CERTIFICATE_ENDS, REFUSED, CREATIONS_REFUSED, CREATIONS_DELAYED, CIRCLING, RULES_DIGEST, DRAINING,
+          PROCESSING,
           HEALTHY, SYNC, SYNC_FAILURES, DISK_FREE, DISK_SIZE, DISK_LIMIT, MEMORY, TOPIC_COUNT, CHANNEL_COUNT)
 
 def _figures(group: str, prefix: str, shape: type[Struct], labels: tuple[str, ...]) -> dict[str, Metric]:

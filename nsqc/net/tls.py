@@ -320,7 +320,7 @@ class Certificates:
 
 
 # ====================================================================== TLS acceptor
-# Accepts HTTPS clients: counts each, and performs the handshake with the current certificates.
+# Accepts clients over TLS: counts each, and performs the handshake with the current certificates.
 
 HANDSHAKE_S = 5.0
 SHUTDOWN_S = 5.0
@@ -333,7 +333,9 @@ class TlsAcceptor:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket,
                  make_protocol: ProtocolFactory, certificates: Certificates,
-                 limits: ConnectionLimits, log: Log) -> None:
+                 limits: ConnectionLimits, log: Log, name: str = "HTTPS") -> None:
+        """name: of the listener, for the log."""
+        self._name = name
         self._loop = loop
         self._sock = sock
         self._make_protocol = make_protocol
@@ -383,7 +385,7 @@ class TlsAcceptor:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                self._log.error("HTTPS: accept failed - %s", error)
+                self._log.error("%s: accept failed - %s", self._name, error)
                 self.pause()
                 self._retry = self._loop.call_later(RETRY_S, self.resume)
                 return
@@ -413,9 +415,9 @@ class TlsAcceptor:
             succeeded = True
         except (ConnectionResetError, BrokenPipeError, EOFError) as error:
             # It disconnected during the handshake, as probes do.
-            self._log.debug("HTTPS: TLS handshake error from %s - %s", host or "@", handshake_error(error))
+            self._log.debug("%s: TLS handshake error from %s - %s", self._name, host or "@", handshake_error(error))
         except OSError as error:
-            self._log.error("HTTPS: TLS handshake error from %s - %s", host or "@", handshake_error(error))
+            self._log.error("%s: TLS handshake error from %s - %s", self._name, host or "@", handshake_error(error))
         finally:
             self._limits.end_handshake(succeeded)
             self._limits.leave(host)

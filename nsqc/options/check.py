@@ -78,7 +78,8 @@ NUMBERS = re.compile(r"[0-9.]+")
 LISTENING = ("tcp_address", "http_address", "https_address")
 # Options with addresses to connect to, and their parsers.
 REMOTE: dict[str, Callable[[str], object]] = {
-    "lookupd_tcp_address": split_address, "auth_http_address": parse_server, "statsd_address": split_address,
+    "lookupd_tcp_address": lambda text: split_address(text.removeprefix("tls://")),
+    "auth_http_address": parse_server, "statsd_address": split_address,
 }
 
 
@@ -126,9 +127,8 @@ def examine(path: str, declaration: Declaration[OptionSet] = SERVE) -> Report:
     keys = {name: key for key, name in declaration.keys.items()}
     problems = [(True, name, problem) for faults in (declaration.faults(options), options.unusable(),
                                                      surroundings(options, declaration)) for name, problem in faults]
-    if isinstance(options, Options):
-        problems += [(False, name, problem) for found in (ineffective(options), expiring(options))
-                     for name, problem in found]
+    warnings = [*expiring(options), *(ineffective(options) if isinstance(options, Options) else ())]
+    problems += [(False, name, problem) for name, problem in warnings]
     for fatal, name, problem in problems:
         line_number = line_of(keys[name]) if name in reading.values else 0
         findings.append(Finding(line_number, fatal, problem.replace(flag_name(name), keys[name])))
@@ -154,6 +154,7 @@ def surroundings(options: OptionSet, declaration: Declaration[OptionSet]) -> Ite
                         for reason in listening(address, declaration is SERVE))
     if not isinstance(options, Options):
         yield from duplicates(options, declaration, names)
+        yield from encryption(options)
         return
     yield from duplicates(options, declaration, names if options.offers_tls else names[:2])
     yield from unreachable(options)
@@ -226,12 +227,12 @@ def ineffective(options: Options) -> Iterator[Problem]:
         yield Problem("tls_root_ca_file", "tls_root_ca_file has no effect without tls_cert and tls_key")
 
 
-def expiring(options: Options) -> Iterator[Problem]:
+def expiring(options: OptionSet) -> Iterator[Problem]:
     """Certificates that have expired, or soon will."""
     if settings := offered(options):
         for date in tls.read_dates(tls.files_of(settings)):
             if text := date.concern(time.time()):
-                yield Problem("tls_cert" if date.path == options.tls_cert else "tls_root_ca_file", text)
+                yield Problem("tls_cert" if date.path == settings.cert else "tls_root_ca_file", text)
 
 
 def unwritable(path: str) -> str:
@@ -242,21 +243,24 @@ def unwritable(path: str) -> str:
     return "" if os.access(folder, os.R_OK | os.W_OK | os.X_OK) else f"folder {folder} cannot be read and written"
 
 
-def encryption(options: Options) -> Iterator[Problem]:
+def encryption(options: OptionSet) -> Iterator[Problem]:
     """Why the options of TLS, or the files they name, cannot be used."""
     try:
         settled = options.settled()
     except OptionError as error:
+        assert isinstance(options, Options)
         if bool(options.tls_cert) != bool(options.tls_key):
             text = str(error).replace("--tls-cert", "tls_cert").replace("--tls-key", "tls_key")
             yield Problem("tls_cert" if options.tls_cert else "tls_key", text)
         else:
             yield Problem("tls_required" if options.tls_required else "tls_client_auth_policy", str(error))
         return
-    if settings := offered(settled):
+    # Otherwise unusable() has reported the missing one.
+    if (settings := offered(settled)) and settings.cert and settings.key:
         try:
             tls.build_context(settings)
         except tls.TlsError as error:
             names = ("tls_cert", "tls_key", "tls_root_ca_file")
-            named = [name for name in names if (path := str(options.value(name))) and path in str(error)]
+            paths = settings.cert, settings.key, settings.root_ca_file
+            named = [name for name, path in zip(names, paths, strict=True) if path and path in str(error)]
             yield Problem((named or names)[0], str(error))

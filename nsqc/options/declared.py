@@ -69,6 +69,12 @@ AUDIT_FILE = flag(
 AUDIT_LEVEL = flag(
     Kind.TEXT, ACCESS, "what the audit log records: calls that change something, and all refused calls (changes), "
     "only the latter (refused), or nothing (off)", choices=("off", "refused", "changes"), own=True)
+# Of the lookup server and the admin server.
+TLS_CERT = flag(
+    Kind.FILE, TLS, "certificate file: every listener of this server then speaks TLS only; read again on changes and "
+    "on SIGHUP", own=True)
+TLS_KEY = flag(Kind.FILE, TLS, "its key file", own=True)
+TLS_MIN_VERSION = flag(Kind.TLS_VERSION, TLS, "lowest version of TLS", own=True)
 
 
 def default_node_id() -> int:
@@ -203,7 +209,14 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
         "calls beyond nsqd's", own=True, live=True)] = ()
 
     lookupd_tcp_address: Annotated[tuple[str, ...], flag(
-        Kind.TEXTS, LOOKUP, "nsqlookupd to register with, HOST:PORT", key="nsqlookupd_tcp_addresses", live=True)] = ()
+        Kind.TEXTS, LOOKUP, "nsqlookupd to register with, HOST:PORT, or tls://HOST:PORT for an nsqc lookupd with "
+        "--tls-cert", key="nsqlookupd_tcp_addresses", live=True)] = ()
+    lookupd_root_ca_file: Annotated[str, flag(
+        Kind.FILE, LOOKUP, "authorities that sign the certificates of lookup servers with tls:// addresses, PEM; by "
+        "default the system's", own=True, live=True)] = ""
+    lookupd_token_file: Annotated[str, flag(
+        Kind.FILE, LOOKUP, "file with the token to show to lookup servers that have an access file, for their "
+        "channels of new topics; read each time", own=True, live=True)] = ""
     auth_http_address: Annotated[tuple[str, ...], flag(
         Kind.TEXTS, LOOKUP, "auth server to query, HOST:PORT or URL", key="auth_http_addresses")] = ()
     auth_http_request_method: Annotated[str, flag(

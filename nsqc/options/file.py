@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
-from nsqc.options.declared import SERVE, Declaration, Field, OptionError, OptionSet, RuleTable
+from nsqc.options.declared import SERVE, Declaration, Field, OptionError, OptionSet, RuleTable, RuleValue
 from nsqc.options.option import from_toml
-from nsqc.options.rule_tables import BY_KEY, Place, read_tables
+from nsqc.options.rule_tables import BY_KEY, Place, json_value, read_tables
 
 
 class TomlError(ValueError):
@@ -53,6 +53,23 @@ def read_config(path: str, declaration: Declaration[OptionSet] = SERVE) -> tuple
     for _, text in problems:
         raise OptionError(f"config file {path}: {text}")
     return values, unknown
+
+
+def read_rules(path: str) -> dict[str, dict[str, dict[str, RuleValue]]]:
+    """The tables of a file of rules, in the form of PUT /rules: by scope, glob and key. Raises OptionError."""
+    try:
+        given = parse_toml(read_text(path))
+        reading = interpret(given)
+        problems = [text for _, text in reading.problems]
+        problems += [f"unknown key {key!r}: a file of rules has tables {', '.join(BY_KEY)}"
+                     for key in given.keys() - BY_KEY]
+        for text in problems:
+            raise ValueError(text)
+    except (TomlError, ValueError) as error:
+        raise OptionError(f"{path}: {str(error).removeprefix('failed to load config file ')}") from None
+    tables = {key: cast("tuple[RuleTable, ...]", reading.values.get(key, ())) for key in BY_KEY}
+    return {key: {table.glob: {name: json_value(scope.flags[name].kind, value) for name, value in table.values.items()}
+                  for table in tables[key]} for key, scope in BY_KEY.items()}
 
 
 def read_text(path: str) -> str:

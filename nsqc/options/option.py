@@ -254,6 +254,8 @@ FROM_TEXT: dict[Kind, Callable[[str], Value]] = {
 }
 # Kinds whose value may be a TOML number. Not a boolean, for which nsqd reads numbers the wrong way round.
 NUMERIC = (Kind.INT, Kind.DURATION, Kind.FLOAT, Kind.FLOATS, Kind.TLS_REQUIRED)
+EXPECTED = {Kind.BOOL: "true or false", Kind.INT: "a number", Kind.FLOAT: "a number", Kind.FLOATS: "numbers",
+            Kind.DURATION: 'a duration such as "250ms"', Kind.TEXTS: "a list of strings"}
 NAMED = {bool: "true or false", int: "a number", float: "a number", dict: "a table"}
 
 
@@ -280,7 +282,7 @@ def from_toml(kind: Kind, value: object) -> Value:
         return value * NS_PER_MS
     elif isinstance(value, (int, float)) and kind in NUMERIC:
         return from_text(kind, str(value))
-    raise ValueError(f"{NAMED.get(type(value), f'a {type(value).__name__}')} is not expected here")
+    raise ValueError(f"expected {EXPECTED.get(kind, 'a string')}, not {NAMED.get(type(value), f'a {type(value).__name__}')}")
 
 
 def from_list(kind: Kind, items: list[object]) -> tuple[str, ...] | tuple[float, ...]:
@@ -295,7 +297,7 @@ def from_list(kind: Kind, items: list[object]) -> tuple[str, ...] | tuple[float,
         if len(numbers) < len(items):
             raise ValueError("a list of numbers is expected here")
         return tuple(map(float, numbers))
-    raise ValueError("a list is not expected here")
+    raise ValueError(f"expected {EXPECTED.get(kind, 'a string')}, not a list")
 
 
 # ====================================================================== goflags

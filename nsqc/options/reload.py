@@ -11,19 +11,20 @@ from concurrent.futures import Executor
 
 from nsqc.log import Log
 from nsqc.net.tls import Certificates, TlsSettings
-from nsqc.options.declared import FLAGS, KEYS, Field, OptionError, Options, RuleTable, Settings
+from nsqc.options.declared import FLAGS, KEYS, Field, OptionError, Options, OptionSet, RuleTable, Settings
 from nsqc.options.flags import shown
 from nsqc.options.rule_tables import BY_KEY, scope_of, written
 
 Reread = Callable[[], tuple[Options, dict[str, str]]]  # options and warnings by unknown key; raises OptionError
 
 
-def offered(options: Options) -> TlsSettings | None:
-    """The TLS settings of a daemon's options; None: TLS is not offered."""
-    if not options.offers_tls:
+def offered(options: OptionSet) -> TlsSettings | None:
+    """The TLS settings of a server's options; None: TLS is not offered."""
+    cert, key, least = (options.value(name) for name in ("tls_cert", "tls_key", "tls_min_version"))
+    if not (cert or key):
         return None
-    return TlsSettings(options.tls_cert, options.tls_key, options.tls_root_ca_file, options.tls_client_auth_policy,
-                       options.tls_min_version)
+    clients = (options.tls_root_ca_file, options.tls_client_auth_policy) if isinstance(options, Options) else ("", "")
+    return TlsSettings(str(cert), str(key), *clients, int(str(least)))
 
 
 class Reloader:

@@ -1,7 +1,7 @@
-"""Rules of topics or channels: the rule that applies, and values set by PUT, on disk.
+"""Rules of topics or channels: the rule that applies, and those set over HTTP, on disk.
 
-Each value of a rule comes from PUT, else from the first table of the config file that fits the name, else from a
-default.
+Each value of a rule comes from the PUT for its name, else from the first table that fits the name, else from a default.
+Tables that PUT /rules has declared come before those of the config file.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import errno
 import os
 import re
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from fnmatch import fnmatchcase
@@ -47,9 +48,10 @@ from nsqc.wire.outside import Decoder, JSONError
 from nsqc.wire.parser import is_ephemeral
 
 # ====================================================================== rules file
-# nsqc.rules.json and nsqc.channel-rules.json: the values set by PUT, for each topic and channel. nsqd ignores them.
+# nsqc.rules.json and nsqc.channel-rules.json: the values set by PUT for each topic and channel, and the tables declared
+# by PUT /rules, in their order. nsqd ignores them.
 #
-#     {"topics": {"NAME": {"storage": "log", "retain_time": 3600000000000}}}
+#     {"topics": {"NAME": {"storage": "log", "retain_time": 3600000000000}}, "declared": {"GLOB": {"storage": "log"}}}
 #     {"channels": {"TOPIC/CHANNEL": {"requeue_delay": 1000000000}}}
 #
 # Durations are nanoseconds there.
@@ -126,12 +128,27 @@ def piece(name: bytes, values: Values) -> bytes:
     return b'"%b":%b' % (name, _encode(values))
 
 
-def save(data_path: str, scope: Scope, pieces: list[bytes]) -> None:
+def save(data_path: str, scope: Scope, pieces: list[bytes], tables: Sequence[RuleTable]) -> None:
     """Replaces the file, durably. Raises OSError."""
-    replace_file(os.path.join(data_path, scope.file), b'{"%b":{%b}}\n' % (scope.key.encode(), b",\n".join(pieces)))
+    declared = b',\n"declared":%b' % _encode({table.glob: table.values for table in tables}) if tables else b""
+    replace_file(os.path.join(data_path, scope.file),
+                 b'{"%b":{%b}%b}\n' % (scope.key.encode(), b",\n".join(pieces), declared))
 
 
-def load(data_path: str, scope: Scope, log: Log) -> dict[bytes, Values]:
+def declare(scope: Scope, given: Mapping[str, Mapping[str, object]]) -> tuple[RuleTable, ...]:
+    """Tables from JSON: values by key, by glob. Raises ValueError that names the table."""
+    tables = []
+    for glob, values in given.items():
+        table = scope.table(glob, {})
+        try:
+            table.values.update(changed({}, {key: from_json(scope, key, value) for key, value in values.items()}))
+        except ValueError as error:
+            raise ValueError(f"{table.title}: {error}") from None
+        tables.append(table)
+    return tuple(tables)
+
+
+def load(data_path: str, scope: Scope, log: Log) -> tuple[dict[bytes, Values], tuple[RuleTable, ...]]:
     """Reads the file. If any of it is unusable, the file is kept as .bad, and replaced by the rest.
 
     Raises OSError if it exists and cannot be read, or cannot be replaced: without the rules, topics would be stored in
@@ -139,17 +156,22 @@ def load(data_path: str, scope: Scope, log: Log) -> dict[bytes, Values]:
     """
     path = os.path.join(data_path, scope.file)
     rules: dict[bytes, Values] = {}
+    tables: tuple[RuleTable, ...] = ()
     problems: list[str] = []
     try:
-        entries = _decode(read_edited_file(path))[scope.key]
+        content = _decode(read_edited_file(path))
+        entries = content[scope.key]
+        tables = declare(scope, content.get("declared", {}))
     except FileNotFoundError:
-        return {}
+        return {}, ()
     except JSONError as error:
         entries = {}
         problems.append(str(error))
     except KeyError:
         entries = {}
         problems.append(f"it has no {scope.key}")
+    except ValueError as error:
+        problems.append(str(error))
     except OSError as error:
         if error.errno not in NOT_FILES:
             raise
@@ -167,8 +189,8 @@ def load(data_path: str, scope: Scope, log: Log) -> dict[bytes, Values]:
         backup = set_aside(path)
         log.error("RULES: %s is damaged (%s%s): kept as %s, %d rules remain", path, problems[0],
                   f" and {len(problems) - 1} more" if problems[1:] else "", backup, len(rules))
-        save(data_path, scope, [piece(name, values) for name, values in rules.items()])
-    return rules
+        save(data_path, scope, [piece(name, values) for name, values in rules.items()], tables)
+    return rules, tables
 
 
 # ====================================================================== rules
@@ -182,12 +204,14 @@ RuleT = TypeVar("RuleT", bound=Limits)
 
 
 class _Change:
-    """A PUT that is not on disk yet."""
+    """A PUT that is not on disk yet. tables: of PUT /rules, which has no name; None: of a name."""
 
-    __slots__ = ("changes", "done", "gone", "name")
+    __slots__ = ("changes", "done", "gone", "name", "tables")
 
-    def __init__(self, name: bytes, changes: Changes, done: asyncio.Future[None]) -> None:
+    def __init__(self, name: bytes, changes: Changes, done: asyncio.Future[None],
+                 tables: tuple[RuleTable, ...] | None = None) -> None:
         self.name = name
+        self.tables = tables
         self.changes = changes
         self.done = done
         self.gone = False       # the topic or channel was deleted meanwhile, and its rule with it
@@ -198,6 +222,7 @@ class Rules(Generic[RuleT]):
     meanwhile share the next one."""
 
     scope: Scope
+    digest: int         # of the defaults and tables that apply here; nodes with the same rules have the same
     _options: Options
 
     def __init__(self, loop: asyncio.AbstractEventLoop, workers: Executor, data_path: str, settings: Settings,
@@ -207,7 +232,7 @@ class Rules(Generic[RuleT]):
         self._workers = workers
         self._data_path = data_path
         self._log = log
-        self._put: dict[bytes, Values] = load(data_path, self.scope, log)
+        self._put, self.declared = load(data_path, self.scope, log)
         self._pieces = {name: piece(name, values) for name, values in self._put.items()}
         self._known: dict[bytes, RuleT] = {}
         self._globs: re.Pattern[str] | None = None
@@ -264,9 +289,17 @@ class Rules(Generic[RuleT]):
         """The rule with other values."""
         return msgspec.structs.replace(rule, **values, source=source)
 
-    def _set_globs(self, tables: Sequence[RuleTable]) -> None:
+    def _tables_of(self, options: Options) -> tuple[RuleTable, ...]:
+        """All tables, the most important first."""
+        of_file: tuple[RuleTable, ...] = getattr(options, self.scope.key)
+        tables = (*self.declared, *of_file)
         self._globs = _globs(tables)
         self._known.clear()
+        return tables
+
+    def _source(self, table: RuleTable) -> str:
+        """What the rule of a table says about its origin."""
+        return f"{'declared' if any(table is one for one in self.declared) else 'config'} {table.title}"
 
     def _table_of(self, name: bytes) -> int | None:
         """The index of the first table whose glob fits."""
@@ -293,6 +326,19 @@ class Rules(Generic[RuleT]):
             self._begin()
             await change.done
         return self.of(name)
+
+    async def declare(self, tables: tuple[RuleTable, ...]) -> None:
+        """Replaces the declared tables. Returns once they are on disk. Raises OSError, without any change, if they
+        cannot be written."""
+        if tables != self.declared or any(change.tables is not None for change in (*self._writing, *self._changes)):
+            change = _Change(b"", {}, self._loop.create_future(), tables)
+            self._changes.append(change)
+            self._begin()
+            await change.done
+
+    def set_by_name(self) -> dict[bytes, Values]:
+        """The values set by PUT for names."""
+        return dict(self._put)
 
     def forget(self, name: bytes) -> None:
         """Drops the rule of a deleted topic or channel."""
@@ -330,8 +376,11 @@ class Rules(Generic[RuleT]):
         self._stale = False
         pieces = dict(self._pieces)
         values: dict[bytes, Values] = {}
+        tables = self.declared
         for change in self._writing:
-            if change.gone:
+            if change.tables is not None:
+                tables = change.tables
+            if change.gone or change.tables is not None:
                 continue
             merged = changed(values.get(change.name, self._put.get(change.name, {})), change.changes)
             values[change.name] = merged
@@ -342,13 +391,13 @@ class Rules(Generic[RuleT]):
         self._forgotten = set()
         try:
             self._write = self._loop.run_in_executor(self._workers, save, self._data_path,
-                                                     self.scope, [*pieces.values()])
+                                                     self.scope, [*pieces.values()], tables)
         except RuntimeError as error:  # no thread can be started
             self._write = self._loop.create_future()
             self._write.set_exception(OSError(errno.EAGAIN, str(error)))
-        self._write.add_done_callback(lambda done: self._ended(done, values))
+        self._write.add_done_callback(lambda done: self._ended(done, values, tables))
 
-    def _ended(self, done: asyncio.Future[None], values: dict[bytes, Values]) -> None:
+    def _ended(self, done: asyncio.Future[None], values: dict[bytes, Values], tables: tuple[RuleTable, ...]) -> None:
         error = done.exception()
         ended, self._writing = self._writing, []
         self._write = None
@@ -357,6 +406,11 @@ class Rules(Generic[RuleT]):
             self._log.error("RULES: failed to write %s - %s", self.scope.file, error)
         else:
             changed = [name for name in values.keys() - self._forgotten if self._set(name, values[name])]
+            if tables != self.declared:
+                self.declared = tables
+                self._take(self._options)
+                self._log.info("RULES: %d declared tables of %ss", len(tables), self.scope.noun)
+                self._notify(None)
         for change in ended:
             if change.done.done():
                 continue
@@ -381,6 +435,11 @@ class Rules(Generic[RuleT]):
             self._pieces.pop(name, None)
         self._known.pop(name, None)
         return self.of(name) != before
+
+
+def digest_of(content: object) -> int:
+    """A number that differs if the content does."""
+    return zlib.crc32(msgspec.json.encode(content, order="deterministic"))
 
 
 def _globs(tables: Sequence[RuleTable]) -> re.Pattern[str] | None:
@@ -443,9 +502,10 @@ class TopicRules(Rules[TopicRule]):
         defaults = {key: options.value(attribute) for key, attribute in RULE_KEYS.items()}
         self._default = msgspec.convert(defaults, TopicRule)
         self._ephemeral = msgspec.structs.replace(self._default, storage="memory", source=FROM_NAME)
-        self._tables = [msgspec.structs.replace(self._default, **table.values, source=f"config {table.title}")
-                        for table in options.topics]
-        self._set_globs(options.topics)
+        tables = self._tables_of(options)
+        self._tables = [msgspec.structs.replace(self._default, **table.values, source=self._source(table))
+                        for table in tables]
+        self.digest = digest_of([defaults, *((table.glob, table.values) for table in tables)])
 
     def _has_changed(self, options: Options) -> bool:
         names = ("topics", *RULE_KEYS.values())
@@ -558,7 +618,8 @@ class ChannelRules(Rules[ChannelRule]):
     def _take(self, options: Options) -> None:
         self._options = options
         self._merged.clear()
-        self._set_globs(options.channels)
+        self.tables = self._tables_of(options)
+        self.digest = digest_of([(table.glob, table.values) for table in self.tables])
 
     def _topic_changed(self, name: bytes | None) -> None:
         self._known.clear()
@@ -581,8 +642,8 @@ class ChannelRules(Rules[ChannelRule]):
         """The rule derived from a table, if any, and the topic's rule."""
         limits = topic.limits()
         if at is not None:
-            table = self._options.channels[at]
-            return self._changed(DEFAULT, {**limits, **table.values}, f"config {table.title}")
+            table = self.tables[at]
+            return self._changed(DEFAULT, {**limits, **table.values}, self._source(table))
         if all(limits[key] == getattr(DEFAULT_LIMITS, key) for key in limits):
             return DEFAULT
         return self._changed(DEFAULT, limits, f"topic: {topic.source}")
@@ -591,7 +652,7 @@ class ChannelRules(Rules[ChannelRule]):
         """The rules that channels of a topic may have, each with the name of a channel or a table. topic_rule: instead
         of the topic's current one."""
         topic_rule = topic_rule or self._topics.of(topic)
-        tables = self._options.channels
+        tables = self.tables
         for at in tables_for(tables, topic.decode()):
             title = f"channels of {topic.decode()}" if at is None else tables[at].title
             yield title, self._merged_rule(at, topic_rule)

@@ -19,21 +19,31 @@ from nsqc.options.declared import (
     NETWORK,
     SLOW_LOOP,
     TLS,
+    TLS_CERT,
+    TLS_KEY,
+    TLS_MIN_VERSION,
     Declaration,
     OptionSet,
     flag,
     flag_name,
 )
-from nsqc.options.option import MINUTE, MS, Kind, S
+from nsqc.options.option import MINUTE, MS, TLS_VERSIONS, Kind, S
 from nsqc.wire.nodehosts import NodeHosts
+
+NODES, LIMITS, GRAPHITE = "Nodes", "Limits", "Graphite"
+
+
+def half_a_pair(options: OptionSet, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """A certificate without its key, or a key without its certificate: see OptionSet.unusable()."""
+    cert, key = f"{prefix}tls_cert", f"{prefix}tls_key"
+    for name, other in ((key, cert), (cert, key)):
+        if options.value(name) and not options.value(other):
+            yield name, f"{flag_name(name)} must be specified with {flag_name(other)}"
+
 
 # ====================================================================== lookupd
 # Declares every option of `nsqc lookupd` once, like the daemon's.
 
-
-
-
-NODES, LIMITS, GRAPHITE = "Nodes", "Limits", "Graphite"
 
 
 class LookupdOptions(OptionSet, frozen=True, kw_only=True, gc=False):
@@ -82,17 +92,20 @@ class LookupdOptions(OptionSet, frozen=True, kw_only=True, gc=False):
         Kind.INT, LIMITS, "maximum number of topics and channels; nodes that register further ones are answered, and "
         "the names ignored; 0: no limit", least=0, own=True)] = 1_000_000
 
+    tls_cert: Annotated[str, TLS_CERT] = ""
+    tls_key: Annotated[str, TLS_KEY] = ""
+    tls_min_version: Annotated[int, TLS_MIN_VERSION] = TLS_VERSIONS["tls1.2"]
+
+    def unusable(self) -> Iterator[tuple[str, str]]:
+        """See OptionSet."""
+        yield from half_a_pair(self)
+
 
 LOOKUPD = Declaration(LookupdOptions, "nsqc lookupd", "nsqlookupd")
 
 
 # ====================================================================== admin
 # Every option of `nsqc admin`, declared once: nsqadmin's, and nsqc's own.
-
-
-
-
-
 
 class AdminOptions(OptionSet, frozen=True, kw_only=True, gc=False):
     """All options of the admin server."""
@@ -114,9 +127,10 @@ class AdminOptions(OptionSet, frozen=True, kw_only=True, gc=False):
         Kind.INT, NETWORK, "maximum number of connections; 0: no limit", least=0, own=True)] = 10_000
 
     lookupd_http_address: Annotated[tuple[str, ...], flag(
-        Kind.TEXTS, NODES, "nsqlookupd to query for nodes, HOST:PORT", key="nsqlookupd_http_addresses")] = ()
+        Kind.TEXTS, NODES, "nsqlookupd to query for nodes, HOST:PORT, or https://HOST:PORT",
+        key="nsqlookupd_http_addresses")] = ()
     nsqd_http_address: Annotated[tuple[str, ...], flag(
-        Kind.TEXTS, NODES, "nsqd to show, HOST:PORT; instead of --lookupd-http-address",
+        Kind.TEXTS, NODES, "nsqd to show, HOST:PORT, or https://HOST:PORT; instead of --lookupd-http-address",
         key="nsqd_http_addresses")] = ()
     http_client_connect_timeout: Annotated[int, flag(
         Kind.DURATION, NODES, "timeout for connecting to a node", least=1)] = 2 * S
@@ -125,6 +139,9 @@ class AdminOptions(OptionSet, frozen=True, kw_only=True, gc=False):
     poll_interval: Annotated[int, flag(
         Kind.DURATION, NODES, "time between two polls of all nodes. It grows if polling would take more than 1 % of a "
         "node's time", least=S, most=MINUTE, own=True)] = 5 * S
+    rules: Annotated[str, flag(
+        Kind.FILE, NODES, "a TOML file with tables of rules, as for nsqc rules apply: every node that lacks them gets "
+        "them, also one that joins later; read again on changes", own=True)] = ""
     node_auth_secret: Annotated[str, flag(
         Kind.TEXT, NODES, "token to show to nodes that have an access file; @FILE reads it from a file. Nodes that "
         "only lookup servers name get it if --node-addresses covers them, or an nsqc lookupd's access file vouches for "
@@ -152,6 +169,9 @@ class AdminOptions(OptionSet, frozen=True, kw_only=True, gc=False):
     notification_http_endpoint: Annotated[str, flag(
         Kind.TEXT, ACCESS, "URL that each change is POSTed to")] = ""
 
+    tls_cert: Annotated[str, TLS_CERT] = ""
+    tls_key: Annotated[str, TLS_KEY] = ""
+    tls_min_version: Annotated[int, TLS_MIN_VERSION] = TLS_VERSIONS["tls1.2"]
     http_client_tls_insecure_skip_verify: Annotated[bool, flag(
         Kind.BOOL, TLS, "do not verify the certificates of nodes")] = False
     http_client_tls_root_ca_file: Annotated[str, flag(
@@ -187,15 +207,13 @@ class AdminOptions(OptionSet, frozen=True, kw_only=True, gc=False):
             yield "nsqd_http_address", "--nsqd-http-address or --lookupd-http-address required"
         if self.lookupd_http_address and self.nsqd_http_address:
             yield "nsqd_http_address", "use --nsqd-http-address or --lookupd-http-address not both"
-        if self.http_client_tls_key and not self.http_client_tls_cert:
-            yield "http_client_tls_key", "--http-client-tls-key must be specified with --http-client-tls-cert"
-        if self.http_client_tls_cert and not self.http_client_tls_key:
-            yield "http_client_tls_cert", "--http-client-tls-cert must be specified with --http-client-tls-key"
+        yield from half_a_pair(self, "http_client_")
+        yield from half_a_pair(self)
         for name, addresses in (("lookupd_http_address", self.lookupd_http_address),
                                 ("nsqd_http_address", self.nsqd_http_address)):
             for address in addresses:
                 try:
-                    split_address(address)
+                    split_address(address.removeprefix("https://").rstrip("/"))
                 except ValueError as error:
                     yield name, f"failed to resolve {flag_name(name)} ({address}) - {error}"
         try:

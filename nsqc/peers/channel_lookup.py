@@ -14,6 +14,7 @@ from nsqc.broker.broker import Broker
 from nsqc.broker.refusals import LimitReached
 from nsqc.broker.topic import Topic
 from nsqc.log import Log
+from nsqc.net.address import is_loopback
 from nsqc.options.declared import Settings
 from nsqc.peers import http
 from nsqc.peers.http import Dialer, reason_of, seconds, spawn
@@ -50,6 +51,7 @@ class ChannelLookup:
         self._lookup = lookup
         self._log = log
         self._closed = False
+        self._warned: set[str] = set()      # addresses that have got the token in clear text
         self._tasks: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(MAX_QUERIES)
 
@@ -115,17 +117,44 @@ class ChannelLookup:
                 await peer.attempted.wait()
                 if peer.http_address:
                     async with self._slots:
-                        channels.update(await self._channels(peer.http_address, topic))
+                        channels.update(await self._channels(peer, topic))
         except Exception as error:
             self._log.warn("failed to query nsqlookupd %s for channels to pre-create for topic %s - %s", peer.address,
                            topic, reason_of(error))
 
-    async def _channels(self, address: str, topic: str) -> list[str]:
-        target = f"/channels?topic={quote(topic, safe='')}"
-        self._log.info("CI: querying nsqlookupd http://%s%s", address, target)
-        limit_s = seconds(self._settings.now.http_client_connect_timeout)
-        answer = await http.get(self._loop, self._dialer, address, target, limit_s)
+    async def _channels(self, peer: LookupPeer, topic: str) -> list[str]:
+        """The channels known to one nsqlookupd, which gets the token only if it asks for one."""
+        answer = await self._ask(peer, topic)
+        path = self._settings.now.lookupd_token_file
+        if answer.status == 401 and path:
+            answer = await self._ask(peer, topic, f"Authorization: Bearer {await asyncio.to_thread(token_in, path)}")
+            self._warn_if_clear(peer)
         if answer.status != 200:
             shown = answer.body[:200].decode("utf-8", "backslashreplace")
-            raise http.AnswerError(f"got response {answer.status} {shown!r}")
+            hint = "; --lookupd-token-file names a token for it" if answer.status == 401 and not path else ""
+            raise http.AnswerError(f"got response {answer.status} {shown!r}{hint}")
         return _decode(answer.body).channels or []
+
+    async def _ask(self, peer: LookupPeer, topic: str, *headers: str) -> http.Answer:
+        address, target = peer.http_address, f"/channels?topic={quote(topic, safe='')}"
+        scheme = "https" if peer.speaks_tls else "http"
+        self._log.info("CI: querying nsqlookupd %s://%s%s", scheme, address, target)
+        limit_s = seconds(self._settings.now.http_client_connect_timeout)
+        data = http.request("GET", address, target, *headers)
+        return await http.ask(self._loop, self._dialer, address, data, limit_s, await peer.tls())
+
+    def _warn_if_clear(self, peer: LookupPeer) -> None:
+        """Warns once of a token that was sent over the network without TLS."""
+        if not peer.speaks_tls and not is_loopback(peer.http_address) and peer.address not in self._warned:
+            self._warned.add(peer.address)
+            self._log.warn("LOOKUPD(%s): the token of --lookupd-token-file is sent to %s in clear text. Use "
+                           "--lookupd-tcp-address=tls://%s", peer.address, peer.http_address, peer.address)
+
+
+def token_in(path: str) -> str:
+    """The token in --lookupd-token-file. Raises OSError."""
+    try:
+        with open(path, encoding="latin-1") as file:
+            return file.read(1 << 16).strip()
+    except OSError as error:
+        raise OSError(f"--lookupd-token-file: {path}: {error.strerror}") from None

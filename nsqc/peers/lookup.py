@@ -17,7 +17,7 @@ from nsqc.broker.broker import CHANNEL_CREATED, CHANNEL_DELETED, TOPIC_CREATED, 
 from nsqc.broker.channel import Channel
 from nsqc.broker.topic import Topic
 from nsqc.log import Log
-from nsqc.net.address import join_address
+from nsqc.net.address import join_address, split_address
 from nsqc.options.declared import Options, Settings
 from nsqc.peers.http import Caller, Dialer, reason_of, seconds, spawn
 from nsqc.wire.outside import MOST_BYTES, PROBE, Answer, Decoder, JSONError, Service, probed, recognized, wrong_port
@@ -212,6 +212,7 @@ OK = b"OK"
 PING_S = 15.0
 # Between attempts to connect, seconds: doubled each time, never more than nsqd waits.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 15.0
+TLS_SCHEME = "tls://"
 BATCH = 64  # commands sent before their replies are awaited
 MAX_PENDING = 100_000  # changes; an nsqlookupd that lags more is registered with from scratch
 
@@ -237,7 +238,9 @@ class LookupPeer:
 
     def __init__(self, address: str, loop: asyncio.AbstractEventLoop, dialer: Dialer, settings: Settings, log: Log,
                  identity: Callable[[], bytes], registrations: Callable[[], Iterator[bytes]]):
-        self.address = address
+        self.address = address              # as in the option
+        self.place = address.removeprefix(TLS_SCHEME)       # HOST:PORT
+        self.speaks_tls = self.place != address
         self.info: PeerInfo | None = None   # the latest; kept between connections
         self.attempted = asyncio.Event()    # the first attempt to connect has succeeded or failed
         self._loop = loop
@@ -257,11 +260,21 @@ class LookupPeer:
 
     @property
     def http_address(self) -> str:
-        """The address of its HTTP API; empty while unknown."""
+        """The address of its HTTP API, or HTTPS if it speaks TLS; empty while unknown. A certificate is for the
+        configured host."""
         info = self.info
-        if info is None or not info.broadcast_address or not 0 < info.http_port < 65536:
-            return ""
-        return join_address(info.broadcast_address, info.http_port)
+        host = split_address(self.place)[0] if self.speaks_tls else "" if info is None else info.broadcast_address
+        return "" if info is None or not host or not 0 < info.http_port < 65536 else join_address(host, info.http_port)
+
+    async def tls(self) -> ssl.SSLContext | None:
+        """The context for its connections: reads the authorities anew, on a thread. Raises OSError."""
+        if not self.speaks_tls:
+            return None
+        path = self._settings.now.lookupd_root_ca_file
+        try:
+            return await asyncio.to_thread(ssl.create_default_context, cafile=path or None)
+        except OSError as error:
+            raise OSError(f"--lookupd-root-ca-file: {path}: {error.strerror or error}") from None
 
     def notify(self, command: bytes, kind: str) -> None:
         """Sends a change. Not needed while disconnected: the next connection registers everything."""
@@ -310,8 +323,8 @@ class LookupPeer:
     async def _session(self) -> None:
         self._log.info("LOOKUP connecting to %s", self.address)
         limit_s = seconds(self._settings.now.http_client_connect_timeout)
-        connection = await self._dialer.connect(lambda: LookupConnection(self._loop, self._wakeup.set), self.address,
-                                                limit_s)
+        connection = await self._dialer.connect(lambda: LookupConnection(self._loop, self._wakeup.set), self.place,
+                                                limit_s, await self.tls())
         self._connection = connection
         try:
             await self._identify(connection)
@@ -349,7 +362,7 @@ class LookupPeer:
         found = recognized(connection.first)
         if found is None or found.service is Service.HTTP:
             if not self._was_asked:
-                self._was_asked, self._found = True, await probe(self._loop, self._dialer, self.address)
+                self._was_asked, self._found = True, await probe(self._loop, self._dialer, self.place)
             found = self._found or found
         if found is not None and found.service is not Service.LOOKUPD_TCP:
             raise ConnectionEnded(wrong_port(found, Service.LOOKUPD_TCP))

@@ -69,6 +69,7 @@ cdef class Guard:
     cdef object log                 # nsqc.log.Log
     cdef bytes secret               # of AUTH
     cdef readonly object grant      # the last good answer: nsqc.access.authority.Grant; None before
+    cdef str user                   # for the audit log, also after its grant was revoked; empty before
     cdef int64_t until_ns           # monotonic: the next question is due then
     cdef int64_t expires_ns         # monotonic: when the answer expires
     cdef int64_t grace_until_ns     # monotonic: with all servers down, an expired answer counts until then; 0: no

@@ -79,6 +79,7 @@ cdef class Guard:
         self.grace_ns = grace_ns
         self.client = client
         self.log = log
+        self.user = ""
         self.reason = b""
         self.decisions = {}
 
@@ -91,6 +92,7 @@ cdef class Guard:
         if grant is None or not self.use(grant.account):
             return False
         self.grant = grant
+        self.user = grant.identity
         self.implicit = True
         self.until_ns = monotonic_ns() + <int64_t> grant.ttl_s * NS_PER_S
         return True
@@ -173,6 +175,7 @@ cdef class Guard:
         self.reason = b""
         if grant is not None and self.use(grant.account):
             self.grant = grant
+            self.user = grant.identity
             self.implicit = False
             self.expires_ns = self.until_ns = now_ns + <int64_t> grant.ttl_s * NS_PER_S
             self.grace_until_ns = 0
@@ -323,8 +326,7 @@ cdef class Session(Consumer):
         """Adds a line to the audit log, if there is one."""
         if self.audit is None or (result == "OK" and not self.audit.wants_changes):
             return 0
-        grant = None if self.guard is None else self.guard.grant
-        self.audit.record("" if grant is None else grant.identity, self.address, call, target, result)
+        self.audit.record("" if self.guard is None else self.guard.user, self.address, call, target, result)
         return 0
 
     def fold_counts(self):

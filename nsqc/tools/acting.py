@@ -26,6 +26,7 @@ class Acting:
 
         self.values, self.tool = values, tool
         self.cluster = Cluster(values, tool)
+        self.cluster.skipped = self.warn
         self._failed = 0
 
     def warn(self, text: str) -> None:
@@ -171,11 +172,12 @@ def option_of(key: str, declared: Option) -> Option:
 
 
 def run(values: Values, call: str, arguments: Mapping[str, str], options: tuple[Option, ...]) -> int:
-    """Makes the call on each node that has the topic, and shows the answers; arguments: topic, and channel."""
+    """Makes the call on all nodes, also those that do not have the topic yet, and shows the answers; arguments: topic,
+    and channel."""
     tool = f"nsqc {call.strip('/').replace('/', ' ')}"
     acting = Acting(values, tool)
     changes = wanted(values, options, tool)
-    nodes = acting.cluster.nodes(arguments["topic"]) or nodes_for(acting.cluster)
+    nodes = nodes_for(acting.cluster)
 
     def ask(api: NodeHttp, _: Node) -> object:
         from nsqc.tools.cluster import BadStatus

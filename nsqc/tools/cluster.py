@@ -217,6 +217,7 @@ class NodeHttp:
         self._where = http_address(address)
         self.address = self._where.text
         self._timeout, self._wants, self._tcp, self._withheld = timeout, wants, tcp, withheld
+        self._guess = f"; this is a guess from {tcp}: give the HTTP address by --http" if tcp else ""
         self._speaks_tls = self._where.tls or (self._where.tls is None and tls is not None)
         shown = secret.decode("latin-1") if secret else None
         self._headers = ACCEPT | authorization(shown) | self._where.headers
@@ -340,7 +341,7 @@ class NodeHttp:
         hint = ""
         if found.service is Service.TLS:
             hint = "; --tls is for TLS" if self._wants is Service.NSQD_HTTP else "; give an https URL for TLS"
-        return Unreachable(f"{self.address}: {wrong_port(found, self._wants)}{hint}")
+        return Unreachable(f"{self.address}: {wrong_port(found, self._wants)}{hint}{self._guess}")
 
     def _explained(self, text: str, error: Exception) -> Unreachable:
         """The error for a failed exchange. The first time, probes the TCP address that this address was derived from:
@@ -351,6 +352,8 @@ class NodeHttp:
             return Unreachable(f"{tcp}: {wrong_port(found, Service.NSQD_TCP)}")
         if found is not None:
             text += f"; {tcp} is nsqd's TCP port: give its HTTP address by --http"
+        else:
+            text += self._guess
         return self._explained_by_answer(error) or Unreachable(text)
 
     def _explained_by_answer(self, error: Exception) -> Unreachable | None:
@@ -424,6 +427,9 @@ class Cluster:
         self.poll_interval = 60.0       # seconds between two lookups, for long-running tools
         self.lookup_timeout = self.timeout
         self.extra: ConnectionOptions = {}      # overrides for these
+        # Is told of an nsqlookupd that does not answer although others do: nodes may be missing.
+        self.skipped: Callable[[str], None] = lambda _: None
+        self._skipped: set[str] = set()
         has_urls = any(http_address(text).tls for text in (*self.nsqlookupd, *http))
         self._security = Security(values, tool, has_urls=has_urls)
         try:
@@ -464,6 +470,10 @@ class Cluster:
             named = [split_address(address)[0] for address in self.nsqd if not is_path(address)]
             limit = {"node_addresses": ",".join([*self._values.texts("node-addresses"), *named])}
         return {**self._security.connection_options(), **limit, **self.extra}
+
+    def secret(self) -> bytes | None:
+        """The token for nodes and nsqlookupd. Raises UsageError."""
+        return self._security.secret()
 
     def _withheld(self, node: Node) -> str:
         """Why a node does not get the secret: anyone who reaches nsqlookupd may announce an address. Empty: it does."""
@@ -512,6 +522,9 @@ class Cluster:
                 api.close()
         if not answers:
             raise NoNode(f"no nsqlookupd answers: {failure}")
+        if failure and failure not in self._skipped:
+            self._skipped.add(failure)
+            self.skipped(f"an nsqlookupd does not answer, so nodes may be missing: {failure}")
         return answers
 
     def nodes(self, topic: str = "") -> list[Node]:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from nsqc.options.option import Kind, Option
+from nsqc.paths import folder_fault
 from nsqc.tools import running
 from nsqc.tools.declare import (
     CHANNEL_OPTION,
@@ -45,8 +46,8 @@ def queues_of(values: Values, tool: str) -> list[tuple[str, str]]:
         raise UsageError("--channel needs --topic", tool)
     found, known = [], []
     for path in values.texts("PATH"):
-        if not os.path.isdir(path):
-            raise UsageError(f"{path} is not a folder", tool)
+        if fault := folder_fault(path):
+            raise UsageError(fault, tool)
         folder = os.path.abspath(path)
         for name in queue_names(folder):
             known.append(name)

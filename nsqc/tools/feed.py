@@ -76,7 +76,8 @@ class Feed:
         self.delivered = self.bytes = 0         # messages and bytes of bodies so far
         self.late = 0                           # messages answered too late: nsqd delivers them again
         self._cluster, self._options, self._stop, self._warn = cluster, options, stop, warn
-        self._connections, self._insists, self._lookup_tls = connections, insists, cluster.lookup_tls
+        self._connections, self._insists = connections, insists
+        self._lookup_tls, self._secret = cluster.lookup_tls, cluster.secret()
         self._peers: dict[str, Peers[Connection]] = {}
         self._sources: dict[int, Source] = {}   # by descriptor
         self._dials: Dialer[tuple[str, Peer[Connection]], Connection] = Dialer(stop.wake, AT_ONCE)
@@ -283,7 +284,7 @@ class Feed:
         self._next_tick = now + TICK_SECONDS
         for topic, peers in self._peers.items():
             if peers.look_up_due(now) and self._lookups.start(topic, partial(
-                    lookup, topic, peers.nsqlookupd, self._cluster.lookup_timeout, self._lookup_tls)):
+                    lookup, topic, peers.nsqlookupd, self._cluster.lookup_timeout, self._lookup_tls, self._secret)):
                 peers.asked(now)
             for peer in peers.due(now):
                 self._dials.start((topic, peer), partial(self._subscribed, topic, peer.address))
@@ -391,7 +392,10 @@ class Lines(logging.Handler):
 
 def check_topics(cluster: Cluster, topics: Iterable[str]) -> None:
     """Raises NoName if a topic does not exist. Skips an nsqd whose HTTP address does not work; NoNode if no
-    nsqlookupd answers."""
+    nsqlookupd answers. With a token it asks nsqlookupd only: a consumer may not see the statistics of nsqd, and each
+    refusal would be in the audit log."""
+    if not cluster.nsqlookupd and cluster.secret():
+        return
     for topic in topics:
         try:
             cluster.require_topic(topic)

@@ -43,6 +43,9 @@ def test_a_consumer_is_closed(start, access, change):
     change(node, access)
     assert lost.frame() == (1, b"E_UNAUTHORIZED SUB is no longer permitted")
     assert lost.frame() is None
+    wait_until(lambda: '"target":"t/c","result":"REVOKED"' in node.log)
+    [line] = [line for line in node.log.splitlines() if '"result":"REVOKED"' in line]
+    assert '"user":"a"' in line
     for topic, client in (("t", kept), ("u", other)):
         node.call("POST", f"/pub?topic={topic}", b"x", access.bearer("root"))
         assert client.message().body == b"x"
@@ -81,6 +84,26 @@ def test_a_publish_whose_body_is_still_coming(start, access, command, size):
     assert client.frame() is None
     depth = node.call("GET", "/stats?format=json&topic=t", headers=access.bearer("root")).json["topics"][0]["depth"]
     assert depth == (2 if command == "PUB" else 3)
+
+
+def test_the_audit_log_names_a_user_whose_token_was_removed(start, access):
+    access.head = 'anonymous = ["numbers"]\n[roles.numbers]\nstats = ["*"]\n'
+    access.user("a", consume=["t/c"], publish=["t"])
+    node = start(access.write().flag)
+    consumer, publisher = auth(node, access, "a").sub("t", "c", rdy=1), auth(node, access, "a")
+    publisher.pub("t", b"x")
+    del access.users["a"]
+    noticed(node, access)
+    wait_until(lambda: '"result":"REVOKED"' in node.log)
+    publisher.command("PUB t", b"x")
+    assert publisher.frame()[0] == 1
+    consumer.close()
+
+    def refused():
+        return [line for line in node.log.splitlines() if "AUDIT" in line and '"CREATE"' not in line]
+
+    wait_until(lambda: len(refused()) == 2)
+    assert all('"user":"a"' in line for line in refused())
 
 
 def test_a_removed_token_ends_everything(start, access):

@@ -13,6 +13,7 @@ from nsqc.admin.upstream import Ask, HttpNodes, Trust
 from nsqc.options.servers import AdminOptions
 from tests.admin.conftest import address
 from tests.support.daemon import wait_until
+from tests.support.log import RecordingLog
 from tests.support.patience import WAIT_SECONDS
 from tests.support.secure import make_certificates
 
@@ -314,7 +315,7 @@ def test_a_node_that_wants_tls_asked_by_several_at_once(daemon, tmp_path):
     node = daemon("--tls-required=true", f"--tls-cert={folder}/server.pem", f"--tls-key={folder}/server.key")
 
     async def ask() -> list[int]:
-        nodes = HttpNodes(asyncio.get_running_loop(), connect_s=WAIT_SECONDS, request_s=WAIT_SECONDS,
+        nodes = HttpNodes(asyncio.get_running_loop(), RecordingLog(), connect_s=WAIT_SECONDS, request_s=WAIT_SECONDS,
                           trust=Trust([f"127.0.0.1:{node.http_port}"]), tls=ssl._create_unverified_context())
         asked = [nodes.ask(f"127.0.0.1:{node.http_port}", Ask("GET", "/stats?format=json")) for _ in range(5)]
         return [answer.status for answer in await asyncio.gather(*asked)]

@@ -214,7 +214,7 @@ def test_the_page_of_a_daemon_with_access_rules(cluster, tmp_path):
     audit = tmp_path / "audit.log"
     node = cluster.node(f"--access-file={file}", f"--audit-file={audit}")
     admin = _Direct(node, {"Authorization": f"Bearer {token}"})
-    assert _Direct(node, {}).call("GET", "/ui/")[0] == 401
+    assert _Direct(node, {}).call("GET", "/ui/api/v1/session")[0] == 401
     assert admin.call("GET", "/ui/api/v1/topics")[0] == 200
     status, answer = admin.call("POST", "/ui/api/v1/actions", {"action": "create", "topic": "mine.a"})
     assert status == 200 and answer["results"][0]["ok"], answer

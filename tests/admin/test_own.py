@@ -57,7 +57,7 @@ def test_a_node_that_dies(cluster, two):
     overview = seen(admin, "/overview", lambda data: data["totals"]["answering"] == 1)
     concern = next(each for each in overview["attention"] if each["rule"] == "node-missing")
     assert concern["severity"] == "bad" and concern["node"] == address(two[1]) and "connection refused" in concern["text"]
-    assert overview["totals"]["depth"] == 1
+    assert overview["totals"]["depth"] == 2     # with its last known values
 
 
 def test_messages(cluster, two):

@@ -43,10 +43,18 @@ def test_redriving_and_dropping(cluster, letters, visit):
     admin = admin_of(cluster)
     seen(admin, f"/topics/{DEAD}", lambda data: len(data["dead_letters_of"]) == 2 and len(data["node_rows"]) == 2)
     browser = visit(admin.url)
+    page = browser.open("topics/orders/billing")
+    page.get_by_text("6 waiting, 6 moved").wait_for()
     page = browser.open(f"topics/{DEAD}")
     dialog = page.locator("dialog[open]")
+    # Messages are the letters, with their origin.
+    page.get_by_role("link", name="Messages", exact=True).last.click()
+    page.locator(".messages summary", has_text="b1").click()
+    page.get_by_text("orders/billing: ").wait_for()
+    page.locator(".messages > li", has_text="b1").get_by_role("button", name="Redrive").wait_for()
+    page = browser.open(f"topics/{DEAD}")
     # A channel.
-    row = page.get_by_role("row", name=re.compile("^orders billing"))
+    row = page.get_by_role("row", name=re.compile("^orders billing 6 6"))
     row.get_by_role("button", name="Redrive").click()
     assert dialog.get_by_text("3 will be redriven").count() == 2 or wait_until(
         lambda: dialog.get_by_text("3 will be redriven").count() == 2)
@@ -55,6 +63,7 @@ def test_redriving_and_dropping(cluster, letters, visit):
     row.get_by_role("button", name="Redrive").click()
     browser.confirm("Redrive")
     assert browser.toast().count("3 redriven") == 2
+    page.get_by_role("row", name=re.compile("^orders billing 0 6")).wait_for()
     assert counts(letters) == [2, 2] and letters[0].channel("orders", "billing")["redriven_count"] == 3
     # One message, on the node that is chosen.
     page = browser.open(f"messages?node={address(letters[1])}&topic={DEAD}&state=history")
@@ -96,7 +105,7 @@ def test_buttons_are_those_of_the_grants(cluster, letters, visit, tmp_path, gran
     file.write_text(f'[users.team]\ntokens = ["{stored}"]\nstats = ["*"]\nread = ["*"]\n{grants}\n')
     headers = {"Authorization": f"Bearer {token}"}
     admin = admin_of(cluster, f"--access-file={file}", **headers)
-    browser = visit(admin.url, http_credentials={"username": "team", "password": token})
+    browser = visit(admin.url, extra_http_headers={"Authorization": f"Bearer {token}"})
     page = browser.open(f"topics/{DEAD}")
     page.get_by_role("row", name=re.compile("^orders billing")).wait_for()
     wait_until(lambda: (browser.button("Redrive all").is_visible(), browser.button("Drop all").is_visible()) == buttons)

@@ -43,7 +43,7 @@ def test_rules_of_channels_and_dead_letters(cluster, two):
     consumer = two[1].connect().sub("t", "c", 1)
     consumer.send(b"REQ " + consumer.message().id + b" 0\n")
     dead = seen(admin, "/topics/t.dead", lambda data: data["dead_letters_of"] and data["dead_letters_of"][0]["dead_letters"])
-    assert dead["dead_letters_of"] == [{"topic": "t", "channel": "c", "dead_letters": 1, "may_publish": True}]
+    assert dead["dead_letters_of"] == [{"topic": "t", "channel": "c", "dead_letters": 1, "waiting": None, "may_publish": True}]
     assert seen(admin, "/topics/t", lambda data: data["channel_rows"][0]["dead_letters"])["channel_rows"][0]["dead_topic"]
 
 
@@ -87,3 +87,34 @@ def test_buckets():
     assert restarted.recent_times == {0.5: 1, math.inf: 1}
     assert p99_of_buckets([{1.0: 98, 2.0: 100, math.inf: 100}, {1.0: 100, 2.0: 100, math.inf: 100}]) == 1e9
     assert p99_of_buckets([{1.0: 97, 2.0: 100, math.inf: 100}, {1.0: 100, 2.0: 100, math.inf: 100}]) == 2e9
+
+
+def test_the_rules_of_a_file_reach_nodes_that_join_later_and_drift_is_shown(cluster, tmp_path):
+    file = tmp_path / "rules.toml"
+    file.write_text('[channels."orders.*/*"]\nmax_attempts = 5\n')
+    one = cluster.node()
+    admin = cluster.admin(f"--rules={file}")
+
+    def attempts(node):
+        return json.loads(node.http("GET", "/channel/rules?topic=orders.new&channel=c")[1])["max_attempts"]
+
+    wait_until(lambda: attempts(one) == 5)
+    two = cluster.node()
+    wait_until(lambda: attempts(two) == 5)
+    file.write_text('[channels."orders.*/*"]\nmax_attempts = 6\n')
+    wait_until(lambda: attempts(one) == attempts(two) == 6)
+    seen(admin, "/attention", lambda data: not data["counts"].get("warn"))
+    locked = tmp_path / "access.toml"
+    locked.write_text('anonymous = ["numbers"]\n[roles.numbers]\nstats = ["*"]\n')
+    three = cluster.node(f"--access-file={locked}")
+    found = seen(admin, "/attention", lambda data: any(each["rule"] == "rules-differ" for each in data["attention"]))
+    [concern] = [each for each in found["attention"] if each["rule"] == "rules-differ"]
+    assert concern["node"] == address(three) and "cannot be given the rules" in concern["text"]
+
+
+def test_nodes_whose_rules_differ(cluster, tmp_path):
+    nodes = [cluster.node(), cluster.node(), cluster.node("--topic-storage=log")]
+    admin = cluster.admin()
+    found = seen(admin, "/attention", lambda data: any(each["rule"] == "rules-differ" for each in data["attention"]))
+    [concern] = [each for each in found["attention"] if each["rule"] == "rules-differ"]
+    assert concern["node"] == address(nodes[2]) and "differ from those of 2 other nodes" in concern["text"]

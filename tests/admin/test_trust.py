@@ -75,7 +75,7 @@ def test_the_access_file_of_a_lookup_server_vouches_for_nodes(cluster, tmp_path,
 def ask_once(address, trust):
     """The answer of a node, or the error."""
     async def ask():
-        nodes = HttpNodes(asyncio.get_running_loop(), connect_s=WAIT_SECONDS, request_s=WAIT_SECONDS, trust=trust, secret=SECRET)
+        nodes = HttpNodes(asyncio.get_running_loop(), RecordingLog(), connect_s=WAIT_SECONDS, request_s=WAIT_SECONDS, trust=trust, secret=SECRET)
         try:
             return await nodes.ask(address, Ask("GET", "/stats"))
         except UpstreamError as error:
@@ -192,7 +192,7 @@ def test_connections_to_nodes_that_are_gone_are_closed(monkeypatch, stranger):
     monkeypatch.setattr(upstream, "IDLE_S", 0.05)
 
     async def ask():
-        nodes = HttpNodes(asyncio.get_running_loop(), connect_s=WAIT_SECONDS, request_s=WAIT_SECONDS, trust=Trust([stranger.address]))
+        nodes = HttpNodes(asyncio.get_running_loop(), RecordingLog(), connect_s=WAIT_SECONDS, request_s=WAIT_SECONDS, trust=Trust([stranger.address]))
         await nodes.ask(stranger.address, Ask("GET", "/stats"))
         while nodes._idle:
             await asyncio.sleep(0.01)

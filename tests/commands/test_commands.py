@@ -131,10 +131,10 @@ def test_an_unknown_key_is_a_warning(nsqc, config):
 
 @pytest.mark.parametrize("line, complaint", [
     ("mem_queue_sise = 5", "unknown key 'mem_queue_sise', did you mean mem_queue_size?"),
-    ("max_rdy_count = true", "max_rdy_count = True cannot be used - true or false is not expected here"),
+    ("max_rdy_count = true", "max_rdy_count = True cannot be used - expected a number, not true or false"),
     ('"max_rdy_count" = 1.5', "max_rdy_count = 1.5 cannot be used"),
-    ("max_rdy_count.x = 1", "a table is not expected"),
-    ("[max_rdy_count]", "a table is not expected"),
+    ("max_rdy_count.x = 1", "not a table"),
+    ("[max_rdy_count]", "not a table"),
     ("id = 1024", "id must be at most 1023, not 1024"),
     ("  sync_timeout = 0", "sync_timeout must be at least 1ns, not 0s"),
     ("e2e_processing_latency_percentiles = [2.0]", "percentiles must be above 0 and at most 1, not 2.0"),
@@ -167,7 +167,7 @@ def test_an_unknown_key_is_a_warning(nsqc, config):
     ('broadcast_tcp_port = 65536', "broadcast_tcp_port must be at most 65535, not 65536"),
     ('auth_http_addresses = ["http:/a/auth"]', "'http:/a/auth' is neither HOST:PORT nor"),
     ('mem_queue_size = ', "Invalid value"),
-    ("log_prefix = 5", "a number is not expected here"),
+    ("log_prefix = 5", "expected a string, not a number"),
 ])
 def test_what_is_wrong_is_told_with_its_line(nsqc, config, line, complaint):
     before = ['log_level = "warn"', "# here it comes"]

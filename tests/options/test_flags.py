@@ -24,7 +24,8 @@ OWN = {"output-buffer-flush", "handshake-timeout", "http-header-timeout", "auth-
        "max-buffered-bytes", "metrics-per-channel", "min-free-disk", "topic-storage", "log-sync", "log-retain-time",
        "log-retain-bytes", "log-overflow", "log-format", "enable-experiment", "topology-zone", "topology-region", "slow-loop",
        "busy-poll", "max-topics", "max-channels-per-topic", "max-create-rate", "http-extended-api",
-       "http-allowed-hosts", "access-file", "audit-file", "audit-level", "publish-wait"}
+       "http-allowed-hosts", "access-file", "audit-file", "audit-level", "publish-wait",
+       "lookupd-root-ca-file", "lookupd-token-file"}
 
 
 @pytest.mark.parametrize("words, found", [

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from fnmatch import fnmatch
 
 import pytest
 import yaml
@@ -147,6 +148,19 @@ def test_there_is_time_for_a_drain():
     assert spec["terminationGracePeriodSeconds"] >= 60 + 60
     words = pod(objects(ALL), "StatefulSet", "nsqc")[1]["lifecycle"]["preStop"]["exec"]["command"]
     assert words[-1] == "--auth-secret=@/etc/nsqc/access/drain-token"
+
+
+def test_the_page_has_the_access_file_and_a_token_for_the_nodes():
+    for values, name in ((ALL, "nsqc-admin"), ({"access": {"secretName": "s"}}, "nsqc-admin")):
+        spec, first = pod(objects(values), "Deployment", name)
+        env = env_of(first)
+        assert env["NSQC_ACCESS_FILE"] == "/etc/nsqc/access/access.toml"
+        assert env["NSQC_NODE_AUTH_SECRET"] == "@/etc/nsqc/access/page-token"
+        assert first["volumeMounts"][0]["mountPath"] == "/etc/nsqc/access" and spec["volumes"][0]["secret"]["secretName"]
+        node = env_of(pod(objects(values), "StatefulSet", "nsqc")[1])
+        assert fnmatch(node["NSQC_BROADCAST_ADDRESS"].replace("$(POD_NAMESPACE)", "default"), env["NSQC_NODE_ADDRESSES"])
+        assert node["NSQC_LOOKUPD_TOKEN_FILE"] == "/etc/nsqc/access/drain-token"
+    assert "env" not in pod(objects(), "Deployment", "nsqc-admin")[1]
 
 
 def test_alerts_of_the_chart():

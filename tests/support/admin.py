@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import signal
 import time
 from pathlib import Path
@@ -38,10 +39,10 @@ class AdminServer:
         with log_path.open("ab") as log:
             self.process = run(["admin", *words], log)
         deadline = time.monotonic() + WAIT_SECONDS
-        while "HTTP: listening on" not in self.log:
+        while not (found := re.search(r"HTTPS?: listening on \S+:(\d+)", self.log)):
             assert self.process.poll() is None and time.monotonic() < deadline, self.log
             time.sleep(0.01)
-        self.port = int(self.log.partition("HTTP: listening on")[2].split()[0].rpartition(":")[2])
+        self.port = int(found[1])
 
     @property
     def log(self) -> str:

@@ -52,8 +52,8 @@ class LookupServer:
             lines = self.log_path.read_bytes()[known:].decode(errors="replace").splitlines()
             ports = {line.split(": listening on ")[0].split()[-1]: int(line.rsplit(":", 1)[1])
                      for line in lines if ": listening on " in line}
-            if {"TCP", "HTTP"} <= ports.keys():
-                self.tcp_port, self.http_port = ports["TCP"], ports["HTTP"]
+            if "TCP" in ports and len(ports) == 2:
+                self.tcp_port, self.http_port = ports.pop("TCP"), *ports.values()
                 return
             if self.process.poll() is not None:
                 raise AssertionError(f"the server left with {self.process.returncode}: {lines[-3:]}")

@@ -1,5 +1,6 @@
 """nsqc topic, channel, peek, drain and bench: output, effects, exit codes."""
 
+import contextlib
 import http.server
 import json
 import os
@@ -13,7 +14,7 @@ from urllib.request import urlopen
 import pytest
 
 from tests.support import nested
-from tests.support.daemon import wait_until
+from tests.support.daemon import Daemon, wait_until
 from tests.support.lookupd import LookupServer
 from tests.support.patience import WAIT_SECONDS
 from tests.support.screens import InTerminal
@@ -29,7 +30,7 @@ def where(*nodes):
 
 def nsqc(*words, code=0):
     """stdout and stderr of a call."""
-    done = call(*words)
+    done = call(*map(str, words))
     assert done.code == code, (words, done)
     return done.out, done.err
 
@@ -404,3 +405,114 @@ def test_nodes_of_a_lookup_server(tmp_path, daemon):
         assert second.stats("all")["paused"] is False
     finally:
         server.close()
+
+
+# ---------------------------------------------------------------------- rules
+
+RULES = '''[topics."orders.*"]
+storage = "log"
+retain_time = "36h"
+[channels."orders.*/*"]
+max_attempts = 5
+requeue_delay = "1s"
+'''
+
+
+@contextlib.contextmanager
+def old_nsqd():
+    """The port of a server with the HTTP API of NSQ's nsqd, as far as it matters here."""
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            found = self.path == "/info"
+            body = json.dumps({"version": "1.3.0", "broadcast_address": "n", "hostname": "n", "http_port": 4151, "tcp_port": 4150,
+                               "start_time": 1} if found else {"message": "NOT_FOUND"}).encode()
+            self.send_response(200 if found else 404)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_PUT = do_GET
+
+        def log_message(self, *words):
+            """Nothing on stderr."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server.server_port
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def shown(node, path):
+    status, body = node.http("GET", path)
+    assert status == 200, body
+    return json.loads(body)
+
+
+def test_declared_rules_reach_every_node_and_names_that_come_later(node, other, tmp_path):
+    file, places = tmp_path / "rules.toml", where(node, other)
+    file.write_text(RULES)
+    addresses = [f"127.0.0.1:{each.http_port}" for each in (node, other)]
+    out, _ = nsqc("rules", "diff", file, *places, code=1)
+    assert all(address in out for address in addresses) and '+ channels."orders.*/*": max_attempts = 5' in out
+    assert nsqc("rules", "apply", file, *places)[0] == "".join(f"{address}: applied\n" for address in addresses)
+    assert nsqc("rules", "diff", file, *places) == ("", "")
+    assert "has them already" in nsqc("rules", "apply", file, *places)[0]
+    for each in (node, other):
+        each.connect().pub("orders.new", b"x")
+        found = shown(each, "/channel/rules?topic=orders.new&channel=c")
+        assert (found["max_attempts"], found["source"]) == (5, 'declared [channels."orders.*/*"]')
+        assert shown(each, "/topic/rules?topic=orders.new")["storage"] == "log"
+        assert shown(each, "/topic/log?topic=orders.new")["next_offset"] == 1
+    digests = {line for each in (node, other) for line in each.http("GET", "/metrics")[1].decode().splitlines() if line.startswith("nsqc_rules_digest ")}
+    assert len(digests) == 1
+    nsqc("channel", "rules", "orders.x", "c", "--max-attempts", "7", *where(other))
+    rows = nsqc("rules", "list", *places)[0].splitlines()
+    assert any("declared" in row and "max_attempts = 5" in row and row.endswith("all") for row in rows)
+    assert any(row.startswith("set") and "max_attempts = 7" in row and row.endswith(addresses[1]) for row in rows)
+    file.write_text("")
+    nsqc("rules", "apply", file, *places)
+    assert shown(node, "/channel/rules?topic=orders.new&channel=c")["source"] == "default"
+
+
+def test_a_guessed_port_is_not_blamed():
+    assert "this is a guess from 127.0.0.1:9: give the HTTP address by --http" in nsqc("topic", "list", *DEAD, code=3)[1]
+
+
+def test_rules_say_which_nodes_they_skip(node, tmp_path):
+    file = tmp_path / "rules.toml"
+    file.write_text(RULES)
+    both = (*where(node), *DEAD, "--http", "127.0.0.1:9")
+    for words in (("apply", file), ("diff", file), ("list",)):
+        assert "127.0.0.1:9" in nsqc("rules", *words, *both, code=1)[1]
+    with old_nsqd() as port:
+        both = (*where(node), "--nsqd", "127.0.0.1:9", "--http", f"127.0.0.1:{port}")
+        assert "skipped: an nsqd has no rules" in nsqc("rules", "apply", file, *both, code=1)[1]
+    for text, told in (('[topics."x"]\nstorage = "disk"\n', "one of memory, log"), ("max_attempts = 5\n", "unknown key"), ("[", "rules.toml")):
+        file.write_text(text)
+        assert told in nsqc("rules", "apply", file, *where(node), code=2)[1]
+    file.write_text("")
+    nsqc("rules", "apply", file, *where(node))
+
+
+def test_a_rule_of_a_name_reaches_nodes_that_do_not_have_it_yet(tmp_path):
+    lookup = LookupServer(tmp_path / "lookupd.log")
+    nodes = [Daemon(tmp_path / f"data{number}", f"--lookupd-tcp-address={lookup.tcp_address}", "--broadcast-address=127.0.0.1")
+             for number in range(2)]
+    try:
+        wait_until(lambda: len(lookup.get("/nodes")["producers"]) == 2)
+        nodes[0].post("/topic/create?topic=t")
+        wait_until(lambda: lookup.call("GET", "/lookup?topic=t")[0] == 200)
+        places = ("--nsqlookupd", lookup.http_address)
+        nsqc("channel", "rules", "t", "c", "--max-attempts", "5", *places)
+        nsqc("topic", "rules", "t", "--storage", "log", *places)
+        for node in nodes:
+            assert shown(node, "/channel/rules?topic=t&channel=c")["max_attempts"] == 5
+            assert shown(node, "/topic/rules?topic=t")["storage"] == "log"
+        err = nsqc("topic", "rules", "t", *places, "--nsqlookupd", "127.0.0.1:9", code=1)[1]
+        assert "an nsqlookupd does not answer, so nodes may be missing: 127.0.0.1:9" in err
+    finally:
+        for each in (*nodes, lookup):
+            each.close()

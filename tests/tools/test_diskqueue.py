@@ -226,7 +226,7 @@ def test_a_daemon_is_not_disturbed(daemon, tmp_path):
 
 @pytest.mark.parametrize(("words", "code", "text"), [
     (["inspect"], 2, "PATH is missing"),
-    (["inspect", "/nowhere"], 2, "/nowhere is not a folder"),
+    (["inspect", "/nowhere"], 2, "/nowhere does not exist"),
     (["inspect", "--topic", "s", "DATA"], 4, "did you mean 't'"),
     (["inspect", "--channel", "c", "DATA"], 2, "--channel needs --topic"),
     (["mend", "DATA"], 2, "No such command 'mend'"),

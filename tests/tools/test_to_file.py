@@ -240,7 +240,7 @@ def test_names_that_are_taken_are_not_overwritten(tools, out, tmp_path):
 
 
 @pytest.mark.parametrize("words, text", [
-    (("-o", "/nowhere"), "/nowhere: is not a folder"), (("--compress", "gzip", "--filename-format", "f"), "needs a <REV>"),
+    (("-o", "/nowhere"), "/nowhere does not exist"), (("--compress", "gzip", "--filename-format", "f"), "needs a <REV>"),
     (("--compress", "gzip", "--level", "12"), "--level: 12 is not from 1 to 9"), (("--topic-pattern", "["), "--topic-pattern:"),
     (("--work-dir", "/proc"), "the same filesystem"), (("--compress", "lzma"), "'lzma' is not one of none, gzip, zstd")])
 def test_what_cannot_begin(inside, tools, words, text):

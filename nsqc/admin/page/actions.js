@@ -1,12 +1,12 @@
 // Changes: what is asked, sent, and told.
 import {h} from "./dom.js";
-import {get, post, session} from "./api.js";
+import {get, post, session, url} from "./api.js";
 import {ask, summary, toast} from "./dialog.js";
 import {count, plural} from "./format.js";
 
-let changed = () => {};
-/** Has a function called after each change. */
-export function onChange(call) { changed = call; }
+let changed = () => {}, leave = () => {};
+/** Has a function called after each change, and one with the address of another page, as this one is about something deleted. */
+export function onChange(call, go) { changed = call; leave = go; }
 
 /** Sends an action and shows its results; whether all went well. */
 export async function act(what, body, call = "actions") {
@@ -22,6 +22,7 @@ export async function act(what, body, call = "actions") {
   return results.every(result => result.ok);
 }
 
+const NAME = {limits: {pattern: "[.a-zA-Z0-9_\\-]{1,64}(#ephemeral)?", maxlength: 64, title: "1 to 64 of a-z A-Z 0-9 . _ -, and perhaps #ephemeral at the end"}, hint: "a-z A-Z 0-9 . _ -"};
 const label = (topic, channel) => channel ? `channel ${channel} of ${topic}` : `topic ${topic}`;
 
 export async function pause(topic, channel, paused) {
@@ -37,13 +38,15 @@ export async function empty(topic, channel, depth) {
 export async function remove(topic, channel, lines) {
   const given = await ask({title: `Delete ${label(topic, channel)}?`, danger: true, verb: "Delete", name: channel || topic,
     lines: [...lines, "It is deleted on all nodes and lookup servers. This cannot be undone."]});
-  return given && act(`Delete ${label(topic, channel)}`, {action: "delete", topic, channel, confirm: given.confirm});
+  const done = given && await act(`Delete ${label(topic, channel)}`, {action: "delete", topic, channel, confirm: given.confirm});
+  if (done && location.pathname.startsWith(new URL(channel ? url.channel(topic, channel) : url.topic(topic), document.baseURI).pathname)) leave(channel ? url.topic(topic) : "topics");
+  return done;
 }
 
 export async function create(topic = "") {
   const given = await ask({title: topic ? `New channel of ${topic}` : "New topic", verb: "Create",
     lines: [!topic && session.mode === "lookupd" ? "The lookup servers register it; nodes create it with the first publish." : "It is created on all nodes that have the topic."].slice(topic ? 0 : session.mode === "lookupd" ? 0 : 1),
-    fields: [...topic ? [] : [{name: "topic", label: "Topic", required: true}], {name: "channel", label: topic ? "Channel" : "Channel (optional)", required: Boolean(topic)}]});
+    fields: [...topic ? [] : [{name: "topic", label: "Topic", required: true, ...NAME}], {name: "channel", label: topic ? "Channel" : "Channel (optional)", required: Boolean(topic), ...NAME}]});
   if (!given) return false;
   const name = topic || given.topic;
   return act(`Create ${label(name, given.channel)}`, {action: "create", topic: name, channel: given.channel});
@@ -121,10 +124,17 @@ function typed(key, text) {
   return key.kind === "int" || key.kind === "float" ? Number(text) : text;
 }
 
+/** Publishes a new message. nodes: addresses, one of which gets it. */
+export async function publish(topic, nodes) {
+  const given = await ask({title: `Publish to ${topic}`, verb: "Publish", fields: [{name: "body", label: "Body", type: "area", required: true},
+    {name: "node", label: "On node", value: nodes[0], options: nodes.map(each => [each, each])}]});
+  return given && act(`Publish to ${topic}`, {topic, node: given.node, body: given.body, body_base64: "", confirm: topic}, "publish");
+}
+
 export async function republish(message, topic, node, nodes) {
   const given = await ask({title: "Publish this message again", verb: "Publish",
     lines: message.truncated ? ["The body was cut for display, so it cannot be published from here."] : ["Publishes a new message with this body; this one does not change."],
-    fields: [{name: "topic", label: "To topic", value: topic, required: true},
+    fields: [{name: "topic", label: "To topic", value: topic, required: true, ...NAME},
       {name: "node", label: "On node", value: node, options: nodes.map(each => [each, each])}, ]});
   if (!given || message.truncated) return false;
   const sure = await ask({title: `Publish to ${given.topic}?`, verb: "Publish", name: given.topic, lines: [`${plural(message.size ?? 0, "byte")} go to ${given.topic} on ${given.node}.`]});

@@ -1,6 +1,6 @@
 // The calls of the API, and who the user is.
 
-export const session = {may_change: false, may_publish: false, may_extend: false, may_redrive: false, publishes_all: false, sees_all: true, csrf: "", mode: "", user: "", interval: 5};
+export const session = {may_change: false, may_publish: false, may_extend: false, may_redrive: false, publishes_all: false, sees_all: true, sees_any: true, grants: [], sign: "", csrf: "", mode: "", user: "", interval: 5};
 
 /** An error answer. word: the reason, such as TOPIC_NOT_FOUND. */
 export class ApiError extends Error {
@@ -11,6 +11,8 @@ export class ApiError extends Error {
   }
 }
 
+// The server then asks for no password in a dialog of the browser: this page has a form.
+const OWN = {"X-Requested-With": "nsqc"};
 const root = new URL("api/v1/", document.baseURI);
 
 /** A path with arguments; those without a value are left out. */
@@ -31,7 +33,7 @@ async function answer(response) {
 export async function get(name, args, signal) {
   let response;
   try {
-    response = await fetch(new URL(path(name, args), root), {signal, headers: {Accept: "application/json"}, cache: "no-store"});
+    response = await fetch(new URL(path(name, args), root), {signal, headers: {Accept: "application/json", ...OWN}, cache: "no-store"});
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new ApiError(0, "The admin server does not answer");
@@ -39,12 +41,12 @@ export async function get(name, args, signal) {
   return answer(response);
 }
 
-/** POST of JSON, with the token. */
-export async function post(name, body, again = true) {
+/** POST of JSON, with the token. more: further headers. */
+export async function post(name, body, more = {}, again = true) {
   let response;
   try {
     response = await fetch(new URL(name, root), {method: "POST", body: JSON.stringify(body),
-      headers: {"Content-Type": "application/json", "X-CSRF-Token": session.csrf}});
+      headers: {"Content-Type": "application/json", "X-CSRF-Token": session.csrf, ...OWN, ...more}});
   } catch {
     throw new ApiError(0, "The admin server does not answer. The change may or may not have been made");
   }
@@ -53,7 +55,7 @@ export async function post(name, body, again = true) {
   } catch (error) {
     if (error.word !== "CSRF_TOKEN" || !again) throw error;
     await begin();
-    return post(name, body, false);
+    return post(name, body, more, false);
   }
 }
 

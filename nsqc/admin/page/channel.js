@@ -3,7 +3,7 @@ import {get, session, url} from "./api.js";
 import {empty, pause, remove, rules, seek} from "./actions.js";
 import {chart} from "./chart.js";
 import {age, count, now, plural, rate, span} from "./format.js";
-import {button, card, columns, deadLetters, head, p99, problems, tiles, toggle, unmeasured} from "./parts.js";
+import {button, card, columns, deadLetters, head, p99, problems, stale, tiles, toggle, unmeasured} from "./parts.js";
 import {table} from "./table.js";
 
 export function channel(root, {topic, channel: name}) {
@@ -49,9 +49,9 @@ export function channel(root, {topic, channel: name}) {
   }
   return {async refresh(signal) {
     const data = latest = await get(`topics/${encodeURIComponent(topic)}/${encodeURIComponent(name)}`, {}, signal);
-    const stuck = data.clients && data.still_since && now() - data.still_since > 60;
+    const stuck = !data.paused && data.clients && data.still_since && now() - data.still_since > 60;
     return () => {
-      title.badges([...data.paused ? [["paused", "warn"]] : [], ...stuck ? [[`nothing finished for ${age(data.still_since)}`, "bad"]] : [], ...!data.clients && data.depth ? [["no consumer", "warn"]] : []]);
+      title.badges([...stale(data), ...data.paused ? [["paused", "warn"]] : [], ...stuck ? [[`nothing finished for ${age(data.still_since)}`, "bad"]] : [], ...!data.clients && data.depth ? [["no consumer", "warn"]] : []]);
       paused.update(Boolean(data.paused));
       numbers.update(data);
       rates.update(data.series);

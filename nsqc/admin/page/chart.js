@@ -3,6 +3,7 @@ import {h, s, set, text} from "./dom.js";
 import {count, time} from "./format.js";
 
 const LEFT = 54, RIGHT = 4, TOP = 8, BOTTOM = 20, HEIGHT = 170;
+const HOUR = 360, LEAST = 6, SECONDS_UNTIL = 120;     // slots of ten seconds: at most, at least, and of a range whose times have seconds
 
 /** Round values from 0 to top or slightly above, whole ones of whole numbers: as nsqc/charts.py has them. */
 export function scale(top, whole = false) {
@@ -10,6 +11,13 @@ export function scale(top, whole = false) {
   const power = 10 ** Math.floor(Math.log10(top / 4));
   const step = [1, 2, 2.5, 5, 10].map(part => part * power).find(part => top / part <= 5 && (!whole || Number.isInteger(part))) ?? 1;
   return Array.from({length: Math.ceil(top / step - 1e-9) + 1}, (_, number) => number * step);
+}
+
+/** How many digits after the point tell multiples of a step apart. */
+function digits(step) {
+  let found = 0;
+  while (found < 6 && Math.abs(step * 10 ** found - Math.round(step * 10 ** found)) > 1e-9) found += 1;
+  return found;
 }
 
 /** The d of a path through values, with gaps where there are none. */
@@ -63,23 +71,25 @@ export function chart(title, fields, format) {
   set(svg, marks, area, lines, cursor);
   let data = null, width = 0, at = -1;
 
-  function place(index) { return LEFT + (width - LEFT - RIGHT) * index / 359; }
+  /** The slots of the range, which begins with its data until there is an hour of it. */
+  const slots = () => Math.min(HOUR, Math.max(LEAST, length()));
+  function place(index) { return LEFT + (width - LEFT - RIGHT) * index / (slots() - 1); }
 
   function draw() {
     if (!data || !width) return;
-    const offset = 360 - length();
+    const offset = slots() - length();
     const columns = fields.map(field => data.values[field.key]);
     const ticks = scale(Math.max(...columns.flat().filter(value => value !== null), 0), format === count);
     const top = ticks.at(-1), floor = HEIGHT - BOTTOM;
     const x = index => place(index + offset), y = value => floor - value / top * (floor - TOP);
     svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     set(marks, ticks.map(tick => [s("line", {class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(tick), y2: y(tick)}),
-      s("text", {x: LEFT - 6, y: y(tick) + 4, "text-anchor": "end"}, format(tick))]));
+      s("text", {x: LEFT - 6, y: y(tick) + 4, "text-anchor": "end"}, tick < 1000 ? tick.toFixed(digits(ticks[1])) : format(tick))]));
     const end = data.start + (length() - 1) * data.step;
-    for (const minutes of width > 420 ? [60, 45, 30, 15, 0] : [60, 30, 0]) {
-      const anchor = minutes === 60 ? "start" : minutes === 0 ? "end" : "middle";
-      marks.append(s("text", {x: place(359 - minutes * 6 + (minutes === 60 ? 1 : 0)), y: HEIGHT - 4, "text-anchor": anchor},
-        time(end - minutes * 60).slice(0, 5)));
+    for (const part of width > 420 ? [1, .75, .5, .25, 0] : [1, .5, 0]) {
+      const anchor = part === 1 ? "start" : part === 0 ? "end" : "middle";
+      marks.append(s("text", {x: place((slots() - 1) * (1 - part)), y: HEIGHT - 4, "text-anchor": anchor},
+        time(end - part * (slots() - 1) * data.step).slice(0, slots() < SECONDS_UNTIL ? 8 : 5)));
     }
     columns.forEach((column, number) => lines[number].setAttribute("d", line(column, x, y)));
     area.setAttribute("d", under(columns[0], x, y, floor));
@@ -101,7 +111,7 @@ export function chart(title, fields, format) {
     });
     cursor.setAttribute("visibility", at < 0 ? "hidden" : "visible");
     if (at >= 0) {
-      const x = place(at + 360 - length());
+      const x = place(at + slots() - length());
       cursor.setAttribute("x1", x);
       cursor.setAttribute("x2", x);
       text(stamp, ` at ${time(data.start + at * data.step)}`);
@@ -112,7 +122,7 @@ export function chart(title, fields, format) {
 
   svg.addEventListener("pointermove", event => {
     if (!data) return;
-    const index = Math.round((event.offsetX - LEFT) / (width - LEFT - RIGHT) * 359) - (360 - length());
+    const index = Math.round((event.offsetX - LEFT) / (width - LEFT - RIGHT) * (slots() - 1)) - (slots() - length());
     at = index >= 0 && index < length() ? index : -1;
     point();
   });

@@ -2,11 +2,12 @@
 import {h, set, text} from "./dom.js";
 import {begin, hasLookup, session} from "./api.js";
 import {onChange} from "./actions.js";
+import {signIn, signOut} from "./sign.js";
 import {skew} from "./format.js";
 import {overview} from "./overview.js";
 
 const base = new URL(document.baseURI).pathname;
-const main = document.getElementById("main"), nav = document.getElementById("nav"), state = document.getElementById("state");
+const main = document.getElementById("main"), nav = document.getElementById("nav"), state = document.getElementById("state"), sign = document.getElementById("sign");
 const later = (file, name) => async (...args) => (await import(`./${file}.js`))[name](...args);
 const PAGES = [
   {path: /^$/, title: "Overview", nav: "Overview", href: "", open: overview},
@@ -80,6 +81,7 @@ async function update() {
     tell("");
   } catch (error) {
     if (error.name === "AbortError" || page !== mine) return;
+    if (error.status === 401) { ask(); return; }
     failures += 1;
     fail(mine, error);
   }
@@ -100,6 +102,12 @@ function fail(mine, error) {
 
 function problem(message, back = false) {
   return h("section", {class: "card problem"}, h("div", {class: "pad"}, h("h1", {class: "hidden"}, "Problem"), h("p", {}, message), back ? h("p", {}, h("a", {href: "topics"}, "All topics")) : null));
+}
+
+/** Lets the user sign in: without it, or with its end, nothing is shown. */
+function ask() {
+  page = null;
+  signIn(main, () => location.reload());
 }
 
 function tell(message) {
@@ -128,11 +136,14 @@ function theme() {
 }
 
 function frame() {
-  try { const kept = localStorage.getItem("nsqc-theme"); if (kept === "dark" || kept === "light") document.documentElement.dataset.theme = kept; } catch { /* none is kept */ }
+  sign.hidden = !session.sign;
+  text(sign, session.sign === "out" ? "Sign out" : "Sign in");
+  sign.addEventListener("click", () => session.sign === "out" ? signOut() : ask());
   set(nav, PAGES.filter(each => each.nav && !each.hide?.()).map(each => h("a", {href: each.href || ".", "data-page": each.href}, each.nav)));
-  document.getElementById("theme").addEventListener("click", theme);
   const jump = async () => { frame.jump ??= (await import("./palette.js")).palette(go); frame.jump(); };
-  document.getElementById("jump").addEventListener("click", jump);
+  const button = document.getElementById("jump");
+  button.hidden = false;
+  button.addEventListener("click", jump);
   document.addEventListener("keydown", event => {
     if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") { event.preventDefault(); jump(); }
   });
@@ -149,21 +160,27 @@ function frame() {
   });
   addEventListener("popstate", () => show(true));
   document.addEventListener("visibilitychange", () => { if (!document.hidden && page?.view) update(); });
-  onChange(() => { setTimeout(() => page?.view && update(), 700); });
+  onChange(() => { for (const after of [0, 1500]) setTimeout(() => page?.view && update(), after); }, go);
 }
 
-async function start() {
-  try {
-    await begin();
-    skew.seconds = session.time - Date.now() / 1000;
-  } catch (error) {
-    set(main, problem(error.status === 403 && error.word === "HOST_NOT_ALLOWED" ? error.message : `Cannot reach the admin server: ${error.message}`));
-    setTimeout(start, 5000);
-    return;
-  }
+async function open() {
+  await begin();
+  skew.seconds = session.time - Date.now() / 1000;
   frame();
   tell("");
   await show(false);
 }
 
+async function start() {
+  try {
+    await open();
+  } catch (error) {
+    if (error.status === 401) { signIn(main, open); return; }
+    set(main, problem(error.status === 403 && error.word === "HOST_NOT_ALLOWED" ? error.message : `The admin server cannot be asked: ${error.message}`));
+    setTimeout(start, 5000);
+  }
+}
+
+try { const kept = localStorage.getItem("nsqc-theme"); if (kept === "dark" || kept === "light") document.documentElement.dataset.theme = kept; } catch { /* none is kept */ }
+document.getElementById("theme").addEventListener("click", theme);
 start();

@@ -6,7 +6,7 @@ import {age, bytes, count, rate, span} from "./format.js";
 import {button, card, columns, head, p99, tiles, toggle} from "./parts.js";
 import {pager, table} from "./table.js";
 
-const state = row => row.error ? "missing" : row.health && row.health !== "OK" ? "unhealthy" : row.draining ? "draining" : row.listed ? "OK" : "not listed";
+const state = row => row.error ? row.seen_at ? `missing, as of ${age(row.seen_at)} ago` : "missing" : row.health && row.health !== "OK" ? "unhealthy" : row.draining ? "draining" : row.listed ? "OK" : "not listed";
 const tone = row => row.error || (row.health && row.health !== "OK") ? "bad" : row.draining || !row.listed ? "warn" : "good";
 
 export const nodeColumns = [
@@ -44,7 +44,7 @@ export function node(root, {node: address}, {refresh}) {
   title.actions.append(draining.element);
   const numbers = tiles([["Published /s", data => rate(data.came)], ["Finished /s", data => rate(data.went)], ["Depth", data => count(data.depth)],
     ["In flight", data => count(data.in_flight)], ["Topics", data => count(data.topics)], ["Consumers", data => count(data.clients)],
-    ["Disk free", data => bytes(data.disk_free)], ["Memory", data => bytes(data.memory)], ["Up", data => age(data.start_time)], ["Answers in", data => span(data.answer_ms / 1000)]]);
+    ["Disk free", data => bytes(data.disk_free)], ["Memory", data => bytes(data.memory)], ["Up", data => age(data.start_time)], ["Answers in", data => data.answer_ms === null ? "–" : span(data.answer_ms / 1000)]]);
   const facts = tiles([["Host", data => data.hostname || "–", null, "text"], ["TCP", data => data.tcp || "–", null, "text"],
     ["Version", data => data.nsqc ? `nsqc ${data.nsqc}, as nsqd ${data.version}` : data.version || "–", null, "text"], ["p99 latency", p99, null, "text"], ["Health", data => data.error || data.health || "–", data => data.error || data.health !== "OK" ? "bad" : "", "text"]]);
   const rates = chart("Messages per second", [{key: "came", name: "published"}, {key: "went", name: "finished"}], rate);
@@ -61,12 +61,12 @@ export function node(root, {node: address}, {refresh}) {
     return () => {
       title.badges([[state(data), tone(data)]]);
       draining.update(data.draining);
-      draining.element.hidden = !(session.may_change && session.may_extend && data.may_change);
+      draining.element.hidden = Boolean(data.error) || !(session.may_change && session.may_extend && data.may_change);
       numbers.update(data);
       facts.update(data);
       rates.update(data.series);
       depths.update(data.series);
-      list.update(data.topic_rows);
+      list.update(data.topic_rows.map(row => ({...row, may_change: row.may_change && !data.error})));
       pages.update(data.offset ?? 0, LIMIT, data.total);
     };
   }};

@@ -29,6 +29,12 @@ export function tiles(spec) {
   }};
 }
 
+/** A badge for the head of what is on nodes that do not answer. */
+export function stale(data) {
+  const known = data.node_rows.filter(row => row.seen_at);
+  return data.stale ? [[`${data.nodes - data.stale} of ${data.nodes} nodes answer${known.length ? `, the rest as of ${age(Math.min(...known.map(row => row.seen_at)))} ago` : ""}`, "warn"]] : [];
+}
+
 /** A 99th percentile; of a histogram, the upper bound of its bucket. */
 export const p99 = data => `${data.p99_from === "buckets" && data.p99_ms !== null ? "≤ " : ""}${ms(data.p99_ms)}`;
 
@@ -57,7 +63,7 @@ export function toggle(on, off, act) {
 export const columns = {
   topic: {key: "name", label: "Topic", text: row => row.name, link: row => url.topic(row.name)},
   channel: {key: "name", label: "Channel", text: row => row.name, link: row => url.channel(row.topic, row.name)},
-  node: {key: "node", label: "Node", text: row => row.node, link: row => url.node(row.node)},
+  node: {key: "node", label: "Node", version: row => `${row.node} ${row.seen_at ? age(row.seen_at) : ""}`, node: row => [h("a", {href: url.node(row.node)}, row.node), row.seen_at ? h("span", {class: "dim"}, ` ${age(row.seen_at)} ago`) : ""]},
   came: {key: "came", label: "In /s", num: true, text: row => rate(row.came)},
   went: {key: "went", label: "Out /s", num: true, text: row => rate(row.went)},
   depth: {key: "depth", label: "Depth", num: true, text: row => count(row.depth)},
@@ -78,9 +84,12 @@ export const columns = {
   bytes: {key: "bytes", label: "Published", num: true, opt: true, text: row => bytes(row.bytes)},
 };
 
+/** How many dead letters wait. */
+export const waiting = letters => letters ? `${count(letters.count)}${letters.more ? " or more" : ""} waiting` : "";
+
 /** How many dead letters a channel has, and where they are: a link once there are any, as the first one creates the topic. */
 export function deadLetters(row) {
-  return [`${count(row.dead_letters)} → `, row.dead_letters ? h("a", {href: url.topic(row.dead_topic)}, row.dead_topic) : row.dead_topic];
+  return [row.dead_waiting ? `${waiting(row.dead_waiting)}, ` : "", `${count(row.dead_letters)} moved → `, row.dead_letters ? h("a", {href: url.topic(row.dead_topic)}, row.dead_topic) : row.dead_topic];
 }
 
 const SHAPES = {bad: "M10 2 18 17H2zM10 8v4M10 14.4v.6", warn: "M10 3a7 7 0 1 0 .01 0zM10 6.5v4.5M10 13.4v.6", note: "M10 3a7 7 0 1 0 .01 0zM10 9v5M10 6v.6"};

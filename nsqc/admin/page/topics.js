@@ -1,9 +1,9 @@
 import {h, show, text} from "./dom.js";
 import {get, session, url} from "./api.js";
-import {create, empty, letters, pause, remove, rules, tombstone} from "./actions.js";
+import {create, empty, letters, pause, publish, remove, rules, tombstone} from "./actions.js";
 import {chart} from "./chart.js";
 import {age, bytes, count, date, plural, rate, span} from "./format.js";
-import {button, card, columns, head, p99, problems, tiles, toggle, unmeasured} from "./parts.js";
+import {button, card, columns, head, p99, problems, stale, tiles, toggle, unmeasured} from "./parts.js";
 import {pager, table} from "./table.js";
 
 const LIMIT = 50;
@@ -13,7 +13,7 @@ export function topics(root, args, {refresh, remember}) {
   const title = head("Topics");
   if (session.may_change) title.actions.append(button("New topic…", () => create()));
   const search = h("input", {type: "search", value: wanted, placeholder: "Filter by name", "aria-label": "Filter by name", input: () => { wanted = search.value; offset = 0; moved(); }});
-  const list = table({caption: "Topics", id: row => row.name, empty: "No topic matches.", sort: state,
+  const list = table({caption: "Topics", id: row => row.name, empty: session.sees_any ? "No topic matches." : "None that you may see: that needs the grant stats.", sort: state,
     columns: [columns.topic, columns.came, columns.went, columns.depth, columns.in_flight, columns.messages, columns.channels, columns.clients, columns.oldest,
       {...columns.p99, sort: false}, columns.paused, columns.spark],
     onSort: by => { state = {by, desc: state.by === by ? !state.desc : by !== "name"}; offset = 0; moved(); }});
@@ -43,7 +43,8 @@ export function topic(root, {topic: name}, {refresh}) {
   const look = h("a", {class: "button", href: url.messages({topic: name})}, "Messages"), change = button("Rules…", () => rules(name, "", latest?.node_rules ?? []));
   const steer = [paused.element, button("New channel…", () => create(name)), change, button("Empty…", () => empty(name, "", latest?.waiting ?? 0), "danger"),
     button("Delete…", () => remove(name, "", lost()), "danger")];
-  title.actions.append(look, ...steer);
+  const send = button("Publish…", () => publish(name, latest.node_rows.filter(row => !row.seen_at).map(row => row.node)));
+  title.actions.append(look, send, ...steer);
   const lost = () => [`${plural(latest?.channels ?? 0, "channel")} with ${plural(latest?.depth ?? 0, "waiting message")} and ${plural(latest?.clients ?? 0, "consumer")}.`];
   const numbers = tiles([["Published /s", data => rate(data.came)], ["Finished /s", data => rate(data.went)], ["Depth", data => count(data.depth)], ["In the topic", data => count(data.waiting)],
     ["In flight", data => count(data.in_flight)], ["Deferred", data => count(data.deferred)], ["Oldest", data => age(data.oldest)], ["p99 latency", p99], ["Messages", data => count(data.messages)], ["Published", data => bytes(data.bytes)]]);
@@ -55,7 +56,7 @@ export function topic(root, {topic: name}, {refresh}) {
     {key: "mark", label: "", sort: false, version: row => String(row.hidden), node: row => row.hidden ? h("span", {class: "badge warn"}, "tombstoned") : ""},
     ...session.mode === "lookupd" && session.may_change ? [{key: "actions", label: "", sort: false, num: true, version: row => String(row.may_change), node: (row, current) => row.may_change ? button("Remove…", () => tombstone(name, current().node), "plain danger") : ""}] : []]});
   const feeders = table({caption: `Channels whose dead letters come to ${name}`, id: row => `${row.topic} ${row.channel}`, empty: "No rule names this topic now.", columns: [{key: "topic", label: "Topic", text: row => row.topic, link: row => url.topic(row.topic)},
-    {key: "channel", label: "Channel", text: row => row.channel, link: row => url.channel(row.topic, row.channel)}, {key: "dead_letters", label: "Dead letters", num: true, text: row => count(row.dead_letters)},
+    {key: "channel", label: "Channel", text: row => row.channel, link: row => url.channel(row.topic, row.channel)}, {key: "waiting", label: "Waiting", num: true, sort: false, text: row => row.waiting ? `${count(row.waiting.count)}${row.waiting.more ? "+" : ""}` : "–"}, {key: "dead_letters", label: "Moved in all", num: true, text: row => count(row.dead_letters)},
     {key: "actions", label: "", sort: false, num: true, version: row => `${row.may_redrive} ${row.may_drop}`, node: (row, current) => [
       row.may_redrive ? button("Redrive…", () => letters("redrive", name, {origin: `${current().topic}/${current().channel}`}), "plain") : "",
       row.may_drop ? button("Drop…", () => letters("drop", name, {origin: `${current().topic}/${current().channel}`}), "plain danger") : ""]}]});
@@ -75,11 +76,15 @@ export function topic(root, {topic: name}, {refresh}) {
   return {async refresh(signal) {
     const data = latest = await get(`topics/${encodeURIComponent(name)}`, {}, signal);
     return () => {
-      title.badges([...data.paused ? [["paused", "warn"]] : [], ...data.logs.some(log => log.log) ? [["log", "accent"]] : [], ...data.damaged ? [[`${count(data.damaged)} damaged`, "bad"]] : []]);
+      const told = data.logs.filter(log => log.log);
+      title.badges([...stale(data), ...data.paused ? [["paused", "warn"]] : [], ...data.logs.some(log => log.log) ? [["log", "accent"]] : [], ...data.damaged ? [[`${count(data.damaged)} damaged`, "bad"]] : []]);
       paused.update(Boolean(data.paused));
       for (const each of steer) each.hidden = !data.may_change;
       change.hidden ||= !session.may_extend || !data.node_rules.length;
       show(look, data.may_read);
+      show(send, data.may_publish && data.stale < data.nodes);
+      // Nobody consumes a topic of dead letters: its messages are those of its log.
+      look.href = url.messages({topic: name, ...told.length && (data.dead_letters_of.length || name.endsWith(".dead")) ? {state: "history"} : {}});
       hint.update(data);
       show(ids, data.publish_ids !== null);
       text(ids, `Publish ids: ${count(data.publish_ids)} remembered, ${count(data.deduplicated)} repeats not stored, ${count(data.forgotten_ids)} forgotten early.`);
@@ -88,7 +93,7 @@ export function topic(root, {topic: name}, {refresh}) {
       depths.update(data.series);
       channels.update(data.channel_rows);
       nodes.update(data.node_rows.map(row => ({...row, hidden: data.tombstones.includes(row.node), may_change: data.may_change})));
-      const told = data.logs.filter(log => log.log), may_drop = data.may_change && session.may_extend && told.length > 0, may_redrive = session.may_redrive && told.length > 0;
+      const may_drop = data.may_change && session.may_extend && told.length > 0, may_redrive = session.may_redrive && told.length > 0;
       feeders.update(data.dead_letters_of.map(row => ({...row, may_redrive: may_redrive && row.may_publish, may_drop})));
       feedCard.element.hidden = !data.dead_letters_of.length && !(name.endsWith(".dead") && told.length);
       show(redriveAll, may_redrive && session.publishes_all);

@@ -189,7 +189,7 @@ class Consumer(BaseConsumer[Connection]):
         first = not self._peers.looked_up
         try:
             addresses = await in_thread(lookup, self.topic, self._peers.nsqlookupd, self._options.timeout,
-                                        self._options.tls)
+                                        self._options.tls, self._options.auth_secret)
         except LookupFailed as error:
             if first:
                 self._fail(error)

@@ -353,7 +353,8 @@ class Producer:
         return await connection.open()
 
     async def _look_up(self) -> None:
-        self._failover.addresses = await in_thread(self._failover.look_up, self._options.timeout, self._options.tls)
+        self._failover.addresses = await in_thread(self._failover.look_up, self._options.timeout, self._options.tls,
+                                                   self._options.auth_secret)
 
     def _drop(self, where: Where) -> None:
         if where.connection is not None:

@@ -7,6 +7,7 @@ import re
 from functools import partial
 
 from nsqc.options.option import MS, Kind, Option, S
+from nsqc.paths import folder_fault
 from nsqc.tools import running
 from nsqc.tools.declare import CHANNEL_OPTION, TCP_NODES, TOPICS, Tool, UsageError, Values, in_flight
 
@@ -42,8 +43,8 @@ def run(values: Values) -> int:
     if numbered and REV not in values.text("filename-format"):
         raise UsageError("--filename-format needs a <REV> with compression, rotation or --work-dir", PLACE)
     for folder in (output_dir, work_dir):
-        if not os.path.isdir(folder):
-            raise UsageError(f"{folder}: is not a folder", PLACE)
+        if fault := folder_fault(folder):
+            raise UsageError(fault, PLACE)
     if os.stat(output_dir).st_dev != os.stat(work_dir).st_dev:
         raise UsageError("--work-dir and --output-dir have to be on the same filesystem", PLACE)
     rules = Rules(
