@@ -5,6 +5,7 @@ its handler has taken too long, and when to slow down the whole channel. The pol
 from __future__ import annotations
 
 import logging
+import math
 import random
 import sys
 import threading
@@ -75,6 +76,7 @@ MOST_DOUBLINGS = 30
 COROUTINE = 0x80                    # inspect.CO_COROUTINE, without the import of inspect
 ENDS = (KeyboardInterrupt, SystemExit)      # end the worker; all other exceptions of a handler are about its message
 WATCH_SECONDS = 0.25                # how often the running handlers are checked, if handler_timeout is not short
+STUCK_SECONDS = 1.0                 # for the last coroutine to end after its cancellation, before the worker ends
 BLOCKED_SECONDS = 1.0               # an event loop that has not run for this long is reported
 
 
@@ -260,6 +262,7 @@ class Handling:
         self._stop, self._expired = stop, expired
         self._runs: set[Run] = set()
         self._stuck = self._lost = 0    # stuck handlers, and those of them that are not replaced
+        self._all_lost_at = math.inf    # the last check before the latter became all
         self._taken = 0
         self._counts = dict.fromkeys(("finished", "failed", "given_up"), 0)
         self._lock = threading.Lock()
@@ -296,8 +299,15 @@ class Handling:
         return not run.is_replaced
 
     def check(self, now: float) -> None:
-        """Reports handlers that take long, and ends those that take too long. For one thread."""
+        """Reports handlers that take long, and ends those that take too long, and the worker if all do. For one
+        thread."""
         limit = self.options.handler_timeout
+        if self._lost < self.options.concurrency:
+            self._all_lost_at = now
+        elif now - self._all_lost_at >= STUCK_SECONDS:
+            self.error = self.error or HandlersStuck(f"{self._name}: every handler is stuck: {self._stuck} have not "
+                                                     f"returned within {limit:g} s")
+            self._stop()
         for run in list(self._runs) if limit else ():
             seconds = now - run.began
             if seconds >= limit:
@@ -316,15 +326,10 @@ class Handling:
             self._stuck += 1
             run.is_replaced = self._stuck <= self.options.max_stuck
             self._lost += not run.is_replaced
-            is_last = self._lost == self.options.concurrency
         for message in run.messages:
             message.connection.forget(message.id)       # a blocked event loop cannot requeue it, but stops touching it
         error = HandlerTimeout(f"the handler has not returned within {self.options.handler_timeout:g} s")
         self._expired(run, error.with_traceback(trace_of(run.thread)))
-        if is_last:
-            self.error = self.error or HandlersStuck(f"{self._name}: every handler is stuck: {self._stuck} have not "
-                                                     f"returned within {self.options.handler_timeout:g} s")
-            self._stop()
 
     async def handle(self, run: Run, handler: Handler, call: Call) -> bool | None:
         """Calls the handler, and answers its messages. Returns the argument of Slowdown.ended(). Raises exceptions

@@ -54,6 +54,7 @@ class Worker:
         self._changed = threading.Condition()   # protects counts and slowdown
         self._stopping = False
         self._threads: list[threading.Thread] = []
+        self._started = 0
         # Of the thread of run(), created there: a forked child must not share it. Signal handlers may use nothing else.
         self._waker: Waker | None = None
 
@@ -154,9 +155,10 @@ class Worker:
     # ------------------------------------------------------------------ the threads
 
     def _start(self, target: Callable[..., None], *arguments: object) -> None:
-        thread = threading.Thread(target=target, args=arguments, name=f"nsqc worker {len(self._threads)}", daemon=True)
-        self._threads.append(thread)
+        self._started += 1
+        thread = threading.Thread(target=target, args=arguments, name=f"nsqc worker {self._started}", daemon=True)
         thread.start()
+        self._threads = [*(other for other in self._threads if other.is_alive()), thread]
 
     def _work(self) -> None:
         try:

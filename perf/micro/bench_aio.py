@@ -1,5 +1,5 @@
-"""The client for asyncio compared with the blocking one, against a daemon on loopback: batches, and single publishes
-from many tasks and threads. Whole round trips, which include kernel and daemon."""
+"""The client for asyncio compared with the blocking one, against a daemon on loopback: batches, single publishes
+and send() from many tasks and threads. Whole round trips, which include kernel and daemon."""
 
 import asyncio
 import sys
@@ -26,7 +26,8 @@ def bench(size: Size) -> list[Row]:
     """Compares each event loop with the blocking client, alternately."""
     with Server(SIDE) as server, Producer(f"127.0.0.1:{server.tcp}") as producer, ThreadPoolExecutor(8) as pool:
         beside = Beside(server, producer, pool, size)
-        return [row for name, factory in LOOPS.items() for row in beside.rows(name, factory)]
+        sends = beside.row("send, 8 threads", beside.sends, "publish, 8 threads", beside.threads, beside.singles)
+        return [sends, *(row for name, factory in LOOPS.items() for row in beside.rows(name, factory))]
 
 
 class Beside:
@@ -51,6 +52,8 @@ class Beside:
                          "blocking", self.many, in_batches),
                 self.row(f"{name}: publish, 100 tasks", lambda: runner.run(self.aio_singles(there)),
                          "blocking, 8 threads", self.threads, self.singles),
+                self.row(f"{name}: send, 100 tasks", lambda: runner.run(self.aio_sends(there)),
+                         "blocking, 8 threads", self.sends, self.singles),
                 self.row(f"{name}: messages, finished", lambda: runner.run(self.aio_taken()),
                          "blocking", self.taken, self.singles)]
             runner.run(there.close())
@@ -80,6 +83,25 @@ class Beside:
     def threads(self) -> None:
         """Single messages from the pool's threads."""
         timing.exhaust(self.pool.map(lambda _: self.producer.publish(TOPIC, BODY), range(self.singles)))
+
+    def sends(self) -> None:
+        """The same in the background."""
+        timing.exhaust(self.pool.map(lambda _: self.sends_some(self.singles // 8), range(8)))
+        self.producer.flush()
+
+    def sends_some(self, count: int) -> None:
+        """What one thread sends."""
+        for _ in range(count):
+            self.producer.send(TOPIC, BODY)
+
+    async def aio_sends(self, producer: aio.Producer) -> None:
+        """The same with asyncio."""
+        async def some() -> None:
+            for _ in range(self.each):
+                await producer.send(TOPIC, BODY)
+
+        await asyncio.gather(*(some() for _ in range(100)))
+        await producer.flush()
 
     async def aio_singles(self, producer: aio.Producer) -> None:
         """Single messages from 100 tasks."""

@@ -91,5 +91,5 @@ def test_an_error_of_a_worker_reaches_the_test():
         worker = Worker("t", "c", daemon.address, handler=handle)
         with pytest.raises(SystemExit, match="stop it"), running(worker):
             producer.publish("t", b"x")
-            wait_until(lambda: worker._error is not None)
+            wait_until(lambda: worker._handling.error is not None)
         assert daemon.channel("t", "c")["depth"] == 1

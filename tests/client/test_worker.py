@@ -581,9 +581,9 @@ def test_a_coroutine_that_hangs_is_cancelled(daemon):
             except asyncio.CancelledError:
                 if message.body == b"hang" or released.is_set():
                     raise
-    with RunningLoop(aio.Worker("t", "c", address(node), handler=handle, handler_timeout=0.2, **QUICK)) as running:
+    with RunningLoop(aio.Worker("t", "c", address(node), handler=handle, handler_timeout=0.2, max_stuck=1, **QUICK)) as running:
         wait_until(lambda: settled(node) and len(seen) == 5)
-        assert running.worker.stats().stuck == 1
+        assert running.worker.stats().stuck == 1 and running.thread.is_alive()
         released.set()
 
 
