@@ -282,7 +282,8 @@ def from_toml(kind: Kind, value: object) -> Value:
         return value * NS_PER_MS
     elif isinstance(value, (int, float)) and kind in NUMERIC:
         return from_text(kind, str(value))
-    raise ValueError(f"expected {EXPECTED.get(kind, 'a string')}, not {NAMED.get(type(value), f'a {type(value).__name__}')}")
+    given = NAMED.get(type(value), f"a {type(value).__name__}")
+    raise ValueError(f"expected {EXPECTED.get(kind, 'a string')}, not {given}")
 
 
 def from_list(kind: Kind, items: list[object]) -> tuple[str, ...] | tuple[float, ...]:
