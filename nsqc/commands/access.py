@@ -212,7 +212,7 @@ def edit(action: str, path: str, user: str, change: Callable[[str, str], str], e
     """Changes the file; returns the exit code. change(text, hash of a new token): may raise ValueError. exists: the
     user must be there, and otherwise must not."""
     from nsqc.access.rules import AccessError, make, parse
-    from nsqc.options.toml import TomlError
+    from nsqc.options.file import TomlError
 
     token, stored = make() if makes_token else ("", None)
     path = os.path.realpath(path)       # a link stays one
