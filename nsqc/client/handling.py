@@ -61,8 +61,8 @@ class ProducerStats(NamedTuple):
 
 log = Log("nsqc.worker")
 
-# Any: handlers take a message, or with batch a list, and may return anything, which is ignored; an asyncio worker's
-# may be awaitable.
+# Handlers take a message, or with batch a list, and may return anything, which is ignored; an asyncio worker's may be
+# awaitable. Any: as said
 Handler: TypeAlias = Callable[[Any], Any]
 H = TypeVar("H", bound=Handler)
 T = TypeVar("T")
@@ -545,12 +545,17 @@ def seconds_since(began: float) -> float:
     return time.monotonic() - began
 
 
+def is_coroutine(function: object) -> bool:
+    """Whether it is a coroutine function."""
+    code = getattr(function, "__code__", None)
+    return code is not None and bool(code.co_flags & COROUTINE)
+
+
 # Any: JSON, and as Handler
 def json_handler(handler: Callable[[Any, Message], Any]) -> Handler:
     """Wraps a function, or coroutine function, that takes a decoded JSON body and the message, as a handler. A body
     that is not JSON is given up."""
-    code = getattr(handler, "__code__", None)
-    if code is not None and code.co_flags & COROUTINE:
+    if is_coroutine(handler):
         async def handle_async(message: Message) -> None:
             await handler(decoded(message), message)
         return wraps(handler)(handle_async)

@@ -80,9 +80,8 @@ def opentelemetry(topic: str, channel: str, tracer: Any = None) -> Middleware:
     return middleware
 
 
-# Any: a Tracer
 @contextmanager
-def publishing(topic: str, tracer: Any = None) -> Iterator[dict[str, str]]:
+def publishing(topic: str, tracer: Any = None) -> Iterator[dict[str, str]]:     # Any: a Tracer
     """A span for a publish, by any client. Its value is the headers for nsqc.client.with_headers(), by which the span
     of the handler becomes its child. tracer: by default the global provider's. Raises ImportError without
     opentelemetry."""

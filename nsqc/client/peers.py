@@ -420,10 +420,11 @@ class BaseConsumer(Generic[C]):
 
     def _report_late(self, connection: C) -> None:
         """Logs the messages that were answered after nsqd had timed them out."""
-        if late := {message.decode(errors="replace") for message in connection.failed_ids}:
+        if late := set(connection.failed_ids):
             connection.failed_ids.clear()
-            log.warning("%s: answers to %d messages of %s/%s came too late, such as %s: nsqd delivers them again "
-                        "after its message timeout", connection.address, len(late), self.topic, self.channel, min(late))
+            log.warning("%s: messages of %s/%s answered too late: %d, such as %s; nsqd delivers a message again after "
+                        "its timeout", connection.address, self.topic, self.channel, len(late),
+                        min(late).decode(errors="replace"))
 
     def _take(self, peer: Peer[C], connection: C) -> None:
         """Takes the messages that a connection has received; requeues them once the consumer stops."""

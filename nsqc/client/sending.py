@@ -83,8 +83,8 @@ class Gathered(Many, Generic[F]):
                 except Exception as failure:
                     log.log(logging.ERROR, "on_error has raised", exc_info=failure)
         if on_error is None:
-            log.log(logging.ERROR, "%d messages for topic %s were not published: %s", self.total - acknowledged,
-                    self.topic, error)
+            log.log(logging.ERROR, "topic %s: messages not published: %d: %s", self.topic,
+                    self.total - acknowledged, error)
 
 
 def own_error(error: Exception, was_sent: bool) -> Exception:

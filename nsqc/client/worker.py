@@ -26,6 +26,7 @@ from nsqc.client.handling import (
     Watch,
     WorkerStats,
     completed,
+    is_coroutine,
     split,
 )
 
@@ -71,6 +72,9 @@ class Worker:
         handler's KeyboardInterrupt or SystemExit."""
         if self._handler is None:
             raise TypeError("the worker has no handler: pass one, or use the worker as a decorator")
+        if is_coroutine(self._handler):
+            raise TypeError("the handler is a coroutine function, which this worker cannot await: use "
+                            "nsqc.client.aio.Worker")
         if self._has_run:
             raise RuntimeError("a worker runs once: create another one")
         self._has_run = True

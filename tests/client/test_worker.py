@@ -317,6 +317,14 @@ def test_mistakes(kind):
     assert handle.__name__ == "handle"
 
 
+def test_a_coroutine_function_needs_a_loop():
+    """A blocking worker would finish messages without handling them."""
+    async def handle(message):
+        pass
+    with contextlib.closing(Worker("t", "c", "127.0.0.1:9", handler=handle)) as worker, pytest.raises(TypeError, match=r"use nsqc\.client\.aio\.Worker"):
+        worker.run()
+
+
 def test_a_daemon_that_is_killed(daemon, work):
     """kill -9 of a daemon with a log loses nothing. It may redeliver messages in flight, and messages finished in the
     daemon's last loop iteration (docs/guarantees.md), which were in flight before it."""
@@ -619,7 +627,7 @@ def test_late_answers_are_reported(daemon, work, caplog):
     with work("t", "c", address(node), handler=handle, concurrency=2, touch_limit=0.0) as running:
         wait_until(lambda: len(found) == 2)
         released.set()
-        wait_until(lambda: running.worker.stats().finished == 2 and "answers to 1 messages of t/c came too late" in caplog.text)
+        wait_until(lambda: running.worker.stats().finished == 2 and "messages of t/c answered too late: 1, such as " in caplog.text)
 
 
 # ---------------------------------------------------------------------- batches
