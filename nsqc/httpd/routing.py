@@ -52,7 +52,7 @@ async def _import_and_call(module: str, name: str, site: Any, request: Request) 
 
 
 async def imported(module: str) -> ModuleType:
-    """A module, imported by a thread."""
+    """A module, imported by a thread if the system gives one."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[ModuleType] = loop.create_future()
 
@@ -75,7 +75,10 @@ async def imported(module: str) -> ModuleType:
         except RuntimeError:
             return  # the loop has ended meanwhile
 
-    threading.Thread(target=work, name=f"import {module}", daemon=True).start()
+    try:
+        threading.Thread(target=work, name=f"import {module}", daemon=True).start()
+    except RuntimeError:
+        work()
     return await done
 
 

@@ -42,7 +42,8 @@ cdef class Collector:
         """The bytes to write, and the offset after them; starts over."""
         cdef int64_t latest = 0
         frames_close(&self.frames, self.guids)
-        end = frames_seal(self.frames.out.c_data, self.frames.out.length, salt, position, first, synced, &latest, &latest)
+        end = frames_seal(self.frames.out.c_data, self.frames.out.length, salt, position, first, synced, &latest,
+                          &latest)
         data = self.frames.out.c_data[:self.frames.out.length]
         frames_free(&self.frames)
         return data, end

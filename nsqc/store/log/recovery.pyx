@@ -14,14 +14,14 @@ from posix.unistd cimport close
 from nsqc.store.disk.fileio cimport PATH_BYTES, io_open, io_read, io_size
 from nsqc.store.disk.segment cimport HEAD_BYTES
 from nsqc.store.log.cursor cimport make_earlier
-from nsqc.store.log.frame cimport (HASH_BYTES, MORE, MOST_OFFSET, RECORD_SIZE, Buffer, Deferral, Frame, Walk, buffer_free,
-                                   buffer_room, deferral_at, delay_add, frame_records, is_offset, walk_data,
-                                   walk_free, walk_next, walk_open)
+from nsqc.store.log.frame cimport (HASH_BYTES, MORE, MOST_OFFSET, RECORD_SIZE, Buffer, Deferral, Frame, Walk,
+                                   buffer_free, buffer_room, deferral_at, delay_add, frame_records, is_offset,
+                                   walk_data, walk_free, walk_next, walk_open)
 from nsqc.store.log.journal cimport files_add, files_free, files_load, journal_number, state_free
 from nsqc.store.log.names import SUMMARY, TEMPORARY
 from nsqc.store.log.segment cimport (COPY_AT, FRAMES_AT, HEAD_DAMAGED, HEAD_SOUND, HEAD_UNKNOWN, ID_ENTRY, Index,
-                                     Segment, Segments, Summary, head_load, head_read, ids_collect, index_free, index_note,
-                                     index_read, lost_before, manifest_end, manifest_read, manifest_write,
+                                     Segment, Segments, Summary, head_load, head_read, ids_collect, index_free,
+                                     index_note, index_read, lost_before, manifest_end, manifest_read, manifest_write,
                                      segment_ends_at, segment_path, segment_tuple, segments_add, segments_free,
                                      segments_last, segments_reserve, summary_read)
 from nsqc.store.log.topiclog cimport RESERVE, LogState, losses_found
