@@ -22,6 +22,7 @@ from nsqc.bucket.commit import Commit, Frames, Records, commit_name, decode_comm
 from nsqc.bucket.reading import STARTS, follow, newest_checkpoint, read_chain, read_frames
 from nsqc.bucket.store import Bucket, BucketError, Missing, probe
 from nsqc.store.files import read_file, replace_file
+from nsqc.wire.outside import Decoder, JSONError
 
 JOURNAL = "bucket.json"         # in the data path
 WATCH_SECONDS = 25.0            # two and a half of an idle node's commits
@@ -54,10 +55,10 @@ class Journal(Struct):
         """Raises RefusedError if it is damaged, and OSError."""
         path = os.path.join(data_path, JOURNAL)
         try:
-            found = msgspec.json.decode(read_file(path), type=Written)
+            found = WRITTEN.decode(read_file(path))
         except FileNotFoundError:
             return cls(path)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except JSONError as error:
             raise RefusedError(f"{path}: {error}; set the data path aside to restore from the bucket") from error
         return cls(path, found.cluster, found.node, found.claims)
 
@@ -88,6 +89,9 @@ class Written(Struct):
     cluster: str
     node: str
     claims: list[Claim]
+
+
+WRITTEN = Decoder(Written)
 
 
 # ====================================================================== the claim

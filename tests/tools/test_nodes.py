@@ -55,5 +55,5 @@ def test_nodes_that_are_registered(tools, daemon, tmp_path):
 
 def test_no_node_answers(tools):
     done = tools.run("nodes", "--nsqd", "127.0.0.1:1", nodes=False)
-    assert (done.returncode, done.stdout.decode().splitlines()[1].split()) == (
-        3, ["127.0.0.1:1", "127.0.0.1:2", "Connection", "refused"])
+    assert done.returncode == 3
+    assert "Connection refused; this is a guess from 127.0.0.1:1: give the HTTP address by --http" in done.stdout.decode()

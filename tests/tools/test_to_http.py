@@ -176,7 +176,7 @@ def test_all_samples_and_attempts(tools, server, other):
     ((), "give either --post or --get"), (("--get", "http://x/"), "needs one %s"), (("--post", "x"), "is not a URL"),
     (("--post", "http://x/", "--header", "a"), "not NAME: VALUE"), (("--post", "http://x/", "--header", "a: b\r\nc: d"), "not NAME: VALUE"),
     (("--post", "http://x/", "--sample", "1.5"), "--sample: 1.5 is not from 0 to 1"),
-    (("--post", "http://x/", "--server-ca", "/nowhere"), "--server-ca: No such file")])
+    (("--post", "http://x/", "--server-ca", "/nowhere"), "--server-ca: /nowhere: No such file")])
 def test_what_cannot_begin(inside, tools, words, text):
     done = inside("to-http", "--topic", "x", *words, *tools.nodes)
     assert done.returncode == 2

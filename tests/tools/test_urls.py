@@ -147,14 +147,14 @@ def test_addresses_that_are_none(inside, url, text):
 
 
 def test_the_login_is_not_shown(inside, scene):
-    wrong = f"http://user:secret@127.0.0.1:{scene[2].port}/nsq/lookup"
+    wrong = f"http://user:hidden@127.0.0.1:{scene[2].port}/nsq/lookup"
     for words in (("topic", "list"), ("tail", "t", "--wait"), ("nodes",)):
         done = inside(*words, "--nsqlookupd", wrong)
-        assert done.returncode == 3 and "401" in done.stderr and "secret" not in done.stderr
-    gone = "http://user:secret@127.0.0.1:1/lookup"
+        assert done.returncode == 3 and "401" in done.stderr and "hidden" not in done.stderr
+    gone = "http://user:hidden@127.0.0.1:1/lookup"
     for words in (("topic", "list"), ("tail", "t", "--wait")):
         done = inside(*words, "--nsqlookupd", gone)
-        assert done.returncode == 3 and "refused" in done.stderr and "secret" not in done.stderr
+        assert done.returncode == 3 and "refused" in done.stderr and "hidden" not in done.stderr
 
 
 def test_http_addresses_of_nodes(inside, tools):
@@ -229,6 +229,6 @@ def test_the_login_of_a_server_is_not_shown(tools, inside, links):
     assert server.requests[0][1]["Authorization"] == HEADER
     for each in (server, other):
         each.close()
-    for url in ("http://user:secret@h:x/", "http://user:sec/ret@h/", "http://user:secret@/"):
+    for url in ("http://user:hidden@h:x/", "http://user:sec/ret@h/", "http://user:hidden@/"):
         done = inside("to-http", topic, "--post", url, *tools.nodes)
         assert done.returncode == 2 and "sec" not in done.stderr
