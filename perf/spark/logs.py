@@ -21,9 +21,9 @@ from nsqc.spark.log.api import LogApi
 from nsqc.spark.log.narrow import Times
 from nsqc.spark.log.ranges import Place, Range
 from nsqc.store.files import boot_of
-from nsqc.store.log.names import segment_path
+from nsqc.store.log.names import Segment, segment_path
 from nsqc.store.log.reading import records
-from nsqc.store.log.recovery import SegmentState, read_folder
+from nsqc.store.log.recovery import read_folder
 from perf.programs import client
 from perf.spark.bench import BODY, Bench
 from tests.support.daemon import Daemon
@@ -188,12 +188,12 @@ class Logs:
         return float(json.loads(out)["per_s"])
 
 
-def copy(path: Path, segment: SegmentState, out: IO[bytes]) -> None:
+def copy(path: Path, segment: Segment, out: IO[bytes]) -> None:
     """The records of a segment as a disk queue has them."""
     with path.open("rb") as file:
         offset = segment.first
         while offset < segment.end:
-            _, offset, _, data = records(file.fileno(), segment[:4], offset, 0, segment.end, PIECE, False)
+            _, offset, _, data = records(file.fileno(), segment, offset, 0, segment.end, PIECE, False)
             out.write(data)
 
 
