@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from nsqc.store.log.names import FRAMES_AT
 from perf.programs import program
 from tests.support.counting import consume, consume_all, numbered
 from tests.support.daemon import Daemon, batch, wait_until
@@ -319,3 +320,21 @@ def test_a_move_that_the_disk_refuses_says_so_and_is_final_once_it_is_written(tr
     node.kill()
     node.start()
     assert node.channel("t", "c")["depth"] == 0
+
+
+def test_a_segment_that_a_kill_left_empty(daemon):
+    """The next start's first segment has the same name: retention, which needs the empty one no more, must not remove it."""
+    node = daemon(*LOG, "--log-sync=write")
+    bodies = {b"%d" % number for number in range(100)}
+    node.post("/topic/create?topic=t")
+    node.post("/channel/create?topic=t&channel=c")
+    node.connect().pub("t", b"gone")
+    node.kill()
+    os.truncate(node.data_path / "t.log" / f"{0:020d}.log", FRAMES_AT)
+    node.start()
+    node.connect().pub("t", *bodies)
+    assert node.http("PUT", "/topic/rules?topic=t", b'{"retain_time": "1s"}')[0] == 200      # retention looks at once
+    time.sleep(0.2)     # it removes files on a thread
+    node.kill()
+    node.start()
+    assert consume(node, "t", "c", bodies).keys() == bodies

@@ -415,11 +415,16 @@ cdef int segments_reserve(Segments *segments, int64_t count) noexcept nogil:
 
 cdef void segments_add(Segments *segments, const Segment *segment) noexcept nogil:
     cdef Segment *last = segments_last(segments)
-    segments.items[segments.count] = segment[0]
+    cdef int64_t lost = segment.lost
     if last is not NULL:
-        segments.items[segments.count].lost = max(
-            segment.before_records - (last.before_records + last.end - last.first), <int64_t> 0)
-    segments.missing += segments.items[segments.count].lost
+        lost = max(segment.before_records - (last.before_records + last.end - last.first), <int64_t> 0)
+        if last.first == segment.first:     # it was empty, and its file was replaced: retention must not remove that
+            lost += last.lost
+            segments.missing -= last.lost
+            segments.count -= 1
+    segments.items[segments.count] = segment[0]
+    segments.items[segments.count].lost = lost
+    segments.missing += lost
     segments.count += 1
     segments.bytes += segment.position - FRAMES_AT
 
