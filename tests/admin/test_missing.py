@@ -1,7 +1,5 @@
 """A node that does not answer: its last known values stay, with their age, and nothing about it misleads."""
 
-import json
-
 from tests.admin.browser import needs_chromium
 from tests.admin.conftest import API, address, seen
 from tests.support.daemon import wait_until
@@ -87,7 +85,8 @@ def test_the_page_says_so(cluster, two, visit):
     browser.button("Delete…").click()
     browser.confirm("Delete", "c")
     page.wait_for_url("**/topics/t")
-    assert json.dumps(browser.complaints) == "[]"
+    # A poll may have met the deletion.
+    assert not [each for each in browser.complaints if "404" not in each]
 
 
 @needs_chromium

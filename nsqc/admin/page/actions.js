@@ -8,8 +8,8 @@ let changed = () => {}, leave = () => {};
 /** Has a function called after each change, and one with the address of another page, as this one is about something deleted. */
 export function onChange(call, go) { changed = call; leave = go; }
 
-/** Sends an action and shows its results; whether all went well. */
-export async function act(what, body, call = "actions") {
+/** Sends an action and shows its results; whether all went well. then: the page that is shown after that, if not this one. */
+export async function act(what, body, call = "actions", then = "") {
   let results;
   try {
     results = (await post(call, body)).results;
@@ -17,9 +17,11 @@ export async function act(what, body, call = "actions") {
     toast(`${what}: ${error.message}`, [], true);
     return false;
   }
+  const done = results.every(result => result.ok);
   toast(summary(what, results), results);
-  changed();
-  return results.every(result => result.ok);
+  if (done && then) leave(then);
+  else changed();
+  return done;
 }
 
 const NAME = {limits: {pattern: "[.a-zA-Z0-9_\\-]{1,64}(#ephemeral)?", maxlength: 64, title: "1 to 64 of a-z A-Z 0-9 . _ -, and perhaps #ephemeral at the end"}, hint: "a-z A-Z 0-9 . _ -"};
@@ -38,9 +40,8 @@ export async function empty(topic, channel, depth) {
 export async function remove(topic, channel, lines) {
   const given = await ask({title: `Delete ${label(topic, channel)}?`, danger: true, verb: "Delete", name: channel || topic,
     lines: [...lines, "It is deleted on all nodes and lookup servers. This cannot be undone."]});
-  const done = given && await act(`Delete ${label(topic, channel)}`, {action: "delete", topic, channel, confirm: given.confirm});
-  if (done && location.pathname.startsWith(new URL(channel ? url.channel(topic, channel) : url.topic(topic), document.baseURI).pathname)) leave(channel ? url.topic(topic) : "topics");
-  return done;
+  const own = channel ? url.channel(topic, channel) : url.topic(topic), is_shown = location.pathname.startsWith(new URL(own, document.baseURI).pathname);
+  return given && act(`Delete ${label(topic, channel)}`, {action: "delete", topic, channel, confirm: given.confirm}, "actions", is_shown ? (channel ? url.topic(topic) : "topics") : "");
 }
 
 export async function create(topic = "") {
