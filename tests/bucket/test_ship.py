@@ -393,7 +393,7 @@ def test_a_reader_by_offset_follows(store, tmp_path):
     log = Log(7, "orders")
     logs = MemoryLogs(log)
     machine = Machine(store, tmp_path, "one")
-    shipper = Shipper(machine.take_over(), logs, linger=0.0, idle=3600, checkpoint_commits=4, delete_after=0.0)
+    shipper = Shipper(machine.take_over(), logs, linger=0.0, idle=3600, checkpoint_commits=4, delete_after=0.001)
     shipper.start()
     publish(shipper, log, 2)
     assert logs.wait(log)
@@ -404,7 +404,9 @@ def test_a_reader_by_offset_follows(store, tmp_path):
         publish(shipper, log, 2)
         assert logs.wait(log)
         if log.end % 10 == 0:
-            assert reader.refresh().logs[7].frames[-1].end == log.end
+            if reader.refresh().logs[7].frames[-1].end < log.end:       # commits are deleted here at once, too
+                reader.refresh(again=True)
+            assert reader.whole.logs[7].frames[-1].end == log.end
             while len(seen) < log.end:
                 try:
                     for part in reader.plan(7, len(seen), log.end, 3):
