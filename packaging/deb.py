@@ -141,6 +141,16 @@ def entry(version: str, date: str, body: str) -> str:
             f"\n\n -- {MAINTAINER}  {day:%a, %d %b %Y} 00:00:00 +0000\n")
 
 
+def instances(unit: str) -> str:
+    """The daemon's unit as a template for several on one machine: %i is the number of each."""
+    for one, each in (("a message queue daemon for NSQ clients", "a message queue daemon for NSQ clients, instance %i"),
+                      ("nsqc.cfg", "nsqc.cfg --instance=%i"), ("Directory=%S/nsqc", "Directory=%S/nsqc-%i"),
+                      ("StateDirectory=nsqc", "StateDirectory=nsqc-%i")):
+        assert unit.count(f"{one}\n") == 1, one
+        unit = unit.replace(f"{one}\n", f"{each}\n")
+    return unit
+
+
 def fill(tree: Path, version: str) -> None:
     """All installed files."""
     shutil.copytree(EXECUTABLE.parent, tree / "usr/lib/nsqc", symlinks=True)
@@ -150,6 +160,7 @@ def fill(tree: Path, version: str) -> None:
     (tree / "usr/bin/nsqc").symlink_to("../lib/nsqc/nsqc")
     for path in sorted([*(ROOT / "packaging").glob("*.service"), *(ROOT / "packaging").glob("*.socket")]):
         write(tree, f"{UNITS}/{path.name}", path.read_bytes())
+    write(tree, f"{UNITS}/nsqc@.service", instances((ROOT / "packaging/nsqc.service").read_text()).encode())
     for name in ("grafana/nsqc.json", "prometheus/nsqc.rules.yml"):
         write(tree, f"usr/share/nsqc/{name}", (ROOT / "packaging" / name).read_bytes())
     write(tree, CONFIG, config_file())

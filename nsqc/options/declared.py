@@ -43,6 +43,7 @@ LARGEST_BODY = 2**31 - 1 - 30
 # The protocol has 32 bits of milliseconds for delays.
 LONGEST_DELAY = (2**32 - 1) * MS
 
+INSTANCE_PORTS = 100        # between the ports of two instances
 TOPOLOGY_AWARE = "topology-aware-consumption"
 BASIC, NETWORK, LOOKUP, ACCESS, DISK, LOGS, MESSAGES, CLIENTS, TOPOLOGY, METRICS, STATSD, LATENCY, TLS, COMPRESSION = (
     "Basic", "Listening", "Lookup and auth", "Access", "Disk queues", "Logs", "Messages and commands",
@@ -147,6 +148,10 @@ class OptionSet(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """The same, for each error that prevents a start, in the words of NSQ's program."""
         return ()
 
+    def numbered(self) -> Self:
+        """A copy with what --instance adds."""
+        return self
+
     def settled(self) -> Self:
         """A copy with implied options. Raises OptionError."""
         return self
@@ -160,6 +165,10 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
     node_id: Annotated[int, flag(
         Kind.INT, BASIC, "identifies this daemon in message ids, 0 to 1023; by default a hash of the host name",
         key="id", least=0, most=1023)] = msgspec.field(default_factory=default_node_id)
+    instance: Annotated[int, flag(
+        Kind.INT, BASIC, "number of this daemon among several on this machine that share a config file: 100 times the "
+        "number is added to each port, the number to --node-id, and -NUMBER to --data-path, --audit-file and unix "
+        "sockets", least=0, most=99, own=True)] = 0
     slow_loop: Annotated[int, SLOW_LOOP._replace(live=True)] = 100 * MS
     busy_poll: Annotated[int, flag(
         Kind.DURATION, BASIC, "how long the event loop polls for events before it sleeps, under dense traffic; 0: "
@@ -374,6 +383,25 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
         if not (self.topology_zone or self.topology_region or self.enable_experiment):
             return {}
         return {"topology_zone": self.topology_zone, "topology_region": self.topology_region}
+
+    def numbered(self) -> Self:
+        """See OptionSet. Ports that the system chooses stay 0."""
+        number = self.instance
+        if not number:
+            return self
+        changes: dict[str, Field] = {"node_id": (self.node_id + number) % 1024}
+        for name in ("broadcast_tcp_port", "broadcast_http_port"):
+            port = self.value(name)
+            assert isinstance(port, int)
+            changes[name] = port and port + INSTANCE_PORTS * number
+        for name in ("tcp_address", "http_address", "https_address", "data_path", "audit_file"):
+            text = str(self.value(name))
+            host, colon, port = text.rpartition(":")
+            if name.endswith("address") and colon and port.isdecimal() and "/" not in host:
+                changes[name] = f"{host}:{int(port) and int(port) + INSTANCE_PORTS * number}"
+            elif text:
+                changes[name] = f"{text.rstrip('/')}-{number}"
+        return self.replace(**changes)
 
     def faults(self) -> Iterator[tuple[str, str]]:
         """See OptionSet."""

@@ -67,7 +67,7 @@ def read_file(declaration: Declaration[Chosen], flags: Mapping[str, Value]
 
 def merged(declaration: Declaration[Chosen], values: Mapping[str, Field], flags: Mapping[str, Value]) -> Chosen:
     """The options from the values of a file and from flags, which win. Raises OptionError."""
-    options = declaration.options().replace(**{**values, **flags})
+    options = declaration.options().replace(**{**values, **flags}).numbered()
     declaration.check(options)
     if isinstance(options, Options) and (options.lookupd_tcp_address or options.auth_http_address
                                          or options.statsd_address):

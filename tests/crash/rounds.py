@@ -103,7 +103,8 @@ class Rounds:
         return self.random.choices(MOMENTS, WEIGHTS)[0]
 
     def _start(self) -> None:
-        """Starts, under the shim if the next kill comes from it."""
+        """Starts, under the shim if the next kill comes from it, and undoes pauses: emptying a channel spares what a paused
+        topic keeps from it."""
         if self._trace:
             self._trace.close()
             self._trace = None
@@ -111,6 +112,8 @@ class Rounds:
             self._trace = Trace(self.folder / "trace", self.node.data_path, TRACE_BYTES)
         self.node.popen = {"env": self._trace.environment()} if self._trace else {}
         self.node.start()
+        for path in (f"/topic/unpause?topic={TOPIC}", f"/channel/unpause?topic={TOPIC}&channel=worked"):
+            self.node.post(path)
 
     def _killed_start(self) -> None:
         """A start that is killed before it has ended, or soon after."""
@@ -229,8 +232,6 @@ class Rounds:
         """share: of the messages of each channel that are finished."""
         status, _ = self.node.http("GET", "/ping")
         assert status == 200
-        for path in (f"/topic/unpause?topic={TOPIC}", f"/channel/unpause?topic={TOPIC}&channel=worked"):
-            self.node.post(path)
         there = {channel["channel_name"] for channel in self.node.stats(TOPIC)["channels"]}
         for name in [name for name in self.channels if name not in there]:
             assert name not in FIXED, f"channel {name} is gone"

@@ -74,6 +74,17 @@ def test_values_at_the_edge(changes):
     SERVE.check(Options(**changes))
 
 
+def test_instances_share_a_config_file():
+    given = Options(node_id=1022, data_path="/srv/nsqc/", tcp_address="/run/nsqc.sock", http_address="[::1]:4151",
+                    https_address="127.0.0.1:0", broadcast_tcp_port=5150, audit_file="audit.log", instance=3)
+    seen = given.numbered()
+    assert (seen.node_id, seen.data_path, seen.tcp_address, seen.http_address, seen.https_address) == (
+        1, "/srv/nsqc-3", "/run/nsqc.sock-3", "[::1]:4451", "127.0.0.1:0")
+    assert (seen.broadcast_tcp_port, seen.broadcast_http_port, seen.audit_file) == (5450, 0, "audit.log-3")
+    assert Options(data_path="", instance=1).numbered().data_path == ""
+    assert Options().numbered() == Options()
+
+
 def test_config_names():
     options = Options(node_id=5, lookupd_tcp_address=("a:1",))
     assert options.by_config_name("id") == 5

@@ -23,7 +23,7 @@ OWN = {"output-buffer-flush", "handshake-timeout", "http-header-timeout", "auth-
        "auth-anchored", "auth-grace", "max-connections", "max-connections-per-address", "max-pending-handshakes",
        "max-buffered-bytes", "metrics-per-channel", "min-free-disk", "topic-storage", "log-sync", "log-retain-time",
        "log-retain-bytes", "log-overflow", "log-format", "enable-experiment", "topology-zone", "topology-region", "slow-loop",
-       "busy-poll", "max-topics", "max-channels-per-topic", "max-create-rate", "http-extended-api",
+       "busy-poll", "instance", "max-topics", "max-channels-per-topic", "max-create-rate", "http-extended-api",
        "http-allowed-hosts", "access-file", "audit-file", "audit-level", "publish-wait",
        "lookupd-root-ca-file", "lookupd-token-file"}
 

@@ -20,7 +20,7 @@ from tests.test_docs import CODE, LINK
 TOPIC = "t"
 NEXT = "99.0"
 SYSTEM = ("lib/systemd/system/nsqc.service", "lib/systemd/system/nsqc.socket", "lib/systemd/system/nsqc-http.socket",
-          "lib/systemd/system/nsqc-https.socket", "lib/systemd/system/nsqc-lookupd.service",
+          "lib/systemd/system/nsqc-https.socket", "lib/systemd/system/nsqc@.service", "lib/systemd/system/nsqc-lookupd.service",
           "lib/systemd/system/nsqc-lookupd.socket", "lib/systemd/system/nsqc-lookupd-http.socket",
           "lib/systemd/system/nsqc-admin.service", "lib/systemd/system/nsqc-admin.socket")
 LOOKUPD_ENABLED = "etc/systemd/system/multi-user.target.wants/nsqc-lookupd.service"
@@ -155,6 +155,8 @@ def test_what_is_in_it(packages, tmp_path):
     # The package installs everything that the unit starts and reads.
     service = (tmp_path / "lib/systemd/system/nsqc.service").read_text()
     assert "ExecStart=/usr/bin/nsqc serve --config=/etc/nsqc/nsqc.cfg\n" in service
+    service = (tmp_path / "lib/systemd/system/nsqc@.service").read_text()
+    assert "ExecStart=/usr/bin/nsqc serve --config=/etc/nsqc/nsqc.cfg --instance=%i\n" in service
     service = (tmp_path / "lib/systemd/system/nsqc-lookupd.service").read_text()
     assert "ExecStart=/usr/bin/nsqc lookupd --config=/etc/nsqc/lookupd.cfg\n" in service
     assert f'"{socket.gethostname()}"' not in (tmp_path / "etc/nsqc/lookupd.cfg").read_text()
@@ -191,6 +193,9 @@ SYSTEMCTL = """#!/bin/sh
 for unit; do :; done
 case "$*" in
 *daemon-reload*) ;;
+*list-units*)
+    for path in /active/nsqc@*; do [ ! -e "$path" ] || echo "${path##*/} loaded active running x"; done ;;
+*stop*) rm -f /active/nsqc@* ;;
 *is-active*) [ -e "/active/$unit" ] && echo active || { echo inactive; exit 3; } ;;
 *restart*) echo >"/active/$unit" ;;
 esac
@@ -251,7 +256,8 @@ def test_an_upgrade_restarts_what_runs(packages, tmp_path):
     system.set("enabled", services[0])
     system.call("postinst", "configure", "")
     assert system.active() == {services[0]}, "an installation starts what is enabled"
-    for enabled, running in (((services[0],), services), (services, services[1:2]), ((), services[:1]), (services, ())):
+    for enabled, running in (((services[0],), services), (services, services[1:2]), ((), services[:1]), (services, ()),
+                             ((), ("nsqc@1.service", "nsqc@2.service", services[2]))):
         for configured in (("configure", "0.0.9"), ("abort-upgrade", NEXT)):
             system.set("enabled", *enabled)
             system.set("active", *running)

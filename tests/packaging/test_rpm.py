@@ -73,7 +73,7 @@ def test_install_run_upgrade_remove(root, packages, daemon):
 
     config.write_text("max_rdy_count = 7\n" + config.read_text())
     root.rpm("--upgrade", packages[1][0])
-    assert "try-restart nsqc.service nsqc-lookupd.service nsqc-admin.service" in root.asked()
+    assert "try-restart nsqc.service nsqc-lookupd.service nsqc-admin.service nsqc@*.service" in root.asked()
     assert root.rpm("--query", "--queryformat=%{VERSION}", "nsqc") == NEXT
     assert config.read_text().startswith("max_rdy_count = 7\n"), "what was edited is kept"
     node = start()

@@ -3,6 +3,7 @@
 import configparser
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -12,6 +13,10 @@ from nsqc.process.running import ADMIN_NAMES, LOOKUPD_NAMES, NAMES
 from tests.packaging.conftest import ROOT
 
 PACKAGING = ROOT / "packaging"
+sys.path.insert(0, str(PACKAGING))
+
+from deb import instances  # noqa: E402
+
 SOCKETS = {"tcp": "nsqc.socket", "http": "nsqc-http.socket", "https": "nsqc-https.socket"}
 LOOKUPD_SOCKETS = {"tcp": "nsqc-lookupd.socket", "http": "nsqc-lookupd-http.socket"}
 ADMIN_SOCKETS = {"http": "nsqc-admin.socket"}
@@ -33,11 +38,13 @@ def copied(tmp_path):
     for name in (*SERVICES, *EVERY_SOCKET):
         text = (PACKAGING / name).read_text()
         (tmp_path / name).write_text(text.replace("/usr/bin/nsqc", shutil.which("true")))
+    template = instances((tmp_path / "nsqc.service").read_text())
+    (tmp_path / "nsqc@.service").write_text(template)
     return tmp_path
 
 
 def test_systemd_understands_them(copied):
-    units = [copied / name for name in (*SERVICES, *EVERY_SOCKET)]
+    units = [copied / name for name in (*SERVICES, *EVERY_SOCKET, "nsqc@.service")]
     done = subprocess.run(["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True)
     told = [line for line in done.stderr.splitlines() if "nsqc" in line]
     assert (done.returncode, told) == (0, [])
