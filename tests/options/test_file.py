@@ -18,6 +18,7 @@ def test_flags_win_over_the_file_and_the_file_over_defaults(config):
     assert (options.max_rdy_count, options.max_msg_size, options.mem_queue_size) == (77, 6000, 10000)
     assert options.lookupd_tcp_address == ("b:2",)
     assert unknown == {}
+    assert resolve(SERVE, parse_flags([f"--config={path}", "--instance=2"]))[0].tcp_address == "0.0.0.0:4350"
 
 
 @pytest.mark.parametrize("line, name, value", [
