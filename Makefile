@@ -158,6 +158,7 @@ pages: build                             ## docs/options.md, and the tables in l
 lint: $(VENV)/.testing                    ## ruff, cython-lint and mypy
 	$(BIN)/ruff check .
 	PATH="$(BIN):$$PATH" $(BIN)/cython-lint nsqc tests/compiled
+	$(BIN)/python packaging/stubs.py
 	$(BIN)/mypy nsqc
 
 clean:                                   ## remove all build results

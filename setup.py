@@ -18,6 +18,7 @@ NSQC_PROGRESS=N               reports each finished module on file descriptor N 
 import itertools
 import multiprocessing
 import os
+import runpy
 import shlex
 import subprocess
 import sys
@@ -40,6 +41,8 @@ TRACE = DEBUG and bool(os.environ.get("NSQC_TRACE"))
 COMPILED = os.environ.get("NSQC_COMPILED", "")
 INCLUDE = [folder for folder in os.environ.get("NSQC_INCLUDE", "").split(os.pathsep) if folder]
 SUFFIX = os.environ.get("NSQC_SUFFIX", "")
+if os.path.exists("packaging/stubs.py"):      # not in an sdist, which has the stubs
+    runpy.run_path("packaging/stubs.py", run_name="__main__")
 FOLDERS = ("nsqc", "tests/compiled") if "--inplace" in sys.argv or DEBUG else ("nsqc",)
 
 
@@ -61,6 +64,7 @@ DIRECTIVES = {
     "cdivision": True,
     "embedsignature": True,
     "binding": False,
+    "annotation_typing": False,     # annotations are for packaging/stubs.py
     "linetrace": TRACE,
     "overflowcheck": False,
 }

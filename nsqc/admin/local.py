@@ -27,7 +27,7 @@ from nsqc.net.address import join_address
 from nsqc.peers.http import Answer
 
 INTERVAL_S = 5.0
-UNWATCHED_S = 60.0      # without a request for this time, nothing is looked at any more
+UNWATCHED_S = 60.0      # after this time without a request, polling stops
 
 _asking: contextvars.ContextVar[Request | None] = contextvars.ContextVar("asking", default=None)
 

@@ -24,12 +24,6 @@ cdef class DeadLetters(LoopWork):
     cdef Channel channel
 
 
-# Begins a batch; none may be running. node: of the daemon, for the origins. reasons: gets a bit for each LeaveReason
-# of its messages. PutResult: PUT_MEMORY if it has begun; PUT_DISK if the commit has to end before; or why the topic
-# refused the first message.
-cdef int dead_publish(Topic target, Channel channel, bytes node, int *reasons) except -1
-
-
 # ====================================================================== broker
 # All topics of one daemon: created and deleted here.
 
@@ -42,7 +36,7 @@ cdef class Broker:
     cdef public bint closing            # the daemon is stopping: nothing new is made, and nothing moves
     cdef public bint draining           # nothing new is accepted or delivered; messages in flight may finish
     cdef bint failing                   # a write has failed: on_written() is called for commits that succeed, too
-    cdef readonly dict topics           # by name; owns them
+    cdef readonly dict topics    # type: dict[bytes, Topic]; by name; owns them
     cdef NameSlot *slots                # owned; finds a topic without a Python object for its name
     cdef uint32_t mask
     cdef Clock clock
@@ -58,22 +52,24 @@ cdef class Broker:
     cdef object log                     # nsqc.log.Log
     cdef object timers                  # nsqc.broker.stats.Timers
     # Upward calls. Starter and saver are set once their owners exist.
-    cdef readonly list listeners        # called (event, topic, channel or None) for new and deleted topics and channels
-    cdef public object starter          # (topic): starts a new one now or when its channels are known; None: now
-    cdef public object saver            # (topic): saves its state; returns a future, done once that is on disk
-    cdef readonly object logs                    # nsqc.store.log.manager.Logs; None: no topic has one
-    cdef readonly dict watched          # by name: topics with log segments to remove or ids to forget, perhaps
+    # Called (event, topic, channel or None) for new and deleted topics and channels.
+    cdef readonly list listeners    # type: list[Callable[[str, Topic, Channel | None], None]]
+    # Starts a new topic now or when its channels are known; None: now.
+    cdef public object starter      # type: Callable[[Topic], None] | None
+    cdef public object saver        # type: Callable[[Topic], Future[None]]; saves its state; done once that is on disk
+    cdef readonly object logs    # type: Logs | None; None: no topic has one
+    cdef readonly dict watched    # type: dict[bytes, Topic]; those with segments to remove or ids to forget, perhaps
     cdef object disks                   # nsqc.store.disk.manager.DiskQueues; None: all topics are ephemeral
     cdef object write_health            # nsqc.broker.health.WriteHealth
     # Channels that keep their messages, as their dead letters would come back to their topic. No ways of other channels
     # lead in a circle.
-    cdef readonly set circling
+    cdef readonly set circling    # type: set[Channel]
     cdef uint64_t steps                 # Clock.steps, as of the last check
     cdef bint warned                    # of messages from the future
     # For metrics.
     cdef public bint folds_channels     # all topics fold their channels into one series; else only ephemeral ones
-    cdef readonly dict refusals         # refused publishes by reason: see nsqc.broker.refusals
-    cdef readonly dict creations_refused    # topics and channels that clients could not create, by option
+    cdef readonly dict refusals    # type: dict[str, int]; refused publishes by reason: see nsqc.broker.refusals
+    cdef readonly dict creations_refused    # type: dict[str, int]; of topics and channels, by option
     cdef public uint64_t creations_delayed  # times a connection waited for --max-create-rate
     cdef dict ephemeral                 # ephemeral topics by name
     cdef Retired *ephemeral_retired     # deleted channels of ephemeral topics; owned; NULL: none
@@ -114,7 +110,7 @@ cdef class Broker:
 
 
 # ====================================================================== redrive
-# Puts messages into one channel of a topic only. For Python: see the .pyi.
+# Puts messages into one channel of a topic only.
 
 cdef class Taken:
     cdef Channel source
@@ -123,4 +119,4 @@ cdef class Taken:
 
 # ====================================================================== cancel
 
-# Cancels deferred messages. For Python only: see the .pyi.
+# Cancels deferred messages.

@@ -1,5 +1,8 @@
 """All topics by name, dead letters, redriving, cancelling. See the .pxd."""
 
+# types: from nsqc.log import Log
+# types: from nsqc.options.declared import Settings
+# types: from nsqc.store.log.manager import Logs
 cimport cython
 import os
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -71,6 +74,9 @@ cdef inline LeaveReason reason_of(const Delivery *delivery) noexcept:
 
 
 cdef int dead_publish(Topic target, Channel channel, bytes node, int *reasons) except -1:
+    """Begins a batch; none may be running. node: of the daemon, for the origins. reasons: gets a bit for each
+    LeaveReason of its messages. PutResult: PUT_MEMORY if it has begun; PUT_DISK if the commit has to end before; or why
+    the topic refused the first message."""
     cdef DeadLetters batch
     cdef Delivery *delivery
     cdef bint waits = False
@@ -138,8 +144,9 @@ cdef class Broker:
         self.topics = {}
         self._index()
 
-    def __init__(self, settings, log, timers, disks, write_health, GuidFactory guids not None, loop=None, rules=None,
-                 DiskSpace space=None, logs=None, channel_rules=None):
+    def __init__(self, settings: Settings, log: Log, timers: Timers, disks: DiskQueues, write_health: WriteHealth,
+                 GuidFactory guids not None, loop: AbstractEventLoop | None = None, rules: TopicRules | None = None,
+                 DiskSpace space=None, logs: Logs | None = None, channel_rules: ChannelRules | None = None):
         self.settings = settings
         self.node = origin_node(settings.now.broadcast_address, settings.now.node_id)
         self.is_topology_aware = settings.now.is_topology_aware
@@ -234,13 +241,13 @@ cdef class Broker:
                 hole = at
         self.slots[hole].topic = NULL
 
-    def topic(self, bytes name not None):
+    def topic(self, bytes name not None) -> Topic | None:
         """The topic of that name, or None."""
         return self.topics.get(name)
 
     # ------------------------------------------------------------------ topics
 
-    def get_topic(self, bytes name not None, bint loading=False):
+    def get_topic(self, bytes name not None, bint loading=False) -> Topic:
         """The topic of that name, created for a client if it does not exist. Raises LimitReached.
 
         While loading, no limit applies, and a new topic is not started: create its channels first, then call start().
@@ -274,7 +281,7 @@ cdef class Broker:
                 self.starter(topic)
         return topic
 
-    def get_channel(self, Topic topic not None, bytes name not None, start=None):
+    def get_channel(self, Topic topic not None, bytes name not None, start: int | None = None) -> Channel:
         """As Topic.get_channel(), for a client: raises LimitReached if the topic has its maximum of channels."""
         cdef Channel channel = topic.channels.get(name)
         if channel is None:
@@ -384,7 +391,7 @@ cdef class Broker:
         self.log.warn("TOPIC(%s): it has a log with %d messages, and its rule (%s) says memory: %s",
                       topic.name.decode(), count, topic.rule.source, outcome)
 
-    def rule_changed(self, name):
+    def rule_changed(self, name: bytes | None) -> Iterator[None]:
         """Applies the changed rule of a topic; None: all topics may be affected. Returns the remaining work, a
         generator that yields after each topic."""
         for topic in [self.topics.get(name)] if name is not None else list(self.topics.values()):
@@ -497,7 +504,7 @@ cdef class Broker:
                               channel.dead_letter.decode(), kind=("dead letters", reason, str(channel)))
         return 0
 
-    def channel_rule_changed(self, name):
+    def channel_rule_changed(self, name: bytes | None) -> Iterator[None]:
         """Applies the changed rule of a channel, TOPIC/CHANNEL; TOPIC/: any channel of the topic may be affected; None:
         any channel. A generator that yields after each channel."""
         cdef Topic topic
@@ -513,7 +520,7 @@ cdef class Broker:
             set_bounded(topic)
         self._uncircle()
 
-    def retain(self):
+    def retain(self) -> Iterator[None]:
         """Removes old segments and messages, by the rules; a generator that yields after each step."""
         cdef Topic topic
         cdef Channel channel
@@ -565,7 +572,7 @@ cdef class Broker:
         self.refusals[reason] += 1
         return 0
 
-    def refused(self, reason):
+    def refused(self, reason: str):
         """Counts a refused publish; reason: one of nsqc.broker.refusals."""
         self.refusals[reason] += 1
 
@@ -611,7 +618,7 @@ cdef class Broker:
 
     # ------------------------------------------------------------------ the whole daemon
 
-    def emptied(self, queue):
+    def emptied(self, queue: Topic | Channel) -> Awaitable[None]:
         """Awaits that a topic or channel that was just emptied is also empty on disk."""
         return self.disks.synced(queue.disk)
 
@@ -621,7 +628,7 @@ cdef class Broker:
         if topic.log is not None:
             await self.logs.recorded(topic.log)
 
-    def removed(self):
+    def removed(self) -> Awaitable[None]:
         """Awaits that the files of all deletions so far are gone. OSError: those of a log cannot be removed; that is
         retried."""
         return self._removed()
@@ -631,11 +638,11 @@ cdef class Broker:
         if self.logs is not None:
             await self.logs.removed()
 
-    def save_metadata(self, Topic topic not None):
+    def save_metadata(self, Topic topic not None) -> Future[None]:
         """A future that is done once the current channels and pauses of a topic are on disk."""
         return self.saver(topic)
 
-    def halt(self, list busy not None):
+    def halt(self, busy: list[Consumer]) -> Iterator[None]:
         """Stops all channels if draining is set, else resumes them; yields after each topic.
 
         Adds the consumers with messages in flight to busy.
@@ -655,7 +662,7 @@ cdef class Broker:
         """OK, or NOK and the reason."""
         return self.write_health.health()
 
-    def close(self) -> tuple:
+    def close(self) -> tuple[Delays, int]:
         """For a stop: writes everything to disk and closes the queues.
 
         Returns (delays, lost): the delays of deferred messages, which the disk format cannot store, as
@@ -699,7 +706,7 @@ cdef class Broker:
 
 
 # ====================================================================== redrive
-# Puts messages into one channel of a topic only. See the .pyi.
+# Puts messages into one channel of a topic only.
 
 cdef object prepare(Broker broker, Topic topic, Channel channel):
     """Why the channel accepts nothing, as put_again(); None: it accepts messages, within its limits."""
@@ -742,14 +749,17 @@ cdef object outcome(Topic topic, int result):
     return ENOSPC if result == PUT_DROPPED else topic._settle(result)      # an ephemeral channel is full
 
 
-def put_again(Broker broker not None, Topic topic not None, Channel channel not None, bytes body not None):
-    """See the .pyi."""
+def put_again(Broker broker not None, Topic topic not None, Channel channel not None, bytes body not None) -> int:
+    """Adds a message to one channel only, as a new one: with its own id and time, and no attempts.
+
+    Returns as Topic.publish(). Topic.when_written() reports when it is on disk, if the channel has files.
+    """
     refused = prepare(broker, topic, channel)
     return outcome(topic, put_back(topic, channel, body, <uint32_t> len(body))) if refused is None else refused
 
 
-def synced(Broker broker not None, Channel channel not None):
-    """See the .pyi."""
+def synced(Broker broker not None, Channel channel not None) -> Awaitable[bool]:
+    """Awaits that the channel's writes so far survive a power failure, too. False: its disk failed."""
     return _sync(broker.disks, channel.backlog.disk)
 
 
@@ -766,14 +776,19 @@ cdef class Taken:
     """Messages being moved from one channel to another."""
 
     def __init__(self, Channel source not None):
+        """Messages from memory or files of a channel, being moved to another one."""
         self.source = source
 
     def __dealloc__(self):
         cdef Trash trash = Trash.new(None)
         trash.take_heap(0, &self.heap)
 
-    def move(self, Broker broker not None, Topic topic not None, Channel channel not None, int64_t most):
-        """See the .pyi."""
+    def move(self, Broker broker not None, Topic topic not None, Channel channel not None,
+             int64_t most) -> tuple[int, int]:
+        """Takes up to `most` messages, until the slice is over, and puts them into another channel, like put_again().
+
+        Returns the count, and the result of put_again(). Call finish() or give_back() afterwards.
+        """
         cdef int result = PUT_MEMORY
         cdef Delivery *delivery
         cdef Entry entry
@@ -802,7 +817,7 @@ cdef class Taken:
         return count, outcome(topic, result)
 
     def finish(self):
-        """See the .pyi."""
+        """They are written in the target: finishes them in the source."""
         cdef Delivery *delivery
         while self.heap.count and not self.source.exiting:      # a deleted channel's are freed with this
             delivery = heap_first(&self.heap)
@@ -811,7 +826,7 @@ cdef class Taken:
             delivery_free(delivery)
 
     def give_back(self):
-        """See the .pyi."""
+        """Requeues them in the source."""
         while self.heap.count and not self.source.exiting and give_back(self.source, &self.heap,
                                                                         heap_first(&self.heap)):
             pass
@@ -830,7 +845,7 @@ cdef bint give_back(Channel source, Heap *heap, Delivery *delivery) noexcept:
 
 
 # ====================================================================== cancel
-# Cancels messages that a channel has deferred, by id or by offset in a log. For Python: see the .pyi.
+# Cancels messages that a channel has deferred, by id or by offset in a log.
 
 @cython.final
 cdef class Search:
@@ -855,7 +870,8 @@ cdef class Search:
     cdef uint64_t _added(self) noexcept:
         return self.channel.counts.message_count + self.channel.counts.requeue_count + self.channel.counts.timeout_count
 
-    def step(self):
+    def step(self) -> bool | None:
+        """Searches until the slice is over: whether it was found; None: not known yet."""
         cdef Channel channel = self.channel
         cdef Delivery *delivery
         cdef int steps = STEPS

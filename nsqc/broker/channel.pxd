@@ -156,10 +156,10 @@ cdef class Channel(StoreOwner):
     cdef bint draining                  # the daemon drains
     cdef bint throttled                 # a rule allows no delivery now
     cdef bint halted                    # paused, draining or throttled: deliveries stop
-    cdef readonly bint exiting          # deleted or closed: accepts nothing more, and owner is None
+    cdef readonly bint exiting          # type: bool; deleted or closed: accepts nothing more, and owner is None
     cdef bint deserted                  # ephemeral, and its last client is gone: the next slice deletes it
     cdef ChannelCounts counts
-    cdef readonly dict clients          # id to Consumer, in order of arrival
+    cdef readonly dict clients    # type: dict[int, Consumer]; id to Consumer, in order of arrival
     cdef readonly LatencyWindow latency  # None: no percentiles are configured
     # From publishing to the first delivery, and to FIN. Owned; NULL before the first message.
     cdef TwoTimes *times
@@ -170,7 +170,7 @@ cdef class Channel(StoreOwner):
     cdef Heap timeouts                  # deliveries in flight, by time-out
     cdef Heap delayed                   # deferred deliveries, by due time
     cdef ChannelRules *rules            # owned; NULL: none
-    cdef readonly object rule           # nsqc.options.rules.ChannelRule; None: no rule
+    cdef readonly object rule    # type: ChannelRule | None; None: no rule
     cdef Heap front                     # failed deliveries of an ordered channel, which go before all others
     cdef Again again                    # with message_ttl: requeued messages that wait
     cdef int64_t taken                  # messages taken from the queues for delivery; counted while there are rules
@@ -268,9 +268,6 @@ cdef inline void check_alive(Channel channel) noexcept:
     if CHECKS and channel.exiting:
         broken("a channel is used after its end")
 
-
-# Frees the deliveries of a heap with messages of the log. They must not be in flight.
-cdef void drop_logged(Heap *heap) noexcept
 
 cdef void count_other_time(Channel channel, int which, int64_t ns) noexcept
 

@@ -37,12 +37,12 @@ cdef class Consumer:
     cdef void dismiss(self) noexcept:
         pass
 
-    def stats(self, topic=None):
+    def stats(self, topic: str | None = None) -> ClientStats:
         """ClientStats; its publish count is that of topic, or else the first."""
         raise NotImplementedError
 
 
-def busy_among(list consumers not None) -> tuple:
+def busy_among(consumers: list[Consumer]) -> tuple[list[Consumer], int]:
     """The connected consumers with messages in flight, and the total of these messages."""
     cdef Consumer consumer
     cdef int64_t in_flight = 0
@@ -57,7 +57,7 @@ def busy_among(list consumers not None) -> tuple:
 # ====================================================================== channel
 cdef int64_t NEVER = INT64_MAX
 cdef ChannelFigures no_channel_figures
-CHANNEL_FIGURES = figure_names(no_channel_figures)
+CHANNEL_FIGURES: tuple[str, ...] = figure_names(no_channel_figures)
 cdef int64_t NO_OFFSET = -1
 cdef int64_t NO_MEMORY_NS = 1000000000      # extends a delivery that cannot be ended for lack of memory
 
@@ -132,18 +132,18 @@ cdef class Channel:
         self.backlog.retry()
 
     @property
-    def disk(self):
+    def disk(self) -> DiskQueue | None:
         """The DiskQueue of the backlog; None: no disk."""
         return self.backlog.disk
 
     @property
-    def consumers(self) -> list:
+    def consumers(self) -> list[Consumer]:
         """The consumers, in order of arrival."""
         return list(self.clients.values())
 
     # ------------------------------------------------------------------ metrics
 
-    def figures(self) -> tuple:
+    def figures(self) -> tuple[int, ...]:
         """The numbers of /stats, in the order of CHANNEL_FIGURES."""
         self.clock.refresh()
         cdef ChannelFigures figures = ChannelFigures(self.levels(), self.counts)
@@ -192,7 +192,7 @@ cdef class Channel:
         self.clock.refresh()
         return self.count_on_disk()
 
-    def deliveries(self) -> list:
+    def deliveries(self) -> list[int]:
         """Count of messages delivered to consumers at each distance."""
         cdef Consumer consumer
         cdef int distance
@@ -213,12 +213,12 @@ cdef class Channel:
         return self.count_deferred()
 
     @property
-    def position(self):
+    def position(self) -> int | None:
         """The first offset of the log that was never delivered; None: the topic has no log."""
         return None if self.cursor is None else self.cursor.next
 
     @property
-    def oldest(self):
+    def oldest(self) -> int | None:
         """The lowest unfinished offset of the log; None: the topic has no log."""
         cdef int64_t least
         if self.cursor is None:
@@ -235,7 +235,7 @@ cdef class Channel:
         may be more."""
         return self.cursor is not None and self.cursor.forget_removed()
 
-    def restore_delays(self, dict delays not None):
+    def restore_delays(self, delays: dict[bytes, int]):
         """Sets the due times, in wall-clock nanoseconds, of messages that an earlier run wrote to disk."""
         self.backlog.delays.update(delays)
 
@@ -822,7 +822,7 @@ cdef class Channel:
         self.draining = draining
         self._set_halted()
 
-    def set_rule(self, rule, bytes dead_letter=b""):
+    def set_rule(self, rule: ChannelRule | None, bytes dead_letter=b""):
         """Sets its nsqc.options.rules.ChannelRule, and the dead-letter topic's name. rule: None: no rules."""
         cdef ChannelRules *rules = rules_new(rule, len(dead_letter) > 0)
         free(self.rules)
@@ -918,6 +918,7 @@ cdef int64_t least_of(Heap *heap, int64_t least) noexcept:
 
 
 cdef void drop_logged(Heap *heap) noexcept:
+    """Frees the deliveries of a heap with messages of the log. They must not be in flight."""
     cdef Delivery *delivery
     cdef uint32_t at = heap.count
     # Backwards: the item that takes a removed one's place is either already checked or comes later.

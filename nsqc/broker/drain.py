@@ -51,7 +51,7 @@ class Drain:
         self._keep = False
         self._since = 0.0                       # unix seconds; 0: the node serves
         self._deadline = 0.0                    # of the loop's clock
-        self._over = False                      # nothing is in flight any more, or the timeout has passed
+        self._over = False                      # nothing is in flight, or the timeout has passed
         # Consumers with messages in flight at the last check. One list per drain: halting adds to it.
         self._busy: list[Consumer] = []
         self._work: Iterator[None] | None = None    # channels still to be halted or resumed

@@ -121,7 +121,7 @@ cdef enum:
 
 
 cdef class LatencyWindow:
-    cdef readonly list quantiles        # fractions in (0, 1], as configured
+    cdef readonly list quantiles    # type: list[float]; fractions in (0, 1], as configured
     cdef int64_t half_ns                # half the window
     cdef int64_t half_began_ns              # monotonic: start of the current half
     cdef int current                    # 0 or 1

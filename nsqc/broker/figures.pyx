@@ -38,7 +38,7 @@ cdef inline double value_of(uint32_t bucket) noexcept nogil:
 cdef class LatencyWindow:
     """Quantiles of the latencies in the last window_ns nanoseconds."""
 
-    def __init__(self, list quantiles not None, int64_t window_ns):
+    def __init__(self, quantiles: list[float], int64_t window_ns):
         self.quantiles = quantiles
         self.half_ns = max(window_ns // 2, 1)
         self.half_began_ns = monotonic_ns()
@@ -72,7 +72,7 @@ cdef class LatencyWindow:
         self.insert(latency_ns, monotonic_ns())
 
     @staticmethod
-    def result(list windows not None) -> tuple:
+    def result(windows: list[LatencyWindow]) -> tuple[int, list[tuple[float, float]]]:
         """(count, [(quantile, nanoseconds), ...]) over several windows with the same quantiles."""
         cdef LatencyWindow window
         cdef int64_t total = 0, now_ns = monotonic_ns()

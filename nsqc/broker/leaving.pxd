@@ -40,11 +40,6 @@ cdef enum LeaveReason:          # why a message is removed from a channel unfini
 
 # Whether another batch fits into memory; makes room for one more delivery in `dead`.
 cdef bint dead_has_room(Channel channel) noexcept
-# Takes a delivery that is in no heap, with room in `dead`. FAILED: Delivery.reason has the details.
-cdef void dead_take(Channel channel, Delivery *delivery, LeaveReason reason) noexcept
-# Takes a message that was about to be delivered; needs room for a delivery, and in `dead`. Takes reference and place.
-cdef void dead_add(Channel channel, Message *message, uint32_t attempts, Place *place, int64_t offset,
-                   LeaveReason reason) noexcept
 # The running batch has ended: finishes its messages, or queues them to be published again.
 cdef void dead_ended(Channel channel, int error) noexcept
 # Forgets the running batch: its messages will be published again. False: no memory to do that for all of them.
@@ -98,14 +93,8 @@ cdef bint pop_again(Channel channel, Entry *entry) noexcept
 cdef bint withheld(Channel channel, Entry *entry) noexcept
 # With rules: moves a delivery of this heap to channel.again. False: it has to wait elsewhere, and may expire late.
 cdef bint wait_to_expire(Channel channel, Delivery *delivery, Heap *heap) noexcept
-# With rules: removes a message that was about to be delivered. With room for a delivery, and in `dead`. Takes the
-# reference and the place.
-cdef void leave_taken(Channel channel, Taken *taken, LeaveReason reason) noexcept
 # The same for a delivery in this heap, in flight or not. False: no room in `dead`; it stays.
 cdef bint leave_delivery(Channel channel, Delivery *delivery, Heap *heap, LeaveReason reason) noexcept
-# Takes the oldest message of a queue, if it was published no later than before_ns. False: none now; then oldest_ns is
-# the publish time of the oldest one if known, or NEVER.
-cdef bint take_oldest(Channel channel, int64_t before_ns, Taken *taken, int64_t *oldest_ns) noexcept
 # The wall clock has been set: deferred messages may expire at another time. False: the slice ended.
 cdef bint expire_deferred(Channel channel) noexcept
 # Moves messages that wait first in a queue and have used up their attempts; False: the slice ended.

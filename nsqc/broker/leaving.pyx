@@ -92,6 +92,8 @@ cdef bint dead_has_room(Channel channel) noexcept:
 
 cdef void dead_add(Channel channel, Message *message, uint32_t attempts, Place *place, int64_t offset,
                    LeaveReason reason) noexcept:
+    """Takes a message that was about to be delivered; needs room for a delivery, and in `dead`. Takes reference and
+    place."""
     cdef Delivery *delivery = delivery_new(message, <uint16_t> attempts)
     delivery.place = place
     delivery.offset = offset
@@ -101,6 +103,7 @@ cdef void dead_add(Channel channel, Message *message, uint32_t attempts, Place *
 
 
 cdef void dead_take(Channel channel, Delivery *delivery, LeaveReason reason) noexcept:
+    """Takes a delivery that is in no heap, with room in `dead`. FAILED: Delivery.reason has the details."""
     if reason != FAILED:
         delivery.reason = DEAD_EXPIRED if reason == EXPIRED else DEAD_OVERFLOWED
     if delivery.owner != RETURNED:      # otherwise it already has its consumer's id
@@ -172,6 +175,8 @@ cdef void count_left(Channel channel, LeaveReason reason) noexcept:
 
 
 cdef void leave_taken(Channel channel, Taken *taken, LeaveReason reason) noexcept:
+    """With rules: removes a message that was about to be delivered. With room for a delivery, and in `dead`. Takes the
+    reference and the place."""
     count_left(channel, reason)
     if dies(channel, reason):
         dead_add(channel, taken.message, taken.attempts, taken.place, taken.offset, reason)
@@ -252,6 +257,8 @@ cdef bint wait_to_expire(Channel channel, Delivery *delivery, Heap *heap) noexce
 
 
 cdef bint take_oldest(Channel channel, int64_t before_ns, Taken *taken, int64_t *oldest_ns) noexcept:
+    """Takes the oldest message of a queue, if it was published no later than before_ns. False: none now; then oldest_ns
+    is the publish time of the oldest one if known, or NEVER."""
     cdef Delivery *delivery = heap_first(&channel.again.heap)
     cdef Entry entry
     cdef int64_t waits_ns

@@ -33,7 +33,6 @@ cdef void flow_commit_began(Topic topic) noexcept
 cdef void flow_commit_ended(Topic topic, int error) noexcept
 cdef void flow_copies_done(Topic topic) noexcept       # if no channel is stuck: all copies are written
 cdef void flow_drop_leftover(Topic topic) noexcept
-cdef void flow_drop_places(Topic topic) noexcept       # before the backlog is emptied
 
 
 # ====================================================================== bounds
@@ -73,8 +72,6 @@ cdef bint admits_batch(Topic topic, OpenBatch batch) noexcept
 cdef void set_bounded(Topic topic) noexcept
 cdef int set_limits(Topic topic, object rule) except -1        # nsqc.options.rules.TopicRule
 
-# A message was added to the topic's own backlog, which has limits.
-cdef void topic_waits(Topic topic) noexcept
 # Drops some expired messages from the topic's own backlog; returns whether there are more.
 cdef bint topic_expire(Topic topic) noexcept
 
@@ -105,9 +102,6 @@ cdef int follow_dedupe(Topic topic, int64_t window_ns, int64_t limit, object ope
 # Redriven or dropped dead letters: their offsets in a log-backed dead-letter topic. A cursor of the log keeps them,
 # under a name that no channel has; the first redrive creates it. Retention ignores it.
 
-# The topic has just received its log.
-cdef int restore_settled(Topic topic) except -1
-
 
 # ====================================================================== logged
 # A log-backed topic: its channels are cursors. If the topic switches to a log, its queues are delivered first; if it
@@ -116,20 +110,14 @@ cdef int restore_settled(Topic topic) except -1
 # Gives the topic its log. earlier: channels in the journal that do not exist yet; may be None.
 cdef int attach_log(Topic topic, TopicLog log, Earlier earlier, rule) except -1
 cdef int follow_rule(Topic topic, rule) except -1          # the topic has a log; its rule may say memory
-# start: where a new channel begins to read; None: at the messages held for it, or at the end.
-cdef int give_cursor(Topic topic, Channel channel, start) except -1
 cdef void log_grew(Topic topic, int64_t records) noexcept
-cdef void hold_log(Topic topic) noexcept       # hides new messages from channels until unhold_log()
 cdef void unhold_log(Topic topic) noexcept
-cdef void empty_log(Topic topic) noexcept      # drops messages that are hidden from channels
-cdef int64_t log_depth(Topic topic) noexcept   # messages that are hidden from channels
 cdef bint retain_log(Topic topic) except -1    # removes old segments, by the rule; whether to call again later
 # Deletes the log that the topic has switched from; False: it is still needed.
 cdef bint drop_log(Topic topic) except -1
 # The first offset that a channel, or the topic itself, needs; the end of the log if none.
 cdef int64_t needed_from(Topic topic) except -1
 cdef int64_t ranks_between(TopicLog log, int64_t begin, int64_t end) noexcept
-cdef int close_log(Topic topic) except -1      # for a stop; raises OSError if messages are lost
 
 
 # ====================================================================== storages

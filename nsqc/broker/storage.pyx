@@ -343,6 +343,7 @@ cdef int set_limits(Topic topic, object rule) except -1:
 
 
 cdef void topic_waits(Topic topic) noexcept:
+    """A message was added to the topic's own backlog, which has limits."""
     cdef int steps = STEPS
     while steps and topic.limits.trims and topic_exceeds(topic, 0, 0) and drop_oldest(topic):
         topic.overflow_count += 1
@@ -465,7 +466,7 @@ cdef int follow_dedupe(Topic topic, int64_t window_ns, int64_t limit, object ope
 
 
 # ====================================================================== settled
-# Redriven or dropped dead letters. See the .pxd and the .pyi.
+# Redriven or dropped dead letters. See the .pxd.
 
 cdef bytes NAME = SETTLED
 
@@ -481,8 +482,8 @@ cdef int64_t begin_of(Topic topic) noexcept:
     return first if topic.settled is None else max(first, topic.settled.next)
 
 
-def waiting(Topic topic not None):
-    """See the .pyi."""
+def waiting(Topic topic not None) -> int:
+    """Count of unsettled messages in the topic's log."""
     cdef int64_t begin = begin_of(topic), count
     cdef RangeWalk walk
     cdef Range *skip
@@ -498,8 +499,9 @@ def waiting(Topic topic not None):
     return max(count, 0)
 
 
-def unsettled(Topic topic not None, int64_t offset):
-    """See the .pyi."""
+def unsettled(Topic topic not None, int64_t offset) -> tuple[int, int] | None:
+    """The first unsettled messages from an offset on: their first offset, and the one after the last. None: there are
+    none."""
     cdef int64_t first = max(offset, begin_of(topic)), end = topic.log.next
     cdef RangeWalk walk
     cdef Range *skip
@@ -514,8 +516,8 @@ def unsettled(Topic topic not None, int64_t offset):
     return (first, end) if first < end else None
 
 
-def settle(Topic topic not None, list offsets not None):
-    """See the .pyi."""
+def settle(Topic topic not None, offsets: list[int]):
+    """Marks these messages, in ascending order, as settled. Broker.recorded() waits until the journal has it."""
     cdef int64_t first = -1, end = -1, offset
     if topic.settled is None:
         topic.settled = new_cursor(topic.log, NAME, topic, False, topic.log.first_offset())
@@ -589,6 +591,7 @@ cdef int follow_rule(Topic topic, rule) except -1:
 
 
 cdef int give_cursor(Topic topic, Channel channel, start) except -1:
+    """start: where a new channel begins to read; None: at the messages hidden from channels, or at the end."""
     cdef Cursor cursor = None
     cdef int64_t begin
     if topic.earlier is not None and not channel.ephemeral:
@@ -623,6 +626,7 @@ cdef void log_grew(Topic topic, int64_t records) noexcept:
 
 
 cdef void hold_log(Topic topic) noexcept:
+    """Hides new messages from channels until unhold_log()."""
     if topic.started and topic.channels and not topic.log.held:
         topic.place.move(topic.log.visible)
     topic.log.hold(topic.place.next)
@@ -643,6 +647,7 @@ cdef void unhold_log(Topic topic) noexcept:
 
 
 cdef void empty_log(Topic topic) noexcept:
+    """Drops messages that are hidden from channels."""
     cdef Channel channel
     if topic.log.held:
         for channel in topic.fan:
@@ -654,6 +659,7 @@ cdef void empty_log(Topic topic) noexcept:
 
 
 cdef int64_t log_depth(Topic topic) noexcept:
+    """Messages that are hidden from channels."""
     cdef int64_t begin = topic.log.visible if topic.channels and topic.log.held else topic.place.next
     if topic.channels and not topic.log.held:
         return 0
@@ -716,6 +722,7 @@ cdef int leave_log(Topic topic) except -1:
 
 
 cdef int close_log(Topic topic) except -1:
+    """For a stop; raises OSError if messages are lost."""
     cdef int64_t lost
     cdef int error
     if topic.log.unwritten_records() > 0:

@@ -30,7 +30,7 @@ cdef class Survey(LoopWork):
     cdef Row *ephemeral_topics
     cdef Row *ephemeral_channels
     cdef object done
-    cdef readonly object failure
+    cdef readonly object failure    # type: Exception | None
 
     cdef bint _collect(self) except -1
     cdef int _add_topic(self, Topic topic, list fan) except -1
@@ -42,4 +42,4 @@ cdef class Survey(LoopWork):
 
 # ====================================================================== peek
 
-# Finds the messages of a topic or channel, for read-only inspection. The functions are for Python: see the .pyi.
+# Finds the messages of a topic or channel, for read-only inspection. The functions are for Python: see the .pyx.

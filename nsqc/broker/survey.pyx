@@ -1,8 +1,8 @@
 """Numbers of all topics and channels, and looks at their messages, in slices. See the .pxd."""
 
 cimport cython
-from collections import namedtuple
 from libc.stdint cimport int64_t, uint32_t
+from typing import NamedTuple
 
 from nsqc.broker.broker cimport Broker
 from nsqc.broker.channel cimport Channel
@@ -34,8 +34,8 @@ cdef bytes EPHEMERAL = b"#ephemeral"
 
 cdef TopicCells no_topic
 cdef ChannelCells no_channel
-TOPIC_COLUMNS = figure_names(no_topic)
-CHANNEL_COLUMNS = figure_names(no_channel)
+TOPIC_COLUMNS: tuple[str, ...] = figure_names(no_topic)
+CHANNEL_COLUMNS: tuple[str, ...] = figure_names(no_channel)
 assert max(len(TOPIC_COLUMNS), len(CHANNEL_COLUMNS)) <= MOST_COLUMNS
 
 
@@ -43,7 +43,7 @@ assert max(len(TOPIC_COLUMNS), len(CHANNEL_COLUMNS)) <= MOST_COLUMNS
 cdef class Survey(LoopWork):
     """Collects once, then calls done(). failure: the exception that ended it early."""
 
-    def __init__(self, Broker broker not None, done):
+    def __init__(self, Broker broker not None, done: Callable[[], object]):
         self.broker = broker
         self.done = done
         self.topics = Table()
@@ -210,9 +210,14 @@ cdef int64_t backlog_bytes(Backlog backlog) noexcept:
 
 
 # ====================================================================== peek
-# Read-only inspection of topics and channels. See the .pyi.
+# Read-only inspection of topics and channels.
 
-Unread = namedtuple("Unread", "first end")
+class Unread(NamedTuple):
+    """Waiting offsets of a log."""
+
+    first: int
+    end: int
+
 
 cdef enum:
     BLOCK_ITEMS = 170       # of RequeuedBlock
@@ -225,19 +230,20 @@ cdef Backlog backlog_of(queue):
 
 
 def add_leftover(Topic topic not None, Page page not None):
-    """See the .pyi."""
+    """Adds the message that some channels still lack, if there is one."""
     if topic.leftover.message is not NULL:
         page.add(topic.leftover.message, topic.leftover.attempts, topic.leftover.defer_ms)
 
 
-def in_memory(queue, int64_t at):
-    """See the .pyi."""
+def in_memory(queue: Topic | Channel, int64_t at) -> FifoPeek:
+    """Iterates over messages that wait in memory, from a number on."""
     cdef Backlog backlog = backlog_of(queue)
     return FifoPeek.new(backlog, &backlog.memory, at)
 
 
-def add_front(Channel channel not None, Page page not None, Py_ssize_t at):
-    """See the .pyi."""
+def add_front(Channel channel not None, Page page not None, Py_ssize_t at) -> tuple[list[int], int]:
+    """Adds the deliveries that an ordered channel makes first, from the at-th on: their offsets (below 0: not in a
+    log), and where to continue; below 0: the end."""
     cdef Delivery *delivery
     cdef uint32_t index
     cdef list waiting = [], offsets = []
@@ -257,8 +263,8 @@ def add_front(Channel channel not None, Page page not None, Py_ssize_t at):
     return offsets, -1
 
 
-def add_again(Channel channel not None, Page page not None, int64_t number):
-    """See the .pyi."""
+def add_again(Channel channel not None, Page page not None, int64_t number) -> tuple[list[int], int]:
+    """Likewise adds requeued messages that wait in a channel with message_ttl: each has a number, in order."""
     cdef AgainSlot *slot
     cdef int64_t at
     cdef list offsets = []
@@ -273,20 +279,22 @@ def add_again(Channel channel not None, Page page not None, int64_t number):
     return offsets, -1
 
 
-def held(Channel channel not None, bint in_flight, int64_t after_ns, bytes after_tie not None, int64_t most):
-    """See the .pyi."""
+def held(Channel channel not None, bint in_flight, int64_t after_ns, bytes after_tie not None,
+         int64_t most) -> HeapPeek:
+    """Looks for messages in flight, or deferred, after a position in the order of their due times."""
     if in_flight:
         return HeapPeek.new(channel, &channel.timeouts, NULL, None, after_ns, after_tie, most)
     return HeapPeek.new(channel, &channel.delayed, &channel.front, channel.cursor, after_ns, after_tie, most)
 
 
-def delays(queue):
-    """See the .pyi."""
+def delays(queue: Topic | Channel) -> dict[bytes, int]:
+    """Delays of messages on disk, which the caller must not change: of a topic, milliseconds that have not begun; of a
+    channel, due times in ns since 1970."""
     return backlog_of(queue).delays
 
 
-def requeued(Channel channel not None, int64_t at, int64_t most):
-    """See the .pyi."""
+def requeued(Channel channel not None, int64_t at, int64_t most) -> tuple[list[tuple[int, int]], int]:
+    """Requeued messages of the log, from a number on: offset and attempts of each; and the next number."""
     cdef RequeuedBlock *block
     cdef int64_t begin, end
     cdef list found = []
@@ -306,8 +314,8 @@ def requeued(Channel channel not None, int64_t at, int64_t most):
     return found, at
 
 
-def unread(queue):
-    """See the .pyi."""
+def unread(queue: Topic | Channel) -> Unread:
+    """Records of the log that a channel has not received; for a topic, those hidden from all channels."""
     cdef Channel channel
     cdef Topic topic
     if isinstance(queue, Channel):
@@ -321,8 +329,8 @@ def unread(queue):
     return Unread(topic.log.visible if topic.channels else topic.place.next, topic.log.next)
 
 
-def due_of(Channel channel not None, int64_t offset):
-    """See the .pyi."""
+def due_of(Channel channel not None, int64_t offset) -> int:
+    """Of an unread offset: its due time (monotonic ns) if deferred; 0: it waits; below 0: finished."""
     cdef int64_t due_ns
     if channel.cursor is None or offset < channel.cursor.next or offsets_have(&channel.cursor.skips, offset):
         return -1
@@ -330,11 +338,11 @@ def due_of(Channel channel not None, int64_t offset):
     return due_ns if due_ns > monotonic_ns() else 0
 
 
-def log_first(Channel channel not None):
-    """See the .pyi."""
+def log_first(Channel channel not None) -> bool:
+    """Whether the log is delivered before messages in memory and on disk."""
     return channel.log_first
 
 
-def clock_shift(queue):
-    """See the .pyi."""
+def clock_shift(queue: Topic | Channel) -> int:
+    """Add this to a monotonic time to get the wall clock, ns."""
     return wall_ns() - monotonic_ns()

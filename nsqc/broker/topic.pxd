@@ -162,7 +162,7 @@ cdef class Topic(StoreOwner):
     cdef readonly bint paused
     cdef readonly bint started          # all initial channels exist
     cdef readonly bint exiting
-    cdef readonly dict channels         # name to Channel
+    cdef readonly dict channels    # type: dict[bytes, Channel]; name to Channel
     cdef readonly uint64_t message_count
     cdef readonly uint64_t message_bytes
     # Subtracted from these after a failed write: metrics include it, as their counters never fall.
@@ -192,7 +192,7 @@ cdef class Topic(StoreOwner):
     cdef Retired *retired               # of deleted folded channels; owned; NULL: none
 
     # For a log; see docs/design.md.
-    cdef readonly object rule           # nsqc.options.rules.TopicRule; None: in memory
+    cdef readonly object rule    # type: TopicRule; None: in memory
     cdef readonly TopicLog log          # None: no log
     cdef bint logs                      # its rule says log; otherwise, the log is delivered first and then unused
     cdef TopicPlace place               # the first message hidden from channels
@@ -212,7 +212,7 @@ cdef class Topic(StoreOwner):
     cdef int64_t bound_count, bound_bytes   # its messages
     cdef bint bound_lasts               # it would be refused even by empty queues
     cdef bint crowded                   # publishers wait for room: see below
-    cdef readonly list crowd            # these publishers
+    cdef readonly list crowd    # type: list[object]; these publishers
     cdef bint looking                   # a timer checks for them
     cdef readonly bint aging            # the owner drops messages that expire here
     cdef uint64_t expired_count, overflow_count     # messages dropped here
@@ -265,8 +265,6 @@ cdef bint room_helps(Topic topic, int result) noexcept
 # Has the slicer run the publisher when the last refused publish fits, or at until_ns, monotonic.
 cdef void room_wait(Topic topic, LoopWork publisher, int64_t until_ns) noexcept
 cdef void room_leave(Topic topic, LoopWork publisher) noexcept     # the publisher stops waiting
-cdef void room_made(Topic topic) noexcept                           # a message has left
-cdef void room_end(Topic topic) noexcept                            # all retry: the topic is being deleted
 
 
 cdef class Room(LoopWork):

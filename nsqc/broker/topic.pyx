@@ -38,7 +38,7 @@ cdef class OpenBatch:
         buffer_free(&self.staged)
 
     @staticmethod
-    def sized(bytes body not None, int64_t end, uint32_t defer_ms=0):
+    def sized(bytes body not None, int64_t end, uint32_t defer_ms=0) -> OpenBatch:
         """The messages in the binary body of a multi-publish.
 
         end: end of the messages, from nsqc.wire.parser.check(); defer_ms: the delay of each message.
@@ -50,7 +50,7 @@ cdef class OpenBatch:
         return self
 
     @staticmethod
-    def lines(bytes body not None, uint32_t defer_ms=0):
+    def lines(bytes body not None, uint32_t defer_ms=0) -> OpenBatch:
         """The non-empty lines of a text."""
         cdef OpenBatch self = OpenBatch.__new__(OpenBatch)
         self.begin(None, defer_ms)
@@ -164,7 +164,7 @@ cdef class Storage:
 
 cdef TopicFigures no_topic_figures
 cdef DedupeFigures no_dedupe
-TOPIC_FIGURES = figure_names(no_topic_figures) + figure_names(no_dedupe)
+TOPIC_FIGURES: tuple[str, ...] = figure_names(no_topic_figures) + figure_names(no_dedupe)
 cdef tuple NO_DEDUPE = (None,) * len(figure_names(no_dedupe))
 
 
@@ -298,11 +298,11 @@ cdef class Topic:
             return FULL
         return PENDING if result == PUT_DISK else 0
 
-    def when_written(self, call):
+    def when_written(self, call: Callable[[int], object]):
         """Calls call(errno or 0) when all messages published so far are written."""
         self.commit.wait(CallWaiter(call))
 
-    def when_running_written(self, call):
+    def when_running_written(self, call: Callable[[int], object]):
         """The same for the running write; only right after RUNNING."""
         self.commit.wait_running(CallWaiter(call))
 
@@ -353,11 +353,11 @@ cdef class Topic:
 
     # ------------------------------------------------------------------ channels
 
-    def channel(self, bytes name not None):
+    def channel(self, bytes name not None) -> Channel | None:
         """The channel of that name, or None."""
         return self.channels.get(name)
 
-    def get_channel(self, bytes name not None, start=None):
+    def get_channel(self, bytes name not None, start: int | None = None) -> Channel:
         """The channel of that name, created if it does not exist.
 
         start: the offset in the log where a new channel begins; None: at the messages held for it, or at the next one.
@@ -473,14 +473,14 @@ cdef class Topic:
             self.commit.owner = None
         return False
 
-    def when_gone(self, call):
+    def when_gone(self, call: Callable[[], object]):
         """Calls call() when the deletion is complete."""
         if self.gone is None:
             call()
         else:
             self.gone.append(call)
 
-    def close(self, bint written) -> tuple:
+    def close(self, bint written) -> tuple[int, dict[bytes, int]]:
         """For a stop, after the channels: writes waiting messages to disk. written: the channels have written theirs.
 
         Returns the number of messages that were in memory, and the delays, in milliseconds by id, that the disk format
@@ -494,13 +494,13 @@ cdef class Topic:
             waiting += storage.close(self, written)
         return waiting, dict(self.backlog.delays)
 
-    def restore_delays(self, dict delays not None):
+    def restore_delays(self, delays: dict[bytes, int]):
         """Sets the delays, in milliseconds by id, of messages that an earlier run wrote to disk."""
         self.backlog.delays.update(delays)
 
     # ------------------------------------------------------------------ the log
 
-    def set_rule(self, rule):
+    def set_rule(self, rule: TopicRule):
         """Applies a changed rule; the topic has a log."""
         follow_rule(self, rule)
 
@@ -625,7 +625,7 @@ cdef class Topic:
     cdef DedupeFigures dedupe(self) noexcept:
         return DedupeFigures(self.ids.count, <int64_t> self.deduplicated, <int64_t> self.ids.forgotten)
 
-    def figures(self) -> tuple:
+    def figures(self) -> tuple[int | None, ...]:
         """The numbers of /stats, in the order of TOPIC_FIGURES. None: the topic does not remember ids."""
         cdef TopicFigures figures = TopicFigures(self.levels(), self.counts())
         cdef DedupeFigures dedupe
@@ -655,7 +655,7 @@ cdef class Topic:
         return self.commit.is_full()
 
     @property
-    def disk(self):
+    def disk(self) -> DiskQueue | None:
         """The DiskQueue of the backlog; None: no disk."""
         return self.backlog.disk
 
@@ -719,6 +719,7 @@ cdef void room_made(Topic topic) noexcept:
 
 
 cdef void room_end(Topic topic) noexcept:
+    """All retry: the topic is being deleted."""
     try:
         _look(topic)
     except Exception as error:
@@ -754,9 +755,10 @@ def _look(Topic topic not None):
 
 @cython.final
 cdef class Room(LoopWork):
-    """A waiting publish over HTTP. See the .pyi."""
+    """The publish that was refused last, waiting for room. Calls call() when there is some, or at until_ns (monotonic).
+    """
 
-    def __init__(self, Topic topic not None, int64_t until_ns, call):
+    def __init__(self, Topic topic not None, int64_t until_ns, call: Callable[[], object]):
         self.topic = topic
         self.call = call
         room_wait(topic, self, until_ns)
@@ -766,10 +768,10 @@ cdef class Room(LoopWork):
         return False
 
     def leave(self):
-        """See the .pyi."""
+        """Stops waiting."""
         room_leave(self.topic, self)
 
 
 def helps(Topic topic not None, bint full) -> bool:
-    """See the .pyi."""
+    """Whether the last refused publish, with FULL or NO_SPACE, may succeed once messages have left."""
     return room_helps(topic, PUT_FULL if full else PUT_NO_SPACE)

@@ -30,7 +30,7 @@ class Answerable(Protocol):
     address: str
 
     def forget(self, ids: Ids, /) -> None:
-        """Counts messages as answered: they are not touched any more."""
+        """Counts messages as answered: touching them ends."""
 
     def finish_ids(self, ids: Ids, /) -> None:
         """FIN."""

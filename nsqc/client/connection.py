@@ -488,7 +488,7 @@ class Dialer(Generic[K, T]):
         return bool(self._running)
 
     def start(self, key: K, call: Callable[[], T]) -> bool:
-        """Begins a call, unless one for this key is running, or as many as allowed; returns whether it has begun."""
+        """Begins a call, unless one for this key is running, or the limit is reached; returns whether it has begun."""
         if key in self._running or len(self._running) >= self._most:
             return False
         self._running.add(key)

@@ -9,7 +9,7 @@ from concurrent.futures._base import FINISHED, RUNNING
 
 
 class Sent(Future[None]):
-    """A concurrent.futures.Future that cannot be cancelled, as its message may be on its way. All futures of a producer
+    """A concurrent.futures.Future that cannot be cancelled, as its message may be in transit. All futures of a producer
     share one condition, which halves the time of send() and of the outcomes."""
 
     def __init__(self, condition: threading.Condition):

@@ -197,7 +197,7 @@ class Worker:
         return None
 
     def _gathered(self) -> list[Message]:
-        """A message, or as many as a batch takes; none when the worker stops."""
+        """A message, or up to a batch; none when the worker stops."""
         first = self._consumer.get()
         if first is None:
             return []

@@ -532,7 +532,7 @@ class Connection(asyncio.Protocol):
         return self._pipeline.is_busy() or bool(self._held) or self._receives() or self._writer.unsent() > 0
 
     def _receives(self) -> bool:
-        """Whether part of a request has arrived, or the client is so new that its first is on its way."""
+        """Whether part of a request has arrived, or the client is so new that its first may be in transit."""
         if self._pipeline.closing or self._writer.eof:
             return False
         return self._reader.receives() or (self._fresh and self.server.now() - self._since < ARRIVING_S)

@@ -757,7 +757,7 @@ class _Looking:
         return f"t{last.due_ns}.{last.tie.decode('latin-1')}"
 
     def _show_held(self, found: list[Held], taken: dict[int, bytes], shift: int) -> Held | None:
-        """Shows as many as fit on the page; returns the last shown or skipped one."""
+        """Shows those that fit on the page; returns the last shown or skipped one."""
         last = None
         clients = Clients(self.channel)
         for item in found:

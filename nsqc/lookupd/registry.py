@@ -223,7 +223,7 @@ class Registry:
             self.forget(registration)
 
     def leave(self, peer: Peer) -> None:
-        """A node has disconnected: no answer lists it any more. The caller removes its registrations."""
+        """A node has disconnected: answers stop listing it. The caller removes its registrations."""
         peer.gone = True
 
     # ------------------------------------------------------------------ listing

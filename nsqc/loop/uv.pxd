@@ -22,8 +22,6 @@ cdef struct Hooks:
 
 # Takes ownership of state, even if it raises: OSError if uvloop does not export libuv's functions, MemoryError.
 cdef Hooks *hooks_open(object loop, Hook before, Hook after, void *state) except NULL
-# Must be called before the loop is closed. The loop frees hooks and state in its next iteration.
-cdef void hooks_close(Hooks *hooks) noexcept
 
 # Set once hooks_open() has returned.
 cdef uint64_t (*uv_now)(void *loop) noexcept nogil                  # milliseconds: end of the last wait

@@ -129,6 +129,7 @@ cdef Hooks *hooks_open(object loop, Hook before, Hook after, void *state) except
 
 
 cdef void hooks_close(Hooks *hooks) noexcept:
+    """Must be called before the loop is closed. The loop frees hooks and state in its next iteration."""
     uv_close(hooks.prepare, on_closed)
     uv_close(hooks.check, on_closed)
 
@@ -203,7 +204,7 @@ cdef void told(WatchState *state, int64_t ns) noexcept with gil:
 cdef class Watch:
     """Watches one loop until close(). One per process at a time."""
 
-    def __init__(self, loop, int64_t limit_ns, report):
+    def __init__(self, loop: AbstractEventLoop, int64_t limit_ns, report: Callable[[int, int, str], None]):
         """Calls report(nanoseconds, nanoseconds of the longest handler, its name) for each iteration that takes longer
         than limit_ns. The name is empty if no handler took a quarter of that. Raises OSError.
         """
@@ -301,7 +302,7 @@ cdef void after_wait(void *state) noexcept nogil:
 cdef class BusyPoll:
     """Busy polling of one uvloop, until close()."""
 
-    def __init__(self, loop, int64_t most_ns):
+    def __init__(self, loop: AbstractEventLoop, int64_t most_ns):
         """most_ns: nanoseconds to poll; 0: off. Raises OSError if uvloop does not export libuv's functions."""
         self.state = <BusyPollState *> calloc(1, sizeof(BusyPollState))
         if self.state is NULL:

@@ -39,7 +39,7 @@ def _name_bounds():
 
 
 _name_bounds()
-BOUNDS_S = tuple((1 << (FIRST_BITS + STEP_BITS * bucket)) / 1e9 for bucket in range(BOUNDS))
+BOUNDS_S: tuple[float, ...] = tuple((1 << (FIRST_BITS + STEP_BITS * bucket)) / 1e9 for bucket in range(BOUNDS))
 
 
 # ---------------------------------------------------------------------- rows
@@ -153,7 +153,8 @@ cdef int64_t put_label(char *c_to, bytes name, bytes value) noexcept:
 cdef class Text:
     """The samples of several families, one family after another."""
 
-    def __init__(self, Table first not None, Table second not None, list families not None):
+    def __init__(self, Table first not None, Table second not None,
+                 families: list[tuple[int, int, bool, bytes, bytes]]):
         """families: (table, 0 or 1; column; whether they are durations; head; name of the samples) of each."""
         cdef Family *family
         cdef Table rows

@@ -272,7 +272,7 @@ class HttpConnection(Caller):
         self._size += len(body)
         if self._most and self._size >= self._most:
             self._complete()
-            self.abort()    # the rest of it is on its way
+            self.abort()    # the rest of it is in transit
 
     def on_message_complete(self) -> None:
         if self._in_body:

@@ -104,7 +104,7 @@ def _any_certificate() -> ssl.SSLContext:
 # The connection to an nsqlookupd: commands out, replies in.
 #
 # Bytes: the magic, then commands that end with a newline; IDENTIFY has a body after its 4-byte length. Replies come in
-# the order of the commands, each a 4-byte length and that many bytes: OK, an error that begins with E_, or JSON for
+# the order of the commands, each a 4-byte length and its bytes: OK, an error that begins with E_, or JSON for
 # IDENTIFY.
 
 MAGIC = b"  V1"
@@ -309,7 +309,7 @@ class LookupPeer:
             try:
                 await self._session()
             except Exception as error:
-                # Any error: without this task nothing would be registered there any more.
+                # Any error: without this task registrations there would stop.
                 if self._restarting:
                     self._restarting = False
                     continue

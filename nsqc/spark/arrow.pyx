@@ -1,5 +1,6 @@
-"""Arrow columns: bodies to publish, records of disk queues, ids seen recently. See the .pyi."""
+"""Arrow columns: bodies to publish, records of disk queues, ids seen recently."""
 
+# types: from nsqc.spark.columns import RecordColumns
 cimport cython
 import os
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -37,7 +38,7 @@ cdef class Bodies:
     inconsistent buffers.
     """
 
-    def __init__(self, validity, offsets, data, Py_ssize_t first, Py_ssize_t rows, bint wide):
+    def __init__(self, validity: Any, offsets: Any, data: Any, Py_ssize_t first, Py_ssize_t rows, bint wide):
         cdef int64_t end, known
         cdef Py_ssize_t row
         self.first = first
@@ -87,7 +88,8 @@ cdef class Bodies:
             memcpy(c_to + SIZE_BYTES, &self.data[self.begin(row)], <size_t> size)
         return c_to + SIZE_BYTES + size
 
-    def find_bad(self, Py_ssize_t start, int64_t max_msg_size):
+    def find_bad(self, Py_ssize_t start,
+                 int64_t max_msg_size) -> tuple[int, Literal['null', 'empty', 'too big'], int] | None:
         """The first row from start on that nsqd would refuse: (row, "null" | "empty" | "too big", bytes), or None."""
         cdef Py_ssize_t row
         cdef int64_t size
@@ -100,7 +102,7 @@ cdef class Bodies:
             return row, BIG_BODY if size else EMPTY_BODY, size
         return None
 
-    def mpub(self, bytes topic not None, Py_ssize_t start, Py_ssize_t max_rows, int64_t max_bytes):
+    def mpub(self, bytes topic not None, Py_ssize_t start, Py_ssize_t max_rows, int64_t max_bytes) -> tuple[bytes, int]:
         """One MPUB from row start on: (command, row after the last). At least one row, otherwise within both limits;
         max_bytes counts the body of the command. The rows must be good (find_bad)."""
         cdef Py_ssize_t end = start, row
@@ -127,7 +129,7 @@ cdef class Bodies:
         return command, end
 
     def dpub(self, bytes topic not None, const int[::1] delays not None, Py_ssize_t start, Py_ssize_t max_rows,
-             int64_t max_bytes, bytes id=b""):
+             int64_t max_bytes, bytes id=b"") -> tuple[bytes, int]:
         """A DPUB for each row from start on, joined: (commands, row after the last). delays: milliseconds, by row. id:
         of all; each is followed by a number."""
         cdef Py_ssize_t end = start, row
@@ -193,7 +195,7 @@ cdef class Records:
         if self.fd >= 0:
             close(self.fd)
 
-    def batch(self, Py_ssize_t max_rows, Py_ssize_t max_bytes):
+    def batch(self, Py_ssize_t max_rows, Py_ssize_t max_bytes) -> RecordColumns | None:
         """The next records: (count, bodies, body offsets, timestamps, attempts, ids, positions), or None at the end.
 
         At least one record; otherwise at most max_rows, and max_bytes of bodies. Offsets are int32, one more than
@@ -321,7 +323,7 @@ cdef class RecentIds:
         self.count += 1
         return True
 
-    def remember(self, const unsigned char[::1] ids not None, uint32_t node):
+    def remember(self, const unsigned char[::1] ids not None, uint32_t node) -> bytearray:
         """Adds ids (16 bytes each); a byte for each: 1 if it is new, 0 if it was known."""
         cdef Py_ssize_t at, count = ids.shape[0] // ID_BYTES
         cdef bytearray fresh = bytearray(count)
@@ -334,7 +336,7 @@ cdef class RecentIds:
             flags[at] = self.add(&key)
         return fresh
 
-    def known(self, const unsigned char[::1] ids not None, uint32_t node):
+    def known(self, const unsigned char[::1] ids not None, uint32_t node) -> bytearray:
         """A byte for each of the ids: 1 if it is known."""
         cdef Py_ssize_t at, count = ids.shape[0] // ID_BYTES
         cdef bytearray is_known = bytearray(count)
@@ -345,5 +347,5 @@ cdef class RecentIds:
             flags[at] = self.c_table[self.find(&key)] != 0
         return is_known
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.count

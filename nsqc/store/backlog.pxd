@@ -42,7 +42,7 @@ cdef class Backlog(StoreOwner):
     cdef StoreOwner owner
     # Delays of messages on disk, which the file format cannot store. In a topic: id to milliseconds, counted from the
     # moment a channel takes the message; in a channel: id to wall-clock nanoseconds.
-    cdef readonly dict delays
+    cdef readonly dict delays    # type: dict[bytes, int]
     cdef bint delays_are_times
 
     @staticmethod

@@ -85,8 +85,6 @@ cdef enum:
 # thread starts to populate. An unpopulated chunk becomes resident page by page, as it is used.
 cdef void *chunk_take(bint grows) noexcept nogil
 cdef void chunk_give(void *chunk) noexcept nogil
-cdef int64_t chunk_bytes() noexcept nogil       # chunks in use, and resident free ones
-cdef bint huge_pages_pay() noexcept nogil       # whether huge pages have been cheaper
 
 
 # ====================================================================== slab
@@ -109,4 +107,3 @@ cdef struct Chunk:
 
 cdef void *slab_alloc(size_t size) noexcept nogil           # NULL: no memory
 cdef void slab_free(void *c_piece, size_t size) noexcept nogil     # size as allocated
-cdef int64_t slab_bytes() noexcept nogil                    # obtained from the system, including memory kept for reuse

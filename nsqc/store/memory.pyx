@@ -35,7 +35,7 @@ cdef class Clock:
 # ====================================================================== rules
 # Reports broken invariants of the store in the debug build.
 
-ENABLED = bool(CHECKS)
+ENABLED: bool = bool(CHECKS)
 
 
 cdef void broken(const char *c_text) noexcept nogil:
@@ -62,7 +62,7 @@ cdef Ask ask = <Ask> dlsym(program, b"mallinfo2")
 cdef Trim trim = <Trim> dlsym(program, b"malloc_trim")
 
 
-def heap() -> tuple:
+def heap() -> tuple[int, int, int]:
     """Bytes (in use, free, free at the end, returnable to the system); zeros: unknown."""
     cdef Info info
     if ask is NULL:
@@ -240,10 +240,12 @@ cdef void begin_thread() noexcept nogil:
 
 
 cdef int64_t chunk_bytes() noexcept nogil:
+    """Chunks in use, and resident free ones."""
     return (used_chunks + free_chunks) * CHUNK_BYTES
 
 
 cdef bint huge_pages_pay() noexcept nogil:
+    """Whether huge pages have been cheaper."""
     return cost_ns[HUGE] != 0 and cost_ns[HUGE] <= cost_ns[SMALL]
 
 
@@ -606,6 +608,7 @@ cdef void chunk_free(Chunk *chunk) noexcept nogil:
 
 
 cdef int64_t slab_bytes() noexcept nogil:
+    """Obtained from the system, including memory kept for reuse."""
     return chunk_bytes() + mapped_bytes
 
 

@@ -22,9 +22,6 @@ cdef Message *message_new(const char *c_id, int64_t timestamp_ns, const char *c_
 cdef void message_ref(Message *message) noexcept nogil
 cdef void message_unref(Message *message) noexcept nogil
 
-# Live messages, for leak checks in the debug build; always 0 in a release build.
-cdef int64_t message_alive() noexcept nogil
-
 
 # ====================================================================== guid
 # Message ids: 64 bits, written as 16 hexadecimal digits.
@@ -165,7 +162,6 @@ cdef bint delivery_reserve() noexcept nogil             # reserves memory for on
 cdef Delivery *delivery_new(Message *message, uint16_t attempts) noexcept nogil     # takes the reference
 cdef void delivery_free(Delivery *delivery) noexcept nogil                          # drops the reference
 cdef Message *delivery_take(Delivery *delivery) noexcept nogil      # frees the delivery; the caller gets the reference
-cdef int64_t delivery_alive() noexcept nogil
 
 
 # ====================================================================== heap

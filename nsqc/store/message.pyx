@@ -58,6 +58,7 @@ cdef void message_unref(Message *message) noexcept nogil:
 
 
 cdef int64_t message_alive() noexcept nogil:
+    """Live messages, for leak checks in the debug build; always 0 in a release build."""
     return nsqc_messages_alive
 
 
@@ -123,7 +124,7 @@ cdef class GuidFactory:
         return self
 
     @staticmethod
-    def make(node_id: int, first_unit: int = 0):
+    def make(node_id: int, first_unit: int = 0) -> GuidFactory:
         """A factory whose ids start above first_unit, in units of 2^20 ns since 1970, without a bound."""
         return GuidFactory.new(node_id, first_unit)
 

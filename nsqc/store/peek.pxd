@@ -14,7 +14,7 @@ from nsqc.store.message cimport Entry, Fifo, FifoWalk, Heap, Message
 # deliveries are listed by due time.
 
 cdef class Page:
-    cdef readonly list messages     # of Seen
+    cdef readonly list messages    # type: list[Seen]; of Seen
     cdef readonly int64_t left      # messages that still fit
     cdef readonly int64_t room      # bytes of bodies that still fit
     cdef int64_t body_bytes         # most bytes of each body
@@ -66,4 +66,4 @@ cdef class HeapPeek:
 
 # ====================================================================== peek
 
-# Reads the records of a disk queue without consuming them. The functions are for Python: see the .pyi.
+# Reads the records of a disk queue without consuming them. The functions are for Python: see the .pyx.

@@ -1,13 +1,13 @@
-"""Looks at waiting messages without taking them: memory, disk queues, logs. See the .pyi."""
+"""Looks at waiting messages without taking them: memory, disk queues, logs."""
 
 cimport cython
 import os
-from collections import namedtuple
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
+from typing import NamedTuple
 
 from nsqc.store.disk.queue cimport DiskQueue, buffered_records
 from nsqc.store.disk.segment cimport (HEAD_BYTES, RECORD_ATTEMPTS_AT, RECORD_ID_AT, RECORD_TIMESTAMP_AT, Block,
@@ -23,8 +23,28 @@ from nsqc.wire.hton cimport load_i32, load_i64, load_u16
 # ====================================================================== peek
 # Read-only pages of messages.
 
-Seen = namedtuple("Seen", "id timestamp attempts size body defer_ms")
-Held = namedtuple("Held", "due_ns tie seen attempts offset delivered_ns owner")
+class Seen(NamedTuple):
+    """A message as a page shows it."""
+
+    id: bytes
+    timestamp: int  # ns since 1970
+    attempts: int
+    size: int  # of the body, bytes
+    body: bytes  # its beginning
+    defer_ms: int  # of a message in a topic: its delay, not started yet
+
+
+class Held(NamedTuple):
+    """A message in flight or deferred."""
+
+    due_ns: int  # monotonic
+    tie: bytes  # breaks ties of the due time
+    seen: Seen | None  # None: it is in the log, at `offset`
+    attempts: int
+    offset: int  # below 0: not from a log
+    delivered_ns: int  # monotonic; in flight
+    owner: int  # id of the consumer; 0: deferred
+
 
 cdef enum:
     LOOK_NS = 1000000       # of a slice that copies
@@ -42,9 +62,10 @@ cdef enum Part:             # of a HeapPeek's work
 
 @cython.final
 cdef class Page:
-    """The contents of one answer. See the .pyi."""
+    """The contents of one answer."""
 
     def __init__(self, int64_t most, int64_t body_bytes, int64_t room):
+        """Limits: the number of messages, bytes per body, and total bytes; the first message always fits."""
         self.messages = []
         self.left = most
         self.body_bytes = body_bytes
@@ -55,7 +76,7 @@ cdef class Page:
 
     @property
     def full(self) -> bool:
-        """See the .pyi."""
+        """Whether not even an empty message fits."""
         return self.left <= 0 or self.room <= 0
 
     cdef int add(self, Message *message, uint32_t attempts, uint32_t defer_ms) except -1:
@@ -66,8 +87,11 @@ cdef class Page:
         self.room -= shown
         return 0
 
-    def add_records(self, bytes data not None, int64_t at=0, int64_t skip=0):
-        """See the .pyi."""
+    def add_records(self, bytes data not None, int64_t at=0, int64_t skip=0) -> tuple[int, int]:
+        """Adds whole records of a file, from a position in data on, omitting the first `skip`.
+
+        Returns the position after the last record processed, and how many are still to be skipped.
+        """
         cdef const char *c_data = PyBytes_AS_STRING(data)
         cdef const char *c_record
         cdef int64_t end = len(data), length, shown
@@ -96,7 +120,7 @@ cdef class Page:
 
 @cython.final
 cdef class FifoPeek:
-    """Walks through a queue in memory. See the .pyi."""
+    """Made by nsqc.broker.survey."""
 
     def __init__(self):
         raise TypeError("FifoPeek objects are made by FifoPeek.new()")
@@ -109,8 +133,8 @@ cdef class FifoPeek:
         self.walk.at = at
         return self
 
-    def run(self, Page page not None):
-        """See the .pyi."""
+    def run(self, Page page not None) -> bool:
+        """Adds messages for one slice; False: more remain for this page."""
         cdef int64_t until = monotonic_ns() + LOOK_NS
         cdef Entry entry
         cdef int found
@@ -126,12 +150,12 @@ cdef class FifoPeek:
 
     @property
     def at(self) -> int:
-        """See the .pyi."""
+        """The number of the next message."""
         return self.walk.at
 
     @property
     def ended(self) -> bool:
-        """See the .pyi."""
+        """Whether the queue is empty."""
         return self.walk.at >= self.fifo.passed + self.fifo.first + self.fifo.count
 
 
@@ -154,7 +178,7 @@ cdef inline bint is_over(int *steps, int64_t until_ns) noexcept:
 
 @cython.final
 cdef class HeapPeek:
-    """Finds the deliveries after a position in the order of their due times. See the .pyi.
+    """Finds the deliveries after a position in the order of their due times. Made by nsqc.broker.survey.
 
     All of them are examined, since a heap has no order that survives a change, but only one page is kept. A page found
     within one slice is exact; otherwise it may lack messages that the heap moves between two slices.
@@ -188,8 +212,8 @@ cdef class HeapPeek:
                 message_unref(self.found[index].message)
         free(self.found)
 
-    def run(self):
-        """See the .pyi."""
+    def run(self) -> bool:
+        """Searches for one slice; False: not finished."""
         cdef int64_t until = monotonic_ns() + FIND_NS
         if self.part == HEAP and self._look_at_heap(self.heap, 0, until):
             self.part = FRONT
@@ -281,8 +305,8 @@ cdef class HeapPeek:
         self.count += 1
         return 0
 
-    def held(self, Page page not None):
-        """See the .pyi."""
+    def held(self, Page page not None) -> list[Held]:
+        """The messages found, in order, as far as the page has room; those of a log without their bodies."""
         cdef Candidate candidate
         cdef int64_t index, left = self.count
         cdef list result = []
@@ -355,26 +379,44 @@ cdef void sink(Candidate *found, int64_t count, Candidate candidate) noexcept:
 
 
 # ====================================================================== peek
-# Records of a disk queue, read-only. See the .pyi.
+# Records of a disk queue, read-only.
 #
 # The caller reads them from files that the queue may finish and remove meanwhile; file numbers are not reused, so a
 # position is valid as long as it is after the read position.
 
-Extent = namedtuple("Extent", "read write read_count write_count max_record")
-Records = namedtuple("Records", "begin end data")
+class Extent(NamedTuple):
+    """Extent of a queue's records: file numbers, and positions in them."""
+
+    read: tuple[int, int]
+    write: tuple[int, int]
+    read_count: int  # records before the read position since the daemon's start
+    write_count: int  # records before the write position
+    max_record: int  # bytes of the largest record
+
+
+class Records(NamedTuple):
+    """Consecutive whole records of a file."""
+
+    begin: int  # position of the first; data before it is damaged
+    end: int  # after the last; without records, where the data ends
+    data: bytes  # empty: no records
+
 
 cdef enum:
     COPIED_BYTES = 262144       # of a buffer, per call; at least one record
 
 
-def extent(DiskQueue queue not None):
-    """See the .pyi."""
+def extent(DiskQueue queue not None) -> Extent:
+    """Extent of a queue's records in its files, now."""
     return Extent((queue.read_number, queue.read_at), (queue.write_number, queue.write_at),
                   queue.committed + buffered_records(queue) - queue.depth, queue.committed, queue.max_record)
 
 
-def read(str path not None, int64_t at, int64_t limit, int64_t max_record, int64_t want):
-    """See the .pyi."""
+def read(str path not None, int64_t at, int64_t limit, int64_t max_record, int64_t want) -> Records:
+    """About `want` bytes of records at or after a position, at least one. For worker threads. Raises OSError.
+
+    limit: the end of data; below 0: the file's own. max_record: bytes of the largest record.
+    """
     cdef bytes name = os.fsencode(path)
     cdef const char *c_path = name
     cdef Block block
@@ -392,8 +434,11 @@ def read(str path not None, int64_t at, int64_t limit, int64_t max_record, int64
         window_free(&block.window)
 
 
-def add_buffered(DiskQueue queue not None, Page page not None, int64_t skip):
-    """See the .pyi."""
+def add_buffered(DiskQueue queue not None, Page page not None, int64_t skip) -> tuple[int, bool]:
+    """Adds records that are not in a file yet, without the first `skip` of them.
+
+    Returns the number of records added or skipped, and whether these were all.
+    """
     cdef int64_t passed = 0
     cdef bint more = True
     if queue.writing is not NULL:

@@ -75,7 +75,7 @@ cdef class DiskSpace:
     cdef public str reason          # the reason shown to refused publishers; empty: never low so far
     cdef public int64_t unseen      # bytes written since free space was last checked
     cdef public int64_t trusted     # bytes that may be written before look() is called
-    cdef public object look         # callable without arguments; None: not watched
+    cdef public object look    # type: Callable[[], object] | None; None: not watched
 
     cdef inline void wrote(self, int64_t size) noexcept:
         # For all code that writes to the data path: before or after the write, in bytes.

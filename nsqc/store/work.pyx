@@ -114,7 +114,7 @@ cdef class DiskSpace:
 cdef class Slicer:
     """The unfinished work of one daemon, run round-robin."""
 
-    def __init__(self, loop=None, Unread unread=None):
+    def __init__(self, loop: AbstractEventLoop | None = None, Unread unread=None):
         self.loop = loop
         self.queue = deque()
         self.deadline_ns = self.look_ns = INT64_MAX
@@ -184,7 +184,7 @@ cdef class Slicer:
         """Whether the current slice is over: the rest must wait for the next one."""
         return self.over()
 
-    def call(self, call):
+    def call(self, call: Callable[[], object]):
         """Calls call() in each slice until it returns a false value."""
         self.add(SlicedCall(call))
 
@@ -203,7 +203,7 @@ cdef class Slicer:
 cdef class SlicedCall(LoopWork):
     """Long work in Python."""
 
-    def __init__(self, call):
+    def __init__(self, call: Callable[[], object]):
         self.call = call
 
     def __str__(self):
@@ -298,7 +298,7 @@ cdef enum:
 cdef class CommitSchedule:
     """The commits and journal writes that start in the next loop iteration."""
 
-    def __init__(self, loop=None, Slicer slicer=None, DiskSpace space=None):
+    def __init__(self, loop: AbstractEventLoop | None = None, Slicer slicer=None, DiskSpace space=None):
         self.loop = loop
         self.slicer = Slicer() if slicer is None else slicer
         self.space = DiskSpace() if space is None else space
@@ -418,7 +418,7 @@ cdef class Commit(LoopWork):
 cdef class CallWaiter(LoopWork):
     """Calls a Python function with the errno of a commit, or 0."""
 
-    def __init__(self, call):
+    def __init__(self, call: Callable[[int], object]):
         self.call = call
 
     cdef void commit_ended(self, LoopWork commit, int error) noexcept:

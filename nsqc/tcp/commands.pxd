@@ -74,13 +74,7 @@ cdef class LargeBody:
 # Errors of several commands. Functions that return an int set session.reply and return FATAL unless noted otherwise.
 
 cdef bytes arg(Command *command, int index)
-cdef bytes quoted(bytes name)
-cdef bytes name_of(int kind)        # of a command, by its CommandKind
-cdef int too_few(Session session, bytes command, bytes word) except -1
-cdef int wrong_state(Session session, bytes command) except -1
-cdef int bad_topic(Session session, bytes name, Command *command) except -1
 cdef int draining(Session session, bytes name) except -1
-cdef int no_memory(Session session, bytes name) except -1
 # The error of a reply whose commit has failed; kind: CommandKind.
 cdef bytes write_failed(int kind, int error)
 
@@ -101,29 +95,11 @@ cdef int cut_short(Session session, Parser parser, Py_ssize_t have) noexcept
 # ====================================================================== identity
 # Commands that identify a client, and its permission checks. Results are Outcomes.
 
-cdef int begin_identify(Session session, Parser parser) except -1
-cdef int do_identify(Session session, Command *command) except -1
-cdef int begin_auth(Session session, Parser parser) except -1
-cdef int do_auth(Session session, Command *command) except -1
-
-# With a metered guard. DONE, or ERROR: the client's quota is used up. size: bytes of the messages' bodies.
-cdef int charge(Session session, bytes name, int64_t messages, int64_t size) except -1
-
-# Whether a client whose PUB or MPUB was permitted at the start of its body may still publish: the last answer decides.
-cdef int permit_still(Session session, bytes name, const char *c_topic, Py_ssize_t length) except -1
-# With a guard. DONE: the client may publish, and its quota allows it; otherwise the command's result.
-# known: the command names the topic last published to.
-cdef int permit_publish(Session session, bytes name, Command *command, bint known) except -1
-# Checks a subscription to the channel, or a publish if channel is empty.
-cdef int permit(Session session, bytes name, bytes topic, bytes channel) except -1
-
 
 # ====================================================================== waiting publishes
 # --publish-wait: a publish that a rule refuses waits for room. Meanwhile its connection reads nothing, so later
 # commands wait, too; deliveries and heartbeats continue.
 
-# A refusal left all of session.batch unpublished. Returns whether it waits: then session.awaits_room is set.
-cdef bint begin_wait(Session session) noexcept
 # With session.awaits_room: the slicer runs the publisher later.
 cdef void wait_for_room(Session session, LoopWork publisher) noexcept
 # The connection ends: the publisher stops waiting, and the next attempt of its publish is the last.

@@ -393,6 +393,8 @@ cdef int charge(Session session, bytes name, int64_t messages, int64_t size) exc
 
 
 cdef int permit_still(Session session, bytes name, const char *c_topic, Py_ssize_t length) except -1:
+    """Whether a client whose PUB or MPUB was permitted at the start of its body may still publish: the last answer
+    decides."""
     if session.is_topic(c_topic, length):
         return DONE
     topic = c_topic[:length]
@@ -400,6 +402,8 @@ cdef int permit_still(Session session, bytes name, const char *c_topic, Py_ssize
 
 
 cdef int permit_publish(Session session, bytes name, Command *command, bint known) except -1:
+    """With a guard. DONE: the client may publish, and its quota allows it; otherwise the command's result. known: the
+    command names the topic last published to."""
     cdef int permitted
     if not known or session.guard.until_ns <= session.broker.clock.monotonic:
         permitted = permit(session, name, arg(command, 1), b"")
@@ -433,6 +437,7 @@ cdef int denied(Session session, int verdict, bytes name, bytes topic, bytes cha
 # Publishes that wait for room.
 
 cdef bint begin_wait(Session session) noexcept:
+    """A refusal left all of session.batch unpublished. Returns whether it waits: then session.awaits_room is set."""
     cdef OpenBatch batch = session.batch
     cdef Topic topic = batch.topic
     cdef int64_t now

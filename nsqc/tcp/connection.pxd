@@ -21,7 +21,7 @@ cdef class Connection(Link):
     cdef readonly Session session       # None until the magic has arrived
     cdef Heartbeat heartbeat            # likewise
     cdef Upgrade upgrade                # None: none is running
-    cdef readonly object address
+    cdef readonly str address
     cdef object host                    # key for the connection limits; None: not admitted
     cdef bint spoke                     # bytes have arrived: not just a probe
     cdef int64_t made_ns                # monotonic: when the client connected

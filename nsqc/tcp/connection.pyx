@@ -53,7 +53,7 @@ cdef class Connection(Link):
 
     # ------------------------------------------------------------------ called by the loop
 
-    def connection_made(self, transport):
+    def connection_made(self, transport: BaseTransport):
         """A client has connected."""
         cdef int64_t now_ns = monotonic_ns()
         peer = transport.get_extra_info("peername")
@@ -86,7 +86,7 @@ cdef class Connection(Link):
             return f"client({self.address}), publishing to {topic}"
         return f"client({self.address})" + ("" if channel is None else f", consuming {channel}")
 
-    def get_buffer(self, sizehint):
+    def get_buffer(self, sizehint: int) -> bytearray:
         """Where the next bytes go: the shared area, or a large message, via the intake's buffer interface."""
         self.intake.lend()
         return self.intake
@@ -106,12 +106,12 @@ cdef class Connection(Link):
                 self.hub.slicer.unread.was_read(self.fd, QUICK_NS + 1 if self.intake.held else took_ns,
                                                 self.session is not None and self.session.channel is None)
 
-    def eof_received(self):
+    def eof_received(self) -> bool:
         """The client sends no more: runs its commands, then closes the connection."""
         self.input_ended()
         return True
 
-    def connection_lost(self, error):
+    def connection_lost(self, error: Exception | None):
         """The transport is gone."""
         self.lost(error)
 

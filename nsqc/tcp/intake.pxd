@@ -25,13 +25,13 @@ cdef class Hub:
     cdef Iteration iteration
     cdef Limits limits
     cdef object settings       # nsqc.options.declared.Settings
-    cdef readonly object log            # nsqc.log.Log
-    cdef readonly object loop
-    cdef public object authority        # nsqc.access.authority.Authority; None: clients need not authenticate
+    cdef readonly object log    # type: Log
+    cdef readonly object loop    # type: AbstractEventLoop
+    cdef public object authority    # type: Authority | None; None: clients need not authenticate
     cdef object audit                   # nsqc.access.audit.Audit; None: nothing is recorded
     cdef object connection_limits  # nsqc.net.listener.ConnectionLimits
     cdef object tls            # nsqc.net.tls.Certificates; None: TLS is not offered
-    cdef readonly dict connections      # all open ones: Connection to None, in order of arrival
+    cdef readonly dict connections    # type: dict[Connection, None]; all open ones, in order of arrival
     cdef dict tallies                   # error code to nsqc.log.formats.Kind, for errors that are only counted
     cdef Slicer slicer
     cdef char *area                     # owned

@@ -1,5 +1,8 @@
 """Bytes from clients: decoded, parsed, fairly shared; heartbeats and upgrades. See the .pxd."""
 
+# types: from nsqc.log import Log
+# types: from nsqc.options.declared import Settings
+# types: from nsqc.tcp.connection import Connection
 cimport cython
 import asyncio
 from cpython.buffer cimport PyBuffer_FillInfo
@@ -33,8 +36,9 @@ cdef class Hub:
         if self.area is NULL:
             raise MemoryError
 
-    def __init__(self, Broker broker not None, settings, log, loop, connection_limits, tls=None, authority=None,
-                 audit=None):
+    def __init__(self, Broker broker not None, settings: Settings, log: Log, loop: AbstractEventLoop,
+                 connection_limits: ConnectionLimits, tls: Certificates | None = None,
+                 authority: Authority | None = None, audit: Audit | None = None):
         self.connection_limits = connection_limits
         self.tls = tls
         self.authority = authority
@@ -73,7 +77,7 @@ cdef class Hub:
         if tally is not None:
             self.tallies[code] = tally
 
-    def sessions(self) -> list:
+    def sessions(self) -> list[Session]:
         """The sessions of all clients that have sent their magic."""
         return [session for session in [connection.session for connection in self.connections] if session is not None]
 

@@ -37,15 +37,6 @@ cdef struct Gather:
 cdef inline Py_ssize_t gather_bytes(const Gather *gather) noexcept nogil:
     return gather.buf.length - gather.buf_at + gather.body_bytes
 
-# A message frame whose body stays in place; -1: no memory, nothing has changed.
-cdef int gather_message(Gather *gather, Message *message, uint16_t attempts) noexcept nogil
-# The first unsent bytes, at most limit, in up to room pieces: the number of pieces, and their bytes.
-cdef int gather_vector(const Gather *gather, Py_ssize_t limit, iovec *c_pieces, int room,
-                       Py_ssize_t *bytes) noexcept nogil
-cdef void gather_sent(Gather *gather, Py_ssize_t length) noexcept nogil     # the first length bytes were sent
-cdef void gather_cut(Gather *gather, Py_ssize_t length) noexcept nogil      # drops all output after length bytes
-cdef void gather_free(Gather *gather) noexcept nogil                        # all of it
-
 
 # ====================================================================== outbox
 # The unsent output of one connection, and when it is sent. All flush rules are here:

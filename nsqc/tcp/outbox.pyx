@@ -22,6 +22,7 @@ cdef enum:
 
 
 cdef int gather_message(Gather *gather, Message *message, uint16_t attempts) noexcept nogil:
+    """A message frame whose body stays in place; -1: no memory, nothing has changed."""
     cdef int room
     cdef Body *c_grown
     if gather.end == gather.room:
@@ -43,6 +44,7 @@ cdef int gather_message(Gather *gather, Message *message, uint16_t attempts) noe
 
 cdef int gather_vector(const Gather *gather, Py_ssize_t limit, iovec *c_pieces, int room,
                        Py_ssize_t *bytes) noexcept nogil:
+    """The first unsent bytes, at most limit, in up to room pieces: the number of pieces, and their bytes."""
     cdef Py_ssize_t at = gather.buf_at, skip = gather.body_at, left = limit, size
     cdef int body = gather.first, count = 0
     cdef const Body *c_body
@@ -67,6 +69,7 @@ cdef int gather_vector(const Gather *gather, Py_ssize_t limit, iovec *c_pieces, 
 
 
 cdef void gather_sent(Gather *gather, Py_ssize_t length) noexcept nogil:
+    """The first length bytes were sent."""
     cdef Body *c_body
     cdef Py_ssize_t size
     while length > 0:
@@ -113,6 +116,7 @@ cdef void close_up(Gather *gather) noexcept nogil:
 
 
 cdef void gather_cut(Gather *gather, Py_ssize_t length) noexcept nogil:
+    """Drops all output after length bytes."""
     cdef Py_ssize_t at = gather.buf_at, skip = gather.body_at
     cdef int body = gather.first
     while body < gather.end and gather.bodies[body].at - at < length:

@@ -130,7 +130,7 @@ cdef class Session(Consumer):
     cdef int state                      # SessionState
     cdef Channel channel                # None until SUB
     cdef bint pump_due                  # the channel may have more to deliver
-    cdef readonly object address        # "host:port" of the peer
+    cdef readonly str address        # "host:port" of the peer
     cdef dict shown                     # fields of ClientStats, from IDENTIFY
     cdef double connected               # seconds since 1970
     cdef bint locked                    # TLS is required and missing: only IDENTIFY is allowed

@@ -1,5 +1,6 @@
 """A client: identity, permissions, RDY, messages in flight. See the .pxd."""
 
+# types: from nsqc.options.declared import Options
 cimport cython
 import time
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -231,7 +232,7 @@ DEFAULT_BUFFER_BYTES = 16 * 1024
 cdef class Limits:
     """Limits of requests."""
 
-    def __init__(self, options):
+    def __init__(self, options: Options):
         self.max_msg_size = options.message_limit
         self.max_body_size = options.max_body_size
         self.max_rdy_count = options.max_rdy_count
@@ -358,7 +359,7 @@ cdef class Session(Consumer):
             self.outbox.reply(FRAME_ERROR, text, len(text))
             self.link.end()
 
-    def who(self):
+    def who(self) -> tuple[str, str, bool, str]:
         """Describes the client to auth servers."""
         host, _, port = self.address.rpartition(":")
         # The clients of a unix socket have no address, or a path.
@@ -389,7 +390,7 @@ cdef class Session(Consumer):
             self.link.heartbeats_agreed(False)
         return 0
 
-    def current(self):
+    def current(self) -> Current:
         """Settings before IDENTIFY is applied."""
         return Current(self.heartbeat_ms, self.output_buffer_size, self.output_buffer_timeout_ms,
                        self.touch_timeout_ns // 1_000_000, self.tls is not None, bool(self.compression))
@@ -410,7 +411,7 @@ cdef class Session(Consumer):
         return {"tls": True, "tls_version": self.tls.version, "tls_cipher_suite": self.tls.cipher_suite,
                 "tls_negotiated_protocol": "", "tls_negotiated_protocol_is_mutual": True}
 
-    def stats(self, topic=None):
+    def stats(self, topic: str | None = None) -> ClientStats:
         """ClientStats; its publish count is that of topic, or else the first."""
         self.fold_counts()
         counts = [PubCount(name, count) for name, count in self.published.items() if not topic or name == topic]

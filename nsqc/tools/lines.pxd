@@ -12,10 +12,9 @@ from libc.stdint cimport int32_t, int64_t
 
 
 # ====================================================================== piece
-# Lines to be written to a file, in memory suitable for direct I/O.
+# Lines to be written to a file.
 
 cdef class Piece:
-    cdef char *c_data           # owned, page-aligned
+    cdef char *c_data           # owned
     cdef Py_ssize_t room        # its size in bytes
-    cdef Py_ssize_t begin       # start of the contents
-    cdef Py_ssize_t end
+    cdef Py_ssize_t end         # of the contents

@@ -1,12 +1,11 @@
-"""Messages as lines, MPUBs and pieces of files. See the .pyi."""
+"""Messages as lines, MPUBs and pieces of files."""
 
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memchr, memcpy
 from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap, munmap
-from posix.unistd cimport _SC_PAGESIZE, sysconf
 
 from nsqc.client.frames cimport Chunk
 from nsqc.wire.hton cimport store_i32
@@ -65,8 +64,13 @@ cdef enum:
 
 
 def cut(bytes prefix not None, bytes head not None, const unsigned char[::1] block not None, Py_ssize_t start,
-        Py_ssize_t stop, unsigned char delimiter, Py_ssize_t max_rows, int64_t max_bytes, int64_t max_message) -> tuple:
-    """Complete lines as one command; see the .pyi."""
+        Py_ssize_t stop, unsigned char delimiter, Py_ssize_t max_rows, int64_t max_bytes,
+        int64_t max_message) -> tuple[bytes, int, int, bool]:
+    """Complete lines of block[start:stop] as one command: (command, messages, where to continue, whether the next line
+    is too large). A line ends with the byte delimiter; empty ones are skipped. The next line is too large if it has
+    more than max_message bytes. prefix: the line of an MPUB, whose sizes are filled in; empty: each message gets head,
+    the line of a DPUB, instead. Takes at most max_rows messages and max_bytes of bodies with their sizes, but at least
+    one."""
     cdef Py_ssize_t c_prefix = len(prefix), c_head = len(head), at = start, rows = 0, length = 0
     cdef int64_t size, room
     cdef const char *c_line
@@ -123,8 +127,9 @@ def cut(bytes prefix not None, bytes head not None, const unsigned char[::1] blo
 
 
 def repack(bytes prefix not None, Chunk bodies not None, Chunk offsets not None, Py_ssize_t start, Py_ssize_t max_rows,
-           int64_t max_bytes) -> tuple:
-    """An MPUB of messages of a batch; see the .pyi."""
+           int64_t max_bytes) -> tuple[bytes, int]:
+    """An MPUB of the messages of a Batch from start on, within the limits, but at least one: (command, index after the
+    last). prefix: the line of the MPUB."""
     cdef const int32_t *c_offsets = <const int32_t *> offsets.c_data
     cdef Py_ssize_t count = offsets.length // 4 - 1, c_prefix = len(prefix), end = start, row, size
     cdef int64_t length = 0
@@ -154,40 +159,7 @@ def repack(bytes prefix not None, Chunk bodies not None, Chunk offsets not None,
 
 
 # ====================================================================== piece
-# Lines to be written to a file, in memory suitable for direct I/O.
-
-cdef extern from "<fcntl.h>" nogil:
-    enum:
-        AT_EMPTY_PATH
-
-cdef extern from "<sys/stat.h>" nogil:
-    ctypedef struct StatX "struct statx":
-        pass
-    int statx(int folder, const char *path, int flags, unsigned int mask, StatX *found)
-
-cdef enum:
-    # Of struct statx, laid out as in the kernel; the build's headers may be older.
-    STATX_WORDS = 64
-    MASK_WORD = 0
-    MEMORY_ALIGN_WORD = 38
-    OFFSET_ALIGN_WORD = 39
-    STATX_DIOALIGN = 0x2000
-
-
-def direct_block(int descriptor) -> int:
-    """Alignment of positions and sizes for direct writes (O_DIRECT): whole pages, so that no page is written in both
-    ways at once; 0 if the file system has no direct writes. If the kernel does not report it, the page size, and a
-    write may still fail with EINVAL."""
-    cdef uint32_t words[STATX_WORDS]
-    cdef uint32_t page = <uint32_t> sysconf(_SC_PAGESIZE), block
-    if statx(descriptor, b"", AT_EMPTY_PATH, STATX_DIOALIGN, <StatX *> words) != 0 \
-            or not words[MASK_WORD] & STATX_DIOALIGN:
-        return page
-    block = words[OFFSET_ALIGN_WORD]
-    if block == 0 or words[MEMORY_ALIGN_WORD] > page:
-        return 0
-    return max(block, page)
-
+# Lines to be written to a file.
 
 @cython.final
 cdef class Piece:
@@ -209,16 +181,14 @@ cdef class Piece:
             munmap(self.c_data, <size_t> self.room)
 
     def __getbuffer__(self, Py_buffer *buffer, int flags):
-        PyBuffer_FillInfo(buffer, self, self.c_data + self.begin, self.end - self.begin, 1, flags)
+        PyBuffer_FillInfo(buffer, self, self.c_data, self.end, 1, flags)
 
-    def __len__(self):
-        return self.end - self.begin
+    def __len__(self) -> int:
+        return self.end
 
-    def clear(self, Py_ssize_t start) -> None:
-        """Empties it; the next byte goes start bytes after the beginning of a page."""
-        if not 0 <= start <= self.room:
-            raise IndexError(start)
-        self.begin = self.end = start
+    def clear(self) -> None:
+        """Empties it."""
+        self.end = 0
 
     def lines(self, Chunk bodies not None, Chunk offsets not None, Py_ssize_t start, Py_ssize_t stop) -> int:
         """Adds messages from start on, each with a newline, as many as fit and none from stop on; returns the row after
@@ -241,11 +211,3 @@ cdef class Piece:
                 row += 1
         self.end = c_to - self.c_data
         return row
-
-    def put(self, const unsigned char[::1] data not None) -> int:
-        """Adds as many bytes as fit; returns their number."""
-        cdef Py_ssize_t count = min(data.shape[0], self.room - self.end)
-        if count:
-            memcpy(self.c_data + self.end, &data[0], <size_t> count)
-            self.end += count
-        return count

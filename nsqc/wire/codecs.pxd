@@ -12,8 +12,6 @@ from nsqc.wire.parser cimport InBuf
 
 cdef uint32_t crc32c(const unsigned char *c_at, Py_ssize_t length) noexcept nogil
 cdef uint32_t crc32c_by_tables(const unsigned char *c_at, Py_ssize_t length) noexcept nogil  # software version
-# Rotated, plus a constant: a checksum over data that contains checksums would be weak otherwise.
-cdef uint32_t crc32c_masked(const unsigned char *c_at, Py_ssize_t length) noexcept nogil
 
 
 # ====================================================================== codec
@@ -25,7 +23,7 @@ cdef enum:
 
 
 cdef class Codec:
-    cdef readonly object name       # as in IDENTIFY
+    cdef readonly str name        # as in IDENTIFY
     cdef readonly bint ended        # the stream has signalled its end
     cdef InBuf fed                  # owned; input, of which the first `taken` bytes are decoded
     cdef Py_ssize_t taken

@@ -160,6 +160,7 @@ cdef uint32_t crc32c_by_tables(const unsigned char *c_at, Py_ssize_t length) noe
 
 
 cdef uint32_t crc32c_masked(const unsigned char *c_at, Py_ssize_t length) noexcept nogil:
+    """Rotated, plus a constant: a checksum over data that contains checksums would be weak otherwise."""
     cdef uint32_t crc = crc32c(c_at, length)
     return <uint32_t> (((crc >> 15) | (crc << 17)) + <uint64_t> MASK_DELTA)
 
@@ -538,7 +539,7 @@ cdef object new_deflater(int level):
 #
 # A codec's library is loaded by the first connection that uses it.
 
-LIBRARIES = ("isal", "cramjam")     # loaded late, see nsqc.process.machine
+LIBRARIES: tuple[str, ...] = ("isal", "cramjam")     # loaded late, see nsqc.process.machine
 
 
 class CodecKind(NamedTuple):

@@ -19,7 +19,7 @@ class GoJSONError(ValueError):
     """The text is not JSON, or a value is not of the wanted kind."""
 
 
-def decode_struct(bytes text not None, dict kinds not None) -> dict:
+def decode_struct(bytes text not None, kinds: dict[str, int]) -> dict[str, str | bool | int]:
     """The members of an object that are in kinds (name to STRING, BOOL, INT32 or INT64) and not null.
 
     Names in kinds are lower-case ASCII. Of several members with one name, the last counts. Raises GoJSONError.
@@ -63,7 +63,7 @@ def decode_struct(bytes text not None, dict kinds not None) -> dict:
             for at, name in enumerate(kinds) if fields[at].begin}
 
 
-def decode_strings(bytes text not None) -> list:
+def decode_strings(bytes text not None) -> list[str]:
     """An array of strings; null is an empty array, and within it an empty string. Raises GoJSONError."""
     cdef const char *c_text = text
     cdef Py_ssize_t end = len(text)

@@ -30,7 +30,7 @@ cdef class Chunks:
         """Whether the body is complete."""
         return self.state == DONE
 
-    def feed(self, bytes data not None, Py_ssize_t at, bytearray body) -> int:
+    def feed(self, bytes data not None, Py_ssize_t at, bytearray body or None) -> int:
         """Decodes data[at:] up to the end of the body; returns the index after the last byte consumed: all unless done.
 
         Appends to body, if that is not None. Raises ValueError if the chunks are malformed.
@@ -146,7 +146,10 @@ ctypedef bint (*Kind)(unsigned char byte) noexcept nogil
 class HeadError(ValueError):
     """A refused head: the status of the answer, and the reason if Go's server gives one."""
 
-    def __init__(self, status, reason=""):
+    status: int
+    reason: str
+
+    def __init__(self, status: int, reason: str = ""):
         super().__init__(reason)
         self.status = status
         self.reason = reason
@@ -170,7 +173,7 @@ cdef struct Fields:
     bint keep
 
 
-def head_end(data not None, Py_ssize_t start) -> int:
+def head_end(data: bytes | bytearray, Py_ssize_t start) -> int:
     """The index after the first empty line in data[start:] that follows another line; -1: none yet.
 
     data: bytes or a bytearray.
@@ -201,7 +204,7 @@ def skip_empty_lines(bytes data not None, Py_ssize_t at) -> int:
     return at
 
 
-def check_beginning(data not None) -> bool:
+def check_beginning(data: bytes | bytearray) -> bool:
     """Raises HeadError if data cannot begin a valid head: a client of another protocol learns so at once.
 
     Returns whether the request line is complete.

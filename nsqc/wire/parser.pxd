@@ -50,11 +50,6 @@ cdef struct MpubCheck:
     int32_t value       # the number that the error is about
     int64_t at          # offset of the next size field
 
-# Continues where the last call stopped; `have` bytes of the body are at c_body. No message may exceed max_message
-# bytes, the messages in total (without their sizes) max_body bytes, and the count may not exceed what could fit
-# there.
-cdef int mpub_check(MpubCheck *check, const char *c_body, int64_t have, int64_t max_message,
-                    int64_t max_body) noexcept nogil
 # Checks the size field at c_at, of which `have` bytes have arrived: MPUB_WHOLE and, in value, the size; or as above.
 cdef int mpub_next(MpubCheck *check, const char *c_at, int64_t have, int64_t max_message,
                    int64_t max_body) noexcept nogil

@@ -128,6 +128,9 @@ cdef int64_t mpub_bytes(const MpubCheck *check) noexcept nogil:
 
 cdef int mpub_check(MpubCheck *check, const char *c_body, int64_t have, int64_t max_message,
                     int64_t max_body) noexcept nogil:
+    """Continues where the last call stopped; `have` bytes of the body are at c_body. No message may exceed max_message
+    bytes, the messages in total (without their sizes) max_body bytes, and the count may not exceed what could fit
+    there."""
     cdef int state
     if check.count == 0:
         if have < 4:
@@ -183,7 +186,7 @@ def has_long_line(bytes body not None, Py_ssize_t end, Py_ssize_t limit) -> bool
     return False
 
 
-def check(bytes body not None, max_msg_size, max_body_size) -> int:
+def check(bytes body not None, max_msg_size: int, max_body_size: int) -> int:
     """Where the messages of a complete body end; -1 for a bad count, -2 for a bad message."""
     cdef MpubCheck progress
     progress.count = progress.index = progress.value = 0

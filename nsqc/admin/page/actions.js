@@ -93,7 +93,7 @@ export async function letters(action, topic, {origin = "", message = null, node 
   const body = {action, topic, origin, id: message?.id ?? "", offset: message?.offset ?? 0, nodes: node ? [node] : []};
   const given = await ask({title: `${what}?`, danger: !redrive, verb, name: redrive ? "" : topic,
     lines: [redrive ? "Letters return to their origin channels as new messages. Letters whose channel no longer exists stay."
-      : "They cannot be redriven any more. This cannot be undone."],
+      : "They cannot be redriven afterwards. This cannot be undone."],
     preview: message ? null : async () => {
       const found = (await post("actions", {...body, preview: true})).preview;
       return [h("ul", {}, found.map(each => h("li", {class: each.error ? "bad" : null}, h("span", {class: "mono"}, each.node), " ", each.error ?? each.text)))];

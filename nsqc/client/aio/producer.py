@@ -47,7 +47,7 @@ class Producer:
         self._closed = False
         self._outbox: Outbox[asyncio.Future[None]] = Outbox(self._options, linger, max_pending_bytes, on_error)
         self._sender: asyncio.Task[None] | None = None  # while there is something to send
-        self._more = asyncio.Event()                    # messages came, or none may linger any more
+        self._more = asyncio.Event()                    # messages came, or lingering has ended
         self._room = asyncio.Condition()
 
     # ------------------------------------------------------------------ publishing

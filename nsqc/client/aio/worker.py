@@ -168,7 +168,7 @@ class Worker:
             self._tasks[run].add_done_callback(partial(self._done, run))
 
     async def _gather(self, messages: list[Message]) -> None:
-        """Takes a message, or as many as a batch takes; none when the worker stops."""
+        """Takes a message, or up to a batch; none when the worker stops."""
         options = self._handling.options
         until: float | None = None
         while len(messages) < (options.batch or 1):

@@ -22,7 +22,6 @@ cdef int64_t io_read_cached(int fd, char *c_to, int64_t room, int64_t at) noexce
 # Otherwise the write may wait for a busy disk. Also True if the file system cannot tell.
 cdef bint io_write_ready(int fd, int64_t at) noexcept nogil
 cdef int io_truncate(int fd, int64_t size) noexcept nogil           # 0 or errno
-cdef int io_sync(int fd) noexcept nogil                             # 0 or errno
 cdef int io_sync_data(int fd) noexcept nogil                        # fdatasync: 0 or errno
 cdef int io_sync_path(const char *c_path, int flags) noexcept nogil     # 0 or errno
 # Writes the data of a file from a position on again, then syncs it: after a failed fsync, the kernel may consider pages

@@ -168,6 +168,7 @@ cdef int io_truncate(int fd, int64_t size) noexcept nogil:
 
 
 cdef int io_sync(int fd) noexcept nogil:
+    """0 or errno."""
     cdef int error = fault_of(SYNC)
     if error:
         return error
@@ -310,7 +311,7 @@ def path_of(str folder not None, str queue not None, int64_t number) -> str:
     return f"{folder}/{file_name(queue, number)}"
 
 
-def split_name(str entry not None):
+def split_name(str entry not None) -> tuple[str, int] | None:
     """(queue, number or META) of a file name; None if it is not a queue's file."""
     if not entry.endswith(ENDING):
         return None
@@ -326,7 +327,7 @@ def split_name(str entry not None):
     return queue, int(word)
 
 
-def split_queue(str queue not None):
+def split_queue(str queue not None) -> tuple[str, str | None]:
     """(topic, channel, or None for a topic's own queue) from a queue name."""
     topic, colon, channel = queue.partition(":")
     return topic, channel if colon else None
@@ -465,7 +466,7 @@ cdef void release(State *state) noexcept nogil:
 cdef class IoPool:
     """Up to `threads` threads, each started on demand. The loop collects results; without a loop, no threads."""
 
-    def __init__(self, int threads=0, loop=None):
+    def __init__(self, int threads=0, loop: AbstractEventLoop | None = None):
         self.threads = threads if loop is not None else 0
         self.distrust_ns = FIRST_NS
         self.vmstat = -1

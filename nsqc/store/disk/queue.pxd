@@ -8,9 +8,13 @@ from nsqc.store.message cimport Message, Place, Unacked
 from nsqc.store.work cimport LoopWork, StoreOwner
 
 
-# ====================================================================== state
-# The state of a disk queue: positions, buffers, and the durable part. DiskQueue is the interface for
-# backlogs.
+# ====================================================================== queue
+# A queue of messages in files, in go-diskqueue's format: NAME.diskqueue.NNNNNN.dat, and the positions in
+# NAME.diskqueue.meta.dat.
+#
+# An IoPool's threads read and write the files, one read and one write per queue at a time; the loop only copies. A
+# block read by a thread consists of whole, checked records. A written buffer becomes the block if the reader has read
+# everything before it.
 #
 # Records, in order: the files from (read_number, read_at) to (write_number, write_at), then the buffer being written,
 # then the one being filled. Positions move only after a successful write. depth counts all parts. The read position
@@ -20,9 +24,9 @@ from nsqc.store.work cimport LoopWork, StoreOwner
 # The positions on disk may lag: if tracks is set, they stay at the oldest record that was handed out without a done()
 # yet; and so do the files.
 
-cdef class QueueState(LoopWork):
-    cdef readonly object name           # TOPIC or TOPIC:CHANNEL
-    cdef readonly object folder         # of the files
+cdef class DiskQueue(LoopWork):
+    cdef readonly str name        # TOPIC or TOPIC:CHANNEL
+    cdef readonly str folder        # of the files
     cdef object __weakref__
     cdef readonly int64_t depth         # waiting messages; above 0 while any wait
     cdef readonly int64_t read_number, read_at
@@ -68,9 +72,9 @@ cdef class QueueState(LoopWork):
 
     # Syncs.
     cdef readonly int64_t unsynced      # reads and writes since the last sync started
-    cdef readonly list done_files       # (path, new path, or "" to remove it): files that the next sync may remove
+    cdef readonly list done_files    # type: Done; (path, new path, or "" to remove it), for the next sync
     cdef list done_numbers              # of done_files: their file numbers; -1: not numbered
-    cdef readonly list copies           # queues whose data must be durable before these positions
+    cdef readonly list copies    # type: list[DiskQueue]; queues whose data must be durable before these positions
     cdef int64_t sync_every
     cdef bint sync_asked                # a sync was requested since the last one started
     cdef readonly bint active           # read or written since the last idle check
@@ -82,90 +86,6 @@ cdef class QueueState(LoopWork):
 
     cpdef str path_of(self, int64_t number)     # of a data file
 
-
-cdef inline bint is_drained(QueueState queue) noexcept:
-    # All records in the files have been read.
-    return queue.read_number == queue.write_number and queue.read_at >= queue.write_at
-
-
-cdef inline int64_t buffered_records(QueueState queue) noexcept:
-    # Records that are not in a file yet.
-    return (queue.kept.records + queue.out.records
-            + (queue.writing.out.records if queue.writing is not NULL else 0))
-
-
-cdef inline int64_t disk_bytes(QueueState queue) noexcept:
-    # Bytes of the waiting records, as far as positions tell: files before the write file count as full.
-    return ((queue.write_number - queue.read_number) * queue.max_file + queue.write_at - queue.read_at
-            + queue.kept.length + queue.out.length
-            + (queue.writing.out.length if queue.writing is not NULL else 0)) if queue.depth > 0 else 0
-
-
-cdef inline void count_operations(QueueState queue, int64_t operations) noexcept:
-    # Counts reads and writes, and requests the sync that is due after a number of them.
-    queue.active = True
-    if queue.unsynced == 0:
-        queue.syncer.began(queue)
-    queue.unsynced += operations
-    if queue.unsynced >= queue.sync_every and not queue.sync_asked:
-        queue.sync_asked = True
-        queue.syncer.start(queue)
-
-
-cdef void drop_block(QueueState queue) noexcept     # also forgets the known end of the read file
-cdef void drop_ahead(QueueState queue) noexcept
-cdef int leave_file(QueueState queue) except -1     # the read file has been read to its end: switch to the next one
-
-
-# ====================================================================== damage
-# How a disk queue handles unreadable, missing and damaged files: see docs/ondisk.md.
-
-# The file cannot be read but may be intact: it stays, and reading is retried.
-cdef int cannot_read(QueueState queue, int error) except -1
-cdef void retry_later(QueueState queue, int error) noexcept         # the same, without a log line
-cdef int skip_missing(QueueState queue, ReadJob *job) except -1     # the read file does not exist: skip to the next
-# There is no record between the read position and this offset.
-cdef int skip_damage(QueueState queue, int64_t upto, ReadJob *job) except -1
-# The files have been read to their end, so depth is the count of buffered records.
-cdef void correct_depth(QueueState queue) noexcept
-
-
-# ====================================================================== reading
-# The read side of a disk queue. A thread reads and checks one block of whole records at a time; during sequential
-# reading it prefetches the next block.
-
-cdef enum:
-    FIRST_WANT = 16384          # bytes of a queue's first block; each further one is four times as large
-    MOST_WANT = 262144
-
-# Whether the block has a record at the read position. If one is coming, on_readable() follows.
-cdef bint next_block(QueueState queue) noexcept
-# Starts reading records at a position. probes: only to detect damage.
-cdef void begin_read(QueueState queue, int64_t number, int64_t at, bint probes) noexcept
-cdef void finish_read(QueueState queue, ReadJob *job) noexcept      # the job is done; frees it
-
-
-# ====================================================================== writing
-# The write side of a disk queue. The loop fills a buffer; a thread writes it, one at a time.
-#
-# A record becomes readable once it is written; before that only while writing fails: a full disk can empty.
-
-# Starts writing the buffer; False: nothing to write now. partial: on a full disk, keep the records that fit.
-cdef bint write_next(QueueState queue, bint partial) noexcept
-cdef void finish_write(QueueState queue, WriteJob *job) noexcept    # the job is done; frees it
-cdef Message *pop_buffer(QueueState queue, uint16_t *attempts) noexcept     # like DiskQueue.pop(), but from the buffer
-cdef int64_t discard_buffers(QueueState queue, int64_t *body_bytes) noexcept    # like DiskQueue.discard()
-
-
-# ====================================================================== queue
-# A queue of messages in files, in go-diskqueue's format: NAME.diskqueue.NNNNNN.dat, and the positions in
-# NAME.diskqueue.meta.dat. QueueState above has its state, and the order of its records.
-#
-# An IoPool's threads read and write the files, one read and one write per queue at a time; the loop only copies. A
-# block read by a thread consists of whole, checked records. A written buffer becomes the block if the reader has read
-# everything before it.
-
-cdef class DiskQueue(QueueState):
     # Adds a record to the buffer; borrows the message. former: a place of this queue that is done once the record is
     # written, or NULL. -1: no memory, and nothing has changed.
     cdef int append(self, Message *message, uint16_t attempts, Place *former) noexcept
@@ -185,3 +105,59 @@ cdef class DiskQueue(QueueState):
 
     cdef Message *_take(self, uint16_t *attempts) noexcept
     cdef int _forget_all(self) except -1
+
+
+cdef inline bint is_drained(DiskQueue queue) noexcept:
+    # All records in the files have been read.
+    return queue.read_number == queue.write_number and queue.read_at >= queue.write_at
+
+
+cdef inline int64_t buffered_records(DiskQueue queue) noexcept:
+    # Records that are not in a file yet.
+    return (queue.kept.records + queue.out.records
+            + (queue.writing.out.records if queue.writing is not NULL else 0))
+
+
+cdef inline int64_t disk_bytes(DiskQueue queue) noexcept:
+    # Bytes of the waiting records, as far as positions tell: files before the write file count as full.
+    return ((queue.write_number - queue.read_number) * queue.max_file + queue.write_at - queue.read_at
+            + queue.kept.length + queue.out.length
+            + (queue.writing.out.length if queue.writing is not NULL else 0)) if queue.depth > 0 else 0
+
+
+cdef inline void count_operations(DiskQueue queue, int64_t operations) noexcept:
+    # Counts reads and writes, and requests the sync that is due after a number of them.
+    queue.active = True
+    if queue.unsynced == 0:
+        queue.syncer.began(queue)
+    queue.unsynced += operations
+    if queue.unsynced >= queue.sync_every and not queue.sync_asked:
+        queue.sync_asked = True
+        queue.syncer.start(queue)
+
+
+# ====================================================================== damage
+# How a disk queue handles unreadable, missing and damaged files: see docs/ondisk.md.
+
+# The file cannot be read but may be intact: it stays, and reading is retried.
+cdef void retry_later(DiskQueue queue, int error) noexcept         # the same, without a log line
+
+
+# ====================================================================== reading
+# The read side of a disk queue. A thread reads and checks one block of whole records at a time; during sequential
+# reading it prefetches the next block.
+
+cdef enum:
+    FIRST_WANT = 16384          # bytes of a queue's first block; each further one is four times as large
+    MOST_WANT = 262144
+
+
+# ====================================================================== writing
+# The write side of a disk queue. The loop fills a buffer; a thread writes it, one at a time.
+#
+# A record becomes readable once it is written; before that only while writing fails: a full disk can empty.
+
+# Starts writing the buffer; False: nothing to write now. partial: on a full disk, keep the records that fit.
+cdef bint write_next(DiskQueue queue, bint partial) noexcept
+cdef void finish_write(DiskQueue queue, WriteJob *job) noexcept    # the job is done; frees it
+cdef Message *pop_buffer(DiskQueue queue, uint16_t *attempts) noexcept     # like DiskQueue.pop(), but from the buffer

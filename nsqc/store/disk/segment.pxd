@@ -50,7 +50,6 @@ cdef struct Tally:
     int error               # errno if the file could not be read
 
 
-cdef int window_fill(Window *window, int fd, int64_t at, int64_t need) noexcept nogil   # 0 or errno
 cdef void window_adopt(Window *window, char *c_data, int64_t room) noexcept nogil      # takes ownership of the data
 cdef void window_free(Window *window) noexcept nogil
 

@@ -414,7 +414,7 @@ cdef Tally tally(const char *c_path, int64_t start, int64_t limit, int64_t max_b
     return result
 
 
-def count(str path not None, start: int, max_bytes: int):
+def count(str path not None, start: int, max_bytes: int) -> tuple[int, int, int, int]:
     """Counts the records of a data file from an offset on. Raises OSError.
 
     Returns (records, offset after the last of them, damaged bytes before that, file size). max_bytes: of the

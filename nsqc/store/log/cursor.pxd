@@ -85,8 +85,8 @@ cdef class Earlier:
     cdef JournalState state         # owned
     cdef dict numbers               # name of a channel: its number
     cdef readonly int64_t removed_to    # retention has removed all segments before this offset; 0: none
-    cdef readonly tuple journal     # for a Recorder
-    cdef readonly list files        # number, and whether part of it was unreadable
+    cdef readonly tuple journal    # type: tuple[list[int], int, int, int, int, int, int, int, bool]; for a Recorder
+    cdef readonly list files    # type: list[tuple[int, bool]]; number, and whether part of it was unreadable
     cdef readonly int64_t damaged   # number of unreadable places
     cdef readonly int64_t torn_bytes    # of an incomplete frame at the end of a file, as after a kill
 

@@ -553,12 +553,12 @@ cdef class Earlier:
         state_free(&self.state)
 
     @property
-    def channels(self) -> list:
+    def channels(self) -> list[bytes]:
         """Names of the channels."""
         return [name for name in self.numbers if name != SETTLED]
 
     @property
-    def topic_cursor(self):
+    def topic_cursor(self) -> int | None:
         """The first offset that is hidden from channels; None: unknown."""
         cdef ChannelState *topic = state_channel(&self.state, TOPIC_NUMBER)
         return topic.cursor if topic is not NULL else None
@@ -572,8 +572,9 @@ cdef class Earlier:
                 highest = max(highest, self.state.channels[index].cursor)
         return highest
 
-    def states(self) -> list:
-        """See the .pyi."""
+    def states(self) -> list[tuple[int, str, int, Ranges, Ranges, list[tuple[int, int, int]]]]:
+        """Number, name ("": lost), cursor, unfinished ranges, finished ranges ahead, waiting (offset, attempts, due) of
+        each channel, ephemeral ones excluded."""
         cdef int64_t index
         return [channel_tuple(self.state.channels[index]) for index in range(self.state.count)
                 if self.state.channels[index].number not in (TOPIC_NUMBER, self.journal[REMOVED_AT])]

@@ -97,7 +97,6 @@ cdef struct JournalState:
 
 cdef void state_free(JournalState *state) noexcept nogil            # resets it to all zeros, as at the start
 # Applies the operations of a frame, up to the first invalid one. 0 or ENOMEM.
-cdef int state_apply(JournalState *state, const char *c_ops, int64_t length) noexcept nogil
 cdef ChannelState *state_channel(const JournalState *state, uint32_t number) noexcept nogil     # NULL: none
 
 
@@ -125,18 +124,11 @@ cdef struct FoundFiles:
     int64_t torn_bytes          # at the end of files, as after a kill
 
 
-cdef void journal_path(char *c_path, const char *c_folder, int64_t number) noexcept nogil   # room for PATH_BYTES
-cdef void journal_new_path(char *c_path, const char *c_folder) noexcept nogil
 cdef int64_t journal_number(const char *c_name) noexcept nogil      # from a file name; 0: not a journal's
 cdef int files_add(FoundFiles *files, int64_t number) noexcept nogil        # 0 or ENOMEM
 cdef void files_free(FoundFiles *files) noexcept nogil
 cdef int files_load(FoundFiles *files, JournalState *state, const char *c_folder) noexcept nogil    # 0 or errno
 cdef int64_t files_free_number(const FoundFiles *files, int64_t number) noexcept nogil      # the first from there on
-
-# Appends a frame of operations, which begin at OPS_AT; FRAME_ALIGN bytes of room follow them. A flag: MORE. 0, or errno
-# and nothing was appended.
-cdef int journal_append(JournalFile *file, char *c_frame, int64_t ops_end, int64_t id, int flags) noexcept nogil
-cdef int journal_write_state(JournalFile *file, const JournalState *state) noexcept nogil      # 0 or errno
 
 
 # ====================================================================== journal jobs
@@ -161,10 +153,8 @@ cdef struct JournalJob:
     int error
 
 
-cdef void run_journal(Job *c_job) noexcept nogil        # of a JournalJob
-# Runs a Compaction: writes the state under a temporary name and syncs it, renames it, removes the replaced files. A
-# kill between any two steps leaves files with the same content.
-cdef void run_compact(Job *c_job) noexcept nogil
+# The steps of a compaction: writes the state under a temporary name and syncs it, renames it, removes the replaced
+# files. A kill between any two leaves files with the same content.
 cdef void compact_write(Compaction *job) noexcept nogil
 cdef void compact_place(Compaction *job) noexcept nogil
 cdef void compact_clean(Compaction *job) noexcept nogil
@@ -197,7 +187,7 @@ cdef class Journaled(LoopWork):
 
 
 cdef class Recorder(LoopWork):
-    cdef readonly object folder         # of the log
+    cdef readonly str folder        # of the log
     cdef bytes c_folder
     cdef IoPool io
     cdef CommitSchedule schedule

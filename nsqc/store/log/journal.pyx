@@ -435,6 +435,8 @@ cdef int judge_end(FoundFiles *files, JournalState *state, const Walk *walk) noe
 # ---------------------------------------------------------------------- writing
 
 cdef int journal_append(JournalFile *file, char *c_frame, int64_t ops_end, int64_t id, int flags) noexcept nogil:
+    """Appends a frame of operations, which begin at OPS_AT; FRAME_ALIGN bytes of room follow them. A flag: MORE. 0, or
+    errno and nothing was appended."""
     cdef int64_t length, written
     cdef Frame frame
     cdef int error
@@ -734,11 +736,11 @@ cdef class Recorder(LoopWork):
             close_counted(&self.file.fd)
 
     @property
-    def paths(self) -> list:
+    def paths(self) -> list[str]:
         """All files in use."""
         return [f"{self.folder}/cursors.{number:06d}" for number in self.numbers]
 
-    def since(self, int64_t number, int64_t position) -> list:
+    def since(self, int64_t number, int64_t position) -> list[Extent]:
         """The frames written after a position of a file, as nsqc.store.log.names.Extent of files, oldest first: all
         files if that one was compacted away."""
         cdef bint known = number == self.file.number or number in self.numbers
@@ -951,7 +953,7 @@ cdef class Recorder(LoopWork):
         if not self.closed:
             self.schedule.add(self)
 
-    def when_written(self, call):
+    def when_written(self, call: Callable[[], object]):
         """Calls call() when all operations recorded so far are in the journal, or could not be written."""
         cdef bint waits = self.dirty or self.ops.length
         if self.running and (self.closed or not waits):

@@ -45,7 +45,7 @@ class Segment(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """Frames in a file, of a segment or of a journal, that do not change any more."""
+    """Frames in a file, of a segment or of a journal, that never change again."""
 
     path: str
     salt: int  # of the segment; the number of a journal's file
@@ -68,9 +68,9 @@ class Point(NamedTuple):
 
 
 class News(NamedTuple):
-    """What is new since a point of a log: whoever has read it continues at this point."""
+    """What is new since a point of a log; the next call continues at its point."""
 
-    journal: list[Extent]  # from the beginning of a file: the earlier files do not count any more
+    journal: list[Extent]  # from the beginning of a file: the earlier files no longer count
     frames: list[Extent]  # oldest first
     point: Point
 

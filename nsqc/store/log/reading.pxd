@@ -51,8 +51,6 @@ cdef struct OpenFile:       # on the loop only
 
 
 cdef void run_read(Job *c_job) noexcept nogil       # of a ReadFrames
-cdef void read_free(ReadFrames *job) noexcept nogil     # its block
-cdef void read_close(ReadFrames *job) noexcept nogil    # a file that was kept open
 # Finds a record in frames from c_data on; ahead of the previous one it steps over each record.
 cdef const char *spot_find(Spot *spot, const char *c_data, int64_t offset) noexcept nogil
 
@@ -78,18 +76,15 @@ cdef void file_removed(OpenFile *file, int64_t first) noexcept      # segments b
 
 # Bytes of the line of one record, given by its index in the frame at c_frame.
 cdef int64_t line_bytes(const char *c_frame, const Frame *frame, const char *c_record, int64_t index) noexcept nogil
-# 0 or ENOMEM.
-cdef int put_line(Buffer *text, const char *c_frame, const Frame *frame, const char *c_record,
-                  int64_t index) noexcept nogil
 
 
 # ====================================================================== reading
 
-# Finds records in a segment by offset or time. For Python only: see the .pyi.
+# Finds records in a segment by offset or time. For Python only: see the .pyx.
 
 
 # ====================================================================== block
-# Checked log frames in memory, for readers outside the daemon: Spark and the tools. See the .pyi.
+# Checked log frames in memory, for readers outside the daemon: Spark and the tools. See the .pyx.
 
 cdef struct FramePart:          # the records of one frame in a block
     int64_t row                 # of the first one

@@ -2,7 +2,6 @@
 
 cimport cython
 import os
-from collections import namedtuple
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.ref cimport Py_REFCNT
 from libc.errno cimport EAGAIN, ENOMEM
@@ -12,6 +11,7 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 from posix.fcntl cimport O_RDONLY
 from posix.unistd cimport close
+from typing import NamedTuple
 
 from nsqc.store.disk.fileio cimport PATH_BYTES, io_open
 from nsqc.store.disk.segment cimport HEAD_BYTES, RECORD_ATTEMPTS_AT, RECORD_ID_AT, RECORD_TIMESTAMP_AT
@@ -246,6 +246,7 @@ cdef int64_t line_bytes(const char *c_frame, const Frame *frame, const char *c_r
 
 cdef int put_line(Buffer *text, const char *c_frame, const Frame *frame, const char *c_record,
                   int64_t index) noexcept nogil:
+    """0 or ENOMEM."""
     cdef int64_t length = <int64_t> <uint32_t> load_i32(c_record)
     cdef const char *c_body = c_record + RECORD_SIZE
     cdef const char *c_origin = line_origin(c_frame, frame, index)
@@ -357,9 +358,19 @@ cdef char *put_base64(char *c_to, const unsigned char *c_from, int64_t length) n
 
 
 # ====================================================================== reading
-# Records of a segment, read by offset or time. For Python: see the .pyi. One walk (take_run) makes all of it.
+# Records of a segment, read by offset or time. One walk (take_run) makes all of it.
 
-Run = namedtuple("Run", "first next start end last damaged lines")
+class Run(NamedTuple):
+    """Consecutive valid frames, and which of their records are wanted."""
+
+    first: int          # offset of the first record
+    next: int           # after the last
+    start: int          # position of the first frame
+    end: int            # after the last
+    last: int           # position of the last frame
+    damaged: int        # lost records before the first
+    lines: int          # bytes of the records as lines of JSON; 0 unless asked for
+
 
 cdef enum Output:
     FRAMES                      # only their place
@@ -463,9 +474,13 @@ cdef int put_some(Walk *walk, int64_t end, int64_t *left, Output output, Span *s
     return 1
 
 
-def find_run(int fd, segment, int64_t offset, int64_t position, int64_t max_messages, int64_t max_bytes,
-             bint as_lines):
-    """See the .pyi."""
+def find_run(int fd, segment: Segment, int64_t offset, int64_t position, int64_t max_messages, int64_t max_bytes,
+             bint as_lines) -> Run:
+    """Finds the first run of frames from an offset on. Raises OSError.
+
+    fd: of the segment. position: of a frame at or before the offset; 0: unknown. max_bytes: of frames, at least one;
+    as lines, of records, at least one. Without a valid frame, first equals next.
+    """
     cdef Segment its = struct_of(segment)
     cdef Span span
     cdef int answer
@@ -477,8 +492,15 @@ def find_run(int fd, segment, int64_t offset, int64_t position, int64_t max_mess
     return Run(span.first, span.next, span.start, span.end, span.last, span.damaged, span.lines)
 
 
-def records(int fd, segment, int64_t offset, int64_t position, int64_t end, int64_t most_bytes, bint as_lines):
-    """See the .pyi."""
+def records(int fd, segment: Segment, int64_t offset, int64_t position, int64_t end, int64_t most_bytes,
+            bint as_lines) -> tuple[int, int, int, bytes]:
+    """Records from an offset to before another: about most_bytes of them, at least one, and none after a gap.
+
+    As lines of JSON, or in the format of disk queues. Raises OSError.
+
+    position: as in find_run(). Returns the offsets of the first record and after the last, the position for the
+    latter, and the records.
+    """
     cdef Segment its = struct_of(segment)
     cdef Span span
     cdef int answer
@@ -492,8 +514,8 @@ def records(int fd, segment, int64_t offset, int64_t position, int64_t end, int6
         buffer_free(&span.text)
 
 
-def origins(int fd, segment, int64_t offset, int64_t position, int64_t end):
-    """See the .pyi."""
+def origins(int fd, segment: Segment, int64_t offset, int64_t position, int64_t end) -> dict[int, bytes]:
+    """The origins of dead letters from an offset to before another, by offset: JSON objects. Raises OSError."""
     cdef Segment its = struct_of(segment)
     cdef const char *c_origin
     cdef dict found = {}
@@ -537,8 +559,8 @@ cdef int put_record(Buffer *text, const Frame *frame, const char *c_record, int6
 
 # ---------------------------------------------------------------------- times
 
-def first_at(int fd, segment, int64_t time_ns):
-    """See the .pyi."""
+def first_at(int fd, segment: Segment, int64_t time_ns) -> int:
+    """The first offset with this publish time or a later one; the end of the segment if none. Raises OSError."""
     cdef Segment its = struct_of(segment)
     cdef Walk walk
     cdef int answer
@@ -552,8 +574,8 @@ def first_at(int fd, segment, int64_t time_ns):
     return walk.frame.first if answer else its.end
 
 
-def time_of(int fd, segment, int64_t offset, int64_t position):
-    """See the .pyi."""
+def time_of(int fd, segment: Segment, int64_t offset, int64_t position) -> int | None:
+    """Publish time of the first record from an offset on, in ns since 1970; None: no record. Raises OSError."""
     cdef Segment its = struct_of(segment)
     cdef Walk walk
     cdef int answer
@@ -566,7 +588,7 @@ def time_of(int fd, segment, int64_t offset, int64_t position):
 
 
 # ====================================================================== block
-# Frames in memory as columns, lines and tuples. See the .pyi.
+# Frames in memory as columns, lines and tuples.
 #
 # Rows are counted and measured while their frames are checked, so each column is allocated once, at its final size. A
 # body is copied once; all other columns are computed from the heads of frames.
@@ -599,14 +621,21 @@ cdef int64_t most_offset = names.MOST_OFFSET
 
 @cython.final
 cdef class LogBlock:
-    """Records of frames."""
+    """The records first to end - 1 of the frames in the first `length` bytes of data. Iterating returns (offset, time
+    in nanoseconds since 1970, id, body, origin) of each record not returned yet. The origin of a dead letter is a
+    JSON object; others have None.
+
+    salt: of the segment. position: of the first byte of data in it. Data must not change while the block is in use.
+    Raises ValueError unless the data is sound, consecutive frames with exactly these records. Without a length, data
+    is still arriving: more() and complete() check it.
+    """
 
     def __dealloc__(self):
         free(self.parts)
         free(self.ends)
 
-    def __init__(self, const unsigned char[::1] data not None, length, uint64_t salt, int64_t position, int64_t first,
-                 int64_t end):
+    def __init__(self, const unsigned char[::1] data not None, length: int | None, uint64_t salt, int64_t position,
+                 int64_t first, int64_t end):
         if self.owner is not None:
             raise ValueError("this block has its records")
         if data.shape[0] > <Py_ssize_t> UINT32_MAX:
@@ -623,7 +652,7 @@ cdef class LogBlock:
             self.complete(length)
 
     def more(self, int64_t length):
-        """See the .pyi."""
+        """Takes the number of arrived bytes; checks whole frames while caches have them. Raises ValueError."""
         cdef int error
         if not self.checked <= length <= self.size:
             raise ValueError(f"{length} bytes of {self.size}")
@@ -637,7 +666,7 @@ cdef class LogBlock:
             raise ValueError(f"its frames do not have the records {self.first} to {self.next}")
 
     def complete(self, int64_t length):
-        """See the .pyi."""
+        """Ends the data. Raises ValueError unless it ends with a frame and has all the records."""
         if self.checked != length:
             raise ValueError(f"no frame of the log at byte {self.checked} of {length}")
         if self.rows != self.next - self.first:
@@ -727,8 +756,15 @@ cdef class LogBlock:
                 high = middle - 1
         return low
 
-    def batch(self, int64_t max_rows, int64_t max_bytes, int wanted):
-        """See the .pyi."""
+    def batch(self, int64_t max_rows, int64_t max_bytes,
+              int wanted) -> tuple[int, bytes, bytes, bytes, bytes, bytes, list[str | None] | None] | None:
+        """The next records as columns for Arrow: (count, bodies, body offsets, timestamps, ids, offsets, origins); None
+        at the end. At least one record; otherwise at most max_rows, and max_bytes of bodies.
+
+        wanted: the sum of VALUE, TIMESTAMP, ID, OFFSET, ORIGIN; other columns are empty. Origins are None if no record
+        has one. Body offsets are int32, one more than records; timestamps int64 in microseconds; ids 16 bytes each;
+        offsets int64.
+        """
         cdef int64_t rows, done = 0, count, row
         cdef uint32_t before
         cdef FramePart *part
@@ -772,7 +808,7 @@ cdef class LogBlock:
                 done += count
         return rows, bodies, ends, times, ids, offsets, origins
 
-    def origins(self, int64_t rows):
+    def origins(self, int64_t rows) -> list[str | None] | None:
         """The origins of the next rows; None: no row has one."""
         cdef int64_t row = self.row, end = self.row + rows, part = self.part, part_end
         cdef const char *c_origin = self.c_origin
@@ -794,8 +830,8 @@ cdef class LogBlock:
                 c_origin = self.c_data + self.parts[part].origin_at if self.parts[part].origin_at else NULL
         return found if some else None
 
-    def lines(self, int64_t most, bytes prefix not None, bytes suffix not None):
-        """See the .pyi."""
+    def lines(self, int64_t most, bytes prefix not None, bytes suffix not None) -> tuple[bytes, int]:
+        """(text, count): prefix, body and suffix of the next records, up to `most`."""
         cdef int64_t rows = max(min(most, self.rows - self.row), <int64_t> 0), done = 0, count
         cdef int64_t before = len(prefix), after = len(suffix)
         cdef const char *c_prefix = prefix
@@ -810,10 +846,10 @@ cdef class LogBlock:
                 done += count
         return text, rows
 
-    def __iter__(self):
+    def __iter__(self) -> LogBlock:
         return self
 
-    def __next__(self):
+    def __next__(self) -> tuple[int, int, str, bytes, str | None]:
         cdef FramePart *part
         cdef char c_id[ID_BYTES]
         cdef int64_t offset = self.first + self.row, size
@@ -879,13 +915,17 @@ cdef class BlockMemory:
 
 @cython.final
 cdef class SegmentBlocks:
-    """Reads blocks from files."""
+    """Reads blocks from the files of segments, into memory that the next read reuses."""
 
     def __cinit__(self):
         self.known = -1
 
-    def read(self, int file, segment not None, int64_t offset, int64_t end, int64_t max_bytes):
-        """See the .pyi."""
+    def read(self, int file, segment: Segment, int64_t offset, int64_t end, int64_t max_bytes) -> LogBlock | None:
+        """Records from an offset to before another, at least one, and about max_bytes of frames; None if the record
+        is unreadable.
+
+        file: a descriptor of the segment.
+        """
         cdef LogBlock block = LogBlock.__new__(LogBlock)
         cdef ReadFrames *job
         cdef int error
@@ -924,8 +964,8 @@ cdef int take_frames(LogBlock block, int64_t length) noexcept nogil:
     return error
 
 
-def manifest_id(const unsigned char[::1] data not None):
-    """See the .pyi."""
+def manifest_id(const unsigned char[::1] data not None) -> int | None:
+    """The id of a log, from the bytes of its manifest; None if they are damaged."""
     cdef Manifest manifest
     if data.shape[0] == 0 or manifest_load(<const char *> &data[0], data.shape[0], &manifest) != HEAD_SOUND:
         return None

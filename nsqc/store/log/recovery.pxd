@@ -6,7 +6,7 @@ from nsqc.store.log.cursor cimport Earlier
 from nsqc.store.log.frame cimport Buffer
 from nsqc.store.log.journal cimport FoundFiles, JournalState
 from nsqc.store.log.segment cimport Index, Manifest, Segments
-from nsqc.store.log.topiclog cimport LogState
+from nsqc.store.log.topiclog cimport TopicLog
 from nsqc.store.publishids cimport PublishIds
 
 
@@ -36,10 +36,6 @@ cdef struct Found:
     FoundFiles cursors          # owned
     JournalState state          # owned: of the channels
 
-# power_failed: since the last run. Then the reserved offsets go into the manifest; see `resume`.
-cdef void folder_find(Found *found, const char *c_folder, bint power_failed, bint keeps) noexcept nogil
-cdef void found_free(Found *found) noexcept nogil
-
 
 # ====================================================================== recovery
 # Opens log folders at a start: threads read them one by one, the loop opens them.
@@ -55,10 +51,10 @@ cdef class Opened:
 
 
 # Enters the ids of earlier publishes that are still remembered: those in summaries, and those in segments without one.
-cdef int restore_ids(LogState log, PublishIds ids) except -1
-cdef int drop_ids(LogState log) except -1           # they are not remembered any more
+cdef int restore_ids(TopicLog log, PublishIds ids) except -1
+cdef int drop_ids(TopicLog log) except -1           # they are not remembered any more
 
 
 # ====================================================================== offline
 
-# Reads segments for a check. For Python only: see the .pyi.
+# Reads segments for a check. For Python only: see the .pyx.

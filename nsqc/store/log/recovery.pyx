@@ -24,7 +24,7 @@ from nsqc.store.log.segment cimport (COPY_AT, FRAMES_AT, HEAD_DAMAGED, HEAD_SOUN
                                      index_note, index_read, lost_before, manifest_end, manifest_read, manifest_write,
                                      segment_ends_at, segment_path, segment_tuple, segments_add, segments_free,
                                      segments_last, segments_reserve, summary_read)
-from nsqc.store.log.topiclog cimport RESERVE, LogState, losses_found
+from nsqc.store.log.topiclog cimport RESERVE, TopicLog, losses_found
 from nsqc.store.memory cimport wall_ns
 from nsqc.store.publishids cimport PublishId, PublishIds
 from nsqc.wire.hton cimport load_i64
@@ -70,6 +70,7 @@ cdef enum:
 
 
 cdef void folder_find(Found *found, const char *c_folder, bint power_failed, bint keeps) noexcept nogil:
+    """power_failed: since the last run. Then the reserved offsets go into the manifest; see `resume`."""
     cdef int answer
     memset(found, 0, sizeof(Found))
     found.bad_first = -1
@@ -423,13 +424,13 @@ cdef class Opened:
         return self.found.unlisted
 
     @property
-    def segments(self) -> list:
+    def segments(self) -> list[Segment]:
         """A nsqc.store.log.names.Segment for each, oldest first."""
         cdef int64_t at
         return [segment_tuple(&self.found.segments.items[at]) for at in range(self.found.segments.count)]
 
     @property
-    def delays(self) -> list:
+    def delays(self) -> list[tuple[int, int]]:
         """(offset, due time in nanoseconds since 1970) of delayed messages that are not due."""
         cdef const Deferral *items = <const Deferral *> self.found.delays.c_data
         cdef int64_t at
@@ -487,8 +488,11 @@ cdef int raise_refusal(Found *found, str folder) except -1:
     return 0
 
 
-def read_folder(str folder not None, bint power_failed=False, bint keeps=False):
-    """See the .pyi."""
+def read_folder(str folder not None, bint power_failed=False, bint keeps=False) -> Opened:
+    """Reads a folder: all headers and journals, and the frames of a segment whose end is unknown. Raises OSError.
+
+    power_failed: since the last run. keeps: records the end that it found in the manifest.
+    """
     cdef Found found
     cdef bytes name = os.fsencode(folder)
     cdef const char *c_folder = PyBytes_AS_STRING(name)
@@ -500,7 +504,7 @@ def read_folder(str folder not None, bint power_failed=False, bint keeps=False):
         found_free(&found)
 
 
-def enter(LogState log not None, Opened opened not None):
+def enter(TopicLog log not None, Opened opened not None):
     """Moves the contents of a folder into a new log: its segments are there from now on."""
     cdef Found *found = &opened.found
     cdef Segment *last
@@ -545,7 +549,7 @@ cdef int64_t first_unsynced(Segments *segments) noexcept:
 
 # ---------------------------------------------------------------------- publish ids
 
-cdef int restore_ids(LogState log, PublishIds ids) except -1:
+cdef int restore_ids(TopicLog log, PublishIds ids) except -1:
     cdef int64_t since_ns = log.clock.wall - ids.window_ns, first, left = ids.limit
     cdef dict segments = {log.segments.items[first].first: first for first in range(log.segments.count)}
     cdef dict summaries = summaries_in(log.folder)
@@ -567,7 +571,7 @@ cdef int restore_ids(LogState log, PublishIds ids) except -1:
     return 0
 
 
-cdef int drop_ids(LogState log) except -1:
+cdef int drop_ids(TopicLog log) except -1:
     remove_all(log, summaries_in(log.folder))
     return 0
 
@@ -599,13 +603,13 @@ cdef dict summaries_in(str folder):
     return found
 
 
-cdef int remove_all(LogState log, dict summaries) except -1:
+cdef int remove_all(TopicLog log, dict summaries) except -1:
     if summaries:
         log.syncer.remove([(path, "") for path in summaries.values()])
     return 0
 
 
-cdef bint read_summary(LogState log, int64_t first, int64_t since_ns, BytesOfIds some, dict summaries) except -1:
+cdef bint read_summary(TopicLog log, int64_t first, int64_t since_ns, BytesOfIds some, dict summaries) except -1:
     """Whether a summary counts: its segment ended before the end of the log, and its ids are still remembered. Leaves
     in the dict what is to be removed."""
     cdef Summary summary
@@ -620,12 +624,12 @@ cdef bint read_summary(LogState log, int64_t first, int64_t since_ns, BytesOfIds
     return not left_out(log, first, error)
 
 
-cdef int read_ids(LogState log, const Segment *segment, BytesOfIds some) except -1:
+cdef int read_ids(TopicLog log, const Segment *segment, BytesOfIds some) except -1:
     left_out(log, segment.first, ids_collect(log.c_folder, segment, &some.data))
     return 0
 
 
-cdef bint left_out(LogState log, int64_t first, int error) except -1:
+cdef bint left_out(TopicLog log, int64_t first, int error) except -1:
     """Reports ids that cannot be read."""
     if error == ENOMEM:
         raise MemoryError
@@ -636,7 +640,7 @@ cdef bint left_out(LogState log, int64_t first, int error) except -1:
     return error != 0
 
 
-cdef int enter_ids(LogState log, PublishIds ids, BytesOfIds some) except -1:
+cdef int enter_ids(TopicLog log, PublishIds ids, BytesOfIds some) except -1:
     cdef const char *c_entry
     cdef PublishId id
     cdef int64_t at, age_ns
@@ -651,14 +655,15 @@ cdef int enter_ids(LogState log, PublishIds ids, BytesOfIds some) except -1:
 
 
 # ====================================================================== offline
-# Reads frames, headers and indexes for checks of segments. For Python: see the .pyi.
+# Reads frames, headers and indexes for checks of segments.
 
 cdef int opened(str path) except -1:
     return os.open(path, O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
 
-def read_frames(str path not None, segment):
-    """See the .pyi."""
+def read_frames(str path not None, segment: Segment) -> tuple[int, int, list[tuple[int, int, int]]]:
+    """Reads all frames of a segment: sound records, their size in files of disk queues, and damage: positions, each
+    with the first lost offset and the one after the last. Raises OSError."""
     cdef int64_t first = segment[0], end = segment[1], at = first, next_, records = 0, size = 0
     cdef int answer = 1
     cdef Walk walk
@@ -696,8 +701,9 @@ cdef inline int64_t queue_bytes(const Walk *walk) noexcept nogil:
     return frame_records(&walk.frame) + <int64_t> walk.frame.records * (HEAD_BYTES - RECORD_SIZE)
 
 
-def read_head(str path not None):
-    """See the .pyi."""
+def read_head(str path not None) -> tuple[int, int, int, int]:
+    """The header of a segment: the number of sound copies (of two); then the log's id, sequence and first offset, all 0
+    without a sound copy. Raises OSError."""
     cdef char c_block[FRAMES_AT]
     cdef Segment head
     cdef int64_t got
@@ -714,8 +720,8 @@ def read_head(str path not None):
     return sound, head.log_id, head.sequence, head.first
 
 
-def has_index(str path not None, uint64_t salt):
-    """See the .pyi."""
+def has_index(str path not None, uint64_t salt) -> bool:
+    """Whether a file ends with its segment's index. Raises OSError."""
     cdef Index index
     cdef int fd = opened(path)
     cdef bint found = index_read(&index, fd, salt) == 0

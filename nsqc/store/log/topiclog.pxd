@@ -58,11 +58,6 @@ cdef extern from *:
     const int64_t RESERVE "NSQC_RESERVE"
 
 
-cdef void run_append(Job *c_job) noexcept nogil         # of an AppendJob
-cdef void append_free(AppendJob *job) noexcept nogil
-cdef void append_close(AppendJob *job) noexcept nogil   # its file
-
-
 # ====================================================================== unsynced
 # Which segments of a log may not be on disk: those written since the last sync, and those of a killed run.
 
@@ -74,13 +69,6 @@ cdef struct Unsynced:
     bint covers             # all is on disk then
     bint runs               # a sync is running
     bint failed             # meanwhile an append found that the sync's data cannot be synced
-
-# Gives an append the segments that it has to sync first; -1: no memory. ends: it begins a segment.
-cdef int unsynced_take(Unsynced *unsynced, Segments *segments, AppendJob *job, bint ends) noexcept
-cdef void unsynced_appended(Unsynced *unsynced, bint syncs, int64_t last) noexcept  # last: offset of the last segment
-cdef void unsynced_failed(Unsynced *unsynced) noexcept                              # the sync that an append does first
-cdef void unsynced_began(Unsynced *unsynced, Segments *segments) noexcept           # a sync of everything written
-cdef void unsynced_ended(Unsynced *unsynced, bint succeeded) noexcept
 
 
 # ====================================================================== readers
@@ -102,13 +90,16 @@ cdef class WaitsForRecords:
     cdef object call
 
 
-# ====================================================================== state
-# The state of a topic's log: what is being written, what is readable and how much is durable. TopicLog is the public
-# interface.
+# ====================================================================== log
+# The log of a topic: records are appended once for all channels, which read it through cursors.
+#
+# A publish goes to the buffer. The commit writes the buffer to the last segment, and with `fsync` syncs it, before
+# acknowledging anything. Only then can records be read: up to next, which never falls. The last write stays in memory
+# as the tail, which serves cursors that keep up.
 
-cdef class LogState(LoopWork):
-    cdef readonly object name           # of the topic
-    cdef readonly object folder
+cdef class TopicLog(LoopWork):
+    cdef readonly str name              # of the topic
+    cdef readonly str folder
     cdef bytes c_folder
     cdef object __weakref__
     cdef IoPool io
@@ -156,7 +147,7 @@ cdef class LogState(LoopWork):
     cdef Readers readers                # None until a reader waits
     cdef readonly int64_t damaged       # records found damaged
     cdef list damage                    # (first, end) ranges of offsets that contain them
-    cdef public dict losers             # the manager's logs with lost messages, by topic; None: no manager
+    cdef public dict losers             # type: dict[str, TopicLog]; of the manager: logs with lost messages, by topic
 
     # Syncs, for nsqc.store.disk.manager.SyncedQueue.
     cdef Unsynced unsynced_files
@@ -164,39 +155,6 @@ cdef class LogState(LoopWork):
     cdef int64_t unsynced_records       # written since the last sync began
     cdef bint active
 
-
-# The offset of the next record added to the buffer.
-cdef inline int64_t next_appended(LogState log) noexcept:
-    if log.writing is not NULL:
-        return log.writing.offset + log.writing.records + log.frames.records
-    return max(log.next, log.resume_at) + log.frames.records
-
-cdef void wake_readers(LogState log) noexcept       # waiting for records
-cdef str file_path(LogState log, int64_t first)     # of a segment
-
-# Messages that a log has lost: damaged ones, and those in missing files. Each counts once, even if several channels and
-# readers find it.
-cdef int64_t damage_found(LogState log, int64_t first, int64_t end)     # count of newly found ones
-cdef void losses_found(LogState log)        # enters the log into LogState.losers
-cdef void losses_forgotten(LogState log)    # the log was deleted
-
-
-# ====================================================================== writing
-# The write side of a log: the collected records become a job; once written, they can be read.
-
-cdef void write_next(LogState log) noexcept         # for a commit: its one_ended() follows
-cdef void finish_write(LogState log, AppendJob *job) noexcept    # by a thread, or at once; takes the job
-cdef void close_written(LogState log) noexcept      # the file being written to
-
-
-# ====================================================================== log
-# The log of a topic: records are appended once for all channels, which read it through cursors.
-#
-# A publish goes to the buffer. The commit writes the buffer to the last segment, and with `fsync` syncs it, before
-# acknowledging anything. Only then can records be read: up to next, which never falls. The last write stays in memory
-# as the tail, which serves cursors that keep up.
-
-cdef class TopicLog(LogState):
     # Adds a message, or the payload of a checked MPUB, to the next write; -1: no memory, and nothing is added.
     # defer_ms: of each message. c_origin: see frames_add().
     cdef int append(self, int64_t wall_ns, const char *c_body, uint32_t size, uint32_t defer_ms, const char *c_origin,
@@ -222,3 +180,23 @@ cdef class TopicLog(LogState):
 
     cdef void _rest(self) noexcept
     cdef void _keep_end(self) noexcept
+
+
+# The offset of the next record added to the buffer.
+cdef inline int64_t next_appended(TopicLog log) noexcept:
+    if log.writing is not NULL:
+        return log.writing.offset + log.writing.records + log.frames.records
+    return max(log.next, log.resume_at) + log.frames.records
+
+
+# Messages that a log has lost: damaged ones, and those in missing files. Each counts once, even if several channels and
+# readers find it.
+cdef int64_t damage_found(TopicLog log, int64_t first, int64_t end)     # count of newly found ones
+cdef void losses_found(TopicLog log)        # enters the log into TopicLog.losers
+
+
+# ====================================================================== writing
+# The write side of a log: the collected records become a job; once written, they can be read.
+
+cdef void write_next(TopicLog log) noexcept         # for a commit: its one_ended() follows
+cdef void finish_write(TopicLog log, AppendJob *job) noexcept    # by a thread, or at once; takes the job

@@ -1,5 +1,7 @@
 """One topic's log: append, commit, sync, retention, readers that wait. See the .pxd."""
 
+# types: from nsqc.log import Log
+# types: from nsqc.store.disk.manager import Done
 cimport cython
 import os
 from cpython.bytes cimport PyBytes_AS_STRING
@@ -279,6 +281,7 @@ cdef int sync_earlier(AppendJob *job) noexcept nogil:
 # The scope of a log's next sync.
 
 cdef int unsynced_take(Unsynced *unsynced, Segments *segments, AppendJob *job, bint ends) noexcept:
+    """Gives an append the segments that it has to sync first; -1: no memory. ends: it begins a segment."""
     cdef int64_t index, count = 0
     cdef Segment *items = segments.items
     if unsynced.lags:
@@ -302,6 +305,7 @@ cdef int unsynced_take(Unsynced *unsynced, Segments *segments, AppendJob *job, b
 
 
 cdef void unsynced_appended(Unsynced *unsynced, bint syncs, int64_t last) noexcept:
+    """last: first offset of the last segment."""
     unsynced.lags = not syncs
     if syncs:
         unsynced.synced = last
@@ -310,10 +314,12 @@ cdef void unsynced_appended(Unsynced *unsynced, bint syncs, int64_t last) noexce
 
 
 cdef void unsynced_failed(Unsynced *unsynced) noexcept:
+    """The sync that an append does first."""
     unsynced.rewrite = unsynced.failed = True
 
 
 cdef void unsynced_began(Unsynced *unsynced, Segments *segments) noexcept:
+    """A sync of everything written."""
     unsynced.syncing = segments.items[segments.count - 1].first if segments.count else 0
     unsynced.covers = unsynced.runs = True
     unsynced.failed = False
@@ -341,7 +347,7 @@ cdef enum:
 cdef class Readers:
     """Readers waiting for a record of a log."""
 
-    def __init__(self, loop):
+    def __init__(self, loop: AbstractEventLoop):
         self.loop = loop
         self.waiting = {}
         self.woken = []
@@ -403,45 +409,25 @@ cdef class WaitsForRecords:
             self.readers.waiting.pop(self, None)    # an idle log may be polled for long
 
 
-# ====================================================================== state
-# The state of a topic's log.
+# ====================================================================== losses
+# Messages that a log has lost, and its readers.
 
 cdef enum:
     MOST_RANGES = 1024          # of damage; records beyond them may count twice
 
 
-@cython.no_gc_clear     # __dealloc__ closes files
-cdef class LogState(LoopWork):
-    """State shared by a TopicLog and the functions on it."""
-
-    def __cinit__(self):
-        self.fd = self.reading.fd = -1
-        self.damage = []
-        self.summaries = []
-
-    def __dealloc__(self):
-        close_counted(&self.fd)
-        file_close(&self.reading)
-        segments_free(&self.segments)
-        frames_free(&self.frames)
-        buffer_free(&self.spare)
-        buffer_free(&self.tail)
-        delays_free(&self.delays)
-        index_free(&self.index)
-
-
-cdef void wake_readers(LogState log) noexcept:
+cdef void wake_readers(TopicLog log) noexcept:
     if log.readers is not None:
         log.readers.wake(log.next, log.closed)
 
 
-cdef str file_path(LogState log, int64_t first):
+cdef str file_path(TopicLog log, int64_t first):
     return f"{log.folder}/{first:020d}.log"
 
 
 # ---------------------------------------------------------------------- losses
 
-cdef int64_t damage_found(LogState log, int64_t first, int64_t end):
+cdef int64_t damage_found(TopicLog log, int64_t first, int64_t end):
     cdef int64_t fresh = end - first, begin, after
     cdef list kept = []
     for begin, after in log.damage:
@@ -458,12 +444,12 @@ cdef int64_t damage_found(LogState log, int64_t first, int64_t end):
     return max(fresh, <int64_t> 0)
 
 
-cdef void losses_found(LogState log):
+cdef void losses_found(TopicLog log):
     if log.losers is not None:
         log.losers[log.name] = log
 
 
-cdef void losses_forgotten(LogState log):
+cdef void losses_forgotten(TopicLog log):
     if log.losers is not None and log.losers.get(log.name) is log:
         del log.losers[log.name]
 
@@ -475,7 +461,7 @@ cdef enum:
     MOST_SPARE = 1048576        # most memory kept for the next buffer
 
 
-cdef void write_next(LogState log) noexcept:
+cdef void write_next(TopicLog log) noexcept:
     cdef AppendJob *job
     if log.frames.records == 0:
         log.commit.one_ended(0)
@@ -491,7 +477,7 @@ cdef void write_next(LogState log) noexcept:
     log.io.submit(&job.job, log)
 
 
-cdef AppendJob *new_job(LogState log) noexcept:
+cdef AppendJob *new_job(TopicLog log) noexcept:
     """NULL: no memory."""
     cdef AppendJob *job = <AppendJob *> calloc(1, sizeof(AppendJob))
     cdef Segment *last
@@ -533,7 +519,7 @@ cdef AppendJob *new_job(LogState log) noexcept:
     return job
 
 
-cdef void take_last(LogState log, AppendJob *job, const Segment *last) noexcept:
+cdef void take_last(TopicLog log, AppendJob *job, const Segment *last) noexcept:
     """Fills in the job's fields about the last written segment, and its file."""
     job.last = last[0]
     if job.fresh:
@@ -545,7 +531,7 @@ cdef void take_last(LogState log, AppendJob *job, const Segment *last) noexcept:
     log.fd = -1
 
 
-cdef void close_written(LogState log) noexcept:
+cdef void close_written(TopicLog log) noexcept:
     close_counted(&log.fd)
 
 
@@ -555,7 +541,7 @@ cdef inline int64_t most_begun(int64_t length, int64_t max_file) noexcept:
     return 3 + 2 * (length // max(max_file, <int64_t> 1))
 
 
-cdef void refuse(LogState log, int error) noexcept:
+cdef void refuse(TopicLog log, int error) noexcept:
     """Drops the waiting records, and reports the error to their publishers."""
     cdef int64_t records = log.frames.records, body_bytes = bodies_of(&log.frames.out)
     frames_free(&log.frames)
@@ -575,7 +561,7 @@ cdef int64_t bodies_of(const Buffer *out) noexcept:
     return found
 
 
-cdef void finish_write(LogState log, AppendJob *job) noexcept:
+cdef void finish_write(TopicLog log, AppendJob *job) noexcept:
     cdef int error = job.error
     log.writing = NULL
     log.wrote_ns = log.clock.monotonic
@@ -601,13 +587,13 @@ cdef void finish_write(LogState log, AppendJob *job) noexcept:
     log.commit.one_ended(error)    # answers publishers; consumers first, who wait longer
 
 
-cdef void keep_file(LogState log, AppendJob *job) noexcept:
+cdef void keep_file(TopicLog log, AppendJob *job) noexcept:
     if log.closed:
         append_close(job)
     log.fd = job.fd
 
 
-cdef int enter(LogState log, AppendJob *job) except -1:
+cdef int enter(TopicLog log, AppendJob *job) except -1:
     """Enters the written records into the table of segments and into the index."""
     cdef Segment *last
     cdef Segment *written
@@ -645,14 +631,14 @@ cdef int enter(LogState log, AppendJob *job) except -1:
     return 0
 
 
-cdef void begin_indexing(LogState log, const Segment *last, const Segment *fresh) noexcept:
+cdef void begin_indexing(TopicLog log, const Segment *last, const Segment *fresh) noexcept:
     if last is not NULL:
         seal_begin(log, last)
     index_free(&log.index)
     log.index.time_ns = fresh.before_time_ns
 
 
-cdef int64_t note(LogState log, AppendJob *job, int64_t at, const Segment *written, int64_t position) noexcept:
+cdef int64_t note(TopicLog log, AppendJob *job, int64_t at, const Segment *written, int64_t position) noexcept:
     """Enters the frames that were written to a segment from a position on, and lie from `at` on in the job's bytes;
     returns where they end there."""
     cdef Frame frame
@@ -666,7 +652,7 @@ cdef int64_t note(LogState log, AppendJob *job, int64_t at, const Segment *writt
     return at
 
 
-cdef void take_tail(LogState log, AppendJob *job) noexcept:
+cdef void take_tail(TopicLog log, AppendJob *job) noexcept:
     """The last write becomes readable from memory."""
     if 0 < log.tail.room <= MOST_SPARE and log.spare.c_data is NULL:
         log.spare = log.tail
@@ -684,7 +670,7 @@ cdef void take_tail(LogState log, AppendJob *job) noexcept:
 
 # ---------------------------------------------------------------------- seals
 
-cdef void seal_begin(LogState log, const Segment *segment) noexcept:
+cdef void seal_begin(TopicLog log, const Segment *segment) noexcept:
     """Has a thread seal the last segment; without memory readers walk further, and a start reads it for ids."""
     cdef SealJob *job = <SealJob *> calloc(1, sizeof(SealJob))
     if job is NULL or log.index.count == 0 and not log.index.has_ids:
@@ -705,7 +691,7 @@ cdef void seal_begin(LogState log, const Segment *segment) noexcept:
     log.io.submit(&job.job, log)
 
 
-cdef void seal_ended(LogState log, SealJob *job) noexcept:
+cdef void seal_ended(TopicLog log, SealJob *job) noexcept:
     log.sealing -= 1
     if job.summary.count:
         log.summaries.append((job.segment.first, job.summary.time_ns, job.summary.count))
@@ -716,7 +702,7 @@ cdef void seal_ended(LogState log, SealJob *job) noexcept:
     seal_free(job)
 
 
-cdef int forget_summaries(LogState log) except -1:
+cdef int forget_summaries(TopicLog log) except -1:
     """Removes those whose ids are all forgotten."""
     cdef int64_t later = sum([summary[2] for summary in log.summaries])
     cdef list gone = []
@@ -739,12 +725,28 @@ cdef enum:
 
 
 @cython.final
-@cython.no_gc_clear
-cdef class TopicLog(LogState):
+@cython.no_gc_clear     # __dealloc__ closes files
+cdef class TopicLog(LoopWork):
     """The messages of a topic, in the order of their offsets. Created by the manager."""
 
-    def __init__(self, str name not None, str folder not None, IoPool io not None, syncer, log, Clock clock not None,
-                 CommitSchedule schedule not None, GuidFactory guids not None, opened):
+    def __cinit__(self):
+        self.fd = self.reading.fd = -1
+        self.damage = []
+        self.summaries = []
+
+    def __dealloc__(self):
+        close_counted(&self.fd)
+        file_close(&self.reading)
+        segments_free(&self.segments)
+        frames_free(&self.frames)
+        buffer_free(&self.spare)
+        buffer_free(&self.tail)
+        delays_free(&self.delays)
+        index_free(&self.index)
+
+    def __init__(self, str name not None, str folder not None, IoPool io not None, syncer: Syncer, log: Log,
+                 Clock clock not None, CommitSchedule schedule not None, GuidFactory guids not None,
+                 opened: Opened | None):
         """opened: an Opened of recovery.pxd, which its enter() adds; None: a new log."""
         self.name = name
         self.folder = folder
@@ -781,7 +783,7 @@ cdef class TopicLog(LogState):
     cdef int64_t unwritten_records(self) noexcept:
         return self.frames.records
 
-    def id_written(self, int64_t index):
+    def id_written(self, int64_t index) -> builtins.bytes | None:
         """The id of a message, by its index in the last write; None: it is no longer in memory."""
         cdef Frame frame
         cdef char c_id[16]
@@ -842,7 +844,7 @@ cdef class TopicLog(LogState):
 
     # ------------------------------------------------------------------ readers
 
-    def when_readable(self, int64_t offset, call):
+    def when_readable(self, int64_t offset, call: Callable[[], object]) -> WaitsForRecords:
         """Calls call() once a record exists at this offset, maybe at once; returns an object that cancels it."""
         if self.next > offset or self.closed:
             call()
@@ -894,11 +896,11 @@ cdef class TopicLog(LogState):
         return damage_found(self, first, end)
 
     @property
-    def segment_numbers(self) -> tuple:
+    def segment_numbers(self) -> tuple[int, int]:
         """The number of the oldest segment, and the one after the newest. A segment keeps its number."""
         return self.segments.dropped, self.segments.dropped + self.segments.count
 
-    def numbered(self, int64_t number, int64_t most) -> list:
+    def numbered(self, int64_t number, int64_t most) -> list[Segment]:
         """The segment with this number and later ones, up to `most`, as Segment of names.py; none if the first is
         gone."""
         cdef int64_t index, begin = number - self.segments.dropped
@@ -907,7 +909,7 @@ cdef class TopicLog(LogState):
         return [segment_tuple(&self.segments.items[index])
                 for index in range(begin, min(begin + most, self.segments.count))]
 
-    def segments_at(self, int64_t time_ns) -> list:
+    def segments_at(self, int64_t time_ns) -> list[Segment]:
         """As numbered(), from the segment with the first record of this publish time or a later one; empty: none."""
         cdef int64_t index = segments_at_time(&self.segments, time_ns)
         return self.numbered(self.segments.dropped + index, 1) if index < self.segments.count else []
@@ -917,7 +919,7 @@ cdef class TopicLog(LogState):
         cdef int64_t index = segments_find(&self.segments, offset)
         return self.position_before(index, offset) if index >= 0 else 0
 
-    def segment_at(self, int64_t offset):
+    def segment_at(self, int64_t offset) -> Segment | None:
         """The segment with an offset, or the first one after it; None: no segment yet."""
         cdef int64_t index
         cdef Segment *segment
@@ -928,7 +930,7 @@ cdef class TopicLog(LogState):
         return None
 
     @property
-    def id(self):
+    def id(self) -> str | None:
         """The log's id, as 16 hexadecimal digits: differs from that of an earlier topic with this name. None: not
         written yet, because the log is empty or the write failed."""
         return f"{self.manifest.log_id:016x}" if self.manifest.newest else None
@@ -939,7 +941,7 @@ cdef class TopicLog(LogState):
 
     # ------------------------------------------------------------------ what is new
 
-    def since(self, point=None) -> News:
+    def since(self, point: Point | None = None) -> News:
         """What is new since a point of this log, from memory; all of it without a point, or with one of another log.
 
         The files can be read on any thread: retention and compaction may remove them, nothing changes them. Operations
@@ -1033,7 +1035,7 @@ cdef class TopicLog(LogState):
         self.unsynced_files.lags = True
         self.recorder.wrote()
 
-    def sync_began(self) -> tuple:
+    def sync_began(self) -> tuple[Data, bool, builtins.bytes, Done]:
         """Returns the work of a sync that begins now; see nsqc.store.disk.manager.Work."""
         cdef int64_t index, again = 0 if self.unsynced_files.rewrite else -1
         cdef Segment *segment
@@ -1063,7 +1065,7 @@ cdef class TopicLog(LogState):
         unsynced_ended(&self.unsynced_files, True)
         self.recorder.names_synced(self.recorder.syncing_names)
 
-    def sync_failed(self, list done not None):
+    def sync_failed(self, done: Done):
         """The data has to be rewritten before the next sync: the kernel may consider it clean."""
         unsynced_ended(&self.unsynced_files, False)
         self.unsynced_records += 1
