@@ -40,6 +40,11 @@ def floor() -> Path:
     return program("floor", sorted((HERE / "floor").glob("*.c")))
 
 
+def rivals() -> Path:
+    """The load client of the comparison, which speaks each rival's protocol. Raises BuildError."""
+    return program("rivals", [*sorted((HERE / "rivals").glob("*.c")), HERE / "client/conn.c", HERE / "client/report.c"])
+
+
 def slow_disk() -> Path:
     """A library to preload, which slows the disk and logs the calls to it. Raises BuildError."""
     return program("slowdisk.so", [HERE / "stalls" / "slowdisk.c"], "-shared", "-fPIC", "-ldl")

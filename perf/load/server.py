@@ -1,4 +1,4 @@
-"""A server under measurement: a daemon or the floor, with free ports and its own data path."""
+"""A server under measurement: any daemon; a side, which takes nsqd's flags."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from perf.programs import ROOT
 from tests.support.ports import free_port
@@ -37,25 +37,17 @@ class Side:
     forwards: bool = True  # whether a PUB reaches a subscriber; not with another floor
 
 
-class Server:
-    """A running side; use it in a with statement. start_s: seconds from start to the first answer to /ping.
+class Daemon:
+    """A running server with a folder of its own; use it in a with statement.
 
-    files: files in the data path before the start, by name. environment: variables in addition to those of this
-    process; {data} in a value is the data path.
+    start_s: seconds from start to the first answer. Subclasses say in `answers` what that is.
     """
 
-    def __init__(self, side: Side, *flags: str, files: dict[str, bytes] | None = None,
-                 environment: dict[str, str] | None = None):
-        self.folder = Path(tempfile.mkdtemp(prefix="nsqc-load-"))
-        (self.folder / "data").mkdir()
-        for name, content in (files or {}).items():
-            (self.folder / "data" / name).write_bytes(content)
-        variables = {name: value.replace("{data}", str(self.folder / "data"))
-                     for name, value in (environment or {}).items()}
-        self.tcp, self.http = free_port(), free_port()
-        self._command = [*side.command, f"--tcp-address=127.0.0.1:{self.tcp}", f"--http-address=127.0.0.1:{self.http}",
-                         f"--data-path={self.folder / 'data'}", *flags]
-        self._environment = {**os.environ, **variables}
+    def __init__(self, folder: Path, command: list[str], environment: dict[str, str] | None = None):
+        """Starts it. folder: removed by close(). environment: variables in addition to those of this process."""
+        self.folder = folder
+        self._command = command
+        self._environment = {**os.environ, **(environment or {})}
         self.start_s = self._start()
 
     def _start(self) -> float:
@@ -63,13 +55,17 @@ class Server:
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(self._command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                             env=self._environment)
-        while not self._answers():
+        while not self.answers():
             if self.process.poll() is not None or time.perf_counter() - began > START_SECONDS:
                 text = (self.folder / "log").read_text(errors="replace")[-400:]
                 self.close()
                 raise ServerError(f"{' '.join(self._command)} does not start: {text}")
             time.sleep(0.002)
         return time.perf_counter() - began
+
+    def answers(self) -> bool:
+        """Whether it is ready for clients."""
+        raise NotImplementedError
 
     def restart(self) -> float:
         """Stops it and starts it with the same data path; returns seconds up to the first answer. Raises
@@ -78,13 +74,63 @@ class Server:
         self.start_s = self._start()
         return self.start_s
 
-    def __enter__(self) -> Server:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _answers(self) -> bool:
+    def processes(self) -> list[int]:
+        """The server's process and its children: a one-file executable runs in a child of its loader."""
+        pids = [self.process.pid]
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                pids += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+        return pids
+
+    def cpu_s(self) -> float:
+        """CPU time used so far, all threads, user and system, in seconds."""
+        # The kernel's CPU clock of another process: its number derives from the process id (clock_getcpuclockid(3)).
+        return sum(time.clock_gettime((~pid << 3) | 2) for pid in self.processes())
+
+    def resident(self) -> int:
+        """Resident memory, bytes."""
+        return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE for pid in self.processes())
+
+    def _stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def close(self) -> None:
+        """Stops it and removes its files."""
+        self._stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Server(Daemon):
+    """A running side, with free ports and a data path.
+
+    files: files in the data path before the start, by name. environment: variables in addition to those of this
+    process; {data} in a value is the data path.
+    """
+
+    def __init__(self, side: Side, *flags: str, files: dict[str, bytes] | None = None,
+                 environment: dict[str, str] | None = None):
+        folder = Path(tempfile.mkdtemp(prefix="nsqc-load-"))
+        data = folder / "data"
+        data.mkdir()
+        for name, content in (files or {}).items():
+            (data / name).write_bytes(content)
+        self.tcp, self.http = free_port(), free_port()
+        super().__init__(folder, [*side.command, f"--tcp-address=127.0.0.1:{self.tcp}",
+                                  f"--http-address=127.0.0.1:{self.http}", f"--data-path={data}", *flags],
+                         {name: value.replace("{data}", str(data)) for name, value in (environment or {}).items()})
+
+    def answers(self) -> bool:
         with contextlib.suppress(OSError):
             return self._call("GET", "/ping", 1)[0] == 200
         return False
@@ -116,33 +162,3 @@ class Server:
         if status != 200:
             raise ServerError(f"/stats: {status} {body!r}")
         return json.loads(body)["topics"][0]
-
-    def processes(self) -> list[int]:
-        """The server's process and its children: a one-file executable runs in a child of its loader."""
-        pids = [self.process.pid]
-        for pid in pids:
-            with contextlib.suppress(OSError):
-                pids += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
-        return pids
-
-    def cpu_s(self) -> float:
-        """CPU time used so far, all threads, user and system, in seconds."""
-        # The kernel's CPU clock of another process: its number derives from the process id (clock_getcpuclockid(3)).
-        return sum(time.clock_gettime((~pid << 3) | 2) for pid in self.processes())
-
-    def resident(self) -> int:
-        """Resident memory, bytes."""
-        return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE for pid in self.processes())
-
-    def _stop(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            self.process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
-    def close(self) -> None:
-        """Stops it and removes its files."""
-        self._stop()
-        shutil.rmtree(self.folder, ignore_errors=True)

@@ -20,6 +20,7 @@ from perf.load.metrics import Metric
 from perf.log import work as log
 from perf.micro import run as micro
 from perf.programs import client
+from perf.rivals import servers
 from perf.stalls import run as stalls
 from perf.stalls.stage import Result
 
@@ -134,3 +135,20 @@ def test_lookupd_gives_every_line():
     out = run("perf.lookupd.run", "--nodes", "50", "--each", "4", "--topics", "20", "--quick")
     assert re.findall(r"^(\w+) +[\d.]+ s .* longest /ping [\d.]+ ms", out, re.M) == [
         "storm", "lookup", "ping", "nodes", "flapping", "loss"]
+
+
+def test_rivals_that_are_installed_give_every_figure():
+    out = run("perf.rivals.run", "--quick", "--modes", "memory")
+    rows = re.findall(r"^\| (nsqc|nsqd|Redis Streams|beanstalkd|JetStream|RabbitMQ) \S+ \|(.+)\|$", out, re.M)
+    assert rows[0][0] == "nsqc"
+    for name, cells in rows:
+        assert len(re.findall(r"[\d,]+\*?; [\d.e+]+ µs", cells)) == 4, (name, cells)
+
+
+def test_rivals_that_are_not_installed_have_a_line_each(monkeypatch):
+    monkeypatch.setattr(servers, "found", lambda program: None)
+    monkeypatch.setattr(servers, "RABBIT_SCRIPT", "/nonexistent")
+    sides, missing = servers.kinds([sys.executable, "-m", "nsqc", "serve"], None)
+    assert [kind.name for kind in sides] == ["nsqc"]
+    assert [line.split(":")[0] for line in missing] == [
+        f"skipped {name}" for name in ("nsqd", "Redis Streams", "beanstalkd", "JetStream", "RabbitMQ")]

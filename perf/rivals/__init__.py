@@ -1,0 +1,1 @@
+"""nsqc beside other message servers."""
