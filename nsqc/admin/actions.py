@@ -36,15 +36,22 @@ MOST_REASONS = 100          # for which letters stay; others are summed
 
 
 class Letters(NamedTuple):
-    """Letters of a dead-letter topic. origin: only those of TOPIC/CHANNEL; id: only the one at this offset."""
+    """Letters of a dead-letter topic. origin: only those of TOPIC/CHANNEL; id: only the one at this offset. source, to:
+    on nodes that keep the topic in memory, where letters have no origin: the channel that holds them, and the
+    TOPIC/CHANNEL that gets all of them."""
 
     topic: str
     origin: str
     id: str
     offset: int
+    source: str = ""
+    to: str = ""
 
-    def ask(self, action: str, begin: int, dry_run: bool) -> Ask:
+    def ask(self, action: str, begin: int, dry_run: bool, in_memory: bool = False) -> Ask:
         """The next call."""
+        if in_memory:
+            return Ask("POST", target(f"/dead/{action}", topic=self.topic, source=self.source, to=self.to,
+                                      limit=AT_ONCE, dry_run="true" if dry_run else "false"))
         return Ask("POST", target(f"/dead/{action}", topic=self.topic, origin=self.origin or None, id=self.id or None,
                                   limit=1 if self.id else AT_ONCE, dry_run="true" if dry_run else "false",
                                   **{"from": begin}))
@@ -100,10 +107,16 @@ async def _preview(fleet: Fleet, node: str, action: str, letters: Letters) -> Js
 
 async def _all(fleet: Fleet, node: str, action: str, letters: Letters, dry_run: bool) -> Moved:
     """Calls a node until it has gone through all letters. Raises UpstreamError."""
-    begin, count, skipped = letters.offset, 0, Counter[tuple[str, str]]()
+    begin, count, skipped, in_memory = letters.offset, 0, Counter[tuple[str, str]](), False
     until = time.monotonic() + LONGEST_S
     for _ in range(MOST_CALLS):
-        page = await fleet.get(node, letters.ask(action, begin, dry_run), json_of)
+        try:
+            page = await fleet.get(node, letters.ask(action, begin, dry_run, in_memory), json_of)
+        except UpstreamError as error:
+            if in_memory or letters.id or not letters.source or not error.word.startswith("MISSING_ARG_SOURCE"):
+                raise
+            in_memory = True
+            continue
         moved, following = page.get(DONE[action]), page.get("next")
         stay = [(one, one.get("count")) for one in listed(page.get("skipped"))]
         if not isinstance(moved, int) or moved < 0 or not all(isinstance(number, int) for _, number in stay):
@@ -134,7 +147,7 @@ ACTIONS = ("create", "delete", *PLAIN, "tombstone", *EXTENDED)
 
 class Asked(msgspec.Struct):
     """The body of an action. nodes: addresses; empty: all nodes that have it. confirm: the name, if it destroys.
-    origin, id and offset select dead letters: see nsqc.admin.actions."""
+    origin, id and offset select dead letters, source and to are for those in memory: see Letters."""
 
     action: str = ""
     topic: str = ""
@@ -147,6 +160,7 @@ class Asked(msgspec.Struct):
     origin: str = ""
     id: str = ""
     offset: int = 0
+    source: str = ""
     confirm: str = ""
     preview: bool = False
 
@@ -198,7 +212,8 @@ class Actions:
             raise ApiError(400, "INVALID_CHANNEL")
         rights_of(request).require(ADMIN, *about(asked))
         if asked.action == "redrive":
-            rights_of(request).require(PUBLISH, asked.origin.partition("/")[0])
+            for place in (asked.origin, *filter(None, (asked.to,))):
+                rights_of(request).require(PUBLISH, place.partition("/")[0])
         if asked.action == "seek" and not (asked.channel and asked.to):
             raise ApiError(400, "INVALID_SEEK - channel and to are required")
         if asked.action in OF_LETTERS and (asked.channel or asked.offset < 0):
@@ -341,7 +356,7 @@ def whole(answer: Json, key: str) -> int:
 
 def letters_of(asked: Asked) -> Letters:
     """The dead letters that are meant."""
-    return Letters(asked.topic, asked.origin, asked.id, asked.offset)
+    return Letters(asked.topic, asked.origin, asked.id, asked.offset, asked.source, asked.to)
 
 
 def about(asked: Asked) -> tuple[str, str]:

@@ -1,12 +1,13 @@
 import {h, set, show} from "./dom.js";
 import {get, session, url} from "./api.js";
-import {empty, pause, remove, rules, seek} from "./actions.js";
+import {empty, pause, remove, seek} from "./actions.js";
+import {rules} from "./rules.js";
 import {chart} from "./chart.js";
 import {age, count, now, plural, rate, span} from "./format.js";
-import {button, card, columns, deadLetters, head, p99, problems, stale, tiles, toggle, unmeasured} from "./parts.js";
+import {button, card, columns, deadLetters, head, p99, problems, ranges, stale, tiles, toggle, unmeasured} from "./parts.js";
 import {table} from "./table.js";
 
-export function channel(root, {topic, channel: name}) {
+export function channel(root, {topic, channel: name, ...args}, tools) {
   let latest = null, before = null;
   const title = head(name, [["Topics", "topics"], [topic, url.topic(topic)]]);
   const paused = toggle("Unpause", "Pause", is => pause(topic, name, is)), move = button("Move…", () => seek(topic, name));
@@ -14,7 +15,8 @@ export function channel(root, {topic, channel: name}) {
   const steer = [paused.element, move, button("Empty…", () => empty(topic, name, latest?.depth ?? 0), "danger"),
     button("Delete…", () => remove(topic, name, [`${plural(latest?.depth ?? 0, "waiting message")} and ${plural(latest?.consumers.length ?? 0, "consumer")}.`]), "danger")];
   const change = button("Rules…", () => rules(topic, name, latest?.node_rules ?? []));
-  title.actions.append(look, ...steer);
+  const range = ranges(args, tools);
+  title.actions.append(range.element, look, ...steer);
   const hint = unmeasured(), dead = h("p", {class: "note"}), ruled = table({caption: "Delivery rules", id: row => `${row.key} ${row.value}`, empty: "None: it delivers like a channel of nsqd.", columns: [
     {key: "key", label: "Rule", text: row => row.key}, {key: "value", label: "Value", text: row => row.value}, {key: "nodes", label: "Nodes", wrap: true, text: row => row.nodes}].map(each => ({...each, sort: false}))});
   const numbers = tiles([["In /s", data => rate(data.came)], ["Finished /s", data => rate(data.went)], ["Depth", data => count(data.depth)], ["On disk", data => count(data.backend)], ["In flight", data => count(data.in_flight)],
@@ -48,7 +50,7 @@ export function channel(root, {topic, channel: name}) {
     return found;
   }
   return {async refresh(signal) {
-    const data = latest = await get(`topics/${encodeURIComponent(topic)}/${encodeURIComponent(name)}`, {}, signal);
+    const data = latest = await get(`topics/${encodeURIComponent(topic)}/${encodeURIComponent(name)}`, {range: range.value()}, signal);
     const stuck = !data.paused && data.clients && data.still_since && now() - data.still_since > 60;
     return () => {
       title.badges([...stale(data), ...data.paused ? [["paused", "warn"]] : [], ...stuck ? [[`nothing finished for ${age(data.still_since)}`, "bad"]] : [], ...!data.clients && data.depth ? [["no consumer", "warn"]] : []]);
