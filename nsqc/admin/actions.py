@@ -141,13 +141,15 @@ OF_LETTERS = tuple(DONE)
 NAMED = ("empty", "delete", "tombstone", "seek", "drain", "drop")     # these ask for the name
 MOST_SHOWN = 400    # characters of a change in logs
 OF_NODES = ("drain", "undrain")
-EXTENDED = ("seek", "drain", "undrain", "rules", *OF_LETTERS)
+ONE_NODE = (*OF_NODES, "tombstone", "disconnect")
+EXTENDED = ("seek", "disconnect", "drain", "undrain", "rules", *OF_LETTERS)
 ACTIONS = ("create", "delete", *PLAIN, "tombstone", *EXTENDED)
 
 
 class Asked(msgspec.Struct):
     """The body of an action. nodes: addresses; empty: all nodes that have it. confirm: the name, if it destroys.
-    origin, id and offset select dead letters, source and to are for those in memory: see Letters."""
+    client: the remote address of a consumer. origin, id and offset select dead letters, source and to are for those in
+    memory: see Letters."""
 
     action: str = ""
     topic: str = ""
@@ -161,6 +163,7 @@ class Asked(msgspec.Struct):
     id: str = ""
     offset: int = 0
     source: str = ""
+    client: str = ""
     confirm: str = ""
     preview: bool = False
 
@@ -218,7 +221,9 @@ class Actions:
             raise ApiError(400, "INVALID_SEEK - channel and to are required")
         if asked.action in OF_LETTERS and (asked.channel or asked.offset < 0):
             raise ApiError(400, f"INVALID_CHANNEL - {asked.action} is about a topic of dead letters")
-        if asked.action in (*OF_NODES, "tombstone") and len(asked.nodes) != 1:
+        if asked.action == "disconnect" and not (asked.channel and asked.client):
+            raise ApiError(400, "INVALID_CLIENT - channel and client are required")
+        if asked.action in ONE_NODE and len(asked.nodes) != 1:
             raise ApiError(400, "INVALID_NODES - one node")
         if asked.action in NAMED and not asked.preview and asked.confirm != name_of(asked):
             raise ApiError(400, f"NOT_CONFIRMED - confirm must be {name_of(asked)!r}")
@@ -264,6 +269,9 @@ class Actions:
             return await changes.delete(topic, channel, having)
         if action in OF_LETTERS:
             return await move(self._view.fleet, having, action, letters_of(asked))
+        if action == "disconnect":
+            return await self._send(having, Ask("POST", target("/channel/disconnect", topic=topic, channel=channel,
+                                                               client=asked.client)))
         if action == "seek":
             return await self._send(having, Ask("POST", target("/channel/seek", topic=topic, channel=channel,
                                                                to=asked.to)))
@@ -299,7 +307,7 @@ class Actions:
         kind = "channel" if asked.channel else "topic"
         if asked.action == "tombstone":
             self._view.notify("tombstone_topic_producer", request, topic=asked.topic, node=asked.nodes[0])
-        elif asked.action in ("create", "delete", *PLAIN, "seek", "rules", *OF_LETTERS):
+        elif asked.action in ("create", "delete", *PLAIN, "seek", "disconnect", "rules", *OF_LETTERS):
             self._view.notify(f"{asked.action}_{kind}", request, topic=asked.topic, channel=asked.channel)
 
     # ------------------------------------------------------------------ previews
@@ -380,4 +388,5 @@ def subject_of(asked: Asked) -> str:
     where = f" on {', '.join(asked.nodes)}" if asked.nodes else ""
     more = f" to {asked.to}" if asked.to else f" of {asked.origin}" if asked.origin else ""
     more += f" id {asked.id}" if asked.id else ""
+    more += f" client {asked.client}" if asked.client else ""
     return f"{name}{more}{where}".strip()

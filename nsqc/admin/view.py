@@ -565,7 +565,8 @@ class View:
                 for its in each.channels or ():
                     if (each.topic_name, its.channel_name) == (topic, name):
                         nodes.append(channel_part(address, its))
-                        clients += [client_json(client, address) for client in its.clients or ()]
+                        clients += [{**client_json(client, address), "idle_since": client.idle_since or None,
+                                     "backs_off": client.backs_off} for client in its.clients or ()]
         nodes += [{**channel_part(address, its), "clients": 0, "seen_at": at}
                   for address, at, each in await self._last_known(moment, topic)
                   for its in each.channels or () if its.channel_name == name]

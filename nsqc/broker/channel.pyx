@@ -41,6 +41,10 @@ cdef class Consumer:
         """ClientStats; its publish count is that of topic, or else the first."""
         raise NotImplementedError
 
+    def disconnect(self, user):
+        """Closes the connection, as a user wants."""
+        raise NotImplementedError
+
 
 def busy_among(list consumers not None) -> tuple:
     """The connected consumers with messages in flight, and the total of these messages."""

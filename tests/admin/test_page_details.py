@@ -200,6 +200,33 @@ def test_letters_of_mixed_storage(cluster, visit):
 
 
 @needs_chromium
+def test_consumers_that_back_off_and_their_connections(cluster, two, visit):
+    idle, ill = two[0].connect().sub("t", "c", 1), two[1].connect().sub("t", "c", 1)
+    admin = cluster.admin()
+    seen(admin, "/topics/t/c", lambda data: len(data["consumers"]) == 2)
+    browser = visit(admin.url)
+    page = browser.open("topics/t/c")
+    page.get_by_role("button", name="Close…").nth(1).wait_for()
+    assert page.locator(".badge", has_text="back").count() == 0
+    ill.send(b"RDY 0 backoff\n")
+    page.get_by_text(re.compile(r"^1 of 2 consumers back off since \d+ (ms|s) after failures$")).wait_for()
+    page.get_by_role("cell", name=re.compile(r"^0, backs off \d+ (ms|s)$")).wait_for()
+    idle.send(b"RDY 0\n")
+    page.get_by_role("cell", name=re.compile(r"^0 for \d+ (ms|s)$")).wait_for()
+    ill.send(b"RDY 1\n")
+    page.locator(".badge", has_text="back").wait_for(state="hidden")
+    name = f"127.0.0.1:{ill.sock.getsockname()[1]}"
+    page.get_by_role("row", name=re.compile(name)).get_by_role("button", name="Close…").click()
+    page.locator("dialog[open]").get_by_text(f"{name}, a consumer of channel c of t on {address(two[1])}").wait_for()
+    browser.confirm("Close")
+    assert "done" in browser.toast()
+    page.get_by_role("row", name=re.compile(name)).wait_for(state="detached")
+    assert two[1].channel("t", "c")["clients"] == [] and len(two[0].channel("t", "c")["clients"]) == 1
+    answer = admin.call("POST", f"{API}/actions", {"action": "disconnect", "topic": "t", "channel": "c", "client": name})
+    assert answer.status == 400 and answer.json["message"].startswith("INVALID_NODES")
+
+
+@needs_chromium
 def test_changes_tell_what_was_done_in_part(cluster, two, visit):
     admin = cluster.admin()
     seen(admin, "/topics/t", lambda data: len(data["node_rows"]) == 2)

@@ -68,6 +68,13 @@ export async function drain(node, draining) {
   return given && act(`Drain ${node}`, {action: "drain", nodes: [node], timeout: given.timeout, keep: given.keep, confirm: given.confirm});
 }
 
+export async function disconnect(topic, channel, client) {
+  const given = await ask({title: `Close the connection of ${client.client_id || client.hostname}?`, danger: true, verb: "Close",
+    lines: [`${client.remote_address}, a consumer of ${label(topic, channel)} on ${client.node}, with ${plural(client.in_flight_count, "message")} in flight, which are delivered again.`,
+      "Most clients connect again at once: revoke the user's access to keep one away."]});
+  return given && act(`Close ${client.remote_address}`, {action: "disconnect", topic, channel, client: client.remote_address, nodes: [client.node]});
+}
+
 export async function seek(topic, channel) {
   const given = await ask({title: `Move channel ${channel}`, danger: true, verb: "Move", name: channel,
     lines: ["Delivery continues at another position in the log. Messages in flight, or waiting before it, are forgotten."],
