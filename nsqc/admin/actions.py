@@ -36,15 +36,22 @@ MOST_REASONS = 100          # for which letters stay; others are summed
 
 
 class Letters(NamedTuple):
-    """Letters of a dead-letter topic. origin: only those of TOPIC/CHANNEL; id: only the one at this offset."""
+    """Letters of a dead-letter topic. origin: only those of TOPIC/CHANNEL; id: only the one at this offset. source, to:
+    on nodes that keep the topic in memory, where letters have no origin: the channel that holds them, and the
+    TOPIC/CHANNEL that gets all of them."""
 
     topic: str
     origin: str
     id: str
     offset: int
+    source: str = ""
+    to: str = ""
 
-    def ask(self, action: str, begin: int, dry_run: bool) -> Ask:
+    def ask(self, action: str, begin: int, dry_run: bool, in_memory: bool = False) -> Ask:
         """The next call."""
+        if in_memory:
+            return Ask("POST", target(f"/dead/{action}", topic=self.topic, source=self.source, to=self.to,
+                                      limit=AT_ONCE, dry_run="true" if dry_run else "false"))
         return Ask("POST", target(f"/dead/{action}", topic=self.topic, origin=self.origin or None, id=self.id or None,
                                   limit=1 if self.id else AT_ONCE, dry_run="true" if dry_run else "false",
                                   **{"from": begin}))
@@ -100,10 +107,16 @@ async def _preview(fleet: Fleet, node: str, action: str, letters: Letters) -> Js
 
 async def _all(fleet: Fleet, node: str, action: str, letters: Letters, dry_run: bool) -> Moved:
     """Calls a node until it has gone through all letters. Raises UpstreamError."""
-    begin, count, skipped = letters.offset, 0, Counter[tuple[str, str]]()
+    begin, count, skipped, in_memory = letters.offset, 0, Counter[tuple[str, str]](), False
     until = time.monotonic() + LONGEST_S
     for _ in range(MOST_CALLS):
-        page = await fleet.get(node, letters.ask(action, begin, dry_run), json_of)
+        try:
+            page = await fleet.get(node, letters.ask(action, begin, dry_run, in_memory), json_of)
+        except UpstreamError as error:
+            if in_memory or letters.id or not letters.source or not error.word.startswith("MISSING_ARG_SOURCE"):
+                raise
+            in_memory = True
+            continue
         moved, following = page.get(DONE[action]), page.get("next")
         stay = [(one, one.get("count")) for one in listed(page.get("skipped"))]
         if not isinstance(moved, int) or moved < 0 or not all(isinstance(number, int) for _, number in stay):
@@ -128,13 +141,15 @@ OF_LETTERS = tuple(DONE)
 NAMED = ("empty", "delete", "tombstone", "seek", "drain", "drop")     # these ask for the name
 MOST_SHOWN = 400    # characters of a change in logs
 OF_NODES = ("drain", "undrain")
-EXTENDED = ("seek", "drain", "undrain", "rules", *OF_LETTERS)
+ONE_NODE = (*OF_NODES, "tombstone", "disconnect")
+EXTENDED = ("seek", "disconnect", "drain", "undrain", "rules", *OF_LETTERS)
 ACTIONS = ("create", "delete", *PLAIN, "tombstone", *EXTENDED)
 
 
 class Asked(msgspec.Struct):
     """The body of an action. nodes: addresses; empty: all nodes that have it. confirm: the name, if it destroys.
-    origin, id and offset select dead letters: see nsqc.admin.actions."""
+    client: the remote address of a consumer. origin, id and offset select dead letters, source and to are for those in
+    memory: see Letters."""
 
     action: str = ""
     topic: str = ""
@@ -147,6 +162,8 @@ class Asked(msgspec.Struct):
     origin: str = ""
     id: str = ""
     offset: int = 0
+    source: str = ""
+    client: str = ""
     confirm: str = ""
     preview: bool = False
 
@@ -198,12 +215,15 @@ class Actions:
             raise ApiError(400, "INVALID_CHANNEL")
         rights_of(request).require(ADMIN, *about(asked))
         if asked.action == "redrive":
-            rights_of(request).require(PUBLISH, asked.origin.partition("/")[0])
+            for place in (asked.origin, *filter(None, (asked.to,))):
+                rights_of(request).require(PUBLISH, place.partition("/")[0])
         if asked.action == "seek" and not (asked.channel and asked.to):
             raise ApiError(400, "INVALID_SEEK - channel and to are required")
         if asked.action in OF_LETTERS and (asked.channel or asked.offset < 0):
             raise ApiError(400, f"INVALID_CHANNEL - {asked.action} is about a topic of dead letters")
-        if asked.action in (*OF_NODES, "tombstone") and len(asked.nodes) != 1:
+        if asked.action == "disconnect" and not (asked.channel and asked.client):
+            raise ApiError(400, "INVALID_CLIENT - channel and client are required")
+        if asked.action in ONE_NODE and len(asked.nodes) != 1:
             raise ApiError(400, "INVALID_NODES - one node")
         if asked.action in NAMED and not asked.preview and asked.confirm != name_of(asked):
             raise ApiError(400, f"NOT_CONFIRMED - confirm must be {name_of(asked)!r}")
@@ -249,6 +269,9 @@ class Actions:
             return await changes.delete(topic, channel, having)
         if action in OF_LETTERS:
             return await move(self._view.fleet, having, action, letters_of(asked))
+        if action == "disconnect":
+            return await self._send(having, Ask("POST", target("/channel/disconnect", topic=topic, channel=channel,
+                                                               client=asked.client)))
         if action == "seek":
             return await self._send(having, Ask("POST", target("/channel/seek", topic=topic, channel=channel,
                                                                to=asked.to)))
@@ -284,7 +307,7 @@ class Actions:
         kind = "channel" if asked.channel else "topic"
         if asked.action == "tombstone":
             self._view.notify("tombstone_topic_producer", request, topic=asked.topic, node=asked.nodes[0])
-        elif asked.action in ("create", "delete", *PLAIN, "seek", "rules", *OF_LETTERS):
+        elif asked.action in ("create", "delete", *PLAIN, "seek", "disconnect", "rules", *OF_LETTERS):
             self._view.notify(f"{asked.action}_{kind}", request, topic=asked.topic, channel=asked.channel)
 
     # ------------------------------------------------------------------ previews
@@ -341,7 +364,7 @@ def whole(answer: Json, key: str) -> int:
 
 def letters_of(asked: Asked) -> Letters:
     """The dead letters that are meant."""
-    return Letters(asked.topic, asked.origin, asked.id, asked.offset)
+    return Letters(asked.topic, asked.origin, asked.id, asked.offset, asked.source, asked.to)
 
 
 def about(asked: Asked) -> tuple[str, str]:
@@ -365,4 +388,5 @@ def subject_of(asked: Asked) -> str:
     where = f" on {', '.join(asked.nodes)}" if asked.nodes else ""
     more = f" to {asked.to}" if asked.to else f" of {asked.origin}" if asked.origin else ""
     more += f" id {asked.id}" if asked.id else ""
+    more += f" client {asked.client}" if asked.client else ""
     return f"{name}{more}{where}".strip()

@@ -285,7 +285,9 @@ class Moment:
             row.went = rate(row.finished, 0 if past is None else past.finished, seconds)
             row.requeued = rate(row.requeues, 0 if past is None else past.requeues, seconds)
             row.timed_out = rate(row.timeouts, 0 if past is None else past.timeouts, seconds)
-        if waits and past is not None and (past.depth or past.in_flight) and past.finished == row.finished:
+        runs = row.paused < row.nodes       # a pause is on purpose: the time of consumers begins with its end
+        if (waits and runs and past is not None and (past.depth or past.in_flight)
+                and past.finished == row.finished):
             row.still_since = past.still_since or self.at
         elif waits:
             row.still_since = self.at

@@ -258,12 +258,14 @@ def rounded(value: float) -> float | None:
 
 
 # ====================================================================== prometheus
-# The last hour from Prometheus, which also has the time before the admin server started.
+# The last hour from Prometheus, which also has the time before the admin server started; and longer ranges.
 
 LIMIT_S = 5.0
 KEPT_S = 10.0           # an answer that is used again
 MOST_KEPT = 64
-OVER = "1m"             # time that rates are averaged over
+LEAST_S = 60            # that rates are averaged over
+HOUR = "1h"
+RANGES = {HOUR: STEP_S, "6h": 60, "1d": 240, "1w": 1680}     # seconds between two of the SLOTS points
 
 
 class _Line(msgspec.Struct):
@@ -289,17 +291,18 @@ _answer = Decoder(_Answer).decode
 _quoted = msgspec.json.Encoder().encode
 
 
-def queries(key: Key) -> dict[str, str]:
-    """The expression of each field. Strings of PromQL have the escapes of JSON."""
+def queries(key: Key, step: int) -> dict[str, str]:
+    """The expression of each field. Strings of PromQL have the escapes of JSON. step: seconds between two points."""
+    over = f"{max(step, LEAST_S)}s"
     topic = f"topic={_quoted(key[0]).decode()}" if key and key[0] != NODE else ""
     channel = f"{topic},channel={_quoted(key[1]).decode()}" if topic and len(key) > 1 else ""
     if channel:
-        return {"came": f"sum(rate(nsqc_channel_messages_total{{{channel}}}[{OVER}]))",
-                "went": f"sum(rate(nsqc_channel_processing_latency_seconds_count{{{channel}}}[{OVER}]))",
+        return {"came": f"sum(rate(nsqc_channel_messages_total{{{channel}}}[{over}]))",
+                "went": f"sum(rate(nsqc_channel_processing_latency_seconds_count{{{channel}}}[{over}]))",
                 "depth": f"sum(nsqc_channel_depth{{{channel}}})",
                 "in_flight": f"sum(nsqc_channel_in_flight{{{channel}}})"}
-    return {"came": f"sum(rate(nsqc_topic_messages_total{{{topic}}}[{OVER}]))",
-            "went": f"sum(rate(nsqc_channel_processing_latency_seconds_count{{{topic}}}[{OVER}])) or vector(0)",
+    return {"came": f"sum(rate(nsqc_topic_messages_total{{{topic}}}[{over}]))",
+            "went": f"sum(rate(nsqc_channel_processing_latency_seconds_count{{{topic}}}[{over}])) or vector(0)",
             "depth": f"sum(nsqc_topic_depth{{{topic}}}) + (sum(nsqc_channel_depth{{{topic}}}) or vector(0))",
             "in_flight": f"sum(nsqc_channel_in_flight{{{topic}}}) or vector(0)"}
 
@@ -313,19 +316,18 @@ class Prometheus:
         self._shown = mask_address(url)
         self._tls = ssl.create_default_context() if self._server.tls else None
         self._loop, self._dialer, self._log = loop, Dialer(loop), log
-        self._kept: dict[Key, tuple[float, Series]] = {}
+        self._kept: dict[tuple[Key, int], tuple[float, Series]] = {}
 
-    async def series(self, key: Key) -> Series | None:
-        """The last hour; None: Prometheus does not have it, or does not answer."""
+    async def series(self, key: Key, step: int) -> Series | None:
+        """The latest points, that many seconds apart; None: Prometheus does not have them, or does not answer."""
         now = self._loop.time()
-        known = self._kept.get(key)
+        known = self._kept.get((key, step))
         if known is not None and now - known[0] < KEPT_S:
             return known[1]
-        end = int(time.time()) // STEP_S * STEP_S
-        start = end - (SLOTS - 1) * STEP_S
-        asked = queries(key)
+        start = (int(time.time()) // step - SLOTS + 1) * step
+        asked = queries(key, step)
         try:
-            columns = await asyncio.gather(*(self._ask(asked[name], start, end) for name in FIELDS))
+            columns = await asyncio.gather(*(self._ask(asked[name], start, step) for name in FIELDS))
         except (OSError, ValueError, AnswerError) as error:
             self._log.warn("failed to query %s - %s", self._shown, reason_of(error))
             return None
@@ -333,14 +335,14 @@ class Prometheus:
             return None
         if len(self._kept) >= MOST_KEPT:
             del self._kept[next(iter(self._kept))]
-        made: Series = {"start": start, "step": STEP_S, "values": dict(zip(FIELDS, columns, strict=True))}
-        self._kept[key] = (now, made)
+        made: Series = {"start": start, "step": step, "values": dict(zip(FIELDS, columns, strict=True))}
+        self._kept[key, step] = (now, made)
         return made
 
-    async def _ask(self, expression: str, start: int, end: int) -> list[float | None]:
+    async def _ask(self, expression: str, start: int, step: int) -> list[float | None]:
         """A value for each slot. Raises OSError, ValueError, AnswerError."""
         server = self._server
-        query = urlencode({"query": expression, "start": start, "end": end, "step": STEP_S})
+        query = urlencode({"query": expression, "start": start, "end": start + (SLOTS - 1) * step, "step": step})
         login = [f"Authorization: Basic {b64encode(server.login.encode()).decode()}"] if server.login else []
         target = f"{server.target.rstrip('/')}/api/v1/query_range?{query}"
         data = request("GET", server.host, target, *login)
@@ -354,7 +356,7 @@ class Prometheus:
             raise AnswerError(f"the answer cannot be read: {error}") from None
         column: list[float | None] = [None] * SLOTS
         for at, text in lines[0].values if lines else ():
-            slot = round((at - start) / STEP_S)
+            slot = round((at - start) / step)
             value = float(text)
             if 0 <= slot < SLOTS and math.isfinite(value):
                 column[slot] = rounded(value)

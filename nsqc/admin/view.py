@@ -30,7 +30,8 @@ from nsqc.admin.fleet import (
     topics_in,
     version_key,
 )
-from nsqc.admin.history import NODE, History, Key, Series, p99_of_buckets
+from nsqc.admin.history import HOUR, NODE, RANGES, History, Key, Series, p99_of_buckets
+from nsqc.admin.patterns import finder
 from nsqc.admin.poller import ALL_STATS, Poller
 from nsqc.admin.rights import (
     SESSION,
@@ -268,8 +269,8 @@ def node_row(row: NodeRow, history: History | None = None) -> Json:
     return data
 
 
-def topics_page(moment: Moment, history: History, *, search: str, by: str, descending: bool, offset: int,
-                limit: int) -> Json:
+async def topics_page(moment: Moment, history: History, *, search: str, by: str, descending: bool, offset: int,
+                      limit: int) -> Json:
     """A page of the list of topics. Raises ApiError."""
     if by not in BY:
         raise ApiError(400, f"INVALID_ARG_SORT - one of {', '.join(BY)}")
@@ -280,10 +281,23 @@ def topics_page(moment: Moment, history: History, *, search: str, by: str, desce
             rows.sort(key=BY[by], reverse=descending)
         moment.orders[by, descending] = rows
     if search:
-        wanted = search.lower()
-        rows = [row for row in rows if wanted in row.name.lower()]
+        fits, found, pace = fitting(search), list[TopicRow](), Pace()
+        for row in rows:
+            if fits(row.name):
+                found.append(row)
+            if pace.over():
+                await pace.rest()
+        rows = found
     return {"total": len(rows), "offset": offset, "at": round(moment.at, 3),
             "topics": [topic_row(row, history) for row in cut(rows, offset, limit)]}
+
+
+def fitting(text: str) -> Callable[[str], bool]:
+    """See nsqc.admin.patterns.finder. Raises ApiError."""
+    try:
+        return finder(text)
+    except ValueError as error:
+        raise ApiError(400, f"INVALID_ARG_SEARCH - {error}") from None
 
 
 def cut(rows: Sequence[T], offset: int, limit: int) -> Sequence[T]:
@@ -292,8 +306,9 @@ def cut(rows: Sequence[T], offset: int, limit: int) -> Sequence[T]:
 
 
 async def search(moment: Moment, text: str) -> list[Json]:
-    """Topics, channels and nodes whose names have a text in them: those that begin with it first."""
-    wanted = text.lower()
+    """Topics, channels and nodes whose names have a text in them, or fit a regular expression: those that begin with
+    the text first."""
+    wanted, fits = text.lower(), fitting(text)
     pace = Pace()
     found: list[tuple[int, int, int, str, Json]] = []
 
@@ -304,20 +319,21 @@ async def search(moment: Moment, text: str) -> list[Json]:
 
     for node in moment.nodes.values():
         name = f"{node.address} {node.hostname}"
-        if (at := name.lower().find(wanted)) >= 0:
-            add(min(at, 1), 1, name, {"kind": "node", "node": node.address, "hint": node.hostname})
+        if fits(name):
+            add(not name.lower().startswith(wanted), 1, name,
+                {"kind": "node", "node": node.address, "hint": node.hostname})
     for row in moment.topics.values():
-        if (at := row.name.lower().find(wanted)) >= 0:
-            add(min(at, 1), 0, row.name, {"kind": "topic", "topic": row.name})
+        if fits(row.name):
+            add(not row.name.lower().startswith(wanted), 0, row.name, {"kind": "topic", "topic": row.name})
         if pace.over():
             await pace.rest()
     if len(found) < MOST_FOUND or "/" in wanted:
         for row in moment.topics.values():
-            if wanted not in row.name.lower():
+            if not fits(row.name):
                 for name in row.channels:
                     whole = f"{row.name}/{name}"
-                    if wanted in whole.lower():
-                        add(0 if name.lower().startswith(wanted) else 1, 2, whole,
+                    if fits(whole):
+                        add(not name.lower().startswith(wanted), 2, whole,
                             {"kind": "channel", "topic": row.name, "channel": name})
             if pace.over():
                 await pace.rest()
@@ -416,9 +432,12 @@ class View:
         rights = rights_of(request)
         return await self._views.of(await self.moment(), rights), rights
 
-    async def _series(self, key: Key) -> Series | None:
-        """The last hour: of Prometheus, if it has it."""
-        found = None if self._prometheus is None else await self._prometheus.series(key)
+    async def _series(self, key: Key, request: Request) -> Series | None:
+        """The range that is asked for: of Prometheus, if it has it, or else the last hour. Raises ApiError."""
+        wanted = Arguments(read_arguments(self.log, request)).text("range", HOUR)
+        if wanted not in RANGES:
+            raise ApiError(400, f"INVALID_ARG_RANGE - one of {', '.join(RANGES)}")
+        found = None if self._prometheus is None else await self._prometheus.series(key, RANGES[wanted])
         return self.poller.history.series(key) if found is None else found
 
     # ------------------------------------------------------------------ calls
@@ -435,6 +454,7 @@ class View:
                     "publishes_all": rights.may(PUBLISH),
                     "sees_all": rights.sees_all, "sees_any": rights.has(STATS), "grants": rights.listed,
                     "sign": self._sign(request, rights), "csrf": token, "mode": self.mode, "version": __version__,
+                    "ranges": [] if self._prometheus is None else [*RANGES],
                     "interval": round(self.poller.interval_s, 1), "time": round(time.time(), 3)})
         reply.extra += cookie_of(request, self.base, token)
         return reply
@@ -465,10 +485,11 @@ class View:
         """Sums, the last hour, what needs attention, and the busiest topics."""
         moment, rights = await self.seen(request)
         poller, concerns = self.poller, concerns_for(self.poller.concerns, rights)
-        busiest = topics_page(moment, poller.history, search="", by="came", descending=True, offset=0, limit=8)
-        deepest = topics_page(moment, poller.history, search="", by="depth", descending=True, offset=0, limit=8)
+        busiest = await topics_page(moment, poller.history, search="", by="came", descending=True, offset=0, limit=8)
+        deepest = await topics_page(moment, poller.history, search="", by="depth", descending=True, offset=0, limit=8)
+        series = await self._series((), request) if rights.sees_all else None
         return {"at": round(moment.at, 3), "interval": round(poller.interval_s, 1), "error": poller.error,
-                "totals": totals_json(moment.totals), "series": await self._series(()) if rights.sees_all else None,
+                "totals": totals_json(moment.totals), "series": series,
                 "attention": concerns.listed[:100], "attention_counts": concerns.counts,
                 "busiest": busiest["topics"], "deepest": [row for row in deepest["topics"] if row["depth"]],
                 "nodes": [node_row(node, poller.history) for node in in_order(moment)[:50]]}
@@ -486,7 +507,7 @@ class View:
         order = arguments.text("order", "asc")
         if order not in ("asc", "desc"):
             raise ApiError(400, "INVALID_ARG_ORDER - one of asc, desc")
-        return topics_page(moment, self.poller.history, search=arguments.text("search"),
+        return await topics_page(moment, self.poller.history, search=arguments.text("search"),
                            by=arguments.text("sort", "name"), descending=order == "desc",
                            offset=arguments.number("offset", 0, 10**9), limit=arguments.number("limit", 50, 500))
 
@@ -521,7 +542,7 @@ class View:
                                      "waiting": letters and letters.of(f"{each.topic}/{each.name}"),
                                      "may_publish": rights.may(PUBLISH, each.topic)}
                                     for each in moment.feeders.get(name, [])[:MOST_FEEDERS]],
-                "series": await self._series((name,)),
+                "series": await self._series((name,), request),
                 "channel_rows": [channel_row(each, history) for each in cut(channels, offset, limit)],
                 "node_rows": [part for part in nodes if part is not None],
                 "errors": self._errors(moment, stats),
@@ -544,7 +565,8 @@ class View:
                 for its in each.channels or ():
                     if (each.topic_name, its.channel_name) == (topic, name):
                         nodes.append(channel_part(address, its))
-                        clients += [client_json(client, address) for client in its.clients or ()]
+                        clients += [{**client_json(client, address), "idle_since": client.idle_since or None,
+                                     "backs_off": client.backs_off} for client in its.clients or ()]
         nodes += [{**channel_part(address, its), "clients": 0, "seen_at": at}
                   for address, at, each in await self._last_known(moment, topic)
                   for its in each.channels or () if its.channel_name == name]
@@ -553,7 +575,7 @@ class View:
             self._held(moment, topic, name) if may["may_read"] else nothing(), self._logs(moment, topic),
             self._rules(moment, topic, name), self._letters(moment, request, rights, row.dead_topic))
         return {"at": round(moment.at, 3), **channel_row(row), **may, "paused": sum(part["paused"] for part in nodes),
-                "series": await self._series((topic, name)),
+                "series": await self._series((topic, name), request),
                 "node_rules": rules, "dead_waiting": letters and letters.of(f"{topic}/{name}"),
                 "node_rows": nodes, "held": held,
                 "consumers": sorted(clients, key=lambda each: (each["client_id"], each["remote_address"])),
@@ -575,7 +597,7 @@ class View:
         if row is None:
             raise ApiError(404, "NODE_NOT_FOUND")
         arguments = Arguments(read_arguments(self.log, request))
-        wanted = arguments.text("search").lower()
+        fits = fitting(arguments.text("search"))
         topics: list[NodeTopic] = []
         pace = Pace()
         known: list[NodeTopic] = []
@@ -588,7 +610,7 @@ class View:
             known = [topic_part(each) async for each in topics_in(kept.answer, pace)]
         if known:
             for each in known:
-                if wanted in each.name.lower() and rights.may(STATS, each.name):
+                if fits(each.name) and rights.may(STATS, each.name):
                     topics.append(each)
                 if pace.over():
                     await pace.rest()

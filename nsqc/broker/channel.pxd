@@ -40,6 +40,7 @@ cdef class Consumer:
     # Distance from the daemon, one of DISTANCES: 0 the same zone, 1 the same region, 2 neither. Without topology-aware
     # consumption all are 0. Fixed once the channel has it.
     cdef readonly int distance
+    cdef readonly str address               # "host:port" of the peer
     cdef bint blocked                       # its socket accepts no more for now
     cdef readonly bint closed               # the client is gone, or about to go
 

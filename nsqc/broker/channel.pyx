@@ -41,6 +41,10 @@ cdef class Consumer:
         """ClientStats; its publish count is that of topic, or else the first."""
         raise NotImplementedError
 
+    def disconnect(self, user: str) -> None:
+        """Closes the connection, as a user wants."""
+        raise NotImplementedError
+
 
 def busy_among(consumers: list[Consumer]) -> tuple[list[Consumer], int]:
     """The connected consumers with messages in flight, and the total of these messages."""

@@ -250,9 +250,10 @@ class Connection(Core):
         self.expect_ok(self.reply())
         self.subscribed = True
 
-    def ready(self, count: int) -> None:
-        """RDY: the number of messages that may be in flight. Raises ConnectError."""
-        self.post(self.rdy(count))
+    def ready(self, count: int, backs_off: bool = False) -> None:
+        """RDY: the number of messages that may be in flight. Raises ConnectError.
+        backs_off: tells nsqc's statistics that it is low because of failures."""
+        self.post(self.rdy(count, backs_off))
 
     def receive(self, timeout: float | None = None) -> list[Message]:
         """The messages received: at least one, or none if nothing arrives within timeout seconds (None: waits forever).

@@ -137,8 +137,8 @@ class Consumer(BaseConsumer[Connection]):
                 self._lost(peer, error)
         for peer, connection, ready in self._peers.shares(time.monotonic()):
             try:
-                connection.ready(ready)
-                peer.ready = ready
+                connection.ready(ready, self._peers.backs_off)
+                peer.ready, peer.backs_off = ready, self._peers.backs_off
             except ConnectError as error:
                 self._lost(peer, error)
 
@@ -160,9 +160,10 @@ class Consumer(BaseConsumer[Connection]):
 
     # ------------------------------------------------------------------ flow
 
-    def throttle(self, most: int | None) -> None:
-        """Limits the messages in flight until further notice, 0 for none; None: no limit besides the options."""
-        self._peers.cap = most
+    def throttle(self, most: int | None, backs_off: bool = False) -> None:
+        """Limits the messages in flight until further notice, 0 for none; None: no limit besides the options.
+        backs_off: because of failures, as nsqc's statistics then show."""
+        self._peers.cap, self._peers.backs_off = most, backs_off
         self._checked = float("-inf")
         self.wake()
 

@@ -387,9 +387,9 @@ class Core:
         """SUB. Raises BadName."""
         return b"SUB %b %b\n" % (topic_name(topic), channel_name(channel))
 
-    def rdy(self, count: int) -> bytes:
-        """RDY, capped at what nsqd allows."""
-        return b"RDY %d\n" % min(count, self.max_ready)
+    def rdy(self, count: int, backs_off: bool = False) -> bytes:
+        """RDY, capped at what nsqd allows. backs_off: a word for nsqc's statistics, which nsqd ignores."""
+        return b"RDY %d%b\n" % (min(count, self.max_ready), b" backoff" if backs_off else b"")
 
     # ------------------------------------------------------------------ messages
 

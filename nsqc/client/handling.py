@@ -197,6 +197,7 @@ class Slowdown:
     def __init__(self, longest: float, jitter: Callable[[], float] = random.random):
         self._longest, self._jitter = longest, jitter
         self._level = 0
+        self.since = 0.0            # when the first of the pauses began; 0: none
         self._resumes_at = 0.0
         self._testing = False       # one message is being tried
 
@@ -209,6 +210,7 @@ class Slowdown:
         if not self._longest or now < self._resumes_at or (succeeded and not self._level):
             return False
         self._level += -1 if succeeded else 1
+        self.since = (self.since or now) if self._level else 0.0
         self._testing = False
         pause = min(FIRST_SLOWDOWN_SECONDS * 2 ** min(self._level - 1, MOST_DOUBLINGS), self._longest)
         self._resumes_at = now + pause * (0.5 + self._jitter() / 2) if self._level else now
@@ -426,6 +428,18 @@ class Handling:
         log.warning("%s: message %s failed at attempt %d, again in %.1f s: %s", self._name, message.id.decode(),
                     message.attempts, delay, described(error), exc_info=error,
                     extra=self._fields(message, "failed", began))
+
+    def paced(self, succeeded: bool | None) -> bool:
+        """Slowdown.ended() with its log lines: the first pause, and the end of all."""
+        now, slowdown = time.monotonic(), self.slowdown
+        before = slowdown.since
+        changed = slowdown.ended(succeeded, now)
+        if slowdown.since and not before:
+            self.say(logging.WARNING, "backing off after a failure: no message for %.1f s, then one at a time until "
+                     "they succeed", slowdown.pause(now))
+        elif before and not slowdown.since:
+            self.say(logging.INFO, "no longer backing off, after %.1f s", now - before)
+        return changed
 
     def requeue_delay(self, attempts: int) -> float:
         """Seconds until a message delivered this often is redelivered: jittered by up to half."""

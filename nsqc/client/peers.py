@@ -231,6 +231,7 @@ class Peer(Generic[C]):
         self.connection: C | None = None
         self.was_connected = False
         self.ready = 0                  # last RDY sent
+        self.backs_off = False          # as that said
         self.ready_since = 0.0          # when RDY last rose above 0
         self.ready_until = 0.0          # when RDY was last above 0
         self.received_at = 0.0          # when messages last arrived
@@ -244,6 +245,7 @@ class Peer(Generic[C]):
         if self.error:
             log.warning("%s: connected%s", self.address, " again" if self.was_connected else "")
         self.connection, self.ready, self.error, self.was_connected = connection, 0, "", True
+        self.backs_off = False
         self.fault = None
 
     def received(self, now: float) -> None:
@@ -269,6 +271,7 @@ class Peers(Generic[C]):
         self.max_in_flight = max_in_flight
         self.least = 1                  # in flight, if max_in_flight is None
         self.cap: int | None = None     # in flight until further notice; None: no limit besides the options
+        self.backs_off = False          # that is because of failures
         self._connections, self._poll_interval, self._backoff = connections, poll_interval, backoff
         self.all: list[Peer[C]] = self._peers_at(addresses)
         self._last_lookup = float("-inf")
@@ -366,7 +369,7 @@ class Peers(Generic[C]):
                 peer.ready_since = now
             if peer.ready:
                 peer.ready_until = now
-            if ready != peer.ready:
+            if ready != peer.ready or self.backs_off != peer.backs_off:
                 changes.append((peer, connection, ready))
         return changes
 

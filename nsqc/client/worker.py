@@ -136,7 +136,7 @@ class Worker:
                 self._changed.notify_all()
             if wanted != limit:
                 limit = wanted
-                self._consumer.throttle(limit)
+                self._consumer.throttle(limit, limit is not None)
             select.select([waker], [], [], pause or None)
             waker.calm()
 
@@ -225,7 +225,7 @@ class Worker:
 
     def _ended(self, succeeded: bool | None) -> None:
         with self._changed:
-            changed = self._handling.slowdown.ended(succeeded, time.monotonic())
+            changed = self._handling.paced(succeeded)
             self._changed.notify_all()
         if changed:
             self._wake()

@@ -170,6 +170,23 @@ async def unpause_channel(app: App, request: Request) -> None:
     await app.broker.save_metadata(topic)
 
 
+def disconnect(app: App, request: Request) -> dict[str, int]:
+    """Closes the connections of a channel's consumer, by the remote address that /stats shows. Messages in flight to it
+    are redelivered as after any lost connection."""
+    arguments = read_whole(app.log, request)
+    topic, name = topic_and_channel(app, arguments)
+    address = arguments.get(b"client", b"").decode("utf-8", "replace")
+    if not address:
+        raise ApiError(400, "MISSING_ARG_CLIENT - the remote_address of a consumer in /stats")
+    # Consumers of a Unix socket have no address of their own.
+    found = [client for client in existing_channel(topic, name).clients.values() if client.address == address]
+    if not found:
+        raise ApiError(404, "CLIENT_NOT_FOUND - the channel has no consumer with this remote_address")
+    for client in found:
+        client.disconnect(request.user)
+    return {"closed": len(found)}
+
+
 def _topic_name(app: App, request: Request) -> bytes:
     name = read_whole(app.log, request).get(b"topic")
     if name is None:

@@ -59,6 +59,7 @@ ROUTES: Table = {
         b"/channel/empty": _call(at_first("admin", "empty_channel"), need(ADMIN, CHANNEL)),
         b"/channel/pause": _call(at_first("admin", "pause_channel"), need(ADMIN, CHANNEL)),
         b"/channel/unpause": _call(at_first("admin", "unpause_channel"), need(ADMIN, CHANNEL)),
+        b"/channel/disconnect": _call(at_first("admin", "disconnect"), local(ADMIN, CHANNEL)),
         b"/channel/seek": _call(at_first("logs", "seek"), local(ADMIN, CHANNEL)),
         # To channels of any topic: of the whole node.
         b"/dead/redrive": _call(at_first("dead", "redrive"), local(ADMIN)),

@@ -2,11 +2,12 @@
 
 cimport cython
 import os
+import time
 import traceback
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.errno cimport ENOMEM, ESHUTDOWN
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 from nsqc.broker.channel cimport CLAIMED, NOT_OWNER, Channel, unlikely
 from nsqc.broker.refusals import DRAINING, INVALID, QUOTA, UNAUTHORIZED, LimitReached, of_exception
@@ -625,6 +626,7 @@ cdef int64_t as_ns(int64_t milliseconds) noexcept:
 
 cdef int do_rdy(Session session, Command *command) except -1:
     cdef int64_t count = 1
+    cdef bint backs_off
     if session.state == STATE_CLOSING:
         session.log.info("PROTOCOL(V2): [%s] ignoring RDY after CLS", session.address)
         return DONE
@@ -634,6 +636,13 @@ cdef int do_rdy(Session session, Command *command) except -1:
         return session.fail(b"E_INVALID RDY could not parse count " + arg(command, 1))
     if count < 0 or count > session.limits.max_rdy_count:
         return session.fail(b"E_INVALID RDY count %d out of range 0-%d" % (count, session.limits.max_rdy_count))
+    # A word after the count, which nsqd ignores: why it is low.
+    backs_off = command.argc > 2 and command.arg_bytes[2] == 7 and memcmp(command.args[2], b"backoff", 7) == 0
+    if count and not backs_off:
+        session.idle_since = 0
+    elif backs_off != session.backs_off or session.ready_count and not backs_off:
+        session.idle_since = time.time()
+    session.backs_off = backs_off
     session.ready_count = count
     session.channel.update(session)
     session.pump_due = True

@@ -130,7 +130,8 @@ cdef class Session(Consumer):
     cdef int state                      # SessionState
     cdef Channel channel                # None until SUB
     cdef bint pump_due                  # the channel may have more to deliver
-    cdef readonly str address        # "host:port" of the peer
+    cdef bint backs_off                 # by the client's own word, of its last RDY
+    cdef double idle_since              # when RDY fell to 0, or the client first said so; seconds since 1970; 0: neither
     cdef dict shown                     # fields of ClientStats, from IDENTIFY
     cdef double connected               # seconds since 1970
     cdef bint locked                    # TLS is required and missing: only IDENTIFY is allowed

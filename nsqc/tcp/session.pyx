@@ -359,6 +359,12 @@ cdef class Session(Consumer):
             self.outbox.reply(FRAME_ERROR, text, len(text))
             self.link.end()
 
+    def disconnect(self, user: str) -> None:
+        """Closes the connection, as a user wants."""
+        if self.link is not None:
+            self.log.info("PROTOCOL(V2): [%s] closing, as %s has asked", self.address, user or "an HTTP client")
+            self.link.end()
+
     def who(self) -> tuple[str, str, bool, str]:
         """Describes the client to auth servers."""
         host, _, port = self.address.rpartition(":")
@@ -420,6 +426,7 @@ cdef class Session(Consumer):
             state=self.state, ready_count=self.ready_count, in_flight_count=self.in_flight,
             message_count=self.message_count, finish_count=self.finish_count, requeue_count=self.requeue_count,
             connect_ts=int(self.connected), pub_counts=counts[:1] or None,
+            idle_since=int(self.idle_since), backs_off=self.backs_off,
             **self.shown, **({self.compression: True} if self.compression else {}), **self._auth_stats(),
             **self._tls_stats(),
         )

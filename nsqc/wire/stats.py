@@ -70,7 +70,8 @@ class PubCount(Struct, frozen=True, gc=False):
 
 
 class ClientStats(Struct, kw_only=True, frozen=True, gc=False, omit_defaults=True):
-    """One V2 connection. connect_ts is in unix seconds."""
+    """One V2 connection. connect_ts is in unix seconds, and so is idle_since: when RDY fell to 0, or the client began
+    to back off by its own word (backs_off)."""
 
     client_id: str = TEXT
     hostname: str = TEXT
@@ -87,6 +88,8 @@ class ClientStats(Struct, kw_only=True, frozen=True, gc=False, omit_defaults=Tru
     deflate: bool = FLAG
     snappy: bool = FLAG
     user_agent: str = TEXT
+    idle_since: int = 0
+    backs_off: bool = False
     authed: bool = False
     auth_identity: str = ""
     auth_identity_url: str = ""

@@ -71,6 +71,32 @@ def test_every_call_that_changes_something(start, access, tmp_path):
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
+def test_a_consumer_is_disconnected(start, access, tmp_path):
+    """By users with the grant admin for its channel; others get 403. The connection ends, others stay."""
+    file = tmp_path / "audit.jsonl"
+    access.user("owner", admin=["t/c"])
+    access.user("reader", read=["*"], stats=["*"])
+    node = start(access.write().flag, f"--audit-file={file}")
+    clients = []
+    for _ in range(2):
+        clients.append(node.connect())
+        clients[-1].command("AUTH", access.tokens["root"].encode())
+        clients[-1].frame()
+        clients[-1].sub("t", "c")
+    address = f"127.0.0.1:{clients[0].sock.getsockname()[1]}"
+    path = f"/channel/disconnect?topic=t&channel=c&client={address}"
+    assert node.call("POST", path, b"", access.bearer("reader")).status == 403
+    assert node.call("POST", "/channel/disconnect?topic=t&channel=c", b"", access.bearer("owner")).status == 400
+    assert node.call("POST", path, b"", access.bearer("owner")).status == 200
+    assert clients[0].sock.recv(1) == b""
+    assert node.call("POST", path, b"", access.bearer("owner")).status == 404
+    [left] = json.loads(node.call("GET", "/stats?format=json", b"", access.bearer("reader")).body)["topics"][0]["channels"][0]["clients"]
+    assert left["remote_address"] == f"127.0.0.1:{clients[1].sock.getsockname()[1]}"
+    assert node.stop() == 0
+    assert [(line["user"], line["result"].split(" - ")[0]) for line in lines(file) if line["call"] == "POST /channel/disconnect"] == [
+        ("reader", "403 FORBIDDEN"), ("owner", "400 MISSING_ARG_CLIENT"), ("owner", "200 OK"), ("owner", "404 CLIENT_NOT_FOUND")]
+
+
 def test_all_changing_routes_are_operators_calls():
     """Creates a topic, so the audit log gets a new line."""
     for method, paths in router.ROUTES.items():

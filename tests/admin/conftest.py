@@ -3,6 +3,9 @@
 import itertools
 import json
 import struct
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -147,3 +150,41 @@ def two(cluster):
         node.post("/pub?topic=t", b'{"n": 1}')
     cluster.registered("t", one, other)
     return one, other
+
+
+class Prometheus:
+    """A server that answers like Prometheus: 7 for the depth of channels, at both ends of the range."""
+
+    def __init__(self):
+        asked = self.asked = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                query = parse_qs(urlsplit(self.path).query)
+                asked.append((urlsplit(self.path).path, query["query"][0]))
+                start, end = int(query["start"][0]), int(query["end"][0])
+                value = "7" if "nsqc_channel_depth" in query["query"][0] else "NaN"
+                body = json.dumps({"status": "success", "data": {"resultType": "matrix", "result": [
+                    {"metric": {}, "values": [[start, value], [end, value]]}]}}).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/prom"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self):
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def prometheus():
+    server = Prometheus()
+    yield server
+    server.close()

@@ -4,8 +4,6 @@ import json
 import os
 import signal
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -260,6 +258,24 @@ def test_rules_of_channels(rule, channel):
     assert [each.rule for each in find(moment_of(**channel), History(), {}).listed] == [rule]
 
 
+def test_a_pause_on_purpose_is_no_alarm():
+    """Neither during the pause nor at its end: consumers have a minute from then."""
+    def at(seconds, paused, before):
+        moment = moment_of(clients=1, depth=9, nodes=1, paused=paused)
+        moment.at = seconds
+        list(moment.compare(before))
+        return moment
+
+    moment = at(1000.0, 0, None)
+    for seconds in range(1060, 5000, 60):
+        moment = at(float(seconds), 1, moment)
+        assert [(each.rule, each.severity) for each in find(moment, History(), {}).listed] == [("paused", "note")]
+    for seconds in (4990, 5010):
+        moment = at(float(seconds), 0, moment)
+        assert find(moment, History(), {}).listed == []
+    assert [each.rule for each in find(at(5030.0, 0, moment), History(), {}).listed] == ["stuck"]
+
+
 @pytest.mark.parametrize("rule, severity, node", [
     ("unhealthy", "bad", {"health": "NOK - no space"}), ("disk-low", "warn", {"disk_free": 8.0, "disk_size": 100.0}),
     ("disk-low", "bad", {"disk_free": 4.0, "disk_size": 100.0}), ("draining", "note", {"draining": True}),
@@ -302,37 +318,19 @@ def test_the_history_is_bounded():
     assert len(history.series((busiest,))["values"]["came"]) <= SLOTS
 
 
-def test_charts_from_prometheus(cluster, two):
+def test_charts_from_prometheus(cluster, two, prometheus):
     """A server that answers like Prometheus, then stops: the charts switch back to the admin server's own data."""
-    asked = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            query = parse_qs(urlsplit(self.path).query)
-            asked.append((urlsplit(self.path).path, query["query"][0]))
-            start = int(query["start"][0])
-            value = "7" if "nsqc_channel_depth" in query["query"][0] else "NaN"
-            body = json.dumps({"status": "success", "data": {"resultType": "matrix", "result": [
-                {"metric": {}, "values": [[start, value], [start + 3590, value]]}]}}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        admin = cluster.admin(f"--prometheus-url=http://127.0.0.1:{server.server_address[1]}/prom")
-        series = seen(admin, "/topics/t/c", lambda data: data["series"])["series"]
-    finally:
-        server.shutdown()
-        server.server_close()
+    admin = cluster.admin(f"--prometheus-url={prometheus.url}")
+    assert admin.get(f"{API}/session")["ranges"] == ["1h", "6h", "1d", "1w"]
+    series = seen(admin, "/topics/t/c", lambda data: data["series"])["series"]
+    week = admin.get(f"{API}/topics/t/c?range=1w")["series"]
+    assert (week["step"], len(week["values"]["depth"]), week["values"]["depth"][0]) == (1680, 360, 7)
+    assert 'sum(rate(nsqc_channel_messages_total{topic="t",channel="c"}[1680s]))' in [query for _, query in prometheus.asked]
+    assert admin.call("GET", f"{API}/topics/t/c?range=1y").status == 400
+    prometheus.close()
     assert series["values"]["depth"][0] == series["values"]["depth"][-1] == 7 and series["values"]["depth"].count(None) == 358
     assert set(series["values"]["came"]) == {None}
-    assert {path for path, _ in asked} == {"/prom/api/v1/query_range"}
-    assert 'sum(nsqc_channel_depth{topic="t",channel="c"})' in [query for _, query in asked]
+    assert {path for path, _ in prometheus.asked} == {"/prom/api/v1/query_range"}
+    assert 'sum(nsqc_channel_depth{topic="t",channel="c"})' in [query for _, query in prometheus.asked]
     assert seen(admin, "/topics/t", lambda data: data["series"])["series"]["values"]["depth"][-1] == 2
     wait_until(lambda: "failed to query http://127.0.0.1" in admin.log)

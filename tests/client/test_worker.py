@@ -96,8 +96,14 @@ def test_a_handler_that_raises_is_no_hot_loop(daemon, work, caplog):
     assert (lines[0].nsq_topic, lines[0].nsq_channel, lines[0].nsq_attempts, lines[0].nsq_outcome) == ("t", "c", 1, "failed")
 
 
-def test_the_channel_recovers_from_a_slowdown(daemon, work):
+def test_the_channel_recovers_from_a_slowdown(daemon, work, caplog):
+    """The node's statistics and the log say that it backs off, and until when; also with one message in flight at most,
+    where RDY is 1 before and after."""
+    caplog.set_level(logging.INFO, "nsqc.worker")
     node = daemon()
+
+    def seen(key):
+        return node.channel("t", "c")["clients"][0].get(key)
     publish(node, *[b"bad"] * 2, *(b"%d" % n for n in range(50)))
     is_ill = threading.Event()
     is_ill.set()
@@ -107,13 +113,17 @@ def test_the_channel_recovers_from_a_slowdown(daemon, work):
         if is_ill.is_set():
             raise OSError("database is down")
         found.append(message.body)
-    with work("t", "c", address(node), handler=handle, requeue_delay=0.05, max_slowdown=0.3, concurrency=3, max_in_flight=20) as running:
+    with work("t", "c", address(node), handler=handle, requeue_delay=0.05, max_slowdown=0.3, concurrency=3, max_in_flight=1) as running:
         wait_until(lambda: running.worker.stats().failed >= 4)
+        wait_until(lambda: seen("backs_off") and seen("idle_since"))
         is_ill.clear()
         wait_until(lambda: settled(node))
         wait_until(lambda: running.worker.stats().slowdown == 0)
-        wait_until(lambda: node.channel("t", "c")["clients"][0]["ready_count"] == 20)
+        wait_until(lambda: seen("ready_count") == 1 and seen("backs_off") is seen("idle_since") is None)
     assert len(found) == 52
+    lines = [record.getMessage() for record in caplog.records if "backing off" in record.getMessage()]
+    assert len(lines) == 2 and lines[0].startswith("t/c: backing off after a failure: no message for 0.")
+    assert lines[1].startswith("t/c: no longer backing off, after ")
 
 
 def test_messages_are_given_up(daemon, work, caplog):

@@ -1,6 +1,6 @@
 // Changes: what is asked, sent, and told.
 import {h} from "./dom.js";
-import {get, post, session, url} from "./api.js";
+import {post, session, url} from "./api.js";
 import {ask, summary, toast} from "./dialog.js";
 import {count, plural} from "./format.js";
 
@@ -25,7 +25,8 @@ export async function act(what, body, call = "actions", then = "") {
 }
 
 const NAME = {limits: {pattern: "[.a-zA-Z0-9_\\-]{1,64}(#ephemeral)?", maxlength: 64, title: "1 to 64 of a-z A-Z 0-9 . _ -, and perhaps #ephemeral at the end"}, hint: "a-z A-Z 0-9 . _ -"};
-const label = (topic, channel) => channel ? `channel ${channel} of ${topic}` : `topic ${topic}`;
+/** The words for a topic or channel. */
+export const label = (topic, channel) => channel ? `channel ${channel} of ${topic}` : `topic ${topic}`;
 
 export async function pause(topic, channel, paused) {
   return act(`${paused ? "Unpause" : "Pause"} ${label(topic, channel)}`, {action: paused ? "unpause" : "pause", topic, channel});
@@ -67,6 +68,13 @@ export async function drain(node, draining) {
   return given && act(`Drain ${node}`, {action: "drain", nodes: [node], timeout: given.timeout, keep: given.keep, confirm: given.confirm});
 }
 
+export async function disconnect(topic, channel, client) {
+  const given = await ask({title: `Close the connection of ${client.client_id || client.hostname}?`, danger: true, verb: "Close",
+    lines: [`${client.remote_address}, a consumer of ${label(topic, channel)} on ${client.node}, with ${plural(client.in_flight_count, "message")} in flight, which are delivered again.`,
+      "Most clients connect again at once: revoke the user's access to keep one away."]});
+  return given && act(`Close ${client.remote_address}`, {action: "disconnect", topic, channel, client: client.remote_address, nodes: [client.node]});
+}
+
 export async function seek(topic, channel) {
   const given = await ask({title: `Move channel ${channel}`, danger: true, verb: "Move", name: channel,
     lines: ["Delivery continues at another position in the log. Messages in flight, or waiting before it, are forgotten."],
@@ -86,43 +94,23 @@ function effect(node) {
   return `${parts.join(", ") || "nothing changes"} (offset ${count(node.from)} → ${count(node.target)})`;
 }
 
-/** Redrives or drops dead letters: those of a topic, of one channel (origin), or one message of a node. */
-export async function letters(action, topic, {origin = "", message = null, node = ""}) {
+/** Redrives or drops dead letters: those of a topic, of one channel (origin), or one message of a node. memory: of a topic that some
+ *  nodes keep in memory: {nodes, sources, targets}, its channels and those that its letters may go to. */
+export async function letters(action, topic, {origin = "", message = null, node = "", memory = null}) {
   const redrive = action === "redrive", verb = redrive ? "Redrive" : "Drop";
   const what = `${verb} ${message ? `dead letter ${message.id}` : origin ? `dead letters of ${origin}` : `all dead letters in ${topic}`}`;
   const body = {action, topic, origin, id: message?.id ?? "", offset: message?.offset ?? 0, nodes: node ? [node] : []};
-  const given = await ask({title: `${what}?`, danger: !redrive, verb, name: redrive ? "" : topic,
-    lines: [redrive ? "Letters return to their origin channels as new messages. Letters whose channel no longer exists stay."
+  const choice = redrive && memory ? [{name: "source", label: `Channel of ${topic} that holds them in memory`, value: memory.sources[0], options: memory.sources.map(each => [each, each])},
+    {name: "to", label: "Channel that gets those", value: origin || memory.targets[0] || "", required: true, hint: "TOPIC/CHANNEL", limits: {pattern: "[^/]+/[^/]+"}}] : [];
+  const given = await ask({title: `${what}?`, danger: !redrive, verb, name: redrive ? "" : topic, fields: choice,
+    lines: [...memory ? [redrive ? `In memory, as on ${memory.nodes.join(", ")}, letters have no origin: all that wait in one channel go to the channel that you name.`
+      : `${memory.nodes.join(", ")} keeps them in memory: empty the channels of ${topic} there.`] : [], redrive ? "Letters return to their origin channels as new messages. Letters whose channel no longer exists stay."
       : "They cannot be redriven afterwards. This cannot be undone."],
-    preview: message ? null : async () => {
-      const found = (await post("actions", {...body, preview: true})).preview;
+    preview: message ? null : async values => {
+      const found = (await post("actions", {...body, source: values.source ?? "", to: values.to ?? "", preview: true})).preview;
       return [h("ul", {}, found.map(each => h("li", {class: each.error ? "bad" : null}, h("span", {class: "mono"}, each.node), " ", each.error ?? each.text)))];
     }});
-  return given && act(what, {...body, confirm: given.confirm ?? ""});
-}
-
-/** Asks for the rules of a topic or of a channel. rows: node_rules of the API. */
-export async function rules(topic, channel, rows) {
-  const known = rows.filter(row => row.rules), what = `Rules of ${label(topic, channel)}`;
-  if (!known.length) { toast(`${what}: no node shows them. ${rows[0]?.error ?? ""}`, [], true); return false; }
-  let keys;
-  try { keys = (await get("rules"))[channel ? "channel" : "topic"]; } catch (error) { toast(`${what}: ${error.message}`, [], true); return false; }
-  const values = key => new Set(known.map(row => String(row.rules[key] ?? "")));
-  const shown = keys.filter(({key}) => known.some(row => key in row.rules)).map(key => ({...key, now: values(key.key).size === 1 ? [...values(key.key)][0] : ""}));
-  const given = await ask({title: what, verb: "Save", lines: ["These are the rules of all nodes. An empty field means the value of the config file, or the default."],
-    fields: shown.map(each => ({name: each.key, label: each.key, value: each.now, help: values(each.key).size > 1 ? `${each.help}. Nodes differ: ${[...values(each.key)].join(", ")}` : each.help,
-      ...each.choices.length ? {options: [["", "–"], ...each.choices.map(choice => [choice, choice])]} : each.kind === "int" || each.kind === "float" ? {type: "number", limits: {min: each.least, max: each.most, step: each.kind === "int" ? 1 : "any"}} : {}}))});
-  if (!given) return false;
-  const set = Object.fromEntries(shown.filter(each => given[each.key] !== each.now).map(each => [each.key, typed(each, given[each.key])]));
-  if (!Object.keys(set).length) { toast(`${what}: nothing was changed`); return false; }
-  return act(what, {action: "rules", topic, channel, rules: set});
-}
-
-/** A value of a form as the API takes it; null takes back what was set. */
-function typed(key, text) {
-  if (text === "") return null;
-  if (key.choices.includes("true")) return text === "true";
-  return key.kind === "int" || key.kind === "float" ? Number(text) : text;
+  return given && act(what, {...body, source: given.source ?? "", to: given.to ?? "", confirm: given.confirm ?? ""});
 }
 
 /** Publishes a new message. nodes: addresses, one of which gets it. */
@@ -141,4 +129,3 @@ export async function republish(message, topic, node, nodes) {
   const sure = await ask({title: `Publish to ${given.topic}?`, verb: "Publish", name: given.topic, lines: [`${plural(message.size ?? 0, "byte")} go to ${given.topic} on ${given.node}.`]});
   return sure && act(`Publish to ${given.topic}`, {topic: given.topic, node: given.node, body: message.body ?? "", body_base64: message.body_base64 ?? "", confirm: sure.confirm}, "publish");
 }
-

@@ -1,6 +1,6 @@
 // The calls of the API, and who the user is.
 
-export const session = {may_change: false, may_publish: false, may_extend: false, may_redrive: false, publishes_all: false, sees_all: true, sees_any: true, grants: [], sign: "", csrf: "", mode: "", user: "", interval: 5};
+export const session = {may_change: false, may_publish: false, may_extend: false, may_redrive: false, publishes_all: false, sees_all: true, sees_any: true, grants: [], sign: "", csrf: "", ranges: [], mode: "", user: "", interval: 5};
 
 /** An error answer. word: the reason, such as TOPIC_NOT_FOUND. */
 export class ApiError extends Error {

@@ -1,12 +1,13 @@
 import {h, set, show} from "./dom.js";
 import {get, session, url} from "./api.js";
-import {empty, pause, remove, rules, seek} from "./actions.js";
+import {disconnect, empty, pause, remove, seek} from "./actions.js";
+import {rules} from "./rules.js";
 import {chart} from "./chart.js";
 import {age, count, now, plural, rate, span} from "./format.js";
-import {button, card, columns, deadLetters, head, p99, problems, stale, tiles, toggle, unmeasured} from "./parts.js";
+import {button, card, columns, deadLetters, head, p99, problems, ranges, stale, tiles, toggle, unmeasured} from "./parts.js";
 import {table} from "./table.js";
 
-export function channel(root, {topic, channel: name}) {
+export function channel(root, {topic, channel: name, ...args}, tools) {
   let latest = null, before = null;
   const title = head(name, [["Topics", "topics"], [topic, url.topic(topic)]]);
   const paused = toggle("Unpause", "Pause", is => pause(topic, name, is)), move = button("Move…", () => seek(topic, name));
@@ -14,7 +15,8 @@ export function channel(root, {topic, channel: name}) {
   const steer = [paused.element, move, button("Empty…", () => empty(topic, name, latest?.depth ?? 0), "danger"),
     button("Delete…", () => remove(topic, name, [`${plural(latest?.depth ?? 0, "waiting message")} and ${plural(latest?.consumers.length ?? 0, "consumer")}.`]), "danger")];
   const change = button("Rules…", () => rules(topic, name, latest?.node_rules ?? []));
-  title.actions.append(look, ...steer);
+  const range = ranges(args, tools);
+  title.actions.append(range.element, look, ...steer);
   const hint = unmeasured(), dead = h("p", {class: "note"}), ruled = table({caption: "Delivery rules", id: row => `${row.key} ${row.value}`, empty: "None: it delivers like a channel of nsqd.", columns: [
     {key: "key", label: "Rule", text: row => row.key}, {key: "value", label: "Value", text: row => row.value}, {key: "nodes", label: "Nodes", wrap: true, text: row => row.nodes}].map(each => ({...each, sort: false}))});
   const numbers = tiles([["In /s", data => rate(data.came)], ["Finished /s", data => rate(data.went)], ["Depth", data => count(data.depth)], ["On disk", data => count(data.backend)], ["In flight", data => count(data.in_flight)],
@@ -23,11 +25,12 @@ export function channel(root, {topic, channel: name}) {
   const depths = chart("Messages", [{key: "depth", name: "waiting"}, {key: "in_flight", name: "in flight"}], count);
   const clients = table({caption: "Consumers", id: row => `${row.node} ${row.remote_address}`, empty: "No consumer: messages wait until one connects.", columns: [
     {key: "client_id", label: "Client", text: row => row.client_id || row.hostname, wrap: true}, {key: "remote_address", label: "Address", text: row => row.remote_address, opt: true}, columns.node,
-    {key: "ready_count", label: "RDY", num: true, text: row => count(row.ready_count), tone: row => row.ready_count ? "" : "warn"},
+    {key: "ready_count", label: "RDY", num: true, text: ready, tone: row => row.ready_count && !row.backs_off ? "" : "warn"},
     {key: "in_flight_count", label: "In flight", num: true, text: row => count(row.in_flight_count), tone: row => row.ready_count && row.in_flight_count >= row.ready_count ? "warn" : ""},
     {key: "rate", label: "Finished /s", num: true, text: row => rate(row.rate)}, {key: "finish_count", label: "Finished", num: true, text: row => count(row.finish_count)}, {key: "requeue_count", label: "Requeued", num: true, opt: true, text: row => count(row.requeue_count)},
     {key: "connect_ts", label: "Connected", num: true, opt: true, text: row => age(row.connect_ts)}, {key: "user_agent", label: "Agent", opt: true, wrap: true, text: row => row.user_agent},
-    {key: "with", label: "With", sort: false, opt: true, text: row => [row.tls && row.tls_version, row.deflate && "deflate", row.snappy && "snappy", row.authed && (row.auth_identity || "auth"), row.sample_rate && `${row.sample_rate} %`].filter(Boolean).join(", ") || "–"}]});
+    {key: "with", label: "With", sort: false, opt: true, text: row => [row.tls && row.tls_version, row.deflate && "deflate", row.snappy && "snappy", row.authed && (row.auth_identity || "auth"), row.sample_rate && `${row.sample_rate} %`].filter(Boolean).join(", ") || "–"},
+    ...session.may_change && session.may_extend ? [{key: "actions", label: "", sort: false, num: true, version: row => String(row.may_change), node: (row, current) => row.may_change ? button("Close…", () => disconnect(topic, name, current()), "plain danger") : ""}] : []]});
   const held = table({caption: "Longest in flight", id: row => `${row.node} ${row.id}`, empty: "", columns: [{key: "for", label: "Held for", num: true, text: row => age(row.delivered / 1e9)},
     {key: "who", label: "By", wrap: true, text: row => row.client ? `${row.client.client_id || row.client.hostname} (${row.client.remote_address})` : "a consumer that has left"}, {key: "attempts", label: "Attempt", num: true, text: row => count(row.attempts)},
     {key: "due", label: "Times out in", num: true, text: row => row.due ? span(row.due / 1e9 - now()) : "–"}, {key: "id", label: "Message", opt: true, text: row => row.id}, columns.node].map(each => ({...each, sort: false}))});
@@ -48,15 +51,15 @@ export function channel(root, {topic, channel: name}) {
     return found;
   }
   return {async refresh(signal) {
-    const data = latest = await get(`topics/${encodeURIComponent(topic)}/${encodeURIComponent(name)}`, {}, signal);
+    const data = latest = await get(`topics/${encodeURIComponent(topic)}/${encodeURIComponent(name)}`, {range: range.value()}, signal);
     const stuck = !data.paused && data.clients && data.still_since && now() - data.still_since > 60;
     return () => {
-      title.badges([...stale(data), ...data.paused ? [["paused", "warn"]] : [], ...stuck ? [[`nothing finished for ${age(data.still_since)}`, "bad"]] : [], ...!data.clients && data.depth ? [["no consumer", "warn"]] : []]);
+      title.badges([...stale(data), ...backingOff(data.consumers), ...data.paused ? [["paused", "warn"]] : [], ...stuck ? [[`nothing finished for ${age(data.still_since)}`, "bad"]] : [], ...!data.clients && data.depth ? [["no consumer", "warn"]] : []]);
       paused.update(Boolean(data.paused));
       numbers.update(data);
       rates.update(data.series);
       depths.update(data.series);
-      clients.update(withRates(data.consumers));
+      clients.update(withRates(data.consumers).map(row => ({...row, may_change: data.may_change})));
       held.update(data.held.slice(0, 10));
       heldCard.element.hidden = !data.held.length;
       nodes.update(data.node_rows);
@@ -74,6 +77,20 @@ export function channel(root, {topic, channel: name}) {
       faults.update(data.errors);
     };
   }};
+}
+
+/** RDY, and since when it is low. */
+function ready(row) {
+  const since = row.idle_since ? ` ${age(row.idle_since)}` : "";
+  return row.backs_off ? `${count(row.ready_count)}, backs off${since}` : row.ready_count ? count(row.ready_count) : `0${since && ` for${since}`}`;
+}
+
+/** A badge for consumers that take nothing, or little, since their handlers fail. */
+function backingOff(consumers) {
+  const off = consumers.filter(row => row.backs_off && row.idle_since);
+  if (!off.length) return [];
+  const who = off.length < consumers.length ? `${off.length} of ${plural(consumers.length, "consumer")}` : consumers.length === 1 ? "the consumer" : "consumers";
+  return [[`${who} back${who === "the consumer" ? "s" : ""} off since ${age(Math.min(...off.map(row => row.idle_since)))} after failures`, "warn"]];
 }
 
 /** The rules that are set, a row for each value, with the nodes that have it. */

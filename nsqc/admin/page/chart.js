@@ -1,9 +1,10 @@
 // Lines over time as SVG: one module for all pages.
 import {h, s, set, text} from "./dom.js";
-import {count, time} from "./format.js";
+import {count, date, span, time} from "./format.js";
 
 const LEFT = 54, RIGHT = 4, TOP = 8, BOTTOM = 20, HEIGHT = 170;
-const HOUR = 360, LEAST = 6, SECONDS_UNTIL = 120;     // slots of ten seconds: at most, at least, and of a range whose times have seconds
+const MOST = 360, LEAST = 6;     // slots
+const HOUR_S = 3600, DAY_S = 86400;
 
 /** Round values from 0 to top or slightly above, whole ones of whole numbers: as nsqc/charts.py has them. */
 export function scale(top, whole = false) {
@@ -57,7 +58,7 @@ export function spark() {
   }};
 }
 
-/** A chart of the last hour. fields: [{key, name}], two at most; format: of a value. */
+/** A chart of the last hour, or of a longer range. fields: [{key, name}], two at most; format: of a value. */
 export function chart(title, fields, format) {
   const svg = s("svg", {role: "img", height: HEIGHT}), box = h("div", {class: "chart"}, svg);
   const legend = h("div", {class: "legend"}), values = fields.map(() => h("b"));
@@ -71,8 +72,14 @@ export function chart(title, fields, format) {
   set(svg, marks, area, lines, cursor);
   let data = null, width = 0, at = -1;
 
+  /** A time of the axis: with the day where the range has more than one. */
+  function stampOf(unix) {
+    const seconds = slots() * data.step;
+    return seconds > DAY_S ? date(unix).slice(5, 16) : seconds > HOUR_S / 3 ? time(unix).slice(0, 5) : time(unix);
+  }
+
   /** The slots of the range, which begins with its data until there is an hour of it. */
-  const slots = () => Math.min(HOUR, Math.max(LEAST, length()));
+  const slots = () => Math.min(MOST, Math.max(LEAST, length()));
   function place(index) { return LEFT + (width - LEFT - RIGHT) * index / (slots() - 1); }
 
   function draw() {
@@ -89,11 +96,11 @@ export function chart(title, fields, format) {
     for (const part of width > 420 ? [1, .75, .5, .25, 0] : [1, .5, 0]) {
       const anchor = part === 1 ? "start" : part === 0 ? "end" : "middle";
       marks.append(s("text", {x: place((slots() - 1) * (1 - part)), y: HEIGHT - 4, "text-anchor": anchor},
-        time(end - part * (slots() - 1) * data.step).slice(0, slots() < SECONDS_UNTIL ? 8 : 5)));
+        stampOf(end - part * (slots() - 1) * data.step)));
     }
     columns.forEach((column, number) => lines[number].setAttribute("d", line(column, x, y)));
     area.setAttribute("d", under(columns[0], x, y, floor));
-    svg.setAttribute("aria-label", `${title}, the last hour. ` + fields.map((field, number) =>
+    svg.setAttribute("aria-label", `${title}, the last ${span((slots() - 1) * data.step)}. ` + fields.map((field, number) =>
       `${field.name}: now ${said(columns[number].at(-1))}, at most ${said(Math.max(...columns[number].filter(value => value !== null)))}`).join("; "));
     point();
   }
@@ -114,7 +121,7 @@ export function chart(title, fields, format) {
       const x = place(at + slots() - length());
       cursor.setAttribute("x1", x);
       cursor.setAttribute("x2", x);
-      text(stamp, ` at ${time(data.start + at * data.step)}`);
+      text(stamp, ` at ${(slots() * data.step > DAY_S ? date : time)(data.start + at * data.step)}`);
     } else text(stamp, "");
   }
   const stamp = h("span", {class: "dim"});

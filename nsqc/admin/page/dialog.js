@@ -3,7 +3,7 @@ import {h, set} from "./dom.js";
 import {plural} from "./format.js";
 
 /**
- * Asks. title, lines: what will happen; fields: [{name, label, value, options, type, limits, required, hint, help}]; name: what has to
+ * Asks. title, lines: what will happen; fields: [{name, label, value, options, type, limits, required, hint, unit, help, group}]; name: what has to
  * be typed, for what cannot be undone; danger; preview(values): a promise of lines. Resolves to the values, or null.
  */
 export function ask({title, lines = [], fields = [], name = "", verb, danger = false, preview = null}) {
@@ -22,9 +22,10 @@ export function ask({title, lines = [], fields = [], name = "", verb, danger = f
       inputs.set(field.name, input);
       input.addEventListener("input", check);
       input.addEventListener("change", look);
-      return h("label", {class: field.type === "checkbox" ? "check" : "field"}, field.type === "checkbox" ? [input, field.label] : [field.label, input, field.help && h("small", {}, field.help)]);
+      return h("label", {class: field.type === "checkbox" ? "check" : "field"}, field.type === "checkbox" ? [input, field.label]
+        : [h("span", {}, field.label), field.unit ? h("span", {class: "measured"}, input, h("span", {}, field.unit)) : input, field.help && h("small", {}, field.help)]);
     });
-    const form = h("form", {method: "dialog", submit: finish}, h("h2", {id: "dialog-title"}, title), lines.map(line => h("p", {}, line)), rows, out,
+    const form = h("form", {method: "dialog", submit: finish}, h("h2", {id: "dialog-title"}, title), h("div", {class: "body"}, lines.map(line => h("p", {}, line)), gathered(fields, rows), out),
       typed && h("label", {class: "field"}, h("span", {id: "typed-hint"}, "Type ", h("b", {class: "mono"}, name), " to confirm"), typed),
       h("div", {class: "buttons"}, h("button", {type: "button", click: () => done(null)}, "Cancel"), ok));
     const box = h("dialog", {"aria-labelledby": "dialog-title", cancel: event => { event.preventDefault(); done(null); }}, form);
@@ -62,6 +63,17 @@ export function ask({title, lines = [], fields = [], name = "", verb, danger = f
   });
 }
 
+/** The rows of a form, in boxes by group. */
+function gathered(fields, rows) {
+  const found = [];
+  fields.forEach((field, at) => {
+    if (!field.group) { found.push(rows[at]); return; }
+    if (field.group !== fields[at - 1]?.group) found.push(h("fieldset", {}, h("legend", {}, field.group)));
+    found.at(-1).append(rows[at]);
+  });
+  return found;
+}
+
 const LONG_MS = 15000, SHORT_MS = 5000, MOST = 5;
 
 /** Shows what came of a change. results: of the API, or none. */
@@ -86,4 +98,3 @@ export function summary(what, results) {
   if (!results.length) return `${what}: nothing to do`;
   return bad ? `${what}: failed on ${bad} of ${plural(results.length, "server")}` : what;
 }
-

@@ -32,10 +32,16 @@ export function changes(root) {
   const list = table({caption: "Changes", id: row => `${row.time} ${row.action} ${row.target}`, empty: "No changes since this server started. The audit log has earlier ones.", columns: [
     {key: "time", label: "Time", text: row => date(row.time)}, {key: "user", label: "User", text: row => row.user || "–"}, {key: "address", label: "From", opt: true, text: row => row.address},
     {key: "action", label: "Action", text: row => row.action}, {key: "target", label: "What", wrap: true, text: row => row.target},
-    {key: "results", label: "Result", sort: false, wrap: true, text: row => { const bad = row.results.filter(each => !each.ok), done = `done on ${row.results.length - bad.length} of ${row.results.length}`; return [...bad.length === row.results.length && bad.length ? ["failed"] : [done], ...bad.map(each => `${each.target}: ${each.message}`)].join("; "); }, tone: row => row.results.some(each => !each.ok) ? "bad" : ""}]});
+    {key: "results", label: "Result", sort: false, wrap: true, text: outcome, tone: row => row.results.some(each => !each.ok) ? "bad" : ""}]});
   root.append(head("Changes").element, h("section", {class: "card"}, list.element));
   return {async refresh(signal) {
     const data = await get("audit", {}, signal);
     return () => list.update(data.changes);
   }};
+}
+
+/** On how many servers a change was done, and what any of them said. */
+function outcome(row) {
+  const done = row.results.filter(each => each.ok).length, all = row.results.length;
+  return [done || !all ? `done on ${done} of ${all}` : "failed", ...row.results.filter(each => each.message || !each.ok).map(each => `${each.target}: ${each.message || "failed"}`)].join("; ");
 }

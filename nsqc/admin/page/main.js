@@ -48,8 +48,10 @@ async function show(focus) {
   const name = args.channel ?? args.topic ?? args.node ?? each?.title ?? "Not found";
   document.title = `${each?.keys ? name : each?.title ?? "Not found"} · nsqc`;
   for (const link of nav.children) {
-    if (each && link.dataset.page === (each.under ?? each.href)) link.setAttribute("aria-current", each.keys ? "true" : "page");
-    else link.removeAttribute("aria-current");
+    if (each && link.dataset.page === (each.under ?? each.href)) {
+      link.setAttribute("aria-current", each.keys ? "true" : "page");
+      nav.scrollLeft = link.offsetLeft - nav.offsetLeft - (nav.clientWidth - link.offsetWidth) / 2;
+    } else link.removeAttribute("aria-current");
   }
   if (!each) { set(main, problem("There is no such page.")); return; }
   const tools = {refresh: () => page === mine && update(), remember};

@@ -2,11 +2,11 @@ import {h, show, text} from "./dom.js";
 import {get, session} from "./api.js";
 import {chart} from "./chart.js";
 import {age, count, rate} from "./format.js";
-import {card, columns, concerns, head, p99, tiles, unmeasured} from "./parts.js";
+import {card, columns, concerns, head, p99, ranges, tiles, unmeasured} from "./parts.js";
 import {table} from "./table.js";
 import {nodeColumns} from "./nodes.js";
 
-export function overview(root) {
+export function overview(root, args, tools) {
   const title = head("Overview");
   if (!session.sees_any) {
     root.append(title.element, card("Your permissions", h("div", {class: "pad"}, h("ul", {class: "mono"}, session.grants.map(each => h("li", {}, each))),
@@ -18,6 +18,8 @@ export function overview(root) {
     ["Topics", data => count(data.topics)], ["Channels", data => count(data.channels)], ["Consumers", data => count(data.clients)],
     ["Nodes", data => data.answering === data.nodes ? count(data.nodes) : `${data.answering} of ${data.nodes}`, data => data.answering < data.nodes ? "bad" : ""]]);
   const hint = unmeasured(), part = h("p", {class: "hint warn", hidden: true});
+  const range = ranges(args, tools);
+  title.actions.append(range.element);
   const list = concerns(12), attention = card("Needs attention", list.element);
   const rates = chart("Messages per second", [{key: "came", name: "published"}, {key: "went", name: "finished"}], rate);
   const depths = chart("Messages", [{key: "depth", name: "waiting"}, {key: "in_flight", name: "in flight"}], count);
@@ -29,7 +31,7 @@ export function overview(root) {
   root.append(title.element, numbers.element, part, hint.element, attention.element, session.sees_all ? h("div", {class: "two"}, rates.element, depths.element) : "",
     h("div", {class: "two"}, card("Busiest topics", busy.element).element, card("Deepest topics", deep.element).element), card("Nodes", nodes.element).element);
   return {async refresh(signal) {
-    const data = await get("overview", {}, signal);
+    const data = await get("overview", {range: range.value()}, signal);
     return () => {
       numbers.update(data.totals);
       show(part, data.totals.answering < data.totals.nodes);

@@ -35,15 +35,15 @@ export function palette(go) {
     async function look() {
       const number = ++asked, wanted = input.value.trim();
       const pages = PAGES.filter(([label, href]) => (href !== "lookup" || hasLookup()) && label.toLowerCase().startsWith(wanted.toLowerCase())).map(([label, href]) => ({label, href, kind: "page"}));
-      let names = [];
+      let names = [], fault = "No name contains this. /^orders\\.[a-z]+$/ is a regular expression.";
       if (wanted) {
-        try { names = (await get("search", {q: wanted})).found.map(shown); } catch (error) { text(note, error.message); }
+        try { names = (await get("search", {q: wanted})).found.map(shown); } catch (error) { fault = error.message; }
       }
       if (number !== asked) return;
       found = [...names, ...pages];
       chosen = 0;
       set(list, found.map((entry, at) => h("li", {role: "option", id: `jump-${at}`, click: () => take(entry)}, h("span", {}, entry.label), h("span", {class: "kind"}, entry.kind))));
-      text(note, found.length ? "" : "No name contains this.");
+      text(note, found.length ? "" : fault);
       note.hidden = Boolean(found.length);
       list.hidden = !found.length;
       mark();

@@ -1,6 +1,6 @@
 // What several pages have: heads, tiles, columns.
 import {h, s, set, show, text} from "./dom.js";
-import {url} from "./api.js";
+import {session, url} from "./api.js";
 import {age, bytes, count, ms, rate} from "./format.js";
 
 /** The head of a page. crumbs: [[label, href]]. */
@@ -42,6 +42,16 @@ export const p99 = data => `${data.p99_from === "buckets" && data.p99_ms !== nul
 export function unmeasured() {
   const element = h("p", {class: "hint", hidden: true}, "Latencies are not measured: start the nodes with ", h("code", {}, "--e2e-processing-latency-percentile=0.99"), ".");
   return {element, update(data) { show(element, data.p99_from === null); }};
+}
+
+const WORD = {"1h": "Last hour", "6h": "Last 6 hours", "1d": "Last day", "1w": "Last week"};
+
+/** A choice of the range of charts, where Prometheus has more than the last hour; value(): for the API. */
+export function ranges(args, {refresh, remember}) {
+  const element = h("select", {"aria-label": "Range of the charts", hidden: session.ranges.length < 2, change: () => { remember({range: value()}); refresh(); }},
+    session.ranges.map(each => h("option", {value: each, selected: each === args.range}, WORD[each] ?? each)));
+  const value = () => element.value === session.ranges[0] ? "" : element.value;
+  return {element, value};
 }
 
 /** A box with a title. */
@@ -133,5 +143,3 @@ export function problems() {
     if (element.dataset.key !== key) { element.dataset.key = key; set(list, lines.map(([node, error]) => h("li", {}, h("b", {class: "mono"}, node), ` ${error}`))); }
   }};
 }
-
-

@@ -89,14 +89,26 @@ function made(columns) {
       const holder = column.link ? h("a") : h("span");
       cell.append(holder);
       updates.push(row => {
-        text(holder, column.text(row));
-        if (column.link) { const to = column.link(row); if (holder.getAttribute("href") !== to) { holder.setAttribute("href", to); holder.title = column.text(row); } }
+        if (column.link) named(holder, column.text(row), column.link(row));
+        else text(holder, column.text(row));
         if (column.tone) { const tone = column.tone(row) || ""; if (holder.className !== tone) holder.className = tone; }
       });
     }
     return cell;
   }));
   return {element, update(row) { current = row; for (const each of updates) each(row); }};
+}
+
+const SHORT = 24, TAIL = 12;
+
+/** A link whose name loses its middle where there is no room: names often differ at their ends. */
+function named(link, name, to) {
+  if (link.title === name && link.getAttribute("href") === to) return;
+  link.setAttribute("href", to);
+  link.title = name;
+  if (name.length <= SHORT) { text(link, name); link.removeAttribute("aria-label"); return; }
+  link.setAttribute("aria-label", name);
+  set(link, h("span", {}, name.slice(0, -TAIL)), h("span", {}, name.slice(-TAIL)));
 }
 
 /** A pager of the server's pages. */

@@ -1,9 +1,10 @@
 import {h, show, text} from "./dom.js";
 import {get, session, url} from "./api.js";
-import {create, empty, letters, pause, publish, remove, rules, tombstone} from "./actions.js";
+import {create, empty, letters, pause, publish, remove, tombstone} from "./actions.js";
+import {rules} from "./rules.js";
 import {chart} from "./chart.js";
 import {age, bytes, count, date, plural, rate, span} from "./format.js";
-import {button, card, columns, head, p99, problems, stale, tiles, toggle, unmeasured} from "./parts.js";
+import {button, card, columns, head, p99, problems, ranges, stale, tiles, toggle, unmeasured} from "./parts.js";
 import {pager, table} from "./table.js";
 
 const LIMIT = 50;
@@ -12,7 +13,7 @@ export function topics(root, args, {refresh, remember}) {
   let state = {by: args.sort || "name", desc: args.order === "desc"}, offset = Number(args.offset) || 0, wanted = args.search || "";
   const title = head("Topics");
   if (session.may_change) title.actions.append(button("New topic…", () => create()));
-  const search = h("input", {type: "search", value: wanted, placeholder: "Filter by name", "aria-label": "Filter by name", input: () => { wanted = search.value; offset = 0; moved(); }});
+  const search = h("input", {type: "search", value: wanted, placeholder: "Name or /regex/", "aria-label": "Filter by name", input: () => { wanted = search.value; offset = 0; moved(); }});
   const list = table({caption: "Topics", id: row => row.name, empty: session.sees_any ? "No topic matches." : "None that you may see: that needs the grant stats.", sort: state,
     columns: [columns.topic, columns.came, columns.went, columns.depth, columns.in_flight, columns.messages, columns.channels, columns.clients, columns.oldest,
       {...columns.p99, sort: false}, columns.paused, columns.spark],
@@ -36,7 +37,7 @@ export function topics(root, args, {refresh, remember}) {
   }};
 }
 
-export function topic(root, {topic: name}, {refresh}) {
+export function topic(root, {topic: name, ...args}, tools) {
   const title = head(name, [["Topics", "topics"]]);
   let latest = null;
   const paused = toggle("Unpause", "Pause", is => pause(name, "", is));
@@ -44,7 +45,14 @@ export function topic(root, {topic: name}, {refresh}) {
   const steer = [paused.element, button("New channel…", () => create(name)), change, button("Empty…", () => empty(name, "", latest?.waiting ?? 0), "danger"),
     button("Delete…", () => remove(name, "", lost()), "danger")];
   const send = button("Publish…", () => publish(name, latest.node_rows.filter(row => !row.seen_at).map(row => row.node)));
-  title.actions.append(look, send, ...steer);
+  const range = ranges(args, tools);
+  title.actions.append(range.element, look, send, ...steer);
+  /** What redriving letters in memory needs to know; null: no node keeps the topic there, or in no channel. */
+  const inMemory = () => {
+    const nodes = latest.node_rules.filter(row => row.rules && !latest.logs.some(log => log.node === row.node) && latest.node_rows.some(each => each.node === row.node)).map(row => row.node);
+    const sources = latest.channel_rows.map(row => row.name);
+    return nodes.length && sources.length ? {nodes, sources, targets: latest.dead_letters_of.map(row => `${row.topic}/${row.channel}`)} : null;
+  };
   const lost = () => [`${plural(latest?.channels ?? 0, "channel")} with ${plural(latest?.depth ?? 0, "waiting message")} and ${plural(latest?.clients ?? 0, "consumer")}.`];
   const numbers = tiles([["Published /s", data => rate(data.came)], ["Finished /s", data => rate(data.went)], ["Depth", data => count(data.depth)], ["In the topic", data => count(data.waiting)],
     ["In flight", data => count(data.in_flight)], ["Deferred", data => count(data.deferred)], ["Oldest", data => age(data.oldest)], ["p99 latency", p99], ["Messages", data => count(data.messages)], ["Published", data => bytes(data.bytes)]]);
@@ -58,8 +66,8 @@ export function topic(root, {topic: name}, {refresh}) {
   const feeders = table({caption: `Channels whose dead letters come to ${name}`, id: row => `${row.topic} ${row.channel}`, empty: "No rule names this topic now.", columns: [{key: "topic", label: "Topic", text: row => row.topic, link: row => url.topic(row.topic)},
     {key: "channel", label: "Channel", text: row => row.channel, link: row => url.channel(row.topic, row.channel)}, {key: "waiting", label: "Waiting", num: true, sort: false, text: row => row.waiting ? `${count(row.waiting.count)}${row.waiting.more ? "+" : ""}` : "–"}, {key: "dead_letters", label: "Moved in all", num: true, text: row => count(row.dead_letters)},
     {key: "actions", label: "", sort: false, num: true, version: row => `${row.may_redrive} ${row.may_drop}`, node: (row, current) => [
-      row.may_redrive ? button("Redrive…", () => letters("redrive", name, {origin: `${current().topic}/${current().channel}`}), "plain") : "",
-      row.may_drop ? button("Drop…", () => letters("drop", name, {origin: `${current().topic}/${current().channel}`}), "plain danger") : ""]}]});
+      row.may_redrive ? button("Redrive…", () => letters("redrive", name, {origin: `${current().topic}/${current().channel}`, memory: inMemory()}), "plain") : "",
+      row.may_drop ? button("Drop…", () => letters("drop", name, {origin: `${current().topic}/${current().channel}`, memory: inMemory()}), "plain danger") : ""]}]});
   const logs = table({caption: `Log of ${name}`, id: row => row.node, empty: "", columns: [columns.node,
     {key: "first", label: "First offset", num: true, text: row => count(row.log?.first_offset)}, {key: "next", label: "Next offset", num: true, text: row => count(row.log?.next_offset)},
     {key: "span", label: "Since", text: row => row.log?.first_time ? date(row.log.first_time / 1e9) : "–", opt: true}, {key: "bytes", label: "Size", num: true, text: row => bytes(row.log?.bytes)},
@@ -69,12 +77,12 @@ export function topic(root, {topic: name}, {refresh}) {
     {key: "position", label: "Position", num: true, text: row => count(row.position)}, {key: "oldest_unfinished", label: "Oldest unfinished", num: true, opt: true, text: row => count(row.oldest_unfinished)},
     {key: "lag_messages", label: "Lag", num: true, text: row => count(row.lag_messages)}, {key: "lag_seconds", label: "Lag, time", num: true, text: row => span(row.lag_seconds)}]});
   const faults = problems(), hint = unmeasured(), ids = h("p", {class: "hint", hidden: true}), feedCard = card("Dead letters of", feeders.element), logCard = card("Log", logs.element), lagCard = card("Positions in the log", lags.element);
-  const redriveAll = button("Redrive all…", () => letters("redrive", name, {})), dropAll = button("Drop all…", () => letters("drop", name, {}), "danger");
+  const redriveAll = button("Redrive all…", () => letters("redrive", name, {memory: inMemory()})), dropAll = button("Drop all…", () => letters("drop", name, {memory: inMemory()}), "danger");
   feedCard.tools.append(redriveAll, dropAll);
   root.append(title.element, faults.element, numbers.element, hint.element, ids, feedCard.element, h("div", {class: "two"}, rates.element, depths.element), card("Channels", channels.element).element,
     card("Nodes", nodes.element).element, logCard.element, lagCard.element);
   return {async refresh(signal) {
-    const data = latest = await get(`topics/${encodeURIComponent(name)}`, {}, signal);
+    const data = latest = await get(`topics/${encodeURIComponent(name)}`, {range: range.value()}, signal);
     return () => {
       const told = data.logs.filter(log => log.log);
       title.badges([...stale(data), ...data.paused ? [["paused", "warn"]] : [], ...data.logs.some(log => log.log) ? [["log", "accent"]] : [], ...data.damaged ? [[`${count(data.damaged)} damaged`, "bad"]] : []]);
@@ -93,7 +101,7 @@ export function topic(root, {topic: name}, {refresh}) {
       depths.update(data.series);
       channels.update(data.channel_rows);
       nodes.update(data.node_rows.map(row => ({...row, hidden: data.tombstones.includes(row.node), may_change: data.may_change})));
-      const may_drop = data.may_change && session.may_extend && told.length > 0, may_redrive = session.may_redrive && told.length > 0;
+      const may_drop = data.may_change && session.may_extend && told.length > 0, may_redrive = session.may_redrive && (told.length > 0 || inMemory() !== null);
       feeders.update(data.dead_letters_of.map(row => ({...row, may_redrive: may_redrive && row.may_publish, may_drop})));
       feedCard.element.hidden = !data.dead_letters_of.length && !(name.endsWith(".dead") && told.length);
       show(redriveAll, may_redrive && session.publishes_all);

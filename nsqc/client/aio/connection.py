@@ -466,9 +466,10 @@ class Connection(Core, asyncio.BufferedProtocol):
         self.expect_ok(await self.submit(self.sub(topic, channel)))
         self.subscribed = True
 
-    def ready(self, count: int) -> None:
-        """RDY. Raises ConnectError."""
-        self.post(self.rdy(count))
+    def ready(self, count: int, backs_off: bool = False) -> None:
+        """RDY. Raises ConnectError.
+        backs_off: tells nsqc's statistics that it is low because of failures."""
+        self.post(self.rdy(count, backs_off))
 
     def collected(self) -> list[Message]:
         """The messages received."""

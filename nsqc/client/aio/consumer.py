@@ -113,9 +113,10 @@ class Consumer(BaseConsumer[Connection]):
 
     # ------------------------------------------------------------------ flow
 
-    def throttle(self, most: int | None) -> None:
-        """Limits the messages in flight until further notice, 0 for none; None: no limit besides the options."""
-        self._peers.cap = most
+    def throttle(self, most: int | None, backs_off: bool = False) -> None:
+        """Limits the messages in flight until further notice, 0 for none; None: no limit besides the options.
+        backs_off: because of failures, as nsqc's statistics then show."""
+        self._peers.cap, self._peers.backs_off = most, backs_off
         self._check.set()
 
     def stop(self) -> None:
@@ -178,8 +179,8 @@ class Consumer(BaseConsumer[Connection]):
         # The connection may end here: _lost() is called for it.
         for peer, connection, ready in self._peers.shares(now):
             with suppress(ConnectError):
-                connection.ready(ready)
-                peer.ready = ready
+                connection.ready(ready, self._peers.backs_off)
+                peer.ready, peer.backs_off = ready, self._peers.backs_off
         for _, connection in self._peers.connected:
             self._report_late(connection)
             with suppress(ConnectError):

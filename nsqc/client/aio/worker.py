@@ -250,14 +250,14 @@ class Worker:
             self._broke(run, failure)
 
     def _ended(self, succeeded: bool | None) -> None:
-        slowdown = self._handling.slowdown
-        if slowdown.ended(succeeded, time.monotonic()):
+        if self._handling.paced(succeeded):
             self._changed.set()
             self._limit()
 
     def _limit(self) -> None:
         """Applies the slowdown to the connections, and again when its pause ends."""
         now = time.monotonic()
-        self._consumer.throttle(self._handling.slowdown.limit(now))
+        limit = self._handling.slowdown.limit(now)
+        self._consumer.throttle(limit, limit is not None)
         if pause := self._handling.slowdown.pause(now):
             asyncio.get_running_loop().call_later(pause, self._limit)
