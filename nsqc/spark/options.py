@@ -19,6 +19,7 @@ from nsqc.client.options import MPUB_ROOM
 from nsqc.spark.values import (
     ADDRESSES,
     ASSIGNMENT,
+    BUCKET,
     EARLIEST,
     FILE,
     FLAG,
@@ -304,6 +305,9 @@ class Stream(NsqdOptions):
 class Log(NodeOptions):
     """The messages of log-backed topics to read, and how to fetch them."""
 
+    bucket: Annotated[str | None, Option(
+        BUCKET, "instead of `nsqd`: the nodes' `--bucket`, such as `s3://acme-nsq/prod`; no node is queried, alive or "
+        "dead. Executors need the same credentials as a node, in their environment")] = None
     topic: Annotated[tuple[str, ...], Option(
         NAMES, "the topic to read, or several separated by commas",
         default="this, `topicPattern` or `assign` is required")] = ()
@@ -534,9 +538,18 @@ def log_at_load(given: Mapping[str, str]) -> None:
         check_log(parse(Log, given, "nsq"))
 
 
+# Options that connect to nodes.
+OF_NODES = {*NodeOptions.__dataclass_fields__, "http", "localFiles", "fetchBytes"} - {"timeout", "maxMsgSize"}
+
+
 def check_log(options: Log) -> None:
     """Raises OptionError."""
-    check_nsqd(options)
+    if options.bucket is None:
+        check_nsqd(options)
+    elif idle := [item.name for item in declared(Log).values() if item.name in OF_NODES
+                  and getattr(options, item.name) != item.default]:
+        raise OptionError(f"nsq: option {idle[0]} is for reading from nodes; with bucket={options.bucket} no node is "
+                          "queried")
     if bool(options.topic) + bool(options.topicPattern) + bool(options.assign) != 1:
         raise OptionError("nsq: give one of the options topic, topicPattern and assign; option channel consumes the "
                           "topic instead of reading its log")

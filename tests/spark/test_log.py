@@ -221,7 +221,7 @@ class Stream:
 
     def run(self, *nodes: Daemon, **options: str):
         """Runs until it has read everything."""
-        frame = self.spark.readStream.format("nsq").options(**where(*nodes, **options)).load()
+        frame = self.spark.readStream.format("nsq").options(**(where(*nodes) if nodes else {}), **options).load()
         query = (frame.writeStream.format("parquet").option("path", str(self.folder / "out"))
                  .option("checkpointLocation", str(self.folder / "check")).trigger(availableNow=True).start())
         query.awaitTermination()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from urllib.parse import quote
 from nsqc.client.address import join_address, split_address
 from nsqc.client.lookup import NotHttp, fetch
 from nsqc.spark.log.api import BadAnswer, DataLoss, LogApi, LogError, NoLog, NoTopic, Resting, State, Unreachable
-from nsqc.spark.log.ranges import Place
+from nsqc.spark.log.ranges import Place, Range
 from nsqc.spark.mistakes import right_port, service_at
 from nsqc.spark.options import Log, LogTable
 from nsqc.spark.values import EARLIEST, LATEST, Places, Times
@@ -85,6 +85,10 @@ class Cluster:
             missing.append(f"no log-backed topic matches topicPattern={options.topicPattern}")
         if missing and not options.allowMissingTopics:
             raise NoTopic(f"nsq: {'; '.join(missing)}; allowMissingTopics=true starts without it")
+
+    def located(self, parts: Sequence[Range]) -> tuple[Range, ...]:
+        """Ranges with all that executors need."""
+        return tuple(parts)
 
     def close(self) -> None:
         """Closes all connections."""
