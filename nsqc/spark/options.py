@@ -72,7 +72,8 @@ OPTIONS = {
     "startingoffsetsbytimestamp": "a channel keeps its position. Without option channel, log-backed topics support it",
     "startingtimestamp": "a channel keeps its position. Without option channel, a log-backed topic is read from any "
                          "time; nsqc spark replay --from republishes an archive",
-    "startingoffsetsbytimestampstrategy": "a time without a later message means the end",
+    "startingoffsetsbytimestampstrategy": "a channel keeps its position. Without option channel, log-backed topics "
+                                          "support it",
     "endingoffsets": "use .trigger(availableNow=True), which reads the waiting messages and stops",
     "endingoffsetsbytimestamp": "use .trigger(availableNow=True). Tables of log-backed topics support it",
     "endingtimestamp": "use .trigger(availableNow=True), which reads the waiting messages and stops",
@@ -324,11 +325,14 @@ class Log(NodeOptions):
         PLACES, "where to start: in JSON by topic and node, -2 is `earliest`, -1 `latest`. A query with a "
         "checkpoint continues from there", default="`earliest` for a table, `latest` for a stream")] = None
     startingTimestamp: Annotated[int | None, Option(
-        whole(0, LATEST_MS), "start with messages published at or after this time, in ms since 1970; at the end if "
-        "there are none")] = None
+        whole(0, LATEST_MS), "start with messages published at or after this time, in ms since 1970; see "
+        "`startingOffsetsByTimestampStrategy` if there are none")] = None
     startingOffsetsByTimestamp: Annotated[Times | None, Option(
         TIMES, 'the same for each topic, `{"orders": 1750000000000}`, or each topic and node, '
         '`{"orders": {"a:4150": 1750000000000}}`')] = None
+    startingOffsetsByTimestampStrategy: Annotated[str, Option(
+        one_of("error", LATEST), "if a log has no message at or after the starting time: `latest` starts at its end, "
+        "`error` fails")] = LATEST
     minPartitions: Annotated[int | None, Option(
         whole(1, 100_000), "minimum number of partitions, given enough messages",
         default="one per 256 MiB, two from 128 on")] = None
@@ -434,10 +438,20 @@ def parse(kind: type[O], given: Mapping[str, str], source: str) -> O:
     return kind(**values)
 
 
+def shown(options: NodeOptions) -> str:
+    """The options that are not defaults, without secrets: tells sources apart in a query's progress."""
+    given = [(item, getattr(options, item.name)) for item in declared(type(options)).values()]
+    return " ".join(f"{item.name}={item.option.kind.show(value)}" for item, value in given
+                    if value != item.default and not item.option.secret).replace("`", "")
+
+
 def hint(name: str, known: Mapping[str, Declared], kind: type[NodeOptions | DiskQueue]) -> str:
     """The error for an unknown option, in lower case, and the option probably meant."""
     if issubclass(kind, Log):
-        for other, where in ((LogStream, "is for spark.readStream only"), (LogTable, "is for spark.read only"),
+        for other, where in ((LogStream, "is for spark.readStream only: a table is one batch, which endingOffsets or "
+                                         "endingTimestamp bounds"),
+                             (LogTable, "is for spark.read only: a stream has no end; .trigger(availableNow=True) "
+                                        "reads the waiting messages and stops"),
                              (Stream, "needs option channel, which consumes the topic")):
             if name in (names := declared(other)):
                 return f"{names[name].name} {where}"

@@ -359,7 +359,10 @@ def starts(options: Log, cluster: Cluster, snapshot: Snapshot, default: str) -> 
     times = _times("startingOffsetsByTimestamp", options.startingTimestamp, options.startingOffsetsByTimestamp,
                    snapshot)
     if times is not None:
-        return _at(times, cluster)
+        found = _at(times, cluster)
+        if options.startingOffsetsByTimestampStrategy == "error":
+            _need_messages(found, times, snapshot)
+        return found
     return _places("startingOffsets", options, options.startingOffsets or default, snapshot)
 
 
@@ -374,6 +377,14 @@ def ends(options: LogTable, cluster: Cluster, snapshot: Snapshot) -> dict[Place,
 def _at(times: Mapping[Place, int], cluster: Cluster) -> dict[Place, int]:
     """The offsets of the first messages at or after these times, in milliseconds."""
     return cluster.each(times, lambda api, place: api.offset_at(place.topic, times[place] * MS))
+
+
+def _need_messages(found: Mapping[Place, int], times: Mapping[Place, int], snapshot: Snapshot) -> None:
+    """Raises LogError for a log without a message at or after its time."""
+    for place, offset in found.items():
+        if offset >= snapshot.states[place].next:
+            raise LogError(f"nsq: topic {place.topic} at {place.node} has no message published at {times[place]} ms "
+                           "since 1970 or later; startingOffsetsByTimestampStrategy=latest starts at its end")
 
 
 def _times(name: str, every: int | None, given: Times | None, snapshot: Snapshot) -> dict[Place, int] | None:

@@ -18,7 +18,7 @@ from nsqc.spark.log.cluster import Cluster, Snapshot
 from nsqc.spark.log.narrow import Times
 from nsqc.spark.log.ranges import Place, Range, advance, bundle, count, divide, shares
 from nsqc.spark.log.table import cluster_of, read
-from nsqc.spark.options import LogStream
+from nsqc.spark.options import LogStream, shown
 from nsqc.spark.travel import Travels
 from nsqc.spark.values import LATEST
 from nsqc.store.files import boot_of
@@ -53,7 +53,7 @@ class LogStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableN
         self._stop_at: dict[Place, int] | None = None       # for availableNow
         self._available_now = False
         self._answered = self._last_batch = time.monotonic()
-        self._lag = Lag()
+        self._lag = Lag(shown(options))
         self._has_topics = False            # every topic of the options has been found
         self._deleted: set[Place] = set()   # already warned of
 
