@@ -19,6 +19,7 @@ from nsqc.client.options import MPUB_ROOM
 from nsqc.spark.values import (
     ADDRESSES,
     ASSIGNMENT,
+    BUCKET,
     EARLIEST,
     FILE,
     FLAG,
@@ -71,7 +72,8 @@ OPTIONS = {
     "startingoffsetsbytimestamp": "a channel keeps its position. Without option channel, log-backed topics support it",
     "startingtimestamp": "a channel keeps its position. Without option channel, a log-backed topic is read from any "
                          "time; nsqc spark replay --from republishes an archive",
-    "startingoffsetsbytimestampstrategy": "a time without a later message means the end",
+    "startingoffsetsbytimestampstrategy": "a channel keeps its position. Without option channel, log-backed topics "
+                                          "support it",
     "endingoffsets": "use .trigger(availableNow=True), which reads the waiting messages and stops",
     "endingoffsetsbytimestamp": "use .trigger(availableNow=True). Tables of log-backed topics support it",
     "endingtimestamp": "use .trigger(availableNow=True), which reads the waiting messages and stops",
@@ -304,6 +306,9 @@ class Stream(NsqdOptions):
 class Log(NodeOptions):
     """The messages of log-backed topics to read, and how to fetch them."""
 
+    bucket: Annotated[str | None, Option(
+        BUCKET, "instead of `nsqd`: the nodes' `--bucket`, such as `s3://acme-nsq/prod`; no node is queried, alive or "
+        "dead. Executors need the same credentials as a node, in their environment")] = None
     topic: Annotated[tuple[str, ...], Option(
         NAMES, "the topic to read, or several separated by commas",
         default="this, `topicPattern` or `assign` is required")] = ()
@@ -320,11 +325,14 @@ class Log(NodeOptions):
         PLACES, "where to start: in JSON by topic and node, -2 is `earliest`, -1 `latest`. A query with a "
         "checkpoint continues from there", default="`earliest` for a table, `latest` for a stream")] = None
     startingTimestamp: Annotated[int | None, Option(
-        whole(0, LATEST_MS), "start with messages published at or after this time, in ms since 1970; at the end if "
-        "there are none")] = None
+        whole(0, LATEST_MS), "start with messages published at or after this time, in ms since 1970; see "
+        "`startingOffsetsByTimestampStrategy` if there are none")] = None
     startingOffsetsByTimestamp: Annotated[Times | None, Option(
         TIMES, 'the same for each topic, `{"orders": 1750000000000}`, or each topic and node, '
         '`{"orders": {"a:4150": 1750000000000}}`')] = None
+    startingOffsetsByTimestampStrategy: Annotated[str, Option(
+        one_of("error", LATEST), "if a log has no message at or after the starting time: `latest` starts at its end, "
+        "`error` fails")] = LATEST
     minPartitions: Annotated[int | None, Option(
         whole(1, 100_000), "minimum number of partitions, given enough messages",
         default="one per 256 MiB, two from 128 on")] = None
@@ -430,10 +438,20 @@ def parse(kind: type[O], given: Mapping[str, str], source: str) -> O:
     return kind(**values)
 
 
+def shown(options: NodeOptions) -> str:
+    """The options that are not defaults, without secrets: tells sources apart in a query's progress."""
+    given = [(item, getattr(options, item.name)) for item in declared(type(options)).values()]
+    return " ".join(f"{item.name}={item.option.kind.show(value)}" for item, value in given
+                    if value != item.default and not item.option.secret).replace("`", "")
+
+
 def hint(name: str, known: Mapping[str, Declared], kind: type[NodeOptions | DiskQueue]) -> str:
     """The error for an unknown option, in lower case, and the option probably meant."""
     if issubclass(kind, Log):
-        for other, where in ((LogStream, "is for spark.readStream only"), (LogTable, "is for spark.read only"),
+        for other, where in ((LogStream, "is for spark.readStream only: a table is one batch, which endingOffsets or "
+                                         "endingTimestamp bounds"),
+                             (LogTable, "is for spark.read only: a stream has no end; .trigger(availableNow=True) "
+                                        "reads the waiting messages and stops"),
                              (Stream, "needs option channel, which consumes the topic")):
             if name in (names := declared(other)):
                 return f"{names[name].name} {where}"
@@ -534,9 +552,18 @@ def log_at_load(given: Mapping[str, str]) -> None:
         check_log(parse(Log, given, "nsq"))
 
 
+# Options that connect to nodes.
+OF_NODES = {*NodeOptions.__dataclass_fields__, "http", "localFiles", "fetchBytes"} - {"timeout", "maxMsgSize"}
+
+
 def check_log(options: Log) -> None:
     """Raises OptionError."""
-    check_nsqd(options)
+    if options.bucket is None:
+        check_nsqd(options)
+    elif idle := [item.name for item in declared(Log).values() if item.name in OF_NODES
+                  and getattr(options, item.name) != item.default]:
+        raise OptionError(f"nsq: option {idle[0]} is for reading from nodes; with bucket={options.bucket} no node is "
+                          "queried")
     if bool(options.topic) + bool(options.topicPattern) + bool(options.assign) != 1:
         raise OptionError("nsq: give one of the options topic, topicPattern and assign; option channel consumes the "
                           "topic instead of reading its log")

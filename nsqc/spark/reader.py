@@ -28,7 +28,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from nsqc.spark import stagelog
-from nsqc.spark.options import Stream
+from nsqc.spark.options import Stream, shown
 from nsqc.spark.stagelog import Place, StageError, StageLog, log, read_place
 from nsqc.spark.stager import IDLE, Stager, StreamMetrics
 from nsqc.spark.travel import Travels
@@ -119,7 +119,7 @@ class NsqStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableN
         oldest, size = stage.oldest(first), sum(place.length for place in stage.places(first, stage.rows))
         consumer = stager.metrics() if stager is not None else IDLE
         return {
-            "backlog": stage.rows - first, "backlogBytes": size,
+            "source": shown(self.options), "backlog": stage.rows - first, "backlogBytes": size,
             "oldestAgeSeconds": None if oldest is None else round(max(time.time() - oldest / 1e6, 0), 3), **consumer}
 
     def commit(self, end: Offset) -> None:  # type: ignore[override]

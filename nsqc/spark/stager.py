@@ -133,6 +133,7 @@ class ConsumerMetrics(TypedDict):
 class StreamMetrics(ConsumerMetrics):
     """All metrics of a source."""
 
+    source: str
     backlog: int
     backlogBytes: int
     oldestAgeSeconds: float | None

@@ -129,6 +129,24 @@ def read_addresses(value: str) -> tuple[str, ...]:
     return addresses
 
 
+def read_node(value: str) -> str:
+    """HOST:PORT, or a node's name in a bucket, which has no colon."""
+    if ":" in value or not value:
+        split_address(value)
+    return value
+
+
+def read_bucket(value: str) -> str:
+    """The URI of a bucket."""
+    from nsqc.bucket.store import BucketError, open_bucket
+
+    try:
+        open_bucket(read_text(value))
+    except BucketError as error:
+        raise ValueError(str(error)) from None
+    return value
+
+
 def read_names(value: str) -> tuple[str, ...]:
     """A topic name, or several separated by commas."""
     names = tuple(read_name(part.strip()) for part in value.split(","))
@@ -158,7 +176,7 @@ def read_places(value: str) -> Places:
         if not isinstance(nodes, dict) or not nodes:
             raise ValueError(f'topic {topic} needs offsets by node, such as {{"host:4150": 23}}')
         for node, offset in nodes.items():
-            split_address(node)
+            read_node(node)
             if type(offset) is not int or not -2 <= offset < 2**63:
                 raise ValueError(f"topic {topic}, node {node}: {json.dumps(offset)} is not an offset: a whole number, "
                                  "-1 for latest, -2 for earliest")
@@ -176,7 +194,7 @@ def read_times(value: str) -> Times:
             raise ValueError(f"topic {topic} needs a time, or times by node")
         for node, ms in time.items() if isinstance(time, dict) else ((None, time),):
             if node is not None:
-                split_address(node)
+                read_node(node)
             if type(ms) is not int or not 0 <= ms <= LATEST_MS:
                 where = f"topic {topic}" + (f", node {node}" if node else "")
                 raise ValueError(f"{where}: {json.dumps(ms)} is not a time in milliseconds since 1970")
@@ -193,7 +211,7 @@ def read_assignment(value: str) -> Assignment:
         if not isinstance(nodes, list) or not nodes or not all(isinstance(node, str) for node in nodes):
             raise ValueError(f'topic {topic} needs a list of nodes, such as ["host:4150"]')
         for node in nodes:
-            split_address(node)
+            read_node(node)
         if len(set(nodes)) < len(nodes):
             raise ValueError(f"topic {topic}: a node is given twice")
     return assigned
@@ -241,4 +259,5 @@ HOSTS = Kind("hosts, ...", read_hosts, str)
 PLACES: Kind[Places] = Kind("`earliest`, `latest`, JSON", read_places, str)
 TIMES: Kind[Times] = Kind("JSON", read_times)
 ASSIGNMENT: Kind[Assignment] = Kind("JSON", read_assignment)
+BUCKET = Kind("URI", read_bucket)
 ADDRESSES = Kind("`HOST:PORT`, ...", read_addresses, ", ".join)

@@ -95,6 +95,9 @@ def test_from_and_to_offsets_and_times(spark, nodes, topic):
     assert read(startingTimestamp=str(middle)) == list(range(100, 300))
     assert read(endingTimestamp=str(middle)) == list(range(100))
     assert read(startingTimestamp=str(middle + 3_600_000)) == []
+    assert read(startingTimestamp=str(middle), startingOffsetsByTimestampStrategy="error") == list(range(100, 300))
+    assert f"topic {topic} at {node} has no message published at {middle + 3_600_000} ms" in why(
+        lambda: read(startingTimestamp=str(middle + 3_600_000), startingOffsetsByTimestampStrategy="error"))
 
 
 def test_columns_and_sql(spark, nodes, topic):
@@ -105,6 +108,15 @@ def test_columns_and_sql(spark, nodes, topic):
     options = ", ".join(f"{key} '{value}'" for key, value in where(nodes[0], topic=topic).items())
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW messages USING nsq OPTIONS ({options})")
     assert spark.sql("SELECT sum(CAST(CAST(value AS STRING) AS INT)) AS s FROM messages").collect()[0].s == 45
+    # Spark plans a view, or a frame, once.
+    publish(nodes[0], topic, range(10, 20))
+    assert spark.sql("SELECT count(*) AS n FROM messages").collect()[0].n == 10
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW messages USING nsq OPTIONS ({options})")
+    assert spark.sql("SELECT count(*) AS n FROM messages").collect()[0].n == 20
+    # It does not tell a source which columns a query needs.
+    plan = spark._jvm.PythonSQLUtils.explainString(
+        spark.table("messages").select("offset")._jdf.queryExecution(), "formatted")
+    assert "ReadSchema: struct<value:binary,topic" in plan
 
 
 def test_origins_of_dead_letters(spark, nodes, topic):
@@ -150,6 +162,9 @@ def test_filters_skip_nodes_and_segments(spark, nodes, topic):
         assert values(frame().filter(f"nsqd IN ('nowhere:1', '{name_of(nodes[1])}')")) == list(range(1000, 1100))
         assert values(frame().filter(f"offset < 3 OR NOT {first}")) == [0, 1, 2, *range(1000, 1100)]
         assert frame().count() == 1100
+        # Why pushFilters is not the default: Spark 4.3 reads all parts of a query as it planned the last one.
+        one = frame()
+        assert one.filter("offset < 3").union(one.filter("offset >= 500")).count() != 2 * 3 + 500
         plan = spark._jvm.PythonSQLUtils.explainString(few._jdf.queryExecution(), "formatted")
         assert "GreaterThanOrEqual(offset,10)" in plan, plan
     finally:
@@ -221,7 +236,7 @@ class Stream:
 
     def run(self, *nodes: Daemon, **options: str):
         """Runs until it has read everything."""
-        frame = self.spark.readStream.format("nsq").options(**where(*nodes, **options)).load()
+        frame = self.spark.readStream.format("nsq").options(**(where(*nodes) if nodes else {}), **options).load()
         query = (frame.writeStream.format("parquet").option("path", str(self.folder / "out"))
                  .option("checkpointLocation", str(self.folder / "check")).trigger(availableNow=True).start())
         query.awaitTermination()
@@ -261,7 +276,7 @@ def test_a_new_stream_begins_at_the_end(spark, nodes, topic, tmp_path):
         wait_until(lambda: metrics(query) and metrics(query)[0]["logs"][topic][name_of(nodes[0])]["latest"] == 30,
                    "the metrics")
         assert metrics(query)[0] == {
-            "lagRows": 0, "lagSeconds": 0.0, "lostRows": 0, "nsqdDown": {},
+            "source": f"nsqd={name_of(nodes[0])} topic={topic} http=127.0.0.1:{nodes[0].http_port}", "lagRows": 0, "lagSeconds": 0.0, "lostRows": 0, "nsqdDown": {},
             "logs": {topic: {name_of(nodes[0]): {"latest": 30, "lagRows": 0, "lagSeconds": 0.0}}}}
     finally:
         query.stop()

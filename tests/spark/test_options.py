@@ -40,7 +40,7 @@ def test_what_is_sparks_is_left_to_spark():
     (options.log_table, {**LOG, "startingOffsets": "5"}, "must be earliest, latest, or JSON"),
     (options.log_table, {**LOG, "startingOffsets": '{"t": {"a:1": 5}, "t": {"b:1": 5}}'}, 'contains "t" twice'),
     (options.log_table, {**LOG, "startingOffsets": '{"t": {"a:1": 5, "a:1": 6}}'}, 'contains "a:1" twice'),
-    (options.log_table, {**LOG, "startingOffsets": '{"t": {"nonode": 1}}'}, "not HOST:PORT"),
+    (options.log_table, {**LOG, "startingOffsets": '{"t": {"no node:x": 1}}'}, "not HOST:PORT"),
     (options.log_table, {**LOG, "startingOffsets": '{"t": {"a:1": -3}}'}, "-3 is not an offset"),
     (options.log_table, {**LOG, "startingOffsets": '{"t": {"a:1": true}}'}, "true is not an offset"),
     (options.log_table, {**LOG, "startingOffsets": "latest"}, "nothing is after the end"),
@@ -161,3 +161,8 @@ def test_the_documentation_has_the_declared_options():
     text = (Path(__file__).parent.parent.parent / "docs" / "spark.md").read_text()
     for table in tables():
         assert table in text, table
+
+
+def test_a_source_is_named_by_its_options_without_secrets():
+    chosen = options.log_stream({**LOG, "authSecret": "s3cret", "maxOffsetsPerTrigger": "5", "failOnDataLoss": "false"})
+    assert options.shown(chosen) == f"nsqd={LOG['nsqd']} topic=t failOnDataLoss=false maxOffsetsPerTrigger=5"

@@ -101,6 +101,7 @@ class PlaceLag(TypedDict):
 class LogMetrics(TypedDict):
     """All metrics of a stream of logs; docs/spark.md describes each."""
 
+    source: str
     lagRows: int
     lagSeconds: float
     lostRows: int
@@ -111,7 +112,9 @@ class LogMetrics(TypedDict):
 class Lag:
     """Counts from the end of the last planned batch."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: str = "") -> None:
+        """source: its name in metrics."""
+        self._source = source
         self.down: dict[str, str] = {}
         self._ends: dict[Place, int] = {}
         self._lost = 0
@@ -140,8 +143,9 @@ class Lag:
             logs.setdefault(place.topic, {})[place.node] = {
                 "latest": snapshot.states[place].next, "lagRows": behind,
                 "lagSeconds": round(self._seconds.get(place, 0.0) if behind else 0.0, 3)}
-        return {"lagRows": sum(rows.values()), "lagSeconds": round(max(self._seconds.values(), default=0.0), 3),
-                "lostRows": self._lost, "nsqdDown": self.down, "logs": logs}
+        return {"source": self._source, "lagRows": sum(rows.values()),
+                "lagSeconds": round(max(self._seconds.values(), default=0.0), 3), "lostRows": self._lost,
+                "nsqdDown": self.down, "logs": logs}
 
     def _ages(self, cluster: Cluster, snapshot: Snapshot, rows: Mapping[Place, int]) -> dict[Place, float]:
         """The age of each log's next message. A node that does not answer is not queried for its other topics: each

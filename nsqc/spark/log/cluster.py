@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from urllib.parse import quote
 from nsqc.client.address import join_address, split_address
 from nsqc.client.lookup import NotHttp, fetch
 from nsqc.spark.log.api import BadAnswer, DataLoss, LogApi, LogError, NoLog, NoTopic, Resting, State, Unreachable
-from nsqc.spark.log.ranges import Place
+from nsqc.spark.log.ranges import Place, Range
 from nsqc.spark.mistakes import right_port, service_at
 from nsqc.spark.options import Log, LogTable
 from nsqc.spark.values import EARLIEST, LATEST, Places, Times
@@ -85,6 +85,10 @@ class Cluster:
             missing.append(f"no log-backed topic matches topicPattern={options.topicPattern}")
         if missing and not options.allowMissingTopics:
             raise NoTopic(f"nsq: {'; '.join(missing)}; allowMissingTopics=true starts without it")
+
+    def located(self, parts: Sequence[Range]) -> tuple[Range, ...]:
+        """Ranges with all that executors need."""
+        return tuple(parts)
 
     def close(self) -> None:
         """Closes all connections."""
@@ -355,7 +359,10 @@ def starts(options: Log, cluster: Cluster, snapshot: Snapshot, default: str) -> 
     times = _times("startingOffsetsByTimestamp", options.startingTimestamp, options.startingOffsetsByTimestamp,
                    snapshot)
     if times is not None:
-        return _at(times, cluster)
+        found = _at(times, cluster)
+        if options.startingOffsetsByTimestampStrategy == "error":
+            _need_messages(found, times, snapshot)
+        return found
     return _places("startingOffsets", options, options.startingOffsets or default, snapshot)
 
 
@@ -370,6 +377,14 @@ def ends(options: LogTable, cluster: Cluster, snapshot: Snapshot) -> dict[Place,
 def _at(times: Mapping[Place, int], cluster: Cluster) -> dict[Place, int]:
     """The offsets of the first messages at or after these times, in milliseconds."""
     return cluster.each(times, lambda api, place: api.offset_at(place.topic, times[place] * MS))
+
+
+def _need_messages(found: Mapping[Place, int], times: Mapping[Place, int], snapshot: Snapshot) -> None:
+    """Raises LogError for a log without a message at or after its time."""
+    for place, offset in found.items():
+        if offset >= snapshot.states[place].next:
+            raise LogError(f"nsq: topic {place.topic} at {place.node} has no message published at {times[place]} ms "
+                           "since 1970 or later; startingOffsetsByTimestampStrategy=latest starts at its end")
 
 
 def _times(name: str, every: int | None, given: Times | None, snapshot: Snapshot) -> dict[Place, int] | None:

@@ -9,7 +9,10 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from nsqc.bucket.commit import Frames
 
 
 class LogSegment(NamedTuple):
@@ -44,7 +47,7 @@ class Place(NamedTuple):
 
 class Range(NamedTuple):
     """Offsets of a log, from start to before end; http: address to read it from; id: of the log, empty for any;
-    boot_id: of the machine with its files, empty if unknown."""
+    boot_id: of the machine with its files, empty if unknown; extents: where a bucket has them."""
 
     place: Place
     http: str
@@ -52,6 +55,7 @@ class Range(NamedTuple):
     end: int
     id: str = ""
     boot_id: str = ""
+    extents: tuple[Frames, ...] = ()
 
 
 def count(segments: Segments, start: int, end: int) -> int:

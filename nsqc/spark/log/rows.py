@@ -16,7 +16,7 @@ from nsqc.spark import columns
 from nsqc.spark.columns import LogColumns
 from nsqc.spark.log.api import BadAnswer, DataLoss, LogApi, LogError, Piece, State, patiently
 from nsqc.spark.log.narrow import Times
-from nsqc.spark.log.ranges import Range, count, lost
+from nsqc.spark.log.ranges import Place, Range, count, lost
 from nsqc.spark.options import Log
 from nsqc.store.files import boot_id, folder_key
 from nsqc.store.log.names import FRAMES_AT, Segment
@@ -119,7 +119,7 @@ class _Reader:
         self._part = part
         self._options = options
         self._schema = columns.schema(wanted)
-        self._bits = sum(BITS.get(column, 0) for column in wanted)
+        self._bits = bits_of(wanted)
         self._times = times
         self._buffer = bytearray(max(options.fetchBytes, FRAME_MOST))
         self._at = part.start       # the next offset
@@ -135,7 +135,7 @@ class _Reader:
                 continue
             self._ask_ahead()
             while (read := block.batch(self._options.batchRows, BATCH_BYTES, self._bits)) is not None:
-                batch = self._batch(read)
+                batch = record_batch(self._part.place, self._schema, read)
                 if not self._times.all:
                     batch = within(batch, self._times)
                 if batch.num_rows:
@@ -215,20 +215,26 @@ class _Reader:
         log.warning("%s: ignoring up to %d messages (failOnDataLoss=false)", error, to - self._at)
         self._at = max(self._at, to)
 
-    def _batch(self, read: LogColumns) -> pa.RecordBatch:
-        count, bodies, ends, times, ids, offsets, origins = read
-        place = self._part.place
-        make = {
-            "value": lambda: columns.bodies(ends, bodies, count),
-            "topic": lambda: columns.same(place.topic, count),
-            "id": lambda: columns.ids(ids, count),
-            "timestamp": lambda: columns.fixed(columns.TIMESTAMP, times, count),
-            "attempts": lambda: columns.zeros(count),
-            "nsqd": lambda: columns.same(place.node, count),
-            "offset": lambda: columns.fixed(pa.int64(), offsets, count),
-            "origin": lambda: columns.origins(origins, count),
-        }
-        return pa.RecordBatch.from_arrays([make[name]() for name in self._schema.names], schema=self._schema)
+
+def bits_of(wanted: Iterable[str]) -> int:
+    """The columns to request from a block."""
+    return sum(BITS.get(column, 0) for column in wanted)
+
+
+def record_batch(place: Place, schema: pa.Schema, read: LogColumns) -> pa.RecordBatch:
+    """Columns of a block as rows of this log."""
+    count, bodies, ends, times, ids, offsets, origins = read
+    make = {
+        "value": lambda: columns.bodies(ends, bodies, count),
+        "topic": lambda: columns.same(place.topic, count),
+        "id": lambda: columns.ids(ids, count),
+        "timestamp": lambda: columns.fixed(columns.TIMESTAMP, times, count),
+        "attempts": lambda: columns.zeros(count),
+        "nsqd": lambda: columns.same(place.node, count),
+        "offset": lambda: columns.fixed(pa.int64(), offsets, count),
+        "origin": lambda: columns.origins(origins, count),
+    }
+    return pa.RecordBatch.from_arrays([make[name]() for name in schema.names], schema=schema)
 
 
 def within(batch: pa.RecordBatch, times: Times) -> pa.RecordBatch:

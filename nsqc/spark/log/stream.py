@@ -12,13 +12,13 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from nsqc.spark.log import cluster as bounds
-from nsqc.spark.log import rows
 from nsqc.spark.log.api import DataLoss, State, Unreachable
 from nsqc.spark.log.checkpoint import Lag, Offset, ids_of, moved_to, offset_of, places_of, unfit
 from nsqc.spark.log.cluster import Cluster, Snapshot
 from nsqc.spark.log.narrow import Times
 from nsqc.spark.log.ranges import Place, Range, advance, bundle, count, divide, shares
-from nsqc.spark.options import LogStream
+from nsqc.spark.log.table import cluster_of, read
+from nsqc.spark.options import LogStream, shown
 from nsqc.spark.travel import Travels
 from nsqc.spark.values import LATEST
 from nsqc.store.files import boot_of
@@ -53,7 +53,7 @@ class LogStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableN
         self._stop_at: dict[Place, int] | None = None       # for availableNow
         self._available_now = False
         self._answered = self._last_batch = time.monotonic()
-        self._lag = Lag()
+        self._lag = Lag(shown(options))
         self._has_topics = False            # every topic of the options has been found
         self._deleted: set[Place] = set()   # already warned of
 
@@ -210,7 +210,7 @@ class LogStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableN
     @property
     def _cluster(self) -> Cluster:
         if self._made is None:
-            self._made = Cluster(self.options, self.options.lookupInterval)
+            self._made = cluster_of(self.options, self.options.lookupInterval)
         return self._made
 
     def _look(self, known: Mapping[Place, int]) -> Snapshot:
@@ -291,7 +291,7 @@ class LogStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableN
         segments = {place: state.segments for place, state in snapshot.states.items()}
         least, most = self.options.minPartitions, self.options.maxRecordsPerPartition
         parts = self._with_lost(ranges, divide(ranges, segments, least, most))
-        return [InputPartition(bundled) for bundled in bundle(parts, segments, least, most)]
+        return [InputPartition(self._cluster.located(bundled)) for bundled in bundle(parts, segments, least, most)]
 
     def _with_lost(self, ranges: list[Range], parts: list[Range]) -> list[Range]:
         """Empty ranges are read, too: their tasks report the missing messages."""
@@ -300,7 +300,7 @@ class LogStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableN
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs on an executor: the messages of some ranges."""
-        return rows.read(partition.value, self.options, self.wanted, Times())
+        return read(partition.value, self.options, self.wanted, Times())
 
 
 def ids_in(snapshot: Snapshot) -> dict[Place, str]:

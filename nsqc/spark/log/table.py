@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import replace
 
 import pyarrow as pa
@@ -14,14 +15,35 @@ from nsqc.spark.log import cluster as bounds
 from nsqc.spark.log import narrow, rows
 from nsqc.spark.log.api import Unreachable
 from nsqc.spark.log.cluster import Cluster, Snapshot
-from nsqc.spark.log.narrow import EVER, Narrow
+from nsqc.spark.log.narrow import EVER, Narrow, Times
 from nsqc.spark.log.ranges import Place, Range, bundle, divide
-from nsqc.spark.options import LogTable
+from nsqc.spark.options import Log, LogTable
 from nsqc.spark.travel import Travels
 from nsqc.spark.values import EARLIEST
 from nsqc.store.files import boot_of
 
 log = logging.getLogger("nsqc.spark")
+
+
+def cluster_of(options: Log, refresh: float = 0.0) -> Cluster:
+    """The nodes, or what a bucket has of them."""
+    if options.bucket is None:
+        return Cluster(options, refresh)
+    from nsqc.spark.log.bucket import BucketCluster
+
+    return BucketCluster(options, refresh)
+
+
+def read(parts: tuple[Range, ...], options: Log, wanted: list[str], times: Times) -> Iterator[pa.RecordBatch]:
+    """The messages of ranges that were published within these times. Raises LogError."""
+    if options.bucket is None:
+        return rows.read(parts, options, wanted, times)
+    from nsqc.spark.log import bucket
+
+    return bucket.read(parts, options, wanted, times)
+
+
+# ====================================================================== table
 
 LOOKS, PAUSE_SECONDS = 3, 0.3       # retries for nodes that do not answer, before a table fails
 
@@ -36,21 +58,19 @@ class LogTableReader(Travels, DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Ranges of the logs after the filters. Raises LogError."""
-        cluster = Cluster(self.options)
-        try:
+        with closing(cluster_of(self.options)) as cluster:
             snapshot = self._look(cluster)
             ranges = self._ranges(cluster, snapshot)
-        finally:
-            cluster.close()
-        segments = {place: state.segments for place, state in snapshot.states.items()}
-        least, most = self.options.minPartitions, self.options.maxRecordsPerPartition
-        return [InputPartition(parts) for parts in bundle(divide(ranges, segments, least, most), segments, least, most)]
+            segments = {place: state.segments for place, state in snapshot.states.items()}
+            least, most = self.options.minPartitions, self.options.maxRecordsPerPartition
+            return [InputPartition(cluster.located(parts))
+                    for parts in bundle(divide(ranges, segments, least, most), segments, least, most)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of some ranges."""
         parts: tuple[Range, ...] | None = partition.value
         # None: Spark's own partition, if there are no ranges.
-        return rows.read(parts or (), self.options, self.wanted, self.narrow.times)
+        return read(parts or (), self.options, self.wanted, self.narrow.times)
 
     def _look(self, cluster: Cluster) -> Snapshot:
         """All logs. Raises Unreachable unless all nodes answer, or some if losses are allowed; NoTopic."""
