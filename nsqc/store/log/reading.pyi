@@ -118,5 +118,9 @@ class SegmentBlocks:
         file: a descriptor of the segment.
         """
 
+def whole_batches(data: bytes, salt: int, position: int) -> tuple[int, int]:
+    """(bytes, the offset after the last record) of the whole batches of frames at the beginning of data, which lay at a
+    position of a segment; 0 bytes: there is none."""
+
 def manifest_id(data: bytes) -> int | None:
     """The id of a log, from the bytes of its manifest; None if they are damaged."""
