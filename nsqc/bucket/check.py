@@ -1,4 +1,4 @@
-"""What a bucket has: a summary of each node, faults and orphans, and the removal of a node.
+"""What a bucket has: a summary of each node, faults and orphans, the removal of a node, and files of an earlier owner.
 
 An orphan is an object that nothing names and no owner will delete, as a crash between two puts leaves it. Objects are
 listed first and the chain is read afterwards: so what a living owner names meanwhile does not look like one.
@@ -6,6 +6,7 @@ listed first and the chain is read afterwards: so what a living owner names mean
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -14,6 +15,9 @@ from nsqc.bucket.commit import MOST_COMMIT, checkpoint_name, commit_name, decode
 from nsqc.bucket.reading import read_chain, read_frames
 from nsqc.bucket.store import Bucket, BucketError, Entry
 from nsqc.bucket.takeover import WATCH_SECONDS, look
+from nsqc.store.files import sync_folder
+from nsqc.store.log.names import folders_in
+from nsqc.store.log.recovery import read_folder
 
 ORPHAN_SECONDS = 7 * 86400.0    # an orphan may be removed when the newest commit is this much newer
 OWN_FOLDERS = ("probe",)        # below the URI, but no nodes
@@ -86,6 +90,40 @@ def is_named(bucket: Bucket, whole: Map, base: int, name: str) -> bool:
         return False
     number = int(digits)
     return number >= head.commits_from or decode_commit(number, bucket.get(name, MOST_COMMIT))[0].is_claim
+
+
+class Unshipped(NamedTuple):
+    """Messages in a data path that the bucket does not have."""
+
+    topic: str
+    first: int                  # offset of the first of them
+    messages: int
+
+
+def unshipped(root: Bucket, node: str, data_path: str) -> list[Unshipped]:
+    """What only the logs in a data path have, whoever has owned the node since. Raises BucketError or OSError."""
+    whole, _ = read_chain(root.below(node), cluster_of(root))
+    shipped: dict[int, int] = {}        # by salt: up to which offset the bucket has a segment, or had it
+    for part in whole.extents():
+        shipped[part.salt] = max(shipped.get(part.salt, 0), part.end)
+    found = []
+    for topic, folder in folders_in(data_path).items():
+        opened = read_folder(folder)
+        trimmed = whole.logs[opened.id].trimmed if opened.id in whole.logs else 0
+        lacking = [(max(segment.first, shipped.get(segment.salt, trimmed)), segment.end) for segment in opened.segments]
+        if count := sum(max(0, end - first) for first, end in lacking):
+            found.append(Unshipped(topic, next(first for first, end in lacking if first < end), count))
+    return found
+
+
+def set_aside(data_path: str, folder: str) -> None:
+    """Moves the files of a data path to a folder, made for them on the same file system. Raises OSError."""
+    os.mkdir(folder, 0o700)
+    for entry in [*os.scandir(data_path)]:
+        if not entry.is_dir() or entry.name.split("~")[0].endswith(".log"):
+            os.rename(entry.path, os.path.join(folder, entry.name))
+    for path in (data_path, folder, os.path.dirname(os.path.abspath(folder))):
+        sync_folder(path)
 
 
 def drop(root: Bucket, node: str, watch: float = WATCH_SECONDS,

@@ -1,8 +1,10 @@
-"""`nsqc bucket`: lists, checks and removes the nodes in a bucket. Needs no daemon."""
+"""`nsqc bucket`: lists, checks and removes the nodes in a bucket, and sets aside files of an earlier owner. Needs no
+daemon."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from typing import Annotated
@@ -89,6 +91,40 @@ def verify_command(
     except BucketError as error:
         return fail("bucket verify", f"{uri}: {error}")
     return EXIT_REFUSED if faults else 0
+
+
+@command.command("adopt")
+def adopt_command(
+    uri: Uri,
+    node: Annotated[str, typer.Argument(help="the node", metavar="NODE")],
+    data_path: Annotated[str, typer.Option("--data-path", help="the folder of the node that was replaced",
+                                           metavar="DIR")],
+    to: Annotated[str, typer.Option("--to", help="where its files go; default: DIR.aside", metavar="DIR")] = "",
+) -> int:
+    """Set aside the files of a node that was replaced, so that it can start again from the bucket.
+
+    Lists the messages that were never shipped; they are in the files set aside, where `nsqc log inspect` and a daemon
+    without --bucket read them. Example: `nsqc bucket adopt s3://acme-nsq/prod nsqd-3 --data-path /var/lib/nsqc`.
+    """
+    from nsqc.bucket.check import set_aside, unshipped
+    from nsqc.bucket.store import BucketError, open_bucket
+    from nsqc.process.lifecycle import LockError, locked
+
+    data_path = data_path.rstrip("/")
+    aside = to or f"{data_path}.aside"
+    try:
+        with locked([data_path]):
+            for found in unshipped(open_bucket(uri), node, data_path):
+                print_text(f"{found.topic}: {found.messages:,} messages from offset {found.first} on were never shipped")
+            set_aside(data_path, aside)
+    except ValueError as error:
+        return fail("bucket adopt", str(error), EXIT_USAGE)
+    except BucketError as error:
+        return fail("bucket adopt", f"{uri}: {error}")
+    except (LockError, OSError) as error:
+        return fail("bucket adopt", str(error))
+    print_text(f"{node}: its files are in {os.path.abspath(aside)}; the next start restores it from the bucket")
+    return 0
 
 
 @command.command("drop")

@@ -12,6 +12,7 @@ import pytest
 
 from nsqc.bucket.reading import NodeReader, read_range
 from nsqc.bucket.store import open_bucket
+from nsqc.commands.app import run
 from tests.bucket.s3 import Server
 from tests.support.daemon import Daemon, batch, wait_until
 from tests.support.patience import WAIT_SECONDS
@@ -176,7 +177,7 @@ def test_a_publish_with_sync_bucket_waits_for_the_bucket(machine, root, tmp_path
     assert [line["body"] for line in lines_of(node, "orders")] == ["one", "two", "three", "four"]
 
 
-def test_a_node_that_was_replaced_ends(machine, root):
+def test_a_node_that_was_replaced_ends(machine, root, capsys):
     """It was only paused, and continues after another one has taken over."""
     one = machine(sync="bucket")
     one.publish("orders", *[b"%d" % number for number in range(10)])
@@ -196,6 +197,13 @@ def test_a_node_that_was_replaced_ends(machine, root):
     assert bodies == [*map(str, range(10)), "two's"]
     with pytest.raises(AssertionError, match="nsqc bucket adopt"):
         one.start()
+    code = run(["bucket", "adopt", root.uri, "nsqd-1", "--data-path", str(one.data_path)])
+    out = capsys.readouterr().out
+    assert code == 0 and "orders: 1 messages from offset 10 on were never shipped" in out, out
+    assert (one.data_path.with_name(one.data_path.name + ".aside") / "orders.log").is_dir()
+    assert two.stop() == 0
+    one.start()
+    assert [line["body"] for line in lines_of(one, "orders")] == [*map(str, range(10)), "two's"]
 
 
 def test_two_nodes_fight_for_one_name(machine, root):
