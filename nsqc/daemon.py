@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from nsqc import version_line
 from nsqc.access.needs import GRANTS, NOTHING, Need
-from nsqc.broker import metadata, nsqc_dat
+from nsqc.broker import metadata, nsqc_dat, refusals
 from nsqc.broker.broker import Broker
 from nsqc.broker.drain import Drain
 from nsqc.broker.health import Retention, SpaceWatch, WritableProbe, WriteHealth
@@ -53,6 +53,7 @@ from nsqc.wire.codecs import LIBRARIES
 
 if TYPE_CHECKING:
     from nsqc.access.authority import Authority
+    from nsqc.bucket.node import Node
     from nsqc.guarding import Guarding
     from nsqc.peers.auth import AuthServers
 
@@ -66,6 +67,10 @@ TICK_S = 0.1  # how often disk queues check their sync deadlines
 COLLECT = (2_000, 5, 2_000)
 POLLING_PROCESSORS = 2  # fewer leave none for the clients while the loop polls
 SWITCH_S = 0.0005  # the loop waits so long for a worker thread that runs Python; 5 ms by default
+
+
+GIVE_UP_S = 0.25  # how often publishes that wait for the bucket are looked at
+SHIP_S = 30.0  # patience of a stop with the bucket
 
 
 class StartError(Exception):
@@ -89,6 +94,8 @@ async def serve(loop: asyncio.AbstractEventLoop, options: Options, log: Log, rer
     hangup = Hangup(loop)
     try:
         daemon = Daemon(loop, options, log, reread, slow, stop.set)
+        if options.bucket and not await daemon.take_over(stop):
+            return 0
         await daemon.start()
         loop.add_signal_handler(signal.SIGUSR1, daemon.drain.begin, None, False)
         hangup.begin(stop.set, daemon.reload if daemon.can_reload else None)
@@ -145,8 +152,8 @@ class Daemon:
                              "(ulimit -u, pids.max), or of memory (ulimit -v)") from None
         self.reloader = Reloader(loop, self.workers, self.settings, reread, self.certificates, log)
         self.listener = self._bind("TCP", self.settings.now.tcp_address)
-        self._build()
-        self._restore()
+        self.node: Node | None = None
+        self.fence = ""         # why another node owns ours in the bucket
 
     def _bind(self, name: str, address: str) -> Listener:
         try:
@@ -162,12 +169,14 @@ class Daemon:
         self.space = DiskSpace()
         self.space_watch = SpaceWatch(self.loop, self.data_path, self.space, options.min_free_disk, self.log)
         self.write_health = WriteHealth(self.loop, self.workers, self.data_path, self.log, self.disks.failing_sync,
-                                        self.space_watch.reason)
+                                        lambda: self.fence or self.space_watch.reason())
         self.rules, self.channel_rules = self._read_rules()
         ids = nsqc_dat.load_ids(self.data_path, self.log)
         self.saved = nsqc_dat.load(self.data_path, self.disks.index, ids, self.log)
         self.logs = Logs(self.data_path, self.disks, nsqc_dat.power_failed(ids), options.max_bytes_per_file, self.loop,
                          self.sync_workers, self.log, options.max_req_timeout, ids.stopped)
+        if self.node is not None:
+            self.logs.shipping = self.node.logs
         self.guids = GuidFactory.make(options.node_id, self.saved.reached_unit)
         self.broker = Broker(self.settings, self.log, self.timers, self.disks, self.write_health, self.guids,
                              self.loop, self.rules, self.space, self.logs, self.channel_rules)
@@ -239,10 +248,81 @@ class Daemon:
         except OSError as error:
             raise StartError(f"failed to persist metadata - {error}") from None
 
+    # ------------------------------------------------------------------ the bucket
+
+    async def take_over(self, stop: asyncio.Event) -> bool:
+        """Claims the node in the bucket, and restores what the data path lacks; False: stopped meanwhile. Raises
+        StartError."""
+        from nsqc.bucket.node import Node, NodeLogs  # here: most daemons have no bucket
+        from nsqc.bucket.store import BucketError
+
+        options = self.settings.now
+        ids = nsqc_dat.read(os.path.join(self.data_path, nsqc_dat.IDS_NAME), nsqc_dat.Ids, nsqc_dat.decode_ids,
+                            self.log)
+        try:
+            self.node = Node(options.bucket, options.node_name or socket.gethostname(), self.data_path,
+                             socket.gethostname(), lambda text: self.log.info("BUCKET: %s", text))
+            self.node.logs = NodeLogs(self.loop.call_soon_threadsafe, self.data_path,
+                                      (metadata.FILE_NAME, TopicRules.scope.file, ChannelRules.scope.file),
+                                      self._fenced, self.node.say)
+            claimed = self.loop.run_in_executor(self.workers, self.node.take_over, options.bucket_take_over,
+                                                nsqc_dat.power_failed(ids), metadata.topics_in)
+            stopped = self.loop.create_task(stop.wait())
+            await asyncio.wait({claimed, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
+            if stop.is_set():
+                self.node.stopping.set()
+            head = await claimed
+            if not self.node.owned.had_files and not ids.reached_unit:
+                nsqc_dat.after_loss(self.data_path, head.time_ns)
+        except (BucketError, OSError, ValueError) as error:
+            if stop.is_set():
+                return False
+            raise StartError(f"--bucket: {error}") from None
+        return True
+
+    def _ship(self, node: Node) -> None:
+        node.ship(self.settings.now.bucket_linger / 1e9)
+        self.metadata.written = self._changed
+        self.rules.on_change(self._changed)
+        self.channel_rules.on_change(self._changed)
+        self._give_up()
+
+    def _changed(self, *_: object) -> None:
+        if self.node is not None:
+            self.node.logs.wake(0)
+
+    def _give_up(self) -> None:
+        """Fails the publishes for which the bucket takes too long."""
+        if self.node is None or self.fence:
+            return
+        seconds = self.settings.now.bucket_timeout / 1e9
+        refusals.not_shipped = (f"the bucket has not confirmed it within {seconds:g} s (--bucket-timeout), so it may "
+                                f"still appear: {self.node.status().error or 'the bucket is slow'}")
+        self.node.logs.give_up(refusals.NOT_SHIPPED, seconds)
+        self.loop.call_later(GIVE_UP_S, self._give_up)
+
+    def _fenced(self, reason: str) -> None:
+        """Another process owns the node: refuses publishes, delivers no more, and stops."""
+        if self.node is None or self.fence:
+            return
+        self.fence = refusals.not_shipped = reason
+        self.log.fatal("BUCKET: %s", reason)
+        self.space_watch.close()
+        self.space.reason, self.space.low = reason, True
+        self.broker.draining = True
+        for _ in self.broker.halt([]):
+            pass
+        self.broker.draining = False    # publishes are refused with the reason
+        self.node.logs.give_up(refusals.NOT_SHIPPED, -1.0)
+        self._stop()
+
     # ------------------------------------------------------------------ start
 
     async def start(self) -> None:
-        """Starts delivery and accepts clients. Raises StartError."""
+        """Restores the data path, starts delivery and accepts clients. Raises StartError."""
+        self._build()
+        self._restore()
         self.broker.listeners.append(self.metadata.on_event)
         self.space_watch.start()
         for topic in list(self.broker.topics.values()):
@@ -251,6 +331,8 @@ class Daemon:
         self.rules.on_change(self.retention.rule_changed)
         self.channel_rules.on_change(self.retention.channel_rule_changed)
         self._tick()
+        if self.node is not None:
+            self._ship(self.node)
         if self.certificates is not None:
             self.certificates.watch(self.loop, self.workers, self.log)
         await self._listen_http()
@@ -446,6 +528,12 @@ class Daemon:
         await self.disks.settle()
         if self.disks.failing_sync() is not None:
             lost += 1
+        if self.node is not None:
+            self.node.logs.change_all()
+            if not await self.loop.run_in_executor(self.workers, self.node.stop, SHIP_S):
+                self.log.error("BUCKET: stopped before everything was in the bucket; it is on this disk - %s",
+                               self.fence or self.node.status().error)
+                lost += 1
         self.workers.shutdown()
         self.sync_workers.shutdown()
         if not lost:

@@ -15,7 +15,7 @@ import os
 import re
 import reprlib
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
@@ -182,6 +182,11 @@ def add_queues(metadata: Metadata, queues: Iterable[str]) -> list[str]:
     return added
 
 
+def topics_in(data: bytes) -> set[str]:
+    """The topics in the bytes of nsqd.dat. Raises JSONError."""
+    return {topic.name for topic in _decode(data).topics or ()}
+
+
 def restore(broker: Broker, metadata: Metadata, log: Log) -> None:
     """Creates the topics and channels; the topics are not started."""
     for saved in metadata.topics or ():
@@ -248,6 +253,7 @@ class MetadataWriter:
         self._next: asyncio.Future[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._finished = False
+        self.written: Callable[[], object] = lambda: None   # called after each write
 
     def on_event(self, event: str, topic: Topic, channel: Channel | None) -> None:
         """Broker listener: saves after a topic or channel is created or deleted, unless it is ephemeral."""
@@ -330,6 +336,8 @@ class MetadataWriter:
             self._log.error("failed to persist metadata - %s", error)
             if self._retry is None and not self._finished:
                 self._retry = self._loop.call_later(RETRY_S, self._again)
+        else:
+            self.written()
         self._running, waiting = None, self._next
         if waiting is not None:
             self._next = None

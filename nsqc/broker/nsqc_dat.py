@@ -37,6 +37,7 @@ IDS_NAME = "nsqc.ids.dat"
 UNIT_BITS = 20  # ids count time in units of 2^20 ns
 IDS_BYTES = 256  # of nsqc.ids.dat, padded: overwriting it needs no room
 LOST_S = 86_400  # without nsqc.ids.dat, ids start this long after the newest message file: they may be ahead of it
+HEARD_S = 60  # the ids of another machine may be ahead of its clock by less
 MAX_SEARCHED_BYTES = 512 << 20  # of queue files, after a kill
 ID_AT, ID_END = RECORD_ID_OFFSET, RECORD_HEAD_BYTES
 
@@ -73,7 +74,7 @@ class NsqcDat(msgspec.Struct, gc=False):
 
 File = TypeVar("File", Ids, NsqcDat)
 
-_decode_ids = Decoder(Ids).decode
+decode_ids = Decoder(Ids).decode
 _decode_delays = Decoder(NsqcDat).decode
 
 
@@ -82,10 +83,15 @@ def power_failed(ids: Ids) -> bool:
     return not ids.stopped and (not ids.boot_id or ids.boot_id != boot_id())
 
 
+def after_loss(data_path: str, heard_ns: int) -> None:
+    """For logs that another machine wrote until then: new ids are above its own. Raises OSError."""
+    save_ids(data_path, Ids((heard_ns + HEARD_S * 10**9) >> UNIT_BITS, False, boot_id()))
+
+
 def load_ids(data_path: str, log: Log) -> Ids:
     """nsqc.ids.dat from an earlier run; if that is lost, a bound that is safe for the messages on disk."""
     path = os.path.join(data_path, IDS_NAME)
-    ids = read(path, Ids, _decode_ids, log)
+    ids = read(path, Ids, decode_ids, log)
     if ids.reached_unit == 0 and (newest := newest_message_ns(data_path)):
         ids.reached_unit = (newest + LOST_S * 10**9) >> UNIT_BITS
         log.warn("NSQ: %s has no bound of message ids: new ones are above those of the next %d s after the newest file",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 
 NO_MEMORY, EXITING, DRAINING, NO_SPACE, LOG_FULL = "no_memory", "exiting", "draining", "no_space", "log_full"
 FULL = "full"
@@ -22,6 +23,10 @@ REASONS = {
     QUOTA: "the user exceeds a quota of the access file",
     FAILED: "anything else, such as a topic that cannot be created",
 }
+
+
+NOT_SHIPPED = 1 << 19   # beside an errno: the bucket has not confirmed a publish in time
+not_shipped = "the bucket has not confirmed it yet"     # the current reason
 
 
 MAX_TOPICS, MAX_CHANNELS = LIMITS = ("--max-topics", "--max-channels-per-topic")
@@ -47,6 +52,11 @@ def of_exception(error: BaseException) -> str:
     if isinstance(error, QuotaReached):
         return QUOTA
     return LIMIT if isinstance(error, LimitReached) else FAILED
+
+
+def text_of(failure: int) -> str:
+    """The reason for an errno of a publish, for its client."""
+    return not_shipped if failure == NOT_SHIPPED else os.strerror(failure)
 
 
 def of_error(failure: int) -> str:

@@ -415,6 +415,8 @@ cdef int once_begins(Topic topic, Once *once) noexcept:
         return PUT_NO_MEMORY
     if verdict == ID_KNOWN or verdict == ID_COLLECTED or verdict == ID_RUNNING:
         topic.deduplicated += 1
+        if verdict == ID_KNOWN and topic.commit.has_unanswered():
+            verdict = ID_RUNNING
         return PUT_KNOWN if verdict == ID_KNOWN else PUT_DISK if verdict == ID_COLLECTED else PUT_RUNNING
     return PUT_TAKEN
 
@@ -581,7 +583,10 @@ cdef int follow_rule(Topic topic, rule) except -1:
     cdef Channel channel
     topic.rule = rule
     topic.logs = rule.storage == "log"
-    topic.log.syncs = rule.sync == "fsync"
+    # A rule may outlive the daemon's option.
+    topic.log.syncs = rule.sync == "fsync" or rule.sync == "bucket" and topic.owner.logs.shipping is None
+    topic.commit.ships = topic.logs and rule.sync == "bucket" and not topic.log.syncs
+    topic.log.shipped(0)
     topic.most_bytes = rule.retain_bytes
     for channel in topic.fan:
         channel.log_first = not topic.logs

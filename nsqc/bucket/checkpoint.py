@@ -27,6 +27,7 @@ from nsqc.bucket.commit import (
     Hex,
     LogNews,
     Object,
+    Parts,
     Records,
     Text,
     Topic,
@@ -34,13 +35,18 @@ from nsqc.bucket.commit import (
     check,
     checkpoint_name,
     commit_name,
+    head_numbers,
+    pack_journal,
     seal,
+    unpack_journal,
     unseal,
 )
+from nsqc.store.log.journal import fold
 
 Unneeded = Annotated[str, Meta(pattern=r"\A(checkpoint/[0-9]{20}|data/[0-9a-f]{32})\Z")]
 FINAL_BYTES = 8 << 20           # an extent of this size moves no more
 LOGS_A_PART = 256               # of a checkpoint, encoded in one step
+MOST_JOURNAL = 65536            # bytes of frames of a journal that a checkpoint has
 
 
 class OtherChainError(DamagedError):
@@ -55,7 +61,8 @@ class LogMap(Struct, array_like=True):
     cursors: list[Records] = []         # the last state, and the frames of the journal after it
     reserved: Count = 0
     trimmed: Count = 0
-    ids: list[Records] = []             # likewise
+    heads: list[bytes] = []             # headers of its segments, oldest first
+    key: bytes = b""
 
 
 class Head(Struct, array_like=True):
@@ -66,7 +73,7 @@ class Head(Struct, array_like=True):
     epoch: Count = 0
     writer: str = ""            # of the last claim
     crc: Count = 0              # of the last commit
-    time_ns: Count = 0          # of the last commit
+    time_ns: Count = 0          # the latest of a commit
     host: Text = ""
     is_stopped: bool = False
     metadata: bytes = b""
@@ -94,7 +101,8 @@ class Map:
                 commit.is_claim and commit.epoch == head.epoch + 1):
             raise OtherChainError(f"{name}: its writer does not own the node")
         head.number, head.crc, head.epoch, head.writer = commit.number, crc, commit.epoch, commit.writer
-        head.time_ns, head.host, head.is_stopped = commit.time_ns, commit.host, commit.is_stop
+        head.time_ns = max(head.time_ns, commit.time_ns)
+        head.host, head.is_stopped = commit.host, commit.is_stop
         if commit.is_claim:
             head.claims.append(commit.number)
         if commit.metadata is not None:
@@ -110,16 +118,18 @@ class Map:
             if part.object.startswith("data/"):
                 self.head.objects[part.object] = max(self.head.objects.get(part.object, 0), part.at + part.length)
             append(log.frames, part)
-        for journal, news_of_it in ((log.cursors, news.cursors), (log.ids, news.ids)):
-            for records in news_of_it:
-                if records.is_state:
-                    journal.clear()
-                journal.append(records)
-        log.topic = news.topic
+        for records in news.cursors:
+            if records.is_state:
+                log.cursors.clear()
+            log.cursors.append(records)
+        log.heads.extend(news.heads)
+        log.topic, log.key = news.topic, news.key or log.key
         log.reserved = max(log.reserved, news.reserved)
         if news.trimmed > log.trimmed:
             log.trimmed = news.trimmed
             log.frames = [part for part in log.frames if part.end > log.trimmed]
+            oldest = log.frames[0].segment if log.frames else head_numbers(log.heads[-1])[0] if log.heads else 0
+            log.heads = [head for head in log.heads if head_numbers(head)[0] >= oldest]
         if news.dropped:
             del self.logs[news.id]
             if news.reserved:
@@ -134,6 +144,12 @@ class Map:
             parts.append(msgspec.msgpack.encode(items[at:at + LOGS_A_PART]))
         self.head.parts = [len(part) for part in parts]
         return seal(CHECKPOINT, msgspec.msgpack.encode(self.head), parts)
+
+    def fold(self) -> None:
+        """Replaces long journals by their states, so that a map stays small. Raises DamagedError or OSError."""
+        for log in self.logs.values():
+            if len(log.cursors) > 1 and sum(len(records.data) for records in log.cursors) > MOST_JOURNAL:
+                log.cursors = [fold_journal(unpack_journal(log.cursors))]
 
     def extents(self) -> Iterator[Frames]:
         for log in self.logs.values():
@@ -165,6 +181,12 @@ def decode_checkpoint(number: int, data: bytes) -> Map:
                 logs[log_id] = log
             start += length
     return Map(head, logs)
+
+
+def fold_journal(parts: Parts) -> Records:
+    """The state after frames of a journal. Raises OSError."""
+    last, data = fold(parts, 0)
+    return Records(True, last, pack_journal([(0, 0, data)]))
 
 
 def append(frames: list[Frames], part: Frames) -> None:

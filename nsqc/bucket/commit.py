@@ -35,6 +35,8 @@ Unsigned = Annotated[int, Meta(ge=0)]           # of 64 bits: ids and salts of l
 Hex = Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]
 Object = Annotated[str, Meta(pattern=r"\A(|commit/[0-9]{20}|data/[0-9a-f]{32})\Z")]
 Text = Annotated[str, Meta(max_length=1000)]
+Head = Annotated[bytes, Meta(min_length=128, max_length=128)]           # the first copy of a segment's header
+Key = Annotated[bytes, Meta(max_length=16)]
 Topic = Annotated[str, Meta(pattern=r"\A[.a-zA-Z0-9_-]{1,64}\Z")]        # it becomes the name of a folder
 
 
@@ -62,11 +64,34 @@ class Frames(Struct, array_like=True, frozen=True):
 
 
 class Records(Struct, array_like=True, frozen=True):
-    """Frames of a journal beside a log, or the journal's whole state. Opaque here."""
+    """Frames of a journal beside a log, or the journal's whole state."""
 
     is_state: bool              # replaces all before
     last: Count                 # number of the last frame that is included
-    data: bytes
+    data: bytes                 # see pack_journal()
+
+
+Parts = list[tuple[int, int, bytes]]         # of a journal: the number of a file, a position in it, the bytes from there on
+
+
+def pack_journal(parts: Parts) -> bytes:
+    return msgspec.msgpack.encode(parts)
+
+
+def unpack_journal(records: Sequence[Records]) -> Parts:
+    """Raises DamagedError."""
+    try:
+        return [part for some in records for part in JOURNAL_PARTS.decode(some.data)]
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise DamagedError(f"a journal is damaged: {error}") from None
+
+
+JOURNAL_PARTS = msgspec.msgpack.Decoder(list[tuple[Count, Count, bytes]])
+
+
+def head_numbers(head: bytes) -> tuple[int, int]:
+    """(sequence, first offset) of a segment, from its header; see docs/ondisk.md."""
+    return int.from_bytes(head[24:32], "big"), int.from_bytes(head[32:40], "big")
 
 
 class LogNews(Struct, array_like=True, frozen=True):
@@ -79,7 +104,8 @@ class LogNews(Struct, array_like=True, frozen=True):
     reserved: Count = 0         # offsets are handed out only below this; 0: as before
     trimmed: Count = 0          # the first offset that retention has not removed; 0: as before
     dropped: bool = False       # the log is gone; a next one of its topic continues at `reserved`, unless 0
-    ids: Sequence[Records] = ()                 # of publishes
+    heads: Sequence[Head] = ()  # of the segments that begin in these frames
+    key: Key = b""              # of the hashes of publish ids; empty: as before
 
 
 class Commit(Struct, array_like=True, frozen=True):

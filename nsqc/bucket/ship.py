@@ -39,7 +39,7 @@ from nsqc.bucket.takeover import Owned
 
 LINGER_SECONDS = 0.25
 IDLE_SECONDS = 10.0
-MOST_NEWS = 64 << 20            # bytes of frames in one commit with its data objects
+MOST_NEWS = 32 << 20            # bytes of frames in one commit with its data objects, and in memory
 MOST_LOGS = 1000                # in one commit: encoding and decoding it takes milliseconds
 CHECKPOINT_BYTES = 64 << 20     # of commits, or 16 times the last checkpoint
 CHECKPOINT_COMMITS = 2000
@@ -66,12 +66,13 @@ class Logs(Protocol):
     def note(self, most_bytes: int, most_logs: int) -> News:
         """What is new: taken in one step of the loop, first where the channels are, then where the logs end.
 
-        At most about most_bytes of frames, and most_logs logs: both halves of a log are in one note. Frames are whole
-        batches, cut to INLINE_BYTES unless one frame is larger. Larger than a state, a journal's frames become one.
+        At most about most_bytes of frames, and most_logs logs. If it takes several notes, those with the frames come
+        before those with the channels. Frames are whole batches, cut to INLINE_BYTES unless one batch is larger.
+        Raises OSError; the next call continues.
         """
 
     def read(self, log_id: int, part: Frames) -> bytes:
-        """The bytes of frames that were noted. Raises OSError."""
+        """The bytes of frames in the last note. Raises OSError."""
 
     def shipped(self, news: News) -> None:
         """A commit with this is in the bucket."""
@@ -162,8 +163,10 @@ class Shipper:
         more = True
         while not self.fence:
             ends = self.wait(more)
-            news = self.logs.note(MOST_NEWS, MOST_LOGS)
-            more = news.more
+            noted = self.surely(lambda: self.logs.note(MOST_NEWS, MOST_LOGS))
+            if noted is None:
+                return
+            news, more = noted, noted.more
             ends = ends and not more
             if not self.ship(news, ends) or ends:
                 return
@@ -324,6 +327,7 @@ class Checkpointer:
         """Makes and puts a checkpoint. Returns whether it is there: false once fenced or given up."""
         for commit, crc in commits:
             self.whole.apply(commit, crc)
+        self.whole.fold()
         data = self.shipper.surely(self.make)
         if data is None or self.shipper.fence:
             return False

@@ -27,7 +27,7 @@ from nsqc.wire.outside import Decoder, JSONError
 JOURNAL = "bucket.json"         # in the data path
 WATCH_SECONDS = 25.0            # two and a half of an idle node's commits
 LOOK_SECONDS = 1.0
-FETCHES = 4                     # extents fetched at once, of up to 16 MiB each
+FETCHES = 8                     # extents fetched at once, of up to 16 MiB each
 
 
 class RefusedError(BucketError):
@@ -49,6 +49,7 @@ class Journal(Struct):
     cluster: str = ""
     node: str = ""
     claims: list[Claim] = []
+    is_whole: bool = False      # the files have all that the bucket had at the last claim
 
     @classmethod
     def read(cls, data_path: str) -> Journal:
@@ -60,7 +61,7 @@ class Journal(Struct):
             return cls(path)
         except JSONError as error:
             raise RefusedError(f"{path}: {error}; set the data path aside to restore from the bucket") from error
-        return cls(path, found.cluster, found.node, found.claims)
+        return cls(path, found.cluster, found.node, found.claims, found.is_whole)
 
     def belongs(self, cluster: str, node: str) -> None:
         """Raises RefusedError if the files are another node's."""
@@ -77,18 +78,23 @@ class Journal(Struct):
         self.claims.append(claim)
         self.write()
 
-    def landed(self, claim: Claim) -> None:
-        self.claims = [claim]
+    def landed(self, claim: Claim, is_whole: bool) -> None:
+        self.claims, self.is_whole = [claim], is_whole
+        self.write()
+
+    def restored(self) -> None:
+        self.is_whole = True
         self.write()
 
     def write(self) -> None:
-        replace_file(self.path, msgspec.json.encode(Written(self.cluster, self.node, self.claims)))
+        replace_file(self.path, msgspec.json.encode(Written(self.cluster, self.node, self.claims, self.is_whole)))
 
 
 class Written(Struct):
     cluster: str
     node: str
     claims: list[Claim]
+    is_whole: bool = False
 
 
 WRITTEN = Decoder(Written)
@@ -137,8 +143,10 @@ def take_over(root: Bucket, node: str, journal: Journal, host: str, *, has_files
         elif newest_checkpoint(bucket) != base:
             say("a newer checkpoint appeared; starting over")
         else:
-            journal.landed(claim)
-            return Owned(bucket, whole, base, host, has_files and own)
+            had_files = has_files and own and journal.is_whole
+            # Until everything is restored, a next start restores again.
+            journal.landed(claim, is_whole=had_files)
+            return Owned(bucket, whole, base, host, had_files)
     raise RefusedError(f"other nodes keep claiming node {node}; give each its own --node-name")
 
 
@@ -153,7 +161,8 @@ def look(bucket: Bucket, whole: Map, node: str, seconds: float) -> None:
         left = end - time.monotonic()
         if left <= 0 or whole.head.is_stopped:
             return
-        time.sleep(min(LOOK_SECONDS, left))
+        if bucket.stopping.wait(min(LOOK_SECONDS, left)):
+            raise RefusedError("stopped before it could take over")
 
 
 def put_claim(bucket: Bucket, whole: Map, claim: Claim, host: str) -> bool:
@@ -184,24 +193,21 @@ class Local(NamedTuple):
 
     end: int = 0                # offset after its last message
     journal: int = 0            # number of the last frame of its cursors' journal
-    ids: int = 0                # the same of publish ids
 
 
 class Sink(Protocol):
-    """Writes logs with the ordinary writer: same offsets, ids and times, in new segments, with offsets of new messages
-    from `reserved` on. Called from one thread, log by log."""
+    """Writes logs: the same segments, with offsets of new messages from `reserved` on. Called from several threads, but
+    for each log from one."""
 
-    def begin(self, log_id: int, log: LogMap) -> Local:
-        """The disk may have less than the bucket, or nothing: what it lacks follows."""
+    def begin(self, log_id: int, log: LogMap) -> Local | None:
+        """The disk may have less than the bucket, or nothing: what it lacks follows. None: the log was removed here, or
+        replaced by another one."""
 
     def frames(self, log_id: int, part: Frames, data: bytes) -> None:
         """Checked frames, in order. The first ones may begin with messages that the disk has."""
 
-    def cursors(self, log_id: int, records: Records) -> None:
-        """Newer than the disk's, in order."""
-
-    def ids(self, log_id: int, records: Records) -> None:
-        """Likewise."""
+    def cursors(self, log_id: int, records: list[Records]) -> None:
+        """Newer than the disk's: a state, and what follows it."""
 
     def end(self, log_id: int) -> None: ...
 
@@ -214,23 +220,19 @@ def restore(owned: Owned, sink: Sink) -> None:
     sequence counts. Raises BucketError; what the sink has is then incomplete, and a next call completes it."""
     bucket = owned.bucket
 
-    def fetch(part: Frames) -> bytes:
-        return read_frames(bucket, part)
+    def one(item: tuple[int, LogMap]) -> None:
+        log_id, log = item
+        local = sink.begin(log_id, log)
+        if local is None:
+            return
+        for part in log.frames:
+            if part.end > local.end:
+                sink.frames(log_id, part, read_frames(bucket, part))
+        if log.cursors and log.cursors[-1].last > local.journal:
+            sink.cursors(log_id, log.cursors)
+        sink.end(log_id)
 
     with ThreadPoolExecutor(FETCHES) as threads:
-        for log_id, log in owned.whole.logs.items():
-            local = sink.begin(log_id, log)
-            lacking = [part for part in log.frames if part.end > local.end]
-            requested = [threads.submit(fetch, part) for part in lacking[:FETCHES]]
-            for index, part in enumerate(lacking):
-                sink.frames(log_id, part, requested.pop(0).result())
-                if index + FETCHES < len(lacking):
-                    requested.append(threads.submit(fetch, lacking[index + FETCHES]))
-            for records in log.cursors:
-                if records.last > local.journal:
-                    sink.cursors(log_id, records)
-            for records in log.ids:
-                if records.last > local.ids:
-                    sink.ids(log_id, records)
-            sink.end(log_id)
+        for _ in threads.map(one, owned.whole.logs.items()):
+            pass
     sink.finish(owned.whole.head)

@@ -35,6 +35,7 @@ COMMANDS = (
     Command("config", DAEMON, "Check, show and write configurations."),
     Command("access", DAEMON, "Create tokens, edit and check access files, and list permissions."),
     Command("log", DAEMON, "Inspect log topics, check and repair them, export them to nsqd."),
+    Command("bucket", DAEMON, "List, check and remove the logs of nodes in a bucket."),
     Command("diskqueue", DAEMON, "Inspect nsqd's disk queues, check and repair their files.", "nsqc.tools.diskqueue"),
     Command("version", DAEMON, "Print nsqc's version and the NSQ version it is compatible with."),
     Command("pub", MESSAGES, "Publish lines or files (to_nsq).", "nsqc.tools.pub"),

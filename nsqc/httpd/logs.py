@@ -328,7 +328,7 @@ async def _read(app: App, request: Request, topic: Topic, query: _Query) -> Repl
         offset = await offset_at(app, topic, query.time)
     else:
         offset = log.first if query.offset is None else query.offset
-    if log.next <= offset <= log.following and query.wait_ms:
+    if log.readable <= offset <= log.following and query.wait_ms:
         await _until_readable(request, log, offset, query.wait_ms / 1000)
     for _ in range(_TRIES):
         log = log_of(topic)
@@ -338,10 +338,12 @@ async def _read(app: App, request: Request, topic: Topic, query: _Query) -> Repl
             offset = log.first      # removed after it was found
         if offset > log.following:
             return beyond(log)
-        segment = log.segment_at(offset)    # the table may be long
-        if offset >= log.next or segment is None:
-            # No record up to the next one: they are lost, or numbering skipped the offsets.
-            return _reply(log, log.following, log.following, 0, query.wanted.as_lines)
+        segment, end = log.segment_at(offset), log.readable     # the table may be long
+        if segment is None or offset >= end or segment.first >= end:
+            # No record up to the next one: they are lost, numbering skipped the offsets, or the bucket lacks them.
+            following = log.following if end == log.next else max(offset, end)
+            return _reply(log, following, following, 0, query.wanted.as_lines)
+        segment = segment._replace(end=min(segment.end, end))
         try:
             found = await app.readers.run(partial(find, log.folder, segment, offset, log.position_for(offset),
                                                       query.wanted))
@@ -382,7 +384,7 @@ async def offset_at(app: App, topic: Topic, time_ns: int) -> int:
     for _ in range(_TRIES):
         log = log_of(topic)
         if not (segments := log.segments_at(time_ns)):
-            return log.next
+            return log.readable
         try:
             return await app.readers.run(partial(offset_in_segment, log.folder, segments[0], time_ns))
         except FileNotFoundError:

@@ -101,6 +101,8 @@ def topic_refusal(failure: int, topic: Topic) -> str:
     topic.refused(failure)
     if failure == DRAINING:
         return _REFUSED
+    if failure == refusals.NOT_SHIPPED:
+        return f"FAILED - {refusals.not_shipped}"
     return f"FAILED - {topic.refusal(failure)}" if failure in (NO_SPACE, FULL) else refusal(failure)
 
 

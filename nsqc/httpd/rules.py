@@ -89,6 +89,8 @@ async def put_rules(app: App, request: Request) -> Json:
     if not app.rules.scope.can_have(name):
         raise ApiError(400, f"topic = {name.decode()}: ephemeral topics are always kept in memory")
     changes = _changes(app.rules, request)
+    if changes.get("sync") == "bucket" and not app.settings.now.bucket:
+        raise ApiError(400, "sync = bucket: this node has no --bucket")
     if changes.keys() & LIMIT_FLAGS.keys():
         ways = ways_from(name, app.channel_rules.of_topic(name, app.rules.after(name, changes)))
         _check_ways(app, request, name, list(ways))

@@ -44,6 +44,7 @@ LARGEST_BODY = 2**31 - 1 - 30
 LONGEST_DELAY = (2**32 - 1) * MS
 
 INSTANCE_PORTS = 100        # between the ports of two instances
+NAME_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 TOPOLOGY_AWARE = "topology-aware-consumption"
 BASIC, NETWORK, LOOKUP, ACCESS, DISK, LOGS, MESSAGES, CLIENTS, TOPOLOGY, METRICS, STATSD, LATENCY, TLS, COMPRESSION = (
     "Basic", "Listening", "Lookup and auth", "Access", "Disk queues", "Logs", "Messages and commands",
@@ -270,7 +271,8 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
         Kind.STORAGE, LOGS, "where topics store messages: in memory and disk queues as in nsqd (memory), or in a "
         "log", own=True, live=True)] = "memory"
     log_sync: Annotated[str, flag(
-        Kind.LOG_SYNC, LOGS, "acknowledge a publish to a log once it is written, or once it is also synced",
+        Kind.LOG_SYNC, LOGS, "acknowledge a publish to a log once it is written, once it is also synced, or once the "
+        "bucket has it",
         own=True, live=True)] = "write"
     log_retain_time: Annotated[int, flag(
         Kind.DURATION, LOGS, "how long a log keeps messages that all channels have finished; 0: no longer than "
@@ -281,6 +283,21 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
     log_overflow: Annotated[str, flag(
         Kind.OVERFLOW, LOGS, "what happens at a limit of a topic or its channels: publishes are refused, the oldest "
         "messages are dropped, or moved to the dead-letter topic", own=True, live=True)] = "refuse"
+    bucket: Annotated[str, flag(
+        Kind.TEXT, LOGS, "where logs survive the loss of this machine: s3://BUCKET/PREFIX, gs://, az:// or "
+        "file:///PATH", own=True)] = ""
+    node_name: Annotated[str, flag(
+        Kind.TEXT, LOGS, "this node's folder in the bucket, which a successor takes over; by default the host name",
+        own=True)] = ""
+    bucket_linger: Annotated[int, flag(
+        Kind.DURATION, LOGS, "how long messages wait for others before they go to the bucket together", least=MS,
+        most=MINUTE, own=True)] = 250 * MS
+    bucket_take_over: Annotated[bool, flag(
+        Kind.BOOL, LOGS, "take over from an owner that did not stop without watching whether it is alive: for "
+        "orchestrators that run one instance per name", own=True)] = False
+    bucket_timeout: Annotated[int, flag(
+        Kind.DURATION, LOGS, "how long a publish with sync = bucket waits for the bucket before it fails", least=MS,
+        own=True, live=True)] = 10 * S
     # The [topics."GLOB"] and [channels."TOPIC/CHANNEL"] tables of the config file, in its order.
     topics: tuple[TopicTable, ...] = ()
     channels: tuple[ChannelTable, ...] = ()
@@ -414,6 +431,14 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
                 yield "enable_experiment", f"--enable-experiment must be {TOPOLOGY_AWARE}, not {name!r}"
         if self.auth_http_request_method not in ("get", "post"):
             yield "auth_http_request_method", "--auth-http-request-method must be post or get"
+        if self.node_name in ("probe", "cluster") or self.node_name.strip(NAME_LETTERS):
+            yield "node_name", (f"--node-name must have letters, digits, `.`, `_` and `-` only, and be neither probe nor "
+                                f"cluster, not {self.node_name!r}")
+        for table in self.topics:
+            if table.values.get("sync") == "bucket" and not self.bucket:
+                yield "topics", f"{table.title}: sync = bucket needs --bucket"
+        if self.log_sync == "bucket" and not self.bucket:
+            yield "log_sync", "--log-sync=bucket needs --bucket"
         yield from OptionSet.faults(self)
 
     def settled(self) -> Self:

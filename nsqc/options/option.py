@@ -93,7 +93,7 @@ class Kind(Enum):
     TLS_VERSION = "tls1.0|tls1.1|tls1.2|tls1.3"
     FLUSH = "turn|timeout"
     STORAGE = "memory|log"
-    LOG_SYNC = "write|fsync"
+    LOG_SYNC = "write|fsync|bucket"
     OVERFLOW = "refuse|drop-oldest|dead-letter"
     EXPIRED = "drop|dead-letter"
     LOG_FORMAT = "auto|text|json|journal|logfmt"

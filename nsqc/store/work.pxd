@@ -180,6 +180,12 @@ cdef class Commit(LoopWork):
     cdef int running            # writes in progress
     cdef int64_t unwritten      # bytes in the buffers being filled
     cdef list blocked           # LoopWork to run after the commit in progress
+    cdef int64_t ended          # serial of the last commit whose waiters were answered
+    # With sync = "bucket", waiters are answered once the bucket has their records, in the order of commits.
+    cdef bint ships
+    cdef int64_t end            # offset of the log up to which records are written
+    cdef int64_t shipped_end    # the bucket has the records before this offset
+    cdef object answers         # deque of (serial, errno, end, monotonic time when written, waiters); None: never used
     cdef int failed             # errno of the first failed write
     cdef bint syncs             # a write of the commit in progress syncs: the next one should serve many publishers
     cdef Sharing sharing        # of syncs
@@ -204,7 +210,12 @@ cdef class Commit(LoopWork):
             self.schedule.add(self)
     cdef void block(self, LoopWork work) noexcept
     cdef void wait(self, LoopWork waiter) noexcept          # for the one being collected
-    cdef void wait_running(self, LoopWork waiter) noexcept  # for the one in progress, which exists
+    cdef void wait_running(self, LoopWork waiter) noexcept  # for the last one that began and is not answered
+    cdef inline bint has_unanswered(self) noexcept:
+        return self.answers is not None and len(self.answers) > 0
+    cdef void shipped(self, int64_t end) noexcept
+    cdef void give_up(self, int error, int64_t until_ns) noexcept   # on what was written before
+    cdef void _answer(self, int64_t serial, int error, list waiters) noexcept
     cdef void one_ended(self, int error) noexcept
     cdef bint _waits(self) noexcept
     cdef void _end(self) noexcept

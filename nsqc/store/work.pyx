@@ -354,7 +354,10 @@ cdef class Commit(LoopWork):
         self.waiters.append(waiter)
 
     cdef void wait_running(self, LoopWork waiter) noexcept:
-        self.under_way.append(waiter)
+        if self.running or not self.has_unanswered():
+            self.under_way.append(waiter)
+        else:
+            self.answers[len(self.answers) - 1][4].append(waiter)
 
     cdef bint run(self) noexcept:
         cdef LoopWork store
@@ -402,8 +405,12 @@ cdef class Commit(LoopWork):
         self.under_way = []
         if self.owner is not None:
             self.owner.commit_ended(self, failed)
-        for work in under_way:
-            work.commit_ended(self, failed)
+        if self.has_unanswered() or self.ships and not failed and under_way and self.end > self.shipped_end:
+            if self.answers is None:
+                self.answers = deque()
+            self.answers.append((self.serial - 1, failed, self.end, monotonic_ns(), under_way))
+        else:
+            self._answer(self.serial - 1, failed, under_way)
         if self.blocked:
             blocked, self.blocked = self.blocked, []
             for work in blocked:
@@ -412,6 +419,24 @@ cdef class Commit(LoopWork):
             if self.syncs:
                 sharing_ended(&self.sharing, len(under_way), len(self.waiters))
             self.schedule.add(self)
+
+    cdef void _answer(self, int64_t serial, int error, list waiters) noexcept:
+        cdef LoopWork work
+        self.ended = serial
+        for work in waiters:
+            work.commit_ended(self, error)
+
+    cdef void shipped(self, int64_t end) noexcept:
+        self.shipped_end = end
+        while self.has_unanswered() and (self.answers[0][1] or self.answers[0][2] <= end or not self.ships):
+            serial, error, _, _, waiters = self.answers.popleft()
+            self._answer(serial, error, waiters)
+
+    cdef void give_up(self, int error, int64_t until_ns) noexcept:
+        while self.has_unanswered() and self.answers[0][3] < until_ns:
+            serial, failed, _, _, waiters = self.answers.popleft()
+            self._answer(serial, failed or error, waiters)
+        self.shipped(self.shipped_end)      # what failed after them
 
 
 @cython.final

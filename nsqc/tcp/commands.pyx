@@ -10,7 +10,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from nsqc.broker.channel cimport CLAIMED, NOT_OWNER, Channel, unlikely
-from nsqc.broker.refusals import DRAINING, INVALID, QUOTA, UNAUTHORIZED, LimitReached, of_exception
+from nsqc.broker.refusals import DRAINING, INVALID, QUOTA, UNAUTHORIZED, LimitReached, of_exception, text_of
 from nsqc.broker.storage cimport once_dropped, once_new
 from nsqc.broker.topic cimport FULL, NO_SPACE, Once, OpenBatch, Topic, room_helps, room_leave, room_wait
 from nsqc.store.backlog cimport (PUT_DISK, PUT_EXITING, PUT_FULL, PUT_MEMORY, PUT_NO_MEMORY, PUT_NO_SPACE,
@@ -240,7 +240,7 @@ cdef int no_memory(Session session, bytes name) except -1:
 
 cdef bytes write_failed(int kind, int error):
     name = NAMES[kind]
-    return b"E_%b_FAILED %b failed %b" % (name, name, os.strerror(error).encode())
+    return b"E_%b_FAILED %b failed %b" % (name, name, text_of(error).encode())
 
 
 cdef object refusal_of(bytes error):

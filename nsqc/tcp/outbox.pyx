@@ -465,8 +465,7 @@ cdef class Marks:
         if self.queue is None:
             return
         for mark in self.queue:
-            # Marks that wait for the next commit do not have its serial yet.
-            if mark.commit is commit and not mark.settled and mark.serial < commit.serial:
+            if mark.commit is commit and not mark.settled and mark.serial <= commit.ended:
                 mark.settled = True
                 mark.error = error
 

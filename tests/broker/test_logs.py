@@ -317,7 +317,7 @@ def test_what_is_new_since_a_point_can_be_read_from_files(tmp_path):
             assert (count == 0) == (news.frames == [])
             copy_journal(news, copy)
             assert news.point.next == topic.log.next == total
-            assert topic.log.since(news.point) == ([], [], news.point)
+            assert topic.log.since(news.point)[:3] == ([], [], news.point)
             point = news.point
         assert len({extent.salt for extent in topic.log.since().frames}) > 3, "segments"
         assert len(bodies_in(topic.log.since().frames)) == total

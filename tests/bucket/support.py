@@ -65,8 +65,7 @@ class Log:
             cursors.append(Records(self.journal % 3 == 0, self.journal, b"journal %d" % self.journal))
         if not frames and not cursors:
             return None
-        return LogNews(self.id, self.topic, frames, cursors, 1 << 40, self.trimmed,
-                       ids=[Records(False, self.end, b"ids to %d" % self.end)] if frames else [])
+        return LogNews(self.id, self.topic, frames, cursors, 1 << 40, self.trimmed)
 
     def read(self, part: Frames) -> bytes:
         return bytes(self.segments[part.segment - 1][1][part.position - START:part.position - START + part.length])
@@ -128,7 +127,6 @@ class Collected:
         self.local = local or {}
         self.logs: dict[int, dict[int, bytes]] = {}
         self.journals: dict[int, list[bytes]] = {}
-        self.published: dict[int, list[bytes]] = {}
         self.topics: dict[int, str] = {}
         self.head: Head | None = None
 
@@ -141,11 +139,8 @@ class Collected:
             assert offset not in self.logs[log_id]
             self.logs[log_id][offset] = body
 
-    def cursors(self, log_id: int, cursors: Records) -> None:
-        self.journals[log_id].append(cursors.data)
-
-    def ids(self, log_id: int, records: Records) -> None:
-        self.published.setdefault(log_id, []).append(records.data)
+    def cursors(self, log_id: int, records: list[Records]) -> None:
+        self.journals[log_id] += [some.data for some in records]
 
     def end(self, log_id: int) -> None:
         pass

@@ -14,7 +14,7 @@ from posix.unistd cimport close
 
 from nsqc.store.disk.fileio cimport (PATH_BYTES, SHORT_BYTES, Job, io_open, io_read, io_rename, io_size, io_sync_data,
                                      io_sync_path, io_truncate, io_unlink, io_write, io_write_ready)
-from nsqc.store.log.frame cimport (FRAME_ALIGN, FRAME_FULL, FRAME_SHORT, MORE, Frame, Walk, array_room, buffer_free,
+from nsqc.store.log.frame cimport (FRAME_ALIGN, FRAME_FULL, FRAME_SHORT, FRAME_SOUND, MORE, Frame, Walk, array_room, buffer_free,
                                    buffer_room, frame_check, frame_length, frame_store, frames_seal, is_offset,
                                    walk_data, walk_free, walk_next, walk_open)
 from nsqc.store.log.names import REMOVED, SETTLED, Extent
@@ -544,6 +544,62 @@ cdef int journal_write_state(JournalFile *file, const JournalState *state) noexc
     return writer.error
 
 
+# ---------------------------------------------------------------------- folding
+
+cdef int fold_part(JournalState *state, uint64_t number, int64_t position, const char *c_data,
+                   int64_t length) noexcept nogil:
+    """Applies frames that lay at a position of a file; 0 or ENOMEM."""
+    cdef JournalState fresh         # the one that the file begins with, if it is newer
+    cdef int64_t at = 0
+    cdef int error = 0
+    cdef Frame frame
+    memset(&fresh, 0, sizeof(fresh))
+    while at < length and error == 0:
+        if frame_check(c_data + at, length - at, number, position + at, &frame) != FRAME_SOUND:
+            state.damaged += 1
+            at += FRAME_ALIGN
+            continue
+        if is_offset(frame.id) and is_offset(frame.time_ns):
+            if frame.id == frame.time_ns > state.at:
+                fresh.at = frame.id
+                error = state_apply(&fresh, c_data + at + OPS_AT, frame.payload - RECORD_SIZE)
+                if not frame.flags & MORE:
+                    state_free(state)
+                    state[0] = fresh
+                    memset(&fresh, 0, sizeof(fresh))
+            elif frame.id > state.at:
+                state.at = frame.id
+                error = state_apply(state, c_data + at + OPS_AT, frame.payload - RECORD_SIZE)
+        at += frame.length
+    state_free(&fresh)
+    return error
+
+
+def fold(parts: list[tuple[int, int, bytes]], int64_t number=1) -> tuple[int, bytes]:
+    """(number of the last frame, the bytes of a file of this number that has the state) of a journal. parts: bytes of
+    its files, each with the number of the file and the position there, oldest first. Raises OSError."""
+    cdef JournalState state
+    cdef JournalFile file
+    cdef int64_t position
+    cdef uint64_t salt
+    cdef bytes data
+    cdef int error = 0
+    memset(&state, 0, sizeof(state))
+    memset(&file, 0, sizeof(file))
+    file.fd = os.memfd_create("journal")
+    try:
+        for salt, position, data in parts:
+            error = error or fold_part(&state, salt, position, PyBytes_AS_STRING(data), len(data))
+        file.number, file.begins = number, state.at
+        error = error or journal_write_state(&file, &state)
+        if error:
+            raise OSError(error, os.strerror(error))
+        return state.at, os.pread(file.fd, file.position, 0)
+    finally:
+        state_free(&state)
+        close(file.fd)
+
+
 # ====================================================================== journal jobs
 # Journal jobs on threads.
 
@@ -740,9 +796,14 @@ cdef class Recorder(LoopWork):
         """All files in use."""
         return [f"{self.folder}/cursors.{number:06d}" for number in self.numbers]
 
-    def since(self, int64_t number, int64_t position) -> list[Extent]:
-        """The frames written after a position of a file, as nsqc.store.log.names.Extent of files, oldest first: all
-        files if that one was compacted away."""
+    @property
+    def last(self) -> int:
+        """Number of the last frame that is written."""
+        return self.id - 1
+
+    def since(self, int64_t number, int64_t position) -> tuple[bool, list[Extent]]:
+        """(whether these are all files, because that one was compacted away; the frames written after a position of a
+        file, as nsqc.store.log.names.Extent of files, oldest first)."""
         cdef bint known = number == self.file.number or number in self.numbers
         cdef list found = []
         for other in self.numbers:
@@ -752,7 +813,7 @@ cdef class Recorder(LoopWork):
             length = self.file.position - begin if other == self.file.number else -1
             if length:
                 found.append(Extent(f"{self.folder}/cursors.{other:06d}", other, begin, length, 0, 0))
-        return found
+        return not known, found
 
     @property
     def compacting(self) -> bool:
@@ -881,6 +942,8 @@ cdef class Recorder(LoopWork):
         if again:
             self.synced.recorded_again()
         self.wrote()
+        if self.changed is not None:
+            self.changed(self.job.job.bytes)
         self._call_waiting()
         if self.dirty or self.ops.length:
             self.schedule.add(self)
@@ -974,7 +1037,7 @@ cdef class Recorder(LoopWork):
         """The log is deleted: drops unwritten operations."""
         self.closed = self.forgotten = True
         self.dirty = []         # a reference cycle: neither would ever be freed
-        self.synced = None
+        self.synced = self.changed = None
         self.syncer.failing.pop(self.folder, None)
         if not self.running:
             self._call_all()

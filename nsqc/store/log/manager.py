@@ -7,7 +7,7 @@ import os
 from collections import deque
 from concurrent.futures import Executor, Future
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from nsqc.log import Log
 from nsqc.loop.slow import promise
@@ -128,6 +128,15 @@ LEAST_EACH = 32  # folders per thread
 RETRY_S = 1.0  # after a failed removal of a folder
 
 
+class Shipping(Protocol):
+    """Ships logs to a bucket."""
+
+    def opened(self, log: TopicLog) -> None: ...
+
+    def gone(self, log: TopicLog, following: int) -> None:
+        """It is deleted. following: where the topic's next log continues."""
+
+
 class Logs:
     """Opens the logs in a data path."""
 
@@ -146,6 +155,7 @@ class Logs:
         self._longest_delay_ns = longest_delay_ns
         self._stopped = stopped
         self.losers: dict[str, TopicLog] = {}  # logs with lost messages, by topic
+        self.shipping: Shipping | None = None  # set before the first log is opened, if they go to a bucket
         self._removals: set[asyncio.Future[OSError | None]] = set()
         self._names: dict[str, int] = {}  # folders in use or being removed: topic to the highest number
         self._left: dict[str, int] = {}  # topics that switched from their logs: where numbering continues
@@ -231,6 +241,8 @@ class Logs:
                 log.sync_from(-1 if is_known else 0)
         elif (left := self._left.get(topic, 0)) > 0:
             log.continue_at(left)
+        if self.shipping is not None:
+            self.shipping.opened(log)
         return log, opened
 
     def _report(self, topic: str, opened: Opened) -> None:
@@ -264,6 +276,8 @@ class Logs:
         """Prepares for the removal of a log: the topic's next log has another folder, and begins at 0."""
         self._next_folder(log)
         self._unmark(log.name)
+        if self.shipping is not None:
+            self.shipping.gone(log, 0)
 
     def remove(self, log: TopicLog) -> None:
         """Removes a deleted log that leave() was called for, with its files. See removed()."""
@@ -273,6 +287,8 @@ class Logs:
         """Removes the deleted log that a topic has switched from, with its files. If the topic gets a log again, its
         numbering continues. See removed()."""
         self._next_folder(log)
+        if self.shipping is not None:
+            self.shipping.gone(log, log.following)
         # Remove the old mark after creating the new one; both are the same if nothing was published in between.
         offsets = [log.following]
         if self._left.get(log.name, log.following) != log.following:

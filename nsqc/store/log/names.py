@@ -53,6 +53,7 @@ class Extent(NamedTuple):
     length: int  # below 0: up to the end of the file, to which nothing more is written
     first: int  # offset of the first record, of a segment's
     end: int  # after the last
+    sequence: int = 0  # of the segment
 
 
 class Point(NamedTuple):
@@ -70,9 +71,14 @@ class Point(NamedTuple):
 class News(NamedTuple):
     """What is new since a point of a log; the next call continues at its point."""
 
-    journal: list[Extent]  # from the beginning of a file: the earlier files no longer count
+    journal: list[Extent]
     frames: list[Extent]  # oldest first
     point: Point
+    is_state: bool  # the journal's extents are all of it: those before do not count any more
+    last: int  # number of the last frame of the journal
+    first: int  # the first offset that retention has not removed
+    reserved: int  # offsets below this one may have been used
+    key: bytes  # of the hashes of publish ids; empty: none are remembered
 
 
 def split_folder(name: str) -> tuple[str, int]:

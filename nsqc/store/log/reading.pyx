@@ -17,7 +17,7 @@ from nsqc.store.disk.fileio cimport PATH_BYTES, io_open
 from nsqc.store.disk.segment cimport HEAD_BYTES, RECORD_ATTEMPTS_AT, RECORD_ID_AT, RECORD_TIMESTAMP_AT
 from nsqc.store.log import names
 from nsqc.store.log.frame cimport (DELAY_BYTES, FRAME_ALIGN, FRAME_FULL, FRAME_HEAD, FRAME_SHORT, FRAME_SOUND,
-                                   HASH_BYTES, MOST_ORIGIN, RECORD_SIZE, Buffer, Frame, FrameCheck, Walk, array_room,
+                                   HASH_BYTES, MORE, MOST_ORIGIN, RECORD_SIZE, Buffer, Frame, FrameCheck, Walk, array_room,
                                    buffer_free, buffer_room, frame_check, frame_load, frame_origin, record_length,
                                    walk_data, walk_free, walk_next, walk_open, walk_to)
 from nsqc.store.log.segment cimport (FRAMES_AT, HEAD_SOUND, Manifest, Segment, close_counted, count_open,
@@ -962,6 +962,19 @@ cdef int take_frames(LogBlock block, int64_t length) noexcept nogil:
         error = block.add(&frame, at)
         at += frame.length
     return error
+
+
+def whole_batches(bytes data not None, uint64_t salt, int64_t position) -> tuple[int, int]:
+    """(bytes, the offset after the last record) of the whole batches of frames at the beginning of data, which lay at a
+    position of a segment; 0 bytes: there is none."""
+    cdef const char *c_data = PyBytes_AS_STRING(data)
+    cdef int64_t at = 0, length = 0, end = 0, have = len(data)
+    cdef Frame frame
+    while at < have and frame_check(c_data + at, have - at, salt, position + at, &frame) == FRAME_SOUND:
+        at += frame.length
+        if not frame.flags & MORE:
+            length, end = at, frame.first + frame.records
+    return length, end
 
 
 def manifest_id(const unsigned char[::1] data not None) -> int | None:

@@ -1,5 +1,6 @@
 """Segments of a log: files, header, manifest, sparse index, the list of them, publish ids, sealing. See the .pxd."""
 
+import os
 from libc.errno cimport EEXIST, EISDIR, ELOOP, ENODATA, ENOMEM, ENOTDIR, ENOTEMPTY, ENXIO, ESPIPE, errno
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdio cimport rename, snprintf
@@ -250,6 +251,22 @@ cdef HeadCheck manifest_load(const char *c_data, int64_t length, Manifest *manif
     if answer != HEAD_SOUND:
         memset(manifest, 0, sizeof(Manifest))
     return answer
+
+
+def write_manifest(str folder not None, uint64_t log_id, int64_t newest, int64_t newest_first, uint64_t newest_salt,
+                   int64_t reserved, int64_t resume, bytes key not None) -> None:
+    """Writes the manifest of a log whose newest segment was restored: a start scans that for its end. Raises
+    OSError."""
+    cdef Manifest manifest
+    cdef int error
+    memset(&manifest, 0, sizeof(manifest))
+    manifest.log_id, manifest.newest, manifest.newest_first, manifest.newest_salt = (log_id, newest, newest_first,
+                                                                                    newest_salt)
+    manifest.reserved, manifest.resume = reserved, resume
+    memcpy(manifest.id_key, <const char *> key, min(len(key), <Py_ssize_t> sizeof(manifest.id_key)))
+    error = manifest_write(os.fsencode(folder), &manifest)
+    if error:
+        raise OSError(error, os.strerror(error), folder)
 
 
 cdef bint has_end(const Manifest *manifest) noexcept nogil:

@@ -125,6 +125,7 @@ cdef class TopicLog(LoopWork):
     cdef AppendJob *writing             # running; NULL: none
     cdef readonly int write_error       # errno of the last write; 0: it succeeded
     cdef readonly int64_t next          # offset after the last readable record
+    cdef int64_t shipped_to             # the bucket has all records before this offset
     cdef int64_t wrote_ns               # monotonic: end of the last write
     cdef int fd                         # of the last segment's file; -1: closed
     cdef Index index                    # of the last segment

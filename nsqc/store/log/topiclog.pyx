@@ -418,7 +418,11 @@ cdef enum:
 
 cdef void wake_readers(TopicLog log) noexcept:
     if log.readers is not None:
-        log.readers.wake(log.next, log.closed)
+        log.readers.wake(readable_to(log), log.closed)
+
+
+cdef inline int64_t readable_to(TopicLog log) noexcept:
+    return min(log.next, log.shipped_to) if log.commit is not None and log.commit.ships else log.next
 
 
 cdef str file_path(TopicLog log, int64_t first):
@@ -573,9 +577,12 @@ cdef void finish_write(TopicLog log, AppendJob *job) noexcept:
             log.log.error("LOG(%s): after a write - %r", log.name, failure)
         keep_file(log, job)
         take_tail(log, job)
+        log.commit.end = log.next
         if log.owner is not None:
             log.owner.on_appended(job.records)
             wake_readers(log)
+        if log.recorder.changed is not None:
+            log.recorder.changed(job.job.bytes)
     else:
         log.ends = True
         if job.earlier_failed:
@@ -846,7 +853,7 @@ cdef class TopicLog(LoopWork):
 
     def when_readable(self, int64_t offset, call: Callable[[], object]) -> WaitsForRecords:
         """Calls call() once a record exists at this offset, maybe at once; returns an object that cancels it."""
-        if self.next > offset or self.closed:
+        if readable_to(self) > offset or self.closed:
             call()
             return WaitsForRecords.__new__(WaitsForRecords)
         if self.readers is None:
@@ -953,7 +960,7 @@ cdef class TopicLog(LoopWork):
         if point is None or point.id != self.manifest.log_id:
             point = Point(self.manifest.log_id, 0, 0, 0, 0, FRAMES_AT, 0)
         # First: no cursor is beyond the frames.
-        journal = self.recorder.since(point.file, point.file_at)
+        is_state, journal = self.recorder.since(point.file, point.file_at)
         for index in range(self.segments.count):
             segment = &self.segments.items[index]
             if segment.sequence < point.sequence:
@@ -963,12 +970,31 @@ cdef class TopicLog(LoopWork):
                 position, first = point.position, point.next
             if position < segment.position:
                 frames.append(Extent(file_path(self, segment.first), segment.salt, position,
-                                     segment.position - position, first, segment.end))
+                                     segment.position - position, first, segment.end, segment.sequence))
         segment = segments_last(&self.segments)
         if segment is not NULL:
             point = Point(point.id, 0, 0, segment.sequence, segment.salt, segment.position, segment.end)
-        return News(journal, frames, point._replace(file=self.recorder.file.number,
-                                                    file_at=self.recorder.file.position))
+        return News(journal, frames,
+                    point._replace(file=self.recorder.file.number, file_at=self.recorder.file.position), is_state,
+                    self.recorder.last, self.first_offset(), self.manifest.reserved,
+                    (<char *> self.manifest.id_key)[:16] if self.manifest.id_key[0] or self.manifest.id_key[1] else b"")
+
+    def shipped(self, int64_t end) -> None:
+        """The bucket has the records before an offset: answers the publishes, and wakes the readers, that waited."""
+        self.shipped_to = max(self.shipped_to, end)
+        if self.commit is not None:
+            self.commit.shipped(self.shipped_to)
+            wake_readers(self)
+
+    def unshipped(self, int error, int64_t until_ns) -> None:
+        """Answers publishes that were written before this monotonic time and still wait, with an errno."""
+        if self.commit is not None:
+            self.commit.give_up(error, until_ns)
+
+    @property
+    def readable(self) -> int:
+        """The offset before which readers by offset see records."""
+        return readable_to(self)
 
     # ------------------------------------------------------------------ retention
 

@@ -1,0 +1,484 @@
+"""A daemon's logs and its bucket: restored before the broker opens them, shipped while it runs.
+
+Segments and their headers are copied byte by byte, so a restored file is the one that the earlier owner wrote. A
+journal is restored as one file with its state. Small files of the data path (topics, channels, rules) travel as the
+commits' metadata.
+
+Frames of a round are in the same commit as the positions of channels that were noted with them, or in an earlier one:
+a finished or moved message never refers to a missing one.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
+
+from nsqc.bucket.checkpoint import Head, LogMap, Map, fold_journal
+from nsqc.bucket.commit import INLINE_BYTES, DamagedError, Frames, LogNews, Records, pack_journal, unpack_journal
+from nsqc.bucket.commit import head_numbers as numbers_of
+from nsqc.bucket.ship import News, Shipper, Status
+from nsqc.bucket.store import Unclear, open_bucket
+from nsqc.bucket.takeover import Journal, Local, Owned, restore, take_over
+from nsqc.store.files import read_file, replace_file
+from nsqc.store.log.journal import fold
+from nsqc.store.log.names import FRAMES_AT, Extent, Point, folders_in, left_path, segment_path
+from nsqc.store.log.names import News as LogState
+from nsqc.store.log.reading import whole_batches
+from nsqc.store.log.recovery import read_folder
+from nsqc.store.log.segment import write_manifest
+
+if TYPE_CHECKING:
+    from nsqc.store.log.topiclog import TopicLog
+
+HEAD_BYTES = 128                # of one copy of a segment's header,
+COPY_AT = 2048                  # and where the second one lies
+LOGS_AT_ONCE = 256              # noted in one step of the loop
+METADATA_BYTES = 16 << 20       # of all small files
+T = TypeVar("T")
+Say: TypeAlias = Callable[[str], object]       # gets lines for people
+
+
+# ====================================================================== restoring
+
+
+class Restored:
+    """A sink that writes the files of logs into a data path."""
+
+    def __init__(self, data_path: str, kept: set[str] | None, power_failed: bool) -> None:
+        """kept: topics of this node's own files: a log of another topic was deleted here; None: there are no such
+        files. Raises OSError."""
+        self.data_path = data_path
+        self.kept = kept
+        self.power_failed = power_failed
+        self.folders = folders_in(data_path)
+        self.logs: dict[int, _Folder] = {}
+        self.messages = 0
+
+    def begin(self, log_id: int, log: LogMap) -> Local | None:
+        if self.kept is not None and log.topic not in self.kept:
+            return None
+        path = self.folders.get(log.topic, os.path.join(self.data_path, f"{log.topic}.log"))
+        local, number = Local(), 0
+        if os.path.isdir(path):
+            opened = read_folder(path, self.power_failed)
+            if opened.id not in (0, log_id):
+                return None
+            files = opened.earlier.journal
+            local, number = Local(opened.next if opened.segments else 0, files[4] - 1), max([0, *files[0]])
+        os.makedirs(path, 0o700, exist_ok=True)
+        self.logs[log_id] = _Folder(path, log_id, log, number + 1)
+        return local
+
+    def frames(self, log_id: int, part: Frames, data: bytes) -> None:
+        self.logs[log_id].write(part, data)
+        self.messages += part.end - part.first
+
+    def cursors(self, log_id: int, records: list[Records]) -> None:
+        self.logs[log_id].write_journal(records)
+
+    def end(self, log_id: int) -> None:
+        self.logs[log_id].finish()
+
+    def finish(self, head: Head) -> None:
+        """Raises OSError."""
+        if self.kept is None:
+            for topic, offset in head.left.items():
+                with open(left_path(self.data_path, topic, offset), "wb"):
+                    pass
+            for name, data in unpack_metadata(head.metadata).items():
+                replace_file(os.path.join(self.data_path, name), data)
+        os.sync()
+
+
+class _Folder:
+    """The folder of a log that is being restored."""
+
+    def __init__(self, path: str, log_id: int, log: LogMap, number: int) -> None:
+        self.path = path
+        self.log_id = log_id
+        self.log = log
+        self.number = number            # of the next file of the journal
+        self.heads = {numbers_of(head)[0]: head for head in log.heads}
+        self.wrote = False
+
+    def file_of(self, segment: int) -> str:
+        """Raises DamagedError."""
+        if segment not in self.heads:
+            raise DamagedError(f"the header of segment {segment} of {self.log.topic} is missing")
+        return segment_path(self.path, numbers_of(self.heads[segment])[1])
+
+    def write(self, part: Frames, data: bytes) -> None:
+        path = self.file_of(part.segment)
+        with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b") as file:
+            if os.fstat(file.fileno()).st_size < FRAMES_AT:
+                head = self.heads[part.segment]
+                file.write(head.ljust(COPY_AT, b"\0") + head.ljust(FRAMES_AT - COPY_AT, b"\0"))
+            file.seek(part.position)
+            file.write(data)
+        self.wrote = True
+
+    def write_journal(self, records: list[Records]) -> None:
+        _, data = fold(unpack_journal(records), self.number)
+        replace_file(os.path.join(self.path, f"cursors.{self.number:06}"), data, durable=False)
+
+    def finish(self) -> None:
+        if self.wrote:
+            last = self.log.frames[-1]
+            reserved = max(self.log.reserved, last.end)
+            write_manifest(self.path, self.log_id, last.segment, numbers_of(self.heads[last.segment])[1], last.salt,
+                           reserved, reserved, self.log.key)
+
+
+def unpack_metadata(data: bytes) -> dict[str, bytes]:
+    """Names of small files, and their contents. Raises DamagedError."""
+    try:
+        files = METADATA.decode(data) if data else {}
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise DamagedError(f"the metadata is damaged: {error}") from None
+    if any(name != os.path.basename(name) or name in ("", ".", "..") for name in files):
+        raise DamagedError("the metadata has a name that is not that of a file")
+    return files
+
+
+METADATA = msgspec.msgpack.Decoder(dict[str, bytes])
+
+
+# ====================================================================== shipping
+
+
+class Round(NamedTuple):
+    """What is new in the logs of a daemon."""
+
+    news: deque[LogNews]                        # of logs that are gone
+    frames: deque[tuple[LogNews, Extent]]       # oldest first; what is known of their log
+    states: deque[tuple[LogNews, LogState]]     # where the channels are
+
+
+class NodeLogs:
+    """The logs of a daemon, for the shipper. opened(), gone() and changed() are called on the loop."""
+
+    def __init__(self, call_on_loop: Callable[[Callable[[], object]], object], data_path: str, files: Sequence[str],
+                 fenced: Callable[[str], object], say: Say) -> None:
+        """call_on_loop: thread-safe. files: names of the small files. fenced: called on the loop."""
+        self.call_on_loop = call_on_loop
+        self.data_path = data_path
+        self.files = files
+        self.on_fenced = fenced
+        self.say = say
+        self.wake: Callable[[int], object] = lambda size: None
+        # Of the loop.
+        self.all: dict[TopicLog, None] = {}
+        self.dirty: dict[TopicLog, None] = {}
+        self.dropped: list[LogNews] = []
+        self.by_id: dict[int, TopicLog] = {}
+        # Of the shipper's thread.
+        self.points: dict[int, Point] = {}
+        self.trims: dict[int, int] = {}         # first offsets, as last noted
+        self.round = Round(deque(), deque(), deque())
+        self.data: dict[tuple[int, int, int], bytes] = {}       # of the last note: by log, salt and position
+        self.journals_kept = False              # the files of journals are those that the bucket's were read from
+        self.metadata = b""
+        self.seen: list[tuple[int, ...]] = []   # states of the small files, as last read
+
+    # ------------------------------------------------------------------ the loop
+
+    def opened(self, log: TopicLog) -> None:
+        self.all[log] = self.dirty[log] = None
+        log.recorder.changed = partial(self.changed, log)
+
+    def changed(self, log: TopicLog, size: int) -> None:
+        self.dirty[log] = None
+        self.wake(size)
+
+    def gone(self, log: TopicLog, following: int) -> None:
+        """The log is deleted. following: where the topic's next log continues; 0: at the beginning."""
+        log.recorder.changed = None
+        self.all.pop(log, None)
+        self.dirty.pop(log, None)
+        if log.id is not None:
+            self.by_id.pop(int(log.id, 16), None)
+            self.dropped.append(LogNews(int(log.id, 16), log.name, reserved=following, dropped=True))
+            self.wake(0)
+
+    def change_all(self) -> None:
+        """For a stop."""
+        self.dirty.update(self.all)
+
+    def give_up(self, error: int, seconds: float) -> None:
+        """Fails the publishes that have waited for longer."""
+        until = time.monotonic_ns() - int(seconds * 1e9)
+        for log in self.all:
+            log.unshipped(error, until)
+
+    def _is_shipped(self, ends: list[tuple[int, int]]) -> None:
+        for log_id, end in ends:
+            if (log := self.by_id.get(log_id)) is not None:
+                log.shipped(end)
+
+    # ------------------------------------------------------------------ the thread
+
+    def step(self, call: Callable[[], T]) -> T:
+        """The result of a call on the loop."""
+        answer: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                answer.set_result(call())
+            except BaseException as error:
+                answer.set_exception(error)
+
+        self.call_on_loop(run)
+        return answer.result()
+
+    def resume(self, whole: Map) -> None:
+        ends = []
+        for log_id, log in whole.logs.items():
+            number, at = 0, 0
+            if self.journals_kept and log.cursors:
+                number, at, data = unpack_journal(log.cursors)[-1]
+                at += len(data)
+            point = Point(log_id, number, at, 0, 0, FRAMES_AT, 0)
+            if log.frames:
+                last = log.frames[-1]
+                point = point._replace(sequence=last.segment, salt=last.salt, position=last.position + last.length,
+                                       next=last.end)
+                ends.append((log_id, last.end))
+            self.points[log_id] = point
+        self.metadata = whole.head.metadata
+        known = self.step(self._identify)
+        self.round.news.extend(LogNews(log_id, log.topic, dropped=True) for log_id, log in whole.logs.items()
+                               if log_id not in known)
+        self.step(lambda: self._is_shipped(ends))
+
+    def _identify(self) -> set[int]:
+        self.by_id.update((int(log.id, 16), log) for log in self.all if log.id is not None)
+        return {*self.by_id}
+
+    def note(self, most_bytes: int, most_logs: int) -> News:
+        self.data.clear()
+        if not any(self.round):
+            self.collect()
+        logs: dict[int, LogNews] = {}
+        size = 0
+        while self.round.news and len(logs) < most_logs:
+            news = self.round.news.popleft()
+            logs[news.id] = news
+        while self.round.frames and size < most_bytes and len(logs) < most_logs:
+            size += self.take_frames(logs)
+        while self.round.states and not self.round.frames and size < most_bytes and len(logs) < most_logs:
+            size += self.take_state(logs)
+        return News([*logs.values()], self.changed_metadata(), any(self.round))
+
+    def collect(self) -> None:
+        """Notes what is new: in one step, or, if there are many logs, first all positions, then all ends."""
+        batch, dropped = self.step(self._begin)
+        self.round.news.extend(dropped)
+        first: dict[TopicLog, LogState] = {}
+        for at in range(0, len(batch), LOGS_AT_ONCE):
+            first.update(self.step(partial(self._since, batch[at:at + LOGS_AT_ONCE])))
+        ends = first
+        if len(batch) > LOGS_AT_ONCE:
+            batch = [*first, *self.step(lambda: [log for log in self.dirty if log not in first])]
+            ends = {}
+            for at in range(0, len(batch), LOGS_AT_ONCE):
+                ends.update(self.step(partial(self._since, batch[at:at + LOGS_AT_ONCE])))
+        for log, found in ends.items():
+            log_id = found.point.id
+            before = self.points.get(log_id)
+            state = first.get(log)
+            journal = state.point if state is not None else before
+            self.points[log_id] = found.point._replace(file=journal.file if journal else 0,
+                                                       file_at=journal.file_at if journal else 0)
+            news = LogNews(log_id, log.name, reserved=found.reserved, key=found.key)
+            self.round.frames.extend((news, extent) for extent in found.frames)
+            if state is not None:
+                self.round.states.append((news, state))
+
+    def _begin(self) -> tuple[list[TopicLog], list[LogNews]]:
+        batch, self.dirty = [*self.dirty], {}
+        dropped, self.dropped = self.dropped, []
+        return batch, dropped
+
+    def _since(self, logs: Sequence[TopicLog]) -> dict[TopicLog, LogState]:
+        """Of those that have written something, and still exist."""
+        found = {}
+        for log in logs:
+            if log in self.all and log.id is not None:
+                log_id = int(log.id, 16)
+                self.by_id[log_id] = log
+                found[log] = log.since(self.points.get(log_id))
+        return found
+
+    def take_frames(self, logs: dict[int, LogNews]) -> int:
+        """Moves the next frames from the round to a note; returns their bytes. Raises OSError."""
+        news, extent = self.round.frames[0]
+        try:
+            data, head = read_extent(extent)
+        except FileNotFoundError:       # retention removed them
+            self.round.frames.popleft()
+            return 0
+        length, end = whole_batches(data, extent.salt, extent.position)
+        self.round.frames.popleft()
+        if length == 0:
+            self.say(f"messages {extent.first} to {extent.end - 1} of topic {news.topic} are damaged and not shipped")
+            return 0
+        part = Frames(extent.sequence, extent.salt, extent.position, length, extent.first, end)
+        if length < extent.length:
+            self.round.frames.appendleft((news, extent._replace(
+                position=extent.position + length, length=extent.length - length, first=end)))
+        self.data[news.id, part.salt, part.position] = data[:length]
+        news = logs.get(news.id, news)
+        logs[news.id] = msgspec.structs.replace(news, frames=[*news.frames, part],
+                                               heads=[*news.heads, head] if head else news.heads)
+        return length
+
+    def take_state(self, logs: dict[int, LogNews]) -> int:
+        """Likewise for the positions of a log's channels, and its numbers."""
+        news, state = self.round.states[0]
+        log_id = news.id
+        news = logs.get(log_id, news)
+        cursors, size = list[Records](), 0
+        try:
+            parts = [read_journal(extent) for extent in state.journal]
+        except FileNotFoundError:       # compacted meanwhile: the next round begins with a state
+            self.points[log_id] = self.points[log_id]._replace(file=0)
+            self.step(partial(self._note_again, log_id))
+        else:
+            if parts:
+                cursors = [fold_journal(parts) if state.is_state else Records(False, state.last, pack_journal(parts))]
+                size = len(cursors[0].data)
+        self.round.states.popleft()
+        # The first offset that was noted before: by now, the journal has it.
+        trimmed = self.trims.get(log_id, 0)
+        self.trims[log_id] = state.first
+        if cursors or news.frames or trimmed:
+            logs[log_id] = msgspec.structs.replace(news, cursors=cursors, trimmed=trimmed)
+        return size
+
+    def _note_again(self, log_id: int) -> None:
+        if (log := self.by_id.get(log_id)) is not None:
+            self.changed(log, 0)
+
+    def changed_metadata(self) -> bytes | None:
+        """The small files, if they have changed. Raises OSError."""
+        seen, files = [], {}
+        for name in self.files:
+            with suppress(FileNotFoundError):
+                status = os.stat(os.path.join(self.data_path, name))
+                seen.append((status.st_ino, status.st_mtime_ns, status.st_size))
+        if seen == self.seen:
+            return None
+        for name in self.files:
+            with suppress(FileNotFoundError):
+                files[name] = read_file(os.path.join(self.data_path, name))
+        self.seen = seen
+        metadata = msgspec.msgpack.encode(files)
+        if metadata == self.metadata or len(metadata) > METADATA_BYTES:
+            return None
+        self.metadata = metadata
+        return metadata
+
+    def read(self, log_id: int, part: Frames) -> bytes:
+        return self.data[log_id, part.salt, part.position]
+
+    def shipped(self, news: News) -> None:
+        self.data.clear()
+        ends = [(log.id, log.frames[-1].end) for log in news.logs if log.frames]
+        if ends:
+            self.call_on_loop(partial(self._is_shipped, ends))
+
+    def fenced(self, reason: str) -> None:
+        self.call_on_loop(partial(self.on_fenced, reason))
+
+
+def read_extent(extent: Extent) -> tuple[bytes, bytes]:
+    """(frames of a segment: all, or those that fit into INLINE_BYTES, or one batch; the header, if the segment begins
+    with them). Raises OSError."""
+    with open(extent.path, "rb") as file:
+        most = INLINE_BYTES
+        while True:
+            data = os.pread(file.fileno(), min(most, extent.length), extent.position)
+            if len(data) >= extent.length or whole_batches(data, extent.salt, extent.position)[0] or len(data) < most:
+                break
+            most *= 2
+        return data, os.pread(file.fileno(), HEAD_BYTES, 0) if extent.position == FRAMES_AT else b""
+
+
+def read_journal(extent: Extent) -> tuple[int, int, bytes]:
+    """Raises OSError."""
+    with open(extent.path, "rb") as file:
+        file.seek(extent.position)
+        return extent.salt, extent.position, file.read(extent.length)
+
+
+# ====================================================================== the node
+
+
+class Node:
+    """The owner of a node's chain in a bucket, from its start to its end."""
+
+    def __init__(self, uri: str, name: str, data_path: str, host: str, say: Say) -> None:
+        """Raises ValueError for a URI that cannot be one, and BucketError."""
+        self.name = name
+        self.data_path = data_path
+        self.host = host
+        self.say = say
+        self.stopping = threading.Event()
+        self.root = open_bucket(uri, stopping=self.stopping)
+        self.owned: Owned
+        self.logs: NodeLogs
+        self.shipper: Shipper | None = None
+
+    def take_over(self, force: bool, power_failed: bool, topics_of: Callable[[bytes], set[str]]) -> Head:
+        """Claims the node, and restores what the data path lacks; returns once both are done. For a thread.
+
+        force: without a look for a living owner. topics_of: the topics in nsqd.dat. Raises BucketError, OSError.
+        """
+        journal = Journal.read(self.data_path)
+        while True:
+            try:
+                self.owned = take_over(self.root, self.name, journal, self.host, force=force, say=self.say,
+                                       has_files=bool(folders_in(self.data_path)))
+                break
+            except Unclear as error:
+                self.say(f"{error}; waiting for the bucket")
+                if self.stopping.wait(1.0):
+                    raise
+        kept = None
+        if self.owned.had_files:
+            with suppress(FileNotFoundError):
+                kept = topics_of(read_file(os.path.join(self.data_path, "nsqd.dat")))
+        sink = Restored(self.data_path, kept, power_failed)
+        restore(self.owned, sink)
+        journal.restored()
+        if sink.messages:
+            self.say(f"restored {sink.messages:,} messages of {len(sink.logs):,} logs")
+        return self.owned.whole.head
+
+    def ship(self, linger: float) -> None:
+        """Begins to ship."""
+        self.logs.journals_kept = self.owned.had_files
+        self.shipper = Shipper(self.owned, self.logs, linger=linger)
+        self.logs.wake = self.shipper.wake
+        self.shipper.start()
+
+    @property
+    def epoch(self) -> int:
+        return self.shipper.epoch if self.shipper else 0
+
+    def status(self) -> Status:
+        assert self.shipper is not None
+        return self.shipper.status()
+
+    def stop(self, patience: float) -> bool:
+        """Ships the rest, for a thread; see Shipper.stop()."""
+        return self.shipper is None or self.shipper.stop(patience)

@@ -1,0 +1,332 @@
+"""Daemons with a bucket: a node that lost its machine goes on elsewhere; a node that was replaced ends."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import threading
+import time
+
+import pytest
+
+from nsqc.bucket.reading import NodeReader, read_range
+from nsqc.bucket.store import open_bucket
+from nsqc.commands.app import run
+from tests.bucket.s3 import Server
+from tests.support.daemon import Daemon, batch, wait_until
+from tests.support.patience import WAIT_SECONDS
+
+NODE = "--node-name=nsqd-1"
+FORCE = "--bucket-take-over"
+
+
+@pytest.fixture
+def machine(daemon, tmp_path):
+    """machine(*flags) -> a daemon on an empty disk, with the node's bucket."""
+    def start(*flags: str, sync: str = "write", **more) -> Daemon:
+        return daemon(f"--bucket=file://{tmp_path}/bucket", NODE, "--topic-storage=log", f"--log-sync={sync}",
+                      "--bucket-linger=20ms", *flags, **more)
+
+    return start
+
+
+@pytest.fixture
+def root(tmp_path):
+    return open_bucket(f"file://{tmp_path}/bucket")
+
+
+def shipped(root, topic: str, count: int) -> None:
+    """Waits until the bucket has this many messages of a topic."""
+    def is_there() -> bool:
+        logs = NodeReader(root, "nsqd-1").logs(topic)
+        return sum(part.end - part.first for _, log in logs for part in log.frames) >= count
+
+    wait_until(is_there, f"{count} messages in the bucket")
+
+
+def lines_of(node: Daemon, topic: str) -> list[dict]:
+    """All that a reader by offset sees."""
+    found: list[dict] = []
+    offset = 0
+    while True:
+        status, data = node.http("GET", f"/topic/read?topic={topic}&offset={offset}&max_bytes=10000000")
+        assert status == 200, (status, data)
+        lines = [json.loads(line) for line in data.splitlines()]
+        if not lines:
+            return found
+        found += lines
+        offset = lines[-1]["offset"] + 1
+
+
+def lose(node: Daemon) -> None:
+    """The machine is gone, with its disk."""
+    node.kill()
+    shutil.rmtree(node.data_path)
+
+
+def test_another_machine_goes_on(machine, root):
+    one = machine("--max-bytes-per-file=300000")
+    one.post("/topic/create?topic=orders")
+    one.post("/channel/create?topic=orders&channel=billing")
+    one.post("/channel/create?topic=orders&channel=mail")
+    one.post("/channel/pause?topic=orders&channel=mail")
+    bodies = [b"order %d " % number + os.urandom(number % 3000) for number in range(1000)]
+    for at in range(0, len(bodies), 100):
+        one.post("/mpub?topic=orders&binary=true", batch(*bodies[at:at + 100]))
+    one.post("/pub?topic=events&defer=3600000", b"later")
+    assert one.http("PUT", "/topic/rules?topic=events", b'{"retain_time": "2h"}')[0] == 200
+    consumer = one.connect().sub("orders", "billing", 10)
+    for message in consumer.messages(10):
+        if message.body != bodies[3]:
+            consumer.fin(message)
+    wait_until(lambda: one.channel("orders", "billing")["in_flight_count"] == 10)
+    before = lines_of(one, "orders")
+    shipped(root, "orders", 1000)
+    shipped(root, "events", 1)
+    wait_until(lambda: NodeReader(root, "nsqd-1").whole.head.metadata.count(b"7200"))
+    wait_until(lambda: positions_are_shipped(root, one))
+    lose(one)
+
+    two = machine(FORCE)
+    assert lines_of(two, "orders") == before
+    assert two.channel("orders", "mail")["paused"] and two.channel("orders", "mail")["depth"] == 1000
+    assert json.loads(two.http("GET", "/topic/rules?topic=events")[1])["retain_time"] == "2h0m0s"
+    consumer = two.connect().sub("orders", "billing", 2500)
+    got = [message.body for message in consumer.messages(991, finish=True)]
+    assert sorted(got) == sorted([bodies[3], *bodies[10:]])
+    events = two.stats("events")
+    assert events["depth"] == 1 or events["channels"] == []
+    two.publish("orders", b"new")
+    new = lines_of(two, "orders")[-1]
+    assert new["offset"] >= 1 << 40 and int(new["id"], 16) > max(int(line["id"], 16) for line in before)
+    assert two.stop() == 0
+
+    reader = NodeReader(root, "nsqd-1")
+    ((log_id, log),) = reader.logs("orders")
+    ranges = reader.plan(log_id, 0, log.frames[-1].end, 300)
+    assert [row[3] for part in ranges for row in read_range(root.below("nsqd-1"), part)] == [*bodies, b"new"]
+
+
+def positions_are_shipped(root, node: Daemon) -> bool:
+    """Whether the bucket has the newest positions of the node's channels."""
+    before = NodeReader(root, "nsqd-1").whole.head.number
+    time.sleep(0.3)
+    return NodeReader(root, "nsqd-1").whole.head.number == before
+
+
+def test_a_restart_ships_the_rest_and_restores_nothing(machine, root):
+    one = machine()
+    one.publish("orders", *[b"%d" % number for number in range(100)])
+    shipped(root, "orders", 100)
+    one.kill()
+    one.start()
+    one.publish("orders", b"more")
+    assert [line["offset"] for line in lines_of(one, "orders")] == [*range(101)]
+    one.restart()
+    assert "restored" not in one.log and "watching" not in one.log
+    assert [line["offset"] for line in lines_of(one, "orders")] == [*range(101)]
+    shipped(root, "orders", 101)
+    whole = NodeReader(root, "nsqd-1").whole
+    assert whole.head.epoch == 3
+
+
+def test_a_deleted_topic_is_gone_elsewhere_too(machine, root):
+    one = machine()
+    for topic in "orders", "events":
+        one.publish(topic, b"one")
+        shipped(root, topic, 1)
+    one.post("/topic/delete?topic=orders")
+    wait_until(lambda: NodeReader(root, "nsqd-1").logs("orders") == [])
+    wait_until(lambda: b"orders" not in NodeReader(root, "nsqd-1").whole.head.metadata)
+    lose(one)
+    two = machine(FORCE)
+    assert [topic["topic_name"] for topic in two.stats()["topics"]] == ["events"]
+
+
+def test_a_clean_stop_ships_everything_and_needs_no_watch(machine):
+    one = machine("--bucket-linger=1m")
+    one.publish("orders", *[b"%d" % number for number in range(100)])
+    assert one.stop() == 0
+    shutil.rmtree(one.data_path)
+    two = machine()
+    assert "watching" not in two.log
+    assert [line["body"] for line in lines_of(two, "orders")] == [str(number) for number in range(100)]
+
+
+def test_a_publish_with_sync_bucket_waits_for_the_bucket(machine, root, tmp_path):
+    node = machine("--bucket-timeout=1s", sync="bucket")
+    client = node.connect()
+    client.pub("orders", b"one")
+    assert sum(part.end - part.first for _, log in NodeReader(root, "nsqd-1").logs("orders") for part in log.frames) == 1
+    assert [line["body"] for line in lines_of(node, "orders")] == ["one"]
+    consumer = node.connect().sub("orders", "billing", 10)
+    (tmp_path / "bucket").rename(tmp_path / "away")
+    (tmp_path / "bucket").write_text("not a folder")
+    client.command("PUB orders", b"two")
+    # Consumers get it at once; readers by offset only what the bucket has.
+    assert {message.body for message in consumer.messages(1)} <= {b"one", b"two"}
+    assert [line["body"] for line in lines_of(node, "orders")] == ["one"]
+    kind, text = client.frame()
+    assert (kind, text[:21]) == (1, b"E_PUB_FAILED PUB fail") and b"--bucket-timeout" in text
+    status, text = node.http("POST", "/pub?topic=orders", b"three")
+    assert status == 503 and b"--bucket-timeout" in text
+    (tmp_path / "bucket").unlink()
+    (tmp_path / "away").rename(tmp_path / "bucket")
+    node.connect().pub("orders", b"four")
+    assert [line["body"] for line in lines_of(node, "orders")] == ["one", "two", "three", "four"]
+
+
+def test_a_node_that_was_replaced_ends(machine, root, capsys):
+    """It was only paused, and continues after another one has taken over."""
+    one = machine(sync="bucket")
+    one.publish("orders", *[b"%d" % number for number in range(10)])
+    consumer = one.connect().sub("orders", "billing")
+    one.process.send_signal(signal.SIGSTOP)
+    two = machine(FORCE, sync="bucket")
+    two.publish("orders", b"two's")
+    client = one.connect()
+    client.command("PUB orders", b"one's")
+    one.process.send_signal(signal.SIGCONT)
+    answer = client.frame()
+    assert answer is None or answer[0] == 1, answer
+    assert one.process.wait(WAIT_SECONDS) == 1
+    assert "was written by" in one.log and "no longer owns the node" in one.log
+    assert consumer.frame() is None
+    bodies = [line["body"] for line in lines_of(two, "orders")]
+    assert bodies == [*map(str, range(10)), "two's"]
+    with pytest.raises(AssertionError, match="nsqc bucket adopt"):
+        one.start()
+    code = run(["bucket", "adopt", root.uri, "nsqd-1", "--data-path", str(one.data_path)])
+    out = capsys.readouterr().out
+    assert code == 0 and "orders: 1 messages from offset 10 on were never shipped" in out, out
+    assert (one.data_path.with_name(one.data_path.name + ".aside") / "orders.log").is_dir()
+    assert two.stop() == 0
+    one.start()
+    assert [line["body"] for line in lines_of(one, "orders")] == [*map(str, range(10)), "two's"]
+
+
+def test_two_nodes_fight_for_one_name(machine, root):
+    """Each takes over from the other; what was acknowledged is there."""
+    acknowledged: set[bytes] = set()
+    for number in range(4):
+        node = machine(FORCE, sync="bucket")
+        node.publish("orders", b"%d" % number)
+        acknowledged.add(b"%d" % number)
+    assert {line["body"].encode() for line in lines_of(node, "orders")} == acknowledged
+
+
+def test_a_living_node_is_not_replaced(machine):
+    one = machine()
+    with pytest.raises(AssertionError, match="is alive on"):
+        machine()
+    one.publish("orders", b"one")
+    assert one.process.poll() is None
+
+
+def test_a_library_that_is_missing_is_said_in_one_line(daemon, tmp_path):
+    blocked = tmp_path / "obstore.py"
+    blocked.write_text("raise ImportError")
+    with pytest.raises(AssertionError, match=r"nsqc\[bucket\]"):
+        daemon("--bucket=s3://acme/nsq", "--topic-storage=log", env={**os.environ, "PYTHONPATH": str(tmp_path)})
+
+
+# ---------------------------------------------------------------------- under load
+
+
+class Load:
+    """Publishes on a thread until the node is gone; reads by offset beside it."""
+
+    def __init__(self, node: Daemon, number: int, seen: dict[int, str]) -> None:
+        self.node, self.number, self.seen = node, number, seen
+        self.acknowledged: list[bytes] = []
+        self.threads = [threading.Thread(target=self.publish), threading.Thread(target=self.read)]
+        self.ended = False
+        for thread in self.threads:
+            thread.start()
+
+    def publish(self) -> None:
+        try:
+            client = self.node.connect()
+            for index in range(1 << 30):
+                bodies = [b"%d %d %d" % (self.number, index, part) for part in range(5)]
+                client.command("MPUB orders", batch(*bodies))
+                if client.frame(5) != (0, b"OK"):
+                    return
+                self.acknowledged += bodies
+        except (OSError, AssertionError):
+            return
+
+    def read(self) -> None:
+        offset = 0
+        while not self.ended:
+            try:
+                status, data = self.node.http("GET", f"/topic/read?topic=orders&offset={offset}&wait_ms=50")
+            except OSError:
+                return
+            for line in data.splitlines() if status == 200 else ():
+                row = json.loads(line)
+                assert self.seen.setdefault(row["offset"], row["body"]) == row["body"]
+                offset = row["offset"] + 1
+
+    def end(self) -> list[bytes]:
+        self.ended = True
+        for thread in self.threads:
+            thread.join()
+        return self.acknowledged
+
+
+def rounds(machine, count: int) -> None:
+    """Under load, a node loses its disk at a random moment, or is stopped; another one takes over. One that was stopped
+    then continues, and ends."""
+    seen: dict[int, str] = {}
+    acknowledged: list[bytes] = []
+    failures: list[threading.ExceptHookArgs] = []
+    chosen = random.Random(count)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading, "excepthook", failures.append)
+        node = machine(FORCE, sync="bucket")
+        for number in range(count):
+            load = Load(node, number, seen)
+            time.sleep(chosen.random() / 3)
+            if is_paused := chosen.random() < 0.3:
+                node.process.send_signal(signal.SIGSTOP)
+            else:
+                lose(node)
+            before, node = node, machine(FORCE, sync="bucket")
+            if is_paused:
+                before.process.send_signal(signal.SIGCONT)
+                assert before.process.wait(WAIT_SECONDS) == 1
+            acknowledged += load.end()
+    lines = lines_of(node, "orders")
+    bodies = {line["offset"]: line["body"] for line in lines}
+    assert {body.decode() for body in acknowledged} <= {*bodies.values()}
+    assert seen.items() <= bodies.items()
+    consumer = node.connect().sub("orders", "billing", 2500)
+    assert len(consumer.messages(len(lines), finish=True)) == len(lines)
+    assert failures == []
+
+
+def test_acknowledged_messages_survive_machines(machine):
+    rounds(machine, 30)
+
+
+@pytest.mark.long
+def test_acknowledged_messages_survive_many_machines(machine):
+    rounds(machine, 300)
+
+
+def test_a_bucket_that_fails_now_and_then(daemon):
+    server = Server()
+    flags = ("--bucket=s3://acme/daemon", NODE, FORCE, "--topic-storage=log", "--log-sync=bucket", "--bucket-timeout=1m",
+             "--bucket-linger=20ms")
+    one = daemon(*flags, env={**os.environ, **server.environment()})
+    server.rate = 0.2
+    bodies = [b"%d" % number for number in range(200)]
+    one.publish("orders", *bodies, size=10)
+    lose(one)
+    two = daemon(*flags, env={**os.environ, **server.environment()})
+    assert [line["body"].encode() for line in lines_of(two, "orders")] == bodies
+    server.rate = 0.0
+    assert two.stop() == 0
+    server.close()
