@@ -42,6 +42,7 @@ from nsqc.process.lifecycle import LockError, check_writable, lock
 from nsqc.process.machine import EnvironmentVariableError, Workers
 from nsqc.process.running import Hangup, InheritError, ServiceManager, inherited
 from nsqc.store.disk.manager import DiskQueues
+from nsqc.store.files import MetadataError
 from nsqc.store.log import segment
 from nsqc.store.log.manager import Logs
 from nsqc.store.message import GuidFactory
@@ -226,7 +227,7 @@ class Daemon:
         try:
             loaded = metadata.load(self.data_path, self.disks.index, self.logs.names(), self.log)
             metadata.restore(self.broker, loaded, self.log)
-        except metadata.MetadataError as error:
+        except MetadataError as error:
             raise StartError(f"failed to load metadata - {error}") from None
         except OSError as error:
             raise StartError(f"failed to open a queue - {error}") from None

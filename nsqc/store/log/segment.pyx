@@ -79,7 +79,6 @@ cdef int newfile_make(const char *c_temporary, const char *c_path, const char *c
 
 
 # ====================================================================== open files
-# Counts the files that logs keep open.
 
 cdef enum:
     MOST_OPEN = 1024
@@ -215,7 +214,6 @@ cdef void segment_path(char *c_path, const char *c_folder, int64_t first) noexce
 
 
 # ====================================================================== manifest
-# The manifest of a log.
 
 cdef const char *MANIFEST_MAGIC = b"NSQCMAN\n"
 
@@ -275,7 +273,6 @@ cdef int manifest_write(const char *c_folder, const Manifest *manifest) noexcept
 
 
 # ====================================================================== index
-# Sparse indexes.
 
 cdef enum:
     FIRST_ENTRIES = 16
@@ -402,7 +399,6 @@ cdef int64_t index_position(int fd, uint64_t salt, int64_t offset, int64_t time_
 
 
 # ====================================================================== segments
-# The table of segments.
 
 cdef enum:
     FIRST_SEGMENTS = 4
@@ -497,7 +493,6 @@ cdef object segment_tuple(const Segment *segment):
 
 
 # ====================================================================== publish ids
-# Ids in frames, and summaries of them.
 
 cdef const char *SUMMARY_MAGIC = b"NSQCIDS\n"
 
@@ -597,7 +592,6 @@ cdef int summary_read(const char *c_folder, int64_t first, Summary *summary, Buf
 
 
 # ====================================================================== seal
-# Seals segments.
 
 cdef void run_seal(Job *c_job) noexcept nogil:
     cdef SealJob *job = <SealJob *> c_job
