@@ -42,6 +42,7 @@ from nsqc.process.lifecycle import LockError, check_writable, lock
 from nsqc.process.machine import EnvironmentVariableError, Workers
 from nsqc.process.running import Hangup, InheritError, ServiceManager, inherited
 from nsqc.store.disk.manager import DiskQueues
+from nsqc.store.files import METADATA, MetadataError
 from nsqc.store.log import segment
 from nsqc.store.log.manager import Logs
 from nsqc.store.message import GuidFactory
@@ -235,7 +236,7 @@ class Daemon:
         try:
             loaded = metadata.load(self.data_path, self.disks.index, self.logs.names(), self.log)
             metadata.restore(self.broker, loaded, self.log)
-        except metadata.MetadataError as error:
+        except MetadataError as error:
             raise StartError(f"failed to load metadata - {error}") from None
         except OSError as error:
             raise StartError(f"failed to open a queue - {error}") from None
@@ -263,7 +264,7 @@ class Daemon:
             self.node = Node(options.bucket, options.node_name or socket.gethostname(), self.data_path,
                              socket.gethostname(), lambda text: self.log.info("BUCKET: %s", text))
             self.node.logs = NodeLogs(self.loop.call_soon_threadsafe, self.data_path,
-                                      (metadata.FILE_NAME, TopicRules.scope.file, ChannelRules.scope.file),
+                                      (METADATA, TopicRules.scope.file, ChannelRules.scope.file),
                                       self._fenced, self.node.say)
             claimed = self.loop.run_in_executor(self.workers, self.node.take_over, options.bucket_take_over,
                                                 nsqc_dat.power_failed(ids), metadata.topics_in)

@@ -71,11 +71,11 @@ def argument(text: str) -> str:
     return f"{name}: {its_type} = {default}" if default else f"{name}: {its_type}"
 
 
-def attributes(pxd: str) -> dict[str, list[str]]:
-    """Lines of the stub for what a .pxd shows, by class."""
+def attributes(text: str) -> dict[str, list[str]]:
+    """Lines of the stub for readable attributes, by class."""
     found: dict[str, list[str]] = defaultdict(list)
     owner = ""
-    for line in pxd.splitlines():
+    for line in text.splitlines():
         if begins := re.match(r"cdef class (\w+)", line):
             owner = begins[1]
         shown = re.match(r"    cdef (readonly|public) (.*?)(?:\s*# *(.*))?$", line)
@@ -114,7 +114,7 @@ class Members:
     def __init__(self, pyx: str, pxd: str):
         self.lines = [f"{name}: int" for values in re.findall(r"^cpdef enum:.*\n((?: .*\n)+)", pxd, re.MULTILINE)
                       for name in re.findall(r"^ +([A-Z_]+)", values, re.MULTILINE)]
-        self._attributes = attributes(pxd)
+        self._attributes = attributes(pxd + pyx)
         self._marks: list[str] = []     # decorators of the next definition
         self._in_class = False
         for line in [*statements(pyx), "end"]:

@@ -35,7 +35,6 @@ from nsqc.wire.parser cimport name_is_ephemeral
 
 
 # ====================================================================== dead letters
-# Publishing to a dead-letter topic.
 
 cdef enum:
     MOST = 1024         # messages of a batch, or an equal amount of work
@@ -706,7 +705,6 @@ cdef class Broker:
 
 
 # ====================================================================== redrive
-# Puts messages into one channel of a topic only.
 
 cdef object prepare(Broker broker, Topic topic, Channel channel):
     """Why the channel accepts nothing, as put_again(); None: it accepts messages, within its limits."""

@@ -26,7 +26,6 @@ from nsqc.store.work cimport SIZE_SHIFT, STEPS, Commit, Trash
 
 
 # ====================================================================== consumer
-# A consumer, from its channel's view.
 
 cdef class Consumer:
     """Abstract base of sessions."""
@@ -948,7 +947,6 @@ cdef void count_other_time(Channel channel, int which, int64_t ns) noexcept:
 
 
 # ====================================================================== end
-# The end of a channel.
 
 cdef int delete_channel(Channel channel) except -1:
     """Closes the consumers and drops everything, files included."""

@@ -10,7 +10,6 @@ from nsqc.store.memory cimport monotonic_ns
 
 
 # ====================================================================== latency
-# Time from publishing a message to finishing it.
 
 cdef extern from *:
     int __builtin_clzll(unsigned long long) nogil

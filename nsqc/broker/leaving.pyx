@@ -19,7 +19,6 @@ from nsqc.store.work cimport STEPS
 
 
 # ====================================================================== origin
-# Origins of dead letters.
 
 cdef enum:
     MOST_CLIENTS = 1024         # remembered per channel
@@ -80,7 +79,6 @@ cdef void origin_client(Channel channel, object consumer, int64_t owner) noexcep
 
 
 # ====================================================================== dead
-# A channel's messages on their way to its dead-letter topic.
 
 cdef enum:
     MOST_DEAD = 4096        # in memory on their way, beyond those that were in flight
@@ -156,7 +154,6 @@ cdef bint dead_recall(Channel channel) noexcept:
 
 
 # ====================================================================== expiry
-# Messages that expire.
 
 cdef int64_t NEVER = INT64_MAX
 
@@ -395,7 +392,6 @@ cdef int64_t expire_front(Channel channel, int64_t before_ns) noexcept:
 
 
 # ====================================================================== overflow
-# Channels at their limits.
 
 cdef bint exceeds(int64_t depth, int64_t waiting, int64_t count, int64_t body_bytes, int64_t max_depth,
                   int64_t max_bytes) noexcept:

@@ -28,11 +28,21 @@ from nsqc.broker.channel import Channel
 from nsqc.broker.topic import Topic
 from nsqc.log import Log
 from nsqc.store.disk.recovery import Index
-from nsqc.store.files import read_edited_file, read_file, replace_file, set_aside
-from nsqc.wire.outside import Decoder, JSONError, decode
+from nsqc.store.files import (
+    METADATA,
+    MetadataError,
+    Saved,
+    SavedChannel,
+    SavedTopic,
+    decode_saved,
+    read_edited_file,
+    read_file,
+    replace_file,
+    set_aside,
+)
+from nsqc.wire.outside import JSONError, decode
 from nsqc.wire.parser import is_valid_name
 
-FILE_NAME = "nsqd.dat"
 COPY_NAME = "nsqd.dat.last"
 LEFTOVER = re.compile(r"^(?:nsqd\.dat(?:\.last)?|nsqc\.(?:ids\.)?dat|nsqc\.rules\.json)\.\d+\.tmp$")
 RETRY_S = 1.0  # after a failed write
@@ -40,39 +50,10 @@ RETRY_S = 1.0  # after a failed write
 BOOLEANS = {False: b"false", True: b"true"}
 
 
-class MetadataError(Exception):
-    """nsqd.dat is unreadable, and cannot be rebuilt."""
-
-
-class ChannelMetadata(msgspec.Struct, gc=False):
-    """A channel in nsqd.dat."""
-
-    name: str
-    paused: bool = False
-
-
-class TopicMetadata(msgspec.Struct, gc=False):
-    """A topic in nsqd.dat, which writes null for no channels."""
-
-    name: str
-    paused: bool = False
-    channels: list[ChannelMetadata] | None = None
-
-
-class Metadata(msgspec.Struct, gc=False):
-    """The whole of nsqd.dat, which writes null for no topics."""
-
-    topics: list[TopicMetadata] | None = None
-    version: str = NSQD_VERSION
-
-
-_decode = Decoder(Metadata).decode
-
-
 # ---------------------------------------------------------------------- reading
 
 
-def load(data_path: str, index: Index, logs: Iterable[str], log: Log) -> Metadata:
+def load(data_path: str, index: Index, logs: Iterable[str], log: Log) -> Saved:
     """nsqd.dat, rebuilt if it is damaged, plus queues with messages that it lacks. logs: topics that have a log.
     Raises MetadataError."""
     for name in filter(LEFTOVER.match, index.temporaries):
@@ -81,21 +62,21 @@ def load(data_path: str, index: Index, logs: Iterable[str], log: Log) -> Metadat
     metadata = read(data_path, index, log)
     added = add_queues(metadata, [*index.names(with_messages=True), *logs])
     if added:
-        log.warn("NSQ: was killed before it could add these to %s: %s", FILE_NAME, ", ".join(added))
+        log.warn("NSQ: was killed before it could add these to %s: %s", METADATA, ", ".join(added))
     return metadata
 
 
-def read(data_path: str, index: Index, log: Log) -> Metadata:
+def read(data_path: str, index: Index, log: Log) -> Saved:
     """nsqd.dat, rebuilt if it is damaged. Raises MetadataError."""
-    path = os.path.join(data_path, FILE_NAME)
+    path = os.path.join(data_path, METADATA)
     try:
         data = read_edited_file(path)
     except FileNotFoundError:
-        return Metadata()
+        return Saved()
     except OSError as error:
         raise MetadataError(f"failed to read metadata from {path} - {error.strerror}") from None
     try:
-        return _decode(data)
+        return decode_saved(data)
     except JSONError as error:
         reason = error
     salvaged = salvage(data, log)
@@ -112,7 +93,7 @@ def read(data_path: str, index: Index, log: Log) -> Metadata:
     return rebuilt
 
 
-def salvage(data: bytes, log: Log) -> Metadata | None:
+def salvage(data: bytes, log: Log) -> Saved | None:
     """The valid entries of partly invalid JSON; the others are reported. None: not such JSON at all.
 
     Bytes and escapes that are not text become characters that names cannot contain.
@@ -131,8 +112,8 @@ def salvage(data: bytes, log: Log) -> Metadata | None:
             channels = entry.get("channels")
             pairs = [name_and_pause(channel, f"channel of topic {name}", log)
                      for channel in (channels if isinstance(channels, list) else ())]
-            topics.append(TopicMetadata(name, paused, [ChannelMetadata(*pair) for pair in pairs if pair[0]] or None))
-    return Metadata(topics)
+            topics.append(SavedTopic(name, paused, [SavedChannel(*pair) for pair in pairs if pair[0]] or None))
+    return Saved(topics)
 
 
 def name_and_pause(entry: object, kind: str, log: Log) -> tuple[str, bool]:
@@ -140,7 +121,7 @@ def name_and_pause(entry: object, kind: str, log: Log) -> tuple[str, bool]:
     fields = entry if isinstance(entry, dict) else {}
     name = fields.get("name")
     if not isinstance(name, str) or not is_name(name):
-        log.error("NSQ: %s: an entry is ignored, it names no %s: %s", FILE_NAME, kind, reprlib.repr(entry))
+        log.error("NSQ: %s: an entry is ignored, it names no %s: %s", METADATA, kind, reprlib.repr(entry))
         return "", False
     return name, fields.get("paused") is True
 
@@ -150,20 +131,20 @@ def is_name(text: str) -> bool:
     return text.isascii() and is_valid_name(text.encode())
 
 
-def rebuild(data_path: str, index: Index) -> Metadata | None:
+def rebuild(data_path: str, index: Index) -> Saved | None:
     """The last good copy, plus everything with queue files; None if neither exists."""
     queues = index.names(with_messages=False)
     try:
-        metadata = _decode(read_file(os.path.join(data_path, COPY_NAME)))
+        metadata = decode_saved(read_file(os.path.join(data_path, COPY_NAME)))
     except (OSError, JSONError):
         if not queues:
             return None
-        metadata = Metadata()
+        metadata = Saved()
     add_queues(metadata, queues)
     return metadata
 
 
-def add_queues(metadata: Metadata, queues: Iterable[str]) -> list[str]:
+def add_queues(metadata: Saved, queues: Iterable[str]) -> list[str]:
     """Adds the topics and channels of these queues; returns the names of the missing ones."""
     topics = {topic.name: topic for topic in metadata.topics or ()}
     known = {f"{name}:{channel.name}" for name, topic in topics.items() for channel in topic.channels or ()}
@@ -173,10 +154,10 @@ def add_queues(metadata: Metadata, queues: Iterable[str]) -> list[str]:
         if not is_name(name) or (mark and not is_name(channel)):
             continue
         if name not in topics:
-            topics[name] = TopicMetadata(name)
+            topics[name] = SavedTopic(name)
             added.append(name)
         if mark and queue not in known:
-            topics[name].channels = [*(topics[name].channels or ()), ChannelMetadata(channel)]
+            topics[name].channels = [*(topics[name].channels or ()), SavedChannel(channel)]
             added.append(queue)
     metadata.topics = list(topics.values()) or None
     return added
@@ -184,10 +165,10 @@ def add_queues(metadata: Metadata, queues: Iterable[str]) -> list[str]:
 
 def topics_in(data: bytes) -> set[str]:
     """The topics in the bytes of nsqd.dat. Raises JSONError."""
-    return {topic.name for topic in _decode(data).topics or ()}
+    return {topic.name for topic in decode_saved(data).topics or ()}
 
 
-def restore(broker: Broker, metadata: Metadata, log: Log) -> None:
+def restore(broker: Broker, metadata: Saved, log: Log) -> None:
     """Creates the topics and channels; the topics are not started."""
     for saved in metadata.topics or ():
         name = saved.name.encode()
@@ -226,7 +207,7 @@ def text(pieces: list[bytes]) -> bytes:
 def write(data_path: str, pieces: list[bytes]) -> None:
     """Replaces nsqd.dat and its copy, both durably. Raises OSError."""
     data = text(pieces)
-    replace_file(os.path.join(data_path, FILE_NAME), data)
+    replace_file(os.path.join(data_path, METADATA), data)
     replace_file(os.path.join(data_path, COPY_NAME), data)
 
 
@@ -282,7 +263,7 @@ class MetadataWriter:
         """
         self._renew_all()
         data = text(list(self._pieces.values()))
-        for name, durable in ((FILE_NAME, True), (COPY_NAME, bool(self._pieces))):
+        for name, durable in ((METADATA, True), (COPY_NAME, bool(self._pieces))):
             path = os.path.join(self._data_path, name)
             if not has_content(path, data):
                 replace_file(path, data, durable)
@@ -306,7 +287,7 @@ class MetadataWriter:
         """Runs a slice; returns whether work remains."""
         if self._renew(in_slices=True):
             return True
-        self._log.info("NSQ: persisting topic/channel metadata to %s", os.path.join(self._data_path, FILE_NAME))
+        self._log.info("NSQ: persisting topic/channel metadata to %s", os.path.join(self._data_path, METADATA))
         job = self._loop.run_in_executor(self._workers, write, self._data_path, list(self._pieces.values()))
         job.add_done_callback(lambda done: self._written(done, promise))
         return False

@@ -9,7 +9,6 @@ from nsqc.store.message cimport Delivery, Heap, delivery_free, heap_moved, heap_
 
 
 # ====================================================================== rules
-# Delivery rules of a channel.
 
 cdef double NS = 1e9
 cdef double MOST_NS = 1e12      # with the largest burst as a factor and a time added, this fits 64 bits
@@ -64,7 +63,6 @@ cdef int64_t rules_delay(const ChannelRules *rules, uint16_t attempts) noexcept 
 
 
 # ====================================================================== again
-# Messages that wait for redelivery and may expire meanwhile.
 
 cdef enum:
     FIRST_SLOTS = 32
@@ -147,7 +145,6 @@ cdef void again_forget(Again *again) noexcept nogil:
 
 
 # ====================================================================== lost
-# Deliveries to lost connections.
 
 cdef enum:
     FIRST_OWNERS = 8
@@ -200,7 +197,7 @@ cdef bint lost_step(Lost *lost, Heap *heap, int steps) noexcept nogil:
         steps -= 1
         delivery = heap.items[lost.at].delivery
         if lost_has(lost, delivery.owner):
-            delivery.delivered_ns = delivery.owner      # it cannot be touched any more
+            delivery.delivered_ns = delivery.owner      # it can no longer be touched
             delivery.owner = RETURNED
             delivery.deadline_ns = 0
             heap_moved(heap, delivery)

@@ -25,7 +25,7 @@ cdef inline bint flows(Topic topic) noexcept:
 
 cdef void flow_refresh(Topic topic) noexcept           # after a change of anything that direct depends on
 cdef void flow_slice(Topic topic) noexcept             # passes on waiting messages until the slice is over
-cdef int flow_begin(Topic topic) except -1             # passes on at once as many as fit into a slice
+cdef int flow_begin(Topic topic) except -1             # passes on at once those that fit into a slice
 cdef void flow_readable(Topic topic) noexcept          # the backlog is readable
 cdef void flow_unreadable(Topic topic) noexcept        # it is not now: the read is retried later
 cdef void flow_let_publish(Topic topic, int64_t allowance) noexcept    # held publishers continue

@@ -27,7 +27,6 @@ from nsqc.wire.hton cimport load_i32, store_i32
 
 
 # ====================================================================== flow
-# From a topic's backlog to its channels.
 
 cdef enum:
     LEAST_ALLOWANCE = 64        # messages that a topic accepts before it has passed on any
@@ -209,7 +208,6 @@ cdef void flow_drop_places(Topic topic) noexcept:
 
 
 # ====================================================================== bounds
-# Limits of waiting messages.
 
 cdef enum:
     EXPIRED_AT_ONCE = 4096          # expired messages of a topic, between two looks at the clock
@@ -386,7 +384,6 @@ cdef bint drop_oldest(Topic topic) noexcept:
 
 
 # ====================================================================== publishes with an id
-# Publishes with an id.
 
 cdef bint once_new(Topic topic, Once *once, const char *c_id, Py_ssize_t length) noexcept:
     memset(once, 0, sizeof(Once))
@@ -553,7 +550,6 @@ cdef void trim(Cursor cursor) noexcept:
 
 
 # ====================================================================== logged
-# Log-backed topics.
 
 cdef int64_t ranks_between(TopicLog log, int64_t begin, int64_t end) noexcept:
     """Records from one offset up to another; below 0 if they are in reverse order."""

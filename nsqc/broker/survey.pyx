@@ -1,4 +1,4 @@
-"""Numbers of all topics and channels, and looks at their messages, in slices. See the .pxd."""
+"""Numbers of all topics and channels, and looks at their messages, in slices."""
 
 cimport cython
 from libc.stdint cimport int64_t, uint32_t
@@ -21,7 +21,8 @@ from nsqc.store.work cimport LoopWork
 
 
 # ====================================================================== survey
-# All topics and channels as numbers. Names that come and go with their clients share a row: see docs/monitoring.md.
+# All topics and channels as numbers, for metrics: collected in slices, into tables that a thread reads afterwards.
+# Names that come and go with their clients share a row: see docs/monitoring.md.
 #
 # Such a row begins with the counts of deleted names; at the same moment the existing names are listed. All of these are
 # added, even if they are deleted before their turn: they are counted nowhere else, and a counter must not fall.
@@ -42,6 +43,24 @@ assert max(len(TOPIC_COLUMNS), len(CHANNEL_COLUMNS)) <= MOST_COLUMNS
 @cython.final
 cdef class Survey(LoopWork):
     """Collects once, then calls done(). failure: the exception that ended it early."""
+
+    cdef readonly Table topics
+    cdef readonly Table channels
+    cdef readonly int64_t topic_count, channel_count
+    cdef readonly int64_t queue_bytes   # of memory queues and the records of deliveries
+    cdef Broker broker
+    cdef list left                      # topics still to be added, and
+    cdef Py_ssize_t at                  # the next of them
+    cdef Py_ssize_t plain               # the number of those before the ephemeral ones
+    cdef list fans                      # the channels of these, as of when deleted names were counted
+    cdef Topic topic                    # whose channels are being added
+    cdef list channels_left             # its remaining channels, and
+    cdef Py_ssize_t channel_at
+    cdef Row *fold                      # the row of its folded channels; NULL: none so far, here and below
+    cdef Row *ephemeral_topics
+    cdef Row *ephemeral_channels
+    cdef object done
+    cdef readonly object failure    # type: Exception | None
 
     def __init__(self, Broker broker not None, done: Callable[[], object]):
         self.broker = broker

@@ -27,7 +27,6 @@ from nsqc.store.work cimport STEPS, CallWaiter, Commit, CommitSchedule, LoopWork
 
 
 # ====================================================================== openbatch
-# Multi-publishes.
 
 @cython.final
 cdef class OpenBatch:
@@ -160,7 +159,6 @@ cdef class Storage:
 
 
 # ====================================================================== topic
-# A topic: accepts messages and fans them out to its channels.
 
 cdef TopicFigures no_topic_figures
 cdef DedupeFigures no_dedupe
@@ -666,7 +664,6 @@ cdef class Topic:
 
 
 # ====================================================================== room
-# Publishers that wait for room.
 
 # A periodic check finds room that no delivery makes: retention, an expiry, a changed rule, a drain.
 cdef int64_t LOOK_NS = 50000000
@@ -702,7 +699,7 @@ cdef void room_leave(Topic topic, LoopWork publisher) noexcept:
 
 
 cdef void room_made(Topic topic) noexcept:
-    """Has publishers retry, as many as there is room for, some at once."""
+    """Has publishers retry while there is room, some at once."""
     cdef int64_t count = 0, body_bytes = 0
     cdef int left = AT_ONCE
     cdef LoopWork publisher

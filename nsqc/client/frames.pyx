@@ -14,7 +14,6 @@ from nsqc.wire.hton cimport load_i32, load_i64, load_u16, store_i32
 
 
 # ====================================================================== chunk
-# Growing memory that Arrow reads without a copy.
 
 cdef Py_ssize_t chunks_alive = 0
 
@@ -153,7 +152,10 @@ def messages(tuple columns not None, connection) -> list:
 
 
 # ====================================================================== inflow
-# Frames from an nsqd to columns.
+# The stream of one nsqd, cut into frames: messages become columns, all other frames small Python objects.
+#
+# The buffer protocol lends the free end of the receive area to socket.recv_into; fed() then takes the byte count.
+# feed() copies bytes received in another way.
 
 cdef enum:
     AREA_BYTES = 256 * 1024
@@ -169,6 +171,17 @@ class BadStream(ValueError):
 cdef class Inflow:
     """max_frame: the largest frame to accept, in bytes after its size field. tick_ns: the unit of timestamps in
     columns(), in nanoseconds."""
+
+    cdef char *c_data           # owned: the receive area
+    cdef Py_ssize_t room        # bytes allocated
+    cdef Py_ssize_t begin, end  # of the received bytes not cut yet
+    cdef Py_ssize_t lent
+    cdef Py_ssize_t max_frame   # bytes after a frame's size field
+    cdef int64_t tick_ns        # unit of the timestamps in columns()
+    cdef Chunk bodies, offsets, times, attempts, ids
+    cdef readonly Py_ssize_t rows       # messages collected
+    cdef readonly int64_t oldest        # smallest timestamp among them, nanoseconds
+    cdef readonly list replies          # (type, data) of responses and errors, in order; the reader clears it
 
     def __cinit__(self, Py_ssize_t max_frame, int64_t tick_ns = 1):
         if tick_ns < 1:

@@ -126,7 +126,7 @@ def export_command(
     """
     from nsqc.log import Log
     from nsqc.process.lifecycle import LockError, locked
-    from nsqc.store.log.check import MetadataError
+    from nsqc.store.files import MetadataError
     from nsqc.store.log.export import Export, ExportError
 
     if to != "nsqd":

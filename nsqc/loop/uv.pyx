@@ -13,7 +13,6 @@ from posix.unistd cimport close
 
 
 # ====================================================================== uv
-# Hooks around a uvloop's wait for events.
 
 cdef enum:
     UV_CHECK = 2                # libuv's numbers of the kinds of handles
@@ -135,7 +134,6 @@ cdef void hooks_close(Hooks *hooks) noexcept:
 
 
 # ====================================================================== watch
-# Watches the iterations of a uvloop.
 
 cdef enum:
     NS_PER_MS = 1000000
@@ -252,7 +250,6 @@ cdef class Watch:
 
 
 # ====================================================================== busypoll
-# Polls for events before the loop sleeps.
 
 cdef extern from "<poll.h>" nogil:
     struct pollfd:
@@ -332,7 +329,6 @@ cdef class BusyPoll:
 
 
 # ====================================================================== unread
-# Waiting light clients.
 
 cdef extern from "<sys/epoll.h>" nogil:
     ctypedef union epoll_data_t:

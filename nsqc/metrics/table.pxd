@@ -42,25 +42,3 @@ cdef class Table:
     # Adds a row of zeros, labelled topic="…" and, unless it is None, channel="…". Raises MemoryError.
     cdef Row *add(self, bytes topic, bytes channel) except NULL
     cdef int add_times(self, Row *row, TwoTimes *times) except -1     # adds to the row's durations
-
-
-cdef struct Family:
-    const Row *rows             # of its table; borrowed, like all pointers here
-    int column                  # of cells; or which of TwoHistograms
-    bint is_times
-    const char *c_head          # HELP, TYPE and UNIT lines
-    int64_t head_bytes
-    const char *c_name          # of the samples
-    int64_t name_bytes
-
-
-cdef class Text:
-    cdef list kept              # references to objects that the families borrow from, like the following
-    cdef tuple tables           # complete: nothing is added any more
-    cdef Family *families       # owned
-    cdef int count
-    cdef int at                 # index of the next family
-    cdef const Row *row         # the next row of its table
-    cdef bint headed            # the head is already written
-    cdef void _free_tables(self) noexcept
-    cdef int64_t _fill(self, char *c_to, int64_t room) noexcept nogil

@@ -149,9 +149,27 @@ cdef int64_t put_label(char *c_to, bytes name, bytes value) noexcept:
 
 # ---------------------------------------------------------------------- text
 
+cdef struct Family:
+    const Row *rows             # of its table; borrowed, like all pointers here
+    int column                  # of cells; or which of TwoHistograms
+    bint is_times
+    const char *c_head          # HELP, TYPE and UNIT lines
+    int64_t head_bytes
+    const char *c_name          # of the samples
+    int64_t name_bytes
+
+
 @cython.final
 cdef class Text:
     """The samples of several families, one family after another."""
+
+    cdef list kept              # references to objects that the families borrow from, like the following
+    cdef tuple tables           # complete
+    cdef Family *families       # owned
+    cdef int count
+    cdef int at                 # index of the next family
+    cdef const Row *row         # the next row of its table
+    cdef bint headed            # the head is already written
 
     def __init__(self, Table first not None, Table second not None,
                  families: list[tuple[int, int, bool, bytes, bytes]]):

@@ -13,14 +13,17 @@ from posix.unistd cimport close
 
 from nsqc.client.frames cimport Chunk
 from nsqc.store.disk.fileio cimport io_open, io_size
-from nsqc.store.disk.segment cimport (HEAD_BYTES, RECORD_ATTEMPTS_AT, RECORD_ID_AT, RECORD_TIMESTAMP_AT, segment_next,
-                                      window_free)
+from nsqc.store.disk.segment cimport (HEAD_BYTES, RECORD_ATTEMPTS_AT, RECORD_ID_AT, RECORD_TIMESTAMP_AT, Window,
+                                      segment_next, window_free)
 from nsqc.wire.const cimport MESSAGE_ID_BYTES
 from nsqc.wire.hton cimport load_i64, load_u16, store_i32
 
 
 # ====================================================================== bodies
 # MPUB and DPUB straight from Arrow buffers: one copy per body, no Python object per row.
+#
+# Row r of a column is c_data[offsets[first + r] .. offsets[first + r + 1]]; it is null if the bit first + r of the
+# validity bitmap, counted from the lowest, is 0. A slice has first > 0 and shares the buffers of the whole column.
 
 cdef enum:
     COUNT_BYTES = 4     # of an MPUB's body
@@ -37,6 +40,13 @@ cdef class Bodies:
     first and rows: offset and length of the array in elements; wide: offsets have 64 bits. Raises ValueError for
     inconsistent buffers.
     """
+
+    cdef const unsigned char[::1] validity, data    # validity is empty if no row is null
+    cdef const int[::1] offsets                     # only one of the two is used
+    cdef const long long[::1] wide_offsets
+    cdef bint wide
+    cdef Py_ssize_t first           # of the column in its buffers
+    cdef readonly Py_ssize_t rows
 
     def __init__(self, validity: Any, offsets: Any, data: Any, Py_ssize_t first, Py_ssize_t rows, bint wide):
         cdef int64_t end, known
@@ -161,7 +171,8 @@ cdef class Bodies:
 
 
 # ====================================================================== records
-# Data files as columns: value, timestamp, attempts, id and position of each record, for Arrow.
+# Data files as columns: value, timestamp, attempts, id and position of each record, for Arrow. Records are found by the
+# rules of nsqc.store.disk.segment.
 
 cdef enum:
     FULL = 0x7F000000       # limit of body bytes per batch: their offsets have 32 bits
@@ -170,6 +181,14 @@ cdef enum:
 @cython.final
 cdef class Records:
     """Reads path from an offset to a limit (bytes). max_msg_size bounds a body. Raises OSError."""
+
+    cdef Window window          # freed with this object
+    cdef int fd                 # owned; -1 when closed
+    cdef int64_t at             # offset of the search for the next record
+    cdef int64_t max_record     # bytes, head included
+    cdef readonly int64_t damaged       # bytes so far that belong to no record
+    cdef readonly int64_t damage_at     # offset of the first of them; -1: none
+    cdef readonly str path
 
     def __cinit__(self):
         self.fd = -1
@@ -243,7 +262,7 @@ cdef class Records:
 
 
 # ====================================================================== recent ids
-# A bounded set of message ids, each with the number of its nsqd.
+# The latest message ids, each with the number of its nsqd, for recognising redeliveries. A new id replaces the oldest.
 
 cdef enum:
     ID_BYTES = 16
@@ -261,10 +280,22 @@ cdef inline void load(Key *key, const unsigned char *c_id, uint32_t node) noexce
     key.node = node
 
 
+cdef struct Key:
+    uint64_t high, low      # the 16 bytes of the id
+    uint32_t node           # number of the nsqd: ids are unique only within one nsqd
+
+
 @cython.final
 cdef class RecentIds:
     """Remembers the last capacity ids (1 to 2^26), each with the number of its nsqd. Uses about 32 bytes of memory per
     id."""
+
+    cdef Key *c_ring            # owned: keys in order of arrival
+    cdef uint32_t *c_table      # owned: index in the ring + 1 by hash, 0: free; linear probing
+    cdef uint32_t capacity      # of the ring
+    cdef uint32_t mask          # of the table: at least twice the capacity, minus 1
+    cdef uint32_t next          # index of the next key
+    cdef readonly uint32_t count
 
     def __cinit__(self, uint32_t capacity):
         cdef uint32_t size = 16
@@ -284,6 +315,7 @@ cdef class RecentIds:
         free(self.c_table)
 
     cdef uint32_t find(self, Key *key) noexcept:
+        """Its slot in the table, or the free slot for it."""
         cdef uint32_t place = spread(key) & self.mask
         cdef Key *known
         while self.c_table[place]:

@@ -203,7 +203,7 @@ cdef class Backlog(StoreOwner):
             self._nothing_left()
 
     def _nothing_left(self):
-        """The records that could not be written are gone, so no write can fail any more."""
+        """The records that could not be written are gone, so no further write can fail."""
         if self.error:
             self.error = 0
             self.disk.write_error = 0

@@ -1,4 +1,4 @@
-"""Small files that must survive a crash intact."""
+"""Small files that must survive a crash intact, and nsqd.dat's format."""
 
 from __future__ import annotations
 
@@ -11,7 +11,46 @@ from collections.abc import Generator
 from contextlib import suppress
 from typing import TypeVar
 
+from msgspec import Struct
+
+from nsqc import NSQD_VERSION
 from nsqc.store.work import Slicer
+from nsqc.wire.outside import Decoder
+
+# ====================================================================== nsqd.dat
+# The topics and channels of a data path, and which of them are paused.
+
+METADATA = "nsqd.dat"
+
+
+class MetadataError(Exception):
+    """nsqd.dat is unreadable or malformed, and cannot be rebuilt."""
+
+
+class SavedChannel(Struct, gc=False):
+    """A channel in nsqd.dat."""
+
+    name: str
+    paused: bool = False
+
+
+class SavedTopic(Struct, gc=False):
+    """A topic in nsqd.dat, which writes null for no channels."""
+
+    name: str
+    paused: bool = False
+    channels: list[SavedChannel] | None = None
+
+
+class Saved(Struct, gc=False):
+    """The whole of nsqd.dat, which writes null for no topics."""
+
+    topics: list[SavedTopic] | None = None
+    version: str = NSQD_VERSION
+
+
+decode_saved = Decoder(Saved).decode
+
 
 # ====================================================================== files
 

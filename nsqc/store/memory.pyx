@@ -33,7 +33,6 @@ cdef class Clock:
 
 
 # ====================================================================== rules
-# Reports broken invariants of the store in the debug build.
 
 ENABLED: bool = bool(CHECKS)
 
@@ -79,7 +78,6 @@ def return_free() -> None:
 
 
 # ====================================================================== arenas
-# Memory in chunks, populated and released by a thread.
 
 cdef extern from "<sys/mman.h>" nogil:
     int madvise(void *addr, size_t length, int advice)
@@ -416,7 +414,6 @@ def counts() -> tuple[int, int, int, int]:
 
 
 # ====================================================================== slab
-# The allocator of messages.
 
 cdef extern from *:
     int clz "__builtin_clz"(unsigned int value) nogil

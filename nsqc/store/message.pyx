@@ -173,7 +173,6 @@ cdef class GuidFactory:
 
 
 # ====================================================================== fifo
-# The memory queue of a topic or channel.
 
 cdef extern from *:
     void prefetch "__builtin_prefetch"(const void *address) noexcept nogil
@@ -490,7 +489,6 @@ def deliveries_alive() -> int:
 
 
 # ====================================================================== heap
-# The binary heap for message timeouts and delays.
 
 cdef enum:
     FIRST_ROOM = 32
@@ -582,7 +580,6 @@ cdef void heap_free(Heap *heap) noexcept nogil:
 
 
 # ====================================================================== inflight
-# In-flight messages by id.
 
 cdef enum:
     FIRST_SLOTS = 64

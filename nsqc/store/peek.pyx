@@ -120,7 +120,7 @@ cdef class Page:
 
 @cython.final
 cdef class FifoPeek:
-    """Made by nsqc.broker.survey."""
+    """A walk through a queue in memory. Made by nsqc.broker.survey."""
 
     def __init__(self):
         raise TypeError("FifoPeek objects are made by FifoPeek.new()")

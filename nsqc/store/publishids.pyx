@@ -11,7 +11,6 @@ from nsqc.store.siphash cimport nsqc_is_printable, nsqc_siphash
 
 
 # ====================================================================== table
-# The ids of recent publishes to a topic.
 
 cdef enum:
     CHUNK_BITS = 8

@@ -40,7 +40,7 @@ cdef class StoreOwner(LoopWork):
     cdef void check_rules(self) noexcept            # in the debug build, now and then
     # Only topics:
     cdef void on_commit_began(self) noexcept        # commit_ended() follows
-    cdef void on_appended(self, int64_t records) noexcept       # the log has this many more readable records
+    cdef void on_appended(self, int64_t records) noexcept       # the log has `records` more readable records
     cdef void on_idle(self) noexcept                # the log has been idle for a while
 
 

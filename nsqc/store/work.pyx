@@ -13,7 +13,6 @@ from nsqc.store.message cimport (Delivery, Entry, Unacked, delivery_free, fifo_f
 
 
 # ====================================================================== seams
-# Abstract bases for upward calls of the store.
 
 cdef class LoopWork:
     """Work that waits to be continued."""
@@ -54,7 +53,6 @@ cdef class StoreOwner(LoopWork):
 
 
 # ====================================================================== sharing
-# Groups publishers into one sync.
 
 cdef int64_t LONGEST_NS = 500_000
 
@@ -92,7 +90,6 @@ cdef bint sharing_waits(Sharing *sharing, int64_t waiting) noexcept:
 
 
 # ====================================================================== space
-# Whether the data path has enough free space.
 
 @cython.final
 cdef class DiskSpace:
@@ -108,7 +105,6 @@ cdef class DiskSpace:
 
 
 # ====================================================================== slices
-# Runs long work in slices, so no loop iteration takes long.
 
 @cython.final
 cdef class Slicer:
@@ -288,7 +284,6 @@ cdef void free_delivery(Delivery *delivery) noexcept:
 
 
 # ====================================================================== commit
-# When data is written, and who waits for that.
 
 cdef enum:
     MOST_SHARED = 1048576       # buffered bytes at which a commit stops waiting for more publishers: see Sharing

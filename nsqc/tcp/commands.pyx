@@ -328,7 +328,6 @@ cdef int cut_short_mpub(Session session, Command *command, bytes name, Py_ssize_
 
 
 # ====================================================================== identity
-# IDENTIFY and AUTH, and permission checks.
 
 cdef enum:
     GREETING_BYTES = 65536  # of IDENTIFY and AUTH: anyone may send these, so nobody needs to be able to send megabytes
@@ -435,7 +434,6 @@ cdef int denied(Session session, int verdict, bytes name, bytes topic, bytes cha
 
 
 # ====================================================================== waiting publishes
-# Publishes that wait for room.
 
 cdef bint begin_wait(Session session) noexcept:
     """A refusal left all of session.batch unpublished. Returns whether it waits: then session.awaits_room is set."""

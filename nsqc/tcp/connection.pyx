@@ -1,4 +1,4 @@
-"""A client's connection: the protocol of the loop, deadlines, the end. See the .pxd."""
+"""A client's connection: the protocol of the loop, deadlines, the end."""
 
 cimport cython
 import traceback
@@ -27,9 +27,9 @@ from nsqc.wire.parser cimport (AT_LINE, CMD_FIN, CMD_PUB, PARSE_BODY, PARSE_LINE
 
 
 # ====================================================================== connection
-# The loop's protocol for a V2 client: runs its commands and acts on their outcomes.
-#
-# The object is the loop's BufferedProtocol; the loop reads into its intake.
+# One client connection as the loop sees it. Its parts: intake (bytes in), parser, session (the client's state), outbox
+# (bytes out), marks (replies that wait for the disk), heartbeat, and a running upgrade. This class runs commands and
+# acts on their outcomes; it is the loop's BufferedProtocol, which reads into its intake.
 
 cdef enum:
     NS_PER_MS = 1000000
@@ -47,6 +47,24 @@ GIVE_UP_S = 5.0
 @cython.final
 cdef class Connection(Link):
     """One client connection, from accept to close."""
+
+    cdef Hub hub
+    cdef Intake intake
+    cdef int fd                         # of its socket
+    cdef Outbox outbox
+    cdef Marks marks
+    cdef readonly Session session       # None until the magic has arrived
+    cdef Heartbeat heartbeat            # likewise
+    cdef Upgrade upgrade                # None: none is running
+    cdef readonly str address
+    cdef object host                    # key for the connection limits; None: not admitted
+    cdef bint spoke                     # bytes have arrived: not just a probe
+    cdef int64_t made_ns                # monotonic: when the client connected
+    cdef int64_t began_ns               # monotonic: start of the incomplete command, or of the wait for the magic
+    cdef object stall_timer
+    cdef object pace                    # nsqc.net.listener.Pace; None until the client creates a topic or channel
+    cdef object pace_timer              # ends a wait for --max-create-rate
+    cdef bint ending                    # closes once all marks have settled
 
     def __init__(self, Hub hub not None):
         self.hub = hub
@@ -282,6 +300,7 @@ cdef class Connection(Link):
         return MAGIC_BYTES
 
     cdef bint _act(self, int outcome) except -1:
+        """outcome: of a command. False: do not run the next one now."""
         if outcome == DONE or outcome == WANTS_BODY:
             return True
         if outcome == OK_ON_COMMIT:

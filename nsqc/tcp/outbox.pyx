@@ -413,7 +413,6 @@ cdef class Outbox:
 
 
 # ====================================================================== marks
-# Replies that depend on the disk.
 
 @cython.final
 @cython.freelist(256)

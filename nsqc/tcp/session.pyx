@@ -21,7 +21,6 @@ from nsqc.wire.stats import ClientStats, PubCount
 
 
 # ====================================================================== link
-# A connection, from the view of its parts.
 
 cdef class Link(LoopWork):
     """Abstract base of Connection."""
@@ -221,7 +220,6 @@ cdef class Guard:
 
 
 # ====================================================================== session
-# A V2 client: identity, limits, counters, deliveries.
 
 cdef int64_t next_id = 0
 

@@ -3,9 +3,10 @@
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t
 from libc.string cimport memchr, memcpy
 from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap, munmap
+from posix.unistd cimport _SC_PAGESIZE, sysconf
 
 from nsqc.client.frames cimport Chunk
 from nsqc.wire.hton cimport store_i32
@@ -159,12 +160,50 @@ def repack(bytes prefix not None, Chunk bodies not None, Chunk offsets not None,
 
 
 # ====================================================================== piece
-# Lines to be written to a file.
+# Lines to be written to a file, in memory suitable for direct I/O.
+
+cdef extern from "<fcntl.h>" nogil:
+    enum:
+        AT_EMPTY_PATH
+
+cdef extern from "<sys/stat.h>" nogil:
+    ctypedef struct StatX "struct statx":
+        pass
+    int statx(int folder, const char *path, int flags, unsigned int mask, StatX *found)
+
+cdef enum:
+    # Of struct statx, laid out as in the kernel; the build's headers may be older.
+    STATX_WORDS = 64
+    MASK_WORD = 0
+    MEMORY_ALIGN_WORD = 38
+    OFFSET_ALIGN_WORD = 39
+    STATX_DIOALIGN = 0x2000
+
+
+def direct_block(int descriptor) -> int:
+    """Alignment of positions and sizes for direct writes (O_DIRECT): whole pages, so that no page is written in both
+    ways at once; 0 if the file system has no direct writes. If the kernel does not report it, the page size, and a
+    write may still fail with EINVAL."""
+    cdef uint32_t words[STATX_WORDS]
+    cdef uint32_t page = <uint32_t> sysconf(_SC_PAGESIZE), block
+    if statx(descriptor, b"", AT_EMPTY_PATH, STATX_DIOALIGN, <StatX *> words) != 0 \
+            or not words[MASK_WORD] & STATX_DIOALIGN:
+        return page
+    block = words[OFFSET_ALIGN_WORD]
+    if block == 0 or words[MEMORY_ALIGN_WORD] > page:
+        return 0
+    return max(block, page)
+
 
 @cython.final
 cdef class Piece:
     """room: bytes; memory is allocated when first filled. The buffer protocol exports the contents, and a buffer
     reflects later changes: the memory does not move."""
+
+    cdef char *c_data           # owned, page-aligned
+    cdef Py_ssize_t room        # its size in bytes
+    cdef Py_ssize_t begin       # start of the contents
+    cdef Py_ssize_t end
 
     def __cinit__(self, Py_ssize_t room):
         cdef void *c_mapped
@@ -181,17 +220,19 @@ cdef class Piece:
             munmap(self.c_data, <size_t> self.room)
 
     def __getbuffer__(self, Py_buffer *buffer, int flags):
-        PyBuffer_FillInfo(buffer, self, self.c_data, self.end, 1, flags)
+        PyBuffer_FillInfo(buffer, self, self.c_data + self.begin, self.end - self.begin, 1, flags)
 
     def __len__(self) -> int:
-        return self.end
+        return self.end - self.begin
 
-    def clear(self) -> None:
-        """Empties it."""
-        self.end = 0
+    def clear(self, Py_ssize_t start):
+        """Empties it; the next byte goes start bytes after the beginning of a page."""
+        if not 0 <= start <= self.room:
+            raise IndexError(start)
+        self.begin = self.end = start
 
     def lines(self, Chunk bodies not None, Chunk offsets not None, Py_ssize_t start, Py_ssize_t stop) -> int:
-        """Adds messages from start on, each with a newline, as many as fit and none from stop on; returns the row after
+        """Adds messages from start on, each with a newline, while they fit and before stop; returns the row after
         the last. bodies, offsets: of a Batch. Raises IndexError for rows outside of it."""
         cdef const int32_t *c_offsets = <const int32_t *> offsets.c_data
         cdef const char *c_from = bodies.c_data
@@ -211,3 +252,11 @@ cdef class Piece:
                 row += 1
         self.end = c_to - self.c_data
         return row
+
+    def put(self, const unsigned char[::1] data not None) -> int:
+        """Adds as many bytes as fit; returns their number."""
+        cdef Py_ssize_t count = min(data.shape[0], self.room - self.end)
+        if count:
+            memcpy(self.c_data + self.end, &data[0], <size_t> count)
+            self.end += count
+        return count

@@ -31,9 +31,9 @@ class Broker:
 
 def whole(broker) -> bytes:
     """The text that the structures produce."""
-    return msgspec.json.encode(metadata.Metadata([
-        metadata.TopicMetadata(topic.name.decode(), topic.paused, [
-            metadata.ChannelMetadata(channel.name.decode(), channel.paused)
+    return msgspec.json.encode(metadata.Saved([
+        metadata.SavedTopic(topic.name.decode(), topic.paused, [
+            metadata.SavedChannel(channel.name.decode(), channel.paused)
             for channel in topic.channels.values() if not channel.ephemeral] or None)
         for topic in broker.topics.values() if not topic.ephemeral] or None))
 

@@ -8,8 +8,9 @@ import random
 from contextlib import suppress
 from pathlib import Path
 
+from nsqc.store.files import MetadataError
 from nsqc.store.log import reading
-from nsqc.store.log.check import MetadataError, as_text, check_folder, read_log, summary
+from nsqc.store.log.check import as_text, check_folder, read_log, summary
 from nsqc.store.log.export import Export, ExportError, Sources
 from nsqc.store.log.names import Segment, segment_path
 from nsqc.store.log.reading import LogBlock, SegmentBlocks, manifest_id

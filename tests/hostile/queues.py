@@ -13,7 +13,8 @@ from nsqc.store.disk.fileio import IoPool, split_name
 from nsqc.store.disk.manager import Syncer
 from nsqc.store.disk.queue import DiskQueue
 from nsqc.store.disk.recovery import Index
-from nsqc.store.log.check import MetadataError, merge_topic, read_saved, saved_topic
+from nsqc.store.files import MetadataError
+from nsqc.store.log.check import merge_topic, read_saved, saved_topic
 from tests.broker.harness import publish, run
 from tests.compiled import diskqueue
 from tests.hostile.mutation import Files, change_file, change_json, change_number, number

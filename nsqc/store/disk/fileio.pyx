@@ -272,7 +272,6 @@ def fail(call: str, error: int, skip: int = 0, times: int = 1):
 
 
 # ====================================================================== names
-# File names of a disk queue.
 
 META = -1           # instead of a file number: the positions file
 
@@ -344,7 +343,6 @@ def is_leftover(str entry not None) -> bool:
 
 
 # ====================================================================== pool
-# Threads that read and write queue files.
 
 cdef extern from "<pthread.h>" nogil:
     ctypedef struct pthread_t:

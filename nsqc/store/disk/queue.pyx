@@ -80,7 +80,6 @@ cdef int leave_file(DiskQueue queue) except -1:
 
 
 # ====================================================================== damage
-# Unreadable, missing and damaged files of a disk queue.
 
 cdef enum:
     RETRY_NS = 200000000        # until a file that could not be read is read again
@@ -164,7 +163,6 @@ cdef void correct_depth(DiskQueue queue) noexcept:
 
 
 # ====================================================================== reading
-# The read side of a disk queue.
 
 cdef bint next_block(DiskQueue queue) noexcept:
     """Whether the block has a record at the read position. If one is coming, on_readable() follows."""
@@ -322,7 +320,6 @@ cdef void free_read(ReadJob *job) noexcept:
 
 
 # ====================================================================== writing
-# The write side of a disk queue.
 
 cdef bint write_next(DiskQueue queue, bint partial) noexcept:
     cdef WriteJob *job

@@ -15,7 +15,6 @@ from nsqc.wire.hton cimport load_i32, load_i64, load_u16, store_i32, store_i64, 
 
 
 # ====================================================================== segment
-# Records of a data file: store, load, find, count.
 
 # Size of a record, for Python.
 RECORD_SIZE_BYTES = SIZE_BYTES
@@ -437,7 +436,6 @@ def read_blocks_alive() -> int:
 
 
 # ====================================================================== write buffer
-# Write buffers of disk queues.
 
 cdef enum:
     FIRST_ROOM = 4096

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from nsqc import NSQD_VERSION
-from nsqc.store.files import read_file, replace_file
+from nsqc.store.files import METADATA, MetadataError, Saved, SavedTopic, decode_saved, read_file, replace_file
 from nsqc.store.log import reading
 from nsqc.store.log.manager import Progress, Ranges, TopicProgress, Waiting, progress_of
 from nsqc.store.log.names import OTHER, TEMPORARY, Segment, first_of, segment_path, topic_of
@@ -18,46 +17,16 @@ from nsqc.store.log.recovery import LogError, Opened, has_index, read_folder, re
 from nsqc.wire.outside import Decoder, JSONError
 
 # ====================================================================== topic of a folder
-# nsqd.dat for tools: a topic's channels, and which of them are paused.
+# A topic's part of nsqd.dat, for tools.
 
-FILE_NAME = "nsqd.dat"
-
-
-class MetadataError(Exception):
-    """nsqd.dat is malformed."""
-
-
-class SavedChannel(msgspec.Struct):
-    """A channel in nsqd.dat."""
-
-    name: str
-    paused: bool = False
-
-
-class SavedTopic(msgspec.Struct):
-    """A topic in nsqd.dat, which writes null for no channels."""
-
-    name: str
-    paused: bool = False
-    channels: list[SavedChannel] | None = None
-
-
-class Saved(msgspec.Struct):
-    """nsqd.dat."""
-
-    topics: list[SavedTopic] | None = None
-    version: str = NSQD_VERSION
-
-
-_decode = Decoder(Saved).decode
 _decode_topic = Decoder(SavedTopic).decode
 
 
 def read_saved(folder: str) -> Saved:
     """Empty if the file does not exist. Raises OSError or MetadataError."""
-    path = os.path.join(folder, FILE_NAME)
+    path = os.path.join(folder, METADATA)
     try:
-        return _decode(read_file(path))
+        return decode_saved(read_file(path))
     except FileNotFoundError:
         return Saved()
     except JSONError as error:
@@ -86,7 +55,7 @@ def merge_topic(folder: str, topic: SavedTopic) -> None:
     channels = [*(topic.channels or ()), *(other for other in known.channels or () if other.name not in names)]
     merged = SavedTopic(topic.name, topic.paused or known.paused, channels or None)
     saved.topics = [*(other for other in saved.topics or () if other.name != topic.name), merged]
-    replace_file(os.path.join(folder, FILE_NAME), msgspec.json.encode(saved))
+    replace_file(os.path.join(folder, METADATA), msgspec.json.encode(saved))
 
 
 # ====================================================================== summary

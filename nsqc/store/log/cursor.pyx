@@ -28,7 +28,6 @@ from nsqc.store.work cimport STEPS
 
 
 # ====================================================================== cursor
-# A channel's position in a log.
 
 cdef enum:
     FIRST_WANT = 16384          # bytes of the first block; each further one is four times as large

@@ -20,14 +20,11 @@ from nsqc.log import Log as Logger
 from nsqc.store.disk import recovery
 from nsqc.store.disk.fileio import META, file_name
 from nsqc.store.disk.recovery import open_queue, queue_files
-from nsqc.store.files import replace_file, sync_folder
+from nsqc.store.files import METADATA, SavedChannel, SavedTopic, replace_file, sync_folder
 from nsqc.store.log import reading
 from nsqc.store.log.check import (
-    FILE_NAME,
     Backlog,
     Log,
-    SavedChannel,
-    SavedTopic,
     backlog,
     count,
     existing,
@@ -155,7 +152,7 @@ class Export:
         names = {channel.name for channel in known.channels or ()}
         channels = [*(known.channels or ()), *(SavedChannel(name) for name in log.progress.named if name not in names)]
         topic = SavedTopic(self.topic, known.paused, channels or None)
-        replace_file(os.path.join(self.undecided, FILE_NAME), msgspec.json.encode(topic))
+        replace_file(os.path.join(self.undecided, METADATA), msgspec.json.encode(topic))
         sync_folder(self.undecided)
         os.rename(self.undecided, self.staging)
         sync_folder(os.path.dirname(self.staging))
@@ -225,10 +222,10 @@ class Export:
         """Moves the files to their final places, and ends the log if that is in the same data path."""
         names = sorted(os.listdir(self.staging), key=lambda name: ("meta" in name, name))
         for name in names:
-            if name != FILE_NAME:
+            if name != METADATA:
                 self._move(name)
         sync_folder(self.out)
-        path = os.path.join(self.staging, FILE_NAME)
+        path = os.path.join(self.staging, METADATA)
         if os.path.exists(path):
             merge_topic(self.out, read_topic(path))
         if self.in_place:

@@ -12,7 +12,6 @@ from nsqc.wire.hton cimport load_i32, load_i64, load_u16, store_i32, store_i64, 
 
 
 # ====================================================================== buffer
-# Growing buffers.
 
 cdef extern from *:
     """
@@ -53,7 +52,6 @@ def log_buffers_alive() -> int:
 
 
 # ====================================================================== frame
-# Frames: stored, loaded and checked.
 
 cdef enum:
     MAGIC_AT = 0
@@ -210,7 +208,6 @@ cdef Message *frame_message(const Frame *frame, const char *c_record, int64_t in
 
 
 # ====================================================================== walk
-# A walk over frames.
 
 cdef enum:
     STEP_BYTES = 262144
@@ -333,7 +330,6 @@ cdef inline bint is_before(const Walk *walk, int64_t offset, int64_t time_ns) no
 
 
 # ====================================================================== delays
-# Due times of deferred messages.
 
 cdef enum:
     FIRST_DELAYS = 64
@@ -407,7 +403,6 @@ cdef int64_t find(Delays *delays, int64_t offset) noexcept:
 
 
 # ====================================================================== frames
-# Collects frames.
 
 cdef enum:
     SAME_TIME_NS = 1000000      # messages of one frame share one time

@@ -137,7 +137,7 @@ cdef int64_t files_free_number(const FoundFiles *files, int64_t number) noexcept
 cdef struct Compaction:
     Job job
     const char *c_folder        # borrowed
-    FoundFiles files            # owned: the files to replace; nothing is appended to them any more
+    FoundFiles files            # owned: the files to replace, which no longer grow
     JournalFile file            # the replacement, with a given number
     bint placed                 # the file has its final name
     int error                   # errno; the replaced files may still exist

@@ -27,7 +27,6 @@ from nsqc.wire.parser cimport name_is_ephemeral, name_is_valid
 
 
 # ====================================================================== journal
-# The state of a log topic's channels.
 
 cdef enum:
     FIRST_CHANNELS = 4
@@ -245,7 +244,6 @@ cdef int state_apply(JournalState *state, const char *c_ops, int64_t length) noe
 
 
 # ====================================================================== journal files
-# Files of a journal.
 
 cdef extern from *:
     """
@@ -601,7 +599,6 @@ def fold(parts: list[tuple[int, int, bytes]], int64_t number=1) -> tuple[int, by
 
 
 # ====================================================================== journal jobs
-# Journal jobs on threads.
 
 # ---------------------------------------------------------------------- appending
 
@@ -697,7 +694,6 @@ cdef void compaction_free(Compaction *job) noexcept nogil:
 
 
 # ====================================================================== recorder
-# Writes the journal of a log.
 
 cdef enum:
     LEAST_COMPACTED = 8388608   # bytes of a journal; smaller ones are not worth compacting

@@ -9,7 +9,6 @@ from nsqc.store.log.segment cimport Segment, segments_find
 
 
 # ====================================================================== offsets
-# Sets of offsets.
 
 cdef enum:
     FIRST_RANGES = 4        # of a new block; most sets are small
@@ -212,7 +211,6 @@ cdef void offsets_free(OffsetSet *offsets) noexcept nogil:
 
 
 # ====================================================================== waiting
-# Requeued and deferred messages of a channel.
 
 cdef enum:
     BLOCK_ITEMS = 170
@@ -359,7 +357,6 @@ cdef int64_t deferred_least(DeferredHeap *heap, int64_t least) noexcept nogil:
 
 
 # ====================================================================== uses
-# Which segments a cursor needs.
 
 cdef enum:
     FIRST_USES = 4

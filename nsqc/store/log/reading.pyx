@@ -29,7 +29,6 @@ from nsqc.wire.hton cimport load_i32, store_i32, store_i64, store_u16
 
 
 # ====================================================================== read
-# Reads blocks of frames.
 
 cdef extern from "<fcntl.h>" nogil:
     int posix_fadvise(int fd, long long offset, long long length, int advice)
@@ -190,7 +189,6 @@ cdef void file_removed(OpenFile *file, int64_t first) noexcept:
 
 
 # ====================================================================== lines of JSON
-# Records as lines of JSON.
 
 cdef enum:
     LINE_BYTES = 160            # most bytes of a line, excluding its origin and its body
@@ -588,7 +586,7 @@ def time_of(int fd, segment: Segment, int64_t offset, int64_t position) -> int |
 
 
 # ====================================================================== block
-# Frames in memory as columns, lines and tuples.
+# Checked frames in memory as columns, lines and tuples, for readers outside the daemon: Spark and the tools.
 #
 # Rows are counted and measured while their frames are checked, so each column is allocated once, at its final size. A
 # body is copied once; all other columns are computed from the heads of frames.
@@ -619,6 +617,14 @@ cdef enum BlockError:
 cdef int64_t most_offset = names.MOST_OFFSET
 
 
+cdef struct FramePart:          # the records of one frame in a block
+    int64_t row                 # of the first one
+    int64_t time_ns
+    int64_t id                  # of the first one
+    int64_t at                  # where the first one lies in the data
+    int64_t origin_at           # where its origin lies; 0: the frame has no origins
+
+
 @cython.final
 cdef class LogBlock:
     """The records first to end - 1 of the frames in the first `length` bytes of data. Iterating returns (offset, time
@@ -629,6 +635,24 @@ cdef class LogBlock:
     Raises ValueError unless the data is sound, consecutive frames with exactly these records. Without a length, data
     is still arriving: more() and complete() check it.
     """
+
+    cdef object owner           # of the memory
+    cdef const char *c_data     # valid as long as the owner keeps it
+    cdef int64_t size           # of the memory
+    cdef uint64_t salt
+    cdef int64_t position       # of its first byte in the segment
+    cdef int64_t checked        # checked up to here: the end of a frame
+    cdef int64_t following      # the offset after that frame
+    cdef FramePart *parts       # owned
+    cdef int64_t part_count, part_room
+    cdef uint32_t *ends         # owned: total bytes of the bodies up to the end of each row
+    cdef int64_t rows, room
+    cdef int64_t row            # the next one,
+    cdef int64_t part           # and its part
+    cdef const char *c_record   # and its record
+    cdef const char *c_origin   # and its origin; NULL: it has none
+    cdef readonly int64_t first, next       # offsets of the first record, and after the last one
+    cdef readonly int64_t largest           # bytes of the largest body
 
     def __dealloc__(self):
         free(self.parts)
@@ -673,6 +697,7 @@ cdef class LogBlock:
             raise ValueError(f"its frames do not have the records {self.first} to {self.next}")
 
     cdef int check(self, int64_t length) noexcept nogil:
+        """Checks the whole frames in the first bytes and takes their records; NO_ERROR or another BlockError."""
         cdef FrameCheck answer
         cdef Frame frame
         cdef int error
@@ -727,14 +752,17 @@ cdef class LogBlock:
     # ------------------------------------------------------------------ rows
 
     cdef int64_t size_of(self, int64_t count) noexcept nogil:
+        """Bytes of the next `count` bodies."""
         cdef int64_t before = self.ends[self.row - 1] if self.row else 0
         return self.ends[self.row + count - 1] - before if count else 0
 
     cdef int64_t in_part(self, int64_t count) noexcept nogil:
+        """How many of the next `count` rows lie in the current part."""
         cdef int64_t end = self.parts[self.part + 1].row if self.part + 1 < self.part_count else self.rows
         return min(count, end - self.row)
 
     cdef void pass_over(self, int64_t count) noexcept nogil:
+        """count: rows of the current part."""
         self.c_record += self.size_of(count) + RECORD_SIZE * count
         self.row += count
         if self.c_origin is not NULL:
@@ -906,6 +934,8 @@ cdef char *copy_bodies(LogBlock block, char *c_to, int64_t count, const char *c_
 cdef class BlockMemory:
     """The result of a read, for as long as a block uses it."""
 
+    cdef ReadFrames job         # its data is owned
+
     def __cinit__(self):
         memset(&self.job, 0, sizeof(self.job))
 
@@ -916,6 +946,11 @@ cdef class BlockMemory:
 @cython.final
 cdef class SegmentBlocks:
     """Reads blocks from the files of segments, into memory that the next read reuses."""
+
+    cdef BlockMemory memory     # of the last read; replaced while a block uses it
+    # Where the last read ended, for a sequential next read: first offset of the segment, offset (-1: the read failed),
+    # position.
+    cdef int64_t first, known, after
 
     def __cinit__(self):
         self.known = -1

@@ -52,7 +52,7 @@ cdef class Opened:
 
 # Enters the ids of earlier publishes that are still remembered: those in summaries, and those in segments without one.
 cdef int restore_ids(TopicLog log, PublishIds ids) except -1
-cdef int drop_ids(TopicLog log) except -1           # they are not remembered any more
+cdef int drop_ids(TopicLog log) except -1           # ids are no longer remembered
 
 
 # ====================================================================== offline

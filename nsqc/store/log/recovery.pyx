@@ -31,7 +31,6 @@ from nsqc.wire.hton cimport load_i64
 
 
 # ====================================================================== found
-# Reads the contents of a folder.
 
 cdef extern from *:
     """
@@ -388,7 +387,6 @@ cdef void keep_place(Found *found, const char *c_folder, bint keeps) noexcept no
 
 
 # ====================================================================== recovery
-# Opens logs at a start.
 
 class LogError(OSError):
     """An unusable folder; its files stay unchanged."""

@@ -152,7 +152,7 @@ cdef struct Segments:
     int64_t missing         # records of segments that are gone but were not removed
     int64_t dropped         # removed segments; also the number of the first existing one, which never changes
 
-cdef int segments_reserve(Segments *segments, int64_t count) noexcept nogil     # room for this many more; -1: no memory
+cdef int segments_reserve(Segments *segments, int64_t count) noexcept nogil     # room for `count` more; -1: no memory
 # Appends a segment, or replaces the last one if that is empty and begins at the same offset: they have the same file.
 # The first one with its `lost`. There must be room.
 cdef void segments_add(Segments *segments, const Segment *segment) noexcept nogil

@@ -80,7 +80,6 @@ cdef int newfile_make(const char *c_temporary, const char *c_path, const char *c
 
 
 # ====================================================================== open files
-# Counts the files that logs keep open.
 
 cdef enum:
     MOST_OPEN = 1024
@@ -216,7 +215,6 @@ cdef void segment_path(char *c_path, const char *c_folder, int64_t first) noexce
 
 
 # ====================================================================== manifest
-# The manifest of a log.
 
 cdef const char *MANIFEST_MAGIC = b"NSQCMAN\n"
 
@@ -292,7 +290,6 @@ cdef int manifest_write(const char *c_folder, const Manifest *manifest) noexcept
 
 
 # ====================================================================== index
-# Sparse indexes.
 
 cdef enum:
     FIRST_ENTRIES = 16
@@ -419,7 +416,6 @@ cdef int64_t index_position(int fd, uint64_t salt, int64_t offset, int64_t time_
 
 
 # ====================================================================== segments
-# The table of segments.
 
 cdef enum:
     FIRST_SEGMENTS = 4
@@ -514,7 +510,6 @@ cdef object segment_tuple(const Segment *segment):
 
 
 # ====================================================================== publish ids
-# Ids in frames, and summaries of them.
 
 cdef const char *SUMMARY_MAGIC = b"NSQCIDS\n"
 
@@ -614,7 +609,6 @@ cdef int summary_read(const char *c_folder, int64_t first, Summary *summary, Buf
 
 
 # ====================================================================== seal
-# Seals segments.
 
 cdef void run_seal(Job *c_job) noexcept nogil:
     cdef SealJob *job = <SealJob *> c_job

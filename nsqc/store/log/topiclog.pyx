@@ -37,7 +37,6 @@ from nsqc.store.work cimport CommitSchedule
 
 
 # ====================================================================== append
-# Appends to a log on a thread.
 
 cdef extern from *:
     """
@@ -278,7 +277,6 @@ cdef int sync_earlier(AppendJob *job) noexcept nogil:
 
 
 # ====================================================================== unsynced
-# The scope of a log's next sync.
 
 cdef int unsynced_take(Unsynced *unsynced, Segments *segments, AppendJob *job, bint ends) noexcept:
     """Gives an append the segments that it has to sync first; -1: no memory. ends: it begins a segment."""
@@ -288,7 +286,7 @@ cdef int unsynced_take(Unsynced *unsynced, Segments *segments, AppendJob *job, b
         while count < segments.count and items[segments.count - 1 - count].first >= unsynced.synced:
             count += 1
     if not job.syncs:
-        # The segment it appends to is not durable any more.
+        # The segment it appends to loses its durability.
         index = segments.count - max(count, <int64_t> (segments.count > 0 and not ends))
         job.durable_from = items[index].sequence if index < segments.count else 0
         return 0
@@ -337,7 +335,6 @@ cdef void unsynced_ended(Unsynced *unsynced, bint succeeded) noexcept:
 
 
 # ====================================================================== readers
-# Waiting readers.
 
 cdef enum:
     MOST_WOKEN = 64             # readers per loop iteration: each builds its answer then
@@ -459,7 +456,6 @@ cdef void losses_forgotten(TopicLog log):
 
 
 # ====================================================================== writing
-# Writes to a log.
 
 cdef enum:
     MOST_SPARE = 1048576        # most memory kept for the next buffer
@@ -725,7 +721,6 @@ cdef int forget_summaries(TopicLog log) except -1:
 
 
 # ====================================================================== log
-# The log of a topic.
 
 cdef enum:
     MOST_GONE = 256             # segments that one call removes: each path is built on the loop
@@ -952,7 +947,7 @@ cdef class TopicLog(LoopWork):
         """What is new since a point of this log, from memory; all of it without a point, or with one of another log.
 
         The files can be read on any thread: retention and compaction may remove them, nothing changes them. Operations
-        of channels that wait to be written are not in it; what they finish is delivered again by whoever reads it.
+        of channels that wait to be written are not in it; a reader of this delivers again what they finish.
         """
         cdef int64_t index, position
         cdef Segment *segment
@@ -999,7 +994,7 @@ cdef class TopicLog(LoopWork):
     # ------------------------------------------------------------------ retention
 
     def retain(self, int64_t needed, int64_t retain_ns, int64_t retain_bytes, bint drops) -> int:
-        """Removes segments that are not needed any more, at most MOST_GONE; returns how many.
+        """Removes up to MOST_GONE unneeded segments; returns their number.
 
         needed: the first offset that a channel needs. A segment before that goes if its last record is older than
         retain_ns and the others have retain_bytes. drops: segments beyond either limit go, needed or not.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import re
 import socket
@@ -15,11 +16,80 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from nsqc.store.files import sync_folder
-from nsqc.tools.lines import lines
+from nsqc.tools.lines import direct_block, lines
 
 if TYPE_CHECKING:
     from nsqc.client.commands import Batch
     from nsqc.tools.lines import Piece
+
+
+# ====================================================================== growth
+# A growing file: large writes bypass the page cache, which would cost more processor time than all else in the tool.
+
+LEAST_DIRECT = 128 << 10    # bytes; less is not worth the two short writes around it
+APPENDED = os.O_APPEND      # the flags that can be changed
+
+
+class Growth:
+    """An open file with O_APPEND, for one writing thread; its owner closes the descriptor. size: its size in bytes.
+
+    Every byte is appended once and in order. So the file is always a prefix of its final content, and synced data is
+    never rewritten: whole blocks bypass the page cache, the ends of blocks go through it. All raise OSError."""
+
+    def __init__(self, descriptor: int):
+        self.descriptor = descriptor
+        self.size = os.fstat(descriptor).st_size
+        self._block = direct_block(descriptor)      # 0: everything goes through the page cache
+
+    def aligned(self, piece: Piece) -> None:
+        """Empties a piece for the next write."""
+        piece.clear(self.size % self._block if self._block else 0)
+
+    def write(self, text: memoryview) -> None:
+        """Writes an aligned piece."""
+        if self._block:
+            head = -self.size % self._block
+            body = (len(text) - head) // self._block * self._block
+            if body >= LEAST_DIRECT:
+                self._write_all(text[:head])
+                text = text[head + self._write_direct(text[head:head + body]):]
+        self._write_all(text)
+
+    def copy(self, data: memoryview, piece: Piece) -> None:
+        """Writes any memory, through an empty piece if it is large."""
+        if not self._block or len(data) < LEAST_DIRECT:
+            self._write_all(data)
+            return
+        while data:
+            self.aligned(piece)
+            data = data[piece.put(data):]
+            with memoryview(piece) as text:
+                self.write(text)
+        piece.clear(0)
+
+    def _write_all(self, data: memoryview) -> None:
+        while data:
+            count = os.write(self.descriptor, data)
+            self.size += count
+            data = data[count:]
+
+    def _write_direct(self, blocks: memoryview) -> int:
+        """Returns the bytes written: the rest goes through the page cache, and fails there if the disk is full."""
+        count = 0
+        try:
+            fcntl.fcntl(self.descriptor, fcntl.F_SETFL, APPENDED | os.O_DIRECT)
+            try:
+                count = os.write(self.descriptor, blocks)
+            finally:
+                fcntl.fcntl(self.descriptor, fcntl.F_SETFL, APPENDED)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            # The file system lacks direct writes, or requires other blocks, or another process appends to the file,
+            # too, so the end is elsewhere: not tried again.
+            self._block = 0
+        self.size += count
+        return count
 
 
 # ====================================================================== naming
@@ -119,8 +189,7 @@ class Archive:
         self._path = ""             # of the open file
         self._number = 0
         self._opened = 0.0          # time.monotonic()
-        self._file = -1             # the open file's descriptor; below 0: none
-        self._size = 0              # its size in bytes
+        self._growth: Growth | None = None  # of the open file
         self._written = 0           # bytes before compression, of the open file, including those in the piece
         self._synced = 0            # synced bytes of the open file
         self._folder_synced = True
@@ -157,7 +226,7 @@ class Archive:
         try:
             if self._is_due():
                 self._close()
-            if self._file < 0 and not self._rules.skip_empty:
+            if self._growth is None and not self._rules.skip_empty:
                 self._open()
                 with self._lock:
                     self._sync()
@@ -187,7 +256,7 @@ class Archive:
         while start < batch.count:
             if self._is_due():
                 self._close()
-            if self._file < 0:
+            if self._growth is None:
                 self._open()
             stop = self._fitting(offsets, start, batch.count)
             self._written += offsets[stop] - offsets[start] + stop - start
@@ -196,9 +265,11 @@ class Archive:
 
     def _add(self, batch: Batch, start: int, stop: int) -> None:
         """Writes messages from start to stop to the open file."""
-        piece = self._piece
+        growth, piece = self._open_growth, self._piece
         while start < stop:
             was_empty = not len(piece)
+            if was_empty:
+                growth.aligned(piece)
             row = piece.lines(batch.bodies, batch.offsets, start, stop)
             if row == start and was_empty:      # it does not fit in a piece
                 row += 1
@@ -217,22 +288,32 @@ class Archive:
         row = bisect_right(range(start, count), left, key=lambda at: offsets[at] - offsets[start] + at - start)
         return max(start + row, start + 1)
 
+    @property
+    def _open_growth(self) -> Growth:
+        assert self._growth is not None
+        return self._growth
+
     def _flush(self) -> None:
         """Writes the piece."""
         if not len(self._piece):
             return
         with memoryview(self._piece) as text:
-            self._put(text)
-        self._piece.clear()
+            if not self._rules.compression:
+                with self._named():
+                    self._open_growth.write(text)
+                packed = b""
+            else:
+                packed = self._packed(text)
+        self._piece.clear(0)
+        if packed:
+            with self._named():
+                self._open_growth.copy(memoryview(packed), self._piece)
 
     def _put(self, text: memoryview) -> None:
-        """Appends lines to the open file: every byte once and in order, so synced data is never rewritten."""
-        data = memoryview(self._packed(text)) if self._rules.compression else text
+        """Writes a message too large for a piece, while that is empty."""
+        self._piece.clear(0)
         with self._named():
-            while data:
-                count = os.write(self._file, data)
-                self._size += count
-                data = data[count:]
+            self._open_growth.copy(memoryview(self._packed(text)) if self._rules.compression else text, self._piece)
 
     def _packed(self, text: memoryview) -> bytes:
         """Ends a gzip member or zstd frame: synced data can be unpacked regardless of later data."""
@@ -244,13 +325,13 @@ class Archive:
 
     def _sync(self) -> None:
         """With the lock held."""
-        if self._file < 0:
+        if self._growth is None:
             return
-        size = self._size               # data written from here on is for the next sync
+        size = self._growth.size        # data written from here on is for the next sync
         if size == self._synced and self._folder_synced:
             return
         with self._named():
-            os.fsync(self._file)
+            os.fsync(self._growth.descriptor)
         if not self._folder_synced:
             sync_folder(os.path.dirname(self._path))
             self._folder_synced = True
@@ -261,14 +342,14 @@ class Archive:
         with self._lock:
             self._failure = None
             self._epoch += 1
-            self._piece.clear()
-            file, self._file = self._file, -1
-            if file < 0:
+            self._piece.clear(0)
+            growth, self._growth = self._growth, None
+            if growth is None:
                 return
             with contextlib.suppress(OSError):
-                os.ftruncate(file, self._synced)
+                os.ftruncate(growth.descriptor, self._synced)
             with contextlib.suppress(OSError):
-                os.close(file)
+                os.close(growth.descriptor)
         if not self._synced:
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
@@ -282,7 +363,7 @@ class Archive:
 
     def _is_due(self) -> bool:
         """Whether the open file must be closed."""
-        if self._file < 0:
+        if self._growth is None:
             return False
         name = self._name_now()
         age = time.monotonic() - self._opened
@@ -329,30 +410,32 @@ class Archive:
         except FileExistsError:
             self._say("warn", f"working file already exists: {path}")
             return False
-        size = os.fstat(descriptor).st_size
+        growth = Growth(descriptor)
+        size = growth.size
         if 0 < self._rules.rotate_size < size:
             os.close(descriptor)
             return False
         self._say("info", f"opening {path}")
-        self._file, self._opened = descriptor, time.monotonic()
-        self._size = self._written = self._synced = size
+        self._growth, self._opened = growth, time.monotonic()
+        self._written = self._synced = size
         self._folder_synced = size > 0
         if size and os.pread(descriptor, 1, size - 1) != NEWLINE:
             # A kill has cut off the last line: the next message must not be appended to it.
             self._written += 1
-            self._put(memoryview(NEWLINE))
+            with self._named():
+                growth.write(memoryview(NEWLINE))
         return True
 
     def _close(self) -> None:
-        if self._file < 0:
+        if self._growth is None:
             return
         self._flush()
         with self._lock:
             if self._failure is not None:
                 raise self._failure     # a success of this sync must not hide the data lost by that one
             self._sync()
-            file, self._file = self._file, -1
-            os.close(file)
+            growth, self._growth = self._growth, None
+            os.close(growth.descriptor)
         if self._rules.moves:
             self._move()
         self._count_up()
