@@ -152,3 +152,8 @@ def test_rivals_that_are_not_installed_have_a_line_each(monkeypatch):
     assert [kind.name for kind in sides] == ["nsqc"]
     assert [line.split(":")[0] for line in missing] == [
         f"skipped {name}" for name in ("nsqd", "Redis Streams", "beanstalkd", "JetStream", "RabbitMQ")]
+
+
+def test_nodes_give_both_rates_for_one_and_two():
+    out = run("perf.nodes", "--quick")
+    assert re.findall(r"^\| (one|two) nsqc \| [\d,]+ \| [\d.]+ \| [\d,]+ \| [\d.]+ \|$", out, re.M) == ["one", "two"]
