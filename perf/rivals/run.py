@@ -109,13 +109,13 @@ class Bench:
 
 
 def cell(rounds: list[Results], case: str) -> str:
-    """A rate and the CPU time of a message, as medians."""
+    """The CPU time of a message and the rate, as medians."""
     done = [results for results in rounds if f"{case} rate" in results]
     if not done:
         return "failed"
     rate, cpu, client = (statistics.median(results[f"{case} {figure}"] for results in done)
                          for figure in ("rate", "cpu", "client"))
-    return f"{rate:,.0f}{'*' if client > CLIENT_BOUND else ''}; {cpu:.3g} µs"
+    return f"{cpu:{',.0f' if cpu >= 100 else '.3g'}} µs; {rate:,.0f}/s{'*' if client > CLIENT_BOUND else ''}"
 
 
 def table(mode: str, sides: list[Kind], rounds: dict[str, list[Results]]) -> str:
