@@ -87,6 +87,7 @@ class Kind:
     version: str
     start: Callable[[str], Rival | Nsq]     # takes the mode
     promises: dict[str, str]    # by mode: how it is configured and when it acknowledges; a mode may be missing
+    window: int = 2500          # messages without an acknowledgement while consuming: near the fastest
 
 
 def new_folder() -> Path:
@@ -117,12 +118,9 @@ def nsqc(command: list[str]) -> Kind:
 
 def nsqd(path: str) -> Kind:
     """NSQ's own daemon."""
-    flags = {MEMORY: (f"--mem-queue-size={MEM_QUEUE}",), WRITTEN: ("--mem-queue-size=0",),
-             SYNCED: ("--mem-queue-size=0", "--sync-every=1")}
-    return Kind("nsqd", "nsq", version_of(path, "--version"), lambda mode: Nsq(Side("nsqd", (path,)), *flags[mode]), {
-        MEMORY: " ".join(flags[MEMORY]),
-        WRITTEN: f"{flags[WRITTEN][0]}; syncs every 2,500 messages or 2 s",
-        SYNCED: f"{' '.join(flags[SYNCED])}; OK may precede the sync of its message, the next write waits for it"})
+    flags = {MEMORY: f"--mem-queue-size={MEM_QUEUE}", WRITTEN: "--mem-queue-size=0"}     # OK never waits for a sync
+    return Kind("nsqd", "nsq", version_of(path, "--version"), lambda mode: Nsq(Side("nsqd", (path,)), flags[mode]), {
+        MEMORY: flags[MEMORY], WRITTEN: f"{flags[WRITTEN]}; syncs every 2,500 messages or 2 s"})
 
 
 def redis(path: str) -> Kind:
@@ -152,7 +150,8 @@ def beanstalkd(path: str) -> Kind:
         return Rival(folder, [path, "-l", "127.0.0.1", "-p", str(port), *log], port)
 
     return Kind("beanstalkd", "beanstalk", version_of(path, "-v"), start, {
-        MEMORY: "no options", WRITTEN: "-b DIR -f 1000; syncs every second", SYNCED: "-b DIR -f 0"})
+        MEMORY: "no options", WRITTEN: "-b DIR -f 1000; syncs every second", SYNCED: "-b DIR -f 0"},
+        window=64)      # each delete may search all reserved jobs of its connection
 
 
 def jetstream(path: str) -> Kind:

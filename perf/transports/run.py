@@ -1,10 +1,11 @@
 """Rates and the daemon's CPU time over plain, TLS, deflate and snappy connections, as ratios to plain in the same run.
 
-    python -m perf.transports.run [--rounds 3] [--count 1000000] [--transports tls,snappy] [--nsqc 'CMD'] [--quick]
+    python -m perf.transports.run [--rounds 3] [--count 1000000] [--transports tls,snappy] [--nsqc 'CMD'] [--nsqd PATH]
 
 One connection, 200-byte messages of an access log, MPUB of 2,000 encoded beforehand, RDY 2500. Each transport has its
 own daemon, publishes to it and consumes from it; the transports alternate, results are medians over the rounds.
-The client is C on OpenSSL and zlib.
+The client is C on OpenSSL and zlib. Then handshakes per second on the HTTPS port, each on a new connection, by two
+processes of `openssl s_time`, with a certificate of RSA 2048. With --nsqd, an nsqd does the same, alternating.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
 import shlex
 import statistics
 import struct
 import subprocess
 import sys
 import tempfile
+import time
 import zlib
 from pathlib import Path
 
@@ -25,13 +28,16 @@ import cramjam
 
 from perf import programs
 from perf.load import work
+from perf.load.run import machine
 from perf.load.server import Server, ServerError, Side
 from perf.programs import BuildError
+from tests.support.ports import free_port
 
 TRANSPORTS = ("plain", "tls", "snappy", "tls+snappy", "deflate", "tls+deflate")
 BATCH, BODY_BYTES, RDY = 2000, 200, 2500
 DEFLATE_SHARE = 5  # divisor of the message count: deflate takes this much longer
-SNAPPY_CHUNK = 65536
+HANDSHAKERS, HANDSHAKE_S = 2, 3
+NSQD = "nsqd "              # prefix of its results; those of nsqc have none
 BARS = {"tls": 0.5, "snappy": 0.3}  # of the plain consume rate
 
 
@@ -68,8 +74,8 @@ def encoded(data: bytes, transport: str) -> bytes:
 class Bench:
     """The workload, over one transport at a time."""
 
-    def __init__(self, side: Side, folder: Path, count: int):
-        self.side, self.folder, self.count = side, folder, count
+    def __init__(self, sides: list[Side], folder: Path, count: int, seconds: int):
+        self.sides, self.folder, self.count, self.seconds = sides, folder, count, seconds
         self.client = programs.client_with_transports()
         self.warm = work.Bench(programs.client(), work.Scale()).warm
         for name in ("cert", "key"):
@@ -79,13 +85,43 @@ class Bench:
         for transport in TRANSPORTS:
             (folder / transport).write_bytes(encoded(request("load"), transport))
 
-    def measure(self, transport: str) -> dict[str, float]:
+    def round(self, transports: list[str], backwards: bool) -> dict[str, dict[str, float]]:
+        """Results by transport; those of nsqd have a prefix. In every second round all goes backwards."""
+        step = -1 if backwards else 1
+        done: dict[str, dict[str, float]] = {}
+        for transport in transports[::step]:
+            done[transport] = {}
+            for side in self.sides[::step]:
+                found = self.measure(side, transport) | (self.handshakes(side) if transport == "tls" else {})
+                done[transport] |= {side.name + key: value for key, value in found.items()}
+        return done
+
+    def handshakes(self, side: Side) -> dict[str, float]:
+        """TLS handshakes per second, and the daemon's CPU in µs for each. Raises ServerError."""
+        port = free_port()
+        with Server(side, *self.certificate(), f"--https-address=127.0.0.1:{port}") as server:
+            cpu, began = server.cpu_s(), time.perf_counter()
+            clients = [subprocess.Popen(["openssl", "s_time", "-connect", f"127.0.0.1:{port}", "-new",
+                                         "-time", str(self.seconds)], stdout=subprocess.PIPE, text=True)
+                       for _ in range(HANDSHAKERS)]
+            outs = [client.communicate(timeout=300)[0] for client in clients]
+            seconds, cpu = time.perf_counter() - began, server.cpu_s() - cpu
+        counts = [re.search(r"(\d+) connections in \d+ real seconds", out) for out in outs]
+        if not all(counts):
+            raise ServerError(f"openssl s_time: {outs}")
+        count = sum(int(found[1]) for found in counts if found)
+        return {"handshakes rate": count / seconds, "handshakes cpu": cpu / count * 1e6}
+
+    def certificate(self) -> tuple[str, str]:
+        """The flags that name it."""
+        return f"--tls-cert={self.folder / 'cert'}", f"--tls-key={self.folder / 'key'}"
+
+    def measure(self, side: Side, transport: str) -> dict[str, float]:
         """Rates in messages/s and the daemon's CPU in µs a message."""
         count = self.count // (DEFLATE_SHARE if "deflate" in transport else 1) // BATCH * BATCH
-        flags = (f"--tls-cert={self.folder / 'cert'}", f"--tls-key={self.folder / 'key'}",
-                 "--mem-queue-size=50000000", "--https-address=127.0.0.1:0")
+        flags = (*self.certificate(), f"--mem-queue-size={2 * self.count}", "--https-address=127.0.0.1:0")
         self.warm(count)
-        with Server(self.side, *flags) as server:
+        with Server(side, *flags) as server:
             server.channel("load", "ch")
             return (self._run(server, "pub", transport, count, "-f", self.folder / transport, "-b", BATCH)
                     | self._run(server, "sub", transport, count, "-r", RDY))
@@ -100,19 +136,45 @@ class Bench:
                 f"{mode} cpu": (server.cpu_s() - cpu) / count * 1e6}
 
 
-def table(rounds: list[dict[str, dict[str, float]]]) -> str:
+def table(rounds: list[dict[str, dict[str, float]]], nsqd: bool) -> str:
     """The medians as Markdown; ratios are those within the rounds."""
     lines = ["| transport | publish/s | to plain | daemon µs | consume/s | to plain | daemon µs | CPU, plain to it |",
              "|---|---|---|---|---|---|---|---|"]
     for transport in rounds[0]:
         cells = [transport]
         for mode in ("pub", "sub"):
-            cells.append(f"{statistics.median(done[transport][f'{mode} rate'] for done in rounds):,.0f}")
+            cells.append(f"{median(rounds, transport, f'{mode} rate'):,.0f}")
             cells.append(f"{ratio(rounds, transport, f'{mode} rate'):.2f}")
-            cells.append(f"{statistics.median(done[transport][f'{mode} cpu'] for done in rounds):.3f}")
+            cells.append(f"{median(rounds, transport, f'{mode} cpu'):.3f}")
         cells.append(f"{1 / ratio(rounds, transport, 'sub cpu'):.2f}")
         lines.append("| " + " | ".join(cells) + " |")
+    if nsqd:
+        lines += ["", "| transport | nsqd: publish/s | daemon µs | nsqc to it | consume/s | daemon µs | nsqc to it |",
+                  "|---|---|---|---|---|---|---|"]
+        for transport in rounds[0]:
+            cells = [transport]
+            for mode in ("pub", "sub"):
+                cells.append(f"{median(rounds, transport, f'{NSQD}{mode} rate'):,.0f}")
+                cells.append(f"{median(rounds, transport, f'{NSQD}{mode} cpu'):.3f}")
+                cells.append(f"{beside_nsqd(rounds, transport, f'{mode} rate'):.2f}")
+            lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def handshakes(rounds: list[dict[str, dict[str, float]]], sides: list[Side]) -> str:
+    """A line for each side."""
+    return "\n".join(f"{side.name.strip() or 'nsqc'}: "
+                     f"{median(rounds, 'tls', f'{side.name}handshakes rate'):,.0f} handshakes/s, "
+                     f"{median(rounds, 'tls', f'{side.name}handshakes cpu'):,.0f} µs of the daemon each"
+                     for side in sides)
+
+
+def median(rounds: list[dict[str, dict[str, float]]], transport: str, key: str) -> float:
+    return statistics.median(done[transport][key] for done in rounds)
+
+
+def beside_nsqd(rounds: list[dict[str, dict[str, float]]], transport: str, key: str) -> float:
+    return statistics.median(done[transport][key] / done[transport][NSQD + key] for done in rounds)
 
 
 def ratio(rounds: list[dict[str, dict[str, float]]], transport: str, key: str) -> float:
@@ -129,6 +191,7 @@ def main() -> int:
                         help="comma-separated; plain is always measured")
     parser.add_argument("--nsqc", default=f"{shlex.quote(sys.executable)} -m nsqc serve", metavar="CMD",
                         help="the daemon under test; default: this tree's")
+    parser.add_argument("--nsqd", metavar="PATH", help="an nsqd to measure as well")
     parser.add_argument("--quick", action="store_true", help="tiny: shows that everything works, measures nothing")
     args = parser.parse_args()
     transports = ["plain", *(transport for transport in args.transports.split(",") if transport != "plain")]
@@ -136,14 +199,17 @@ def main() -> int:
         parser.error(f"no such transport: {', '.join(sorted(unknown))}")
     with tempfile.TemporaryDirectory(prefix="nsqc-transports-") as folder:
         try:
-            count = 20_000 if args.quick else args.count
-            bench = Bench(Side("nsqc", tuple(shlex.split(args.nsqc))), Path(folder), count)
-            rounds = [{transport: bench.measure(transport) for transport in transports[::-1 if number % 2 else 1]}
-                      for number in range(1 if args.quick else args.rounds)]
+            count, seconds = (20_000, 1) if args.quick else (args.count, HANDSHAKE_S)
+            sides = [Side("", tuple(shlex.split(args.nsqc))), *([Side(NSQD, (args.nsqd,))] if args.nsqd else [])]
+            bench = Bench(sides, Path(folder), count, seconds)
+            rounds = [bench.round(transports, number % 2 == 1) for number in range(1 if args.quick else args.rounds)]
         except (BuildError, ServerError, OSError, subprocess.SubprocessError) as error:
             print(error, file=sys.stderr)
             return 1
-    print(table([{transport: done[transport] for transport in transports} for done in rounds]))
+    print(machine() + "\n")
+    print(table([{transport: done[transport] for transport in transports} for done in rounds], bool(args.nsqd)))
+    if "tls" in transports:
+        print("\n" + handshakes(rounds, sides))
     for transport, bar in BARS.items():
         if transport in transports:
             share = ratio(rounds, transport, "sub rate")

@@ -142,7 +142,7 @@ def test_rivals_that_are_installed_give_every_figure():
     rows = re.findall(r"^\| (nsqc|nsqd|Redis Streams|beanstalkd|JetStream|RabbitMQ) \S+ \|(.+)\|$", out, re.M)
     assert rows[0][0] == "nsqc"
     for name, cells in rows:
-        assert len(re.findall(r"[\d,]+\*?; [\d.e+]+ µs", cells)) == 4, (name, cells)
+        assert len(re.findall(r"[\d.,]+ µs; [\d,]+/s", cells)) == 4, (name, cells)
 
 
 def test_rivals_that_are_not_installed_have_a_line_each(monkeypatch):
@@ -152,3 +152,8 @@ def test_rivals_that_are_not_installed_have_a_line_each(monkeypatch):
     assert [kind.name for kind in sides] == ["nsqc"]
     assert [line.split(":")[0] for line in missing] == [
         f"skipped {name}" for name in ("nsqd", "Redis Streams", "beanstalkd", "JetStream", "RabbitMQ")]
+
+
+def test_nodes_give_both_rates_for_one_and_two():
+    out = run("perf.nodes", "--quick")
+    assert re.findall(r"^\| (one|two) nsqc \| [\d,]+ \| [\d.]+ \| [\d,]+ \| [\d.]+ \|$", out, re.M) == ["one", "two"]
