@@ -303,10 +303,10 @@ def test_a_report_of_logs_and_of_logs_and_archives(job, spark, log_node, second,
     page = (tmp_path / "report.html").read_text()
     assert page.count("<svg") == 6 and "ttempt" not in page and "Dead letters" not in page
 
-    die(log_node, topic, "mail", b"1", b"2", b"3")
-    job("report", f"--topic={topic}.dead", *where(log_node), f"--out={tmp_path}/report.html")
+    die(log_node, f"{topic}-3", "mail", b"1", b"2", b"3")
+    job("report", f"--topic={topic}-3.dead", *where(log_node), f"--out={tmp_path}/report.html")
     page = re.sub("<[^>]*>", " ", (tmp_path / "report.html").read_text())
-    assert re.search(rf"Dead letters by origin .* {topic} +mail +requeued +3 +20", page), page
+    assert re.search(rf"Dead letters by origin .* {topic}-3 +mail +requeued +3 +20", page), page
 
 
 def test_words_that_do_not_go_together(job, topic, tmp_path):
