@@ -21,7 +21,7 @@ from packaging.requirements import Requirement
 from tests.firsthour.test_data import started
 from tests.packaging.test_wheel import native
 from tests.spark import accesslog
-from tests.spark.test_bucket import shipped
+from tests.spark.logs import shipped
 from tests.support.daemon import batch, wait_until
 from tests.support.pages import blocks
 from tests.support.patience import WAIT_SECONDS
@@ -131,7 +131,7 @@ def test_recipes(place, tmp_path):
     gone = started(tmp_path / "gone", "--topic-storage=log")
     gone.connect().pub("orders", b"of a node that is gone")
     assert gone.stop() == 0
-    shipped(gone, f"file://{tmp_path}/bucket", "nsqd-3")
+    shipped(gone.data_path, f"file://{tmp_path}/bucket", "nsqd-3")
     programs = [place.own(block).replace("s3://acme-nsq/prod", f"file://{tmp_path}/bucket")
                 for block in blocks("docs/spark.md", "python", "Recipes")]
     (place.folder / "all.py").write_text("".join(f"exec({program!r}, {{}})\n" for program in programs))
