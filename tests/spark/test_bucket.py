@@ -9,7 +9,7 @@ from nsqc.bucket.ship import Shipper
 from nsqc.bucket.store import FileStore, open_bucket
 from nsqc.spark import options
 from nsqc.spark.log import bucket
-from nsqc.spark.log.api import LogError, Unreachable
+from nsqc.spark.log.api import DataLoss, LogError, Unreachable
 from nsqc.spark.log.narrow import Times
 from nsqc.spark.log.ranges import Range
 from tests.bucket.support import TIME, Log, Machine, MemoryLogs
@@ -94,6 +94,12 @@ def test_damaged_and_missing_objects_are_named(tmp_path, topic, caplog):
         batches = bucket.read([part], replace(chosen, **more), ["offset"], Times())
         return [number for batch in batches for number in batch.column("offset").to_pylist()]
     assert read() == list(range(400))
+    whole, part = part, part._replace(extents=part.extents[:2])     # the rest was removed since the plan
+    end = part.extents[-1].end
+    with pytest.raises(DataLoss, match=f"offset {end}: {400 - end} messages are missing"):
+        read(failOnDataLoss=True)
+    assert read() == list(range(end))
+    part = whole
     lost = part.extents[1]
     path = tmp_path / "bucket" / "nsqd-1" / lost.object
     data = bytearray(path.read_bytes())
