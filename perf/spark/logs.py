@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import threading
 import time
@@ -26,6 +27,7 @@ from nsqc.store.log.reading import records
 from nsqc.store.log.recovery import read_folder
 from perf.programs import client
 from perf.spark.bench import BODY, Bench
+from tests.spark.logs import shipped
 from tests.support.daemon import Daemon
 
 COLUMNS = ["value", "topic", "id", "timestamp", "attempts", "nsqd", "offset"]
@@ -92,6 +94,12 @@ class Logs:
             bench.rates.setdefault(f"{way} as a stream into noop, 1 million rows a batch", []).append(
                 self.stream(local))
         self.beside_files()
+        uri = f"file://{bench.folder}/bucket"
+        if not (bench.folder / "bucket").exists():
+            shutil.copytree(bench.folder / "log0", bench.folder / "log0-copy")
+            shipped(bench.folder / "log0-copy", uri, "node")
+        bench.measure("log from a bucket into noop", lambda: noop(
+            spark.read.format("nsq").options(bucket=uri, topic="t").load()))
 
     def counted(self, frame) -> None:
         """All rows, counted by Spark."""
@@ -207,8 +215,11 @@ def pin(pid: int, *cores: int) -> None:
 
 def java_of(pid: int) -> int:
     """The Java process of this process's session."""
-    found = [child for child in descendants(pid) if Path(f"/proc/{child}/comm").read_text().strip() == "java"]
-    return found[0]
+    for child in descendants(pid):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if Path(f"/proc/{child}/comm").read_text().strip() == "java":
+                return child
+    raise LookupError(f"process {pid} has started no Java")
 
 
 def descendants(pid: int) -> list[int]:

@@ -57,7 +57,7 @@ def here(node, tmp_path, monkeypatch):
     def put(text: str, at: Daemon = node) -> str:
         text = text.replace("127.0.0.1:4150", f"127.0.0.1:{at.tcp_port}")
         text = text.replace("127.0.0.1:4151", f"127.0.0.1:{at.http_port}")
-        for place in ("/shared/", "/checkpoints/", "/copy/", "/var/lib/"):
+        for place in ("/shared/", "/lake/", "/checkpoints/", "/copy/", "/var/lib/"):
             text = text.replace(f'"{place}', f'"{tmp_path}{place}')
         return text
 
@@ -95,7 +95,7 @@ def test_the_pages_about_sources_and_sinks(spark, node, here, tmp_path, capfd): 
     (folder / "orders.diskqueue.000000.dat").write_bytes(record(b"left behind"))
     (tmp_path / "shared").mkdir()
     (tmp_path / "var" / "lib").mkdir(parents=True)
-    block = blocks("docs/spark.md", "python")[0]
+    block = blocks("docs/spark.md", "python", "Setup")[0]
     names: dict = {}
     # A stream's channel has earlier messages only if it is the topic's first channel, as it is here.
     exec(compile(here(block), "docs/spark.md", "exec"), names)
@@ -152,7 +152,7 @@ def test_the_pages_about_topics_in_a_log(spark, log_node, here, tmp_path, capfd)
     assert [line[4:7] for line in told[1:]] == [["0", f"{LINES:,}", f"{LINES:,}"], [f"{LINES:,}", f"{LINES:,}", "0"]]
 
     # SQL.
-    create, sums, price = (part for part in log_here(blocks("docs/spark.md", "sql")[0]).split(";") if part.strip())
+    create, sums, price = (part for part in log_here(blocks("docs/spark.md", "sql", "SQL")[0]).split(";") if part.strip())
     spark.sql(create)
     assert tuple(spark.sql(sums).first())[:4] == (f"127.0.0.1:{log_node.tcp_port}", LINES, 0, LINES - 1)
     assert [row[0] for row in spark.sql(price).collect()] == [1.0] * 10

@@ -21,6 +21,7 @@ from packaging.requirements import Requirement
 from tests.firsthour.test_data import started
 from tests.packaging.test_wheel import native
 from tests.spark import accesslog
+from tests.spark.logs import shipped
 from tests.support.daemon import batch, wait_until
 from tests.support.pages import blocks
 from tests.support.patience import WAIT_SECONDS
@@ -86,7 +87,7 @@ class Place:
     def own(self, text: str) -> str:
         for usual, port in (("127.0.0.1:4150", self.node.tcp_port), ("127.0.0.1:4151", self.node.http_port)):
             text = text.replace(usual, f"127.0.0.1:{port}")
-        for place in ("/shared/", "/checkpoints/", "/copy/", "/var/lib/"):
+        for place in ("/shared/", "/lake/", "/checkpoints/", "/copy/", "/var/lib/"):
             text = text.replace(f'"{place}', f'"{self.folder}{place}')
         return text
 
@@ -120,6 +121,33 @@ def test_only_the_packages_of_the_extra_are_there(place):
     names = set(json.loads(told))
     assert {"nsqc", "pyspark", "pyarrow", "typer"} <= names and not {"pandas", "numpy", "pip"} & names
     assert "BAD" not in place.succeeds("nsqc", "spark", "doctor", place.own("127.0.0.1:4150"))
+
+
+@pytest.mark.long
+def test_recipes(place, tmp_path):
+    """Every recipe at the top of docs/spark.md, in its order."""
+    place.node.http("PUT", "/topic/rules?topic=orders", b'{"storage": "log"}')
+    place.node.connect().pub("mails", b"one", b"two")
+    gone = started(tmp_path / "gone", "--topic-storage=log")
+    gone.connect().pub("orders", b"of a node that is gone")
+    assert gone.stop() == 0
+    shipped(gone.data_path, f"file://{tmp_path}/bucket", "nsqd-3")
+    programs = [place.own(block).replace("s3://acme-nsq/prod", f"file://{tmp_path}/bucket")
+                for block in blocks("docs/spark.md", "python", "Recipes")]
+    (place.folder / "all.py").write_text("".join(f"exec({program!r}, {{}})\n" for program in programs))
+    told = place.succeeds("python", "all.py").replace(str(tmp_path), "")
+    assert told.count("|") > 20 and re.search(r"\| *nsqd-3\| +1\|", told), told
+    for name, rows in (("orders", 1000), ("mails", 2)):
+        found = place.succeeds("python", "-c", "import sys, pyarrow.parquet as p, pathlib as l; print(sum("
+                               "p.read_metadata(f).num_rows for f in l.Path(sys.argv[1]).glob('*.parquet')))",
+                               f"{place.folder}/lake/{name}")
+        assert int(found) == rows
+    (place.folder / "dear.sql").write_text(blocks("docs/spark.md", "sql", "Recipes")[0])
+    for words in place.commands("docs/spark.md", "Recipes"):
+        place.succeeds(*words)
+    assert place.node.stats("dear")["message_count"] == 985
+    for words in place.commands("docs/spark.md", "SQL into topics and files"):
+        place.succeeds(*(word.replace("/lake/", f"{place.folder}/lake/") for word in words))
 
 
 def test_jobs(place, daemon):

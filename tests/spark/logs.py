@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import http.client
+from pathlib import Path
 
+from nsqc.bucket.ship import Shipper
+from nsqc.bucket.store import open_bucket
+from nsqc.bucket.takeover import Journal, take_over
+from tests.bucket.test_real_logs import FolderLogs
 from tests.support.daemon import Daemon, batch
 from tests.support.patience import WAIT_SECONDS
 
@@ -24,6 +29,14 @@ def publish(node: Daemon, topic: str, numbers: range) -> None:
     for at in range(numbers.start, numbers.stop, 100):
         client.ok(f"MPUB {topic}", batch(*(b"%d" % one for one in range(at, min(at + 100, numbers.stop)))))
     client.close()
+
+
+def shipped(data_path: Path, uri: str, name: str) -> None:
+    """Adds all logs of a stopped node to a bucket."""
+    owned = take_over(open_bucket(uri), name, Journal.read(str(data_path)), "host", has_files=True, force=True)
+    shipper = Shipper(owned, logs := FolderLogs(data_path))
+    shipper.start()
+    assert logs.done.wait(WAIT_SECONDS) and shipper.stop(WAIT_SECONDS)
 
 
 def got(node: Daemon, path: str, **headers: str) -> tuple[int, bytes, dict[str, str]]:

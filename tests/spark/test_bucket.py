@@ -7,25 +7,15 @@ import pytest
 
 from nsqc.bucket.ship import Shipper
 from nsqc.bucket.store import FileStore, open_bucket
-from nsqc.bucket.takeover import Journal, take_over
 from nsqc.spark import options
 from nsqc.spark.log import bucket
-from nsqc.spark.log.api import LogError, Unreachable
+from nsqc.spark.log.api import DataLoss, LogError, Unreachable
 from nsqc.spark.log.narrow import Times
 from nsqc.spark.log.ranges import Range
 from tests.bucket.support import TIME, Log, Machine, MemoryLogs
-from tests.bucket.test_real_logs import FolderLogs
-from tests.spark.logs import FLAGS, publish
+from tests.spark.logs import FLAGS, publish, shipped
 from tests.spark.test_log import Stream, values, why
 from tests.support.daemon import Daemon
-
-
-def shipped(node: Daemon, uri: str, name: str) -> None:
-    """Adds everything that a stopped node has to a bucket."""
-    owned = take_over(open_bucket(uri), name, Journal.read(str(node.data_path)), "host", has_files=True, force=True)
-    shipper = Shipper(owned, logs := FolderLogs(node.data_path))
-    shipper.start()
-    assert logs.done.wait(60) and shipper.stop(60)
 
 
 @pytest.fixture
@@ -36,7 +26,7 @@ def stopped(tmp_path, topic):
     publish(node, f"{topic}.dead", range(200))
     assert node.stop() == 0
     uri = f"file://{tmp_path}/bucket"
-    shipped(node, uri, "nsqd-3")
+    shipped(node.data_path, uri, "nsqd-3")
     yield uri, node
     node.close()
 
@@ -69,7 +59,7 @@ def test_a_stream_moves_from_a_node_to_the_bucket_and_back(spark, topic, tmp_pat
         stream.run(node, topic=topic, startingOffsets="earliest")
         publish(node, topic, range(300, 700))
         assert node.stop() == 0
-        shipped(node, uri, "nsqd-3")
+        shipped(node.data_path, uri, "nsqd-3")
         stream.run(bucket=uri, topic=topic, maxOffsetsPerTrigger="150")
         assert stream.values() == list(range(700))
         node.start()
@@ -104,6 +94,12 @@ def test_damaged_and_missing_objects_are_named(tmp_path, topic, caplog):
         batches = bucket.read([part], replace(chosen, **more), ["offset"], Times())
         return [number for batch in batches for number in batch.column("offset").to_pylist()]
     assert read() == list(range(400))
+    whole, part = part, part._replace(extents=part.extents[:2])     # the rest was removed since the plan
+    end = part.extents[-1].end
+    with pytest.raises(DataLoss, match=f"offset {end}: {400 - end} messages are missing"):
+        read(failOnDataLoss=True)
+    assert read() == list(range(end))
+    part = whole
     lost = part.extents[1]
     path = tmp_path / "bucket" / "nsqd-1" / lost.object
     data = bytearray(path.read_bytes())

@@ -19,6 +19,7 @@ from nsqc.spark.jobs import nodes as logs
 from nsqc.spark.jobs.arguments import Cluster
 from nsqc.spark.jobs.ledger import Ledger
 from nsqc.spark.log.ranges import Place
+from tests.rules.letters import die
 from tests.spark.conftest import address, depth
 from tests.support.daemon import Daemon, wait_until
 from tests.support.patience import WAIT_SECONDS
@@ -300,7 +301,12 @@ def test_a_report_of_logs_and_of_logs_and_archives(job, spark, log_node, second,
     told = job(*words, tmp_path / "archive")
     assert told.startswith("61 messages with ") and "; latency: median " in told
     page = (tmp_path / "report.html").read_text()
-    assert page.count("<svg") == 6 and "ttempt" not in page
+    assert page.count("<svg") == 6 and "ttempt" not in page and "Dead letters" not in page
+
+    die(log_node, f"{topic}-3", "mail", b"1", b"2", b"3")
+    job("report", f"--topic={topic}-3.dead", *where(log_node), f"--out={tmp_path}/report.html")
+    page = re.sub("<[^>]*>", " ", (tmp_path / "report.html").read_text())
+    assert re.search(rf"Dead letters by origin .* {topic}-3 +mail +requeued +3 +20", page), page
 
 
 def test_words_that_do_not_go_together(job, topic, tmp_path):

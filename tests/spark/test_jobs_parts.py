@@ -74,12 +74,16 @@ def test_every_job_has_help(spark_job, job):
     (["report", "ARCHIVE", "--out=nowhere/report.html"], "is not a file in an existing folder"),
     (["backfill", "nowhere", "--nsqd=a:1"], "nowhere is not a folder"),
     (["backfill", ".", "--nsqd=a:1", "--channel=no good"], "a name is 1 to 64 of"),
+    (["sql", "FILE", "--topic=t", "--nsqd=a:1"], "give one of --to-topic and --to-files"),
+    (["sql", "FILE", "--topic=t", "--nsqd=a:1", "--to-topic=u"], "--to-topic needs --checkpoint"),
+    (["sql", "FILE", "--topic=t", "--nsqd=a:1", "--to-files=x", "--checkpoint=c"], "omit --checkpoint"),
+    (["sql", "FILE", "--topic=t,u", "--nsqd=a:1", "--to-topic=u", "--checkpoint=c"], "u is read and written"),
+    (["sql", "FILE", "--topic=t", "--nsqd=a:1", "--to-files=x", "--format=xml"], "is not one of parquet, json, csv, orc"),
+    (["sql", "FILE", "--topic=t", "--nsqd=a:1", "--to-topic=u", "--checkpoint=c", "--format=csv"], "are for --to-files"),
     (["nope"], "No such command 'nope'"),
-    (["archive", "dbfs:/x", "--topic=t", "--nsqd=a:1", "--create"], "dbfs:/x is not a local path"),
-    (["archive", "s3a://bucket/x", "--topic=t", "--nsqd=a:1", "--create"], "s3a://bucket/x is not a local path"),
+    (["archive", "dbfs:/x", "--topic=t", "--nsqd=a:1", "--channel=c"], "--channel needs an archive on this machine"),
     (["archive", "file://host/x", "--topic=t", "--nsqd=a:1", "--create"], "file://host/x is not a local path; write file:///PATH"),
     (["compact", "dbfs:/x"], "dbfs:/x is not a local path"),
-    (["replay", "dbfs:/x", "--nsqd=a:1"], "dbfs:/x is not a local path"),
     (["report", "dbfs:/x"], "dbfs:/x is not a local path"),
     (["report", "ARCHIVE", "--out=dbfs:/report.html"], "dbfs:/report.html is not a local path"),
     (["lag", "--nsqd=a:1", "--out=s3a://bucket/lag.html"], "is not a local path"),
@@ -335,7 +339,8 @@ def some_metrics() -> page.Metrics:
         buckets=[page.Bucket(10 * day, 5, 100, (0.5, 2.0, 80.0)), page.Bucket(10 * day + 7200, 1, 9, (1, 2, 3))],
         steps=[0, 0, 0, 4, 1, 1, 0, 0, 0, 0, 0], attempts={1: 4, 3: 2},
         sources=[page.Source("t", "a:4150", 6, 3 << 20, 1 << 20)],
-        bodies=[page.Body("t", "0" * 16, "a:4150", 10.0 * day, 1 << 20, "<script>alert(1)</script>\ufffd")])
+        bodies=[page.Body("t", "0" * 16, "a:4150", 10.0 * day, 1 << 20, "<script>alert(1)</script>\ufffd")],
+        letters=[page.Letters("t", "<mail>", "requeued", 3, 10.0 * day, 10.0 * day + 1)])
 
 
 def test_the_page_is_whole_and_needs_nothing_else():
@@ -344,7 +349,7 @@ def test_the_page_is_whole_and_needs_nothing_else():
     parsed.feed(text)
     assert parsed.open == [] and parsed.tags["svg"] == 8 and not parsed.tags["script"]
     assert "<h1>Messages of &lt;t&gt;</h1>" in text and "&lt;script&gt;" in text and "http" not in text
-    for told in ("6</dd>", "3.0 MiB", "500 ms", "1.11 h", "<dd>2</dd>", "100.0%", "00:00", "02:00"):
+    for told in ("6</dd>", "3.0 MiB", "500 ms", "1.11 h", "<dd>2</dd>", "100.0%", "00:00", "02:00", "&lt;mail&gt;</td>"):
         assert told in text, told
     assert text.count("01:00: 0 messages, 0 B") == 2  # in both drawings: an hour without messages is an empty bar
 

@@ -96,6 +96,16 @@ def test_bundles_have_each_range_once_and_are_as_many_and_as_small_as_asked_for(
         assert most is None or messages <= most
 
 
+@given(st.lists(segments(), min_size=1, max_size=6), st.integers(1, 30), st.integers(1, 10**6))
+def test_partitions_limited_by_messages_depend_on_offsets_alone(logs, most, factor):
+    """A batch that is repeated when segments have other sizes must publish the same commands."""
+    known = {Place("t", f"n:{number + 1}"): log for number, log in enumerate(logs)}
+    grown = {place: [one._replace(bytes=one.bytes * factor) for one in log] for place, log in known.items()}
+    ranges = [Range(place, "h:1", 0, 2**40) for place in known]
+    assert bundle(divide(ranges, known, None, most), known, None, most) == bundle(
+        divide(ranges, grown, None, most), grown, None, most)
+
+
 def test_short_ranges_share_a_partition_and_long_ones_do_not():
     short = {Place(f"t{number}", "n:1"): [LogSegment(0, 10, 2000)] for number in range(1000)}
     long = {Place("t", "n:1"): [LogSegment(0, 1000, 400 << 20)]}

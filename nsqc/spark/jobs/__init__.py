@@ -11,7 +11,7 @@ from importlib import import_module
 
 import typer
 
-JOBS = ("produce", "archive", "compact", "replay", "report", "lag", "backfill")
+JOBS = ("produce", "archive", "compact", "replay", "report", "sql", "lag", "backfill")
 
 
 def main(job: str) -> None:

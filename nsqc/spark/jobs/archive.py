@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-import nsqc.spark
-from nsqc.spark.jobs import arguments, handshake, lag, nodes, running
+from nsqc import paths
+from nsqc.spark.jobs import arguments, handshake, lag, nodes, running, streaming
 from nsqc.spark.jobs.arguments import Cluster
 from nsqc.spark.jobs.compact import MIB, TARGET_MIB, compact
 from nsqc.spark.jobs.ledger import Ledger, need_empty
@@ -30,8 +30,7 @@ from nsqc.wire.outside import decode
 from nsqc.wire.parser import is_ephemeral
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 # ====================================================================== archive input
@@ -123,7 +122,6 @@ def create(cluster: Cluster, topic: str, note: Callable[[str], None]) -> None:
 
 BATCH_ROWS = 1_000_000
 DAY_MICROS = 86_400_000_000
-POLL_SECONDS = 0.2
 # Footers then have the lowest and highest timestamp, and other readers need not support an obsolete format.
 SETTINGS = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS", "spark.sql.parquet.compression.codec": "zstd"}
 
@@ -138,8 +136,9 @@ def lasting_channel(name: str | None) -> str | None:
 
 @arguments.with_nsqd
 def command(
-    archive: Annotated[Path, typer.Argument(help="the archive; --create creates one", metavar="FOLDER",
-                                            parser=arguments.path)],
+    place: Annotated[str, typer.Argument(
+        help="the archive, a path or a URI such as s3a://lake/orders; --create creates one", metavar="FOLDER",
+        parser=arguments.place)],
     topic: arguments.Topic,
     cluster: arguments.Cluster,
     channel: Annotated[str | None, typer.Option(
@@ -165,6 +164,12 @@ def command(
     """
     with running.failures() as progress:
         progress.summary = lambda: "nothing was archived"
+        if paths.is_foreign(place):
+            if channel is not None:
+                raise typer.BadParameter(f"--channel needs an archive on this machine; {place} is read from the log")
+            in_lake(place, cluster, topic, until_idle, every, batch_rows, progress)
+            return 0
+        archive = Path(place)
         if not cluster.create and not (archive / "_ledger.json").exists():
             raise running.JobError(f"{archive} is not an archive: --create creates one there; if it was moved, or its "
                                    "disk is not mounted, give its path")
@@ -196,6 +201,40 @@ def command(
             if done.before:
                 progress.result(f"{done.before:,} small files are now {done.after:,}")
     return 0
+
+
+def in_lake(folder: str, cluster: Cluster, topic: str, until_idle: bool, every: float, batch_rows: int,
+            progress: Progress) -> None:
+    """Archives the log of a topic to a URI: Spark lists the files, as the ledger does in a folder of this machine.
+    Raises JobError."""
+    handshake.check_nsqd(cluster.options, progress.note)
+    if cluster.create:
+        create(cluster, topic, progress.note)
+    nodes.look(cluster, [topic], progress.note, "--until-idle needs all nsqd" if until_idle else "")
+    source = {**nodes.source(cluster, [topic]), "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(batch_rows)}
+    with running.session("nsqc archive", progress, SETTINGS) as spark:
+        where = streaming.location(spark, folder)
+        if not cluster.create and not streaming.has_files(spark, where):
+            raise JobError(f"{folder} is not an archive: --create creates one there")
+        frame = dated(spark.readStream.format("nsq").options(**source).load())
+        writer, checkpoint = streaming.into_files(frame, where, "parquet", ["date"])
+        batches = streaming.Batches()
+        progress.count, progress.summary = (lambda: batches.rows), (lambda: f"archived {batches.rows:,} messages")
+        writer = writer.queryName(f"nsqc archive of {topic}")
+        stopped = streaming.follow(writer, checkpoint, until_idle, every, progress, batches)
+    if stopped and until_idle:
+        raise running.Stopped(stopped)
+    progress.result(progress.summary())
+
+
+def dated(frame: DataFrame, archived_at: Column | None = None) -> DataFrame:
+    """The columns of an archive; archived_at: now by default."""
+    from pyspark.sql import functions
+
+    days = functions.floor(functions.unix_micros("timestamp") / DAY_MICROS).cast("int")
+    return frame.withColumns({
+        "archived_at": functions.current_timestamp() if archived_at is None else archived_at,
+        "date": functions.date_from_unix_date(days)})
 
 
 class Store:
@@ -249,12 +288,8 @@ class Store:
 
         place = self.space / str(batch)
         shutil.rmtree(place, ignore_errors=True)
-        micros = functions.unix_micros("timestamp")
-        dated = frame.withColumns({
-            "archived_at": functions.timestamp_micros(functions.lit(time.time_ns() // 1000)),
-            "date": functions.date_from_unix_date(functions.floor(micros / DAY_MICROS).cast("int")),
-        })
-        dated.write.partitionBy("date").parquet(f"file://{place}")
+        now = functions.timestamp_micros(functions.lit(time.time_ns() // 1000))
+        dated(frame, now).write.partitionBy("date").parquet(f"file://{place}")
         paths = sorted(place.glob("date=*/*.parquet"))
         return {f"{path.parent.name}/{batch:012d}-{self.query[:8]}-{number}.parquet": path
                 for number, path in enumerate(paths)}
@@ -268,46 +303,13 @@ class Store:
 def run(spark: SparkSession, store: Store, source: dict[str, str], until_idle: bool, every: float,
         progress: Progress) -> int:
     """Archives until the topic is idle or a signal arrives; returns its number, or 0. Raises Spark's exceptions."""
-    stop = threading.Event()
-    signals_seen = running.SignalCount(progress)
-    numbers: list[int] = []
-
-    def end(number: int) -> None:
-        numbers.append(number)
-        stop.set()
-        signals_seen.count(number)
-
-    with running.signals(end):
-        if "channel" in source:
-            source = source | {"stagingDir": str(store.state / "staging")}
-        frame = spark.readStream.format("nsq").options(**source).load()
-        writer = frame.writeStream.foreachBatch(store.put)
-        writer = writer.trigger(availableNow=True) if until_idle else writer.trigger(processingTime=f"{every} seconds")
-        query = (writer.option("checkpointLocation", f"file://{store.state / 'checkpoint'}").start())
-        rate = Rate()
-        progress.show(lambda: "; ".join([counted("archived", lambda: store.rows, rate)(), *source_state(query)]))
-        try:
-            while not stop.is_set() and not query.awaitTermination(POLL_SECONDS):  # type: ignore[arg-type]  # takes fractions
-                pass
-        finally:
-            store.close()
-            query.stop()
-    return numbers[0] if numbers else 0
-
-
-def source_state(query: StreamingQuery) -> list[str]:
-    """The lag of the query, and the nsqd that are down, from the metrics of its source."""
-    shown = []
-    try:
-        for source in nsqc.spark.metrics(query):
-            # Only logs: a channel has its depth.
-            if behind := source.get("lagRows"):
-                shown.append(f"{behind:,} to go")
-            if source["nsqdDown"]:
-                shown.append(f"{len(source['nsqdDown'])} nsqd down: {'; '.join(source['nsqdDown'].values())}")
-    except Exception:
-        return []       # the query or Java has ended
-    return shown
+    if "channel" in source:
+        source = source | {"stagingDir": str(store.state / "staging")}
+    frame = spark.readStream.format("nsq").options(**source).load()
+    writer = frame.writeStream.foreachBatch(store.put).queryName(f"nsqc archive of {source['topic']}")
+    archived = counted("archived", lambda: store.rows, Rate())
+    return streaming.follow(writer, f"file://{store.state / 'checkpoint'}", until_idle, every, progress,
+                            lambda query: archived(), store.close)
 
 
 if __name__ == "__main__":

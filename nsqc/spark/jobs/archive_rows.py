@@ -22,16 +22,19 @@ def read(spark: SparkSession, ledger: Ledger, start: int | None = None,
          end: int | None = None) -> Iterator[DataFrame]:
     """The messages published from start to end (microseconds since 1970), in the current archive; compaction does not
     affect the block."""
-    from pyspark.sql import functions
-
     with ledger.pinned(start, end) as (paths, _):
         if not paths:
             yield spark.createDataFrame([], SCHEMA)
             return
         frame = spark.read.schema(SCHEMA).options(**LITERAL).parquet(*(uri(path) for path in paths))
-        micros = functions.unix_micros("timestamp")
-        if start is not None:
-            frame = frame.where(micros >= start)
-        if end is not None:
-            frame = frame.where(micros < end)
-        yield frame
+        yield within(frame, start, end)
+
+
+def within(frame: DataFrame, start: int | None, end: int | None) -> DataFrame:
+    """The rows published from start to end."""
+    from pyspark.sql import functions
+
+    micros = functions.unix_micros("timestamp")
+    if start is not None:
+        frame = frame.where(micros >= start)
+    return frame if end is None else frame.where(micros < end)

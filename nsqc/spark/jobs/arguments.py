@@ -49,6 +49,11 @@ def path(text: str | Path) -> Path:
         raise typer.BadParameter(str(error)) from None
 
 
+def place(text: str) -> str:
+    """The typer parser of a folder in any file system: a URI, which Spark checks, or an absolute local path."""
+    return text if paths.is_foreign(text) else str(path(text).absolute())
+
+
 def inputs(texts: list[str]) -> list[str]:
     """A typer callback: URIs, which Spark checks, and local paths: files, folders with files, or patterns with
     matches."""
@@ -90,9 +95,11 @@ def archive(path: Path) -> Path:
     return path
 
 
-def archive_or_none(path: Path | None) -> Path | None:
-    """The same, or none."""
-    return None if path is None else archive(path)
+def archive_or_none(text: str | None) -> str | None:
+    """The same, of a path from place(); URIs are checked by Spark."""
+    if text is not None and not paths.is_foreign(text):
+        archive(Path(text))
+    return text
 
 
 def moment(text: str | None) -> str | None:

@@ -32,10 +32,12 @@ if TYPE_CHECKING:
 # ====================================================================== nodes
 
 class Rule(NamedTuple):
-    """Whether a topic is log-backed, and whether finished messages are retained for a time."""
+    """Whether a topic is log-backed, whether finished messages are retained for a time, and whether repeated publishes
+    are recognized."""
 
     log: bool
     stays: bool
+    dedupes: bool
 
 
 class Channel(TypedDict):
@@ -66,12 +68,13 @@ class NodeApi(LogApi):
         answer = self._open(path)
         if answer.status == 404:        # nsqd has no rules
             self._body(answer)
-            return Rule(False, False)
+            return Rule(False, False, False)
         if answer.status != 200:
             self._refused(answer, topic)
         self._body(answer)
         rule = self._json(path, topic)
-        return Rule(rule.get("storage") == "log", rule.get("retain_time") != "0s")
+        return Rule(rule.get("storage") == "log", rule.get("retain_time") != "0s",
+                    rule.get("dedupe", "0s") != "0s")
 
     def log_state(self, topic: str) -> State | None:
         """The contents of a topic's log; None if the node does not have the topic."""

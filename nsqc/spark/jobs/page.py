@@ -23,6 +23,7 @@ MOST_BUCKETS = 96
 SHARES = (0.5, 0.95, 0.99)
 ACCURACY = 1000     # of percentiles: a thousandth of the ranks
 LARGEST = 10
+ORIGINS = 50
 SHOWN = 60          # bytes of a large body
 LATENCY_STEPS = (0.001, 0.01, 0.1, 1, 10, MINUTE, 10 * MINUTE, HOUR, 10 * HOUR, DAY)
 
@@ -62,6 +63,18 @@ class Body:
 
 
 @dataclass(frozen=True)
+class Letters:
+    """Dead letters of one origin. first, last: when they died, seconds since 1970."""
+
+    topic: str
+    channel: str
+    reason: str
+    rows: int
+    first: float
+    last: float
+
+
+@dataclass(frozen=True)
 class Metrics:
     """Everything in a report. first, last: lowest and highest timestamp, seconds since 1970; late: latency by SHARES,
     then the maximum, empty for messages from logs only, which have no archiving time; steps: messages by latency,
@@ -79,6 +92,7 @@ class Metrics:
     attempts: dict[int, int]
     sources: list[Source]
     bodies: list[Body]
+    letters: list[Letters]
 
 
 def count(frame: DataFrame) -> Metrics | None:
@@ -87,12 +101,13 @@ def count(frame: DataFrame) -> Metrics | None:
     from pyspark.sql import functions as f
 
     sized = frame.select(
-        "topic", "nsqd", "id", "attempts", "value", f.length("value").alias("size"),
+        "topic", "nsqd", "id", "attempts", "value", "origin", f.length("value").alias("size"),
         (f.unix_micros("timestamp") / 1e6).alias("seconds"),
         ((f.unix_micros("archived_at") - f.unix_micros("timestamp")) / 1e6).alias("late"))
     percentiles = f.percentile_approx("late", list(SHARES), ACCURACY)
-    rows, size, first, last, late, latest = sized.agg(
-        f.count("*"), f.sum("size"), f.min("seconds"), f.max("seconds"), percentiles, f.max("late")).collect()[0]
+    rows, size, first, last, late, latest, dead = sized.agg(
+        f.count("*"), f.sum("size"), f.min("seconds"), f.max("seconds"), percentiles, f.max("late"),
+        f.count("origin")).collect()[0]
     if not rows:
         return None
     width = bucket_width(last - first)
@@ -106,7 +121,7 @@ def count(frame: DataFrame) -> Metrics | None:
             "attempts").collect()},
         [Source(*row) for row in sized.groupBy("topic", "nsqd").agg(
             f.count("*"), f.sum("size").alias("sum"), f.max("size")).orderBy(f.desc("sum")).collect()],
-        largest(sized))
+        largest(sized), letters(sized) if dead else [])
 
 
 def bucket_width(span: float) -> int:
@@ -124,6 +139,15 @@ def steps(sized: DataFrame) -> list[int]:
     step: Column = sum((f.when(f.col("late") >= limit, 1).otherwise(0) for limit in LATENCY_STEPS), start=f.lit(0))
     rows: dict[int, int] = {row[0]: row[1] for row in sized.where("late is not null").groupBy(step).count().collect()}
     return [rows.get(number, 0) for number in range(len(LATENCY_STEPS) + 1)]
+
+
+def letters(sized: DataFrame) -> list[Letters]:
+    """The dead letters by origin, the most frequent first."""
+    from pyspark.sql import functions as f
+
+    rows = sized.where("origin is not null").groupBy("origin.topic", "origin.channel", "origin.reason").agg(
+        f.count("*").alias("rows"), f.min("seconds"), f.max("seconds")).orderBy(f.desc("rows")).limit(ORIGINS).collect()
+    return [Letters(*row) for row in rows]
 
 
 def largest(sized: DataFrame) -> list[Body]:
@@ -177,7 +201,8 @@ def page(metrics: Metrics, title: str) -> str:
     """The whole file."""
     parts = [f"<h1>{escape(title)}</h1>", f"<p>{moment(metrics.first)} to {moment(metrics.last)}, times in UTC</p>",
              totals(metrics), volume(metrics), *([latency(metrics)] if metrics.late else []),
-             *([attempts(metrics)] if metrics.attempts else []), sources(metrics), bodies(metrics)]
+             *([attempts(metrics)] if metrics.attempts else []), *([origins(metrics)] if metrics.letters else []),
+             sources(metrics), bodies(metrics)]
     return whole(title, parts)
 
 
@@ -231,6 +256,14 @@ def attempts(metrics: Metrics) -> str:
     """Messages by number of deliveries."""
     return ("<h2>Attempts</h2>" + charts.bars([str(times) for times in metrics.attempts],
                                               list(metrics.attempts.values()), number, "messages by attempts"))
+
+
+def origins(metrics: Metrics) -> str:
+    """A table of dead letters."""
+    return "<h2>Dead letters by origin</h2>" + table(
+        ["topic", "channel", "reason", "messages", "first", "last"],
+        ([letter.topic, letter.channel, letter.reason, f"{letter.rows:,}", moment(letter.first), moment(letter.last)]
+         for letter in metrics.letters), text_columns=3)
 
 
 def sources(metrics: Metrics) -> str:

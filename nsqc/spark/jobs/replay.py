@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 
 import typer
 
-from nsqc.spark.jobs import arguments, handshake, nodes, running
+from nsqc import paths
+from nsqc.spark.jobs import arguments, handshake, nodes, running, streaming
 from nsqc.spark.jobs.ledger import Ledger
 from nsqc.spark.jobs.nodes import Logs
 from nsqc.spark.jobs.running import Progress
@@ -24,8 +24,9 @@ Span = tuple[int | None, int | None]    # microseconds since 1970
 @arguments.with_nsqd
 def command(
     cluster: arguments.Cluster,
-    archive: Annotated[Path | None, typer.Argument(
-        help="the archive", metavar="FOLDER", parser=arguments.path, callback=arguments.archive_or_none)] = None,
+    archive: Annotated[str | None, typer.Argument(
+        help="the archive, a path or a URI", metavar="FOLDER", parser=arguments.place,
+        callback=arguments.archive_or_none)] = None,
     from_topic: Annotated[str | None, typer.Option(
         help="instead of an archive: a log-backed topic", callback=arguments.topic)] = None,
     topic: Annotated[str | None, typer.Option(
@@ -69,9 +70,14 @@ def command(
                 nodes.require_topic(cluster, topic, progress.note)
             selected = nodes.fixed(cluster, [from_topic], progress.note, from_offset, to_offset)
             source, to = from_log(selected, (start, end), is_timed=speed is not None), topic
+        elif paths.is_foreign(str(archive)):
+            if topic is None:
+                raise running.JobError(f"{archive} does not have the name of its topic: give --topic")
+            if not cluster.create:
+                nodes.require_topic(cluster, topic, progress.note)
+            source, to = from_files(str(archive), (start, end), is_timed=speed is not None), topic
         else:
-            assert archive is not None
-            ledger = Ledger(archive)
+            ledger = Ledger(str(archive))
             source, to = from_archive(ledger, (start, end), is_timed=speed is not None), topic or ledger.read().topic
             if not cluster.create and (existing := nodes.existing(cluster, progress.note)):
                 existing.require_topic(to)
@@ -100,6 +106,20 @@ def from_archive(ledger: Ledger, span: Span, is_timed: bool) -> Source:
 
         with archive_rows.read(spark, ledger, *span) as frame:
             yield Rows(in_order(spark, frame, is_timed), "archive", "time range")
+    return read
+
+
+def from_files(folder: str, span: Span, is_timed: bool) -> Source:
+    """The rows of an archive in another file system, in order."""
+    @contextmanager
+    def read(spark: SparkSession) -> Iterator[Rows]:
+        from nsqc.spark.jobs import archive_rows
+
+        where = streaming.location(spark, folder)
+        if not streaming.has_files(spark, where):
+            raise running.JobError(f"{folder} is not an archive")
+        frame = archive_rows.within(streaming.files(spark, where, archive_rows.SCHEMA), *span)
+        yield Rows(in_order(spark, frame, is_timed), "archive", "time range")
     return read
 
 

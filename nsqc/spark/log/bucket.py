@@ -213,6 +213,8 @@ def read(parts: Sequence[Range], options: Log, wanted: list[str], times: Times) 
                         batch = within(batch, times)
                     if batch.num_rows:
                         yield batch
+            if 0 < part.end - at < LEAST_JUMP:
+                ignore(part, options, DataLoss(f"{part.end - at} messages are missing"), at)
 
 
 def ignore(part: Range, options: Log, error: LogError, at: int) -> None:

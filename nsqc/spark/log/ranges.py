@@ -138,7 +138,8 @@ def divide(ranges: Iterable[Range], segments: Mapping[Place, Segments], least: i
 def bundle(parts: Sequence[Range], segments: Mapping[Place, Segments], least: int | None,
            most_messages: int | None) -> list[tuple[Range, ...]]:
     """Partitions: short ranges together, a node's adjacent. At least this many partitions, given enough ranges; none of
-    several ranges has more than most_messages."""
+    several ranges has more than most_messages. With that limit they depend on offsets alone: a repeated batch has the
+    same partitions, even if segments have grown."""
     most_ranges = max(1, len(parts) // least) if least else len(parts)
     bundles: list[tuple[Range, ...]] = []
     held: list[Range] = []
@@ -147,8 +148,8 @@ def bundle(parts: Sequence[Range], segments: Mapping[Place, Segments], least: in
         known = segments.get(one.place, ())
         length = RANGE_BYTES + size(known, one.start, one.end)
         messages = count(known, one.start, one.end)
-        if held and (held_bytes + length > BUNDLE_BYTES or len(held) == most_ranges
-                     or (most_messages is not None and held_messages + messages > most_messages)):
+        if held and (len(held) == most_ranges or (held_bytes + length > BUNDLE_BYTES if most_messages is None
+                                                  else held_messages + messages > most_messages)):
             bundles.append(tuple(held))
             held, held_bytes, held_messages = [], 0, 0
         held.append(one)
