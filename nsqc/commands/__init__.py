@@ -37,6 +37,8 @@ COMMANDS = (
     Command("log", DAEMON, "Inspect log topics, check and repair them, export them to nsqd."),
     Command("bucket", DAEMON, "List, check and remove the logs of nodes in a bucket."),
     Command("diskqueue", DAEMON, "Inspect nsqd's disk queues, check and repair their files.", "nsqc.tools.diskqueue"),
+    Command("backup", DAEMON, "Copy a data path, also while its daemon runs."),
+    Command("restore", DAEMON, "Copy a backup to a new data path."),
     Command("version", DAEMON, "Print nsqc's version and the NSQ version it is compatible with."),
     Command("pub", MESSAGES, "Publish lines or files (to_nsq).", "nsqc.tools.pub"),
     Command("tail", MESSAGES, "Print the messages of topics as they arrive (nsq_tail).", "nsqc.tools.tail"),

@@ -21,7 +21,7 @@ EVERY_S = 10.0          # between two lines; slow iterations in between are coun
 HOUR_S = 3600.0
 PART_S = 60.0           # one part of the hour; each keeps its worst
 KEPT = 8                # iterations kept per part
-UNKNOWN = "many handlers, or one without a name"
+NO_HANDLER = "no single handler took long"
 
 
 class Slow(Struct, frozen=True, gc=False):
@@ -34,7 +34,7 @@ class Slow(Struct, frozen=True, gc=False):
 
     def __str__(self) -> str:
         if not self.handler:
-            return f"took {_ms(self.ns)}, in {UNKNOWN}"
+            return f"took {_ms(self.ns)}; {NO_HANDLER}"
         return f"took {_ms(self.ns)}, {_ms(self.handler_ns)} of it in {self.handler}"
 
 

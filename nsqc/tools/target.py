@@ -250,8 +250,9 @@ class Lane:
             self.published += parcel.count
             self._failures = 0
         if target.failures > failures or back:
+            # After an error that nsqd answers, it has closed the connection and done nothing more.
             for parcel in back:
-                parcel.was_sent = True
+                parcel.was_sent = parcel.was_sent or not isinstance(target.error, Refused)
             self._pending.extendleft(reversed(back))
             self._failed(target)
         self._send()

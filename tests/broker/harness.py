@@ -29,8 +29,9 @@ class Lines:
     debug = warn = error = info
 
 
-def run(tmp_path, scenario, closed=lambda broker, delays, lost: None, guids=None, **options):
-    """Runs scenario(broker) on a loop, with real disk queues in tmp_path; closed() gets what Broker.close() returns."""
+def run(tmp_path, scenario, closed=lambda broker, delays, lost: None, guids=None, stopped=False, **options):
+    """Runs scenario(broker) on a loop, with real disk queues in tmp_path; closed() gets what Broker.close() returns.
+    stopped: the run before was not killed."""
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -40,7 +41,8 @@ def run(tmp_path, scenario, closed=lambda broker, delays, lost: None, guids=None
             disks = DiskQueues(tmp_path, loop, workers, log, *settings.now.disk_limits)
             write_health = WriteHealth(loop, workers, str(tmp_path), log, disks.failing_sync)
             rules = TopicRules(loop, workers, str(tmp_path), settings, log)
-            logs = Logs(tmp_path, disks, False, settings.now.max_bytes_per_file, loop, workers, log)
+            logs = Logs(tmp_path, disks, False, settings.now.max_bytes_per_file, loop, workers, log,
+                        stopped=stopped)
             broker = Broker(settings, log, Timers(loop), disks, write_health, guids or GuidFactory.make(1), loop,
                             rules, logs=logs)
             try:

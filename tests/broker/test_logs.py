@@ -68,6 +68,41 @@ def test_a_log_keeps_nothing_of_those_who_wait_no_longer(tmp_path):
     run(tmp_path, scenario, topic_storage="log")
 
 
+def test_a_stop_syncs_only_what_was_written(tmp_path, monkeypatch):
+    """Thousands of idle logs cost a stop nothing."""
+    synced = []
+    sync_path = fileio.sync_path
+    monkeypatch.setattr(fileio, "sync_path", lambda path, *rewrite: (synced.append(os.path.basename(path)), sync_path(path, *rewrite)))
+
+    def run_of(steps, stopped=True):
+        async def scenario(broker):
+            topic = broker.get_topic(b"t")
+            await steps(topic, topic.get_channel(b"c"))
+
+        synced.clear()
+        run(tmp_path, scenario, stopped=stopped, topic_storage="log", log_sync="write")
+        return set(synced)
+
+    async def nothing(topic, channel):
+        pass
+
+    async def published(topic, channel):
+        assert await publish(topic, b"x") == 0
+
+    async def emptied(topic, channel):
+        channel.empty()     # the stop itself writes this to the journal
+
+    segment, journal = f"{0:020}.log", "cursors.000001"
+    assert {segment, journal, "manifest", "t.log"} <= run_of(published)
+    assert run_of(nothing) == set()
+    assert journal in run_of(emptied)
+    assert run_of(nothing) == set()
+    assert {segment, "manifest"} <= run_of(published)
+    assert run_of(nothing) == set()
+    # After a kill, nothing is known to be on the disk.
+    assert {segment, journal, "manifest", "t.log"} <= run_of(nothing, stopped=False)
+
+
 def test_many_who_wait_are_woken_in_turn(tmp_path):
     async def scenario(broker):
         topic = broker.get_topic(b"t")

@@ -27,7 +27,7 @@ def column(told: str, title: str) -> dict[str, int]:
 
 def test_backup_restore_and_moving(shell):
     page = "docs/migration.md"
-    titles = ("A node to try it on", "A snapshot", "A stopped node", "Restore", "Moving a node", "A copy of every message")
+    titles = ("A node to try it on", "A running node", "A stopped node", "Restore", "Moving a node", "A copy of every message")
     steps = [block for title in titles for block in blocks(page, "bash", title)]
     told = shell.run(*steps)
     made, _, drained, restored, snapshot, moved, _ = told

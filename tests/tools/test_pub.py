@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from nsqc.access.rules import make
 from tests.support.daemon import wait_until
 from tests.support.patience import WAIT_SECONDS
 from tests.support.tcpserver import Answering
@@ -175,3 +176,16 @@ def test_an_nsqd_that_stalls(tools, daemon):
     assert running.err.splitlines() == [f"nsqc pub: 127.0.0.1:{node.tcp_port}: no answer in time",
                                         "nsqc pub: 1 messages published, 1 sent and not acknowledged"]
     running.process.stdin.close()
+
+
+def test_refused_messages_are_not_in_doubt(tools, daemon, tmp_path):
+    """nsqd has closed the connection: it has none of them."""
+    file = tmp_path / "access.toml"
+    token, stored = make()
+    file.write_text(f'[users.reader]\ntokens = ["{stored}"]\nstats = ["*"]\n')
+    node = daemon(f"--access-file={file}")
+    done = tools.run("pub", "--topic", "x", "--nsqd", f"127.0.0.1:{node.tcp_port}", "--auth-secret", token, input=b"one\ntwo\nthree\n", nodes=False)
+    assert done.returncode != 0
+    lines = done.stderr.decode().splitlines()
+    assert "E_UNAUTHORIZED" in lines[0], lines
+    assert lines[-1] == "nsqc pub: 0 messages published", lines

@@ -201,6 +201,7 @@ cdef class Recorder(LoopWork):
     cdef int64_t base                   # bytes of the states that they begin with
     cdef bint renews                    # compact the files, however small
     cdef bint told                      # the syncer knows that data waits for a sync
+    cdef bint lags                      # operations may have been written since the last sync began
     cdef int64_t next_number            # of the next channel
     cdef int64_t removed_number         # of the entry REMOVED; below 0: none
     cdef readonly bint exists           # the folder exists

@@ -762,6 +762,7 @@ cdef class Recorder(LoopWork):
         self.synced = synced
         self.exists = exists
         self.names = 1
+        self.lags = True
         self.file.fd = -1
         if earlier is None:
             self.numbers = []
@@ -860,6 +861,7 @@ cdef class Recorder(LoopWork):
         return False
 
     cdef void _submit(self) noexcept:
+        self.lags = True
         self.under_way, self.waiting = self.under_way + self.waiting, []
         memset(&self.job, 0, sizeof(self.job))
         self.job.job.run = run_journal
@@ -885,6 +887,7 @@ cdef class Recorder(LoopWork):
             self._compacted()
             return
         self.running = False
+        self.lags = True        # a sync that began meanwhile may not have seen it
         self.file = self.job.file
         if self.job.error:
             self._failed()

@@ -237,7 +237,9 @@ class Logs:
             opened.resume_at = max(opened.resume_at, self._left.get(topic, 0))
             self._report(topic, opened)
             enter(log, opened)
-            if log.segment_numbers[1] and not (self._stopped and is_known):
+            if self._stopped and is_known:
+                log.was_synced()
+            elif log.segment_numbers[1]:
                 log.sync_from(-1 if is_known else 0)
         elif (left := self._left.get(topic, 0)) > 0:
             log.continue_at(left)

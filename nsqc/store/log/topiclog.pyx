@@ -1042,11 +1042,17 @@ cdef class TopicLog(LoopWork):
     @property
     def needs_sync(self) -> bool:
         """Whether written data may not be on disk."""
-        return self.unsynced_files.lags or len(self.recorder.numbers) > 0
+        return self.unsynced_files.lags or (len(self.recorder.numbers) > 0 and (
+            self.recorder.lags or self.recorder.synced_names < self.recorder.names))
 
     def continue_at(self, int64_t offset):
         """The log is new, and an earlier one of its topic used all offsets before this one."""
         self.next = self.visible = self.tail_first = self.resume_at = offset
+
+    def was_synced(self) -> None:
+        """The earlier run was stopped, with everything on disk: a stop without writes has nothing to sync."""
+        self.recorder.lags = False
+        self.recorder.names_synced(self.recorder.names)
 
     def sync_from(self, int64_t offset):
         """An earlier run was killed: its writes to segments from this offset on may not be on disk. Below 0: from the
@@ -1061,7 +1067,7 @@ cdef class TopicLog(LoopWork):
         cdef int64_t index, again = 0 if self.unsynced_files.rewrite else -1
         cdef Segment *segment
         cdef list data = []
-        self.recorder.told = False
+        self.recorder.told = self.recorder.lags = False
         for index in range(self.segments.count):
             segment = &self.segments.items[index]
             if self.unsynced_files.lags and segment.first >= self.unsynced_files.synced:
@@ -1090,6 +1096,7 @@ cdef class TopicLog(LoopWork):
         """The data has to be rewritten before the next sync: the kernel may consider it clean."""
         unsynced_ended(&self.unsynced_files, False)
         self.unsynced_records += 1
+        self.recorder.lags = True
 
     def was_active(self) -> bool:
         """Whether anything was written since the last call; for the idle check."""
