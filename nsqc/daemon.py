@@ -21,7 +21,7 @@ from nsqc.broker.health import Retention, SpaceWatch, WritableProbe, WriteHealth
 from nsqc.broker.nsqc_dat import SavedIds
 from nsqc.broker.stats import Timers
 from nsqc.httpd import router
-from nsqc.httpd.app import App, NodeInfo, Watched
+from nsqc.httpd.app import App, BucketState, NodeInfo, Watched
 from nsqc.httpd.gate import Gate
 from nsqc.httpd.routing import Mounted
 from nsqc.httpd.server import Server
@@ -269,18 +269,19 @@ class Daemon:
             claimed = self.loop.run_in_executor(self.workers, self.node.take_over, options.bucket_take_over,
                                                 nsqc_dat.power_failed(ids), metadata.topics_in)
             stopped = self.loop.create_task(stop.wait())
-            await asyncio.wait({claimed, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            stopped.cancel()
-            if stop.is_set():
-                self.node.stopping.set()
+            stopped.add_done_callback(self._stop_taking_over)
             head = await claimed
+            stopped.cancel()
             if not self.node.owned.had_files and not ids.reached_unit:
                 nsqc_dat.after_loss(self.data_path, head.time_ns)
         except (BucketError, OSError, ValueError) as error:
-            if stop.is_set():
-                return False
-            raise StartError(f"--bucket: {error}") from None
-        return True
+            if not stop.is_set():
+                raise StartError(f"--bucket: {error}") from None
+        return not stop.is_set()
+
+    def _stop_taking_over(self, stopped: asyncio.Task[bool]) -> None:
+        if self.node is not None and not stopped.cancelled():
+            self.node.stopping.set()
 
     def _ship(self, node: Node) -> None:
         node.ship(self.settings.now.bucket_linger / 1e9)
@@ -288,6 +289,14 @@ class Daemon:
         self.rules.on_change(self._changed)
         self.channel_rules.on_change(self._changed)
         self._give_up()
+
+    def _bucket_state(self) -> BucketState | None:
+        if self.node is None:
+            return None
+        status = self.node.status()
+        return BucketState(self.node.name, self.node.epoch, round(status.waiting_seconds, 3), status.waiting_bytes,
+                           status.commits, status.bytes, status.errors, status.error, status.checkpoint_time,
+                           status.fenced)
 
     def _changed(self, *_: object) -> None:
         if self.node is not None:
@@ -363,7 +372,7 @@ class Daemon:
         self.mounted = Mounted("/ui", "nsqc.admin.local", Need(GRANTS, NOTHING, own=True, local=True), router.resolve)
         watched = Watched(self.lag.lags, self.connection_limits, self.disks.syncer, self.space_watch,
                           lambda: (connection.held_bytes() for connection in list(self.hub.connections)),
-                          lambda: [] if self.certificates is None else self.certificates.dates)
+                          lambda: [] if self.certificates is None else self.certificates.dates, self._bucket_state)
         self.app = App(broker=self.broker, settings=self.settings, rules=self.rules,
                        channel_rules=self.channel_rules, log=self.log,
                        sessions=self.hub.sessions, info=self.info, start_time=self.start_time, threads=self.workers,

@@ -71,7 +71,8 @@ class Records(Struct, array_like=True, frozen=True):
     data: bytes                 # see pack_journal()
 
 
-Parts = list[tuple[int, int, bytes]]         # of a journal: the number of a file, a position in it, the bytes from there on
+# Of a journal: the number of a file, a position in it, and the bytes from there on.
+Parts = list[tuple[int, int, bytes]]
 
 
 def pack_journal(parts: Parts) -> bytes:

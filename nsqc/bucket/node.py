@@ -187,7 +187,7 @@ class NodeLogs:
         self.data: dict[tuple[int, int, int], bytes] = {}       # of the last note: by log, salt and position
         self.journals_kept = False              # the files of journals are those that the bucket's were read from
         self.metadata = b""
-        self.seen: list[tuple[int, ...]] = []   # states of the small files, as last read
+        self.seen: list[tuple[int, int, int]] = []   # states of the small files, as last read
 
     # ------------------------------------------------------------------ the loop
 

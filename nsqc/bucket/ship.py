@@ -91,6 +91,7 @@ class Status(NamedTuple):
     errors: int                 # failed attempts
     error: str                  # the last one, if the current commit has not landed since
     fenced: str                 # why; empty: it is not
+    checkpoint_time: int        # when the newest checkpoint was put, unix seconds; 0: not by this process
 
 
 class Shipper:
@@ -154,7 +155,7 @@ class Shipper:
         since = self.shipping_since or self.waiting_since
         return Status(self.number, self.checkpoints.newest, self.waiting_bytes + self.shipping_bytes,
                       time.monotonic() - since if since else 0.0, self.commits, self.bytes, self.errors, self.error,
-                      self.fence)
+                      self.fence, self.checkpoints.put_time)
 
     # ------------------------------------------------------------------ the thread
 
@@ -282,7 +283,7 @@ class Checkpointer:
         self.delete_after = delete_after
         self.every_commits, self.every_bytes = every_commits, every_bytes
         self.newest = owned.base        # number of the newest checkpoint
-        self.size = 0                   # its bytes, if this process put it
+        self.size = self.put_time = 0   # its bytes and when it was put, if this process put it
         self.lock = threading.Condition()
         self.taken: list[tuple[Commit, int]] = []       # commits, each with its CRC, since the newest checkpoint
         self.taken_bytes = 0
@@ -335,7 +336,8 @@ class Checkpointer:
         outcome = self.shipper.surely(lambda: (self.bucket.create(name, data),))
         if outcome is None or outcome[0] is not None:       # another's: then its owner's commit fences us, too
             return False
-        self.newest, self.size = self.whole.head.number, len(data)
+        self.newest, self.size, self.put_time = self.whole.head.number, len(data), int(time.time())
+        self.shipper.bytes += len(data)
         self.note_unneeded()
         return True
 

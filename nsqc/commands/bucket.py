@@ -115,7 +115,8 @@ def adopt_command(
     try:
         with locked([data_path]):
             for found in unshipped(open_bucket(uri), node, data_path):
-                print_text(f"{found.topic}: {found.messages:,} messages from offset {found.first} on were never shipped")
+                print_text(f"{found.topic}: {found.messages:,} messages from offset {found.first} on were never "
+                           "shipped")
             set_aside(data_path, aside)
     except ValueError as error:
         return fail("bucket adopt", str(error), EXIT_USAGE)

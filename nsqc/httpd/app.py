@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
+from msgspec import Struct
+
 from nsqc.broker import stats
 from nsqc.broker.broker import Broker
 from nsqc.broker.drain import Drain
@@ -55,6 +57,22 @@ class NodeInfo(TypedDict):
     https_port: int
 
 
+class BucketState(Struct, frozen=True, gc=False):
+    """How far a node's bucket is, as /info shows it. checkpoint_time: of the last one since the start, unix seconds; 0:
+    none yet. fenced: why another process owns the node; empty: none does."""
+
+    node: str
+    epoch: int
+    lag_seconds: float
+    lag_bytes: int
+    commits: int
+    put_bytes: int
+    errors: int
+    last_error: str
+    checkpoint_time: int
+    fenced: str
+
+
 class Watched(NamedTuple):
     """The parts of a daemon, besides its topics, that metrics report."""
 
@@ -64,6 +82,7 @@ class Watched(NamedTuple):
     space: SpaceWatch
     tcp_buffers: Callable[[], Iterable[int]]    # of each V2 client, bytes of memory
     certificates: Callable[[], list[CertificateDate]]
+    bucket: Callable[[], BucketState | None] = lambda: None
 
 
 class App(Site):

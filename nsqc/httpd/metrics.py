@@ -170,7 +170,17 @@ def _daemon(app: App, survey: Survey, buffers: int, form: Format) -> list[bytes]
         family(declared.MEMORY, by_label(rooms.items()), form),
         family(declared.TOPIC_COUNT, [((), survey.topic_count)], form),
         family(declared.CHANNEL_COUNT, [((), survey.channel_count)], form),
+        *_bucket(app, form),
     ]
+
+
+def _bucket(app: App, form: Format) -> list[bytes]:
+    state = app.watched.bucket()
+    if state is None:
+        return []
+    values = (state.lag_seconds, state.lag_bytes, state.commits, state.put_bytes, state.errors, state.epoch,
+              state.checkpoint_time, int(bool(state.fenced)))
+    return [family(metric, [((), value)], form) for metric, value in zip(declared.OF_BUCKET, values, strict=True)]
 
 
 def _families(form: Format) -> list[FamilyPlace]:

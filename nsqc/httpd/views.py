@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from nsqc import NSQD_VERSION, version_line
 from nsqc.broker.broker import Broker
 from nsqc.broker.stats import producers_of, topics_of, whole
-from nsqc.httpd.app import App
+from nsqc.httpd.app import App, BucketState
 from nsqc.httpd.reply import BOOLEANS, JSON, TEXT, ApiError, Reply, Request, read_whole
 from nsqc.httpd.routing import readiness
 from nsqc.log import LEVELS
@@ -219,6 +219,7 @@ def _client_line(client: ClientStats) -> str:
 # /readyz: whether clients should be sent to this node.
 
 _MOST_TOLD = 10     # logs in the details
+_LATE_S = 60.0
 
 
 def readyz(app: App, request: Request) -> Awaitable[Reply]:
@@ -241,7 +242,15 @@ async def _readyz(app: App) -> Reply:
         reasons.append(health.removeprefix("NOK - "))
     if unwritable is not None:
         reasons.append(unwritable)
-    return readiness(reasons, [*losses(app.broker), *concerns(app.watched.certificates())])
+    return readiness(reasons, [*losses(app.broker), *concerns(app.watched.certificates()), *lags(app.watched.bucket())])
+
+
+def lags(bucket: BucketState | None) -> list[str]:
+    """That the bucket is more than a minute late, and why."""
+    if bucket is None or bucket.lag_seconds < _LATE_S:
+        return []
+    return [f"the bucket lacks {bucket.lag_bytes} bytes from the last {bucket.lag_seconds:.0f} s: "
+            f"{bucket.last_error or 'it is slow'}"]
 
 
 def losses(broker: Broker) -> list[str]:
@@ -273,6 +282,7 @@ class Info(Struct, frozen=True, gc=False):
     topology_zone: str | UnsetType = UNSET
     topology_region: str | UnsetType = UNSET
     https_port: int | UnsetType = UNSET     # nsqc's own: clients with a secret use it
+    bucket: BucketState | UnsetType = UNSET     # with --bucket
 
 
 def ping(app: App, request: Request) -> str:
@@ -298,6 +308,7 @@ def info(app: App, request: Request) -> Info:
         max_output_buffer_timeout=options.max_output_buffer_timeout,
         max_deflate_level=options.max_deflate_level,
         https_port=app.https_port or UNSET,
+        bucket=app.watched.bucket() or UNSET,
         **options.topology,
     )
 

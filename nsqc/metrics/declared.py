@@ -38,8 +38,8 @@ class Metric(NamedTuple):
 
 
 SECONDS, BYTES = "seconds", "bytes"
-PROCESS, CLIENTS, DISK, TOPICS, CHANNELS, LOOKUPD = (
-    "The process", "Clients", "Disk and memory", "Topics", "Channels", "The lookup server")
+PROCESS, CLIENTS, DISK, BUCKET, TOPICS, CHANNELS, LOOKUPD = (
+    "The process", "Clients", "Disk and memory", "The bucket", "Topics", "Channels", "The lookup server")
 _TOPIC = ("topic",)
 _CHANNEL = ("topic", "channel")
 
@@ -105,6 +105,18 @@ MEMORY = _gauge(DISK, "memory_bytes",
                 "(buffers of clients).", BYTES, ("room",))
 TOPIC_COUNT = _gauge(DISK, "topics", "Topics, ephemeral ones included.")
 CHANNEL_COUNT = _gauge(DISK, "channels", "Channels of all topics, ephemeral ones included.")
+# With --bucket.
+BUCKET_LAG = _gauge(BUCKET, "bucket_lag_seconds", "How long the oldest change of a log waits for the bucket.", SECONDS)
+BUCKET_LAG_BYTES = _gauge(BUCKET, "bucket_lag_bytes", "Bytes of logs that the bucket lacks.", BYTES)
+BUCKET_COMMITS = _counter(BUCKET, "bucket_commits", "Commits put into the bucket.")
+BUCKET_PUT = _counter(BUCKET, "bucket_put_bytes", "Bytes put into the bucket.", BYTES)
+BUCKET_ERRORS = _counter(BUCKET, "bucket_errors", "Failed calls of the bucket; each is repeated.")
+BUCKET_EPOCH = _gauge(BUCKET, "bucket_epoch", "How often the node was taken over or started.")
+BUCKET_CHECKPOINT = _gauge(BUCKET, "bucket_checkpoint_seconds", "Time of the daemon's last checkpoint, since 1970; 0: "
+                           "none yet.", SECONDS)
+BUCKET_FENCED = _gauge(BUCKET, "bucket_fenced", "1 once another process owns the node, else 0.")
+OF_BUCKET = (BUCKET_LAG, BUCKET_LAG_BYTES, BUCKET_COMMITS, BUCKET_PUT, BUCKET_ERRORS, BUCKET_EPOCH, BUCKET_CHECKPOINT,
+             BUCKET_FENCED)
 DAEMON = (HANDSHAKES, CERTIFICATE_ENDS, REFUSED, CREATIONS_REFUSED, CREATIONS_DELAYED, CIRCLING, RULES_DIGEST, DRAINING,
           PROCESSING,
           HEALTHY, SYNC, SYNC_FAILURES, DISK_FREE, DISK_SIZE, DISK_LIMIT, MEMORY, TOPIC_COUNT, CHANNEL_COUNT)
@@ -154,6 +166,6 @@ REQUESTS = _counter(LOOKUPD, "lookupd_requests", "HTTP requests; route is a path
                     labels=("route",))
 OF_LOOKUPD = (PRODUCERS, KNOWN_TOPICS, KNOWN_CHANNELS, TOPICS_WITHOUT, REGISTRATIONS, TOMBSTONES, REQUESTS)
 
-OF_NSQD = (*COMMON, *DAEMON, *OF_TOPICS.values(), *OF_CHANNELS.values(), *CHANNEL_TIMES)
+OF_NSQD = (*COMMON, *DAEMON, *OF_BUCKET, *OF_TOPICS.values(), *OF_CHANNELS.values(), *CHANNEL_TIMES)
 OF_NSQLOOKUPD = (*COMMON, *OF_LOOKUPD)
 EVERY = (*OF_NSQD, *OF_LOOKUPD)

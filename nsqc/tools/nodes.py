@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 WORDS = "nsqc nodes"
 AT_ONCE = 16
-HEADS = ["NODE", "HTTP", "HOST", "VERSION", "TOPICS", "CHANNELS", "DEPTH", "UP", "HEALTH"]
+HEADS = ["NODE", "HTTP", "HOST", "VERSION", "TOPICS", "CHANNELS", "DEPTH", "UP", "BUCKET", "HEALTH"]
 
 
 class State(NamedTuple):
     """The answers of a node. error: why there are none; hostname and version may still be known from nsqlookupd.
-    start_time: unix seconds."""
+    start_time: unix seconds. bucket: from /info; None: the node has none."""
 
     hostname: str = ""
     version: str = ""
@@ -32,6 +32,7 @@ class State(NamedTuple):
     start_time: int = 0
     health: str = ""
     error: str = ""
+    bucket: dict[str, Json] | None = None
 
 
 def run(values: Values) -> int:
@@ -87,10 +88,11 @@ def state_of(cluster: Cluster, node: Node, producer: dict[str, Json]) -> State:
     finally:
         api.close()
     topics = stats.topics or []
+    found = info.get("bucket") if isinstance(info, dict) else None
     channels = [channel for topic in topics for channel in topic.channels or ()]
     return State(text(info, "hostname") or known.hostname, stats.version, len(topics), len(channels),
                  sum(topic.depth for topic in topics) + sum(channel.depth for channel in channels),
-                 stats.start_time, stats.health)
+                 stats.start_time, stats.health, bucket=found if isinstance(found, dict) else None)
 
 
 def text(answer: Json, key: str) -> str:
@@ -109,9 +111,20 @@ def row(node: Node, state: State) -> list[str]:
     from nsqc.tools.top.screen import age
 
     if state.error:
-        return [node.tcp, node.http, state.hostname, state.version, "", "", "", "", state.error]
+        return [node.tcp, node.http, state.hostname, state.version, "", "", "", "", "", state.error]
     return [node.tcp, node.http, state.hostname, state.version, str(state.topics), str(state.channels),
-            str(state.depth), age(uptime(state)), state.health]
+            str(state.depth), age(uptime(state)), bucket_text(state.bucket), state.health]
+
+
+def bucket_text(bucket: dict[str, Json] | None) -> str:
+    """Epoch, lag and time since the last checkpoint."""
+    from nsqc.tools.top.screen import age
+
+    if bucket is None:
+        return "-"
+    epoch, lag, put = (bucket.get(key) for key in ("epoch", "lag_seconds", "checkpoint_time"))
+    since = f", checkpoint {age(time.time() - put)} ago" if isinstance(put, int) and put else ""
+    return f"epoch {epoch}, lag {lag} s{since}"
 
 
 def as_dict(node: Node, state: State) -> dict[str, object]:
@@ -120,11 +133,11 @@ def as_dict(node: Node, state: State) -> dict[str, object]:
                                 "version": state.version or None}
     if state.error:
         return {**found, "topics": None, "channels": None, "depth": None, "start_time": None, "uptime_seconds": None,
-                "health": None, "error": state.error}
+                "health": None, "bucket": None, "error": state.error}
     seconds = uptime(state)
     return {**found, "topics": state.topics, "channels": state.channels, "depth": state.depth,
             "start_time": state.start_time or None, "uptime_seconds": None if seconds < 0 else round(seconds, 3),
-            "health": state.health or None, "error": None}
+            "health": state.health or None, "bucket": state.bucket, "error": None}
 
 
 TOOL = Tool(

@@ -13,6 +13,7 @@ import pytest
 from nsqc.bucket.reading import NodeReader, read_range
 from nsqc.bucket.store import open_bucket
 from nsqc.commands.app import run
+from nsqc.metrics.declared import OF_BUCKET
 from tests.bucket.s3 import Server
 from tests.support.daemon import Daemon, batch, wait_until
 from tests.support.patience import WAIT_SECONDS
@@ -222,6 +223,22 @@ def test_a_living_node_is_not_replaced(machine):
         machine()
     one.publish("orders", b"one")
     assert one.process.poll() is None
+
+
+def test_what_people_see_of_the_bucket(machine, capfd):
+    node = machine()
+    node.publish("orders", b"one")
+
+    def info() -> dict:
+        return json.loads(node.http("GET", "/info")[1])["bucket"]
+
+    wait_until(lambda: info()["lag_bytes"] == 0 and info()["commits"])
+    assert (info()["node"], info()["epoch"], info()["fenced"]) == ("nsqd-1", 1, "")
+    metrics = node.http("GET", "/metrics")[1].decode()
+    for metric in OF_BUCKET:
+        assert f"\n{metric.sample} " in metrics, metric.name
+    assert run(["nodes", "--nsqd", f"127.0.0.1:{node.tcp_port}", "--http", f"127.0.0.1:{node.http_port}"]) == 0
+    assert "epoch 1, lag " in capfd.readouterr().out
 
 
 def test_a_library_that_is_missing_is_said_in_one_line(daemon, tmp_path):

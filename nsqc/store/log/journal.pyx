@@ -14,9 +14,9 @@ from posix.unistd cimport close
 
 from nsqc.store.disk.fileio cimport (PATH_BYTES, SHORT_BYTES, Job, io_open, io_read, io_rename, io_size, io_sync_data,
                                      io_sync_path, io_truncate, io_unlink, io_write, io_write_ready)
-from nsqc.store.log.frame cimport (FRAME_ALIGN, FRAME_FULL, FRAME_SHORT, FRAME_SOUND, MORE, Frame, Walk, array_room, buffer_free,
-                                   buffer_room, frame_check, frame_length, frame_store, frames_seal, is_offset,
-                                   walk_data, walk_free, walk_next, walk_open)
+from nsqc.store.log.frame cimport (FRAME_ALIGN, FRAME_FULL, FRAME_SHORT, FRAME_SOUND, MORE, Frame, Walk, array_room,
+                                   buffer_free, buffer_room, frame_check, frame_length, frame_store, frames_seal,
+                                   is_offset, walk_data, walk_free, walk_next, walk_open)
 from nsqc.store.log.names import REMOVED, SETTLED, Extent
 from nsqc.store.log.positions cimport (NO_ATTEMPTS, Range, RangeWalk, offsets_add, offsets_free, offsets_from,
                                        offsets_next, offsets_put, offsets_remove)

@@ -17,9 +17,9 @@ from nsqc.store.disk.fileio cimport PATH_BYTES, io_open
 from nsqc.store.disk.segment cimport HEAD_BYTES, RECORD_ATTEMPTS_AT, RECORD_ID_AT, RECORD_TIMESTAMP_AT
 from nsqc.store.log import names
 from nsqc.store.log.frame cimport (DELAY_BYTES, FRAME_ALIGN, FRAME_FULL, FRAME_HEAD, FRAME_SHORT, FRAME_SOUND,
-                                   HASH_BYTES, MORE, MOST_ORIGIN, RECORD_SIZE, Buffer, Frame, FrameCheck, Walk, array_room,
-                                   buffer_free, buffer_room, frame_check, frame_load, frame_origin, record_length,
-                                   walk_data, walk_free, walk_next, walk_open, walk_to)
+                                   HASH_BYTES, MORE, MOST_ORIGIN, RECORD_SIZE, Buffer, Frame, FrameCheck, Walk,
+                                   array_room, buffer_free, buffer_room, frame_check, frame_load, frame_origin,
+                                   record_length, walk_data, walk_free, walk_next, walk_open, walk_to)
 from nsqc.store.log.segment cimport (FRAMES_AT, HEAD_SOUND, Manifest, Segment, close_counted, count_open,
                                      index_position, manifest_load, segment_path, too_many_open)
 from nsqc.store.message cimport guid_after, guid_write, guid_write_range

@@ -258,9 +258,8 @@ def write_manifest(str folder not None, uint64_t log_id, int64_t newest, int64_t
     cdef Manifest manifest
     cdef int error
     memset(&manifest, 0, sizeof(manifest))
-    manifest.log_id, manifest.newest, manifest.newest_first, manifest.newest_salt = (log_id, newest, newest_first,
-                                                                                    newest_salt)
-    manifest.reserved, manifest.resume = reserved, resume
+    manifest.log_id, manifest.newest, manifest.newest_first = log_id, newest, newest_first
+    manifest.newest_salt, manifest.reserved, manifest.resume = newest_salt, reserved, resume
     memcpy(manifest.id_key, <const char *> key, min(len(key), <Py_ssize_t> sizeof(manifest.id_key)))
     error = manifest_write(os.fsencode(folder), &manifest)
     if error:
