@@ -5,10 +5,6 @@ from __future__ import annotations
 import http.client
 from pathlib import Path
 
-from nsqc.bucket.ship import Shipper
-from nsqc.bucket.store import open_bucket
-from nsqc.bucket.takeover import Journal, take_over
-from tests.bucket.test_real_logs import FolderLogs
 from tests.support.daemon import Daemon, batch
 from tests.support.patience import WAIT_SECONDS
 
@@ -33,10 +29,11 @@ def publish(node: Daemon, topic: str, numbers: range) -> None:
 
 def shipped(data_path: Path, uri: str, name: str) -> None:
     """Adds all logs of a stopped node to a bucket."""
-    owned = take_over(open_bucket(uri), name, Journal.read(str(data_path)), "host", has_files=True, force=True)
-    shipper = Shipper(owned, logs := FolderLogs(data_path))
-    shipper.start()
-    assert logs.done.wait(WAIT_SECONDS) and shipper.stop(WAIT_SECONDS)
+    node = Daemon(data_path, *FLAGS, f"--bucket={uri}", f"--node-name={name}", "--bucket-take-over")
+    try:
+        assert node.stop() == 0
+    finally:
+        node.close()
 
 
 def got(node: Daemon, path: str, **headers: str) -> tuple[int, bytes, dict[str, str]]:
