@@ -49,6 +49,7 @@ void stream_send_coded(Stream *s, const char *bytes, size_t size) {
 }
 
 void stream_send(Stream *s, const char *bytes, size_t size) {
+    static const unsigned char flush[5] = {0, 0, 0, 0xff, 0xff};    /* nsqd keeps a stored block until this one comes */
     if (s->codec == NO_CODEC) {
         write_all(s, bytes, size);
         return;
@@ -62,7 +63,8 @@ void stream_send(Stream *s, const char *bytes, size_t size) {
                                      (unsigned char)(~piece >> 8)};
             memcpy(s->out, head, sizeof head);
             memcpy(s->out + sizeof head, bytes, piece);
-            length = sizeof head + piece;
+            memcpy(s->out + sizeof head + piece, flush, sizeof flush);
+            length = sizeof head + piece + sizeof flush;
         }
         stream_send_coded(s, s->out, length);
         bytes += piece;

@@ -104,7 +104,7 @@ def version_of(*command: str) -> str:
     """The first number with dots that a command prints."""
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     match = re.search(r"\d+(\.\d+)+", done.stdout + done.stderr)
-    return match[0] if match else "unknown version"
+    return match[0] if match else "unknown"
 
 
 def nsqc(command: list[str]) -> Kind:
@@ -158,7 +158,7 @@ def jetstream(path: str) -> Kind:
     """NATS with JetStream, a stream and a pull consumer."""
     version = version_of(path, "--version")
     promises = {MEMORY: "stream in memory", WRITTEN: "stream in a file; syncs every 2 minutes"}
-    if tuple(map(int, version.split(".")[:2])) >= (2, 10):
+    if tuple(map(int, re.findall(r"\d+", version)[:2])) >= (2, 10):
         promises[SYNCED] = "stream in a file, sync_interval: always"
 
     def start(mode: str) -> Rival:
@@ -173,7 +173,7 @@ def jetstream(path: str) -> Kind:
 def rabbitmq(path: str) -> Kind:
     """RabbitMQ's classic queues."""
     version = next((match[1] for part in Path("/usr/lib/rabbitmq/lib").glob("rabbitmq_server-*")
-                    if (match := re.search(r"-([\d.]+)$", part.name))), "unknown version")
+                    if (match := re.search(r"-([\d.]+)$", part.name))), "unknown")
     return Kind("RabbitMQ", "rabbit", version, lambda mode: RabbitMQ([path]), {
         MEMORY: "transient classic queue, delivery mode 1",
         SYNCED: "durable classic queue, delivery mode 2; the confirm follows the sync"})
