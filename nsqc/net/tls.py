@@ -216,7 +216,12 @@ def _load_authorities(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 def _blame(settings: TlsSettings, error: Exception) -> str:
     """Names the faulty file and the fault. OpenSSL itself only reports that a file is not PEM."""
-    if _reason(error) == "key values mismatch":
+    reason = _reason(error)
+    if reason.endswith(("too weak", "too small")):
+        # One rule for all servers: the oldest version that they speak decides.
+        return (f"{settings.cert} is too weak for TLS 1.2 and later: {reason}. Use SHA-256 and keys of at least 2048 "
+                "bits, also for its authority; --tls-min-version=tls1.0 accepts it")
+    if reason == "key values mismatch":
         return f"{settings.key} is not the key of {settings.cert}: key values mismatch"
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(settings.cert)

@@ -209,8 +209,8 @@ def test_consumers_that_back_off_and_their_connections(cluster, two, visit):
     page.get_by_role("button", name="Close…").nth(1).wait_for()
     assert page.locator(".badge", has_text="back").count() == 0
     ill.send(b"RDY 0 backoff\n")
-    page.get_by_text(re.compile(r"^1 of 2 consumers back off since \d+ (ms|s) after failures$")).wait_for()
-    page.get_by_role("cell", name=re.compile(r"^0, backs off \d+ (ms|s)$")).wait_for()
+    page.get_by_text(re.compile(r"^1 of 2 consumers backing off after failures, for \d+ (ms|s)$")).wait_for()
+    page.get_by_role("cell", name=re.compile(r"^0, backing off for \d+ (ms|s)$")).wait_for()
     idle.send(b"RDY 0\n")
     page.get_by_role("cell", name=re.compile(r"^0 for \d+ (ms|s)$")).wait_for()
     ill.send(b"RDY 1\n")

@@ -1,17 +1,18 @@
-"""Certificates that have expired, or soon will: the log, config check, /readyz and a metric say so."""
+"""Certificates that have expired, or soon will: the log, config check, /readyz and a metric say so. And weak ones."""
 
 import json
 import re
+import ssl
 import subprocess
 import sys
 import time
 
 import pytest
 
-from nsqc.net.tls import CertificateDate, CertificateFile, read_dates
+from nsqc.net.tls import CertificateDate, CertificateFile, TlsError, TlsSettings, build_context, read_dates
 from tests.support.admin import AdminServer
 from tests.support.daemon import wait_until
-from tests.support.secure import self_signed
+from tests.support.secure import openssl, self_signed
 
 NSQC = (sys.executable, "-m", "nsqc")
 
@@ -99,3 +100,12 @@ def test_an_admin_server_whose_certificate_has_expired(tmp_path):
         wait_until(lambda: f"TLS: --http-client-tls-cert: {tmp_path}/a.pem expired on " in admin.log)
     finally:
         admin.close()
+
+
+def test_weak_certificates(tmp_path):
+    """All servers have one rule, by their oldest version of TLS; the refusal names the fault and what to do."""
+    cert, key = tmp_path / "weak.pem", tmp_path / "weak.key"
+    openssl("req", "-x509", "-newkey", "rsa:1024", "-sha1", "-nodes", "-days", "60", "-subj", "/CN=weak", "-keyout", key, "-out", cert)
+    build_context(TlsSettings(str(cert), str(key), "", "", ssl.TLSVersion.TLSv1))
+    with pytest.raises(TlsError, match=f"{cert} is too weak for TLS 1.2 and later: .* --tls-min-version=tls1.0 accepts it"):
+        build_context(TlsSettings(str(cert), str(key), "", "", ssl.TLSVersion.TLSv1_2))

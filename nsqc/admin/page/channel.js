@@ -28,9 +28,9 @@ export function channel(root, {topic, channel: name, ...args}, tools) {
     {key: "ready_count", label: "RDY", num: true, text: ready, tone: row => row.ready_count && !row.backs_off ? "" : "warn"},
     {key: "in_flight_count", label: "In flight", num: true, text: row => count(row.in_flight_count), tone: row => row.ready_count && row.in_flight_count >= row.ready_count ? "warn" : ""},
     {key: "rate", label: "Finished /s", num: true, text: row => rate(row.rate)}, {key: "finish_count", label: "Finished", num: true, text: row => count(row.finish_count)}, {key: "requeue_count", label: "Requeued", num: true, opt: true, text: row => count(row.requeue_count)},
+    ...session.may_change && session.may_extend ? [{key: "actions", label: "", sort: false, num: true, version: row => String(row.may_change), node: (row, current) => row.may_change ? button("Close…", () => disconnect(topic, name, current()), "plain danger") : ""}] : [],
     {key: "connect_ts", label: "Connected", num: true, opt: true, text: row => age(row.connect_ts)}, {key: "user_agent", label: "Agent", opt: true, wrap: true, text: row => row.user_agent},
-    {key: "with", label: "With", sort: false, opt: true, text: row => [row.tls && row.tls_version, row.deflate && "deflate", row.snappy && "snappy", row.authed && (row.auth_identity || "auth"), row.sample_rate && `${row.sample_rate} %`].filter(Boolean).join(", ") || "–"},
-    ...session.may_change && session.may_extend ? [{key: "actions", label: "", sort: false, num: true, version: row => String(row.may_change), node: (row, current) => row.may_change ? button("Close…", () => disconnect(topic, name, current()), "plain danger") : ""}] : []]});
+    {key: "with", label: "With", sort: false, opt: true, text: row => [row.tls && row.tls_version, row.deflate && "deflate", row.snappy && "snappy", row.authed && (row.auth_identity || "auth"), row.sample_rate && `${row.sample_rate} %`].filter(Boolean).join(", ") || "–"}]});
   const held = table({caption: "Longest in flight", id: row => `${row.node} ${row.id}`, empty: "", columns: [{key: "for", label: "Held for", num: true, text: row => age(row.delivered / 1e9)},
     {key: "who", label: "By", wrap: true, text: row => row.client ? `${row.client.client_id || row.client.hostname} (${row.client.remote_address})` : "a consumer that has left"}, {key: "attempts", label: "Attempt", num: true, text: row => count(row.attempts)},
     {key: "due", label: "Times out in", num: true, text: row => row.due ? span(row.due / 1e9 - now()) : "–"}, {key: "id", label: "Message", opt: true, text: row => row.id}, columns.node].map(each => ({...each, sort: false}))});
@@ -82,15 +82,15 @@ export function channel(root, {topic, channel: name, ...args}, tools) {
 /** RDY, and since when it is low. */
 function ready(row) {
   const since = row.idle_since ? ` ${age(row.idle_since)}` : "";
-  return row.backs_off ? `${count(row.ready_count)}, backs off${since}` : row.ready_count ? count(row.ready_count) : `0${since && ` for${since}`}`;
+  return row.backs_off ? `${count(row.ready_count)}, backing off${since && ` for${since}`}` : row.ready_count ? count(row.ready_count) : `0${since && ` for${since}`}`;
 }
 
 /** A badge for consumers that take nothing, or little, since their handlers fail. */
 function backingOff(consumers) {
   const off = consumers.filter(row => row.backs_off && row.idle_since);
   if (!off.length) return [];
-  const who = off.length < consumers.length ? `${off.length} of ${plural(consumers.length, "consumer")}` : consumers.length === 1 ? "the consumer" : "consumers";
-  return [[`${who} back${who === "the consumer" ? "s" : ""} off since ${age(Math.min(...off.map(row => row.idle_since)))} after failures`, "warn"]];
+  const who = off.length < consumers.length ? `${off.length} of ${plural(consumers.length, "consumer")}` : plural(off.length, "consumer");
+  return [[`${who} backing off after failures, for ${age(Math.min(...off.map(row => row.idle_since)))}`, "warn"]];
 }
 
 /** The rules that are set, a row for each value, with the nodes that have it. */
