@@ -335,7 +335,7 @@ class NodeLogs:
         if length < extent.length:
             self.round.frames.appendleft((news, extent._replace(
                 position=extent.position + length, length=extent.length - length, first=end)))
-        self.data[news.id, part.salt, part.position] = data[:length]
+        self.data[news.id, part.salt, part.position] = data if length == len(data) else data[:length]
         news = logs.get(news.id, news)
         logs[news.id] = msgspec.structs.replace(news, frames=[*news.frames, part],
                                                heads=[*news.heads, head] if head else news.heads)
