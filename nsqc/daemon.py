@@ -307,9 +307,11 @@ class Daemon:
         if self.node is None or self.fence:
             return
         seconds = self.settings.now.bucket_timeout / 1e9
+        status = self.node.status()
         refusals.not_shipped = (f"the bucket has not confirmed it within {seconds:g} s (--bucket-timeout), so it may "
-                                f"still appear: {self.node.status().error or 'the bucket is slow'}")
-        self.node.logs.give_up(refusals.NOT_SHIPPED, seconds)
+                                f"still appear: {status.error or 'the bucket is slow'}")
+        if status.waiting_seconds > seconds:
+            self.node.logs.give_up(refusals.NOT_SHIPPED, seconds)
         self.loop.call_later(GIVE_UP_S, self._give_up)
 
     def _fenced(self, reason: str) -> None:

@@ -126,8 +126,8 @@ class Work:
             with place() as server:
                 self.published(server, "-t", 250, "-n", self.messages)
                 sizes.append(server.resident() / 1e6)
-        return [Row("memory after publishing, beside no bucket", sizes[0], sizes[1], sizes[1] - sizes[0], 80, False, "MB",
-                    0)]
+        without, beside = sizes
+        return [Row("memory after publishing, beside no bucket", without, beside, beside - without, 80, False, "MB", 0)]
 
 
 def timed(server: Server) -> float:

@@ -475,7 +475,7 @@ cdef class Broker:
         if self.closing:
             return
         try:
-            reason = os.strerror(error)
+            reason = refusals.text_of(error)
             if not error:
                 target = self.get_topic(origin.dead_letter)
                 result = dead_publish(target, origin, self.node, &reasons)

@@ -262,7 +262,7 @@ class Packer:
 
     def flush(self) -> None:
         if self.length:
-            self.write(self.name, b"".join(self.parts))
+            self.write(self.name, self.parts[0] if len(self.parts) == 1 else b"".join(self.parts))
             self.sizes[self.name] = self.length
             self.name, self.parts, self.length = new_name(), [], 0
 

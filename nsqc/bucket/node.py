@@ -30,7 +30,7 @@ from nsqc.bucket.store import Unclear, open_bucket
 from nsqc.bucket.takeover import Journal, Local, Owned, restore, take_over
 from nsqc.store.files import read_file, replace_file
 from nsqc.store.log.journal import fold
-from nsqc.store.log.names import FRAMES_AT, Extent, Point, folders_in, left_path, segment_path
+from nsqc.store.log.names import FRAMES_AT, MOST_OFFSET, Extent, Point, folders_in, left_path, segment_path
 from nsqc.store.log.names import News as LogState
 from nsqc.store.log.reading import whole_batches
 from nsqc.store.log.recovery import read_folder
@@ -202,6 +202,7 @@ class NodeLogs:
     def gone(self, log: TopicLog, following: int) -> None:
         """The log is deleted. following: where the topic's next log continues; 0: at the beginning."""
         log.recorder.changed = None
+        log.shipped(MOST_OFFSET)        # nobody waits for it any more
         self.all.pop(log, None)
         self.dirty.pop(log, None)
         if log.id is not None:
@@ -335,7 +336,7 @@ class NodeLogs:
         if length < extent.length:
             self.round.frames.appendleft((news, extent._replace(
                 position=extent.position + length, length=extent.length - length, first=end)))
-        self.data[news.id, part.salt, part.position] = data[:length]
+        self.data[news.id, part.salt, part.position] = data if length == len(data) else data[:length]
         news = logs.get(news.id, news)
         logs[news.id] = msgspec.structs.replace(news, frames=[*news.frames, part],
                                                heads=[*news.heads, head] if head else news.heads)

@@ -119,6 +119,7 @@ class Shipper:
         self.waiting_since = 0.0        # monotonic; 0: nothing waits
         self.shipping_bytes = 0         # the same of what the current commit has
         self.shipping_since = 0.0
+        self.began = 0.0                # monotonic: of the last commit; the next one follows a linger later, or at once
         self.ending = False
         self.thread = threading.Thread(target=self.run, name="bucket", daemon=True)
 
@@ -178,12 +179,13 @@ class Shipper:
         with self.lock:
             while not (more or self.ending):
                 now = time.monotonic()
-                due = self.waiting_since + self.linger if self.waiting_since else idle_at
+                due = max(self.waiting_since, self.began + self.linger) if self.waiting_since else idle_at
                 if now >= due or self.waiting_bytes >= INLINE_BYTES:
                     break
                 self.lock.wait(due - now)
             self.shipping_bytes, self.shipping_since = self.waiting_bytes, self.waiting_since
             self.waiting_bytes, self.waiting_since = 0, 0.0
+            self.began = time.monotonic()
             return self.ending
 
     def ship(self, news: News, is_stop: bool) -> bool:

@@ -290,7 +290,7 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
         Kind.TEXT, LOGS, "this node's folder in the bucket, which a successor takes over; by default the host name",
         own=True)] = ""
     bucket_linger: Annotated[int, flag(
-        Kind.DURATION, LOGS, "how long messages wait for others before they go to the bucket together", least=MS,
+        Kind.DURATION, LOGS, "time from one commit to the next, which has what was written meanwhile", least=MS,
         most=MINUTE, own=True)] = 250 * MS
     bucket_take_over: Annotated[bool, flag(
         Kind.BOOL, LOGS, "take over from an owner that did not stop without watching whether it is alive: for "

@@ -14,6 +14,7 @@ from nsqc.broker import storage
 from nsqc.broker.topic import PENDING
 from nsqc.store.disk import fileio
 from nsqc.store.log import segment
+from nsqc.store.log.journal import fold
 from nsqc.store.log.manager import read_progress
 from nsqc.store.log.reading import LogBlock
 from nsqc.store.log.recovery import read_folder
@@ -322,17 +323,21 @@ def bodies_in(frames):
     return found
 
 
-def copy_journal(news, folder):
+def copy_journal(news, folder, parts):
     """Adds what is new to a copy of the journal."""
     for extent in news.journal:
+        with open(extent.path, "rb") as file:
+            file.seek(extent.position)
+            parts.append((extent.salt, extent.position, file.read(extent.length)))
         with open(extent.path, "rb") as file, open(folder / os.path.basename(extent.path), "ab") as copy:
             assert copy.tell() == extent.position
             copy.write(os.pread(file.fileno(), extent.length if extent.length >= 0 else 1 << 30, extent.position))
 
 
 def test_what_is_new_since_a_point_can_be_read_from_files(tmp_path):
-    copy = tmp_path / "copy.log"
+    copy, folded, parts = tmp_path / "copy.log", tmp_path / "folded.log", []
     copy.mkdir()
+    folded.mkdir()
 
     async def scenario(broker):
         topic = broker.get_topic(b"t")
@@ -350,7 +355,7 @@ def test_what_is_new_since_a_point_can_be_read_from_files(tmp_path):
             assert bodies_in(news.frames) == bodies
             assert all(extent.first < extent.end for extent in news.frames)
             assert (count == 0) == (news.frames == [])
-            copy_journal(news, copy)
+            copy_journal(news, copy, parts)
             assert news.point.next == topic.log.next == total
             assert topic.log.since(news.point)[:3] == ([], [], news.point)
             point = news.point
@@ -361,6 +366,13 @@ def test_what_is_new_since_a_point_can_be_read_from_files(tmp_path):
 
     run(tmp_path, scenario, topic_storage="log", log_retain_time=3600 * 10**9, max_bytes_per_file=5000)
     assert read_progress(str(copy)).named["c"].cursor == 44
+    # The same, folded in two steps, as checkpoints do.
+    last, data = fold(parts[:2], 0)
+    assert last < fold(parts)[0]
+    last, data = fold([(0, 0, data), *parts[2:]])
+    (folded / "cursors.000001").write_bytes(data)
+    assert read_progress(str(folded)).channels == read_progress(str(copy)).channels
+    assert (read_progress(str(folded)).damaged, last) == (0, fold(parts)[0])
 
 
 def test_after_a_compaction_the_whole_journal_is_new(tmp_path):

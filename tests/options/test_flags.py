@@ -25,7 +25,8 @@ OWN = {"output-buffer-flush", "handshake-timeout", "http-header-timeout", "auth-
        "log-retain-bytes", "log-overflow", "log-format", "enable-experiment", "topology-zone", "topology-region", "slow-loop",
        "busy-poll", "instance", "max-topics", "max-channels-per-topic", "max-create-rate", "http-extended-api",
        "http-allowed-hosts", "access-file", "audit-file", "audit-level", "publish-wait",
-       "lookupd-root-ca-file", "lookupd-token-file"}
+       "lookupd-root-ca-file", "lookupd-token-file", "bucket", "bucket-linger", "bucket-take-over", "bucket-timeout",
+       "node-name"}
 
 
 @pytest.mark.parametrize("words, found", [

@@ -14,7 +14,7 @@ def test_one_node(tools):
     done = tools.run("nodes")
     head, row = done.stdout.decode().splitlines()
     assert (done.returncode, done.stderr) == (0, b"")
-    assert head.split() == ["NODE", "HTTP", "HOST", "VERSION", "TOPICS", "CHANNELS", "DEPTH", "UP", "HEALTH"]
+    assert head.split() == ["NODE", "HTTP", "HOST", "VERSION", "TOPICS", "CHANNELS", "DEPTH", "UP", "BUCKET", "HEALTH"]
     assert row.split()[:2] == [tools.tcp, tools.http] and row.split()[3] == "1.3.0" and row.endswith("  OK")
     found = json.loads(tools.run("nodes", "--json").stdout)
     stats = tools.node.stats()
@@ -44,7 +44,7 @@ def test_nodes_that_are_registered(tools, daemon, tmp_path):
         found = {one["tcp"]: one for one in map(json.loads, tools.run("nodes", "--json", *where, nodes=False).stdout.splitlines())}
         assert found["127.0.0.1:1"] == {
             "node": "127.0.0.1:2", "tcp": "127.0.0.1:1", "hostname": "gone", "version": "1.2.1", "topics": None, "channels": None,
-            "depth": None, "start_time": None, "uptime_seconds": None, "health": None, "error": "Connection refused"}
+            "depth": None, "start_time": None, "uptime_seconds": None, "health": None, "bucket": None, "error": "Connection refused"}
         assert found[f"127.0.0.1:{node.tcp_port}"]["topics"] == 1
         gone.close()
     finally:

@@ -1005,10 +1005,11 @@ def whole_batches(bytes data not None, uint64_t salt, int64_t position) -> tuple
     cdef const char *c_data = PyBytes_AS_STRING(data)
     cdef int64_t at = 0, length = 0, end = 0, have = len(data)
     cdef Frame frame
-    while at < have and frame_check(c_data + at, have - at, salt, position + at, &frame) == FRAME_SOUND:
-        at += frame.length
-        if not frame.flags & MORE:
-            length, end = at, frame.first + frame.records
+    with nogil:
+        while at < have and frame_check(c_data + at, have - at, salt, position + at, &frame) == FRAME_SOUND:
+            at += frame.length
+            if not frame.flags & MORE:
+                length, end = at, frame.first + frame.records
     return length, end
 
 

@@ -790,6 +790,8 @@ cdef class TopicLog(LoopWork):
         cdef Frame frame
         cdef char c_id[16]
         cdef int64_t at = 0
+        if self.commit.ships:
+            return None         # others may have been written while it waited for the bucket
         while at < self.tail.length:
             frame_load(self.tail.c_data + at, &frame)
             if index < frame.records:
