@@ -4,7 +4,6 @@
 # types: from nsqc.options.declared import Settings
 # types: from nsqc.store.log.manager import Logs
 cimport cython
-import os
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 from libc.errno cimport ENOSPC, ESHUTDOWN

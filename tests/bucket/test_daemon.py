@@ -7,6 +7,7 @@ import shutil
 import signal
 import threading
 import time
+from functools import partial
 import urllib.request
 
 import pytest
