@@ -7,8 +7,8 @@ import shutil
 import signal
 import threading
 import time
-from functools import partial
 import urllib.request
+from functools import partial
 
 import pytest
 
