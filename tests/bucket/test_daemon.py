@@ -299,6 +299,13 @@ def test_what_a_power_failure_took_from_the_disk_comes_from_the_bucket(machine, 
     assert one.channel("orders", "billing")["depth"] == 250
 
 
+def wait_for_depth(node: Daemon, count: int) -> None:
+    def channel() -> dict:
+        return node.channel("orders", "billing")
+
+    wait_until(lambda: channel()["depth"] + channel()["in_flight_count"] == count)
+
+
 def test_positions_survive_checkpoints(machine, root):
     """Journals are folded into states: by checkpoints, at each start, and when they are restored."""
     node = machine(FORCE)
@@ -316,8 +323,7 @@ def test_positions_survive_checkpoints(machine, root):
                 consumer.fin(message)
                 finished.add(message.body)
         consumer.command("CLS")
-        wait_until(lambda: node.channel("orders", "billing")["depth"]
-                   + node.channel("orders", "billing")["in_flight_count"] == len(published) - len(finished))
+        wait_for_depth(node, len(published) - len(finished))
         assert node.stop() == 0
         shutil.rmtree(node.data_path)
         whole = NodeReader(root, "nsqd-1").whole
