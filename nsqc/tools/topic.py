@@ -180,8 +180,8 @@ READ = Tool(
 
 RULES = (
     Option("storage", "where messages are stored", Kind.TEXT, "", rule.GROUP, choices=("memory", "log")),
-    Option("sync", "what acknowledged messages in a log survive: write: kill -9; fsync: power loss; bucket: loss of the "
-           "machine", Kind.TEXT,
+    Option("sync", "what acknowledged messages in a log survive: write: kill -9; fsync: power loss; bucket: loss of "
+           "the machine", Kind.TEXT,
            "", rule.GROUP, choices=("write", "fsync", "bucket")),
     Option("retain-time", "how long a log keeps messages that all channels have finished; 0: no limit", Kind.TEXT, "",
            rule.GROUP, metavar="DURATION"),
