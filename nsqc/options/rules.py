@@ -462,7 +462,7 @@ FROM_NAME = "ephemeral"
 
 
 class TopicRule(Limits, frozen=True, gc=False, kw_only=True):
-    """How a topic is stored, and how much and how long. storage: memory or log. For logs, sync: write or fsync;
+    """How a topic is stored, and how much and how long. storage: memory or log. For logs, sync: write, fsync or bucket;
     retain_time in nanoseconds; retain_bytes: 0 means no limit. dedupe, dedupe_ids: see nsqc.options.rules."""
 
     storage: str

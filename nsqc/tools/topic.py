@@ -180,8 +180,9 @@ READ = Tool(
 
 RULES = (
     Option("storage", "where messages are stored", Kind.TEXT, "", rule.GROUP, choices=("memory", "log")),
-    Option("sync", "durability of acknowledged messages in a log: write: kill -9; fsync: power loss", Kind.TEXT,
-           "", rule.GROUP, choices=("write", "fsync")),
+    Option("sync", "what acknowledged messages in a log survive: write: kill -9; fsync: power loss; bucket: loss of "
+           "the machine", Kind.TEXT,
+           "", rule.GROUP, choices=("write", "fsync", "bucket")),
     Option("retain-time", "how long a log keeps messages that all channels have finished; 0: no limit", Kind.TEXT, "",
            rule.GROUP, metavar="DURATION"),
     Option("retain-bytes", "how large a log may become; 0: no limit", Kind.SIZE, None, rule.GROUP, least=0),
