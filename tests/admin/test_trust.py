@@ -142,7 +142,7 @@ def test_names_that_no_node_has(cluster, stranger):
 
 
 def test_promql_quotes_names():
-    assert queries(('a"}', "b\\"))["depth"] == r'sum(nsqc_channel_depth{topic="a\"}",channel="b\\"})'
+    assert queries(('a"}', "b\\"), 15)["depth"] == r'sum(nsqc_channel_depth{topic="a\"}",channel="b\\"})'
 
 
 @pytest.mark.long

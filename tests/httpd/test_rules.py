@@ -212,7 +212,7 @@ def test_topics_that_have_no_rules(asked, query):
 @pytest.mark.parametrize(("body", "reason"), [
     ({"storage": "disk"}, 'storage = "disk" cannot be used - one of memory, log is expected'),
     ({"storage": ["log"]}, 'storage = ["log"] cannot be used - one of memory, log is expected'),
-    ({"sync": True}, "sync = true cannot be used - one of write, fsync is expected"),
+    ({"sync": True}, "sync = true cannot be used - one of write, fsync, bucket is expected"),
     ({"overflow": ""}, 'overflow = "" cannot be used - one of refuse, drop-oldest, dead-letter is expected'),
     ({"retain_time": "1 h"}, "retain_time = \"1 h\" cannot be used - '1 h' is not a duration such as 250ms, 1h30m or 7d"),
     ({"retain_time": -1}, "retain_time = -1 cannot be used - retain_time must be at least 0s, not -1ns"),
