@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 from nsqc.store.files import read_file, replace_file, sync_folder
 from nsqc.store.log.names import GONE, OTHER, SUMMARY, TEMPORARY, topic_of
+from nsqc.wire.outside import JSONError, decode
 
 MARK = "nsqc.backup.json"       # in a complete copy
 PART = ".part"                  # suffix of an incomplete one
@@ -69,11 +70,11 @@ def back_up(source: str, to: str) -> Copied:
 def restore(source: str, to: str) -> Copied:
     """Copies a backup into a new or empty data path. Raises CopyError, OSError."""
     try:
-        mark = json.loads(read_file(os.path.join(source, MARK)))
+        mark = decode(read_file(os.path.join(source, MARK)))
         wanted = Copied(mark["files"], mark["bytes"])
     except FileNotFoundError:
         raise CopyError(f"{source} is not a complete backup: it has no {MARK}") from None
-    except (ValueError, KeyError, TypeError):
+    except (JSONError, KeyError, TypeError):
         raise CopyError(f"{source}/{MARK} cannot be read: it is not JSON of nsqc backup") from None
     found = [path for path in _files(source) if path != MARK]
     have = Copied(len(found), sum(os.stat(os.path.join(source, path)).st_size for path in found))
