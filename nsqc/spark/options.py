@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, get_type_
 from nsqc.client.address import split_address
 from nsqc.client.commands import BATCH_BYTES, BATCH_ROWS, WINDOW
 from nsqc.client.options import MPUB_ROOM
+from nsqc.paths import folder_fault
 from nsqc.spark.values import (
     ADDRESSES,
     ASSIGNMENT,
@@ -597,8 +598,8 @@ def diskqueue(given: Mapping[str, str]) -> DiskQueue:
 def diskqueue_at_load(given: Mapping[str, str]) -> DiskQueue:
     """Like diskqueue(), and checks the path. Raises OptionError."""
     options = diskqueue(given)
-    if not os.path.isdir(options.path):
-        raise OptionError(f"nsq_diskqueue: option path={options.path} is not a folder")
+    if fault := folder_fault(options.path):
+        raise OptionError(f"nsq_diskqueue: option path={fault}")
     return options
 
 

@@ -440,7 +440,7 @@ def test_a_lag_that_cannot_be_shown(job, log_node, nsqd, topic, tmp_path):
     for words, code, complaint in [
         ([*one, f"--checkpoint={deep}"], 1, "is the checkpoint of a query that reads no log-backed topic"),
         ([*one, f"--checkpoint={tmp_path}"], 1, "is not a checkpoint of a query: it has no folder offsets"),
-        ([*one, f"--checkpoint={tmp_path}/no"], 2, f"{tmp_path}/no is not a folder"),
+        ([*one, f"--checkpoint={tmp_path}/no"], 2, f"{tmp_path}/no does not exist"),
         ([*one, "--checkpoint=s3://bucket/c"], 2, "s3://bucket/c is not a local path"),
         ([*one, f"--checkpoint={tmp_path}/empty"], 1, "its query has not started a batch"),
         ([*one, f"--checkpoint={kafka}"], 1, "is the checkpoint of a query that reads no log-backed topic"),

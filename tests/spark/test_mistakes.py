@@ -48,7 +48,7 @@ def test_wrong_names_and_values_are_refused_at_load(spark):
     assert load("nsq", **given, startingOffsets="soon").startswith("nsq: option startingOffsets=soon: must be earliest, latest")
     assert load("nsq_diskqueue", path="/x", rang="all") == "nsq_diskqueue: unknown option rang: did you mean range?"
     assert load("nsq_diskqueue", path="/x", range="some").startswith("nsq_diskqueue: option range=some: must be")
-    assert load("nsq_diskqueue", path="/nowhere") == "nsq_diskqueue: option path=/nowhere is not a folder"
+    assert load("nsq_diskqueue", path="/nowhere") == "nsq_diskqueue: option path=/nowhere does not exist"
     assert why(lambda: spark.readStream.format("nsq").options(**given, chanel="c").load()) == (
         "nsq: unknown option chanel: did you mean channel?")
 

@@ -264,7 +264,7 @@ def test_disk_queues_as_a_table(spark, daemon):
 
 
 @pytest.mark.parametrize(("schema", "more", "says"), [
-    (None, {"path": "/nowhere"}, "path=/nowhere is not a folder"),
+    (None, {"path": "/nowhere"}, "path=/nowhere does not exist"),
     ("body binary", {}, "unknown column body binary"),
     ("value string", {}, "column value has type string; declare it as value binary"),
     (None, {"range": "some"}, "must be unread or all"),

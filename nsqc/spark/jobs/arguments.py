@@ -76,8 +76,8 @@ def readable(path: Path) -> Path:
 
 def folder(path: Path) -> Path:
     """An existing folder."""
-    if not path.is_dir():
-        raise typer.BadParameter(f"{path} is not a folder")
+    if fault := paths.folder_fault(str(path)):
+        raise typer.BadParameter(fault)
     return path
 
 
