@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent.parent
 APP = Path(__file__).parent / "typed" / "app.py"
 STUBS = sorted(path.relative_to(ROOT) for path in (ROOT / "nsqc").rglob("*.pyi"))
+BY_HAND = [path for path in STUBS if path.parts[1] == "client"]     # packaging/stubs.py makes the others from the modules
 # Added by Cython, or invisible for C types below Python 3.12; Codec and Snappy have no arguments to show.
 NOT_IN_STUBS = r""".*\.__test__
 .*\.__pyx_capi__
@@ -59,21 +60,19 @@ def test_every_compiled_module_within_reach_has_a_stub():
 
 
 def test_stubs_agree_with_the_compiled_modules(tmp_path, cache):
-    """Slow: mypy checks all compiled modules."""
+    """Slow: mypy checks the client and all that it imports."""
     allowed = tmp_path / "allowed"
     allowed.write_text(NOT_IN_STUBS)
-    modules = [".".join(path.with_suffix("").parts) for path in STUBS if path.parts[1] != "client"]
     config = tmp_path / "mypy.ini"
     config.write_text(f"[mypy]\ncache_dir = {cache}\nignore_missing_imports = true\n")
     run("mypy.stubtest", "--concise", "--ignore-disjoint-bases", "--ignore-missing-stub", "--ignore-unused-allowlist",
-        f"--allowlist={allowed}",
-        f"--mypy-config-file={config}", "nsqc.client", *modules)
+        f"--allowlist={allowed}", f"--mypy-config-file={config}", "nsqc.client")
 
 
 def test_parameters_of_stubs():
     """stubtest cannot inspect compiled functions; Cython's signatures show names and defaults."""
     compared = 0
-    for path in STUBS:
+    for path in BY_HAND:
         module = __import__(".".join(path.with_suffix("").parts), fromlist=["_"])
         tree = ast.parse((ROOT / path).read_text())
         for owner, node in [(module, node) for node in tree.body] + [
@@ -91,7 +90,7 @@ def test_parameters_of_stubs():
                 stub[-at] += f"={value}"
             assert told == stub, (path, node.name, signature)
             compared += 1
-    assert compared > 20
+    assert compared > 10
 
 
 def test_stubs_are_packaged():

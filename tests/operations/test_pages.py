@@ -83,7 +83,7 @@ def test_the_calls_of_the_operations_page(shell):
 
 
 # Blocks about tables, service managers, pip or builds; tests/packaging runs these.
-NOT_SCRIPTS = {"installing": ("make portable", "pip install"), "operations": ("systemctl stop nsqc", "34 MB", "messages waiting"),
+NOT_SCRIPTS = {"installing": ("make portable", "pip install"), "operations": ("systemctl stop nsqc", "systemctl enable --now nsqc@1", "34 MB", "messages waiting"),
                "monitoring": ("curl -fsS http://127.0.0.1:4151/metrics ", "WARNING: LOOP: ", "systemctl "),
                "security": ("nsqc serve --tls-cert=", "nsqc access token  ", "curl -u ")}
 
