@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 WORDS = "nsqc nodes"
 AT_ONCE = 16
-HEADS = ["NODE", "HTTP", "HOST", "VERSION", "TOPICS", "CHANNELS", "DEPTH", "UP", "BUCKET", "HEALTH"]
+HEADS = ("NODE", "HTTP", "HOST", "VERSION", "TOPICS", "CHANNELS", "DEPTH", "UP", "BUCKET", "HEALTH")
+BUCKET = HEADS.index("BUCKET")      # shown if a node has one
 
 
 class State(NamedTuple):
@@ -44,8 +45,11 @@ def run(values: Values) -> int:
         for node, state in states.items():
             running.as_json(as_dict(node, state))
     elif states:
-        running.write(running.table([HEADS, *(row(node, state) for node, state in states.items())],
-                                  frozenset({4, 5, 6, 7})))
+        rows = [[*HEADS], *(row(node, state) for node, state in states.items())]
+        if not any(state.bucket for state in states.values()):
+            for cells in rows:
+                del cells[BUCKET]
+        running.write(running.table(rows, frozenset({4, 5, 6, 7})))
     else:
         running.line("no nodes")
     silent = sum(bool(state.error) for state in states.values())

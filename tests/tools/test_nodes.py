@@ -14,7 +14,7 @@ def test_one_node(tools):
     done = tools.run("nodes")
     head, row = done.stdout.decode().splitlines()
     assert (done.returncode, done.stderr) == (0, b"")
-    assert head.split() == ["NODE", "HTTP", "HOST", "VERSION", "TOPICS", "CHANNELS", "DEPTH", "UP", "BUCKET", "HEALTH"]
+    assert head.split() == ["NODE", "HTTP", "HOST", "VERSION", "TOPICS", "CHANNELS", "DEPTH", "UP", "HEALTH"]
     assert row.split()[:2] == [tools.tcp, tools.http] and row.split()[3] == "1.3.0" and row.endswith("  OK")
     found = json.loads(tools.run("nodes", "--json").stdout)
     stats = tools.node.stats()
