@@ -195,7 +195,6 @@ case "$*" in
 *daemon-reload*) ;;
 *list-units*)
     for path in /active/nsqc@*; do [ ! -e "$path" ] || echo "${path##*/} loaded active running x"; done ;;
-*stop*) rm -f /active/nsqc@* ;;
 *is-active*) [ -e "/active/$unit" ] && echo active || { echo inactive; exit 3; } ;;
 *restart*) echo >"/active/$unit" ;;
 esac

@@ -189,7 +189,7 @@ def test_sources_and_sinks(place):
     """The first program of docs/spark.md, and that of the README."""
     for name in ("shared", "checkpoints", "copy/of/data", "var/lib"):
         (place.folder / name).mkdir(parents=True)
-    program = blocks("docs/spark.md", "python")[0] + "\n" + blocks("README.md", "python", "Spark")[0]
+    program = blocks("docs/spark.md", "python", "Setup")[0] + "\n" + blocks("README.md", "python", "Spark")[0]
     (place.folder / "program.py").write_text(place.own(program) + "\nprint(orders.isStreaming)\n")
     assert re.search(r"^True$", place.succeeds("python", "program.py"), re.MULTILINE)
     assert place.node.stats("copies")["depth"] == 1000
