@@ -101,7 +101,7 @@ class Unshipped(NamedTuple):
 
 
 def unshipped(root: Bucket, node: str, data_path: str) -> list[Unshipped]:
-    """What only the logs in a data path have, whoever has owned the node since. Raises BucketError or OSError."""
+    """The messages that only the logs in a data path have, and the bucket lacks. Raises BucketError or OSError."""
     whole, _ = read_chain(root.below(node), cluster_of(root))
     shipped: dict[int, int] = {}        # by salt: up to which offset the bucket has a segment, or had it
     for part in whole.extents():

@@ -1,4 +1,4 @@
-"""Daemons with a bucket: a node that lost its machine goes on elsewhere; a node that was replaced ends."""
+"""Daemons with a bucket: a node that lost its machine continues elsewhere; a node that was replaced ends."""
 
 import json
 import os

@@ -121,7 +121,7 @@ cdef int skip_missing(DiskQueue queue, ReadJob *job) except -1:
 
 
 cdef int skip_damage(DiskQueue queue, int64_t upto, ReadJob *job) except -1:
-    """There is no record between the read position and this offset."""
+    """Skips to this offset: no record lies between it and the read position."""
     # Reported once per file, with all later damage in it.
     if queue.damaged_number == queue.read_number:
         return 0
