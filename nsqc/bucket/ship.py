@@ -183,7 +183,8 @@ class Shipper:
                 if now >= due or self.waiting_bytes >= INLINE_BYTES:
                     break
                 self.lock.wait(due - now)
-            self.shipping_bytes, self.shipping_since = self.waiting_bytes, self.waiting_since
+            self.shipping_bytes += self.waiting_bytes
+            self.shipping_since = self.shipping_since or self.waiting_since
             self.waiting_bytes, self.waiting_since = 0, 0.0
             self.began = time.monotonic()
             return self.ending
@@ -206,7 +207,11 @@ class Shipper:
             return False
         self.number, self.crc = commit.number, crc_of(data)
         self.commits, self.bytes, self.error = self.commits + 1, self.bytes + len(data), ""
-        self.shipping_since = self.shipping_bytes = 0
+        if news.more:       # the rest of a backlog lags on
+            shipped = sum(part.length for log in news.logs for part in log.frames)
+            self.shipping_bytes = max(0, self.shipping_bytes - shipped)
+        else:
+            self.shipping_since = self.shipping_bytes = 0
         self.logs.shipped(news)
         self.checkpoints.take(*decode_commit(commit.number, data), len(data))
         return True
