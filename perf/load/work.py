@@ -190,12 +190,12 @@ class Bench:
         with Server(side) as server:
             resident = server.resident()
             command = [self.client, "idle", "-p", str(server.tcp), "-c", str(self.scale.idle), "-T", "idle",
-                       "-t", str(2 * self.scale.seconds + 5)]
+                       "-t", str(3 * self.scale.seconds + 5)]
             process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
             try:
                 if not process.stdout.readline():
                     raise ClientError("idle: the client has failed")
-                time.sleep(min(0.5, self.scale.seconds))
+                time.sleep(2 * self.scale.seconds)      # the work that follows 2,000 subscriptions
                 cpu = server.cpu_s()
                 time.sleep(self.scale.seconds)
                 share = (server.cpu_s() - cpu) / self.scale.seconds * 100
