@@ -24,8 +24,8 @@ import pytest
 
 from nsqc.store.log.manager import Looks
 from tests.store.log.segments import body_of, read_bodies, write_log
-from tests.support.counting import consume, consume_all
-from tests.support.daemon import Daemon
+from tests.support.counting import consume, consume_all, numbered
+from tests.support.daemon import Daemon, wait_until
 from tests.support.patience import WAIT_SECONDS
 from tests.support.power.disk import Chance, Disk, Names, Some, other_boot
 from tests.support.power.trace import Trace
@@ -201,6 +201,28 @@ def test_a_batch_that_was_torn_is_the_same_at_each_start(daemon, blank):
         assert described(node)["next_offset"] == known["next_offset"]
         assert node.stop() == 0
         node.start()
+
+
+def test_half_a_frame_of_the_journal_hides_none_behind_it(daemon):
+    """A kill during a write leaves the beginning of a frame, whose head says a length; the next run writes on there."""
+    node = daemon(*LOG)
+    make_channels(node, "c")
+    node.publish("t", *numbered(60))
+    journal = node.data_path / "t.log/cursors.000001"
+    finished = set()
+    for _ in range(2):
+        client = node.connect().sub("t", "c", rdy=1)
+        for _ in range(20):
+            size = journal.stat().st_size if journal.exists() else 0
+            finished |= {message.body for message in client.messages(1, finish=True)}
+            wait_until(lambda size=size: journal.exists() and journal.stat().st_size > size)
+        node.kill()
+        data = journal.read_bytes()
+        journal.write_bytes(data[:data.rindex(b"nqFR") + 72])
+        node.start()
+    assert "damaged" not in node.log
+    again = finished & {message.body for message in node.connect().sub("t", "c", rdy=100).messages(60 - len(finished))}
+    assert len(again) <= 2, "only the two frames that were cut may be missing"
 
 
 def test_nothing_acknowledged_is_lost_with_fsync(daemon, traced, tmp_path):

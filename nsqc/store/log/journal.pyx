@@ -353,9 +353,9 @@ cdef int load_file(FoundFiles *files, JournalState *state, const char *c_folder,
         error = load_frames(files, state, &walk, number)
         if error == 0 and walk.hole >= 0:
             error = judge_end(files, state, &walk)
+        if files.last.number == number:
+            files.last.position = (walk.limit + FRAME_ALIGN - 1) & ~<int64_t> (FRAME_ALIGN - 1)
         walk_free(&walk)
-    if files.last.number == number:
-        files.last.position = (limit + FRAME_ALIGN - 1) & ~<int64_t> (FRAME_ALIGN - 1)
     close(fd)
     return error
 
@@ -411,9 +411,9 @@ cdef void choose(JournalState *state, JournalState *fresh, bint whole) noexcept 
     state.damaged = damaged
 
 
-cdef int judge_end(FoundFiles *files, JournalState *state, const Walk *walk) noexcept nogil:
-    """Whether the bytes after the last frame are normal after a kill or power failure: part of a frame, or zeros. 0 or
-    errno."""
+cdef int judge_end(FoundFiles *files, JournalState *state, Walk *walk) noexcept nogil:
+    """Whether the bytes after the last frame are normal after a kill or power failure: part of a frame, or zeros. Then
+    the next frame replaces them: the length in half a frame's head would hide frames behind it. 0 or errno."""
     cdef char c_head[FRAME_HEAD]
     cdef int64_t got = io_read(walk.fd, c_head, FRAME_HEAD, walk.hole), at = 0
     cdef Frame frame
@@ -425,6 +425,7 @@ cdef int judge_end(FoundFiles *files, JournalState *state, const Walk *walk) noe
             frame_check(c_head, FRAME_HEAD, walk.salt, walk.hole, &frame) == FRAME_SHORT
             and walk.hole + frame.length > walk.limit)):
         files.torn_bytes += walk.limit - walk.hole
+        walk.limit = walk.hole
     else:
         state.damaged += 1
     return 0
@@ -612,8 +613,10 @@ cdef void run_journal(Job *c_job) noexcept nogil:
         return
     if job.file.fd < 0:
         journal_path(c_path, job.c_folder, job.file.number)
-        job.error = open_file(&job.file, c_path, O_TRUNC if job.file.position == 0 else 0)
+        job.error = open_file(&job.file, c_path, 0)
         count_open(job.error == 0)
+        if job.error == 0:
+            job.error = io_truncate(job.file.fd, job.file.position)
     before = job.file
     for _ in range(job.copies):
         if job.error == 0:
