@@ -25,19 +25,19 @@ GROUPS = {
 # of them.
 SINGLY = ("tests/crash/", "tests/firsthour/", "tests/packaging/", "tests/operations/", "tests/perf/", "tests/power/",
           "tests/client/test_types.py", *(f"tests/e2e/test_{name}.py" for name in (
-              "clients", "creation", "ends", "kill", "log_damage", "log_model", "restart")), "tests/spark/test_log_faults.py")
+              "clients", "creation", "ends", "ids", "kill", "log_damage", "log_model", "restart")), "tests/spark/test_log_faults.py")
 LATER = ("tests/wire/", "tests/options/", "tests/store/", "tests/test_")
 # Tests that are marked `long`, beside those with a mark of their own. What they test changes rarely, or other tests
 # nearly show it.
 LONG = ("tests/crash/", "tests/firsthour/", "tests/operations/", "tests/packaging/", "tests/perf/", "tests/client/test_types.py",
-        *(f"tests/admin/test_page_{name}.py" for name in ("actions", "letters")), "tests/access/test_browser.py",
-        *(f"tests/e2e/test_{name}.py" for name in ("fairness", "scale")), "tests/peers/test_monitoring.py",
+        "tests/access/test_browser.py", *(f"tests/e2e/test_{name}.py" for name in ("fairness", "scale")), "tests/peers/test_monitoring.py",
         "tests/spark/test_jobs.py", "tests/spark/test_jobs_logs.py", "tests/tools/test_page.py", "tests/tools/test_scene.py")
-# Spark takes seconds for each query: of the tests with a session `make test` runs one of each source and sink.
-SPARK = tuple(f"tests/spark/test_{name}" for name in (
-    "sink.py::test_every_row_once[false]", "sink.py::test_a_stream_is_published", "sink.py::test_what_is_wrong_is_said",
-    "stream.py::test_available_now_in_batches_of_a_limit_and_over_restarts", "stream.py::test_disk_queues_as_a_table",
-    "stream.py::test_there_and_back", "log.py::test_a_table_has_each_message_once_with_its_offset"))
+# Spark takes seconds for each query, and Chromium for each page: of the tests with their fixtures `make test` runs one of
+# each source and sink, and the tour of the page.
+SLOW_FIXTURES = {"spark", "chromium"}
+SAMPLES = ("tests/admin/test_page.py", *(f"tests/spark/test_{name}" for name in (
+    "stream.py::test_disk_queues_as_a_table", "stream.py::test_there_and_back",
+    "log.py::test_a_table_has_each_message_once_with_its_offset")))
 TREE = Path(__file__).parent.parent
 
 # On a busy machine an example may take any time; perf/ measures speed.
@@ -71,11 +71,14 @@ GROUP_OF = {f"tests/{file}": group for group, files in GROUPS.items() for file i
 
 
 def pytest_ignore_collect(collection_path, config):
-    """To collect all tests takes longer than to run those of `make check`."""
-    if config.getoption("markexpr").startswith("check") and collection_path.name.startswith("test_") and collection_path.suffix == ".py":
-        file = str(collection_path.relative_to(TREE))
+    """Each process collects the tests: to collect all takes longer than to run those of `make check`."""
+    marks = config.getoption("markexpr")
+    if not marks or not collection_path.name.startswith("test_") or collection_path.suffix != ".py":
+        return None
+    file = str(collection_path.relative_to(TREE))
+    if marks.startswith("check"):
         return not file.startswith(tuple(place.partition("::")[0] for place in CHECKED)) or None
-    return None
+    return (marks == "not long" and file.startswith(LONG)) or None
 
 
 def pytest_collection_modifyitems(items):
@@ -90,7 +93,7 @@ def pytest_collection_modifyitems(items):
 
     items.sort(key=place)
     for item in items:
-        if item.nodeid.startswith(LONG) or ("spark" in item.fixturenames and not item.nodeid.startswith(SPARK)):
+        if item.nodeid.startswith(LONG) or (not SLOW_FIXTURES.isdisjoint(item.fixturenames) and not item.nodeid.startswith(SAMPLES)):
             item.add_marker("long")
         elif item.nodeid.startswith(CHECKED):
             item.add_marker("check")

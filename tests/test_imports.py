@@ -214,7 +214,9 @@ def test_what_is_read_ahead_is_there():
 
 def test_every_header_is_for_other_modules():
     """What no other compiled module uses belongs into the .pyx alone."""
-    users = {module_of(path): set(imported(path)) for path in PACKAGE.rglob("*.p[yx][xd]")}
+    users: dict[str, set[str]] = {}
+    for path in PACKAGE.rglob("*.p[yx][xd]"):
+        users.setdefault(module_of(path), set()).update(imported(path))
     headers = [path for path in PACKAGE.rglob("*.pxd") if path.with_suffix(".pyx").exists()]
     unused = [path for path in headers if not any(module_of(path) in used for module, used in users.items()
                                                   if module != module_of(path))]

@@ -125,7 +125,7 @@ async def _all(fleet: Fleet, node: str, action: str, letters: Letters, dry_run: 
         for one, number in stay:
             key = str(one.get("origin") or "")[:LONGEST_NAME], str(one.get("reason"))[:LONGEST_NAME]
             skipped[key if key in skipped or len(skipped) < MOST_REASONS else ("", "other reasons")] += number
-        # A place that does not move would be asked for without end.
+        # A position that does not advance would be requested forever.
         if letters.id or not isinstance(following, int) or (following <= begin and not moved):
             return Moved(count, skipped)
         if time.monotonic() > until:
@@ -243,7 +243,7 @@ class Actions:
             rights_of(request).require(PUBLISH, topic)
 
     def _nodes(self, moment: Moment, asked: Asked) -> list[str]:
-        """The nodes that an action is for. One that does not answer is asked, too: its result says so."""
+        """The nodes that an action is for, those that do not answer included: their result is the error."""
         unknown = [node for node in asked.nodes if node not in moment.nodes]
         if unknown:
             raise ApiError(404, f"NODE_NOT_FOUND - {unknown[0]!r}")

@@ -121,7 +121,7 @@ class History:
         self._slot = 0
         self._ranked = -RANK_S
         self._chosen: set[str] | None = None    # topics that have a series; None: all
-        self._sparks: dict[tuple[Key, str], list[float | None]] = {}    # that were asked for since the last point
+        self._sparks: dict[tuple[Key, str], list[float | None]] = {}    # requested since the last point
 
     def __len__(self) -> int:
         return len(self._arrays)

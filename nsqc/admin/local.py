@@ -66,7 +66,7 @@ class LocalNodes:
             stream.chunked = False
         parts: list[bytes] = []
         size = 0
-        # It asks for no transport where everything goes through one.
+        # The stream needs no transport: its parts are gathered here.
         nowhere = cast("asyncio.Transport", None)
         while stream.left and not (most and size >= most):
             try:

@@ -1,6 +1,6 @@
 """Searches names: for a text, or for a regular expression between slashes, such as /^orders\\.(eu|us)$/.
 
-Regular expressions become automata, so that a search takes time proportional to the names, whatever a user asks for:
+Regular expressions become automata, so that a search takes time proportional to the names for any expression:
 Python's own engine may need years for one name. They have groups, |, *, +, ?, sets, ., ^, $, \\d, \\w and escaped
 characters; no backreferences and no numbers of repetitions. Case does not matter.
 """

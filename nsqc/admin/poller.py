@@ -189,8 +189,8 @@ class Poller:
         self.interval_s = min(max(self._least_s, self._cost_of(rows) * SHARE, pace.spent * OWN_SHARE), LONGEST_S)
 
     def _cost_of(self, rows: list[NodeRow]) -> float:
-        """Seconds that a poll costs a node at most: the quickest of its latest answers, as others have waited for
-        something else, but no more than the same number of bytes costs any nsqd."""
+        """Upper bound on the seconds that a poll costs a node: its fastest recent answer, but no more than the same
+        number of bytes costs any nsqd."""
         for row in rows:
             if not row.error:
                 cost = min(row.answer_ms / 1000, row.answer_bytes / BYTES_A_SECOND)

@@ -183,7 +183,7 @@ class Trust:
                 found[each.http] = _Announced(authorised, _host(each.remote_address))
         heard = self._announced.setdefault(lookupd, {})
         if all_nodes:
-            # Those that are gone are asked for a while, as strangers.
+            # Nodes no longer announced are polled for a while, without credentials.
             gone = [(address, each._replace(authorised=False)) for address, each in heard.items()
                     if address not in found]
             heard.clear()
@@ -253,7 +253,7 @@ PER_NODE = 4                        # calls to one node at once
 AT_ONCE = 32                        # calls to all nodes at once
 IDLE_S = 30.0                       # an idle connection is closed after this time
 IDLE_PER_NODE = 2
-MOST_ADDRESSES = 10_000     # whose HTTPS is known; it is asked for again
+MOST_ADDRESSES = 10_000     # whose HTTPS port is known; others are looked up again
 SHOWN = 2000                        # characters of an answer that are quoted in an error
 _quoted = msgspec.json.Encoder().encode
 

@@ -433,7 +433,7 @@ class View:
         return await self._views.of(await self.moment(), rights), rights
 
     async def _series(self, key: Key, request: Request) -> Series | None:
-        """The range that is asked for: of Prometheus, if it has it, or else the last hour. Raises ApiError."""
+        """The requested range, from Prometheus if it has it, otherwise the last hour. Raises ApiError."""
         wanted = Arguments(read_arguments(self.log, request)).text("range", HOUR)
         if wanted not in RANGES:
             raise ApiError(400, f"INVALID_ARG_RANGE - one of {', '.join(RANGES)}")
@@ -685,11 +685,11 @@ class View:
         return found
 
     async def _all_of(self, address: str) -> list[NodeTopic]:
-        """All topics of a node; kept for a moment, as pages of them are asked for."""
+        """All topics of a node; cached for a moment, since clients request pages of them."""
         now = time.monotonic()
         known = self._stats.get(address)
         if known is None or now - known[0] > self.poller.interval_s / 2:
-            # All users share it, so it is asked for no user; each is shown the topics of their grants.
+            # All users share it, so no user's token is sent; each sees the topics of their grants.
             asked = asyncio.get_running_loop().create_task(self._topics_of(address), context=contextvars.Context())
             known = (now, await asked)
             self._stats = {address: known}      # of one node, and for a while: they may be large

@@ -1,4 +1,4 @@
-# All topics by name, dead letters, redriving, cancelling.
+# All topics by name, redriving, cancelling.
 
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -8,20 +8,12 @@ from nsqc.store.disk.queue cimport DiskQueue
 from nsqc.store.log.topiclog cimport TopicLog
 from nsqc.store.memory cimport Clock
 from nsqc.store.message cimport GuidFactory, Heap
-from nsqc.store.work cimport CommitSchedule, DiskSpace, LoopWork, Slicer
+from nsqc.store.work cimport CommitSchedule, DiskSpace, Slicer
 
 cdef class Broker       # topics and the broker know each other
 
 from nsqc.broker.channel cimport Channel
 from nsqc.broker.topic cimport Topic
-
-
-# ====================================================================== dead letters
-# Publishes the dead messages of a channel to its dead-letter topic.
-
-cdef class DeadLetters(LoopWork):
-    # A running batch; channel.sender, unless it was forgotten meanwhile.
-    cdef Channel channel
 
 
 # ====================================================================== broker
@@ -61,8 +53,8 @@ cdef class Broker:
     cdef readonly dict watched    # type: dict[bytes, Topic]; those with segments to remove or ids to forget, perhaps
     cdef object disks                   # nsqc.store.disk.manager.DiskQueues; None: all topics are ephemeral
     cdef object write_health            # nsqc.broker.health.WriteHealth
-    # Channels that keep their messages, as their dead letters would come back to their topic. No ways of other channels
-    # lead in a circle.
+    # Channels that keep their dead letters, which would return to their own topic. Without these, no dead-letter topics
+    # form a cycle.
     cdef readonly set circling    # type: set[Channel]
     cdef uint64_t steps                 # Clock.steps, as of the last check
     cdef bint warned                    # of messages from the future

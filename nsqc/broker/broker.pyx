@@ -1,4 +1,4 @@
-"""All topics by name, dead letters, redriving, cancelling. See the .pxd."""
+"""All topics by name, redriving, cancelling. See the .pxd."""
 
 # types: from nsqc.log import Log
 # types: from nsqc.options.declared import Settings
@@ -13,99 +13,23 @@ from libc.string cimport memcmp, memcpy
 
 from nsqc.broker import refusals
 from nsqc.broker.channel cimport Channel, Consumer, close_channel
-from nsqc.broker.leaving cimport (DEAD_EXPIRED, DEAD_OVERFLOWED, EXPIRED, FAILED, OVERFLOWED, LeaveReason, dead_ended,
-                                  dead_recall, origin_head, origin_node, origin_store)
+from nsqc.broker.leaving cimport (EXPIRED, FAILED, OVERFLOWED, channel_admits, dead_publish, origin_node, set_bounded,
+                                  set_limits, topic_expire)
 from nsqc.broker.figures cimport LatencyWindow, TopicCounts, add_figures, retire
-from nsqc.broker.storage cimport attach_log, channel_admits, follow_dedupe, set_bounded, set_limits, topic_expire
-from nsqc.broker.topic cimport DRAINING, NO_SPACE, Topic
+from nsqc.broker.storage cimport attach_log
+from nsqc.broker.topic cimport DRAINING, NO_SPACE, Topic, follow_dedupe
 from nsqc.loop.uv cimport Unread
 from nsqc.store.backlog cimport PUT_DISK, PUT_DROPPED, PUT_FULL, PUT_MEMORY, PUT_NO_MEMORY, is_refused
 from nsqc.store.disk.queue cimport DiskQueue
 from nsqc.store.log.cursor cimport Cursor
-from nsqc.store.log.frame cimport MOST_ORIGIN
 from nsqc.store.log.positions cimport deferred_take, offsets_have
 from nsqc.store.log.topiclog cimport TopicLog
 from nsqc.store.message cimport (Delivery, Entry, Heap, Message, delivery_free, delivery_new, delivery_reserve,
                                  heap_first, heap_push, heap_remove, heap_reserve, message_new, message_ref,
                                  message_unref)
-from nsqc.store.work cimport SIZE_SHIFT, STEPS, CommitSchedule, DiskSpace, LoopWork, Slicer, Trash
+from nsqc.store.work cimport STEPS, CommitSchedule, DiskSpace, Slicer, Trash
 from nsqc.wire.const cimport MESSAGE_ID_BYTES
 from nsqc.wire.parser cimport name_is_ephemeral
-
-
-# ====================================================================== dead letters
-
-cdef enum:
-    MOST = 1024         # messages of a batch, or an equal amount of work
-
-
-@cython.final
-cdef class DeadLetters(LoopWork):
-    """Waits for the commit of a batch."""
-
-    cdef void commit_ended(self, LoopWork commit, int error) noexcept:
-        cdef Channel channel = self.channel
-        if channel.sender is not self:
-            return
-        dead_ended(channel, error)
-        if channel.throttled:
-            channel._throttle()
-        if error:
-            channel.owner.owner.on_dead(channel, error)
-
-
-cdef int put_letter(Topic target, Channel channel, Delivery *delivery, bytes head, int64_t more_bytes) noexcept:
-    """PutResult. Disk queue files cannot store an origin, and a memory queue may be written to a file."""
-    cdef char c_origin[MOST_ORIGIN]
-    cdef Message *message = delivery.message
-    if not target.logs:
-        return target.publish_dead(message.body, message.size, NULL, 0, 0, 0)
-    # A log counts its messages when they are written.
-    return target.publish_dead(message.body, message.size, c_origin, origin_store(c_origin, channel, delivery, head),
-                               channel.sent.count, more_bytes)
-
-
-cdef inline LeaveReason reason_of(const Delivery *delivery) noexcept:
-    if delivery.reason == DEAD_EXPIRED:
-        return EXPIRED
-    return OVERFLOWED if delivery.reason == DEAD_OVERFLOWED else FAILED
-
-
-cdef int dead_publish(Topic target, Channel channel, bytes node, int *reasons) except -1:
-    """Begins a batch; none may be running. node: of the daemon, for the origins. reasons: gets a bit for each
-    LeaveReason of its messages. PutResult: PUT_MEMORY if it has begun; PUT_DISK if the commit has to end before; or why
-    the topic refused the first message."""
-    cdef DeadLetters batch
-    cdef Delivery *delivery
-    cdef bint waits = False
-    cdef int result = PUT_DISK
-    cdef int64_t left = MOST, sent_bytes = 0
-    cdef bytes head = origin_head(channel, channel.owner.name, node)
-    if not dead_recall(channel):
-        return PUT_NO_MEMORY
-    while channel.dead.count and left > 0 and not target.commit.is_full():
-        delivery = heap_first(&channel.dead)
-        result = PUT_NO_MEMORY
-        if heap_reserve(&channel.sent):
-            result = put_letter(target, channel, delivery, head, sent_bytes)
-        if is_refused(result):
-            break
-        waits |= result == PUT_DISK
-        reasons[0] |= 1 << reason_of(delivery)
-        heap_remove(&channel.dead, delivery)
-        heap_push(&channel.sent, delivery)
-        sent_bytes += delivery.message.size
-        left -= 1 + <int64_t> (delivery.message.size >> SIZE_SHIFT)
-    if channel.sent.count == 0:
-        return result
-    batch = DeadLetters.__new__(DeadLetters)
-    batch.channel = channel
-    channel.sender = batch
-    if waits:
-        target.commit.wait(batch)
-    else:
-        batch.commit_ended(target.commit, 0)
-    return PUT_MEMORY
 
 
 # ====================================================================== broker
@@ -459,7 +383,7 @@ cdef class Broker:
         return False
 
     def _uncircle(self):
-        """After a rule has changed or a channel is gone: dead letters of some channels may no longer circle."""
+        """After a change of a rule, or the end of a channel: some channels may no longer be in a cycle."""
         cdef Channel channel
         for channel in list(self.circling):
             if channel.exiting:

@@ -1,10 +1,13 @@
-# Messages that leave a channel unfinished: expired, overflowed, dead.
+# Messages that leave a channel unfinished: expired, overflowed, dead; and limits of publishes.
 
-from libc.stdint cimport int64_t, uint16_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t
 
 from nsqc.broker.channel cimport Channel
+from nsqc.broker.topic cimport OpenBatch, Topic
+from nsqc.store.backlog cimport PUT_EXITING, PUT_FULL, PUT_MEMORY
 from nsqc.store.memory cimport dated_ns
 from nsqc.store.message cimport Delivery, Entry, Heap, Message, Place
+from nsqc.store.work cimport LoopWork
 
 
 # ====================================================================== origin
@@ -44,6 +47,20 @@ cdef bint dead_has_room(Channel channel) noexcept
 cdef void dead_ended(Channel channel, int error) noexcept
 # Forgets the running batch: its messages will be published again. False: no memory to do that for all of them.
 cdef bint dead_recall(Channel channel) noexcept
+
+
+# ====================================================================== dead letters
+# Publishes the dead messages of a channel to its dead-letter topic.
+
+cdef class DeadLetters(LoopWork):
+    # A running batch; channel.sender, unless it was forgotten meanwhile.
+    cdef Channel channel
+
+
+# Begins a batch; none may be running. node: of the daemon, for the origins. reasons: gets a bit for each LeaveReason of
+# its messages. PutResult: PUT_MEMORY if it has begun; PUT_DISK if the commit has to end before; or why the topic
+# refused the first message.
+cdef int dead_publish(Topic target, Channel channel, bytes node, int *reasons) except -1
 
 
 # ====================================================================== expiry
@@ -104,7 +121,7 @@ cdef bint expire_waiting(Channel channel) noexcept
 
 
 # ====================================================================== overflow
-# max_depth and max_bytes of a channel, as functions on it: removes excess messages, the oldest first. storage.pxd
+# max_depth and max_bytes of a channel, as functions on it: removes excess messages, the oldest first. `bounds`
 # applies them to publishes.
 
 # Whether more messages would exceed these limits; 0: no limit.
@@ -125,3 +142,46 @@ cdef inline bint surely_fits(Channel channel, int64_t count) noexcept:
 cdef bint channel_exceeds(Channel channel, int64_t count, int64_t body_bytes) noexcept
 # With rules: removes the oldest excess messages; False: the slice ended.
 cdef bint trim_channel(Channel channel) noexcept
+
+
+# ====================================================================== bounds
+# max_depth and max_bytes of a topic and its channels: decides whether messages may be published, and drops messages
+# that wait in the topic itself. Messages in flight or deferred do not count; accepted messages are never refused.
+
+# Whether these messages fit into one channel; if not, topic.bound_reason says why.
+cdef bint channel_admits(Topic topic, Channel channel, int64_t count, int64_t body_bytes) noexcept
+# Whether publishers have to wait while its channels move excess messages to their dead-letter topics.
+cdef bint overflows(Topic topic) noexcept
+# Whether all of these messages fit. tells: if not, explains it in topic.bound_reason and the following fields.
+cdef bint has_room(Topic topic, int64_t count, int64_t body_bytes, bint tells) noexcept
+
+
+# Whether all of these messages may be published; if not, topic.bound_reason says why. Runs for each publish if
+# topic.bounded, so it uses plain pointers.
+cdef inline bint admits(Topic topic, int64_t count, int64_t body_bytes) noexcept:
+    cdef int at = 0
+    if topic.direct or not topic.limits.refuses:
+        while at < topic.limited_count and surely_fits(<Channel> topic.limited[at], count):
+            at += 1
+        if at == topic.limited_count:
+            return True
+    return has_room(topic, count, body_bytes, True)
+
+
+# Whether a topic takes these messages: PUT_MEMORY, or why it does not. Its storage may still refuse them. Of publishes
+# and dead letters alike.
+cdef inline int admission(Topic topic, int64_t count, int64_t body_bytes) noexcept:
+    if topic.exiting:
+        return PUT_EXITING
+    return PUT_FULL if topic.bounded and not admits(topic, count, body_bytes) else PUT_MEMORY
+
+
+cdef bint admits_batch(Topic topic, OpenBatch batch) noexcept
+# Sets topic.bounded and topic.limited, after a change of a rule or the channels.
+cdef void set_bounded(Topic topic) noexcept
+cdef int set_limits(Topic topic, object rule) except -1        # nsqc.options.rules.TopicRule
+
+# Drops some expired messages from the topic's own backlog; returns whether there are more.
+cdef bint topic_expire(Topic topic) noexcept
+# A message was added to the topic's own backlog, which has limits.
+cdef void topic_waits(Topic topic) noexcept

@@ -1,21 +1,28 @@
-"""Messages that leave a channel unfinished: expired, overflowed, dead. See the .pxd."""
+"""Messages that leave a channel unfinished: expired, overflowed, dead; and limits of publishes. See the .pxd."""
 
+cimport cython
 import msgspec
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.object cimport PyObject
 from libc.stdint cimport INT64_MAX, int64_t, uint16_t, uint32_t
 from libc.stdio cimport snprintf
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from nsqc.broker.rules cimport (OVERFLOW_DIE, RETURNED, AgainSlot, ChannelRules, again_add, again_first, again_remove,
-                                again_reserve)
+from nsqc.broker.rules cimport (OVERFLOW_DIE, OVERFLOW_DROP, RETURNED, AgainSlot, ChannelRules, again_add, again_first,
+                                again_remove, again_reserve, overflow_of)
 from nsqc.broker.channel cimport Channel, Consumer, unlikely
+from nsqc.broker.storage cimport flow_refresh
+from nsqc.broker.topic cimport OpenBatch, Topic
+from nsqc.store.backlog cimport PUT_DISK, PUT_MEMORY, PUT_NO_MEMORY, is_refused
 from nsqc.store.log.cursor cimport Cursor
 from nsqc.store.log.frame cimport MOST_ORIGIN
 from nsqc.store.log.segment cimport FRAMES_AT, Segment, segments_find
 from nsqc.store.memory cimport dated_ns
-from nsqc.store.message cimport (Delivery, delivery_free, delivery_new, delivery_reserve, delivery_take, heap_first,
-                                 heap_moved, heap_push, heap_remove, heap_reserve, inflight_remove, message_unref)
-from nsqc.store.work cimport STEPS
+from nsqc.store.message cimport (Delivery, Entry, delivery_free, delivery_new, delivery_reserve, delivery_take,
+                                 heap_first, heap_moved, heap_push, heap_remove, heap_reserve, inflight_remove,
+                                 message_unref)
+from nsqc.store.work cimport SIZE_SHIFT, STEPS, LoopWork
 
 
 # ====================================================================== origin
@@ -151,6 +158,78 @@ cdef bint dead_recall(Channel channel) noexcept:
         heap_remove(&channel.sent, delivery)
         heap_push(&channel.dead, delivery)
     return True
+
+
+# ====================================================================== dead letters
+
+cdef enum:
+    MOST_SENT = 1024    # messages of a batch, or an equal amount of work
+
+
+@cython.final
+cdef class DeadLetters(LoopWork):
+    """Waits for the commit of a batch."""
+
+    cdef void commit_ended(self, LoopWork commit, int error) noexcept:
+        cdef Channel channel = self.channel
+        if channel.sender is not self:
+            return
+        dead_ended(channel, error)
+        if channel.throttled:
+            channel._throttle()
+        if error:
+            channel.owner.owner.on_dead(channel, error)
+
+
+cdef int put_letter(Topic target, Channel channel, Delivery *delivery, bytes head, int64_t more_bytes) noexcept:
+    """PutResult. Disk queue files cannot store an origin, and a memory queue may be written to a file."""
+    cdef char c_origin[MOST_ORIGIN]
+    cdef Message *message = delivery.message
+    if not target.logs:
+        return target.publish_dead(message.body, message.size, NULL, 0, 0, 0)
+    # A log counts its messages when they are written.
+    return target.publish_dead(message.body, message.size, c_origin, origin_store(c_origin, channel, delivery, head),
+                               channel.sent.count, more_bytes)
+
+
+cdef inline LeaveReason reason_of(const Delivery *delivery) noexcept:
+    if delivery.reason == DEAD_EXPIRED:
+        return EXPIRED
+    return OVERFLOWED if delivery.reason == DEAD_OVERFLOWED else FAILED
+
+
+cdef int dead_publish(Topic target, Channel channel, bytes node, int *reasons) except -1:
+    cdef DeadLetters batch
+    cdef Delivery *delivery
+    cdef bint waits = False
+    cdef int result = PUT_DISK
+    cdef int64_t left = MOST_SENT, sent_bytes = 0
+    cdef bytes head = origin_head(channel, channel.owner.name, node)
+    if not dead_recall(channel):
+        return PUT_NO_MEMORY
+    while channel.dead.count and left > 0 and not target.commit.is_full():
+        delivery = heap_first(&channel.dead)
+        result = PUT_NO_MEMORY
+        if heap_reserve(&channel.sent):
+            result = put_letter(target, channel, delivery, head, sent_bytes)
+        if is_refused(result):
+            break
+        waits |= result == PUT_DISK
+        reasons[0] |= 1 << reason_of(delivery)
+        heap_remove(&channel.dead, delivery)
+        heap_push(&channel.sent, delivery)
+        sent_bytes += delivery.message.size
+        left -= 1 + <int64_t> (delivery.message.size >> SIZE_SHIFT)
+    if channel.sent.count == 0:
+        return result
+    batch = DeadLetters.__new__(DeadLetters)
+    batch.channel = channel
+    channel.sender = batch
+    if waits:
+        target.commit.wait(batch)
+    else:
+        batch.commit_ended(target.commit, 0)
+    return PUT_MEMORY
 
 
 # ====================================================================== expiry
@@ -442,4 +521,179 @@ cdef bint trim_channel(Channel channel) noexcept:
             if channel.slicer.over():
                 return False
             steps = STEPS
+    return True
+
+
+# ====================================================================== bounds
+
+cdef enum:
+    EXPIRED_AT_ONCE = 4096          # expired messages of a topic, between two looks at the clock
+
+
+# ---------------------------------------------------------------------- depth
+
+
+cdef bint topic_exceeds(Topic topic, int64_t count, int64_t body_bytes) noexcept:
+    return exceeds(topic.count_waiting(), topic.backlog.bytes(), count, body_bytes, topic.limits.max_depth,
+                   topic.limits.max_bytes)
+
+
+# ---------------------------------------------------------------------- publishing
+
+
+cdef bint has_room(Topic topic, int64_t count, int64_t body_bytes, bint tells) noexcept:
+    cdef Channel channel
+    if topic.limits.refuses and not topic.direct and topic_exceeds(topic, count, body_bytes):
+        if tells:
+            tell(topic, None, topic.count_waiting(), topic.backlog.bytes(), count, body_bytes)
+        return False
+    for channel in topic.fan:
+        if not channel_has_room(channel, count, body_bytes):
+            if tells:
+                tell(topic, channel, channel.count_waiting(), channel_bytes(channel), count, body_bytes)
+            return False
+    return True
+
+
+cdef bint channel_admits(Topic topic, Channel channel, int64_t count, int64_t body_bytes) noexcept:
+    if channel_has_room(channel, count, body_bytes):
+        return True
+    tell(topic, channel, channel.count_waiting(), channel_bytes(channel), count, body_bytes)
+    return False
+
+
+cdef inline bint channel_has_room(Channel channel, int64_t count, int64_t body_bytes) noexcept:
+    if not refuses(channel) or surely_fits(channel, count) or not channel_exceeds(channel, count, body_bytes):
+        return True
+    # While the dead-letter topic accepts messages, there will be room: overflows() has publishers wait for it.
+    return channel.rules.overflow == OVERFLOW_DIE and not (channel.dead_waits and not dead_has_room(channel))
+
+
+cdef bint overflows(Topic topic) noexcept:
+    cdef Channel channel
+    cdef int at
+    for at in range(topic.limited_count):
+        channel = <Channel> topic.limited[at]
+        if (channel.rules.overflow == OVERFLOW_DIE and channel.dead.count + channel.sent.count > 0
+                and not channel.dead_waits and not surely_fits(channel, 0) and not dead_has_room(channel)
+                and channel_exceeds(channel, 0, 0)):
+            return True
+    return False
+
+
+cdef inline bint refuses(Channel channel) noexcept:
+    """Whether its limits may refuse publishes."""
+    return (channel.rules is not NULL and channel.rules.overflow != OVERFLOW_DROP
+            and (channel.rules.max_depth > 0 or channel.rules.max_bytes > 0))
+
+
+cdef int tell(Topic topic, Channel channel, int64_t depth, int64_t waiting, int64_t count,
+              int64_t body_bytes) except -1:
+    """Records why a publish is refused: the rule, its value, and its origin."""
+    cdef object what, source = topic.rule_source
+    cdef int64_t max_depth = topic.limits.max_depth, max_bytes = topic.limits.max_bytes
+    if channel is None:
+        what = f"topic {topic.name.decode()}"
+    else:
+        what = f"channel {channel.name.decode()}"
+        source = channel.rule.source
+        max_depth = channel.rules.max_depth
+        max_bytes = channel.rules.max_bytes
+    topic.bound_count, topic.bound_bytes = count, body_bytes
+    topic.bound_lasts = exceeds(0, 0, count, body_bytes, max_depth, max_bytes)
+    if 0 < max_depth < depth + count:
+        text = f"{what} has {depth} messages, its max_depth is {max_depth} ({source})"
+    else:
+        text = f"{what} has {waiting} bytes, its max_bytes is {max_bytes} ({source})"
+    if channel is not None and channel.rules.overflow == OVERFLOW_DIE:
+        text = f"{text}, and its dead-letter topic {channel.dead_letter.decode()} accepts nothing"
+    elif count != 1:
+        text = f"{text}: a batch of {count} messages does not fit"
+    topic.bound_reason = text
+    return 0
+
+
+cdef bint admits_batch(Topic topic, OpenBatch batch) noexcept:
+    cdef int64_t count, body_bytes
+    batch.measure(&count, &body_bytes)
+    return admits(topic, count, body_bytes)
+
+
+# ---------------------------------------------------------------------- rules
+
+
+cdef void set_bounded(Topic topic) noexcept:
+    cdef Channel channel
+    cdef list limited = [channel for channel in topic.fan if refuses(channel)]
+    topic.bounded = topic.limits.refuses or len(limited) > 0
+    topic.limited_count = 0
+    free(topic.limited)
+    topic.limited = <PyObject **> malloc(len(limited) * sizeof(PyObject *)) if limited else NULL
+    if limited and topic.limited is NULL:
+        topic.limited_count = -1        # no memory: has_room() checks each publish
+        return
+    for channel in limited:
+        topic.limited[topic.limited_count] = <PyObject *> channel
+        topic.limited_count += 1
+
+
+cdef int set_limits(Topic topic, object rule) except -1:
+    cdef bint limited
+    topic.rule_source = rule.source
+    topic.limits.max_depth = rule.max_depth
+    topic.limits.max_bytes = rule.max_bytes
+    # Channels create dead letters: a message that should become one waits here for a channel, or is refused.
+    topic.limits.message_ttl_ns = rule.message_ttl if rule.expired == "drop" else 0
+    limited = topic.limits.max_depth > 0 or topic.limits.max_bytes > 0
+    topic.limits.trims = limited and overflow_of(rule, True) == OVERFLOW_DROP
+    topic.limits.refuses = limited and not topic.limits.trims
+    topic.limits.watched = topic.limits.trims or topic.limits.message_ttl_ns > 0
+    set_bounded(topic)
+    if topic.limits.watched and topic.backlog.depth() > 0:
+        topic_waits(topic)
+    return 0
+
+
+# ---------------------------------------------------------------------- drops of excess and expired messages
+
+
+cdef void topic_waits(Topic topic) noexcept:
+    cdef int steps = STEPS
+    while steps and topic.limits.trims and topic_exceeds(topic, 0, 0) and drop_oldest(topic):
+        topic.overflow_count += 1
+        steps -= 1
+    if not topic.aging:
+        topic.aging = True
+        topic.owner.on_aging(topic)
+
+
+cdef bint topic_expire(Topic topic) noexcept:
+    cdef int left = EXPIRED_AT_ONCE
+    cdef int64_t oldest_ns
+    cdef uint32_t attempts = 0
+    topic.aging = False
+    if topic.exiting or not topic.limits.watched or topic.direct:
+        return False
+    topic.clock.refresh()
+    while left and topic.limits.trims and topic_exceeds(topic, 0, 0) and drop_oldest(topic):
+        topic.overflow_count += 1
+        left -= 1
+    while left and topic.limits.message_ttl_ns:
+        oldest_ns = dated_ns(topic.clock, topic.backlog.oldest_ns(&attempts))
+        if not 0 < oldest_ns <= topic.clock.wall - topic.limits.message_ttl_ns or not drop_oldest(topic):
+            break
+        topic.expired_count += 1
+        left -= 1
+    topic.aging = topic.backlog.depth() > 0
+    if not topic.aging:
+        flow_refresh(topic)
+    return left == 0
+
+
+cdef bint drop_oldest(Topic topic) noexcept:
+    cdef Entry entry
+    if not topic.backlog.pop(&entry):
+        return False
+    message_unref(entry.message)
+    topic.backlog.done(topic.backlog.place)
     return True

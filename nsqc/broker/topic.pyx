@@ -12,17 +12,19 @@ from nsqc.broker import refusals
 from nsqc.broker.broker cimport Broker
 from nsqc.broker.channel cimport Channel, delete_channel, unlikely
 from nsqc.broker.figures cimport DedupeFigures, TopicCounts, TopicFigures, TopicLevels, figure_names, figures_tuple
-from nsqc.broker.storage cimport (GO, admission, admits_batch, drop_log, flow_begin,
-                                  flow_commit_began, flow_commit_ended, flow_copies_done, flow_drop_leftover,
-                                  flow_let_publish, flow_readable, flow_refresh, flow_slice, flow_unreadable,
-                                  follow_rule, has_room, log_grew, needed_from, once_begins, once_dropped, once_ended,
-                                  once_new, overflows, ranks_between, retain_log, set_bounded, storage_changed)
-from nsqc.store.backlog cimport (PUT_DISK, PUT_EXITING, PUT_FULL, PUT_MEMORY, PUT_NO_MEMORY, PUT_NO_SPACE,
+from nsqc.broker.leaving cimport admission, admits_batch, has_room, overflows, set_bounded
+from nsqc.broker.storage cimport (drop_log, flow_begin, flow_commit_began, flow_commit_ended, flow_copies_done,
+                                  flow_drop_leftover, flow_let_publish, flow_readable, flow_refresh, flow_slice,
+                                  flow_unreadable, follow_rule, log_grew, needed_from, ranks_between, retain_log,
+                                  storage_changed)
+from nsqc.store.backlog cimport (PUT_DISK, PUT_EXITING, PUT_FULL, PUT_KNOWN, PUT_MEMORY, PUT_NO_MEMORY, PUT_NO_SPACE,
                                  PUT_RUNNING, PUT_TAKEN, Backlog, is_refused)
 from nsqc.store.disk.queue cimport DiskQueue
 from nsqc.store.log.frame cimport buffer_free
+from nsqc.store.log.recovery cimport drop_ids, restore_ids
 from nsqc.store.memory cimport Clock, monotonic_ns
 from nsqc.store.message cimport GuidFactory, fifo_free
+from nsqc.store.publishids cimport ID_CLAIMED, ID_COLLECTED, ID_KNOWN, ID_NO_MEMORY, ID_RUNNING
 from nsqc.store.work cimport STEPS, CallWaiter, Commit, CommitSchedule, LoopWork, Slicer, Trash
 
 
@@ -772,3 +774,84 @@ cdef class Room(LoopWork):
 def helps(Topic topic not None, bint full) -> bool:
     """Whether the last refused publish, with FULL or NO_SPACE, may succeed once messages have left."""
     return room_helps(topic, PUT_FULL if full else PUT_NO_SPACE)
+
+
+# ====================================================================== publishes with an id
+
+cdef bint once_new(Topic topic, Once *once, const char *c_id, Py_ssize_t length) noexcept:
+    memset(once, 0, sizeof(Once))
+    if topic.ids is not None:
+        topic.ids.hash(c_id, length, &once.id)
+        once.asked = True
+    return once.asked
+
+
+cdef int once_begins(Topic topic, Once *once) noexcept:
+    cdef int verdict
+    if topic.exiting:
+        return PUT_EXITING
+    if topic.ids is None:       # the rule changed meanwhile
+        once.asked = False
+        return GO
+    if topic.logs and topic.log.reserve_ids(topic.ids.opened + 1) < 0:
+        return PUT_NO_MEMORY
+    if topic.ids.count == 0:
+        topic.owner.on_aging(topic)      # so that they are forgotten even without further publishes
+    verdict = topic.ids.claim(&once.id, topic.clock.monotonic, topic.commit.serial, &once.claim)
+    if verdict == ID_CLAIMED:
+        once.failures = topic.ids.failures
+        return GO
+    if verdict == ID_NO_MEMORY:
+        return PUT_NO_MEMORY
+    if verdict == ID_KNOWN or verdict == ID_COLLECTED or verdict == ID_RUNNING:
+        topic.deduplicated += 1
+        if verdict == ID_KNOWN and topic.commit.has_unanswered():
+            verdict = ID_RUNNING
+        return PUT_KNOWN if verdict == ID_KNOWN else PUT_DISK if verdict == ID_COLLECTED else PUT_RUNNING
+    return PUT_TAKEN
+
+
+cdef void once_ended(Topic topic, Once *once, int result) noexcept:
+    cdef PublishIds ids = topic.ids
+    if ids is None or once.claim == 0:
+        return
+    if is_refused(result) or once.wrote and once.failures != ids.failures:
+        ids.release(once.claim)
+    elif result == PUT_DISK or once.wrote and topic.commit.is_due():
+        ids.keep_if_collected(once.claim, topic.commit.serial)
+        if topic.logs:
+            topic.log.add_id(&once.id)
+    elif once.wrote and topic.commit.running:
+        ids.keep_if_running(once.claim, topic.commit.serial)
+    else:
+        ids.keep(once.claim)
+    once.claim = 0
+
+
+cdef void once_dropped(Topic topic, Once *once) noexcept:
+    if once.claim and topic.ids is not None:
+        topic.ids.release(once.claim)
+    once.claim = 0
+
+
+cdef int follow_dedupe(Topic topic, int64_t window_ns, int64_t limit, object opened) except -1:
+    cdef bint restores = opened is not None and topic.ids is None and topic.log.id_key[0] != 0
+    if window_ns <= 0:
+        topic.ids = None
+        if topic.log is not None:
+            topic.log.remember(0, 0, NULL)
+        if restores:
+            drop_ids(topic.log)
+        return 0
+    topic.clock.refresh()
+    if topic.ids is not None:
+        topic.ids.set_rule(window_ns, limit)
+    else:
+        topic.ids = PublishIds(window_ns, limit, (<char *> topic.log.id_key)[:16] if restores else None)
+    if restores:
+        restore_ids(topic.log, topic.ids)
+        if topic.ids.count:
+            topic.owner.on_aging(topic)
+    if topic.log is not None:
+        topic.log.remember(window_ns, topic.ids.limit, topic.ids.key)
+    return 0

@@ -104,7 +104,7 @@ class LogNews(Struct, array_like=True, frozen=True):
     cursors: Sequence[Records] = ()             # where the channels are
     reserved: Count = 0         # offsets are handed out only below this; 0: as before
     trimmed: Count = 0          # the first offset that retention has not removed; 0: as before
-    dropped: bool = False       # the log is gone; a next one of its topic continues at `reserved`, unless 0
+    dropped: bool = False       # the log is deleted; the topic's next log continues at `reserved`, unless 0
     heads: Sequence[Head] = ()  # of the segments that begin in these frames
     key: Key = b""              # of the hashes of publish ids; empty: as before
 

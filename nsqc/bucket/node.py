@@ -29,10 +29,10 @@ from nsqc.bucket.ship import News, Shipper, Status
 from nsqc.bucket.store import Unclear, open_bucket
 from nsqc.bucket.takeover import Journal, Local, Owned, restore, take_over
 from nsqc.store.files import read_file, replace_file
+from nsqc.store.log.frame import whole_batches
 from nsqc.store.log.journal import fold
 from nsqc.store.log.names import FRAMES_AT, MOST_OFFSET, Extent, Point, folders_in, left_path, segment_path
 from nsqc.store.log.names import News as LogState
-from nsqc.store.log.reading import whole_batches
 from nsqc.store.log.recovery import read_folder
 from nsqc.store.log.segment import write_manifest
 

@@ -145,7 +145,7 @@ class NodeReader:
 
     def plan(self, log_id: int, first: int, end: int, messages: int) -> list[Range]:
         """Divides the messages of a log, `first` to before `end`, into ranges of about `messages`, cut between extents.
-        Raises KeyError: there is no such log any more."""
+        Raises KeyError: the log no longer exists."""
         log = self.whole.logs[log_id]
         first = max(first, log.trimmed)
         ranges: list[Range] = []

@@ -1,4 +1,4 @@
-"""Ships what happens to a node's logs: one thread, one commit at a time, until somebody else's commit has its number.
+"""Ships the changes of a node's logs: one thread, one commit at a time, until another writer's commit has its number.
 
     logs --wake--> Shipper --note, read--> logs             what is new, as one commit
                    Shipper --create--> bucket               repeated, unchanged, until its outcome is known

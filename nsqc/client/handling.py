@@ -62,7 +62,7 @@ class ProducerStats(NamedTuple):
 log = Log("nsqc.worker")
 
 # Handlers take a message, or with batch a list, and may return anything, which is ignored; an asyncio worker's may be
-# awaitable. Any: as said
+# awaitable. Any: therefore
 Handler: TypeAlias = Callable[[Any], Any]
 H = TypeVar("H", bound=Handler)
 T = TypeVar("T")

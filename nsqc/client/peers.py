@@ -231,7 +231,7 @@ class Peer(Generic[C]):
         self.connection: C | None = None
         self.was_connected = False
         self.ready = 0                  # last RDY sent
-        self.backs_off = False          # as that said
+        self.backs_off = False          # sent with it
         self.ready_since = 0.0          # when RDY last rose above 0
         self.ready_until = 0.0          # when RDY was last above 0
         self.received_at = 0.0          # when messages last arrived

@@ -58,7 +58,7 @@ async def put_all(app: App, request: Request) -> Json:
         raise ApiError(400, f"DEAD_LETTERS_CIRCLE - {found[0].title}: {found[1]}")
     for table in (*topics, *channels):
         if KEYS & table.values.keys():
-            # Without a name, letters go to the topics that fit, each with .dead behind its name.
+            # Without a name, letters go to the matching topics, each with .dead appended.
             check_publish(request, str(table.values.get("dead_letter", "")) or "*")
     try:
         await app.rules.declare(topics)

@@ -1,4 +1,4 @@
-"""The log: lines on stderr, nsqd's unless another form is asked for, written by a thread: an unread pipe never stops
+"""The log: lines on stderr, in nsqd's format by default, written by a thread: an unread pipe never stops
 the daemon."""
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ def _is_file(path: str) -> bool:
 
 
 def _is_progress(path: str) -> bool:
-    """Whether a file says which messages are done."""
+    """Whether a file records which messages are done."""
     folder, _, name = path.rpartition("/")
     if folder:
         return OTHER.fullmatch(name) is not None and not SUMMARY.fullmatch(name)

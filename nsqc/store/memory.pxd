@@ -71,8 +71,9 @@ cdef void broken(const char *c_text) noexcept nogil
 #
 # The first touch of a page costs a page fault: a tenth of a microsecond, or up to 20 ms for a huge page where a
 # hypervisor has reclaimed free memory. So the loop does not touch a new chunk if a resident one is free. Free chunks,
-# whether populated ahead or handed back, form one LIFO list. The thread populates chunks while they are taken faster
-# than they come back, using the kind of page that has been cheaper lately, and releases chunks unused for some seconds.
+# whether populated ahead or returned, form one LIFO list. The thread populates chunks while they are taken faster
+# than they are returned, using the kind of page that has been cheaper lately, and releases chunks unused for some
+# seconds.
 #
 # Address space is reserved in arenas of 32 chunks, each for one kind of page. A released chunk stays in its arena,
 # blank.

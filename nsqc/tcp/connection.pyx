@@ -14,10 +14,10 @@ from nsqc.store.backlog cimport PUT_DISK, PUT_MEMORY
 from nsqc.store.memory cimport monotonic_ns
 from nsqc.store.message cimport inflight_expect
 from nsqc.store.work cimport STEPS, Commit, LoopWork
-from nsqc.tcp.commands cimport (LargeBody, continue_mpub, cut_short, end_wait, refusal_of, refuse, run_body,
+from nsqc.tcp.commands cimport (continue_mpub, cut_short, end_wait, refusal_of, refuse, run_body,
                                 run_gathered, run_line, wait_for_room, write_failed)
 from nsqc.tcp.intake cimport (HELD_INPUT, HELD_PACE, HELD_SLICE, HELD_UNREAD, HELD_WAITING, Heartbeat, Hub, Intake,
-                              Upgrade)
+                              LargeBody, Upgrade)
 from nsqc.tcp.outbox cimport Body, Mark, Marks, Outbox
 from nsqc.tcp.session cimport (DONE, ERROR, OK, OK_ON_COMMIT, OK_ON_RUNNING, REPLY, SLICE_OVER, UPGRADE, WAITS,
                                WANTS_BODY, Guard, Link, Session)

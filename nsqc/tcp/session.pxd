@@ -131,7 +131,7 @@ cdef class Session(Consumer):
     cdef Channel channel                # None until SUB
     cdef bint pump_due                  # the channel may have more to deliver
     cdef bint backs_off                 # by the client's own word, of its last RDY
-    cdef double idle_since              # when RDY fell to 0, or its client first said so; s since 1970; 0: neither
+    cdef double idle_since              # when RDY fell to 0, or the client first sent 0; s since 1970; 0: neither
     cdef dict shown                     # fields of ClientStats, from IDENTIFY
     cdef double connected               # seconds since 1970
     cdef bint locked                    # TLS is required and missing: only IDENTIFY is allowed

@@ -89,8 +89,8 @@ def pages(api: NodeHttp, method: str, path: str, arguments: dict[str, str]) -> I
 
 
 def following_of(api: NodeHttp, page: Json, begin: int, moved: int = 0) -> int | None:
-    """Where the call after this one begins; None: nowhere. A place that does not move would be asked for without end,
-    unless the call has moved letters away. Raises ToolError."""
+    """Where the next call begins; None: this was the last. A position that does not advance would be requested forever,
+    unless the call has moved letters. Raises ToolError."""
     following = page.get("next")
     if following is None:
         return None

@@ -10,7 +10,7 @@ requested values: a body of megabytes takes a few milliseconds regardless of its
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcmp
+from libc.string cimport memcmp, memcpy
 
 STRING, BOOL, INT32, INT64 = KIND_STRING, KIND_BOOL, KIND_INT32, KIND_INT64
 
@@ -429,3 +429,91 @@ cdef int put_rune(char *c_out, uint32_t rune) noexcept nogil:
     c_out[2] = <char> (0x80 | rune >> 6 & 0x3F)
     c_out[3] = <char> (0x80 | rune & 0x3F)
     return 4
+
+
+# ---------------------------------------------------------------------- writing
+
+cdef uint64_t HIGH_BITS = 0x8080808080808080
+cdef uint64_t ONES = 0x0101010101010101
+cdef const char *HEX = b"0123456789abcdef"
+cdef const char *BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+
+
+cdef inline bint is_plain(const unsigned char *c_at) noexcept nogil:
+    """Whether eight bytes are ASCII that needs no escaping: no quote, backslash or control character."""
+    cdef uint64_t text, quote, backslash
+    memcpy(&text, c_at, 8)
+    quote = text ^ (ONES * <uint64_t> c'"')
+    backslash = text ^ (ONES * <uint64_t> c"\\")
+    # A subtraction sets the high bit of each byte that is too low, and its borrow may set that of the next higher one.
+    # Then all eight are checked one by one, as are those that are not ASCII.
+    return ((text | (text - ONES * 0x20) | (quote - ONES) | (backslash - ONES)) & HIGH_BITS) == 0
+
+
+cdef int64_t escaped_bytes(const unsigned char *c_at, int64_t length) noexcept nogil:
+    cdef int64_t at = 0, total = 0
+    cdef uint32_t rune
+    cdef int step
+    cdef unsigned char byte
+    while at < length:
+        if length - at >= 8 and is_plain(c_at + at):
+            at += 8
+            total += 8
+            continue
+        byte = c_at[at]
+        step = 1
+        if byte >= 0x80:
+            step = utf8_bytes(c_at + at, length - at, &rune)
+            if step == 1:
+                return -1
+            total += step
+        elif byte == c'"' or byte == c"\\" or byte == c"\n":
+            total += 2
+        else:
+            total += 6 if byte < 0x20 else 1
+        at += step
+    return total
+
+
+cdef char *put_escaped(char *c_to, const char *c_from, int64_t length) noexcept nogil:
+    cdef int64_t at = 0
+    cdef unsigned char byte
+    while at < length:
+        if length - at >= 8 and is_plain(<const unsigned char *> c_from + at):
+            memcpy(c_to, c_from + at, 8)
+            c_to += 8
+            at += 8
+            continue
+        byte = <unsigned char> c_from[at]
+        at += 1
+        if byte == c'"' or byte == c"\\" or byte == c"\n":
+            c_to[0] = c"\\"
+            c_to[1] = c"n" if byte == c"\n" else <char> byte
+            c_to += 2
+        elif byte >= 0x20:
+            c_to[0] = <char> byte
+            c_to += 1
+        else:
+            memcpy(c_to, b"\\u00", 4)
+            c_to[4] = HEX[byte >> 4]
+            c_to[5] = HEX[byte & 15]
+            c_to += 6
+    return c_to
+
+
+cdef char *put_base64(char *c_to, const unsigned char *c_from, int64_t length) noexcept nogil:
+    cdef uint32_t three
+    while length > 0:
+        three = (<uint32_t> c_from[0]) << 16
+        if length > 1:
+            three |= (<uint32_t> c_from[1]) << 8
+        if length > 2:
+            three |= c_from[2]
+        c_to[0] = BASE64[three >> 18]
+        c_to[1] = BASE64[three >> 12 & 63]
+        c_to[2] = BASE64[three >> 6 & 63] if length > 1 else c"="
+        c_to[3] = BASE64[three & 63] if length > 2 else c"="
+        c_to += 4
+        c_from += 3
+        length -= 3
+    return c_to

@@ -7,7 +7,7 @@ from nsqc.store.log.reading import ID, OFFSET, TIMESTAMP, VALUE, LogBlock
 from nsqc.store.message import GuidFactory
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
-from tests.compiled import logframes
+from tests.compiled import logs
 
 TITLE = "block: nanoseconds a record"
 BATCH_ROWS = 10_000
@@ -17,7 +17,7 @@ SALT = 0x1122334455667788
 
 def frames(body: int, rows: int) -> bytes:
     """This many records, one batch per frame."""
-    collector, batch = logframes.Collector(GuidFactory.make(1)), (body.to_bytes(4, "big") + b"x" * body) * BATCH
+    collector, batch = logs.Collector(GuidFactory.make(1)), (body.to_bytes(4, "big") + b"x" * body) * BATCH
     for number in range(rows // BATCH):
         collector.add_batch(batch, BATCH, 10**18 + number * 10**7)
     return collector.sealed(SALT, FRAMES_AT, 0, 0)[0]

@@ -4,7 +4,7 @@ from nsqc.client import frames as encode
 from nsqc.client.frames import Inflow, messages
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
-from tests.compiled.frames import message_frames
+from tests.compiled.wire import message_frames
 
 TITLE = "client: nanoseconds a message of 200 bytes"
 BODY = b"x" * 200

@@ -4,7 +4,7 @@ from collections import deque
 
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
-from tests.compiled.fifo import MemoryQueue
+from tests.compiled.memory import MemoryQueue
 
 TITLE = "fifo: nanoseconds a call, the making of a message of 200 bytes included"
 

@@ -2,7 +2,7 @@
 
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
-from tests.compiled.frames import message_frames, response_frame
+from tests.compiled.wire import message_frames, response_frame
 
 TITLE = "framer: nanoseconds a frame"
 STAMP = 1_700_000_000_000_000_000

@@ -5,7 +5,7 @@ from itertools import repeat
 from nsqc.store.message import GuidFactory
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
-from tests.compiled.guid import next_id
+from tests.compiled.memory import next_id
 
 TITLE = "guid: nanoseconds an id, as bytes"
 NOW = 1_790_000_000_000_000_000

@@ -5,7 +5,7 @@ import random
 
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
-from tests.compiled.heap import DeadlineHeap
+from tests.compiled.memory import DeadlineHeap
 
 TITLE = "heap: nanoseconds a call, the making of an item included"
 ITEMS = 50_000

@@ -3,7 +3,7 @@
 from perf.micro import timing
 from perf.micro.bench_parser import multi_publish
 from perf.micro.timing import Part, Row, Size
-from tests.compiled.commands import CommandReader
+from tests.compiled.wire import CommandReader
 
 TITLE = "inbuf: nanoseconds a piece of an MPUB of 40 KB"
 PIECE = 1448

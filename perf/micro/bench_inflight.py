@@ -3,8 +3,7 @@
 from nsqc.store.message import GuidFactory
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
-from tests.compiled.guid import next_id
-from tests.compiled.inflight import InFlightTable
+from tests.compiled.memory import InFlightTable, next_id
 
 TITLE = "inflight: nanoseconds a call, the making of an entry included"
 NOW = 1_790_000_000_000_000_000

@@ -8,7 +8,7 @@ from zlib import crc32
 from nsqc.store.log.manager import read_progress
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
-from tests.compiled.compaction import compact_folder
+from tests.compiled.logs import compact_folder
 from tests.store.log.journals import ADVANCE, FIN, NAME, REQ, RESET, Frame, journal_path, write_journal
 
 TITLE = "journal: nanoseconds for a message"

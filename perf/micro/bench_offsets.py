@@ -4,7 +4,7 @@ import random
 
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
-from tests.compiled.offsets import Offsets
+from tests.compiled.logs import Offsets
 
 TITLE = "offsets: nanoseconds for a message of a million ranges"
 

@@ -4,7 +4,7 @@ import struct
 
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
-from tests.compiled.commands import CommandReader
+from tests.compiled.wire import CommandReader
 
 TITLE = "parser: nanoseconds a command, MPUB: a message"
 BODY = b"x" * 200

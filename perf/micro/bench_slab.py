@@ -2,7 +2,7 @@
 
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
-from tests.compiled.fifo import MemoryQueue
+from tests.compiled.memory import MemoryQueue
 
 TITLE = "slab: nanoseconds a message, its place in the queue included"
 

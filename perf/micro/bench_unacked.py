@@ -4,7 +4,7 @@ from collections import OrderedDict
 
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
-from tests.compiled.unacked import UnackedList
+from tests.compiled.memory import UnackedList
 
 TITLE = "unacked: nanoseconds for a record handed out and done with"
 WINDOW = 2500

@@ -7,7 +7,7 @@ import pytest
 from nsqc.store import memory
 from tests.broker.harness import publish, run
 from tests.compiled import diskqueue
-from tests.compiled.unacked import UnackedList
+from tests.compiled.memory import UnackedList
 
 pytestmark = pytest.mark.skipif(not memory.ENABLED, reason="a release build checks no rules")
 

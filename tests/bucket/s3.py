@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 SECRET = "a-secret-that-nobody-should-see"
@@ -25,6 +24,9 @@ class Server:
     """`faults` are used up by puts and gets of objects, one each, in order; `rate` adds random ones."""
 
     def __init__(self) -> None:
+        # Its import takes a second, and each process imports this file.
+        from moto.server import DomainDispatcherApplication, create_backend_app
+
         self.moto: Application = DomainDispatcherApplication(create_backend_app)
         self.faults: list[str] = []
         self.rate, self.random = 0.0, random.Random(1)

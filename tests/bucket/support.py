@@ -15,7 +15,7 @@ from nsqc.bucket.store import Bucket, Entry, Exists, Missing, Store, Unclear
 from nsqc.bucket.takeover import Journal, Local, Owned, take_over
 from nsqc.store.log.reading import LogBlock
 from nsqc.store.message import GuidFactory
-from tests.compiled.logframes import Collector
+from tests.compiled.logs import Collector
 
 START = 4096                    # of the frames in a segment
 TIME = 1_700_000_000_000_000_000

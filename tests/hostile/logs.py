@@ -13,10 +13,11 @@ from nsqc.store.log import reading
 from nsqc.store.log.check import as_text, check_folder, read_log, summary
 from nsqc.store.log.export import Export, ExportError, Sources
 from nsqc.store.log.names import Segment, segment_path
-from nsqc.store.log.reading import LogBlock, SegmentBlocks, manifest_id
+from nsqc.store.log.reading import LogBlock, SegmentBlocks
 from nsqc.store.log.recovery import LogError, read_folder
+from nsqc.store.log.segment import manifest_id
 from tests.broker.harness import publish, run
-from tests.compiled.compaction import compact_folder
+from tests.compiled.logs import compact_folder
 from tests.compiled.taker import Taker
 from tests.hostile.mutation import (
     Files,

@@ -7,7 +7,7 @@ import random
 import struct
 from collections.abc import Callable
 
-from tests.compiled.checksums import checksum
+from tests.compiled.wire import checksum
 
 Files = dict[str, bytes]    # by name
 NUMBERS = [0, 1, 2, 3, 7, 8, 24, 64, 4095, 4096, 65535, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**40, 2**53, 2**61, 2**62 - 1, 2**62,

@@ -148,6 +148,7 @@ print("rows", spark.read.format("nsq").options(**given, http=sys.argv[3]).load()
 """
 
 
+@pytest.mark.long
 def test_sources_that_are_not_compiled_do_not_hide_the_installed_package(checkout, log_node, topic):
     """For a script in a checkout, the workers of Spark that it starts, and for jobs."""
     http = f"127.0.0.1:{log_node.http_port}"

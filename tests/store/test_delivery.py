@@ -1,7 +1,7 @@
 """Deliveries: their memory is reused, and no trace of an earlier one remains."""
 
 from nsqc.store import message
-from tests.compiled.delivery import Deliveries
+from tests.compiled.memory import Deliveries
 
 
 def test_counts_and_fresh_fields():

@@ -5,7 +5,7 @@ from collections import deque
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.compiled.fifo import MemoryQueue
+from tests.compiled.memory import MemoryQueue
 
 
 @given(st.lists(st.integers(-600, 600), max_size=12))

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqc.store.message import GuidFactory
-from tests.compiled.guid import next_id
+from tests.compiled.memory import next_id
 
 EPOCH_UNITS = 1288834974288
 NOW = 1_790_000_000_000_000_000

@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.compiled.heap import DeadlineHeap
+from tests.compiled.memory import DeadlineHeap
 
 deadlines = st.integers(0, 50) | st.integers(-(2**62), 2**62)
 

@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.compiled.inflight import InFlightTable
+from tests.compiled.memory import InFlightTable
 
 ids = st.integers(0, 300).map(lambda n: b"%016x" % (n * 0x1000193))
 owners = st.integers(1, 3)

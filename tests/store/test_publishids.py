@@ -5,7 +5,7 @@ import random
 import pytest
 
 from nsqc.store.publishids import sip
-from tests.compiled.publishids import Ids
+from tests.compiled.logs import Ids
 
 CLAIMED, KNOWN, COLLECTED, RUNNING, TAKEN = range(5)
 WINDOW = 100.0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.compiled.sharing import Commits
+from tests.compiled.work import Commits
 
 SKIPPED = 16
 

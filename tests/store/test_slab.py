@@ -5,7 +5,7 @@ import random
 import pytest
 
 from nsqc.store import memory
-from tests.compiled.fifo import MemoryQueue
+from tests.compiled.memory import MemoryQueue
 from tests.support.daemon import wait_until
 
 MIB = 1024 * 1024

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from nsqc.loop.uv import Unread
 from nsqc.store import message
 from nsqc.store.work import Slicer
-from tests.compiled.slices import Work, begins_within, throw_away
+from tests.compiled.work import Work, begins_within, throw_away
 
 
 class Loop:

@@ -1,5 +1,5 @@
-"""Daemons forked from a process that has imported their modules: they start in a fifth of the processor time. The tests
-start thousands, and the imports are the same each time.
+"""Servers and tools forked from a process that has imported their modules: they start in a fifth of the processor time.
+The tests start thousands, and the imports are the same each time.
 
 They run `python -m nsqc COMMAND` from its first line on, each in its own process. Tests of the start itself use the
 command (conformance, tests/commands, tests/packaging, all with an environment or preexec of their own).
@@ -10,6 +10,7 @@ from __future__ import annotations
 import array
 import atexit
 import gc
+import io
 import json
 import os
 import pkgutil
@@ -18,15 +19,19 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, NoReturn
 
 ROOT = Path(__file__).parent.parent.parent
-# The modules that servers import.
-PACKAGES = ("admin", "broker", "httpd", "log", "lookupd", "loop", "metrics", "net", "options", "peers", "process", "store", "tcp", "wire")
-MODULES = ("nsqc.cli", "nsqc.commands.start", "nsqc.options.servers", "nsqc.options.servers", "nsqc.daemon")
+# The modules that each kind imports, and the packages of which it imports all.
+MODULES = {"servers": ("nsqc.cli", "nsqc.commands.start", "nsqc.options.servers", "nsqc.daemon"),
+           "tools": ("nsqc.cli", "nsqc.commands.app", "nsqc.commands.log", "nsqc.commands.tools", "nsqc.commands.typed")}
+PACKAGES = {"servers": ("admin", "broker", "httpd", "log", "lookupd", "loop", "metrics", "net", "options", "peers", "process", "store", "tcp",
+                        "wire"),
+            "tools": ("client", "tools")}
 REQUEST_BYTES = 1 << 20
 STATUS_BYTES = 4
 DESCRIPTOR_BYTES = array.array("i").itemsize
@@ -89,51 +94,87 @@ class Forked:
 class Forks:
     """The client side of the process that forks."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str) -> None:
         self.lock = threading.Lock()    # an answer belongs to the preceding request
         self.control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for buffer in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             self.control.setsockopt(socket.SOL_SOCKET, buffer, REQUEST_BYTES)
             other.setsockopt(socket.SOL_SOCKET, buffer, REQUEST_BYTES)
         with other:
-            self.process = subprocess.Popen([sys.executable, "-m", __spec__.name, str(other.fileno())], cwd=ROOT,
+            self.process = subprocess.Popen([sys.executable, "-m", __spec__.name, kind, str(other.fileno())], cwd=ROOT,
                                             stdin=subprocess.DEVNULL, pass_fds=[other.fileno()])
 
-    def start(self, words: list[str], log: int) -> Forked:
-        """`nsqc WORDS`, with its output sent to a descriptor."""
+    def start(self, words: list[str], stdin: int, stdout: int, stderr: int, folder: str, environment: dict[str, str]) -> Forked:
+        """`nsqc WORDS` with these descriptors, in a folder."""
         status, other = os.pipe()
         try:
-            request = json.dumps([words, os.getcwd(), dict(os.environ)]).encode("utf-8", "surrogateescape")
+            request = json.dumps([words, folder, environment]).encode("utf-8", "surrogateescape")
             with self.lock:
-                socket.send_fds(self.control, [request], [log, other])
+                socket.send_fds(self.control, [request], [stdin, stdout, stderr, other])
                 pid = int(self.control.recv(REQUEST_BYTES) or 0)
         finally:
             os.close(other)
-        assert pid, "the process that forks daemons has ended"
+        assert pid, f"the process that forks has ended, and cannot run {words}"
         return Forked(words, pid, status)
 
 
-_forks: Forks | None = None
+_forks: dict[str, Forks] = {}
 _making = threading.Lock()
 
 
-def run(words: list[str], log: IO[bytes]) -> Forked:
-    """`nsqc WORDS`, with its output in a file."""
-    global _forks
+def forks(kind: str) -> Forks:
+    """The process that forks a kind."""
     with _making:
-        if _forks is None:
-            _forks = Forks()
-    return _forks.start(words, log.fileno())
+        if kind not in _forks:
+            _forks[kind] = Forks(kind)
+    return _forks[kind]
+
+
+def run(words: list[str], log: IO[bytes]) -> Forked:
+    """The server `nsqc WORDS`, with its output in a file."""
+    with open(os.devnull, "rb") as nothing:
+        return forks("servers").start(words, nothing.fileno(), log.fileno(), log.fileno(), os.getcwd(), dict(os.environ))
+
+
+def start_tool(words: list[str], stdout: int, stderr: int, folder: Path, environment: dict[str, str]) -> Forked:
+    """The tool `nsqc WORDS`, with nothing to read."""
+    with open(os.devnull, "rb") as nothing:
+        return forks("tools").start(words, nothing.fileno(), stdout, stderr, str(folder), environment)
+
+
+def run_tool(words: list[str], data: bytes, folder: Path, environment: dict[str, str],
+             seconds: float) -> subprocess.CompletedProcess[bytes]:
+    """The tool `nsqc WORDS` to its end, with this input. Raises subprocess.TimeoutExpired."""
+    def feed(to: int) -> None:
+        with suppress(BrokenPipeError), open(to, "wb") as file:
+            file.write(data)
+
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        stdin, to = os.pipe()
+        try:
+            process = forks("tools").start(words, stdin, out.fileno(), err.fileno(), str(folder), environment)
+        finally:
+            os.close(stdin)
+        feeder = threading.Thread(target=feed, args=(to,))
+        feeder.start()
+        try:
+            code = process.wait(seconds)
+        finally:
+            process.kill()
+            feeder.join()
+        out.seek(0)
+        err.seek(0)
+        return subprocess.CompletedProcess(words, code, out.read(), err.read())
 
 
 # ---------------------------------------------------------------------- the process that forks
 
-def load() -> None:
-    """Imports the modules of the servers."""
+def load(kind: str) -> None:
+    """Imports the modules of a kind."""
     import nsqc
 
-    names = [*MODULES]
-    for package in PACKAGES:
+    names = [*MODULES[kind]]
+    for package in PACKAGES[kind]:
         names += [found.name for found in pkgutil.walk_packages([f"{nsqc.__path__[0]}/{package}"], f"nsqc.{package}.")]
     for name in names:
         __import__(name)
@@ -159,10 +200,10 @@ def serve(control: socket.socket) -> list[str]:
                     os.write(status, ended(pid).to_bytes(STATUS_BYTES, "big", signed=True))
                 os.close(status)
                 continue
-            request, files, _, _ = socket.recv_fds(control, REQUEST_BYTES, 2)
+            request, files, _, _ = socket.recv_fds(control, REQUEST_BYTES, 4)
             if not request:
                 leave()
-            log, status = files
+            *standard, status = files
             pid = os.fork()
             if pid == 0:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -172,18 +213,27 @@ def serve(control: socket.socket) -> list[str]:
                 control.close()
                 os.close(status)
                 words, folder, environment = json.loads(request.decode("utf-8", "surrogateescape"))
-                os.dup2(log, 1)
-                os.dup2(log, 2)
-                os.close(log)
+                for number, descriptor in enumerate(standard):
+                    os.dup2(descriptor, number)
+                    os.close(descriptor)
                 os.chdir(folder)
+                sys.path.insert(0, folder)
                 os.environ.clear()
                 os.environ.update(environment)
+                if "PYTHONUNBUFFERED" in environment:
+                    sys.stdout, sys.stderr = unbuffered(1, "strict"), unbuffered(2, "backslashreplace")
                 return words
-            os.close(log)
+            for descriptor in standard:
+                os.close(descriptor)
             descriptor = os.pidfd_open(pid)
             running[descriptor] = pid, status
             poll.register(descriptor, select.POLLIN)
             control.send(str(pid).encode())
+
+
+def unbuffered(descriptor: int, errors: str) -> io.TextIOWrapper:
+    """A standard file as Python makes it with PYTHONUNBUFFERED."""
+    return io.TextIOWrapper(io.FileIO(descriptor, "w", closefd=False), "utf-8", errors, write_through=True)
 
 
 def leave() -> NoReturn:
@@ -193,10 +243,10 @@ def leave() -> NoReturn:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)    # Ctrl-C is for the tests
-    load()
+    load(sys.argv[1])
     gc.collect()
     gc.freeze()
-    sys.argv[1:] = serve(socket.socket(fileno=int(sys.argv[1])))
+    sys.argv[1:] = serve(socket.socket(fileno=int(sys.argv[2])))
     sys.argv[0] = str(ROOT / "nsqc" / "__main__.py")
     from nsqc.cli import main
 

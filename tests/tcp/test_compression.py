@@ -14,7 +14,7 @@ from nsqc.options.declared import Options
 from nsqc.wire import codecs
 from nsqc.wire.codecs import Deflate, Snappy
 from nsqc.wire.stats import ClientStats
-from tests.compiled.checksums import checksum
+from tests.compiled.wire import checksum
 from tests.support.daemon import batch, wait_until
 from tests.support.patience import WAIT_SECONDS
 from tests.support.secure import compress, connect, identify

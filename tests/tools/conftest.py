@@ -15,11 +15,14 @@ import pytest
 from nsqc.commands import ORIGINALS
 from nsqc.commands.tools import run_original, run_tool
 from tests.support.daemon import Daemon, wait_until
+from tests.support.forks import run_tool as run_forked
+from tests.support.forks import start_tool
 from tests.support.patience import WAIT_SECONDS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SECONDS = WAIT_SECONDS
 NAMES = itertools.count()
+NSQC = [sys.executable, "-m", "nsqc"]
 ENV = {name: value for name, value in os.environ.items() if name != "NSQC_CONFIG"} | {
     "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "COLUMNS": "100"}
 
@@ -30,9 +33,11 @@ class Tool:
     def __init__(self, command: list[str], folder: Path, **more):
         number = next(NAMES)
         self.out_path, self.err_path = folder / f"out{number}", folder / f"err{number}"
-        more.setdefault("stdin", subprocess.DEVNULL)
         with self.out_path.open("wb") as out, self.err_path.open("wb") as err:
-            self.process = subprocess.Popen(command, **{"stdout": out, "stderr": err, "env": ENV, **more})
+            if command[:3] == NSQC and more.keys() <= {"cwd", "env"}:
+                self.process = start_tool(command[3:], out.fileno(), err.fileno(), more["cwd"], more.get("env", ENV))
+            else:
+                self.process = subprocess.Popen(command, **{"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err, "env": ENV, **more})
 
     @property
     def out(self) -> bytes:
@@ -67,10 +72,13 @@ class Tools:
 
     def run(self, *words: str, input: bytes | str | None = b"", nodes: bool = True, **more) -> subprocess.CompletedProcess:
         """`nsqc WORDS` to its end, with the daemon's address."""
-        if input is not None:
-            more["input"] = input.encode() if isinstance(input, str) else input
-        return subprocess.run([sys.executable, "-m", "nsqc", *words, *(self.nodes if nodes else ())],
-                              capture_output=True, timeout=WAIT_SECONDS, **{"env": ENV, "cwd": self.folder, **more})
+        data = input.encode() if isinstance(input, str) else input
+        words = (*words, *(self.nodes if nodes else ()))
+        if data is not None and more.keys() <= {"env"}:
+            return run_forked(list(words), data, self.folder, more.get("env", ENV), WAIT_SECONDS)
+        if data is not None:
+            more["input"] = data
+        return subprocess.run([*NSQC, *words], capture_output=True, timeout=WAIT_SECONDS, **{"env": ENV, "cwd": self.folder, **more})
 
     def proposed(self, line: str) -> list[str]:
         """What the shell is told to propose for the last word of a line."""
@@ -81,7 +89,7 @@ class Tools:
 
     def start(self, *words: str, nodes: bool = True, **more) -> Tool:
         """`nsqc WORDS` in the background; it is killed with the test."""
-        command = [sys.executable, "-m", "nsqc", *words, *(self.nodes if nodes else ())]
+        command = [*NSQC, *words, *(self.nodes if nodes else ())]
         self.running.append(Tool(command, self.folder, cwd=self.folder, **more))
         return self.running[-1]
 

@@ -2,7 +2,7 @@
 
 import struct
 
-from tests.compiled.frames import error_frame, message_frames, response_frame
+from tests.compiled.wire import error_frame, message_frames, response_frame
 
 
 def test_response_and_error():

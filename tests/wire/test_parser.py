@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.compiled.commands import CommandReader
+from tests.compiled.wire import CommandReader
 
 
 def sized(body: bytes) -> bytes:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqc.wire.codecs import CodecError, Snappy
-from tests.compiled.checksums import checksum, checksum_by_tables
+from tests.compiled.wire import checksum, checksum_by_tables
 from tests.wire.draining import drain
 
 IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"

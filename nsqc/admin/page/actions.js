@@ -8,7 +8,7 @@ let changed = () => {}, leave = () => {};
 /** Has a function called after each change, and one with the address of another page, as this one is about something deleted. */
 export function onChange(call, go) { changed = call; leave = go; }
 
-/** Sends an action and shows its results; whether all went well. then: the page that is shown after that, if not this one. */
+/** Sends an action and shows its results; returns whether all succeeded. then: the page to show afterwards, if another. */
 export async function act(what, body, call = "actions", then = "") {
   let results;
   try {

@@ -40,7 +40,7 @@ export function changes(root) {
   }};
 }
 
-/** On how many servers a change was done, and what any of them said. */
+/** The number of servers that made a change, and their errors. */
 function outcome(row) {
   const done = row.results.filter(each => each.ok).length, all = row.results.length;
   return [done || !all ? `done on ${done} of ${all}` : "failed", ...row.results.filter(each => each.message || !each.ok).map(each => `${each.target}: ${each.message || "failed"}`)].join("; ");

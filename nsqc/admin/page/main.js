@@ -178,7 +178,7 @@ async function start() {
     await open();
   } catch (error) {
     if (error.status === 401) { signIn(main, open); return; }
-    set(main, problem(error.status === 403 && error.word === "HOST_NOT_ALLOWED" ? error.message : `The admin server cannot be asked: ${error.message}`));
+    set(main, problem(error.status === 403 && error.word === "HOST_NOT_ALLOWED" ? error.message : `Cannot reach the admin server: ${error.message}`));
     setTimeout(start, 5000);
   }
 }

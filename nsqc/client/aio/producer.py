@@ -374,6 +374,6 @@ class Where:
 
 
 def _looked_at(dialing: asyncio.Task[Connection]) -> None:
-    """Those who waited for it may all be cancelled: asyncio would report that nobody has seen its exception."""
+    """Retrieves its exception: all waiters may be cancelled, and asyncio would report it as never retrieved."""
     if not dialing.cancelled():
         dialing.exception()

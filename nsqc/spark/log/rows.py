@@ -20,17 +20,8 @@ from nsqc.spark.log.ranges import Place, Range, count, lost
 from nsqc.spark.options import Log
 from nsqc.store.files import boot_id, folder_key
 from nsqc.store.log.names import FRAMES_AT, Segment
-from nsqc.store.log.reading import (
-    FRAME_MOST,
-    ID,
-    OFFSET,
-    ORIGIN,
-    TIMESTAMP,
-    VALUE,
-    LogBlock,
-    SegmentBlocks,
-    manifest_id,
-)
+from nsqc.store.log.reading import FRAME_MOST, ID, OFFSET, ORIGIN, TIMESTAMP, VALUE, LogBlock, SegmentBlocks
+from nsqc.store.log.segment import manifest_id
 
 # ====================================================================== local
 # Reads records from the files of a node on the same machine, without querying it. Knows no Spark and no network.

@@ -153,6 +153,14 @@ cdef const char *frame_origin(const char *c_at, const Frame *frame, int64_t inde
 cdef Message *frame_message(const Frame *frame, const char *c_record, int64_t index) noexcept nogil
 
 
+# ====================================================================== lines of JSON
+# Records as lines of JSON: one record, given by its index in the frame at c_frame.
+
+cdef int64_t line_bytes(const char *c_frame, const Frame *frame, const char *c_record, int64_t index) noexcept nogil
+cdef int put_line(Buffer *text, const char *c_frame, const Frame *frame, const char *c_record,
+                  int64_t index) noexcept nogil         # 0 or ENOMEM
+
+
 # ====================================================================== walk
 # A walk over the frames of a segment, in order. Only valid frames count, and only this module finds the next one.
 # Needs no GIL.

@@ -1,13 +1,16 @@
 """Frames of a log: layout, checks, walking them, deferred records, collecting new ones. See the .pxd."""
 
+from cpython.bytes cimport PyBytes_AS_STRING
 from libc.errno cimport ENOMEM, EOPNOTSUPP
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memmove, memset
 
 from nsqc.store.disk.fileio cimport io_read, io_read_cached
 from nsqc.store.message cimport GuidFactory, Message, guid_after, guid_write, message_new
 from nsqc.wire.codecs cimport crc32c
+from nsqc.wire.gojson cimport escaped_bytes, put_base64, put_escaped
 from nsqc.wire.hton cimport load_i32, load_i64, load_u16, store_i32, store_i64, store_u16
 
 
@@ -205,6 +208,99 @@ cdef Message *frame_message(const Frame *frame, const char *c_record, int64_t in
     cdef char c_id[16]
     guid_write(guid_after(frame.id, index), c_id)
     return message_new(c_id, frame.time_ns, c_record + RECORD_SIZE, <uint32_t> load_i32(c_record))
+
+
+def whole_batches(bytes data not None, uint64_t salt, int64_t position) -> tuple[int, int]:
+    """(bytes, the offset after the last record) of the whole batches of frames at the beginning of data, which lay at a
+    position of a segment; 0 bytes: there is none."""
+    cdef const char *c_data = PyBytes_AS_STRING(data)
+    cdef int64_t at = 0, length = 0, end = 0, have = len(data)
+    cdef Frame frame
+    with nogil:
+        while at < have and frame_check(c_data + at, have - at, salt, position + at, &frame) == FRAME_SOUND:
+            at += frame.length
+            if not frame.flags & MORE:
+                length, end = at, frame.first + frame.records
+    return length, end
+
+
+# ====================================================================== lines of JSON
+
+cdef enum:
+    LINE_BYTES = 160            # most bytes of a line, excluding its origin and its body
+    ORIGIN_KEY = 10             # bytes of ,"origin":
+
+
+cdef int head_of_line(char *c_to, const Frame *frame, int64_t index, bint is_text) noexcept nogil:
+    """Writes a line up to the body; returns the number of bytes."""
+    cdef char c_id[16]
+    guid_write(guid_after(frame.id, index), c_id)
+    return snprintf(c_to, LINE_BYTES, b"{\"offset\":%lld,\"timestamp\":%lld,\"id\":\"%.16s\",\"attempts\":0,\"%s\":\"",
+                    <long long> (frame.first + index), <long long> frame.time_ns, c_id,
+                    <const char *> b"body" if is_text else <const char *> b"body_base64")
+
+
+cdef inline int64_t origin_bytes(const char *c_origin) noexcept nogil:
+    """Bytes of an origin's field, with comma and key; the origin may be NULL."""
+    return ORIGIN_KEY + record_length(c_origin) - RECORD_SIZE if c_origin is not NULL else 0
+
+
+cdef const char *line_origin(const char *c_frame, const Frame *frame, int64_t index) noexcept nogil:
+    """The origin of a record. NULL: it has none, or one that is not of one line, as no daemon writes it."""
+    cdef const char *c_origin = frame_origin(c_frame, frame, index)
+    cdef int64_t length, at
+    if c_origin is NULL:
+        return NULL
+    length = record_length(c_origin) - RECORD_SIZE
+    c_origin += RECORD_SIZE
+    if length < 2 or c_origin[0] != c"{" or c_origin[length - 1] != c"}":
+        return NULL
+    for at in range(length):
+        if <unsigned char> c_origin[at] < 0x20:
+            return NULL
+    if escaped_bytes(<const unsigned char *> c_origin, length) < 0:
+        return NULL         # not UTF-8
+    return c_origin - RECORD_SIZE
+
+
+cdef int64_t line_bytes(const char *c_frame, const Frame *frame, const char *c_record, int64_t index) noexcept nogil:
+    cdef char[LINE_BYTES] head
+    cdef int64_t length = <int64_t> <uint32_t> load_i32(c_record)
+    cdef int64_t body = escaped_bytes(<const unsigned char *> c_record + RECORD_SIZE, length)
+    cdef int64_t origin = origin_bytes(line_origin(c_frame, frame, index))
+    if body < 0:
+        return origin + head_of_line(head, frame, index, False) + (length + 2) // 3 * 4 + 3
+    return origin + head_of_line(head, frame, index, True) + body + 3
+
+
+cdef int put_line(Buffer *text, const char *c_frame, const Frame *frame, const char *c_record,
+                  int64_t index) noexcept nogil:
+    """0 or ENOMEM."""
+    cdef int64_t length = <int64_t> <uint32_t> load_i32(c_record)
+    cdef const char *c_body = c_record + RECORD_SIZE
+    cdef const char *c_origin = line_origin(c_frame, frame, index)
+    cdef int64_t body = escaped_bytes(<const unsigned char *> c_body, length)
+    cdef char *c_to
+    if buffer_room(text, LINE_BYTES + origin_bytes(c_origin) + (body if body >= 0 else (length + 2) // 3 * 4)) < 0:
+        return ENOMEM
+    c_to = text.c_data + text.length
+    c_to += head_of_line(c_to, frame, index, body >= 0)
+    if body < 0:
+        c_to = put_base64(c_to, <const unsigned char *> c_body, length)
+    elif body == length:
+        memcpy(c_to, c_body, <size_t> body)
+        c_to += body
+    else:
+        c_to = put_escaped(c_to, c_body, length)
+    c_to[0] = c'"'
+    c_to += 1
+    if c_origin is not NULL:
+        memcpy(c_to, b",\"origin\":", ORIGIN_KEY)
+        memcpy(c_to + ORIGIN_KEY, c_origin + RECORD_SIZE, <size_t> (record_length(c_origin) - RECORD_SIZE))
+        c_to += origin_bytes(c_origin)
+    memcpy(c_to, b"}\n", 2)
+    text.length = c_to + 2 - text.c_data
+    return 0
 
 
 # ====================================================================== walk

@@ -222,7 +222,7 @@ cdef class Recorder(LoopWork):
     cdef readonly int error             # errno of the last write; 0: it succeeded
     cdef bint closed
     cdef bint forgotten                 # the log was deleted
-    cdef public object changed          # called with the bytes of each write to the journal or the log; None: nobody
+    cdef public object changed          # called with the bytes of each write to the journal or the log; None: unset
     cdef list waiting                   # callables for when the recorded operations are written
     cdef list under_way                 # those of the frame being written
 

@@ -1,6 +1,6 @@
 # Reading a log: one frame reader for cursors, HTTP, Spark and tools. The .pyx has what is for Python only.
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint64_t
 
 from nsqc.store.disk.fileio cimport Job
 from nsqc.store.log.frame cimport Buffer, Frame
@@ -71,8 +71,20 @@ cdef void file_close(OpenFile *file) noexcept
 cdef void file_removed(OpenFile *file, int64_t first) noexcept      # segments before this offset were removed
 
 
-# ====================================================================== lines of JSON
-# Records as lines of JSON.
+# ====================================================================== readers
+# Readers that wait for future records.
 
-# Bytes of the line of one record, given by its index in the frame at c_frame.
-cdef int64_t line_bytes(const char *c_frame, const Frame *frame, const char *c_record, int64_t index) noexcept nogil
+cdef class Readers:
+    # Of one log; created for the first waiting reader.
+    cdef object loop                # None: all are called at once
+    cdef dict waiting               # WaitsForRecords in the order they came: None
+    cdef list woken                 # still to be called
+
+    cdef WaitsForRecords add(self, int64_t offset, call)
+    cdef void wake(self, int64_t end, bint closed) noexcept     # those before an offset; closed: all, now
+
+
+cdef class WaitsForRecords:
+    cdef Readers readers
+    cdef int64_t offset
+    cdef object call

@@ -19,12 +19,12 @@ from nsqc.store.log.frame cimport (HASH_BYTES, MORE, MOST_OFFSET, RECORD_SIZE, B
                                    walk_data, walk_free, walk_next, walk_open)
 from nsqc.store.log.journal cimport files_add, files_free, files_load, journal_number, state_free
 from nsqc.store.log.names import SUMMARY, TEMPORARY
-from nsqc.store.log.segment cimport (COPY_AT, FRAMES_AT, HEAD_DAMAGED, HEAD_SOUND, HEAD_UNKNOWN, ID_ENTRY, Index,
-                                     Segment, Segments, Summary, head_load, head_read, ids_collect, index_free,
+from nsqc.store.log.segment cimport (COPY_AT, FRAMES_AT, HEAD_DAMAGED, HEAD_SOUND, HEAD_UNKNOWN, ID_ENTRY, RESERVE,
+                                     Index, Segment, Segments, Summary, head_load, head_read, ids_collect, index_free,
                                      index_note, index_read, lost_before, manifest_end, manifest_read, manifest_write,
                                      segment_ends_at, segment_path, segment_tuple, segments_add, segments_free,
                                      segments_last, segments_reserve, summary_read)
-from nsqc.store.log.topiclog cimport RESERVE, TopicLog, losses_found
+from nsqc.store.log.topiclog cimport TopicLog, losses_found
 from nsqc.store.memory cimport wall_ns
 from nsqc.store.publishids cimport PublishId, PublishIds
 from nsqc.wire.hton cimport load_i64

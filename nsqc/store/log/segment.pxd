@@ -1,4 +1,4 @@
-# Segments of a log: files, header, manifest, sparse index, the list of them, publish ids, sealing.
+# Segments of a log: files, header, manifest, sparse index, the list of them, publish ids, sealing, appends.
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
@@ -212,3 +212,52 @@ cdef struct SealJob:
 cdef int segment_trim(const char *c_folder, const Segment *segment) noexcept nogil
 cdef void run_seal(Job *c_job) noexcept nogil       # of a SealJob
 cdef void seal_free(SealJob *job) noexcept nogil
+
+
+# ====================================================================== append
+# Appends to a log on a thread of an IoPool: writes frames, begins segments and makes acknowledged records durable.
+# After a failed append nothing of it counts, and the next one begins a segment: no position is written twice.
+
+cdef struct AppendJob:
+    Job job
+    const char *c_folder        # of the log; borrowed
+    Buffer out                  # frames that are not sealed; owned
+    int64_t offset              # of the first record
+    int64_t records
+    Segment last                # the segment that is appended to; sequence 0: none yet
+    int64_t lost                # messages that were lost after it
+    bint fresh                  # the frames begin a new segment
+    int64_t synced              # position up to which that segment is durable
+    int64_t ready               # position up to which its file is filled with zeros
+    int64_t durable_from        # sequence of the first segment that is not durable without this append; 0: all are
+    int64_t wall_ns
+    int64_t max_file            # bytes of frames after which a segment ends; a batch is never divided
+    bint makes_folder           # the log's folder does not exist yet
+    Manifest manifest           # as last written; the job keeps it current
+    bint renews                 # write it in any case
+    bint syncs                  # everything is durable when the job is done
+    bint syncs_parent           # the folder's own name may not be durable
+    bint syncs_names            # nor may names in the folder
+    int64_t names               # Recorder.names when the job began
+    int64_t *earlier            # owned: first offsets of segments that may not be durable, and are synced first
+    int64_t earlier_count
+    bint rewrites               # a sync of them may have failed: write them again first
+    int fd                      # of the last segment; -1: closed
+    # The result.
+    int error                   # then nothing was added
+    bint earlier_failed         # the sync of `earlier` failed
+    bint made_names             # the folder has names that it has not synced
+    bint synced_names           # all earlier names are durable, the folder's own included
+    Segments written            # owned: `last`, and the segments that the append began, as they are now
+
+
+# Number of offsets reserved at once; see Manifest.reserved.
+cdef extern from *:
+    """
+    #define NSQC_RESERVE (1LL << 40)
+    """
+    const int64_t RESERVE "NSQC_RESERVE"
+
+cdef void run_append(Job *c_job) noexcept nogil             # of an AppendJob
+cdef void append_close(AppendJob *job) noexcept nogil       # its file
+cdef void append_free(AppendJob *job) noexcept nogil

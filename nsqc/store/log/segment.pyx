@@ -1,19 +1,23 @@
-"""Segments of a log: files, header, manifest, sparse index, the list of them, publish ids, sealing. See the .pxd."""
+"""Segments of a log: files, header, manifest, sparse index, the list of them, publish ids, sealing, appends. See the
+.pxd."""
 
 import os
-from libc.errno cimport EEXIST, EISDIR, ELOOP, ENODATA, ENOMEM, ENOTDIR, ENOTEMPTY, ENXIO, ESPIPE, errno
+from libc.errno cimport (EEXIST, EISDIR, ELOOP, ENODATA, ENOENT, ENOMEM, ENOTDIR, ENOTEMPTY, ENXIO, EOVERFLOW, ESPIPE,
+                         errno)
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdio cimport rename, snprintf
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcmp, memcpy, memmove, memset
+from libc.string cimport memcmp, memcpy, memmove, memset, strrchr
 from posix.fcntl cimport O_CREAT, O_DIRECTORY, O_EXCL, O_NONBLOCK, O_RDONLY, O_RDWR
+from posix.stat cimport mkdir
 from posix.unistd cimport close, unlink
 
-from nsqc.store.disk.fileio cimport (PATH_BYTES, Job, io_open, io_read, io_rename, io_size, io_sync_data, io_sync_path,
-                                     io_truncate, io_write)
-from nsqc.store.log.frame cimport (FRAME_HEAD, FRAME_SHORT, FRAME_SOUND, HASH_BYTES, MOST_OFFSET, Buffer, Frame,
+from nsqc.store.disk.fileio cimport (PATH_BYTES, Job, io_open, io_read, io_rename, io_size, io_sync_again, io_sync_data,
+                                     io_sync_path, io_truncate, io_write)
+from nsqc.store.log.frame cimport (FRAME_HEAD, FRAME_SHORT, FRAME_SOUND, HASH_BYTES, MORE, MOST_OFFSET, Buffer, Frame,
                                    FrameCheck, Walk, array_below, array_room, buffer_free, buffer_room, frame_check,
-                                   frame_ids, is_offset, walk_data, walk_free, walk_next, walk_open)
+                                   frame_ids, frame_load, frames_seal, is_offset, walk_data, walk_free, walk_next,
+                                   walk_open)
 from nsqc.store.log.names import Segment as SegmentTuple
 from nsqc.store.memory cimport STEP_NS
 from nsqc.wire.codecs cimport crc32c
@@ -286,6 +290,14 @@ cdef int manifest_write(const char *c_folder, const Manifest *manifest) noexcept
         return -fd
     close(fd)
     return 0
+
+
+def manifest_id(const unsigned char[::1] data not None) -> int | None:
+    """The id of a log, from the bytes of its manifest; None if they are damaged."""
+    cdef Manifest manifest
+    if data.shape[0] == 0 or manifest_load(<const char *> &data[0], data.shape[0], &manifest) != HEAD_SOUND:
+        return None
+    return manifest.log_id
 
 
 # ====================================================================== index
@@ -643,3 +655,243 @@ cdef int segment_trim(const char *c_folder, const Segment *segment) noexcept nog
     error = io_truncate(fd, segment.position)
     close(fd)
     return error
+
+
+# ====================================================================== append
+
+cdef extern from *:
+    """
+    static const char nsqc_zeros[65536];
+    """
+    const char *nsqc_zeros
+
+cdef extern from "<sys/random.h>" nogil:
+    ssize_t getrandom(void *to, size_t length, unsigned flags)
+
+cdef enum:
+    ZERO_BYTES = 65536
+    LEAST_READY = 16384         # bytes of frames below which a segment's file is not extended
+    MOST_READY = 1048576        # most bytes to extend it by
+
+cdef int64_t MARGIN = 1 << 39   # reserve more offsets when fewer are left
+
+
+cdef void run_append(Job *c_job) noexcept nogil:
+    cdef AppendJob *job = <AppendJob *> c_job
+    cdef int64_t at = 0, length, records, offset = job.offset
+    cdef bint fresh = job.fresh
+    cdef Segment *segment
+    # Only a hostile file brings a log that far.
+    job.error = 0 if is_offset(job.offset + job.records) else EOVERFLOW
+    if job.error == 0 and job.makes_folder:
+        job.error = make_folder(job)
+    if job.error == 0:
+        job.error = sync_earlier(job)
+        job.earlier_failed = job.error != 0
+    segment = add_segment(job, &job.last)
+    while job.error == 0 and at < job.out.length:
+        length = 0 if fresh else span(job, at, segment.position, &records)
+        if length == 0:
+            segment = begin_segment(job, segment, offset)
+            fresh = False
+            continue
+        job.error = write_span(job, segment, at, length, offset)
+        at += length
+        offset += records
+        segment.end = offset
+    if job.error == 0:
+        job.error = complete(job)
+    if job.error:
+        undo(job)
+    elif too_many_open():
+        append_close(job)
+
+
+cdef int make_folder(AppendJob *job) noexcept nogil:
+    return errno if mkdir(job.c_folder, 0o700) < 0 and errno != EEXIST else 0
+
+
+cdef Segment *add_segment(AppendJob *job, const Segment *segment) noexcept nogil:
+    """NULL, with job.error: no memory."""
+    if segments_reserve(&job.written, 1) < 0:
+        job.error = ENOMEM
+        return NULL
+    job.written.items[job.written.count] = segment[0]
+    job.written.count += 1
+    return segments_last(&job.written)
+
+
+cdef int64_t span(AppendJob *job, int64_t begin, int64_t position, int64_t *records) noexcept nogil:
+    """Bytes of the whole batches that fit into a segment at a position, and their records; 0: it is full."""
+    cdef int64_t at = begin, batch = begin, count = 0
+    cdef Frame frame
+    records[0] = 0
+    while at < job.out.length:
+        frame_load(job.out.c_data + at, &frame)
+        at += frame.length
+        count += frame.records
+        if frame.flags & MORE and at < job.out.length:
+            continue
+        if position - FRAMES_AT + at - begin > job.max_file and (batch > begin or position > FRAMES_AT):
+            break
+        batch = at
+        records[0] = count
+    return batch - begin
+
+
+cdef Segment *begin_segment(AppendJob *job, Segment *last, int64_t offset) noexcept nogil:
+    """NULL, with job.error."""
+    cdef Segment fresh
+    append_close(job)
+    last.log_id = job.manifest.log_id
+    last.sequence = max(last.sequence, job.manifest.newest)
+    segment_follow(&fresh, last, offset)
+    if not is_offset(fresh.sequence):
+        job.error = EOVERFLOW
+        return NULL
+    fresh.before_records += job.lost
+    fresh.lost = lost_before(&fresh)
+    job.lost = 0
+    fresh.made_ns = job.wall_ns
+    fresh.durable_from = job.durable_from if job.durable_from else fresh.sequence
+    if getrandom(&fresh.salt, sizeof(fresh.salt), 0) != sizeof(fresh.salt):
+        job.error = errno
+        return NULL
+    job.fd = segment_make(job.c_folder, &fresh, job.syncs)
+    if job.fd < 0:
+        job.error = -job.fd
+        job.fd = -1
+        return NULL
+    count_open(1)
+    job.synced = job.ready = FRAMES_AT
+    last = add_segment(job, &fresh)
+    if last is NULL:
+        remove_segment(job, offset)
+    return last
+
+
+cdef int write_span(AppendJob *job, Segment *segment, int64_t at, int64_t length, int64_t offset) noexcept nogil:
+    """0 or errno."""
+    cdef char c_path[PATH_BYTES]
+    cdef int64_t written
+    cdef int error
+    if job.fd < 0:
+        segment_path(c_path, job.c_folder, segment.first)
+        job.fd = io_open(c_path, O_RDWR)
+        if job.fd < 0:
+            error = -job.fd
+            job.fd = -1
+            return error
+        count_open(1)
+    frames_seal(job.out.c_data + at, length, segment.salt, segment.position, offset, job.synced, &segment.time_ns,
+                &segment.due_ns)
+    error = io_write(job.fd, job.out.c_data + at, length, segment.position, &written)
+    if error == 0 and job.syncs:
+        if segment.position + length > job.ready:
+            make_ready(job, segment.position + length)
+        error = io_sync_data(job.fd)
+    if error:
+        return error
+    segment.position += length
+    if job.syncs:
+        job.synced = segment.position
+    return 0
+
+
+cdef void make_ready(AppendJob *job, int64_t position) noexcept nogil:
+    """Doubles the file, up to a limit: syncs are faster after overwriting durable zeros than after growing the file."""
+    cdef int64_t length = min(position - FRAMES_AT, <int64_t> MOST_READY, FRAMES_AT + job.max_file - position), written
+    job.ready = position
+    if position - FRAMES_AT < LEAST_READY:
+        return
+    while length > 0 and io_write(job.fd, nsqc_zeros, min(length, <int64_t> ZERO_BYTES), job.ready, &written) == 0:
+        job.ready += written
+        length -= written
+
+
+cdef int complete(AppendJob *job) noexcept nogil:
+    """Updates the manifest for the new segments and offsets, and for the first write since a stop or a start, and syncs
+    names. 0 or errno."""
+    cdef const Segment *last = segments_last(&job.written)
+    cdef bint begun = job.written.count > 1, reserves = job.offset + job.records > job.manifest.reserved - MARGIN
+    cdef int error = 0
+    if begun or reserves or job.renews or job.manifest.end_size:
+        job.manifest.end_size = 0
+        if begun:
+            job.manifest.newest = last.sequence
+            job.manifest.newest_first = last.first
+            job.manifest.newest_salt = last.salt
+        if reserves:
+            job.manifest.reserved = min(max(job.manifest.reserved, job.offset) + RESERVE, MOST_OFFSET)
+        error = manifest_write(job.c_folder, &job.manifest)
+        job.made_names = True
+    if error == 0 and (job.syncs and (job.made_names or job.syncs_names or job.syncs_parent) or reserves):
+        error = sync_folders(job)
+    return error
+
+
+cdef int sync_folders(AppendJob *job) noexcept nogil:
+    """Syncs the names in the folder, and its own, even those made by others; 0 or errno."""
+    cdef char c_path[PATH_BYTES]
+    cdef char *c_slash
+    cdef int error = io_sync_path(job.c_folder, O_RDONLY | O_DIRECTORY)
+    if error == 0 and job.syncs_parent:
+        snprintf(c_path, PATH_BYTES, "%s", job.c_folder)
+        c_slash = strrchr(c_path, c"/")
+        c_slash[0 if c_slash != c_path else 1] = 0
+        error = io_sync_path(c_path, O_RDONLY | O_DIRECTORY)
+    if error == 0:
+        job.made_names = False
+        job.synced_names = True
+    return error
+
+
+cdef void remove_segment(AppendJob *job, int64_t first) noexcept nogil:
+    cdef char c_path[PATH_BYTES]
+    segment_path(c_path, job.c_folder, first)
+    unlink(c_path)
+
+
+cdef void undo(AppendJob *job) noexcept nogil:
+    """Removes the written data, as far as the disk allows. The next append begins a segment, whose header says where
+    the data before it ends; after a kill until then, the remaining bytes would count."""
+    cdef char c_path[PATH_BYTES]
+    cdef int64_t index
+    append_close(job)
+    if job.last.sequence and not job.fresh:
+        segment_path(c_path, job.c_folder, job.last.first)
+        job.fd = io_open(c_path, O_RDWR)
+        if job.fd >= 0:
+            io_truncate(job.fd, job.last.position)
+            close(job.fd)
+        job.fd = -1
+    for index in range(1, job.written.count):
+        remove_segment(job, job.written.items[index].first)
+    job.written.count = 0
+
+
+cdef void append_close(AppendJob *job) noexcept nogil:
+    close_counted(&job.fd)
+
+
+cdef void append_free(AppendJob *job) noexcept nogil:
+    buffer_free(&job.out)
+    segments_free(&job.written)
+    free(job.earlier)
+    free(job)
+
+
+# ---------------------------------------------------------------------- syncs of earlier appends
+
+cdef int sync_earlier(AppendJob *job) noexcept nogil:
+    """Syncs earlier data that was written without a sync; 0 or errno."""
+    cdef char c_path[PATH_BYTES]
+    cdef int64_t index
+    cdef int error = 0
+    for index in range(job.earlier_count):
+        segment_path(c_path, job.c_folder, job.earlier[index])
+        # After a failed sync, the kernel may consider its data clean.
+        error = io_sync_again(c_path, 0) if job.rewrites else io_sync_path(c_path, O_RDONLY)
+        if error and error != ENOENT:       # retention removed it
+            return error
+    return 0

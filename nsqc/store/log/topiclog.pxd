@@ -1,61 +1,16 @@
-# One topic's log: append, commit, sync, retention, readers that wait.
+# One topic's log: commit, sync, retention, readers that wait.
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from nsqc.store.disk.fileio cimport IoPool, Job
+from nsqc.store.disk.fileio cimport IoPool
 from nsqc.store.log.frame cimport Buffer, Delays, Frames
 from nsqc.store.log.journal cimport Recorder
-from nsqc.store.log.reading cimport OpenFile, ReadFrames
-from nsqc.store.log.segment cimport Index, Manifest, Segment, Segments
+from nsqc.store.log.reading cimport OpenFile, ReadFrames, Readers
+from nsqc.store.log.segment cimport AppendJob, Index, Manifest, Segments
 from nsqc.store.memory cimport Clock
 from nsqc.store.message cimport GuidFactory
 from nsqc.store.publishids cimport PublishId
 from nsqc.store.work cimport Commit, LoopWork, StoreOwner
-
-
-# ====================================================================== append
-# Appends to a log on a thread of an IoPool: writes frames, begins segments and makes acknowledged records durable.
-# After a failed append nothing of it counts, and the next one begins a segment: no position is written twice.
-
-cdef struct AppendJob:
-    Job job
-    const char *c_folder        # of the log; borrowed
-    Buffer out                  # frames that are not sealed; owned
-    int64_t offset              # of the first record
-    int64_t records
-    Segment last                # the segment that is appended to; sequence 0: none yet
-    int64_t lost                # messages that were lost after it
-    bint fresh                  # the frames begin a new segment
-    int64_t synced              # position up to which that segment is durable
-    int64_t ready               # position up to which its file is filled with zeros
-    int64_t durable_from        # sequence of the first segment that is not durable without this append; 0: all are
-    int64_t wall_ns
-    int64_t max_file            # bytes of frames after which a segment ends; a batch is never divided
-    bint makes_folder           # the log's folder does not exist yet
-    Manifest manifest           # as last written; the job keeps it current
-    bint renews                 # write it in any case
-    bint syncs                  # everything is durable when the job is done
-    bint syncs_parent           # the folder's own name may not be durable
-    bint syncs_names            # nor may names in the folder
-    int64_t names               # Recorder.names when the job began
-    int64_t *earlier            # owned: first offsets of segments that may not be durable, and are synced first
-    int64_t earlier_count
-    bint rewrites               # a sync of them may have failed: write them again first
-    int fd                      # of the last segment; -1: closed
-    # The result.
-    int error                   # then nothing was added
-    bint earlier_failed         # the sync of `earlier` failed
-    bint made_names             # the folder has names that it has not synced
-    bint synced_names           # all earlier names are durable, the folder's own included
-    Segments written            # owned: `last`, and the segments that the append began, as they are now
-
-
-# Number of offsets reserved at once; see Manifest.reserved.
-cdef extern from *:
-    """
-    #define NSQC_RESERVE (1LL << 40)
-    """
-    const int64_t RESERVE "NSQC_RESERVE"
 
 
 # ====================================================================== unsynced
@@ -69,25 +24,6 @@ cdef struct Unsynced:
     bint covers             # all is on disk then
     bint runs               # a sync is running
     bint failed             # meanwhile an append found that the sync's data cannot be synced
-
-
-# ====================================================================== readers
-# Readers that wait for future records.
-
-cdef class Readers:
-    # Of one log; created for the first waiting reader.
-    cdef object loop                # None: all are called at once
-    cdef dict waiting               # WaitsForRecords in the order they came: None
-    cdef list woken                 # still to be called
-
-    cdef WaitsForRecords add(self, int64_t offset, call)
-    cdef void wake(self, int64_t end, bint closed) noexcept     # those before an offset; closed: all, now
-
-
-cdef class WaitsForRecords:
-    cdef Readers readers
-    cdef int64_t offset
-    cdef object call
 
 
 # ====================================================================== log

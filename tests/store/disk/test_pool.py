@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from nsqc.store.disk.fileio import IoPool
-from tests.compiled.pool import Jobs
+from tests.compiled.work import Jobs
 from tests.support.patience import WAIT_SECONDS
 
 

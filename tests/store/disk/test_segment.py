@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nsqc.store.disk import fileio
 from nsqc.store.disk.segment import RECORD_HEAD_BYTES, RECORD_ID_OFFSET, RECORD_SIZE_BYTES, count
-from tests.compiled import segment
+from tests.compiled import diskqueue
 
 STAMP = 1_700_000_000_000_000_000
 MAX_RECORD = 10_030
@@ -40,9 +40,9 @@ def write(tmp_path):
 
 @given(st.binary(max_size=400), st.integers(0, 65535), st.integers(-(2**63), 2**63 - 1))
 def test_layout(body, attempts, timestamp):
-    stored = segment.store(body, message_id(5), timestamp, attempts)
+    stored = diskqueue.store(body, message_id(5), timestamp, attempts)
     assert stored == struct.pack(">iqH", 26 + len(body), timestamp, attempts) + message_id(5) + body
-    assert segment.load(stored) == (body, message_id(5), timestamp, attempts)
+    assert diskqueue.load(stored) == (body, message_id(5), timestamp, attempts)
 
 
 def test_offsets_for_python():
@@ -74,20 +74,20 @@ def test_offsets_for_python():
 def test_plausible_heads(change, plausible):
     head = {"size": 30, "stamp": STAMP, "digits": b"0123456789abcdef"} | change
     packed = struct.pack(">iqH", head["size"], head["stamp"], 1) + head["digits"]
-    assert segment.is_plausible(packed, MAX_RECORD) == plausible
+    assert diskqueue.is_plausible(packed, MAX_RECORD) == plausible
 
 
 @pytest.mark.parametrize("bad", [b"0123456789abcde\n", b"0123 56789abcdef", b"0123456789abcde\x7f"])
 def test_ids_that_no_command_could_carry_are_damage(write, bad):
     path = write(record(0), record(1, digits=bad), record(2))
     size = len(record(0))
-    assert segment.walk(path, MAX_RECORD) == [(0, size), (2 * size, size)]
+    assert diskqueue.walk(path, MAX_RECORD) == [(0, size), (2 * size, size)]
     assert count(path, 0, MAX_RECORD) == (2, 3 * size, size, 3 * size)
 
 
 def test_ids_of_other_writers_are_read(write):
     path = write(record(0, digits=b"Z" * 16), record(1, digits=b"~!@#$%^&*()_+={}"))
-    assert len(segment.walk(path, MAX_RECORD)) == 2
+    assert len(diskqueue.walk(path, MAX_RECORD)) == 2
 
 
 def noise(dice: random.Random, size: int) -> bytes:
@@ -103,7 +103,7 @@ def check(folder, parts: list[tuple[bool, bytes]]) -> None:
             intact.append((at, len(data)))
         at += len(data)
     path.write_bytes(b"".join(data for _, data in parts))
-    assert segment.walk(str(path), MAX_RECORD) == intact
+    assert diskqueue.walk(str(path), MAX_RECORD) == intact
     end = sum(intact[-1])
     assert count(str(path), 0, MAX_RECORD) == (len(intact), end, end - sum(length for _, length in intact), at)
 
@@ -132,7 +132,7 @@ def test_a_size_that_swallows_the_next_record_is_damage(write):
     long = bytearray(record(0, b"x" * 50))
     long[:4] = struct.pack(">i", 26 + 50 + 20)
     path = write(bytes(long), record(1), record(2))
-    assert segment.walk(path, MAX_RECORD) == [(80, 34), (114, 34)]
+    assert diskqueue.walk(path, MAX_RECORD) == [(80, 34), (114, 34)]
 
 
 def with_digits() -> tuple[list[bytes], list[tuple[int, int]]]:
@@ -156,20 +156,20 @@ def test_pieces_of_a_damaged_head_do_not_swallow_what_they_point_at(write, damag
     for number in (0, *damaged):
         records[number] = b"\x40" + records[number][1:]
     whole = [place for number, place in enumerate(places) if number not in (0, *damaged)]
-    assert segment.walk(write(*records), MAX_RECORD) == whole
+    assert diskqueue.walk(write(*records), MAX_RECORD) == whole
 
 
 def test_a_size_that_leads_to_pieces_of_a_head_is_damage(write):
     records, places = with_digits()
     records[5] = struct.pack(">i", places[200][0] + 1 - places[5][0] - RECORD_SIZE_BYTES) + records[5][RECORD_SIZE_BYTES:]
-    assert segment.walk(write(*records), MAX_RECORD) == places[:5] + places[6:]
+    assert diskqueue.walk(write(*records), MAX_RECORD) == places[:5] + places[6:]
 
 
 def test_a_tail_that_is_cut_off(write):
     whole = record(0) + record(1)
     for cut in range(len(record(1))):
         path = write(whole[:len(record(0)) + cut])
-        assert segment.walk(path, MAX_RECORD) == [(0, 34)]
+        assert diskqueue.walk(path, MAX_RECORD) == [(0, 34)]
         assert count(path, 0, MAX_RECORD) == (1, 34, 0, 34 + cut)
 
 
@@ -177,25 +177,25 @@ def test_a_block_has_whole_records_and_at_least_one(write):
     records = [record(number, b"x" * 100) for number in range(40)]
     path, size = write(*records), 130
     for want in (1, size, 5 * size - 1, 7 * size + 30, 10**6):
-        answer, begin, data = segment.block(path, 0, -1, MAX_RECORD, want)
+        answer, begin, data = diskqueue.block(path, 0, -1, MAX_RECORD, want)
         assert (answer, begin) == (1, 0)
         assert len(data) % size == 0 and data == b"".join(records)[:len(data)] and data
-    assert segment.block(path, 0, -1, MAX_RECORD, 10**6)[2] == b"".join(records)
-    assert segment.block(path, 3 * size, 5 * size, MAX_RECORD, 10**6) == (1, 3 * size, b"".join(records[3:5]))
+    assert diskqueue.block(path, 0, -1, MAX_RECORD, 10**6)[2] == b"".join(records)
+    assert diskqueue.block(path, 3 * size, 5 * size, MAX_RECORD, 10**6) == (1, 3 * size, b"".join(records[3:5]))
 
 
 def test_a_block_ends_before_damage_and_begins_behind_it(write):
     records = [record(number, b"x" * 100) for number in range(6)]
     path = write(*records[:3], b"\xff" * 77, *records[3:])
-    answer, begin, data = segment.block(path, 0, -1, MAX_RECORD, 10**6)
+    answer, begin, data = diskqueue.block(path, 0, -1, MAX_RECORD, 10**6)
     assert (answer, begin) == (1, 0) and data in [b"".join(records[:count]) for count in (1, 2, 3)]
-    assert segment.block(path, 390, -1, MAX_RECORD, 10**6) == (1, 467, b"".join(records[3:]))
+    assert diskqueue.block(path, 390, -1, MAX_RECORD, 10**6) == (1, 467, b"".join(records[3:]))
 
 
 def test_blocks_of_nothing(write):
     path = write(record(0)[:20])
-    assert segment.block(path, 0, -1, MAX_RECORD, 1000)[::2] == (0, b"")
-    assert segment.block(path + "-missing", 0, -1, MAX_RECORD, 1000)[::2] == (-errno.ENOENT, b"")
+    assert diskqueue.block(path, 0, -1, MAX_RECORD, 1000)[::2] == (0, b"")
+    assert diskqueue.block(path + "-missing", 0, -1, MAX_RECORD, 1000)[::2] == (-errno.ENOENT, b"")
     with pytest.raises(FileNotFoundError):
         count(path + "-missing", 0, MAX_RECORD)
 
@@ -206,7 +206,7 @@ def test_a_page_that_cannot_be_read_is_lost_and_nothing_else(write):
     try:
         # The first read asks for everything and fails; then each page has three attempts: the first page loses them.
         fileio.fail("read", errno.EIO, times=4)
-        places = segment.walk(path, MAX_RECORD)
+        places = diskqueue.walk(path, MAX_RECORD)
     finally:
         fileio.fail("read", 0, times=0)
     assert places == [(at, 1024) for at in range(4096, 40 * 1024, 1024)]

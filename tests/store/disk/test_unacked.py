@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqc.store import message
-from tests.compiled.unacked import UnackedList
+from tests.compiled.memory import UnackedList
 
 MOST_BYTES = 1 << 30
 

@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqc.store.log.names import FRAMES_AT
-from nsqc.store.log.reading import ID, OFFSET, ORIGIN, TIMESTAMP, VALUE, LogBlock, SegmentBlocks, manifest_id
+from nsqc.store.log.reading import ID, OFFSET, ORIGIN, TIMESTAMP, VALUE, LogBlock, SegmentBlocks
+from nsqc.store.log.segment import manifest_id
 from nsqc.store.message import GuidFactory
-from tests.compiled import logframes
+from tests.compiled import logs
 from tests.store.log.segments import LOG_ID, write_log
 from tests.support.crc32c import crc32c
 from tests.support.sizes import SIZES
@@ -43,7 +44,7 @@ def origin_of(body: bytes) -> str:
 def frames(sizes: list[int], position: int = FRAMES_AT, first: int = FIRST, together: int = 3,
            defer_ms: int = 0, dead: bool = False, hash: bytes = b"") -> tuple[bytes, list[Record]]:
     """Frames with this many messages each, and the expected result of iterating over them."""
-    collector = logframes.Collector(GuidFactory.make(NODE))
+    collector = logs.Collector(GuidFactory.make(NODE))
     ids = GuidFactory.make(NODE)
     data, records = b"", []
     for at in range(0, len(sizes), together):
@@ -62,7 +63,7 @@ def frames(sizes: list[int], position: int = FRAMES_AT, first: int = FIRST, toge
 
 
 def id_of(ids: GuidFactory, time_ns: int) -> str:
-    return str(logframes.next_id(ids, time_ns))
+    return str(logs.next_id(ids, time_ns))
 
 
 def block_of(data: bytes, first: int, end: int, position: int = FRAMES_AT) -> LogBlock:
@@ -123,7 +124,7 @@ def test_any_part_of_the_records(sizes: list[int], together: int, dead: bool, ch
 
 def test_letters_and_other_messages_do_not_share_a_frame() -> None:
     """All within a millisecond; large origins close a frame, too, and damage is found anywhere in one."""
-    collector = logframes.Collector(GuidFactory.make(NODE))
+    collector = logs.Collector(GuidFactory.make(NODE))
     wanted = []
     for number in range(200):
         body, origin = b"%d" % number, json.dumps({"number": number, "pad": "p" * 1000}) if number % 7 < 4 else None
@@ -139,14 +140,14 @@ def test_letters_and_other_messages_do_not_share_a_frame() -> None:
     assert [(body, origin) for *_, body, origin in block_of(data, FIRST, end)] == wanted
     assert len(walked(data)) == 58
     for at in random.sample(range(64, walked(data)[0][1] - 8), 20):
-        assert logframes.check(data[:at] + bytes([data[at] ^ 1]) + data[at + 1:], SALT, FRAMES_AT)[0] == 2
+        assert logs.check(data[:at] + bytes([data[at] ^ 1]) + data[at + 1:], SALT, FRAMES_AT)[0] == 2
 
 
 def walked(data: bytes) -> list[tuple[int, int]]:
     """Position and first offset of each frame."""
     found, at = [], 0
     while at < len(data):
-        answer, length = logframes.check(data[at:], SALT, FRAMES_AT + at)
+        answer, length = logs.check(data[at:], SALT, FRAMES_AT + at)
         assert answer == 0
         found.append((FRAMES_AT + at, length))
         at += length
@@ -175,7 +176,7 @@ def test_delays_and_publish_ids_are_no_records(dead: bool) -> None:
 
 
 def test_a_batch_in_several_frames_has_consecutive_ids() -> None:
-    collector = logframes.Collector(GuidFactory.make(NODE))
+    collector = logs.Collector(GuidFactory.make(NODE))
     bodies = [b"%05d" % number * 10 for number in range(9000)]
     collector.add_batch(b"".join(len(body).to_bytes(4, "big") + body for body in bodies), len(bodies), NOW)
     data, end = collector.sealed(SALT, FRAMES_AT, 0, 0)

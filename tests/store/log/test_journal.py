@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from nsqc.store.disk import fileio
 from nsqc.store.log.manager import read_progress
-from tests.compiled.compaction import compact_folder
+from tests.compiled.logs import compact_folder
 from tests.store.log.journals import (
     ADVANCE,
     DROP,

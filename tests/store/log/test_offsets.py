@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.compiled.offsets import Offsets
+from tests.compiled.logs import Offsets
 
 PLAIN = (-1, 0)  # attempts and due time of offsets that are only added
 

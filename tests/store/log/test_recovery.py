@@ -13,7 +13,7 @@ from nsqc.store.log.export import Sources
 from nsqc.store.log.manager import Looks, read_progress
 from nsqc.store.log.names import MOST_OFFSET, segment_path
 from nsqc.store.log.recovery import LogError, Opened, read_folder, read_frames
-from tests.compiled.compaction import compact_folder
+from tests.compiled.logs import compact_folder
 from tests.store.log import segments
 from tests.store.log.journals import ADVANCE, DROP, NAME, RESET, journal_path, write_journal
 from tests.store.log.segments import Written, body_of, read_bodies, sealed, write_log, write_manifest, write_segment

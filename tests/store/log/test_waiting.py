@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.compiled.waiting import Heap
+from tests.compiled.logs import Heap
 
 CHANGE = st.one_of(st.tuples(st.just("push"), st.integers(0, 20)), st.tuples(st.just("take"), st.integers(0, 200)),
                    st.tuples(st.just("pop"), st.just(0)))

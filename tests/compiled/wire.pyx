@@ -1,13 +1,32 @@
-"""The command parser (nsqc.wire.parser and inbuf), driven from Python.
-
-A CommandReader keeps an incomplete command as a connection does, so its results do not depend on how the input was cut.
-"""
+"""Checksums, the command parser and frames (nsqc.wire), driven from Python."""
 
 cimport cython
 
+from nsqc.wire.codecs cimport crc32c, crc32c_by_tables
+from nsqc.wire.const cimport FRAME_ERROR, FRAME_RESPONSE
+from nsqc.wire.framer cimport SendBuf, frame_bytes, frame_message, sendbuf_free
 from nsqc.wire.parser cimport (MAX_ARGS, PARSE_BAD_COUNT, PARSE_BAD_MESSAGE_SIZE, PARSE_BAD_SIZE, PARSE_BODY,
                                PARSE_LINE, PARSE_LINE_TOO_LONG, PARSE_MESSAGE_TOO_BIG, PARSE_MORE, PARSE_OVERRUN,
                                PARSE_TOO_BIG, InBuf, Parser, command_has_body, inbuf_append, inbuf_drop, inbuf_free)
+
+
+# ====================================================================== checksums
+
+
+def checksum(const unsigned char[::1] data not None) -> int:
+    """CRC-32C of bytes."""
+    return crc32c(&data[0], data.shape[0]) if data.shape[0] else 0
+
+
+def checksum_by_tables(const unsigned char[::1] data not None) -> int:
+    """The same without the processor's instruction."""
+    return crc32c_by_tables(&data[0], data.shape[0]) if data.shape[0] else 0
+
+
+# ====================================================================== commands
+# A CommandReader keeps an incomplete command as a connection does, so its results do not depend on how the input was
+# cut.
+
 
 ERRORS = {
     PARSE_LINE_TOO_LONG: "line too long", PARSE_BAD_SIZE: "bad size", PARSE_TOO_BIG: "too big",
@@ -90,3 +109,47 @@ cdef class CommandReader:
         commands.append((words, body))
         inbuf_drop(&self.inbuf, parser.used)
         return True
+
+
+# ====================================================================== frames
+
+
+def response_frame(bytes data not None) -> bytes:
+    """A response frame."""
+    return frame(FRAME_RESPONSE, data)
+
+
+def error_frame(bytes data not None) -> bytes:
+    """An error frame."""
+    return frame(FRAME_ERROR, data)
+
+
+cdef bytes frame(int frame_type, bytes data):
+    cdef SendBuf buf
+    buf.data = NULL
+    buf.length = buf.room = buf.usual = 0
+    try:
+        if frame_bytes(&buf, frame_type, data, len(data)) < 0:
+            raise MemoryError
+        return buf.data[:buf.length]
+    finally:
+        sendbuf_free(&buf)
+
+
+def message_frames(bytes body not None, timestamp_ns: int, attempts: int, bytes message_id not None,
+                   count: int = 1) -> bytes:
+    """Message frames, all identical; message_id has 16 digits."""
+    cdef SendBuf buf
+    cdef long left = count
+    if len(message_id) != 16:
+        raise ValueError("a message id has 16 digits")
+    buf.data = NULL
+    buf.length = buf.room = buf.usual = 0
+    try:
+        while left > 0:
+            if frame_message(&buf, timestamp_ns, attempts, message_id, body, <unsigned int> len(body)) < 0:
+                raise MemoryError
+            left -= 1
+        return buf.data[:buf.length]
+    finally:
+        sendbuf_free(&buf)
