@@ -531,6 +531,19 @@ def test_nodes_that_are_only_stopped_never_answer_for_their_successor(machine):
     rounds(machine, 100, paused=1.0)
 
 
+@pytest.mark.long
+def test_acknowledged_messages_survive_machines_before_a_real_store_that_fails(daemon, ceph):
+    """Every tenth request is refused, slow or cut, or its answer is lost."""
+    ceph.rate = 0.1
+
+    def machine(*flags: str, sync: str) -> Daemon:
+        return daemon("--bucket=s3://acme/rounds", NODE, "--topic-storage=log", f"--log-sync={sync}", "--bucket-linger=20ms",
+                      "--bucket-timeout=1m", *flags, env={**os.environ, **ceph.environment()})
+
+    rounds(machine, 20)
+    ceph.rate = 0.0
+
+
 class Flood:
     """Publishers of MPUBs with bodies of 1 B to 64 KB, on threads. `acknowledged` has the bodies of each."""
 
