@@ -293,17 +293,17 @@ class Daemon:
     def _bucket_state(self) -> BucketState | None:
         if self.node is None:
             return None
-        status = self.node.status()
+        status, owned = self.node.status(), self.node.owned
         return BucketState(self.node.name, self.node.epoch, round(status.waiting_seconds, 3), status.waiting_bytes,
                            status.commits, status.bytes, status.errors, status.error, status.checkpoint_time,
-                           status.fenced)
+                           int(owned.since), owned.taken_from, status.fenced)
 
     def _changed(self, *_: object) -> None:
         if self.node is not None:
             self.node.logs.wake(0)
 
     def _give_up(self) -> None:
-        """Fails the publishes for which the bucket takes too long."""
+        """Fails the publishes and changes for which the bucket takes too long."""
         if self.node is None or self.fence:
             return
         seconds = self.settings.now.bucket_timeout / 1e9
@@ -318,15 +318,12 @@ class Daemon:
         """Another process owns the node: refuses publishes, delivers no more, and stops."""
         if self.node is None or self.fence:
             return
-        self.fence = refusals.not_shipped = reason
+        self.fence = refusals.fenced = refusals.not_shipped = reason
         self.log.fatal("BUCKET: %s", reason)
-        self.space_watch.close()
-        self.space.reason, self.space.low = reason, True
-        self.broker.draining = True
+        self.broker.draining = True     # until it ends
         for _ in self.broker.halt([]):
             pass
-        self.broker.draining = False    # publishes are refused with the reason
-        self.node.logs.give_up(refusals.NOT_SHIPPED, -1.0)
+        self.node.logs.refuse(refusals.NOT_SHIPPED)
         self._stop()
 
     # ------------------------------------------------------------------ start

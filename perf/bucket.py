@@ -1,21 +1,27 @@
-"""Log-backed topics with a bucket, a folder on this disk, beside those without: result | beside | ratio or value | bar.
+"""Log-backed topics with a bucket, beside those without: result | beside | ratio or value | bar.
 
-    python -m perf.bucket [--only publish,waiting,window,answers,backlog,takeover,memory] [--messages N] [--topics N]
+    python -m perf.bucket [--only publish,waiting,window,answers,backlog,takeover,memory,stalls] [--messages N]
+                          [--topics N] [--bucket URI]
 
-Both sides alternate on this machine, each on a fresh server. The exit code says whether everything could be measured.
+The bucket is a folder on this disk, or below a URI, with credentials from the environment: `python -m tests.bucket.s3
+0.03` is a store that answers in 30 ms. Both sides alternate on this machine, each on a fresh server. The exit code says
+whether everything could be measured.
 """
 
 from __future__ import annotations
 
 import argparse
+import http.client
 import json
 import random
 import shutil
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,8 +38,8 @@ LINGER_S = 0.25
 
 
 class Work:
-    def __init__(self, messages: int, topics: int) -> None:
-        self.messages, self.topics = messages, topics
+    def __init__(self, messages: int, topics: int, uri: str) -> None:
+        self.messages, self.topics, self.uri = messages, topics, uri
         self.bench = Bench(programs.client(), Scale())
 
     @contextmanager
@@ -41,7 +47,8 @@ class Work:
         """With a bucket of its own, unless one is given; empty flags: none."""
         folder = Path(tempfile.mkdtemp(prefix="nsqc-bucket-"))
         try:
-            with Server(SIDE, *LOG, *flags, f"--bucket=file://{bucket or folder}", "--node-name=bench",
+            uri = f"file://{bucket or folder}" if bucket or not self.uri else f"{self.uri}/{folder.name}"
+            with Server(SIDE, *LOG, *flags, f"--bucket={uri}", "--node-name=bench",
                         "--bucket-take-over") as server:
                 server.channel("load", "ch")
                 yield server
@@ -81,10 +88,29 @@ class Work:
         return [Row("sync=bucket, 64 connections, window 1,000", None, rate, rate, 200_000, True, "messages/s", 0)]
 
     def answers(self) -> list[Row]:
-        with self.server("--log-sync=bucket") as server:
-            took = sorted(timed(server) for _ in range(40))
-        p50 = took[len(took) // 2] * 1000
-        return [Row("sync=bucket, OK after, p50", None, p50, p50, LINGER_S * 1000 / 2 + 60, False, "ms", 0)]
+        """Alone, and beside publishers who keep commits coming, one per linger."""
+        rows = []
+        for title, others in (("alone", 0), ("beside 8 publishers", 8)):
+            with self.server("--log-sync=bucket") as server, ThreadPoolExecutor(8) as threads:
+                ended = threading.Event()
+                for _ in range(others):
+                    threads.submit(keep_publishing, server, ended)
+                took = sorted(timed(server) for _ in range(40))
+                ended.set()
+            p50, bar = took[len(took) // 2] * 1000, LINGER_S * 1000 / 2 + 60
+            rows.append(Row(f"sync=bucket, OK after, p50, {title}", None, p50, p50, bar, False, "ms", 0))
+        return rows
+
+    def stalls(self) -> list[Row]:
+        """The longest answer of /ping on a kept connection, while messages are published as fast as possible."""
+        longest = []
+        for place in (self.plain, self.server):
+            with place() as server, Pings(server.http) as pings:
+                self.published(server, "-t", 10)
+            longest.append(max(pings.took) * 1000)
+        without, beside = longest
+        title = "longest /ping in a flood, beside no bucket"
+        return [Row(title, without, beside, beside / without, 1.2, False, "ms", 1)]
 
     def backlog(self) -> list[Row]:
         """A node with history gets a bucket."""
@@ -130,12 +156,43 @@ class Work:
         return [Row("memory after publishing, beside no bucket", without, beside, beside - without, 80, False, "MB", 0)]
 
 
+class Pings:
+    """Calls /ping every 2 ms on one connection, on a thread; `took` has the seconds of each."""
+
+    def __init__(self, port: int) -> None:
+        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        self.took: list[float] = []
+        self.ended = False
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self) -> None:
+        while not self.ended:
+            began = time.perf_counter()
+            self.connection.request("GET", "/ping")
+            self.connection.getresponse().read()
+            self.took.append(time.perf_counter() - began)
+            time.sleep(0.002)
+
+    def __enter__(self) -> Pings:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.ended = True
+        self.thread.join()
+
+
 def timed(server: Server) -> float:
     """Seconds that one publish takes, at a random moment."""
     time.sleep(random.random() * 2 * LINGER_S)
     began = time.perf_counter()
     publish(server, "load")
     return time.perf_counter() - began
+
+
+def keep_publishing(server: Server, ended: threading.Event) -> None:
+    while not ended.wait(random.random() * LINGER_S):
+        publish(server, "load")
 
 
 def publish(server: Server, topic: str) -> None:
@@ -150,15 +207,17 @@ def info(server: Server) -> dict:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m perf.bucket", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="publish,waiting,window,answers,backlog,takeover,memory")
+    parser.add_argument("--only", default="publish,waiting,window,answers,backlog,takeover,memory,stalls")
     parser.add_argument("--messages", type=int, default=5_000_000, help="of 200 bytes, for history; default 5,000,000")
     parser.add_argument("--topics", type=int, default=2000, help="default 2,000")
+    parser.add_argument("--bucket", default="", metavar="URI", help="default: folders on this disk")
     given = parser.parse_args()
     failed = False
     rows: list[Row] = []
     for name in given.only.split(","):
         try:
-            measure: Callable[[], list[Row]] = getattr(Work(given.messages, given.topics), name)
+            measure: Callable[[], list[Row]] = getattr(
+                Work(given.messages, given.topics, given.bucket), name)
             rows += measure()
         except (BuildError, ClientError, ServerError, OSError) as error:
             print(f"{name}: {error}", file=sys.stderr)

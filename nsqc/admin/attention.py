@@ -13,6 +13,7 @@ STILL_S = 60.0          # without a FIN, though there are consumers
 ALONE_S = 60.0          # without a consumer
 GROWING = 1000          # messages
 GROWING_POINTS = 7      # of the hour's 30: 14 minutes
+LATE_S = 60.0           # of a bucket
 LOW_DISK = 0.1          # of the disk
 BAD, WARN, NOTE = SEVERITIES = ("bad", "warn", "note")
 MOST = 500
@@ -89,6 +90,12 @@ def _of_node(node: NodeRow) -> Iterator[Concern]:
             severity = BAD if node.disk_free < node.disk_limit or share < LOW_DISK / 2 else WARN
             yield Concern("disk-low", severity, f"Node {node.address} has {share:.0%} of its disk free",
                           node=node.address)
+    if node.bucket.get("fenced"):
+        yield Concern("bucket-fenced", BAD, f"Another process has taken over node {node.address}, which ends",
+                      node=node.address)
+    if (late := node.bucket.get("lag_seconds", 0.0)) > LATE_S:
+        yield Concern("bucket-lags", BAD, f"Node {node.address}: its bucket lacks the last {late:,.0f} s, "
+                      f"{node.bucket.get('lag_bytes', 0.0):,.0f} bytes", node=node.address)
     if node.drift:
         yield Concern("rules-differ", WARN, f"Node {node.address}: {node.drift}", node=node.address)
     if node.draining:

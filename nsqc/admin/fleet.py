@@ -136,6 +136,7 @@ class NodeRow(Struct, gc=False):
     connections: float = -1.0
     rules_digest: float = -1.0
     drift: str = ""             # why its rules are not as they should be
+    bucket: dict[str, float] = {}   # its metrics of a bucket, without nsqc_bucket_; empty: it has none
     gauges_at: float = 0.0      # when those from disk_free on were read
     times: Buckets = {}         # latencies of all channels since the node's start
     recent_times: Buckets = {}  # those since the reading before

@@ -60,6 +60,8 @@ def _take(row: NodeRow, name: bytes, labels: bytes, value: float) -> None:
         row.nsqc = version[1].decode("utf-8", "replace") if version is not None else ""
     elif field := GAUGES.get(name):
         setattr(row, field, value)
+    elif name.startswith(b"nsqc_bucket_"):
+        row.bucket[name[12:].decode()] = value
     elif name == b"nsqc_draining":
         row.draining = value > 0
     elif name == b"nsqc_processing_latency_seconds_bucket":

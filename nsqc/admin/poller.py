@@ -317,7 +317,7 @@ class Poller:
             known = self._gauges.get(address)
             if known is not None and known is not row and not row.error:
                 for name in ("nsqc", "disk_free", "disk_size", "disk_limit", "memory", "cpu_s", "cpu", "draining",
-                             "connections", "times", "recent_times", "rules_digest"):
+                             "connections", "times", "recent_times", "rules_digest", "bucket"):
                     setattr(row, name, getattr(known, name))
         for address in self._gauges.keys() - moment.nodes.keys():
             del self._gauges[address]

@@ -72,6 +72,19 @@ class ProducerList(Struct, gc=False):
     channels: list[Name] | None = None
 
 
+class BucketInfo(Struct, gc=False):
+    """How far a node's bucket is; see nsqc.httpd.app.BucketState."""
+
+    epoch: int = 0
+    lag_seconds: float = 0.0
+    lag_bytes: int = 0
+    checkpoint_time: int = 0
+    owned_since: int = 0
+    taken_from: str = ""
+    last_error: str = ""
+    fenced: str = ""
+
+
 class Info(Struct, gc=False):
     """/info of an nsqd."""
 
@@ -81,6 +94,7 @@ class Info(Struct, gc=False):
     http_port: int = 0
     tcp_port: int = 0
     start_time: int = 0
+    bucket: BucketInfo | None = None
 
 
 topic_list = Decoder(TopicList).decode

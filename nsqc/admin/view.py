@@ -263,6 +263,7 @@ def node_row(row: NodeRow, history: History | None = None) -> Json:
         "came": rate(row.came), "went": rate(row.went), "answer_ms": None if row.error else round(row.answer_ms, 1),
         "disk_free": known(row.disk_free), "disk_size": known(row.disk_size), "memory": known(row.memory),
         "cpu": known(row.cpu), "draining": row.draining, "drift": row.drift, "connections": known(row.connections),
+        "bucket": {key: row.bucket.get(key) for key in ("epoch", "lag_seconds", "lag_bytes")} if row.bucket else None,
         **latency(-1.0, p99_of_buckets([row.recent_times]))}
     if history is not None:
         data["spark"] = history.spark(("/", row.address))
@@ -601,9 +602,12 @@ class View:
         topics: list[NodeTopic] = []
         pace = Pace()
         known: list[NodeTopic] = []
+        bucket = None
         if not row.error:
             try:
                 known = await self._all_of(row.address)
+                if row.bucket:
+                    bucket = (await self.fleet.get(row.address, upstream.INFO, upstream.info)).bucket
             except UpstreamError as error:
                 return {**node_row(row), "error": error.told, "total": 0, "topic_rows": [], "series": None}
         elif (kept := self.poller.kept.get(row.address)) is not None:
@@ -615,7 +619,8 @@ class View:
                 if pace.over():
                     await pace.rest()
         offset, limit = arguments.number("offset", 0, 10**9), arguments.number("limit", 50, 500)
-        return {"at": round(moment.at, 3), **node_row(row), "may_change": rights.may(ADMIN),
+        return {"at": round(moment.at, 3), **node_row(row), "bucket": msgspec.to_builtins(bucket),
+                "may_change": rights.may(ADMIN),
                 "series": self.poller.history.series((NODE, row.address)) if rights.sees_all else None,
                 "total": len(topics), "offset": offset, "topic_rows": [
                     {**msgspec.to_builtins(each), "may_change": rights.may(ADMIN, each.name)}

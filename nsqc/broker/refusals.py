@@ -27,6 +27,7 @@ REASONS = {
 
 NOT_SHIPPED = 1 << 19   # beside an errno: the bucket has not confirmed a publish in time
 not_shipped = "the bucket has not confirmed it yet"     # the current reason
+fenced = ""             # why another process owns this node in the bucket: it drains until it ends; empty: none does
 
 
 MAX_TOPICS, MAX_CHANNELS = LIMITS = ("--max-topics", "--max-channels-per-topic")
@@ -52,6 +53,11 @@ def of_exception(error: BaseException) -> str:
     if isinstance(error, QuotaReached):
         return QUOTA
     return LIMIT if isinstance(error, LimitReached) else FAILED
+
+
+def draining_text() -> str:
+    """Why a draining node accepts nothing, for clients."""
+    return fenced or "draining"
 
 
 def text_of(failure: int) -> str:

@@ -180,11 +180,16 @@ class NodeLogs:
         self.dirty: dict[TopicLog, None] = {}
         self.dropped: list[LogNews] = []
         self.by_id: dict[int, TopicLog] = {}
+        # Who waits for the changes so far: asked when (monotonic, ns), and whom to call; those of the current round.
+        self.unconfirmed: list[tuple[int, Callable[[int], object]]] = []
+        self.confirming: list[tuple[int, Callable[[int], object]]] = []
+        self.refusal = 0        # errno, once fenced
         # Of the shipper's thread.
         self.points: dict[int, Point] = {}
         self.trims: dict[int, int] = {}         # first offsets, as last noted
         self.round = Round(deque(), deque(), deque())
         self.data: dict[tuple[int, int, int], bytes] = {}       # of the last note: by log, salt and position
+        self.noted: dict[int, LogNews] = {}     # by the note that is being made, or that failed on the way
         self.journals_kept = False              # the files of journals are those that the bucket's were read from
         self.metadata = b""
         self.seen: list[tuple[int, int, int]] = []   # states of the small files, as last read
@@ -214,16 +219,36 @@ class NodeLogs:
         """For a stop."""
         self.dirty.update(self.all)
 
+    def confirm(self, call: Callable[[int], object]) -> None:
+        if self.refusal:
+            call(self.refusal)
+            return
+        self.unconfirmed.append((time.monotonic_ns(), call))
+        self.wake(0)
+
     def give_up(self, error: int, seconds: float) -> None:
-        """Fails the publishes that have waited for longer."""
+        """Fails the publishes and changes that have waited for longer."""
         until = time.monotonic_ns() - int(seconds * 1e9)
         for log in self.all:
             log.unshipped(error, until)
+        for asked, call in (*self.unconfirmed, *self.confirming):
+            if asked < until:
+                call(error)
 
-    def _is_shipped(self, ends: list[tuple[int, int]]) -> None:
+    def refuse(self, error: int) -> None:
+        """Another process owns the node: fails all that wait, now and later."""
+        self.refusal = error
+        self.give_up(error, -1.0)
+
+    def _is_shipped(self, ends: list[tuple[int, int]], is_all: bool = False) -> None:
+        """is_all: the round ends."""
         for log_id, end in ends:
             if (log := self.by_id.get(log_id)) is not None:
                 log.shipped(end)
+        if is_all:
+            confirmed, self.confirming = self.confirming, []
+            for _, call in confirmed:
+                call(0)
 
     # ------------------------------------------------------------------ the thread
 
@@ -265,11 +290,11 @@ class NodeLogs:
         return {*self.by_id}
 
     def note(self, most_bytes: int, most_logs: int) -> News:
-        self.data.clear()
+        if not self.noted:
+            self.data.clear()
         if not any(self.round):
             self.collect()
-        logs: dict[int, LogNews] = {}
-        size = 0
+        logs, size = self.noted, 0
         while self.round.news and len(logs) < most_logs:
             news = self.round.news.popleft()
             logs[news.id] = news
@@ -277,7 +302,9 @@ class NodeLogs:
             size += self.take_frames(logs)
         while self.round.states and not self.round.frames and size < most_bytes and len(logs) < most_logs:
             size += self.take_state(logs)
-        return News([*logs.values()], self.changed_metadata(), any(self.round))
+        metadata = self.changed_metadata()
+        self.noted = {}
+        return News([*logs.values()], metadata, any(self.round))
 
     def collect(self) -> None:
         """Notes what is new: in one step, or, if there are many logs, first all positions, then all ends."""
@@ -307,6 +334,8 @@ class NodeLogs:
     def _begin(self) -> tuple[list[TopicLog], list[LogNews]]:
         batch, self.dirty = [*self.dirty], {}
         dropped, self.dropped = self.dropped, []
+        self.confirming += self.unconfirmed
+        self.unconfirmed = []
         return batch, dropped
 
     def _since(self, logs: Sequence[TopicLog]) -> dict[TopicLog, LogState]:
@@ -366,6 +395,7 @@ class NodeLogs:
         return size
 
     def _note_again(self, log_id: int) -> None:
+        self.unconfirmed, self.confirming = self.confirming + self.unconfirmed, []
         if (log := self.by_id.get(log_id)) is not None:
             self.changed(log, 0)
 
@@ -394,8 +424,8 @@ class NodeLogs:
     def shipped(self, news: News) -> None:
         self.data.clear()
         ends = [(log.id, log.frames[-1].end) for log in news.logs if log.frames]
-        if ends:
-            self.call_on_loop(partial(self._is_shipped, ends))
+        if ends or not news.more:
+            self.call_on_loop(partial(self._is_shipped, ends, not news.more))
 
     def fenced(self, reason: str) -> None:
         self.call_on_loop(partial(self.on_fenced, reason))

@@ -183,9 +183,9 @@ class Shipper:
                 if now >= due or self.waiting_bytes >= INLINE_BYTES:
                     break
                 self.lock.wait(due - now)
-            self.shipping_bytes += self.waiting_bytes
-            self.shipping_since = self.shipping_since or self.waiting_since
-            self.waiting_bytes, self.waiting_since = 0, 0.0
+            if not more:        # what was written since the round began is not in it
+                self.shipping_bytes, self.shipping_since = self.waiting_bytes, self.waiting_since
+                self.waiting_bytes, self.waiting_since = 0, 0.0
             self.began = time.monotonic()
             return self.ending
 

@@ -111,6 +111,8 @@ class Owned(NamedTuple):
     base: int                   # number of the newest checkpoint; 0: none
     host: str
     had_files: bool             # that belong to it: no other node has owned it since
+    since: float                # unix seconds, of the claim
+    taken_from: str             # the host that had it; empty: none, or it had_files
 
 
 def take_over(root: Bucket, node: str, journal: Journal, host: str, *, has_files: bool, force: bool = False,
@@ -136,7 +138,7 @@ def take_over(root: Bucket, node: str, journal: Journal, host: str, *, has_files
                 look(bucket, whole, node, watch)
             except (OtherChainError, Missing):
                 continue
-        claim = Claim(whole.head.epoch + 1, secrets.token_hex(16))
+        claim, before = Claim(whole.head.epoch + 1, secrets.token_hex(16)), whole.head.host
         journal.tries(claim)
         if not put_claim(bucket, whole, claim, host):
             say("another node claimed the same number; starting over")
@@ -146,7 +148,7 @@ def take_over(root: Bucket, node: str, journal: Journal, host: str, *, has_files
             had_files = has_files and own and journal.is_whole
             # Until everything is restored, a next start restores again.
             journal.landed(claim, is_whole=had_files)
-            return Owned(bucket, whole, base, host, had_files)
+            return Owned(bucket, whole, base, host, had_files, time.time(), "" if had_files else before)
     raise RefusedError(f"other nodes keep claiming node {node}; give each its own --node-name")
 
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, cast
 
 from msgspec import Struct
 
-from nsqc.broker import stats
+from nsqc.broker import refusals, stats
 from nsqc.broker.broker import Broker
 from nsqc.broker.drain import Drain
 from nsqc.broker.health import WritableProbe
 from nsqc.broker.stats import MemoryWatch
 from nsqc.httpd.gate import Gate
 from nsqc.httpd.publish import PublishPipeline
-from nsqc.httpd.reply import ApiError, Stream
+from nsqc.httpd.reply import ApiError, Handler, Request, Stream, read_arguments
 from nsqc.httpd.site import Resolve, Site
 from nsqc.log import Log
 from nsqc.loop.slow import SlowLoop
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from nsqc.metrics.durations import Durations
     from nsqc.net.tls import CertificateDate
     from nsqc.store.disk.manager import Syncer
+    from nsqc.store.log.manager import Logs
     from nsqc.store.log.topiclog import TopicLog
 
 
@@ -59,7 +60,8 @@ class NodeInfo(TypedDict):
 
 class BucketState(Struct, frozen=True, gc=False):
     """How far a node's bucket is, as /info shows it. checkpoint_time: of the last one since the start, unix seconds; 0:
-    none yet. fenced: why another process owns the node; empty: none does."""
+    none yet. owned_since: when this process claimed the node, likewise. taken_from: the host that had it; empty: it
+    continued with its own files, or there was none. fenced: why another process owns the node; empty: none does."""
 
     node: str
     epoch: int
@@ -70,6 +72,8 @@ class BucketState(Struct, frozen=True, gc=False):
     errors: int
     last_error: str
     checkpoint_time: int
+    owned_since: int
+    taken_from: str
     fenced: str
 
 
@@ -211,3 +215,32 @@ def log_of(topic: Topic) -> TopicLog:
         raise ApiError(400, f'NO_LOG: {name} is kept in memory; its rule has to say storage = "log" (PUT /topic/rules, '
                             f'[topics."{name}"] in the config file, or --topic-storage=log)')
     return topic.log
+
+
+# ====================================================================== changes
+# Deletions, pauses, rules and moves of channels: with sync = "bucket" they are answered once the bucket has them.
+
+def confirmed(handler: Handler) -> Handler:
+    """Has a handler of changes answer once the bucket has them, if the topic's rule says sync = "bucket"."""
+
+    def call(app: App, request: Request) -> object:
+        logs = app.broker.logs
+        return handler(app, request) if logs is None or logs.shipping is None else _call(app, request, handler, logs)
+
+    return call
+
+
+async def _call(app: App, request: Request, handler: Handler, logs: Logs) -> object:
+    name = read_arguments(app.log, request).get(b"topic")
+    waits = _is_confirmed(app, name)        # by the rule before the change, or by that after it
+    answer = handler(app, request)
+    if hasattr(answer, "__await__"):
+        answer = await cast("Awaitable[object]", answer)
+    if (waits or _is_confirmed(app, name)) and await logs.shipped():
+        raise ApiError(503, f"FAILED - {refusals.not_shipped}")
+    return answer
+
+
+def _is_confirmed(app: App, name: bytes | None) -> bool:
+    """name: None for the tables of rules, which may apply to any topic."""
+    return name is None or (is_valid_name(name) and app.rules.of(name).sync == "bucket")

@@ -42,7 +42,6 @@ _INTEGER = re.compile(rb"([+-]?)0*([0-9]{1,19})")
 _REFUSED_BY_TOPIC = 503
 _INT64 = range(-1 << 63, 1 << 63)
 
-_REFUSED = "DRAINING"  # refused by a draining node
 _WRITING = (PENDING, RUNNING)  # results that a commit decides
 _ID = re.compile(rb"[!-~]{1,64}")  # X-NSQ-Publish-Id
 
@@ -67,8 +66,12 @@ def _open_topic(app: App, request: Request, arguments: dict[bytes, bytes]) -> To
     """The topic to publish to, unless the daemon is draining. Names are checked first."""
     if app.broker.draining and is_valid_name(arguments.get(b"topic", b"")):
         app.broker.refused(refusals.DRAINING)
-        raise ApiError(503, _REFUSED)
+        raise ApiError(503, _draining())
     return named_topic(app, request, arguments)
+
+
+def _draining() -> str:
+    return f"FAILED - {refusals.fenced}" if refusals.fenced else "DRAINING"
 
 
 def _answer(topic: Topic, failure: int) -> str | Awaitable[str]:
@@ -100,7 +103,7 @@ def topic_refusal(failure: int, topic: Topic) -> str:
     """The text of a 503 for an errno, NO_SPACE, FULL or DRAINING of a topic, which counts it."""
     topic.refused(failure)
     if failure == DRAINING:
-        return _REFUSED
+        return _draining()
     if failure == refusals.NOT_SHIPPED:
         return f"FAILED - {refusals.not_shipped}"
     return f"FAILED - {topic.refusal(failure)}" if failure in (NO_SPACE, FULL) else refusal(failure)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from nsqc.access.needs import ADMIN, CHANNEL, KNOWN, OPEN, OPEN_OWN, PUBLISH, READ, STATS, TOPIC, Need, local, need, own
 from nsqc.httpd import publish, views
-from nsqc.httpd.app import MOST_RULES, MOST_TABLES
+from nsqc.httpd.app import MOST_RULES, MOST_TABLES, confirmed
 from nsqc.httpd.reply import Handler, Route
 from nsqc.httpd.routing import Router, Table, at_first, livez, plain_answer, plain_route, probe_route
 
 
 def _call(handler: Handler, need: Need) -> Route:
     return Route(handler, need, reads_body=True)
+
+
+def _change(room: str, name: str, need: Need, body_limit: int | None = None) -> Route:
+    return Route(confirmed(at_first(room, name)), need, body_limit=body_limit, reads_body=True)
 
 
 _PUB = Route(publish.counted(publish.pub), need(PUBLISH, TOPIC), logged=False, body_limit="message_limit",
@@ -50,35 +54,33 @@ ROUTES: Table = {
         b"/pub": _PUB,
         b"/mpub": _MPUB,
         b"/topic/create": Route(at_first("admin", "create_topic"), need(ADMIN, TOPIC)),
-        b"/topic/delete": _call(at_first("admin", "delete_topic"), need(ADMIN, TOPIC)),
-        b"/topic/empty": _call(at_first("admin", "empty_topic"), need(ADMIN, TOPIC)),
-        b"/topic/pause": _call(at_first("admin", "pause_topic"), need(ADMIN, TOPIC)),
-        b"/topic/unpause": _call(at_first("admin", "unpause_topic"), need(ADMIN, TOPIC)),
-        b"/channel/create": _call(at_first("admin", "create_channel"), need(ADMIN, CHANNEL)),
-        b"/channel/delete": _call(at_first("admin", "delete_channel"), need(ADMIN, CHANNEL)),
-        b"/channel/empty": _call(at_first("admin", "empty_channel"), need(ADMIN, CHANNEL)),
-        b"/channel/pause": _call(at_first("admin", "pause_channel"), need(ADMIN, CHANNEL)),
-        b"/channel/unpause": _call(at_first("admin", "unpause_channel"), need(ADMIN, CHANNEL)),
+        b"/topic/delete": _change("admin", "delete_topic", need(ADMIN, TOPIC)),
+        b"/topic/empty": _change("admin", "empty_topic", need(ADMIN, TOPIC)),
+        b"/topic/pause": _change("admin", "pause_topic", need(ADMIN, TOPIC)),
+        b"/topic/unpause": _change("admin", "unpause_topic", need(ADMIN, TOPIC)),
+        b"/channel/create": _change("admin", "create_channel", need(ADMIN, CHANNEL)),
+        b"/channel/delete": _change("admin", "delete_channel", need(ADMIN, CHANNEL)),
+        b"/channel/empty": _change("admin", "empty_channel", need(ADMIN, CHANNEL)),
+        b"/channel/pause": _change("admin", "pause_channel", need(ADMIN, CHANNEL)),
+        b"/channel/unpause": _change("admin", "unpause_channel", need(ADMIN, CHANNEL)),
         b"/channel/disconnect": _call(at_first("admin", "disconnect"), local(ADMIN, CHANNEL)),
-        b"/channel/seek": _call(at_first("logs", "seek"), local(ADMIN, CHANNEL)),
+        b"/channel/seek": _change("logs", "seek", local(ADMIN, CHANNEL)),
         # To channels of any topic: of the whole node.
-        b"/dead/redrive": _call(at_first("dead", "redrive"), local(ADMIN)),
-        b"/dead/drop": _call(at_first("dead", "drop"), local(ADMIN, TOPIC)),
+        b"/dead/redrive": _change("dead", "redrive", local(ADMIN)),
+        b"/dead/drop": _change("dead", "drop", local(ADMIN, TOPIC)),
         # A client that may publish a message may cancel it.
-        b"/message/cancel": _call(at_first("dead", "cancel"), Need((PUBLISH, ADMIN), TOPIC, own=True)),
+        b"/message/cancel": _change("dead", "cancel", Need((PUBLISH, ADMIN), TOPIC, own=True)),
         b"/drain": _call(at_first("admin", "post_drain"), local(ADMIN)),
         b"/debug/freememory": plain_route(at_first("debug", "free_memory"), need(ADMIN)),
     },
     b"DELETE": {
-        b"/topic/log": _call(at_first("logs", "delete"), local(ADMIN, TOPIC)),
+        b"/topic/log": _change("logs", "delete", local(ADMIN, TOPIC)),
         b"/drain": _call(at_first("admin", "delete_drain"), local(ADMIN)),
     },
     b"PUT": {
-        b"/rules": Route(at_first("rules", "put_all"), local(ADMIN), body_limit=MOST_TABLES, reads_body=True),
-        b"/topic/rules": Route(at_first("rules", "put_rules"), local(ADMIN, TOPIC), body_limit=MOST_RULES,
-                               reads_body=True),
-        b"/channel/rules": Route(at_first("rules", "put_channel_rules"), local(ADMIN, CHANNEL),
-                                 body_limit=MOST_RULES, reads_body=True),
+        b"/rules": _change("rules", "put_all", local(ADMIN), MOST_TABLES),
+        b"/topic/rules": _change("rules", "put_rules", local(ADMIN, TOPIC), MOST_RULES),
+        b"/channel/rules": _change("rules", "put_channel_rules", local(ADMIN, CHANNEL), MOST_RULES),
         b"/debug/setblockrate": plain_route(at_first("debug", "set_block_rate"), need(ADMIN)),
     },
 }

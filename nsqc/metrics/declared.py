@@ -114,9 +114,10 @@ BUCKET_ERRORS = _counter(BUCKET, "bucket_errors", "Failed calls of the bucket; e
 BUCKET_EPOCH = _gauge(BUCKET, "bucket_epoch", "How often the node was taken over or started.")
 BUCKET_CHECKPOINT = _gauge(BUCKET, "bucket_checkpoint_seconds", "Time of the daemon's last checkpoint, since 1970; 0: "
                            "none yet.", SECONDS)
+BUCKET_OWNED = _gauge(BUCKET, "bucket_owned_seconds", "Time when the daemon claimed its node, since 1970.", SECONDS)
 BUCKET_FENCED = _gauge(BUCKET, "bucket_fenced", "1 once another process owns the node, else 0.")
 OF_BUCKET = (BUCKET_LAG, BUCKET_LAG_BYTES, BUCKET_COMMITS, BUCKET_PUT, BUCKET_ERRORS, BUCKET_EPOCH, BUCKET_CHECKPOINT,
-             BUCKET_FENCED)
+             BUCKET_OWNED, BUCKET_FENCED)
 DAEMON = (HANDSHAKES, CERTIFICATE_ENDS, REFUSED, CREATIONS_REFUSED, CREATIONS_DELAYED, CIRCLING, RULES_DIGEST, DRAINING,
           PROCESSING,
           HEALTHY, SYNC, SYNC_FAILURES, DISK_FREE, DISK_SIZE, DISK_LIMIT, MEMORY, TOPIC_COUNT, CHANNEL_COUNT)

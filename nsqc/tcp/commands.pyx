@@ -9,7 +9,16 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
 from nsqc.broker.channel cimport CLAIMED, NOT_OWNER, Channel, unlikely
-from nsqc.broker.refusals import DRAINING, INVALID, QUOTA, UNAUTHORIZED, LimitReached, of_exception, text_of
+from nsqc.broker.refusals import (
+    DRAINING,
+    INVALID,
+    QUOTA,
+    UNAUTHORIZED,
+    LimitReached,
+    draining_text,
+    of_exception,
+    text_of,
+)
 from nsqc.broker.topic cimport (FULL, NO_SPACE, Once, OpenBatch, Topic, once_dropped, once_new, room_helps, room_leave,
                                 room_wait)
 from nsqc.store.backlog cimport (PUT_DISK, PUT_EXITING, PUT_FULL, PUT_MEMORY, PUT_NO_MEMORY, PUT_NO_SPACE,
@@ -99,7 +108,7 @@ cdef bytes failure(bytes name, bint without_code, error):
 
 
 cdef int draining(Session session, bytes name) except -1:
-    return session.fail(b"E_" + name + b"_FAILED " + name + b" failed draining")
+    return session.fail(b"E_%b_FAILED %b failed %b" % (name, name, draining_text().encode()))
 
 
 cdef int no_memory(Session session, bytes name) except -1:
@@ -112,7 +121,7 @@ cdef bytes write_failed(int kind, int error):
 
 
 cdef object refusal_of(bytes error):
-    if error.endswith(b" failed draining"):
+    if error.endswith(b" failed " + draining_text().encode()):
         return DRAINING
     if error.startswith((b"E_AUTH_FIRST", b"E_AUTH_FAILED", b"E_UNAUTHORIZED")):
         return UNAUTHORIZED

@@ -121,14 +121,19 @@ def row(node: Node, state: State) -> list[str]:
 
 
 def bucket_text(bucket: dict[str, Json] | None) -> str:
-    """Epoch, lag and time since the last checkpoint."""
+    """Epoch, lag, time since the last checkpoint, and since it was taken over; or who took it over."""
     from nsqc.tools.top.screen import age
 
     if bucket is None:
         return "-"
-    epoch, lag, put = (bucket.get(key) for key in ("epoch", "lag_seconds", "checkpoint_time"))
+    if fenced := text(bucket, "fenced"):
+        return fenced
+    epoch, lag, size, put, owned = (bucket.get(key) for key in (
+        "epoch", "lag_seconds", "lag_bytes", "checkpoint_time", "owned_since"))
     since = f", checkpoint {age(time.time() - put)} ago" if isinstance(put, int) and put else ""
-    return f"epoch {epoch}, lag {lag} s{since}"
+    host = text(bucket, "taken_from")
+    taken = f", from {host} {age(time.time() - owned)} ago" if host and isinstance(owned, int) else ""
+    return f"epoch {epoch}{taken}, lag {lag} s, {size} bytes{since}"
 
 
 def as_dict(node: Node, state: State) -> dict[str, object]:

@@ -280,6 +280,7 @@ def test_a_pause_on_purpose_is_no_alarm():
     ("unhealthy", "bad", {"health": "NOK - no space"}), ("disk-low", "warn", {"disk_free": 8.0, "disk_size": 100.0}),
     ("disk-low", "bad", {"disk_free": 4.0, "disk_size": 100.0}), ("draining", "note", {"draining": True}),
     ("node-missing", "bad", {"error": "gone"}), ("node-unlisted", "warn", {"listed": False}),
+    ("bucket-lags", "bad", {"bucket": {"lag_seconds": 61.0, "lag_bytes": 5.0}}), ("bucket-fenced", "bad", {"bucket": {"fenced": 1.0}}),
 ])
 def test_rules_of_nodes(rule, severity, node):
     moment = Moment()

@@ -4,6 +4,7 @@ regular expressions, letters of mixed storage, changes done in part, pauses, a p
 import json
 import random
 import re
+import socket
 import string
 
 import pytest
@@ -246,3 +247,36 @@ def test_changes_tell_what_was_done_in_part(cluster, two, visit):
     admin.call("POST", f"{API}/actions", {"action": "unpause", "topic": "t", "channel": "c"})
     page.reload()
     page.get_by_text(re.compile("^failed; ")).wait_for()
+
+
+# ---------------------------------------------------------------------- a node with a bucket
+
+@needs_chromium
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_bucket_of_a_node(cluster, visit, tmp_path, theme):
+    """How late it is, and whom the node was taken from: in the list and on the page of a node that continues elsewhere."""
+    flags = (f"--bucket=file://{tmp_path}/bucket", "--node-name=nsqd-1", "--topic-storage=log", "--bucket-linger=20ms")
+    first = cluster.node(*flags)
+    first.publish("orders", b"one")
+    assert first.stop() == 0
+    second, plain = cluster.node(*flags), cluster.node()
+    second.publish("orders", b"two")
+    cluster.registered("orders", second)
+    admin = cluster.admin()
+
+    def rows(data):
+        return {row["address"]: row["bucket"] for row in data["nodes"]}
+
+    found = rows(seen(admin, "/nodes", lambda data: rows(data).get(address(second))))
+    assert found[address(second)].keys() == {"epoch", "lag_seconds", "lag_bytes"} and found[address(plain)] is None
+    browser = visit(admin.url, theme=theme)
+    page = browser.open("nodes")
+    page.get_by_role("columnheader", name="Bucket lag").wait_for()
+    page = browser.open(f"nodes/{address(second)}")
+    tiles = page.locator("dl", has=page.get_by_text("Bucket lag", exact=True))
+    tiles.wait_for()
+    assert re.search(rf"Owned since\s+[-0-9]{{10}} [:0-9]{{8}}, taken from {re.escape(socket.gethostname())}", tiles.inner_text())
+    page = browser.open(f"nodes/{address(plain)}")
+    page.get_by_text("Answers in", exact=True).wait_for()
+    assert page.get_by_text("Bucket lag", exact=True).count() == 1 and not page.get_by_text("Bucket lag", exact=True).is_visible()
+    assert browser.complaints == []

@@ -1,12 +1,16 @@
-"""An S3 server that misbehaves as clouds do: moto behind a layer that refuses, delays, cuts, and loses answers."""
+"""An S3 server that misbehaves as clouds do: moto, or a real store, behind a layer that refuses, delays, cuts, and loses
+answers."""
 
 import http.client
 import io
 import random
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 from werkzeug.serving import WSGIRequestHandler, make_server
@@ -21,13 +25,16 @@ class Quiet(WSGIRequestHandler):
 
 
 class Server:
-    """`faults` are used up by puts and gets of objects, one each, in order; `rate` adds random ones."""
+    """`faults` are used up by puts and gets of objects, one each, in order; `rate` adds random ones. Each call takes at
+    least `delay` seconds. behind: the port of a real store, which has a bucket `acme`; 0: moto."""
 
-    def __init__(self) -> None:
+    def __init__(self, delay: float = 0.0, behind: int = 0) -> None:
         # Its import takes a second, and each process imports this file.
         from moto.server import DomainDispatcherApplication, create_backend_app
 
-        self.moto: Application = DomainDispatcherApplication(create_backend_app)
+        self.delay, self.behind = delay, behind
+        self.store: Application = (partial(forward, behind) if behind
+                                   else DomainDispatcherApplication(create_backend_app))
         self.faults: list[str] = []
         self.rate, self.random = 0.0, random.Random(1)
         self.calls: list[tuple[str, str]] = []
@@ -36,10 +43,11 @@ class Server:
         self.port = self.server.server_port
         self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
         self.thread.start()
-        connection = http.client.HTTPConnection("127.0.0.1", self.port)
-        connection.request("PUT", "/acme", headers={"Host": "s3.amazonaws.com", "Content-Length": "0"})
-        assert connection.getresponse().status == 200
-        connection.close()
+        if not behind:
+            connection = http.client.HTTPConnection("127.0.0.1", self.port)
+            connection.request("PUT", "/acme", headers={"Host": "s3.amazonaws.com", "Content-Length": "0"})
+            assert connection.getresponse().status == 200
+            connection.close()
 
     def environment(self) -> dict[str, str]:
         return {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1",
@@ -56,6 +64,7 @@ class Server:
                 elif self.random.random() < self.rate:
                     fault = self.random.choice(("500", "503", "409", "slow", "lost", "cut", "500 done"))
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        time.sleep(self.delay)
         if fault == "slow":
             time.sleep(0.1)
         if fault.isdigit():
@@ -69,8 +78,8 @@ class Server:
 
     def forward(self, environ: dict[str, Any], start: Any, body: bytes) -> Iterator[bytes]:
         environ["wsgi.input"] = io.BytesIO(body)
-        with self.lock:
-            return iter([b"".join(self.moto(environ, start))])
+        with nullcontext() if self.behind else self.lock:
+            return iter([b"".join(self.store(environ, start))])
 
     def refuse(self, start: Any, status: str) -> Iterator[bytes]:
         start(f"{status} Refused", [("Content-Type", "application/xml")])
@@ -86,3 +95,26 @@ class Server:
         self.server.shutdown()
         self.thread.join()
         self.server.server_close()
+
+
+def forward(port: int, environ: dict[str, Any], start: Any) -> list[bytes]:
+    """Has a real store answer, with the headers as signed."""
+    body = environ["wsgi.input"].read()
+    headers = {name[5:].replace("_", "-"): value for name, value in environ.items()
+               if name.startswith("HTTP_") and name not in ("HTTP_CONNECTION", "HTTP_EXPECT")}
+    if environ.get("CONTENT_TYPE"):
+        headers["Content-Type"] = environ["CONTENT_TYPE"]
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request(environ["REQUEST_METHOD"], environ["RAW_URI"], body, headers)
+    answer = connection.getresponse()
+    data = answer.read()
+    connection.close()
+    start(f"{answer.status} {answer.reason}", [(name, value) for name, value in answer.getheaders()
+                                               if name.lower() not in ("connection", "transfer-encoding", "keep-alive")])
+    return [data]
+
+
+if __name__ == "__main__":      # python -m tests.bucket.s3 0.03: a bucket acme that answers in 30 ms, for perf.bucket
+    server = Server(float(sys.argv[1]))
+    print("export", *(f"{name}={value}" for name, value in server.environment().items()), flush=True)
+    server.thread.join()

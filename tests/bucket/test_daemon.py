@@ -5,9 +5,14 @@ import os
 import random
 import shutil
 import signal
+import socket
+import subprocess
+import sys
 import threading
 import time
 import urllib.request
+from collections import Counter
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -16,8 +21,9 @@ from nsqc.bucket.reading import NodeReader, read_range
 from nsqc.bucket.store import open_bucket
 from nsqc.commands.app import run
 from nsqc.metrics.declared import OF_BUCKET
+from nsqc.options.rules import ChannelRules
 from tests.bucket.s3 import Server
-from tests.support.daemon import Daemon, batch, wait_until
+from tests.support.daemon import Client, Daemon, batch, wait_until
 from tests.support.patience import WAIT_SECONDS
 
 NODE = "--node-name=nsqd-1"
@@ -167,6 +173,67 @@ def test_a_deleted_topic_is_gone_elsewhere_too(machine, root):
     assert [topic["topic_name"] for topic in two.stats()["topics"]] == ["events"]
 
 
+CHANGES = [
+    ("POST", "/topic/delete?topic=orders", b"", lambda node: "orders" not in [topic["topic_name"] for topic in node.stats()["topics"]]),
+    ("POST", "/topic/pause?topic=orders", b"", lambda node: node.stats("orders")["paused"]),
+    ("POST", "/channel/delete?topic=orders&channel=billing", b"", lambda node: node.stats("orders")["channels"] == []),
+    ("POST", "/channel/create?topic=orders&channel=mail&from=5", b"", lambda node: node.channel("orders", "mail")["depth"] == 5),
+    ("POST", "/channel/empty?topic=orders&channel=billing", b"", lambda node: node.channel("orders", "billing")["depth"] == 0),
+    ("POST", "/channel/pause?topic=orders&channel=billing", b"", lambda node: node.channel("orders", "billing")["paused"]),
+    ("POST", "/channel/seek?topic=orders&channel=billing&to=7", b"", lambda node: node.channel("orders", "billing")["depth"] == 3),
+    ("PUT", "/topic/rules?topic=orders", b'{"retain_time": "2h"}',
+     lambda node: b"2h0m0s" in node.http("GET", "/topic/rules?topic=orders")[1]),
+    ("PUT", "/channel/rules?topic=orders&channel=billing", b'{"max_attempts": 3}',
+     lambda node: b'"max_attempts":3' in node.http("GET", "/channel/rules?topic=orders&channel=billing")[1]),
+]
+
+
+@pytest.mark.parametrize("method, path, body, is_done", CHANGES, ids=[path.partition("?")[0][1:] for _, path, _, _ in CHANGES])
+def test_an_answered_change_survives_the_machine(machine, method, path, body, is_done):
+    """Which is lost at once, before another commit is due."""
+    one = machine("--bucket-linger=500ms", sync="bucket")
+    one.publish("orders", b"first")
+    one.post("/channel/create?topic=orders&channel=billing&from=beginning")
+    one.publish("orders", *[b"%d" % number for number in range(9)])
+    assert one.http(method, path, body)[0] == 200
+    lose(one)
+    assert is_done(machine(FORCE, sync="bucket"))
+
+
+def test_changes_wait_for_the_bucket(machine, tmp_path):
+    node = machine("--bucket-timeout=1s", sync="bucket")
+    assert node.http("PUT", "/topic/rules?topic=plain", b'{"sync": "write"}')[0] == 200
+    for topic in "orders", "plain":
+        node.post(f"/topic/create?topic={topic}")
+    (tmp_path / "bucket").rename(tmp_path / "away")
+    (tmp_path / "bucket").write_text("not a folder")
+    status, text = node.http("POST", "/topic/pause?topic=orders")
+    assert status == 503 and b"--bucket-timeout" in text and b"may still appear" in text
+    assert node.stats("orders")["paused"]
+    node.post("/topic/pause?topic=plain")       # its answers do not depend on the bucket
+    status, text = node.http("PUT", "/topic/rules?topic=orders", b'{"sync": "write"}')
+    assert status == 503, text                  # as the rule was
+    assert node.http("PUT", "/topic/rules?topic=plain", b'{"sync": "bucket"}')[0] == 503     # and as it is now
+    (tmp_path / "bucket").unlink()
+    (tmp_path / "away").rename(tmp_path / "bucket")
+    node.post("/topic/unpause?topic=plain")
+
+
+def test_a_file_that_cannot_be_read_delays_what_is_shipped(machine, root):
+    """Nothing that was noted with it is skipped."""
+    node = machine()
+    node.publish("orders", b"one")
+    shipped(root, "orders", 1)
+    wait_until(lambda: positions_are_shipped(root, node))
+    loop = node.data_path / ChannelRules.scope.file
+    loop.symlink_to(loop)
+    node.publish("orders", b"two")
+    wait_until(lambda: json.loads(node.http("GET", "/info")[1])["bucket"]["errors"])
+    loop.unlink()
+    node.publish("orders", b"three")
+    shipped(root, "orders", 3)
+
+
 def test_a_clean_stop_ships_everything_and_needs_no_watch(machine):
     one = machine("--bucket-linger=1m")
     one.publish("orders", *[b"%d" % number for number in range(100)])
@@ -197,7 +264,7 @@ def test_a_publish_with_sync_bucket_waits_for_the_bucket(machine, root, tmp_path
     client = node.connect()
     client.command("PUB deleted", b"soon")
     wait_until(lambda: node.http("GET", "/stats?topic=deleted&format=json")[1].count(b'"message_count":1'))
-    node.post("/topic/delete?topic=deleted")
+    assert node.http("POST", "/topic/delete?topic=deleted")[0] == 503
     assert client.frame()[1][:2] in (b"OK", b"E_")      # whichever was first
     (tmp_path / "bucket").unlink()
     (tmp_path / "away").rename(tmp_path / "bucket")
@@ -205,8 +272,8 @@ def test_a_publish_with_sync_bucket_waits_for_the_bucket(machine, root, tmp_path
     assert [line["body"] for line in lines_of(node, "orders")] == ["one", "two", "three", "four"]
 
 
-def test_a_node_that_was_replaced_ends(machine, root, capsys):
-    """It was only paused, and continues after another one has taken over."""
+def test_a_node_that_was_replaced_ends(machine, daemon, root, capsys):
+    """It was only paused, and continues after another one has taken over. What it never shipped is published again."""
     one = machine(sync="bucket")
     one.publish("orders", *[b"%d" % number for number in range(10)])
     consumer = one.connect().sub("orders", "billing")
@@ -228,10 +295,45 @@ def test_a_node_that_was_replaced_ends(machine, root, capsys):
     code = run(["bucket", "adopt", root.uri, "nsqd-1", "--data-path", str(one.data_path)])
     out = capsys.readouterr().out
     assert code == 0 and "orders: 1 messages from offset 10 on were never shipped" in out, out
-    assert (one.data_path.with_name(one.data_path.name + ".aside") / "orders.log").is_dir()
+    aside = daemon("--topic-storage=log", data_path=one.data_path.with_name(one.data_path.name + ".aside"))
+    place = ("--nsqd", f"127.0.0.1:{aside.tcp_port}", "--http", f"127.0.0.1:{aside.http_port}")
+    assert run(["channel", "create", "orders", "again", "--from", "10", *place]) == 0
+    relay = subprocess.Popen([sys.executable, "-m", "nsqc", "relay", "orders", "--channel", "again", *place,
+                              "--to", f"127.0.0.1:{two.tcp_port}"])
+    wait_until(lambda: len(lines_of(two, "orders")) == 12)
+    relay.terminate()
+    assert relay.wait(WAIT_SECONDS) == 0
     assert two.stop() == 0
     one.start()
-    assert [line["body"] for line in lines_of(one, "orders")] == [*map(str, range(10)), "two's"]
+    assert [line["body"] for line in lines_of(one, "orders")] == [*map(str, range(10)), "two's", "one's"]
+
+
+def test_a_node_that_was_replaced_takes_nothing_more(machine):
+    """Not even for topics in memory, until it ends."""
+    one = machine()
+    assert one.http("PUT", "/topic/rules?topic=memory", b'{"storage": "memory"}')[0] == 200
+
+    def publish(client: Client) -> object:
+        with suppress(OSError):
+            client.command("PUB memory", b"late")
+            return client.frame()
+        return None
+
+    accepted = answer = (0, b"OK")
+    clients = [one.connect()]
+    one.process.send_signal(signal.SIGSTOP)
+    machine(FORCE)
+    clients[0].command("PUB orders", b"noticed")
+    one.process.send_signal(signal.SIGCONT)
+    while answer == accepted:
+        try:
+            clients.append(one.connect())
+        except OSError:     # it ends, and spares the newest clients for a moment
+            break
+        answer = publish(clients[-1])
+    if answer == accepted:
+        answer = publish(clients[-1])
+    assert answer is None or (answer[0] == 1 and b"no longer owns the node" in answer[1]), answer
 
 
 def test_two_nodes_fight_for_one_name(machine, root):
@@ -260,12 +362,18 @@ def test_what_people_see_of_the_bucket(machine, capfd):
         return json.loads(node.http("GET", "/info")[1])["bucket"]
 
     wait_until(lambda: info()["lag_bytes"] == 0 and info()["commits"])
-    assert (info()["node"], info()["epoch"], info()["fenced"]) == ("nsqd-1", 1, "")
+    assert (info()["node"], info()["epoch"], info()["fenced"], info()["taken_from"]) == ("nsqd-1", 1, "", "")
+    assert time.time() - 600 < info()["owned_since"] <= time.time()
     metrics = node.http("GET", "/metrics")[1].decode()
     for metric in OF_BUCKET:
         assert f"\n{metric.sample} " in metrics, metric.name
     assert run(["nodes", "--nsqd", f"127.0.0.1:{node.tcp_port}", "--http", f"127.0.0.1:{node.http_port}"]) == 0
     assert "epoch 1, lag " in capfd.readouterr().out
+    lose(node)
+    node = machine(FORCE)
+    assert info()["taken_from"] == socket.gethostname()
+    assert run(["nodes", "--nsqd", f"127.0.0.1:{node.tcp_port}", "--http", f"127.0.0.1:{node.http_port}"]) == 0
+    assert f"epoch 2, from {socket.gethostname()} " in capfd.readouterr().out
 
 
 def test_a_library_that_is_missing_is_said_in_one_line(daemon, tmp_path):
@@ -378,9 +486,9 @@ class Load:
         return self.acknowledged
 
 
-def rounds(machine, count: int) -> None:
+def rounds(machine, count: int, paused: float = 0.3) -> None:
     """Under load, a node loses its disk at a random moment, or is stopped; another one takes over. One that was stopped
-    then continues, and ends."""
+    then continues, and ends. paused: the share of these."""
     seen: dict[int, str] = {}
     acknowledged: list[bytes] = []
     failures: list[threading.ExceptHookArgs] = []
@@ -391,7 +499,7 @@ def rounds(machine, count: int) -> None:
         for number in range(count):
             load = Load(node, number, seen)
             time.sleep(chosen.random() / 3)
-            if is_paused := chosen.random() < 0.3:
+            if is_paused := chosen.random() < paused:
                 node.process.send_signal(signal.SIGSTOP)
             else:
                 lose(node)
@@ -416,6 +524,93 @@ def test_acknowledged_messages_survive_machines(machine):
 @pytest.mark.long
 def test_acknowledged_messages_survive_many_machines(machine):
     rounds(machine, 300)
+
+
+@pytest.mark.long
+def test_nodes_that_are_only_stopped_never_answer_for_their_successor(machine):
+    rounds(machine, 100, paused=1.0)
+
+
+@pytest.mark.long
+def test_acknowledged_messages_survive_machines_before_a_real_store_that_fails(daemon, ceph):
+    """Every tenth request is refused, slow or cut, or its answer is lost."""
+    ceph.rate = 0.1
+
+    def machine(*flags: str, sync: str) -> Daemon:
+        return daemon("--bucket=s3://acme/rounds", NODE, "--topic-storage=log", f"--log-sync={sync}", "--bucket-linger=20ms",
+                      "--bucket-timeout=1m", *flags, env={**os.environ, **ceph.environment()})
+
+    rounds(machine, 20)
+    ceph.rate = 0.0
+
+
+class Flood:
+    """Publishers of MPUBs with bodies of 1 B to 64 KB, on threads. `acknowledged` has the bodies of each."""
+
+    def __init__(self, node: Daemon, topic: str, publishers: int, most: int) -> None:
+        """most: MPUBs of each."""
+        self.node, self.topic, self.most = node, topic, most
+        self.acknowledged: list[list[bytes]] = [[] for _ in range(publishers)]
+        self.ended = False
+        self.threads = [threading.Thread(target=self.publish, args=(number,)) for number in range(publishers)]
+        for thread in self.threads:
+            thread.start()
+
+    def publish(self, number: int) -> None:
+        chosen = random.Random(number)
+        client = self.node.connect()
+        for index in range(self.most):
+            if self.ended:
+                return
+            name = b"%s %d %d " % (self.topic.encode(), number, index)
+            bodies = [(name + b"." * 65536)[:int(65536 ** chosen.random())] for _ in range(20)]
+            client.pub(self.topic, *bodies)
+            self.acknowledged[number] += bodies
+
+    def end(self) -> list[bytes]:
+        self.ended = True
+        for thread in self.threads:
+            thread.join()
+        return [body for bodies in self.acknowledged for body in bodies]
+
+
+def flooded(machine, root, seconds: float, most: int) -> None:
+    """A kill in a flood: what is missing elsewhere is no more than the lag that the node showed; and nothing of what was
+    acknowledged with `bucket`."""
+    one = machine("--bucket-linger=1s")
+    assert one.http("PUT", "/topic/rules?topic=paid", b'{"sync": "bucket"}')[0] == 200
+    orders, paid = Flood(one, "orders", 4, most), Flood(one, "paid", 2, most)
+    time.sleep(seconds)
+    acknowledged = paid.end()
+    time.sleep(0.2)
+    published = orders.end()
+    lag = json.loads(one.http("GET", "/info")[1])["bucket"]["lag_bytes"]
+    lose(one)
+    two = machine(FORCE)
+    reader = NodeReader(root, "nsqd-1")
+
+    def restored(topic: str) -> list[bytes]:
+        ((log_id, log),) = reader.logs(topic)
+        assert json.loads(two.http("GET", f"/topic/log?topic={topic}")[1])["next_offset"] >= log.frames[-1].end
+        ranges = reader.plan(log_id, 0, log.frames[-1].end, 10_000)
+        return [row[3] for part in ranges for row in read_range(root.below("nsqd-1"), part)]
+
+    assert sorted(restored("paid")) == sorted(acknowledged)
+    found = restored("orders")
+    assert Counter(found) <= Counter(published)
+    missing = sum(map(len, published)) - sum(map(len, found))
+    print(f"published {len(published):,} messages, {sum(map(len, published)):,} bytes; missing {len(published) - len(found):,}, "
+          f"{missing:,} bytes; lag at the kill {lag:,} bytes")
+    assert missing <= lag
+
+
+def test_the_lag_tells_what_a_kill_in_a_flood_costs(machine, root):
+    flooded(machine, root, 1.5, 150)
+
+
+@pytest.mark.long
+def test_the_lag_tells_what_a_kill_in_a_long_flood_costs(machine, root):
+    flooded(machine, root, 15, 1 << 30)
 
 
 def test_a_bucket_that_fails_now_and_then(daemon):

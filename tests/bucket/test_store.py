@@ -21,17 +21,23 @@ def server():
     server.close()
 
 
-@pytest.fixture
-def s3(server, monkeypatch, request):
+def open_s3(server, monkeypatch, request):
     for name, value in server.environment().items():
         monkeypatch.setenv(name, value)
     server.faults, server.rate = [], 0.0
     return open_bucket(f"s3://acme/{request.node.name.replace('[', '-').replace(']', '')}", patience=30)
 
 
-@pytest.fixture(params=["file", "s3"])
-def bucket(request, tmp_path):
-    return open_bucket(f"file://{tmp_path}/bucket") if request.param == "file" else request.getfixturevalue("s3")
+@pytest.fixture
+def s3(server, monkeypatch, request):
+    return open_s3(server, monkeypatch, request)
+
+
+@pytest.fixture(params=["file", "server", pytest.param("ceph", marks=pytest.mark.long)])
+def bucket(request, tmp_path, monkeypatch):
+    if request.param == "file":
+        return open_bucket(f"file://{tmp_path}/bucket")
+    return open_s3(request.getfixturevalue(request.param), monkeypatch, request)
 
 
 def test_an_object_is_created_once(bucket):

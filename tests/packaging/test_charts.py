@@ -40,7 +40,8 @@ ALL = {
                 "prometheusRule": {"enabled": True, "runbookBase": "https://wiki.example/runbook"}},
 }
 VARIANTS = {"defaults": {}, "everything": ALL, "in memory": {"nsqc": {"storage": {"persistent": False}}, "admin": {"enabled": False}},
-            "one of each": {"nsqc": {"replicas": 1}, "lookupd": {"replicas": 1}}}
+            "one of each": {"nsqc": {"replicas": 1}, "lookupd": {"replicas": 1}},
+            "a bucket": yaml.safe_load((CHART.parent / "bucket-values.yaml").read_text())}
 
 
 def objects(values=None, **more) -> dict[tuple[str, str], dict]:

@@ -1,8 +1,8 @@
-import {h} from "./dom.js";
+import {h, show} from "./dom.js";
 import {get, session, url} from "./api.js";
 import {drain, tombstone} from "./actions.js";
 import {chart} from "./chart.js";
-import {age, bytes, count, rate, span} from "./format.js";
+import {age, bytes, count, date, rate, span} from "./format.js";
 import {button, card, columns, head, p99, tiles, toggle} from "./parts.js";
 import {pager, table} from "./table.js";
 
@@ -19,9 +19,14 @@ export const nodeColumns = [
   {key: "disk_free", label: "Disk free", num: true, opt: true, version: row => `${row.disk_free}`, node: row => row.disk_free === null ? h("span", {class: "dim"}, "–") : disk(row)},
   {key: "memory", label: "Memory", num: true, opt: true, text: row => bytes(row.memory)},
   {key: "cpu", label: "CPU", num: true, opt: true, text: row => row.cpu === null ? "–" : `${(row.cpu * 100).toFixed(1)} %`},
+  {key: "bucket", label: "Bucket lag", num: true, opt: true, version: row => lag(row.bucket), node: row => h("span", {class: late(row.bucket) ? "bad" : row.bucket ? null : "dim"}, lag(row.bucket))},
   {key: "version", label: "Version", opt: true, text: row => row.nsqc ? `nsqc ${row.nsqc}` : row.version},
   columns.spark,
 ];
+
+const lag = bucket => bucket ? span(bucket.lag_seconds) : "–";
+const late = bucket => bucket !== null && bucket.lag_seconds > 60;
+const took = bucket => `${date(bucket.owned_since)}${bucket.taken_from ? `, taken from ${bucket.taken_from}` : ""}`;
 
 function disk(row) {
   const part = row.disk_size ? row.disk_free / row.disk_size : 0;
@@ -47,6 +52,8 @@ export function node(root, {node: address}, {refresh}) {
     ["Disk free", data => bytes(data.disk_free)], ["Memory", data => bytes(data.memory)], ["Up", data => age(data.start_time)], ["Answers in", data => data.answer_ms === null ? "–" : span(data.answer_ms / 1000)]]);
   const facts = tiles([["Host", data => data.hostname || "–", null, "text"], ["TCP", data => data.tcp || "–", null, "text"],
     ["Version", data => data.nsqc ? `nsqc ${data.nsqc}, as nsqd ${data.version}` : data.version || "–", null, "text"], ["p99 latency", p99, null, "text"], ["Health", data => data.error || data.health || "–", data => data.error || data.health !== "OK" ? "bad" : "", "text"]]);
+  const bucket = tiles([["Bucket lag", data => `${lag(data)}, ${bytes(data.lag_bytes)}`, data => late(data) ? "bad" : "", "text"], ["Last checkpoint", data => data.checkpoint_time ? `${age(data.checkpoint_time)} ago` : "none yet", null, "text"],
+    ["Epoch", data => count(data.epoch), null, "text"], ["Owned since", took, null, "text"], ["Last error", data => data.fenced || data.last_error || "–", data => data.fenced ? "bad" : "", "text"]]);
   const rates = chart("Messages per second", [{key: "came", name: "published"}, {key: "went", name: "finished"}], rate);
   const depths = chart("Messages", [{key: "depth", name: "waiting"}, {key: "in_flight", name: "in flight"}], count);
   const search = h("input", {type: "search", placeholder: "Filter topics", "aria-label": "Filter topics", input: () => { wanted = search.value; offset = 0; refresh(); }});
@@ -55,7 +62,7 @@ export function node(root, {node: address}, {refresh}) {
   const pages = pager(by => { offset = Math.max(0, offset + by * LIMIT); refresh(); });
   const topics = card("Topics", list.element, pages.element);
   topics.tools.append(search);
-  root.append(title.element, numbers.element, facts.element, session.sees_all ? h("div", {class: "two"}, rates.element, depths.element) : "", topics.element);
+  root.append(title.element, numbers.element, facts.element, bucket.element, session.sees_all ? h("div", {class: "two"}, rates.element, depths.element) : "", topics.element);
   return {async refresh(signal) {
     const data = await get(`nodes/${encodeURIComponent(address)}`, {offset, limit: LIMIT, search: wanted}, signal);
     return () => {
@@ -64,6 +71,8 @@ export function node(root, {node: address}, {refresh}) {
       draining.element.hidden = Boolean(data.error) || !(session.may_change && session.may_extend && data.may_change);
       numbers.update(data);
       facts.update(data);
+      show(bucket.element, Boolean(data.bucket));
+      if (data.bucket) bucket.update(data.bucket);
       rates.update(data.series);
       depths.update(data.series);
       list.update(data.topic_rows.map(row => ({...row, may_change: row.may_change && !data.error})));

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -135,6 +136,9 @@ class Shipping(Protocol):
 
     def gone(self, log: TopicLog, following: int) -> None:
         """It is deleted. following: where the topic's next log continues."""
+
+    def confirm(self, call: Callable[[int], object]) -> None:
+        """Calls call(0) once the bucket has all changes so far; or an errno, if that takes too long."""
 
 
 class Logs:
@@ -359,6 +363,14 @@ class Logs:
         await written
         if log.recorder.refused:
             raise OSError(log.recorder.refused, os.strerror(log.recorder.refused))
+
+    async def shipped(self) -> int:
+        """Waits until the bucket, if any, has all changes so far. Returns 0, or why it is not known to have them."""
+        if self.shipping is None:
+            return 0
+        result, settle = promise()
+        self.shipping.confirm(settle)
+        return int(await result)
 
     async def removed(self) -> None:
         """Waits until the files of all logs deleted so far are gone. Raises OSError if some cannot be removed; that is
