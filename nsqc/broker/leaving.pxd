@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint16_t, uint32_t
 
-from nsqc.broker.channel cimport Channel
+from nsqc.broker.channel cimport Channel, Consumer
 from nsqc.store.memory cimport dated_ns
 from nsqc.store.message cimport Delivery, Entry, Heap, Message, Place
 
@@ -17,6 +17,7 @@ cdef enum DeadReason:       # Delivery.reason: why its last delivery failed, or 
     DEAD_DISCONNECTED
     DEAD_EXPIRED            # message_ttl
     DEAD_OVERFLOWED         # max_depth or max_bytes
+    DEAD_GIVEN_UP           # by a consumer; this number and above: plus an index of Channel.given
 
 cdef bytes origin_node(str address, int64_t node_id)     # the fields of the node
 # The beginning of all origins of one batch. node: of the daemon, from origin_node().
@@ -28,18 +29,27 @@ cdef void origin_client(Channel channel, object consumer, int64_t owner) noexcep
 
 
 # ====================================================================== dead
-# Messages of a channel that go to its dead-letter topic, as functions on the channel. Those in `dead` are yet to be
-# published there. Those in `sent` are published, and finished in the channel once that is acknowledged. At most one
-# batch runs.
+# Messages of a channel that go to its dead-letter topic, or to the one that a consumer names, as functions on it. Those
+# in `dead` are yet to be published there. Those in `sent` are published, and finished in the channel once that is
+# acknowledged. At most one batch runs.
 
 cdef enum LeaveReason:          # why a message is removed from a channel unfinished
     STAYS                   # it is not removed
     FAILED                  # max_attempts
     EXPIRED                 # message_ttl
     OVERFLOWED              # max_depth or max_bytes
+    GIVEN_UP                # by its consumer
+
+cdef enum:
+    NO_ROOM = -2            # see give_up(); no ClaimResult
 
 # Whether another batch fits into memory; makes room for one more delivery in `dead`.
 cdef bint dead_has_room(Channel channel) noexcept
+# The topic for the first message of `dead`.
+cdef bytes dead_topic(Channel channel)
+# A consumer gives up a message that is in flight to it: it goes to this topic, and its origin gets this reason, a name.
+# ClaimResult; NO_ROOM: too many are on their way, and it stays in flight.
+cdef int give_up(Channel channel, Consumer consumer, const char *c_id, bytes topic, bytes reason) except -1
 # The running batch has ended: finishes its messages, or queues them to be published again.
 cdef void dead_ended(Channel channel, int error) noexcept
 # Forgets the running batch: its messages will be published again. False: no memory to do that for all of them.
