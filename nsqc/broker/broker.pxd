@@ -90,14 +90,15 @@ cdef class Broker:
     cdef int on_log_full(self, Topic topic, bint full) except -1    # or no longer full
     cdef int on_log_left(self, Topic topic, TopicLog log) except -1     # everything in it is finished
     cdef int on_refused(self, reason) except -1                     # a publish, see nsqc.broker.refusals
-    # Messages go to its dead-letter topic; or, with an errno, could not be written there.
+    # Messages go to a dead-letter topic; or, with an errno, could not be written there.
     cdef void on_dead(self, Channel channel, int error) noexcept
+    # Whether dead letters of a topic, by the rules of its channels, may come to another one.
+    cdef bint leads_to(self, bytes name, bytes goal) except -1
     cdef void resume_later(self, Topic topic) noexcept              # calls topic.resume() soon
 
     cdef int _notify(self, event, topic, channel) except -1
     cdef int _need_room(self, option, int64_t limit, Py_ssize_t count, bytes topic) except -1
-    cdef bint _leads_to(self, bytes name, bytes goal) except -1
-    cdef int _moves(self, Channel channel, int reasons) except -1
+    cdef int _moves(self, Channel channel, Topic target, int reasons) except -1
     cdef DiskQueue _open(self, name, bint ephemeral, bint needed)
 
 

@@ -6,15 +6,15 @@
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
-from libc.errno cimport ENOSPC, ESHUTDOWN
+from libc.errno cimport ENOMEM, ENOSPC, ESHUTDOWN
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
 from nsqc.broker import refusals
 from nsqc.broker.channel cimport Channel, Consumer, close_channel
-from nsqc.broker.leaving cimport (EXPIRED, FAILED, OVERFLOWED, channel_admits, dead_publish, origin_node, set_bounded,
-                                  set_limits, topic_expire)
+from nsqc.broker.leaving cimport (EXPIRED, FAILED, GIVEN_UP, OVERFLOWED, channel_admits, dead_publish, dead_recall,
+                                  dead_topic, origin_node, set_bounded, set_limits, topic_expire)
 from nsqc.broker.figures cimport LatencyWindow, TopicCounts, add_figures, retire
 from nsqc.broker.storage cimport attach_log
 from nsqc.broker.topic cimport DRAINING, NO_SPACE, Topic, follow_dedupe
@@ -355,7 +355,7 @@ cdef class Broker:
         """Call set_bounded() afterwards."""
         rule = self.channel_rules.of(topic.name + b"/" + channel.name)
         target = rule.dead_topic(topic.name)
-        if target and rule.moves and self._leads_to(target, topic.name):
+        if target and rule.moves and self.leads_to(target, topic.name):
             self.circling.add(channel)
             self.log.warn("DEAD LETTERS: %s keeps its messages: its dead-letter topic %s sends dead letters back to "
                           "topic %s, so they would circle - name another dead_letter in one of these rules", channel,
@@ -365,8 +365,7 @@ cdef class Broker:
             self.circling.discard(channel)
         channel.set_rule(rule, target)
 
-    cdef bint _leads_to(self, bytes name, bytes goal) except -1:
-        """Whether dead letters of a topic, by the rules of its channels, may come to another one."""
+    cdef bint leads_to(self, bytes name, bytes goal) except -1:
         cdef Topic topic
         cdef Channel channel
         cdef list reached = [name]
@@ -397,33 +396,38 @@ cdef class Broker:
         cdef int reasons = 0, result
         if self.closing:
             return
+        name = origin.dead_letter
         try:
+            if not dead_recall(origin):
+                error = ENOMEM
+            name = dead_topic(origin)
             reason = refusals.text_of(error)
             if not error:
-                target = self.get_topic(origin.dead_letter)
+                target = self.get_topic(name)
                 result = dead_publish(target, origin, self.node, &reasons)
                 if result == PUT_DISK:
                     target.commit.block(origin)
                     return
                 if not is_refused(result):
-                    self._moves(origin, reasons)
+                    self._moves(origin, target, reasons)
                     return
                 reason = target.why(result)
         except Exception as failure:
             reason = failure
         self.log.error("DEAD LETTERS: messages of %s cannot be moved to topic %s and wait - %s", origin,
-                       origin.dead_letter.decode(), reason, kind=("dead letters wait", str(origin)))
+                       name.decode(), reason, kind=("dead letters wait", str(origin)))
         origin.dead_waits = True
         origin.owner.on_moved()
         origin._try_again()
 
-    cdef int _moves(self, Channel channel, int reasons) except -1:
+    cdef int _moves(self, Channel channel, Topic target, int reasons) except -1:
         """Logs, once for a while, that messages of a channel are moved. reasons: see dead_publish()."""
         for reason, text in ((FAILED, "have failed too often"), (EXPIRED, "have expired"),
-                             (OVERFLOWED, "exceed its max_depth or max_bytes")):
+                             (OVERFLOWED, "exceed its max_depth or max_bytes"),
+                             (GIVEN_UP, "are given up by its consumers")):
             if reasons & (1 << <int> reason):
                 self.log.warn("DEAD LETTERS: messages of %s %s and go to topic %s", channel, text,
-                              channel.dead_letter.decode(), kind=("dead letters", reason, str(channel)))
+                              target.name.decode(), kind=("dead letters", reason, str(channel)))
         return 0
 
     def channel_rule_changed(self, name: bytes | None) -> Iterator[None]:

@@ -183,6 +183,7 @@ cdef class Channel(StoreOwner):
     cdef int64_t dead_serial            # messages added to dead since it was empty
     cdef object sender                  # of the batch in sent; None: no batch
     cdef bint dead_waits                # the dead-letter topic accepted nothing at the last attempt
+    cdef list given                     # topics and reasons that consumers gave for letters of dead and sent
     cdef dict last_clients              # id of a consumer to its part of an origin; None: none known
     cdef readonly bytes dead_letter     # name of the dead-letter topic; empty: none
     cdef int64_t paced_ns               # monotonic: when the deliveries so far would end at the rule's rate

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint32_t
 
-from nsqc.broker.channel cimport Channel
+from nsqc.broker.channel cimport Channel, Consumer
 from nsqc.broker.topic cimport OpenBatch, Topic
 from nsqc.store.backlog cimport PUT_EXITING, PUT_FULL, PUT_MEMORY
 from nsqc.store.memory cimport dated_ns
@@ -20,6 +20,7 @@ cdef enum DeadReason:       # Delivery.reason: why its last delivery failed, or 
     DEAD_DISCONNECTED
     DEAD_EXPIRED            # message_ttl
     DEAD_OVERFLOWED         # max_depth or max_bytes
+    DEAD_GIVEN_UP           # by a consumer; this number and above: plus an index of Channel.given
 
 cdef bytes origin_node(str address, int64_t node_id)     # the fields of the node
 # The beginning of all origins of one batch. node: of the daemon, from origin_node().
@@ -31,18 +32,27 @@ cdef void origin_client(Channel channel, object consumer, int64_t owner) noexcep
 
 
 # ====================================================================== dead
-# Messages of a channel that go to its dead-letter topic, as functions on the channel. Those in `dead` are yet to be
-# published there. Those in `sent` are published, and finished in the channel once that is acknowledged. At most one
-# batch runs.
+# Messages of a channel that go to its dead-letter topic, or to the one that a consumer names, as functions on it. Those
+# in `dead` are yet to be published there. Those in `sent` are published, and finished in the channel once that is
+# acknowledged. At most one batch runs.
 
 cdef enum LeaveReason:          # why a message is removed from a channel unfinished
     STAYS                   # it is not removed
     FAILED                  # max_attempts
     EXPIRED                 # message_ttl
     OVERFLOWED              # max_depth or max_bytes
+    GIVEN_UP                # by its consumer
+
+cdef enum:
+    NO_ROOM = -2            # see give_up(); no ClaimResult
 
 # Whether another batch fits into memory; makes room for one more delivery in `dead`.
 cdef bint dead_has_room(Channel channel) noexcept
+# The topic for the first message of `dead`.
+cdef bytes dead_topic(Channel channel)
+# A consumer gives up a message that is in flight to it: it goes to this topic, and its origin gets this reason, a name.
+# ClaimResult; NO_ROOM: too many are on their way, and it stays in flight.
+cdef int give_up(Channel channel, Consumer consumer, const char *c_id, bytes topic, bytes reason) except -1
 # The running batch has ended: finishes its messages, or queues them to be published again.
 cdef void dead_ended(Channel channel, int error) noexcept
 # Forgets the running batch: its messages will be published again. False: no memory to do that for all of them.
@@ -57,9 +67,9 @@ cdef class DeadLetters(LoopWork):
     cdef Channel channel
 
 
-# Begins a batch; none may be running. node: of the daemon, for the origins. reasons: gets a bit for each LeaveReason of
-# its messages. PutResult: PUT_MEMORY if it has begun; PUT_DISK if the commit has to end before; or why the topic
-# refused the first message.
+# Begins a batch for this topic, that of the first message; none may be running, nor have failed. node: of the daemon,
+# for the origins. reasons: gets a bit for each LeaveReason of its messages. PutResult: PUT_MEMORY if it has begun;
+# PUT_DISK if the commit has to end before; or why the topic refused the first message.
 cdef int dead_publish(Topic target, Channel channel, bytes node, int *reasons) except -1
 
 

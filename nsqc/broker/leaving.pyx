@@ -11,7 +11,7 @@ from libc.string cimport memcpy
 
 from nsqc.broker.rules cimport (OVERFLOW_DIE, OVERFLOW_DROP, RETURNED, AgainSlot, ChannelRules, again_add, again_first,
                                 again_remove, again_reserve, overflow_of)
-from nsqc.broker.channel cimport Channel, Consumer, unlikely
+from nsqc.broker.channel cimport CLAIMED, Channel, Consumer, take_out, unlikely
 from nsqc.broker.storage cimport flow_refresh
 from nsqc.broker.topic cimport OpenBatch, Topic
 from nsqc.store.backlog cimport PUT_DISK, PUT_MEMORY, PUT_NO_MEMORY, is_refused
@@ -30,7 +30,7 @@ from nsqc.store.work cimport SIZE_SHIFT, STEPS, LoopWork
 cdef enum:
     MOST_CLIENTS = 1024         # remembered per channel
     MOST_CHARS = 96             # of a text chosen by clients or operators
-    TAIL_BYTES = 160            # most bytes of an origin without its head and its client
+    TAIL_BYTES = 224            # most bytes of an origin without its head and its client
 
 cdef bytes NOBODY = b"null"
 
@@ -60,10 +60,12 @@ cdef uint32_t origin_store(char *c_to, Channel channel, const Delivery *delivery
         c_to + length, <size_t> (MOST_ORIGIN - length),
         b",\"id\":\"%.16s\",\"timestamp\":%lld,\"attempts\":%u,\"reason\":\"%s\",\"client\":%s}",
         delivery.message.id, <long long> delivery.message.timestamp_ns, <unsigned> delivery.attempts,
-        reason_text(delivery.reason), PyBytes_AS_STRING(client)))
+        reason_text(channel, delivery.reason), PyBytes_AS_STRING(client)))
 
 
-cdef const char *reason_text(int reason) noexcept:
+cdef const char *reason_text(Channel channel, int reason) noexcept:
+    if reason >= DEAD_GIVEN_UP:
+        return PyBytes_AS_STRING((<tuple> channel.given[reason - DEAD_GIVEN_UP])[1])
     if reason == DEAD_REQUEUED:
         return b"requeued"
     if reason == DEAD_TIMED_OUT:
@@ -89,6 +91,7 @@ cdef void origin_client(Channel channel, object consumer, int64_t owner) noexcep
 
 cdef enum:
     MOST_DEAD = 4096        # in memory on their way, beyond those that were in flight
+    MOST_GIVEN = 1024       # topics and reasons of consumers, while letters are on their way
 
 
 cdef bint dead_has_room(Channel channel) noexcept:
@@ -126,6 +129,39 @@ cdef void dead_take(Channel channel, Delivery *delivery, LeaveReason reason) noe
         # Its attempts are known after a kill, so it comes here again rather than to a consumer.
         channel.cursor.came_back(delivery.offset, delivery.attempts)
     channel.slicer.add(channel)
+
+
+cdef bytes dead_topic(Channel channel):
+    cdef Delivery *delivery = heap_first(&channel.dead)
+    if delivery is NULL or delivery.reason < DEAD_GIVEN_UP:
+        return channel.dead_letter
+    return (<tuple> channel.given[delivery.reason - DEAD_GIVEN_UP])[0]
+
+
+cdef int give_up(Channel channel, Consumer consumer, const char *c_id, bytes topic, bytes reason) except -1:
+    cdef tuple given = (topic, reason)
+    cdef Delivery *delivery
+    cdef int result
+    if channel.given is None or channel.dead.count + channel.sent.count == 0:
+        channel.given = []
+    if given not in channel.given:
+        if len(channel.given) == MOST_GIVEN:
+            return NO_ROOM
+        channel.given.append(given)
+    if not dead_has_room(channel):
+        return NO_ROOM
+    delivery = channel._claim(consumer, c_id, &result)
+    if delivery is NULL:
+        return result
+    delivery.reason = <uint16_t> (DEAD_GIVEN_UP + <int> channel.given.index(given))
+    take_out(channel, delivery)
+    consumer.in_flight -= 1
+    consumer.finish_count += 1
+    dead_take(channel, delivery, FAILED)
+    channel.update(consumer)
+    if channel.throttled:
+        channel._throttle()
+    return CLAIMED
 
 
 cdef void dead_ended(Channel channel, int error) noexcept:
@@ -195,6 +231,8 @@ cdef int put_letter(Topic target, Channel channel, Delivery *delivery, bytes hea
 cdef inline LeaveReason reason_of(const Delivery *delivery) noexcept:
     if delivery.reason == DEAD_EXPIRED:
         return EXPIRED
+    if delivery.reason >= DEAD_GIVEN_UP:
+        return GIVEN_UP
     return OVERFLOWED if delivery.reason == DEAD_OVERFLOWED else FAILED
 
 
@@ -205,9 +243,7 @@ cdef int dead_publish(Topic target, Channel channel, bytes node, int *reasons) e
     cdef int result = PUT_DISK
     cdef int64_t left = MOST_SENT, sent_bytes = 0
     cdef bytes head = origin_head(channel, channel.owner.name, node)
-    if not dead_recall(channel):
-        return PUT_NO_MEMORY
-    while channel.dead.count and left > 0 and not target.commit.is_full():
+    while (channel.dead.count and left > 0 and not target.commit.is_full() and dead_topic(channel) == target.name):
         delivery = heap_first(&channel.dead)
         result = PUT_NO_MEMORY
         if heap_reserve(&channel.sent):

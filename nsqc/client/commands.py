@@ -38,6 +38,9 @@ class Answerable(Protocol):
     def requeue_ids(self, ids: Ids, delay_ms: int = 0, /) -> None:
         """REQ."""
 
+    def move_id(self, message_id: bytes, topic: str, reason: str, /) -> bool:
+        """DEAD; False: the server does not know it."""
+
 
 class Batch:
     """Messages as columns, each an object with the buffer protocol: body n is bodies[offsets[n]:offsets[n + 1]], where
@@ -98,6 +101,7 @@ class Offered(NamedTuple):
 
     publish_ids: bool = False       # publishes may have an id
     deferred_batches: bool = False  # DMPUB is known
+    dead_letters: bool = False      # DEAD is known
 
     @classmethod
     def by(cls, features: Mapping[str, object]) -> Offered:

@@ -281,6 +281,11 @@ class Connection(Core):
         with self._lock:
             super().requeue_ids(ids, delay_ms)
 
+    def move_id(self, message_id: bytes, topic: str, reason: str) -> bool:
+        """See Core."""
+        with self._lock:
+            return super().move_id(message_id, topic, reason)
+
     def keep_alive(self, now: float, limit: float) -> None:
         """See Core."""
         with self._lock:

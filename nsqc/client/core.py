@@ -24,6 +24,7 @@ from nsqc.client.options import FRAME_ROOM, Options, checked, tls_context
 from nsqc.client.tls import files_of
 from nsqc.wire.codecs import CODECS, Codec, new_codec
 from nsqc.wire.outside import JSONError, Service, decode, recognized
+from nsqc.wire.parser import is_valid_name
 
 # ====================================================================== stream
 # A blocking byte stream over a socket; TLS and a codec can be added while in use.
@@ -252,7 +253,7 @@ class Reply(enum.Enum):
 
     HEARTBEAT = 1     # answer it with NOP
     CLOSING = 2       # nsqd waits for the connection to close
-    LATE = 3          # a FIN, REQ or TOUCH was too late; its id is in failed_ids
+    LATE = 3          # a FIN, REQ or TOUCH was too late; its id is in failed_ids; or a DEAD has failed
     ANSWER = 4        # to a command
 
 
@@ -268,6 +269,7 @@ class Core:
         self.max_body_size = options.max_body_size
         self.inflow = Inflow(options.max_frame_bytes, options.tick_ns)
         self.failed_ids: list[bytes] = []
+        self.not_moved: list[str] = []          # errors of DEAD: nsqd delivers these messages again
         self.features: dict[str, Any] = {}      # Any: JSON
         self.identity: dict[str, Any] = {}      # Any: JSON
         self.offered = Offered()
@@ -362,6 +364,9 @@ class Core:
         """The kind of a frame that is not a message. Raises Refused for errors that end the connection."""
         if kind == ERROR:
             text = data.decode(errors="replace")
+            if text.startswith("E_DEAD_FAILED"):
+                self.not_moved.append(text)
+                return Reply.LATE
             if not text.startswith(LATE):
                 raise refusal(self.address, text)
             self.failed_ids += [word.encode() for word in text.split() if len(word) == 16]
@@ -447,6 +452,17 @@ class Core:
         checked(delay_ms=delay_ms)
         self.forget(ids)
         self._answer_message(frames.requeue(ids, delay_ms))
+
+    def move_id(self, message_id: bytes, topic: str, reason: str) -> bool:
+        """DEAD: moves a message to a topic of dead letters. False: nsqd does not know it. Raises ConnectError, BadName,
+        ValueError."""
+        if not is_valid_name(reason.encode()):
+            raise ValueError(f"reason is {reason!r}; it takes 1 to 64 of the characters . a-z A-Z 0-9 _ -")
+        command = b"DEAD %b %b %b\n" % (message_id, topic_name(topic), reason.encode())
+        if self.offered.dead_letters:
+            self.forget(message_id)
+            self._answer_message(command)
+        return self.offered.dead_letters
 
     def touch_id(self, message_id: bytes) -> None:
         """TOUCH. Raises ConnectError."""

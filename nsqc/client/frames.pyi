@@ -63,13 +63,17 @@ class Message:
 
     @property
     def answered(self) -> bool:
-        """Whether it was finished or requeued."""
+        """Whether it was finished, requeued or moved."""
 
     def finish(self) -> None:
         """FIN: the message is done. Raises ConnectError."""
 
     def requeue(self, delay_ms: int = 0) -> None:
         """REQ: nsqd delivers it again after delay_ms milliseconds. Raises ConnectError."""
+
+    def move_to(self, topic: str, reason: str = "given_up") -> bool:
+        """DEAD: nsqc moves the message to a topic of dead letters, with its origin and this reason, a name. False: an
+        nsqd that does not know this; the message is unanswered. Raises ConnectError, BadName, ValueError."""
 
     def touch(self) -> None:
         """TOUCH: restarts its timeout. Raises ConnectError."""

@@ -105,6 +105,13 @@ cdef class Message:
                 self.answered = False
                 raise
 
+    def move_to(self, topic: str, reason: str = "given_up") -> bool:
+        """DEAD: nsqc moves the message to a topic of dead letters, with its origin and this reason, a name. False: an
+        nsqd that does not know this; the message is unanswered. Raises ConnectError, BadName, ValueError."""
+        if not self.answered:
+            self.answered = self.connection.move_id(self.id, topic, reason)
+        return self.answered
+
     def touch(self) -> None:
         """TOUCH: restarts its timeout. Raises ConnectError."""
         if not self.answered:

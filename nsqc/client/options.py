@@ -183,6 +183,7 @@ class Options:
             **({f"{self.codec}_level": self.level} if self.codec and CODECS[self.codec].levels else {}),
             # nsqc's own, which other servers ignore.
             "publish_ids": self._publishes or None, "deferred_batches": self._publishes or None,
+            "dead_letters": not self._publishes or None,
             "tls_required": (self.auth_secret is not None and not self.tls) or None}
         return {key: value for key, value in fields.items() if value is not None}
 

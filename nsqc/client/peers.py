@@ -203,10 +203,11 @@ TICK_SECONDS = 0.5      # interval for checking connections while nothing arrive
 
 
 class Receiving(Protocol):
-    """The parts of a connection used here. failed_ids: messages answered too late."""
+    """The parts of a connection used here. failed_ids: messages answered too late. not_moved: errors of DEAD."""
 
     address: str
     failed_ids: list[bytes]
+    not_moved: list[str]
 
     @property
     def max_ready(self) -> int:
@@ -422,7 +423,11 @@ class BaseConsumer(Generic[C]):
         self._error = self._peers.fault or self._error
 
     def _report_late(self, connection: C) -> None:
-        """Logs the messages that were answered after nsqd had timed them out."""
+        """Logs the messages that were answered after nsqd had timed them out, or that it could not move."""
+        for error in connection.not_moved:
+            log.warning("%s: %s; nsqd delivers the message of %s/%s again after its timeout", connection.address, error,
+                        self.topic, self.channel)
+        connection.not_moved.clear()
         if late := set(connection.failed_ids):
             connection.failed_ids.clear()
             log.warning("%s: messages of %s/%s answered too late: %d, such as %s; nsqd delivers a message again after "

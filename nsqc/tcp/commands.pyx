@@ -9,6 +9,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
 from nsqc.broker.channel cimport CLAIMED, NOT_OWNER, Channel, unlikely
+from nsqc.broker.leaving cimport NO_ROOM, give_up
 from nsqc.broker.refusals import (
     DRAINING,
     INVALID,
@@ -33,11 +34,11 @@ from nsqc.tcp.session cimport (DONE, ERROR, FATAL, GUARD_ALLOWED, GUARD_DENIED, 
                                STATE_CLOSING, STATE_INIT, STATE_SUBSCRIBED, UPGRADE, WAITS, WANTS_BODY, Guard,
                                Session)
 from nsqc.wire.const cimport MESSAGE_ID_BYTES, SIZE_BYTES
-from nsqc.wire.parser cimport (AT_BODY, AT_LINE, AT_SIZE, CMD_AUTH, CMD_CLS, CMD_DMPUB, CMD_DPUB, CMD_FIN, CMD_IDENTIFY,
-                               CMD_MPUB, CMD_NOP, CMD_PUB, CMD_RDY, CMD_REQ, CMD_SUB, CMD_TOUCH, PARSE_BAD_COUNT,
-                               PARSE_BAD_MESSAGE_SIZE, PARSE_BAD_SIZE, PARSE_MESSAGE_TOO_BIG, PARSE_NO_MEMORY,
-                               PARSE_TOO_BIG, Command, Parser, command_id_at, command_is_batch, command_publishes,
-                               mpub_bytes, name_is_valid, parse_decimal)
+from nsqc.wire.parser cimport (AT_BODY, AT_LINE, AT_SIZE, CMD_AUTH, CMD_CLS, CMD_DEAD, CMD_DMPUB, CMD_DPUB, CMD_FIN,
+                               CMD_IDENTIFY, CMD_MPUB, CMD_NOP, CMD_PUB, CMD_RDY, CMD_REQ, CMD_SUB, CMD_TOUCH,
+                               PARSE_BAD_COUNT, PARSE_BAD_MESSAGE_SIZE, PARSE_BAD_SIZE, PARSE_MESSAGE_TOO_BIG,
+                               PARSE_NO_MEMORY, PARSE_TOO_BIG, Command, Parser, command_id_at, command_is_batch,
+                               command_publishes, mpub_bytes, name_is_valid, parse_decimal)
 
 
 # ====================================================================== refusals
@@ -46,8 +47,8 @@ from nsqc.wire.parser cimport (AT_BODY, AT_LINE, AT_SIZE, CMD_AUTH, CMD_CLS, CMD
 # The texts are nsqd's: clients match on them.
 
 NAMES = {CMD_PUB: b"PUB", CMD_MPUB: b"MPUB", CMD_DPUB: b"DPUB", CMD_DMPUB: b"DMPUB", CMD_IDENTIFY: b"IDENTIFY",
-         CMD_AUTH: b"AUTH", CMD_SUB: b"SUB", CMD_FIN: b"FIN", CMD_REQ: b"REQ", CMD_TOUCH: b"TOUCH", CMD_RDY: b"RDY",
-         CMD_CLS: b"CLS"}
+         CMD_AUTH: b"AUTH", CMD_SUB: b"SUB", CMD_FIN: b"FIN", CMD_REQ: b"REQ", CMD_TOUCH: b"TOUCH", CMD_DEAD: b"DEAD",
+         CMD_RDY: b"RDY", CMD_CLS: b"CLS"}
 
 
 # ---------------------------------------------------------------------- words of a line
@@ -69,8 +70,8 @@ cdef int wrong_state(Session session, bytes command) except -1:
     return session.fail(b"E_INVALID cannot " + command + b" in current state")
 
 
-cdef int bad_topic(Session session, bytes name, Command *command) except -1:
-    return session.fail(b"E_BAD_TOPIC " + name + b" topic name " + quoted(arg(command, 1)) + b" is not valid")
+cdef int bad_topic(Session session, bytes name, Command *command, int at=1) except -1:
+    return session.fail(b"E_BAD_TOPIC " + name + b" topic name " + quoted(arg(command, at)) + b" is not valid")
 
 
 # ---------------------------------------------------------------------- exceptions
@@ -91,7 +92,7 @@ cdef int raised(Session session, Command *command, error) noexcept:
     except BaseException:
         return session.fail(b"E_INVALID command failed")
     # These affect one message, and their errors leave the connection open.
-    return ERROR if kind == CMD_FIN or kind == CMD_REQ or kind == CMD_TOUCH else FATAL
+    return ERROR if CMD_FIN <= kind <= CMD_DEAD and kind != CMD_RDY else FATAL
 
 
 cdef bytes failure(bytes name, bint without_code, error):
@@ -399,6 +400,8 @@ cdef int line(Session session, Parser parser) except -1:
         return do_req(session, &parser.command)
     if kind == CMD_TOUCH:
         return do_touch(session, &parser.command)
+    if kind == CMD_DEAD and session.dead_letters:
+        return do_dead(session, &parser.command)
     if kind == CMD_DPUB:
         return begin_dpub(session, parser)
     if kind == CMD_DMPUB and session.deferred_batches:
@@ -488,9 +491,46 @@ cdef int do_touch(Session session, Command *command) except -1:
     return DONE if result == CLAIMED else not_claimed(session, b"TOUCH", command, result)
 
 
+cdef int do_dead(Session session, Command *command) except -1:
+    cdef int verdict, result
+    cdef bytes topic, origin
+    if not consumes(session):
+        return wrong_state(session, b"DEAD")
+    if command.argc < 4:
+        return too_few(session, b"DEAD", b"params")
+    if command.arg_bytes[1] != MESSAGE_ID_BYTES:
+        return session.fail(b"E_INVALID invalid message ID")
+    if not name_is_valid(command.args[2], command.arg_bytes[2]):
+        return bad_topic(session, b"DEAD", command, 2)
+    if not name_is_valid(command.args[3], command.arg_bytes[3]):
+        return session.fail(b"E_INVALID DEAD reason " + quoted(arg(command, 3)) + b" is not valid")
+    topic, origin = arg(command, 2), session.channel.owner.name
+    if session.guard is not None:
+        verdict = session.guard.check(session.broker.clock.monotonic, topic, b"")
+        if verdict == GUARD_WAITS:
+            return WAITS
+        if verdict != GUARD_ALLOWED:
+            session.record("DEAD", topic.decode(), "E_DEAD_FAILED")
+            return not_done(session, b"DEAD", command, b"publishing to topic " + topic + b" is not permitted")
+    if topic == origin or session.broker.leads_to(topic, origin):
+        return not_done(session, b"DEAD", command, b"dead letters of topic " + topic + b" come back to " + origin)
+    result = give_up(session.channel, session, command.args[1], topic, arg(command, 3))
+    if result == NO_ROOM:
+        return not_done(session, b"DEAD", command, b"too many dead letters wait")
+    if result != CLAIMED:
+        return not_claimed(session, b"DEAD", command, result)
+    session.pump_due = True
+    return DONE
+
+
 cdef int not_claimed(Session session, bytes name, Command *command, int result) except -1:
-    session.reply = (b"E_" + name + b"_FAILED " + name + b" " + arg(command, 1) + b" failed "
-                     + (b"client does not own message" if result == NOT_OWNER else b"ID not in flight"))
+    return not_done(session, name, command, b"client does not own message" if result == NOT_OWNER
+                    else b"ID not in flight")
+
+
+cdef int not_done(Session session, bytes name, Command *command, bytes reason) except -1:
+    """A command about a message has no effect; the connection stays open."""
+    session.reply = b"E_%b_FAILED %b %b failed %b" % (name, name, arg(command, 1), reason)
     return ERROR
 
 

@@ -41,7 +41,7 @@ PUBLISH, CONSUME, NOTHING = "publish", "consume", ""
 # Commands for messages in flight need a subscription, whose permission was checked.
 COMMANDS = {
     "IDENTIFY": NOTHING, "AUTH": NOTHING, "NOP": NOTHING,
-    "PUB": PUBLISH, "MPUB": PUBLISH, "DPUB": PUBLISH, "DMPUB": PUBLISH,
+    "PUB": PUBLISH, "MPUB": PUBLISH, "DPUB": PUBLISH, "DMPUB": PUBLISH, "DEAD": PUBLISH,
     "SUB": CONSUME, "RDY": NOTHING, "FIN": NOTHING, "REQ": NOTHING, "TOUCH": NOTHING, "CLS": NOTHING,
 }
 
@@ -82,6 +82,7 @@ class Wanted(msgspec.Struct, gc=False):
     # Only for clients that ask for them, so that the answer to others is nsqd's.
     publish_ids: Annotated[bool | None, Field(BOOL, OWN)] = None
     deferred_batches: Annotated[bool | None, Field(BOOL, OWN)] = None
+    dead_letters: Annotated[bool | None, Field(BOOL, OWN)] = None
     tls_required: Annotated[bool | None, Field(BOOL, OWN)] = None
     codecs: dict[str, Any] = {}     # the fields of OF_CODECS; Any: bool, or int for a level
 
@@ -136,6 +137,7 @@ class Agreement(NamedTuple):
     layers: Layers | None  # None: no change
     publish_ids: bool = False  # publishes may have an id
     deferred_batches: bool = False  # the client may use DMPUB
+    dead_letters: bool = False  # and DEAD
 
 
 class Current(NamedTuple):
@@ -169,7 +171,7 @@ def negotiate(body: bytes, options: Options, current: Current, log: Log, address
     layers = agree(wanted, options, current)
     return Agreement(settings, encoder.encode(answer(options, settings, layers, wanted, current.encrypted)),
                      layers if layers.tls or layers.codec else None, bool(wanted.publish_ids),
-                     bool(wanted.deferred_batches))
+                     bool(wanted.deferred_batches), bool(wanted.dead_letters))
 
 
 def agree(wanted: Wanted, options: Options, current: Current) -> Layers:
@@ -230,6 +232,7 @@ def answer(options: Options, settings: Settings, layers: Layers, wanted: Wanted,
     """nsqd's reply with its keys in its order, and those of nsqc's own fields that are wanted."""
     own = {
         "publish_ids": wanted.publish_ids or None, "deferred_batches": wanted.deferred_batches or None,
+        "dead_letters": wanted.dead_letters or None,
         "tls_required": (options.tls_required != TLS_NOT_REQUIRED and not encrypted) if wanted.tls_required else None,
     }
     return {

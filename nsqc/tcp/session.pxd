@@ -149,6 +149,7 @@ cdef class Session(Consumer):
     cdef int64_t touch_timeout_ns
     cdef bint publish_ids               # publishes may have an id as their last word
     cdef bint deferred_batches          # it may use DMPUB
+    cdef bint dead_letters              # it may use DEAD
     # The topic last published to, to avoid lookups; its count is folded into `published` when the topic changes.
     cdef Topic topic
     cdef uint64_t topic_count

@@ -382,6 +382,7 @@ cdef class Session(Consumer):
         self.outbox.size = self.output_buffer_size
         self.publish_ids = agreement.publish_ids
         self.deferred_batches = agreement.deferred_batches
+        self.dead_letters = agreement.dead_letters
         if not self.identified:
             self.identified = True
             self.pace_ms = self.heartbeat_ms

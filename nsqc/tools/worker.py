@@ -31,6 +31,7 @@ from nsqc.tools.declare import (
     Values,
     suggestion,
 )
+from nsqc.wire.parser import is_valid_name
 
 if TYPE_CHECKING:
     from nsqc.client.frames import Message
@@ -248,7 +249,8 @@ def run_threads(values: Values, cluster: Cluster, handler: Any) -> None:    # An
     with Producer(cluster.nsqd, nsqlookupd=cluster.nsqlookupd, timeout=cluster.timeout,
                   **cluster.connection_options()) as producer:
         def give_up(message: Message, error: BaseException | None) -> None:
-            producer.publish(dead_letters, message.body)
+            if not message.move_to(dead_letters, reason_of(error)):
+                producer.publish(dead_letters, message.body)
         Worker(values.text("TOPIC"), values.text("CHANNEL"), cluster.nsqd, handler=handler,
                **options(values, cluster, give_up if dead_letters else None)).run()
 
@@ -262,9 +264,16 @@ async def run_coroutines(values: Values, cluster: Cluster, handler: Any) -> None
     async with Producer(cluster.nsqd, nsqlookupd=cluster.nsqlookupd, timeout=cluster.timeout,
                         **cluster.connection_options()) as producer:
         async def give_up(message: Message, error: BaseException | None) -> None:
-            await producer.publish(dead_letters, message.body)
+            if not message.move_to(dead_letters, reason_of(error)):
+                await producer.publish(dead_letters, message.body)
         await until_end(Worker(values.text("TOPIC"), values.text("CHANNEL"), cluster.nsqd, handler=handler,
                                **options(values, cluster, give_up if dead_letters else None)).run())
+
+
+def reason_of(error: BaseException | None) -> str:
+    """The reason of a dead letter: the exception's type; "attempts" if it was delivered too often without one."""
+    name = "attempts" if error is None else type(error).__name__
+    return name if is_valid_name(name.encode()) else "given_up"
 
 
 def options(values: Values, cluster: Cluster, on_give_up: GivenUp | None) -> AllOptions:
@@ -299,7 +308,7 @@ OPTIONS = (
            most=HIGHEST_IN_FLIGHT),
     Option("max-attempts", "deliveries after which a failing message is given up; 0: no limit", Kind.INT, 0,
            HANDLING, least=0),
-    Option("dead-letters", "publish given-up messages to this topic", Kind.TOPIC, "", HANDLING),
+    Option("dead-letters", "move given-up messages to this topic", Kind.TOPIC, "", HANDLING),
     Option("requeue-delay", "delay before a failed message is redelivered; doubles with each attempt", Kind.DURATION,
            S, HANDLING, least=0),
     Option("max-requeue-delay", "maximum of that delay", Kind.DURATION, 900 * S, HANDLING, least=0),

@@ -72,9 +72,10 @@ cdef enum CommandKind:
     CMD_RDY
     CMD_REQ
     CMD_TOUCH
+    CMD_DEAD                # of nsqc, where it is negotiated
     CMD_PUB
     CMD_MPUB
-    CMD_DMPUB               # of nsqc, where it is negotiated
+    CMD_DMPUB               # the same
     CMD_DPUB
     CMD_SUB
     CMD_CLS

@@ -228,6 +228,8 @@ cdef int command_kind(const char *c_name, Py_ssize_t length) noexcept nogil:
             return CMD_DPUB
         if memcmp(c_name, b"AUTH", 4) == 0:
             return CMD_AUTH
+        if memcmp(c_name, b"DEAD", 4) == 0:
+            return CMD_DEAD
     elif length == 5:
         if memcmp(c_name, b"TOUCH", 5) == 0:
             return CMD_TOUCH

@@ -8,7 +8,8 @@ import pytest
 
 from tests.access.files import AccessFile
 from tests.httpd.conftest import HttpDaemon
-from tests.rules.letters import die, waiting
+from tests.rules.letters import die, lines, waiting
+from tests.support.secure import identify
 
 
 @pytest.fixture
@@ -79,3 +80,27 @@ def test_redriving(node, access, start):
     assert [(one["origin"], one["count"]) for one in answer["skipped"]] == [("orders/c", 1)]
     assert "no grant publish" in answer["skipped"][0]["reason"]
     assert redrive("root")[1]["redriven"] == 1
+
+
+def test_giving_up(node, access):
+    """A consumer's DEAD needs publish for the topic that it names; without it the message stays with the channel."""
+    for body in (b"a", b"b"):
+        assert node.call("POST", "/pub?topic=mine.a", body, access.bearer("team")).status == 200
+    client = node.connect()
+    assert identify(client, dead_letters=True)["dead_letters"] is True
+    client.command("AUTH", access.tokens["team"].encode())
+    assert client.frame()[0] == 0
+    first, second = client.sub("mine.a", "c", 2).messages(2)
+    client.command(f"DEAD {first.id.decode()} orders ValueError")
+    assert client.frame() == (1, b"E_DEAD_FAILED DEAD %b failed publishing to topic orders is not permitted" % first.id)
+    client.command(f"DEAD {second.id.decode()} mine.dead ValueError")
+    client.fin(first)       # it is still in flight, and the connection open
+    client.command(f"TOUCH {first.id.decode()}")
+    assert client.frame()[1].startswith(b"E_TOUCH_FAILED")
+    client.close()
+    assert '"call":"DEAD","target":"orders","result":"E_DEAD_FAILED"' in node.log
+    assert node.stop() == 0
+    node.start("--access-file=")
+    assert [(line["body"], line["origin"]["reason"]) for line in lines(node, "mine.dead")] == [
+        (second.body.decode(), "ValueError")]
+    assert node.channel("mine.a", "c")["depth"] == 0

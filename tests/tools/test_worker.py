@@ -3,14 +3,19 @@
 import json
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 
 from nsqc.client import Producer
+from tests.publishing.lossy import Lossy
+from tests.rules.letters import lines
+from tests.rules.support import set_topic_rule
 from tests.support.daemon import wait_until
 from tests.support.patience import WAIT_SECONDS
 from tests.tools.conftest import ENV, Tool
@@ -184,11 +189,43 @@ def test_failures_back_off_and_are_logged(place):
     assert "given up after 2 attempts: ValueError" in tool.err
 
 
-def test_dead_letters_of_coroutines(place):
+class Plain(Lossy):
+    """A proxy by which the node seems to be one of nsqd's, which does not know DEAD."""
+
+    def _down(self, client, server):
+        with suppress(OSError):
+            while data := server.recv(1 << 16):
+                client.sendall(data.replace(b'"dead_letters":true', b'"dead_letters":null'))
+            client.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("name", ["handle", "coroutine"])
+@pytest.mark.parametrize("other", [False, True])
+def test_dead_letters(place, name, other):
+    """From nsqc they have their origin and the exception's type; with nsqd behind it the worker publishes the body."""
+    place.node.post("/topic/create?topic=dead")
+    set_topic_rule(place.node, "dead", storage="log")
+    proxy = Plain(place.node.tcp_port, 0) if other else None
     place.publish(b"bad")
-    tool = place.handling("coroutine", "--max-slowdown", "0s", "--max-attempts", "1", "--dead-letters", "dead")
-    wait_until(lambda: "dead" in [topic["topic_name"] for topic in place.node.stats()["topics"]] and place.settled())
-    assert tool.stop(signal.SIGTERM) == 0 and place.node.stats("dead")["depth"] == 1
+    if proxy is not None:
+        place.address = proxy.address
+    tool = place.handling(name, "--max-slowdown", "0s", "--max-attempts", "1", "--dead-letters", "dead")
+    wait_until(lambda: place.node.stats("dead")["message_count"] == 1 and place.settled())
+    assert tool.stop(signal.SIGTERM) == 0
+    (letter,) = lines(place.node, "dead")
+    assert letter["body"] == "bad" and letter.get("origin", {}).get("reason") == (None if other else "ValueError")
+    assert place.node.channel("t", "c").get("dead_letter_count", 0) == (0 if other else 1)
+    if proxy is not None:
+        proxy.close()
+
+
+def test_dead_letters_that_the_node_refuses(place):
+    """The message stays in the channel, and the log says why."""
+    place.publish(b"bad")
+    tool = place.handling("handle", "--max-slowdown", "0s", "--max-attempts", "1", "--dead-letters", "t")
+    wait_until(lambda: len(place.lines()) == 1)
+    tool.says("failed dead letters of topic t come back to t; nsqd delivers the message of t/c again after its timeout")
+    assert tool.stop(signal.SIGTERM) == 0 and not place.settled()
 
 
 def test_log_as_json(place):
