@@ -250,6 +250,7 @@ class Producer:
         except ClientError:
             with self._lock:
                 self._failed += 1
+                self._published += tries.publication.acknowledged
             raise
         with self._lock:
             self._retries += 1

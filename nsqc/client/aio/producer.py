@@ -266,6 +266,7 @@ class Producer:
             pause = tries.failed(error, where.address or None)
         except ClientError:
             self._failed += 1
+            self._published += tries.publication.acknowledged
             raise
         self._retries += 1
         return pause
