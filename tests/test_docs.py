@@ -1,5 +1,6 @@
 """The documents keep up with the source: links, files they name, error codes."""
 
+import importlib.util
 import re
 
 import pytest
@@ -10,6 +11,7 @@ PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
 FILE = re.compile(r"`((?:[\w*-]+/)+[\w*-]+\.(?:pyx|pxd|pyi|py|c|h|md|service|socket))`")
+IMPORT = re.compile(r"\bfrom (nsqc[\w.]*) import (\w+(?:, \w+)*)")
 BARE = re.compile(r"`([\w-]+\.(?:pyx|pxd|pyi|py))`")
 SOURCES = [path for path in sorted((ROOT / "nsqc").rglob("*")) if path.suffix in (".pyx", ".pxd", ".pyi", ".py")]
 DAEMON = ("wire", "metrics", "loop", "store", "broker", "process", "net", "options", "access", "tcp", "httpd", "peers", "lookupd", "admin")
@@ -38,6 +40,14 @@ def test_files_that_are_named_exist(page):
     for name in FILE.findall(page.read_text()):
         places = (ROOT, ROOT / "nsqc", ROOT / "nsqc/store", ROOT / "tests", page.parent)
         assert any(list(place.glob(name)) for place in places), name
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if IMPORT.search(page.read_text())], ids=lambda page: page.name)
+def test_imports_of_examples_exist(page):
+    """Also of commands and of examples that no test runs."""
+    for module, names in IMPORT.findall(page.read_text()):
+        for name in names.split(", "):
+            assert hasattr(importlib.import_module(module), name) or importlib.util.find_spec(f"{module}.{name}"), f"{module}.{name}"
 
 
 def test_files_that_the_design_and_comments_name_exist():

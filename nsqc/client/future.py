@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from concurrent.futures._base import FINISHED, RUNNING
+
+from nsqc.client.errors import Closed
+from nsqc.client.log import Log
+
+log = Log("nsqc.client")
 
 
 class Sent(Future[None]):
@@ -20,6 +26,21 @@ class Sent(Future[None]):
         self._waiters = []
         self._done_callbacks: list[Callable[[Future[None]], object]] = []
 
+    def _invoke_callbacks(self) -> None:
+        """Logs whatever a callback raises: the other messages need their outcomes."""
+        for callback in self._done_callbacks:
+            try:
+                callback(self)
+            except BaseException as error:
+                log.log(logging.ERROR, "a callback of a message has raised", exc_info=error)
+
+    def forked(self, condition: threading.Condition) -> None:
+        """In a forked child: whoever waits gets an error. Callbacks are the parent's."""
+        self._condition = condition
+        if self._state != FINISHED:
+            self._state, self._exception = FINISHED, Closed("the message was sent before a fork: only the parent knows "
+                                                            "its outcome")
+
     @staticmethod
     def finish(condition: threading.Condition, futures: Iterable[Sent]) -> None:
         """set_result(None) for all of them, which share this condition."""
@@ -31,4 +52,4 @@ class Sent(Future[None]):
             condition.notify_all()
         for future in futures:
             if future._done_callbacks:
-                future._invoke_callbacks()  # type: ignore[attr-defined]    # typeshed lacks it
+                future._invoke_callbacks()

@@ -47,7 +47,7 @@ class ConsumerStats(NamedTuple):
 class ProducerStats(NamedTuple):
     """published: acknowledged messages. retries: attempts after a failed one. failed: calls that raised
     PublishFailed or Refused. connections: open ones, by nsqd. down: nsqd that failed last time, with the cause.
-    pending_bytes: of messages of send() without an outcome."""
+    pending_bytes: memory of messages of send() without an outcome."""
 
     published: int
     retries: int

@@ -146,7 +146,7 @@ class Tries:
 
     def __init__(self, failover: Failover, publication: Publication | None = None, timeout: float = math.inf):
         self._failover, self._timeout = failover, timeout
-        self._publication = Publication(0) if publication is None else publication
+        self.publication = Publication(0) if publication is None else publication
         self._confirmed = 0         # acknowledged count when the last attempt failed
         self._failures = 0
 
@@ -156,7 +156,7 @@ class Tries:
 
     @property
     def _left(self) -> float:
-        return self._publication.progress_at + self._timeout - time.monotonic()
+        return self.publication.progress_at + self._timeout - time.monotonic()
 
     def patience(self) -> float:
         """Seconds for the next attempt: with several nsqd, half of the remaining time, to leave some for the next
@@ -170,7 +170,7 @@ class Tries:
             raise error
         if address is not None:
             self._failover.failed(address, error)
-        publication = self._publication
+        publication = self.publication
         if publication.acknowledged > self._confirmed:
             self._confirmed, self._failures = publication.acknowledged, 0
         self._failures += 1

@@ -5,6 +5,7 @@ Delivery is at least once: messages sent but not acknowledged before a connectio
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import time
@@ -53,7 +54,7 @@ class Producer:
     connections as threads publish at the same time.
 
     send() does not wait: messages of a topic linger for up to linger seconds, until a batch is full, and a background
-    thread sends them. At most max_pending_bytes of them wait for acknowledgement; then send() waits. on_error: called
+    thread sends them. At most max_pending_bytes of memory wait for acknowledgement; then send() waits. on_error: called
     on that thread with topic, body and error of each message that could not be published; None: a line is logged.
 
     Each publication has an id, by which a topic with the rule dedupe stores it once though it is sent again; id: one of
@@ -114,24 +115,28 @@ class Producer:
         body = self._outbox.checked(topic, body)
         future = self._new_future(self._outcome)
         with self._changed:
-            if not self._outbox.has_room(len(body)) and not self._changed.wait_for(
-                    lambda: self._closed or self._outbox.has_room(len(body)), self._options.timeout):
-                raise self._outbox.full(self._options.timeout)
+            if not self._outbox.has_room(len(body)):
+                # The background thread, in a callback, would wait for itself.
+                timeout = 0.0 if self._is_sender() else self._options.timeout
+                if not self._changed.wait_for(lambda: self._closed or self._outbox.has_room(len(body)), timeout):
+                    raise self._outbox.full(timeout)
             if self._closed:
                 raise Closed("the producer is closed")
+            if self._sender is None:
+                sender = threading.Thread(target=self._send, name="nsqc sender", daemon=True)
+                sender.start()      # first: it may fail
+                self._new_future, self._sender = type(future), sender
             if self._outbox.add(topic, body, future):
                 self._changed.notify_all()
-                if self._sender is None:
-                    self._new_future = type(future)
-                    self._sender = threading.Thread(target=self._send, name="nsqc sender", daemon=True)
-                    self._sender.start()
         return future
 
     def flush(self, timeout: float | None = None) -> None:
         """Waits until all messages of earlier send() calls have an outcome; they do not linger. Raises NoAnswer after
-        timeout seconds."""
+        timeout seconds; RuntimeError in on_error and in a callback of a future, where it would wait for itself."""
         from concurrent.futures import wait
 
+        if self._is_sender():
+            raise RuntimeError("flush() in on_error, or in a callback of a future, would wait for itself")
         with self._changed:
             futures = self._outbox.futures()
             self._outbox.flushing += 1
@@ -143,6 +148,9 @@ class Producer:
                 self._outbox.flushing -= 1
         if left:
             raise NoAnswer(f"{left} of {len(futures)} messages have no outcome after {timeout:g} s")
+
+    def _is_sender(self) -> bool:
+        return threading.current_thread() is self._sender
 
     def _send(self) -> None:
         """The background thread; ends when there is nothing to send."""
@@ -189,7 +197,7 @@ class Producer:
     def close(self) -> None:
         """Sends the messages of send(), within the timeout; then closes the connections, those in use by other threads
         when they are done. Further calls raise Closed."""
-        if self._outbox.size and not self._closed:
+        if self._outbox.size and not self._closed and not self._is_sender():
             with suppress(NoAnswer):
                 self.flush(self._options.timeout)
         with self._changed:
@@ -242,6 +250,7 @@ class Producer:
         except ClientError:
             with self._lock:
                 self._failed += 1
+                self._published += tries.publication.acknowledged
             raise
         with self._lock:
             self._retries += 1
@@ -313,8 +322,11 @@ class Producer:
         self._lock = threading.Lock()
         self._idle = []
         self._open.clear()
+        lost = self._outbox.futures()
         self._changed, self._sender, self._outbox = threading.Condition(), None, self._outbox.copy()
         self._outcome = threading.Condition()
+        for future in lost:
+            future.forked(self._outcome)
 
 
 def first_future(condition: threading.Condition) -> Sent:
@@ -329,4 +341,12 @@ def _after_fork() -> None:
         producer._forked()
 
 
+def _at_exit() -> None:
+    """Sends what a program that ends has not waited for: the background thread ends with it."""
+    for producer in list(_producers):
+        if producer._outbox.size:
+            producer.close()
+
+
 os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)

@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from nsqc.client import frames
 from nsqc.client.commands import BATCH_BYTES, BATCH_ROWS, WINDOW, Body, Many, Publication, topic_name
-from nsqc.client.errors import Closed, PublishFailed, Refused
+from nsqc.client.errors import ClientError, Closed, PublishFailed, Refused
 from nsqc.client.log import Log
 from nsqc.client.options import MIB, Options, checked
 
@@ -18,6 +18,7 @@ log = Log("nsqc.client")
 
 LINGER_SECONDS = 0.005
 MAX_PENDING_BYTES = 32 * MIB
+MESSAGE_BYTES = 300     # memory of a waiting message besides its body: mostly its future
 # About single messages of a batch: the others are sent without them.
 OF_A_MESSAGE = ("E_BAD_MESSAGE", "E_BAD_BODY")
 OnError: TypeAlias = Callable[[str, bytes, Exception], object]
@@ -46,7 +47,7 @@ class Gathered(Many, Generic[F]):
     """The messages of several calls on one topic, with their futures."""
 
     def __init__(self, options: Options, topic: str, bodies: Sequence[bytes], futures: Sequence[F]):
-        self.topic, self.futures, self.size = topic, futures, sum(map(len, bodies))
+        self.topic, self.futures, self.size = topic, futures, sum(map(len, bodies)) + MESSAGE_BYTES * len(bodies)
         self.window, self._options = WINDOW, options
         self._name, self._bodies = topic_name(topic), tuple(bodies)
         self._rows, self._limit = BATCH_ROWS, min(BATCH_BYTES, options.max_body_size)
@@ -64,7 +65,8 @@ class Gathered(Many, Generic[F]):
             self.total = at     # the parts have the others
 
     def settle(self, error: Exception | None, on_error: OnError | None) -> None:
-        """Gives each message its outcome; error: why some were not acknowledged."""
+        """Gives each message its outcome; error: why some were not acknowledged. Logs whatever on_error raises: the
+        other messages need theirs."""
         acknowledged = self.total if error is None else self.acknowledged
         for future in self.futures[:acknowledged]:
             if not future.done():
@@ -80,7 +82,7 @@ class Gathered(Many, Generic[F]):
             if on_error is not None:
                 try:
                     on_error(self.topic, self._bodies[at], own)
-                except Exception as failure:
+                except BaseException as failure:
                     log.log(logging.ERROR, "on_error has raised", exc_info=failure)
         if on_error is None:
             log.log(logging.ERROR, "topic %s: messages not published: %d: %s", self.topic,
@@ -91,7 +93,7 @@ def own_error(error: Exception, was_sent: bool) -> Exception:
     """The error of one message of a batch."""
     if isinstance(error, PublishFailed):
         return PublishFailed(error.text, 0, int(was_sent), int(not was_sent))
-    return type(error)(*error.args)
+    return type(error)(*error.args) if isinstance(error, ClientError) else error
 
 
 class Queue(Generic[F]):
@@ -107,14 +109,14 @@ class Queue(Generic[F]):
 
 class Outbox(Generic[F]):
     """Messages until they are acknowledged. linger: seconds for which they wait for others of their topic, up to a full
-    batch. max_pending_bytes: of all of them; more have to wait. on_error: called with topic, body and error of a
-    message that was not published; None: a line is logged. Raises TypeError, ValueError."""
+    batch. max_pending_bytes: of all of them, with MESSAGE_BYTES for each; more have to wait. on_error: called with
+    topic, body and error of a message that was not published; None: a line is logged. Raises TypeError, ValueError."""
 
     def __init__(self, options: Options, linger: float, max_pending_bytes: int, on_error: OnError | None):
         checked(linger=linger, max_pending_bytes=max_pending_bytes)
         if on_error is not None and not callable(on_error):
             raise TypeError(f"on_error is {on_error!r}; it takes a function")
-        self.size = 0                   # bytes of bodies
+        self.size = 0                   # bytes of memory
         self.flushing = 0               # calls that wait for all messages: none of them lingers
         self.on_error = on_error
         self._options, self._linger, self._most = options, linger, max_pending_bytes
@@ -130,7 +132,7 @@ class Outbox(Generic[F]):
 
     def has_room(self, size: int) -> bool:
         """Whether a body of this size may be added."""
-        return not self.size or self.size + size <= self._most
+        return not self.size or self.size + size + MESSAGE_BYTES <= self._most
 
     def full(self, timeout: float) -> PublishFailed:
         """The error of a message that has waited for room in vain."""
@@ -146,7 +148,7 @@ class Outbox(Generic[F]):
         queue.bodies.append(body)
         queue.futures.append(future)
         queue.size += len(body)
-        self.size += len(body)
+        self.size += len(body) + MESSAGE_BYTES
         if not self._is_full and (queue.size >= BATCH_BYTES or len(queue.bodies) >= BATCH_ROWS):
             self._is_full = is_new = True
         return is_new

@@ -2,7 +2,6 @@
 
 cimport cython
 import time
-import uvloop
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 from libc.stdlib cimport calloc, free, realloc
@@ -74,6 +73,8 @@ cdef int find_symbols() except -1:
     """Raises OSError if uvloop's own libuv does not export its functions."""
     global uv_handle_size, uv_prepare_init, uv_prepare_start, uv_check_init, uv_check_start, uv_unref, uv_close
     global uv_now, uv_backend_fd, uv_backend_timeout
+    import uvloop       # here: tools and Spark's workers import this module, and have no loop
+
     cdef bytes path = uvloop.loop.__file__.encode()
     cdef void *library
     library = dlopen(path, RTLD_LAZY)       # already loaded: this adds a reference that is never released
@@ -93,6 +94,8 @@ cdef int find_symbols() except -1:
 
 
 cdef Hooks *hooks_open(object loop, Hook before, Hook after, void *state) except NULL:
+    import uvloop
+
     cdef Hooks *hooks = NULL
     try:
         find_symbols()

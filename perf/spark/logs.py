@@ -148,7 +148,7 @@ class Logs:
                     if sink == "parquet":
                         writer = writer.option("path", str(bench.folder / f"out{bench.number}"))
                     writer.trigger(availableNow=True).start().awaitTermination()
-                bench.measure(f"{name} as one stream into {sink}, start included", work)
+                self.by_part(f"{name} as one stream into {sink}, start included", work)
 
     def by_part(self, name: str, work: Callable[[], None]) -> None:
         """Measures work, and the processor time of Java, of its Python workers, and of the node for each row."""

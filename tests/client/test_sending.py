@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import subprocess
+import sys
 import threading
 from concurrent.futures import Future, wait
 
@@ -12,7 +14,7 @@ from tests.client.conftest import address
 from tests.client.test_threads import together
 from tests.support.daemon import wait_until
 from tests.support.patience import WAIT_SECONDS
-from tests.support.ports import free_port
+from tests.support.ports import free_port, kept
 
 
 def stored(node, count: int) -> list[bytes]:
@@ -220,14 +222,139 @@ def test_the_thread_ends_without_messages(daemon, monkeypatch):
             assert producer.stats().pending_bytes == 0
 
 
-def test_an_on_error_that_raises(caplog):
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3)], ids=["an error", "SystemExit"])
+def test_an_on_error_that_raises(producing, caplog, error):
+    def on_error(topic, body, failure):
+        raise error
+    producer = producing(f"127.0.0.1:{free_port()}", retries=0, on_error=on_error)
+    for _ in range(2):
+        futures = [producer.send(b"x"), producer.send(b"y")]
+        assert all(isinstance(producer.outcome(future), PublishFailed) for future in futures)
+    wait_until(lambda: caplog.text.count("on_error has raised") == 4)
+
+
+def test_a_callback_that_raises(daemon, proxy, caplog):
+    """The messages after it get their outcomes."""
+    node = daemon()
+    between = proxy(node)
+    with Producer(between.address) as producer:
+        producer.send("t", b"x").result(WAIT_SECONDS)
+        between.to_client = 0
+        futures = [producer.send("t", b"%d" % n) for n in range(10)]
+        futures[0].add_done_callback(lambda future: sys.exit(3))
+        between.heal()
+        assert not wait(futures, WAIT_SECONDS).not_done
+        producer.send("t", b"x").result(WAIT_SECONDS)
+    assert "a callback of a message has raised" in caplog.text
+
+
+def test_a_callback_does_not_wait_for_itself():
+    """On the thread that sends, flush() raises, send() without room fails at once, and close() returns."""
+    found = []
+
     def on_error(topic, body, error):
-        raise ValueError("no")
-    with Producer(f"127.0.0.1:{free_port()}", retries=0, on_error=on_error) as producer:
-        future = producer.send("t", b"x")
-        assert isinstance(future.exception(WAIT_SECONDS), PublishFailed)
-        producer.flush()
-        wait_until(lambda: "on_error has raised" in caplog.text)
+        for call in (producer.flush, lambda: producer.send("t", b"z" * 5000)):
+            with pytest.raises((RuntimeError, PublishFailed)) as caught:
+                call()
+            found.append(str(caught.value))
+        producer.close()
+    producer = Producer(f"127.0.0.1:{free_port()}", retries=0, on_error=on_error, max_pending_bytes=5000, timeout=WAIT_SECONDS)
+    assert isinstance(producer.send("t", b"x" * 5000).exception(WAIT_SECONDS), PublishFailed)
+    wait_until(lambda: producer._closed)
+    assert found[0].startswith("flush() in on_error") and found[1].startswith("no room within 0 s")
+
+
+def test_small_messages_are_bounded(daemon, producing, proxy):
+    """max_pending_bytes is about memory, of which a small message takes more than its body."""
+    node = daemon()
+    between = proxy(node)
+    between.to_client = 0
+    producer = producing(between.address, timeout=0.5, max_pending_bytes=30_000, retries=0)
+    futures = []
+    with pytest.raises(PublishFailed, match="no room"):
+        while len(futures) < 30_000:
+            futures.append(producer.send(b"x"))
+    assert len(futures) < 1000 and producer.producer.stats().pending_bytes <= 30_000
+    between.heal()
+
+
+def test_a_daemon_that_is_killed(daemon, producing):
+    """Each message gets an outcome, and none that was acknowledged is lost."""
+    node = daemon(kept(), "--topic-storage=log")
+    producer = producing(address(node), retries=20, backoff=0.02, linger=0)
+    sent = {}
+    for number in range(2000):
+        sent[b"%d" % number] = producer.send(b"%d" % number)
+        if number % 500 == 400:
+            node.kill()
+            node.start()
+    producer.flush(WAIT_SECONDS)
+    acknowledged = {body for body, future in sent.items() if producer.outcome(future) is None}
+    assert b"1999" in acknowledged
+    with Consumer("t", "c", address(node), max_in_flight=100) as consumer:
+        while acknowledged:
+            with consumer.get(WAIT_SECONDS) as message:
+                acknowledged.discard(message.body)
+
+
+FORK = """
+import os, sys
+from nsqc.client import Closed, Producer
+producer = Producer(sys.argv[1], linger=180)
+future = producer.send("t", b"parent")
+child = os.fork()
+if not child:
+    assert isinstance(future.exception(180), Closed)
+    mine = producer.send("t", b"child")
+    producer.flush()
+    os._exit(0 if mine.result() is None else 1)
+assert os.waitpid(child, 0)[1] == 0 and not future.done()
+producer.flush()
+assert future.result() is None
+producer.close()
+"""
+
+
+def test_fork(daemon):
+    """The messages of the parent are the parent's; who waits for them in the child gets an error."""
+    node = daemon()
+    done = subprocess.run([sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORK, address(node)], capture_output=True,
+                          text=True, timeout=WAIT_SECONDS)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(stored(node, 2)) == [b"child", b"parent"]
+
+
+def test_the_end_of_a_program_that_does_not_wait(daemon):
+    node = daemon()
+    code = "import sys; from nsqc.client import Producer; p = Producer(sys.argv[1], linger=180); [p.send('t', b'x') for _ in range(100)]"
+    done = subprocess.run([sys.executable, "-c", code, address(node)], capture_output=True, text=True, timeout=WAIT_SECONDS)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert node.stats("t")["message_count"] == 100
+
+
+def test_all_tasks_are_cancelled(daemon, proxy, run_asyncio):
+    """Also the one that sends: its messages fail, and the next ones are sent."""
+    between = proxy(daemon())
+
+    async def main():
+        async with aio.Producer(between.address) as producer:
+            await (await producer.send("t", b"x"))
+            between.to_client = 0
+            future = await producer.send("t", b"y")
+            while producer._outbox._taken is None:
+                await asyncio.sleep(0.01)
+            waiting = await producer.send("t", b"z")
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                task.cancel()
+            await asyncio.wait([future])
+            assert isinstance(future.exception(), Closed)
+            between.heal()
+            await producer.flush()
+            assert waiting.result() is None
+            await (await producer.send("t", b"x"))
+            while producer.stats().pending_bytes:
+                await asyncio.sleep(0.01)
+    run_asyncio(main)
 
 
 def test_waiting_for_one_future(daemon, proxy):

@@ -96,8 +96,7 @@ class Producer:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._outbox.add(topic, body, future):
             self._more.set()
-            if self._sender is None:
-                self._sender = asyncio.create_task(self._send())
+        self._start_sender()
         return future
 
     async def flush(self, timeout: float | None = None) -> None:
@@ -107,6 +106,7 @@ class Producer:
             return
         self._outbox.flushing += 1
         self._more.set()
+        self._start_sender()
         try:
             _, left = await asyncio.wait(futures, timeout=timeout)
         finally:
@@ -114,19 +114,28 @@ class Producer:
         if left:
             raise NoAnswer(f"{len(left)} of {len(futures)} messages have no outcome after {timeout:g} s")
 
+    def _start_sender(self) -> None:
+        """Also after the application has cancelled all tasks."""
+        if self._sender is None:
+            self._sender = asyncio.create_task(self._send())
+
     async def _send(self) -> None:
-        while (seconds := self._outbox.due()) is not None:
-            if seconds:
-                self._more.clear()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(seconds):
-                        await self._more.wait()
-                continue
-            await self._deliver(self._outbox.take())
-            self._outbox.done()
-            async with self._room:
-                self._room.notify_all()
-        self._sender = None
+        try:
+            while (seconds := self._outbox.due()) is not None:
+                if seconds:
+                    self._more.clear()
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(seconds):
+                            await self._more.wait()
+                    continue
+                try:
+                    await self._deliver(self._outbox.take())
+                finally:
+                    self._outbox.done()
+                    async with self._room:
+                        self._room.notify_all()
+        finally:
+            self._sender = None
 
     async def _deliver(self, batch: Gathered[asyncio.Future[None]]) -> None:
         try:
@@ -136,7 +145,8 @@ class Producer:
                 await self._deliver(part)
             batch.settle(error, self._outbox.on_error)
         except BaseException:
-            batch.settle(Closed("the producer is closed"), self._outbox.on_error)
+            batch.settle(Closed("the producer is closed" if self._closed else "the task that sends was cancelled"),
+                         self._outbox.on_error)
             raise
         else:
             batch.settle(None, self._outbox.on_error)
@@ -256,6 +266,7 @@ class Producer:
             pause = tries.failed(error, where.address or None)
         except ClientError:
             self._failed += 1
+            self._published += tries.publication.acknowledged
             raise
         self._retries += 1
         return pause
