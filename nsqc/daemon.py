@@ -362,6 +362,7 @@ class Daemon:
         self.manager.watch(self.loop)
         self.slow.set_limit(self.settings.now.slow_loop)
         self._begin_polling()
+        self.hub.begin()
         machine.read_ahead(LIBRARIES)
 
     async def _listen_http(self) -> None:

@@ -14,6 +14,7 @@ ctypedef void (*Hook)(void *state) noexcept nogil
 cdef struct Hooks:
     void *prepare
     void *check
+    void *idle
     void *loop              # uv_loop_t, borrowed
     Hook before             # runs right before the wait
     Hook after              # runs after the wait and the handlers of its events
@@ -23,9 +24,14 @@ cdef struct Hooks:
 # Takes ownership of state, even if it raises: OSError if uvloop does not export libuv's functions, MemoryError.
 cdef Hooks *hooks_open(object loop, Hook before, Hook after, void *state) except NULL
 
+cdef void hooks_close(Hooks *hooks) noexcept       # before the loop closes; frees them and their state later
+
+# Whether the loop's waits return at once from now on, as if something else were due.
+cdef void hooks_hurry(Hooks *hooks, bint hurries) noexcept nogil
+cdef uint64_t hooks_events(Hooks *hooks) noexcept nogil             # number of events that the loop has handled
+
 # Set once hooks_open() has returned.
 cdef uint64_t (*uv_now)(void *loop) noexcept nogil                  # milliseconds: end of the last wait
-cdef int (*uv_backend_fd)(void *loop) noexcept nogil                # the epoll descriptor
 cdef int (*uv_backend_timeout)(void *loop) noexcept nogil           # milliseconds of the next wait; 0: no wait
 
 cdef int64_t now_ns() noexcept nogil                                # monotonic
@@ -83,9 +89,11 @@ cdef enum:
 
 
 cdef struct BusyPollState:
-    void *loop              # uv_loop_t, borrowed
+    Hooks *hooks            # borrowed
     int64_t most_ns         # how long to poll, and the longest short wait; 0: off
     int64_t since_ns        # start of the current wait; 0: the loop does not wait in this iteration
+    bint polling            # the wait is divided into waits that return at once, each in an iteration of its own
+    uint64_t events         # hooks_events() before the last of those
     int short_waits         # short waits counted, reduced by long ones; 0 to MOST_DENSE
     int64_t polls           # waits that began with polling
     int64_t hits            # of these, waits that ended during polling, before the loop slept

@@ -15,7 +15,10 @@ from posix.unistd cimport close
 
 cdef enum:
     UV_CHECK = 2                # libuv's numbers of the kinds of handles
+    UV_IDLE = 6
     UV_PREPARE = 9
+    METRICS = 16                # 64-bit numbers in uv_metrics_t
+    EVENTS = 1                  # the number of events handled so far
 
 ctypedef void (*uv_callback)(void *handle) noexcept nogil
 cdef size_t (*uv_handle_size)(int kind) noexcept nogil
@@ -23,6 +26,10 @@ cdef int (*uv_prepare_init)(void *loop, void *handle) noexcept nogil
 cdef int (*uv_prepare_start)(void *handle, uv_callback callback) noexcept nogil
 cdef int (*uv_check_init)(void *loop, void *handle) noexcept nogil
 cdef int (*uv_check_start)(void *handle, uv_callback callback) noexcept nogil
+cdef int (*uv_idle_init)(void *loop, void *handle) noexcept nogil
+cdef int (*uv_idle_start)(void *handle, uv_callback callback) noexcept nogil
+cdef int (*uv_idle_stop)(void *handle) noexcept nogil
+cdef int (*uv_metrics_info)(void *loop, uint64_t *metrics) noexcept nogil
 cdef void (*uv_unref)(void *handle) noexcept nogil
 cdef void (*uv_close)(void *handle, uv_callback callback) noexcept nogil
 
@@ -48,6 +55,10 @@ cdef void on_check(void *handle) noexcept nogil:
     hooks.after(hooks.state)
 
 
+cdef void on_idle(void *handle) noexcept nogil:
+    pass        # a started idle handle makes waits return at once
+
+
 cdef void on_closed(void *handle) noexcept nogil:
     cdef Hooks *hooks = hooks_of(handle)[0]
     hooks.open -= 1
@@ -58,6 +69,7 @@ cdef void on_closed(void *handle) noexcept nogil:
 cdef void release(Hooks *hooks) noexcept nogil:
     free(hooks.prepare)
     free(hooks.check)
+    free(hooks.idle)
     free(hooks.state)
     free(hooks)
 
@@ -72,7 +84,7 @@ cdef void *symbol(void *library, const char *c_name) except NULL:
 cdef int find_symbols() except -1:
     """Raises OSError if uvloop's own libuv does not export its functions."""
     global uv_handle_size, uv_prepare_init, uv_prepare_start, uv_check_init, uv_check_start, uv_unref, uv_close
-    global uv_now, uv_backend_fd, uv_backend_timeout
+    global uv_idle_init, uv_idle_start, uv_idle_stop, uv_metrics_info, uv_now, uv_backend_timeout
     import uvloop       # here: tools and Spark's workers import this module, and have no loop
 
     cdef bytes path = uvloop.loop.__file__.encode()
@@ -85,10 +97,13 @@ cdef int find_symbols() except -1:
     uv_prepare_start = <int (*)(void *, uv_callback) noexcept nogil> symbol(library, b"uv_prepare_start")
     uv_check_init = <int (*)(void *, void *) noexcept nogil> symbol(library, b"uv_check_init")
     uv_check_start = <int (*)(void *, uv_callback) noexcept nogil> symbol(library, b"uv_check_start")
+    uv_idle_init = <int (*)(void *, void *) noexcept nogil> symbol(library, b"uv_idle_init")
+    uv_idle_start = <int (*)(void *, uv_callback) noexcept nogil> symbol(library, b"uv_idle_start")
+    uv_idle_stop = <int (*)(void *) noexcept nogil> symbol(library, b"uv_idle_stop")
+    uv_metrics_info = <int (*)(void *, uint64_t *) noexcept nogil> symbol(library, b"uv_metrics_info")
     uv_unref = <void (*)(void *) noexcept nogil> symbol(library, b"uv_unref")
     uv_close = <void (*)(void *, uv_callback) noexcept nogil> symbol(library, b"uv_close")
     uv_now = <uint64_t (*)(void *) noexcept nogil> symbol(library, b"uv_now")
-    uv_backend_fd = <int (*)(void *) noexcept nogil> symbol(library, b"uv_backend_fd")
     uv_backend_timeout = <int (*)(void *) noexcept nogil> symbol(library, b"uv_backend_timeout")
     return 0
 
@@ -104,7 +119,8 @@ cdef Hooks *hooks_open(object loop, Hook before, Hook after, void *state) except
             raise MemoryError
         hooks.prepare = calloc(1, uv_handle_size(UV_PREPARE))
         hooks.check = calloc(1, uv_handle_size(UV_CHECK))
-        if hooks.prepare is NULL or hooks.check is NULL:
+        hooks.idle = calloc(1, uv_handle_size(UV_IDLE))
+        if hooks.prepare is NULL or hooks.check is NULL or hooks.idle is NULL:
             raise MemoryError
         hooks.loop = PyCapsule_GetPointer(uvloop.loop.libuv_get_loop_t_ptr(loop), NULL)
     except BaseException:
@@ -119,14 +135,17 @@ cdef Hooks *hooks_open(object loop, Hook before, Hook after, void *state) except
     hooks.state = state
     uv_prepare_init(hooks.loop, hooks.prepare)
     uv_check_init(hooks.loop, hooks.check)
-    hooks.open = 2
+    uv_idle_init(hooks.loop, hooks.idle)
+    hooks.open = 3
     hooks_of(hooks.prepare)[0] = hooks
     hooks_of(hooks.check)[0] = hooks
+    hooks_of(hooks.idle)[0] = hooks
     uv_prepare_start(hooks.prepare, on_prepare)
     uv_check_start(hooks.check, on_check)
     # They do not keep the loop running.
     uv_unref(hooks.prepare)
     uv_unref(hooks.check)
+    uv_unref(hooks.idle)
     return hooks
 
 
@@ -134,6 +153,20 @@ cdef void hooks_close(Hooks *hooks) noexcept:
     """Must be called before the loop is closed. The loop frees hooks and state in its next iteration."""
     uv_close(hooks.prepare, on_closed)
     uv_close(hooks.check, on_closed)
+    uv_close(hooks.idle, on_closed)
+
+
+cdef void hooks_hurry(Hooks *hooks, bint hurries) noexcept nogil:
+    if hurries:
+        uv_idle_start(hooks.idle, on_idle)
+    else:
+        uv_idle_stop(hooks.idle)
+
+
+cdef uint64_t hooks_events(Hooks *hooks) noexcept nogil:
+    cdef uint64_t[METRICS] metrics
+    uv_metrics_info(hooks.loop, metrics)
+    return metrics[EVENTS]
 
 
 # ====================================================================== watch
@@ -254,48 +287,38 @@ cdef class Watch:
 
 # ====================================================================== busypoll
 
-cdef extern from "<poll.h>" nogil:
-    struct pollfd:
-        int fd
-        short events
-        short revents
-    int poll(pollfd *fds, unsigned long count, int timeout)
-    short POLLIN
-
 cdef extern from "<sched.h>" nogil:
     int sched_yield()
 
 
 cdef void before_wait(void *state) noexcept nogil:
     cdef BusyPollState *of = <BusyPollState *> state
-    cdef pollfd ready
-    cdef int64_t now
-    of.since_ns = 0
-    if of.most_ns == 0 or uv_backend_timeout(of.loop) == 0:
+    hooks_hurry(of.hooks, False)
+    if of.most_ns == 0 or uv_backend_timeout(of.hooks.loop) == 0:
+        of.since_ns = 0
         return
-    now = of.since_ns = now_ns()
-    if of.short_waits < DENSE:
-        return
-    of.polls += 1
-    # poll() on the epoll descriptor consumes nothing: the loop's own wait still gets the events.
-    ready.fd = uv_backend_fd(of.loop)
-    ready.events = POLLIN
-    while poll(&ready, 1, 0) == 0:
-        sched_yield()       # the client may need this processor
-        now = now_ns()
-        if now - of.since_ns >= of.most_ns:
-            return
-    of.hits += 1
+    if of.since_ns == 0:
+        of.since_ns = now_ns()
+        of.polling = of.short_waits >= DENSE
+        of.polls += of.polling
+    elif now_ns() - of.since_ns >= of.most_ns:
+        of.polling = False      # sleep
+    else:
+        sched_yield()           # the client may need this processor
+    of.events = hooks_events(of.hooks)
+    hooks_hurry(of.hooks, of.polling)
 
 
 cdef void after_wait(void *state) noexcept nogil:
     cdef BusyPollState *of = <BusyPollState *> state
-    if of.since_ns == 0:
-        return
+    if of.since_ns == 0 or of.polling and hooks_events(of.hooks) == of.events:
+        return                  # it polls again
     if now_ns() - of.since_ns <= of.most_ns:
         of.short_waits = min(of.short_waits + 1, <int> MOST_DENSE)
+        of.hits += of.polling
     else:
         of.short_waits = max(of.short_waits - LONG_WAIT, 0)
+    of.since_ns = 0
 
 
 @cython.final
@@ -308,8 +331,7 @@ cdef class BusyPoll:
         if self.state is NULL:
             raise MemoryError
         self.state.most_ns = most_ns
-        self.hooks = hooks_open(loop, before_wait, after_wait, self.state)
-        self.state.loop = self.hooks.loop
+        self.hooks = self.state.hooks = hooks_open(loop, before_wait, after_wait, self.state)
 
     def set_limit(self, int64_t most_ns):
         """Same as the constructor's."""

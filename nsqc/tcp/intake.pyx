@@ -211,12 +211,17 @@ cdef class Hub:
         if tally is not None:
             self.tallies[code] = tally
 
+    def begin(self):
+        """Clients are served from now on, until close()."""
+        self.iteration.attach()
+
     def sessions(self) -> list[Session]:
         """The sessions of all clients that have sent their magic."""
         return [session for session in [connection.session for connection in self.connections] if session is not None]
 
     def close(self, double arriving_s=0):
         """Flushes and closes all connections except those that Connection.arrives() spares for now."""
+        self.iteration.detach()
         for connection in list(self.connections):
             if not connection.arrives(arriving_s):
                 connection.close()

@@ -3,6 +3,7 @@
 from libc.stdint cimport int32_t, int64_t, uint16_t
 
 from nsqc.broker.channel cimport Consumer
+from nsqc.loop.uv cimport Hooks
 from nsqc.store.message cimport Message
 from nsqc.store.work cimport Commit, CommitSchedule, LoopWork, Slicer
 from nsqc.wire.codecs cimport Codec
@@ -50,13 +51,21 @@ cdef inline Py_ssize_t gather_bytes(const Gather *gather) noexcept nogil:
 # A full socket blocks the outbox: its session stops being ready, and above max_buffered_bytes of replies its input is
 # left unread, until the transport has sent all its bytes.
 
+cdef struct EndState:           # read without the GIL
+    bint due                    # Iteration.end() has to run before the loop waits
+    void *iteration             # borrowed; NULL: gone
+
+
 cdef class Iteration:
     # A loop iteration for all connections: reads input for a limited time, and sends the collected output at the end.
+    cdef Hooks *hooks           # NULL: the loop calls end() like any callback, which takes longer than a PUB
+    cdef EndState *state        # owned by the hooks
     cdef Slicer slicer
     cdef CommitSchedule commits     # begun before the output is sent: they answer many publishes at once
     cdef object loop
     cdef list due               # outboxes to flush at the end of the iteration
     cdef bint scheduled
+    cdef bint queued            # a transport has output, which it sends in the loop's callbacks only
     cdef bint reading           # read_until_ns counts
     cdef int64_t read_until_ns  # monotonic: stop reading then, for this iteration
     cdef readonly bint waits    # output-buffer-flush=timeout
@@ -64,6 +73,7 @@ cdef class Iteration:
     cdef void schedule(self) noexcept
     cdef void begin_reading(self, int64_t now_ns) noexcept      # the slice that handles input
     cdef bint read_enough(self) noexcept
+    cdef void _end_before_wait(self) noexcept
     cdef void _send_due(self, int64_t until_ns) noexcept
 
 
@@ -122,6 +132,7 @@ cdef class Mark:
 cdef class Marks:
     cdef Outbox outbox
     cdef object queue                   # deque of Mark, in the order of the output; None before the first
+    cdef Mark last                      # of the queue; None: it is empty
 
     @staticmethod
     cdef Marks new(Outbox outbox)

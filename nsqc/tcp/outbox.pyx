@@ -4,10 +4,10 @@ cimport cython
 from collections import deque
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int32_t, int64_t, uint16_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memmove, memset
 
-from nsqc.loop.uv cimport span_over
+from nsqc.loop.uv cimport hooks_close, hooks_open, span_over
 from nsqc.store.memory cimport monotonic_ns
 from nsqc.store.message cimport Message, message_ref, message_unref
 from nsqc.store.work cimport ITERATION_NS, Commit, LoopWork
@@ -163,6 +163,21 @@ cdef enum:
     WAKE_BYTES = 4096   # bytes that the transport gets when the socket is full
 
 
+cdef void before_wait(void *state) noexcept nogil:
+    if (<EndState *> state).due:
+        end_before_wait(<EndState *> state)
+
+
+cdef void after_wait(void *state) noexcept nogil:
+    pass
+
+
+cdef void end_before_wait(EndState *state) noexcept with gil:
+    state.due = False
+    if state.iteration is not NULL:
+        (<Iteration> state.iteration)._end_before_wait()
+
+
 @cython.final
 cdef class Iteration:
     """The current loop iteration: input for a limited time, output at its end."""
@@ -174,10 +189,48 @@ cdef class Iteration:
         self.due = []
         self.waits = waits
 
+    def __dealloc__(self):
+        if self.hooks is not NULL:
+            self.state.iteration = NULL
+
+    def attach(self):
+        """Has the loop call end() in C before it waits, until detach(), which must come before the loop closes. Does
+        nothing if uvloop does not export libuv's functions."""
+        cdef EndState *state = <EndState *> calloc(1, sizeof(EndState))
+        if state is NULL:
+            raise MemoryError
+        state.iteration = <void *> self
+        try:
+            self.hooks = hooks_open(self.loop, before_wait, after_wait, state)
+            self.state = state
+        except OSError:
+            return
+
+    def detach(self):
+        """Undoes attach()."""
+        if self.hooks is NULL:
+            return
+        self.state.iteration = NULL
+        hooks_close(self.hooks)
+        self.hooks = NULL
+        if self.scheduled:
+            self.loop.call_soon(self.end)
+
     cdef void schedule(self) noexcept:
         if not self.scheduled:
-            self.loop.call_soon(self.end)
+            if self.hooks is NULL:
+                self.loop.call_soon(self.end)
+            else:
+                self.state.due = True
             self.scheduled = self.commits.awaited = True
+
+    cdef void _end_before_wait(self) noexcept:
+        cdef bint writes = self.commits.scheduled
+        self.queued = False
+        self.end()
+        if writes or self.queued or self.scheduled:
+            # Answers that commits have given over HTTP are queued as well: the loop must not sleep on them.
+            self.loop.call_soon(self.end)
 
     cdef void begin_reading(self, int64_t now_ns) noexcept:
         if not self.reading:
@@ -334,6 +387,7 @@ cdef class Outbox:
                 gather_vector(&self.gather, length, &piece, 1, &sent)
                 if self.fd >= 0:
                     sent = min(sent, <Py_ssize_t> WAKE_BYTES)
+                self.iteration.queued = True
                 try:
                     self.transport.write((<char *> piece.iov_base)[:sent])
                 except BaseException:
@@ -348,10 +402,14 @@ cdef class Outbox:
         cdef msghdr header
         cdef Py_ssize_t bytes
         cdef ssize_t sent
-        memset(&header, 0, sizeof(header))
-        header.msg_iov = pieces
-        header.msg_iovlen = <size_t> gather_vector(&self.gather, length, pieces, PIECES, &bytes)
-        sent = sendmsg(self.fd, &header, MSG_DONTWAIT | MSG_NOSIGNAL)
+        cdef int count = gather_vector(&self.gather, length, pieces, PIECES, &bytes)
+        if count == 1:
+            sent = send(self.fd, pieces[0].iov_base, pieces[0].iov_len, MSG_DONTWAIT | MSG_NOSIGNAL)
+        else:
+            memset(&header, 0, sizeof(header))
+            header.msg_iov = pieces
+            header.msg_iovlen = <size_t> count
+            sent = sendmsg(self.fd, &header, MSG_DONTWAIT | MSG_NOSIGNAL)
         if sent < 0:
             if errno != EAGAIN and errno != EINTR:
                 self._fail()
@@ -376,6 +434,7 @@ cdef class Outbox:
                     sent = 0
             if sent < len(data):
                 # The transport keeps the rest and calls pause_writing, which blocks this outbox.
+                self.iteration.queued = True
                 self.transport.write(data[sent:] if sent else data)
         except BaseException:
             self._fail()
@@ -442,14 +501,12 @@ cdef class Marks:
 
     cdef bint _mark(self, Commit commit, int64_t serial, int kind) except -1:
         """Adds a mark; returns False if the last one is for the same commit."""
-        cdef Mark mark
+        cdef Mark mark = self.last
+        if mark is not None and mark.commit is commit and mark.serial == serial:
+            return False
         if self.queue is None:
             self.queue = deque()
-        if self.queue:
-            mark = self.queue[len(self.queue) - 1]
-            if mark.commit is commit and mark.serial == serial:
-                return False
-        mark = Mark.__new__(Mark)
+        self.last = mark = Mark.__new__(Mark)
         mark.commit = commit
         mark.serial = serial
         mark.at = self.outbox.end()
@@ -477,6 +534,7 @@ cdef class Marks:
             self.queue.popleft()
             if mark.error and not self.outbox.closed:
                 self.queue.clear()
+                self.last = None
                 self.outbox.hold = -1
                 self.outbox.cut(mark.at)
                 return mark
@@ -484,9 +542,10 @@ cdef class Marks:
             mark = self.queue[0]
             self.outbox.hold = mark.at
         else:
+            self.last = None
             self.outbox.hold = -1
         self.outbox.unhold()
         return None
 
     cdef void clear(self) noexcept:
-        self.queue = None
+        self.queue = self.last = None

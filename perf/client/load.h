@@ -7,6 +7,7 @@
 
 typedef struct {
     int port, conns, size, batch, window, rdy;
+    int threads;                /* that share the connections; as many as connections unless pub has fewer */
     int joined;                 /* pub: what is due on a connection goes out in one write, not in one a request */
     double seconds, rate;       /* seconds: the longest run; rate: messages a second, of latency and answers */
     long count;                 /* stop after so many messages; 0: when the time is over */
@@ -32,8 +33,8 @@ void run_hold(const Load *load);
 void run_transport_pub(const Load *load);
 void run_transport_sub(const Load *load);
 
-/* Runs work(load, at) for each connection in a thread of its own and returns when all are done. A thread connects,
- * calls threads_ready() once, which returns the common start, and works.
+/* Runs work(load, at) in each of load->threads threads and returns when all are done. A thread connects, calls
+ * threads_ready() once, which returns the common start, and works.
  */
 void run_threads(const Load *load, void (*work)(const Load *load, int at));
 int64_t threads_ready(void);

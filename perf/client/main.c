@@ -13,6 +13,7 @@ static const char usage[] =
     "client MODE -p PORT [options]: drives an nsqd on 127.0.0.1, prints a line of JSON\n"
     "  pub       -c CONNECTIONS -b BATCH -w WINDOW  MPUB of BATCH (1: PUB), WINDOW of them unanswered a connection\n"
     "            -j                                 what is due goes out in one write\n"
+    "            -k THREADS                         share the connections; default: a thread for each\n"
     "  http-pub  -c CONNECTIONS                     POST /pub, one request at a time a connection\n"
     "  sub       -c CONNECTIONS -r RDY              receives and finishes messages\n"
     "  latency   -r RDY -R RATE                     PUB to delivery, RATE messages a second\n"
@@ -83,10 +84,11 @@ void run_touch(const Load *load) {
 
 static void read_options(Load *load, int argc, char **argv) {
     int option;
-    while ((option = getopt(argc, argv, "p:c:t:s:b:w:r:R:n:T:C:x:f:j")) != -1)
+    while ((option = getopt(argc, argv, "p:c:k:t:s:b:w:r:R:n:T:C:x:f:j")) != -1)
         switch (option) {
         case 'p': load->port = atoi(optarg); break;
         case 'c': load->conns = atoi(optarg); break;
+        case 'k': load->threads = atoi(optarg); break;
         case 't': load->seconds = atof(optarg); break;
         case 's': load->size = atoi(optarg); break;
         case 'b': load->batch = atoi(optarg); break;
@@ -104,7 +106,7 @@ static void read_options(Load *load, int argc, char **argv) {
 }
 
 static bool in_range(const Load *load, const Mode *mode) {
-    return load->conns >= 1 && load->conns <= mode->max_conns && load->size >= mode->min_size && load->batch >= 1
+    return load->conns >= 1 && load->conns <= mode->max_conns && load->threads >= 1 && load->size >= mode->min_size && load->batch >= 1
         && load->window >= 1 && load->rdy >= 1 && load->rate > 0 && load->seconds > 0 && load->seconds <= 600
         && load->count >= 0 && strlen(load->topic) <= 64 && strlen(load->channel) <= 64;
 }
@@ -121,6 +123,8 @@ int main(int argc, char **argv) {
         if (mode->max_conns == 1)
             load.conns = 1;
         read_options(&load, argc, argv);
+        if (load.threads == 0 || load.threads > load.conns)
+            load.threads = load.conns;
         if (!in_range(&load, mode)) {
             fputs("client: an option is out of range\n", stderr);
             return 2;

@@ -1,4 +1,4 @@
-/* Publishing: every connection, a thread each, keeps up to `window` requests unanswered. */
+/* Publishing: every connection keeps up to `window` requests unanswered. Each has a thread, or `threads` share them. */
 #include "conn.h"
 #include "load.h"
 #include <stdatomic.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-enum { JOINED_MAX = 1024, IN_BYTES = 65536 };
+enum { JOINED_MAX = 1024, IN_BYTES = 65536, MAX_EVENTS = 64 };
 
 char *make_publish(const Load *load, long *size) {
     char *bytes = malloc(256 + (size_t)load->batch * ((size_t)load->size + 4)), *to = bytes;
@@ -57,31 +57,44 @@ static void send_due(Conn *c, const Load *load) {
 }
 
 static void publish(const Load *load, int at) {
-    Conn conn, *c = &conn;
-    struct epoll_event event;
+    Conn conns[MAX_THREADS];
+    struct epoll_event events[MAX_EVENTS];
     Frame frame;
-    int poll = poll_make();
-    (void)at;
-    conn_open(c, load->port, IN_BYTES);
-    conn_hello(c);
-    poll_add(poll, c);
+    int poll = poll_make(), count = 0;
+    long open = 0;
+    for (; at < load->conns; at += load->threads, count++) {
+        conn_open(&conns[count], load->port, IN_BYTES);
+        conn_hello(&conns[count]);
+        poll_add(poll, &conns[count]);
+    }
     int64_t now = threads_ready(), until = seconds_from(now, load->seconds);
-    for (send_due(c, load); c->open;) {
-        if (epoll_wait(poll, &event, 1, 1000 * ANSWER_SECONDS) == 0)
+    for (int of = 0; of < count; of++) {
+        send_due(&conns[of], load);
+        open += conns[of].open;
+    }
+    while (open) {
+        int ready = epoll_wait(poll, events, MAX_EVENTS, 1000 * ANSWER_SECONDS);
+        if (ready == 0)
             fail("no answer in %d s", ANSWER_SECONDS);
-        conn_flush(c);
-        if (event.events & ~(uint32_t)EPOLLOUT)
-            conn_receive(c);
-        for (; conn_frame(c, &frame); c->open--)
-            atomic_fetch_add(&answered, load->batch);
-        now = now_ns();
-        if (now < until)
-            send_due(c, load);
-        poll_update(poll, c);
+        for (int of = 0; of < ready; of++) {
+            Conn *c = events[of].data.ptr;
+            open -= c->open;
+            conn_flush(c);
+            if (events[of].events & ~(uint32_t)EPOLLOUT)
+                conn_receive(c);
+            for (; conn_frame(c, &frame); c->open--)
+                atomic_fetch_add(&answered, load->batch);
+            now = now_ns();
+            if (now < until)
+                send_due(c, load);
+            poll_update(poll, c);
+            open += c->open;
+        }
     }
     if (now > last_ns)
         last_ns = now;
-    conn_close(c);
+    for (int of = 0; of < count; of++)
+        conn_close(&conns[of]);
 }
 
 void run_pub(const Load *load) {

@@ -18,15 +18,15 @@ static void *thread_main(void *arg) {
 }
 
 void run_threads(const Load *load, void (*work)(const Load *load, int at)) {
-    pthread_barrier_init(&gate, NULL, (unsigned)load->conns);
-    for (int at = 0; at < load->conns; at++) {
+    pthread_barrier_init(&gate, NULL, (unsigned)load->threads);
+    for (int at = 0; at < load->threads; at++) {
         threads[at].load = load;
         threads[at].work = work;
         threads[at].at = at;
         if (pthread_create(&threads[at].thread, NULL, thread_main, &threads[at].at))
             fail("cannot start a thread");
     }
-    for (int at = 0; at < load->conns; at++)
+    for (int at = 0; at < load->threads; at++)
         pthread_join(threads[at].thread, NULL);
 }
 

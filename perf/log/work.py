@@ -161,7 +161,7 @@ class Work:
 
     def fsync(self) -> list[Row]:
         """64 connections with one PUB each: on this disk, and on one as fast as the disk that set the bar."""
-        one_each = ("-c", 64, "-b", 1, "-w", 1)
+        one_each = ("-c", 64, "-k", 1, "-b", 1, "-w", 1)        # one thread, like redis-benchmark
         syncs = programs.program("syncs.so", [Path(__file__).with_name("syncs.c")], "-shared", "-fPIC")
         fast = {"LD_PRELOAD": str(syncs), "NSQC_TEST_SYNC_US": str(FAST_SYNC_US)}
         write, fsync, with_fast = self._best(lambda: self._published(WRITE, *one_each),
