@@ -21,7 +21,7 @@ from nsqc.store.log.frame cimport (DELAY_BYTES, FRAME_ALIGN, FRAME_FULL, FRAME_H
                                    array_room, buffer_free, buffer_room, frame_check, frame_load, frame_origin,
                                    record_length, walk_data, walk_free, walk_next, walk_open, walk_to)
 from nsqc.store.log.segment cimport (FRAMES_AT, HEAD_SOUND, Manifest, Segment, close_counted, count_open,
-                                     index_position, manifest_load, segment_path, too_many_open)
+                                     frames_path, index_position, manifest_load, too_many_open)
 from nsqc.store.message cimport guid_after, guid_write, guid_write_range
 from nsqc.wire.const cimport SIZE_BYTES
 from nsqc.wire.gojson cimport utf8_bytes
@@ -56,7 +56,7 @@ cdef void run_read(Job *c_job) noexcept nogil:
     job.begin = job.next = job.offset
     job.damaged = job.length = job.error = 0
     if not job.keeps_open or job.fd < 0:
-        segment_path(c_path, job.c_folder, job.first)
+        frames_path(c_path, job.c_folder, job.first, job.remote)
         job.fd = io_open(c_path, O_RDONLY)
         if job.fd < 0:
             job.error = -job.fd
@@ -185,6 +185,11 @@ cdef void file_close(OpenFile *file) noexcept:
 
 cdef void file_removed(OpenFile *file, int64_t first) noexcept:
     if file.first < first:
+        file_close(file)
+
+
+cdef void file_replaced(OpenFile *file, int64_t first) noexcept:
+    if file.first == first:
         file_close(file)
 
 
